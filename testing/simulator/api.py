@@ -1,19 +1,13 @@
-"""Dispatch: a request goes in, a response or a watch comes out. Synchronous and free of I/O."""
+"""Dispatch: a request goes in, a response or a watch comes out. Synchronous and free of I/O.
+
+Includes discovery: groups, versions and resources, as kubectl asks for them first.
+"""
 
 from testing.simulator.cluster import Cluster
-from testing.simulator.discovery import (
-    AGGREGATED,
-    VERSION,
-    aggregated,
-    core_versions,
-    group_list,
-    one_group,
-    resource_list,
-)
 from testing.simulator.errors import ApiError, bad_request, method_not_allowed, no_such_route
 from testing.simulator.reads import Reader
-from testing.simulator.requests import Request, Response, Target, error_response, resolve
-from testing.simulator.resources import Object
+from testing.simulator.requests import JSON, Request, Response, Target, error_response, resolve
+from testing.simulator.resources import Catalog, Object, Resource
 from testing.simulator.store import encode
 from testing.simulator.subresources import Reviews
 from testing.simulator.watch import Watch
@@ -23,6 +17,21 @@ HEALTH = frozenset({"/healthz", "/livez", "/readyz"})
 OPEN_TO_ALL = HEALTH | {"/version"}
 MALFORMED = (AttributeError, KeyError, TypeError, ValueError, RecursionError)
 """What handling a body raises whose fields have unexpected types."""
+VERSION: Object = {
+    "major": "1",
+    "minor": "36",
+    "gitVersion": "v1.36.0+flotilla",
+    "gitCommit": "",
+    "gitTreeState": "clean",
+    "buildDate": "",
+    "goVersion": "",
+    "compiler": "",
+    "platform": "",
+}
+AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
+SUBRESOURCE_VERBS = {"binding": ["create"], "eviction": ["create"], "log": ["get"]}
+"""Of other subresources: get, patch, update."""
 OPENAPI_V2 = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 
 
@@ -72,14 +81,14 @@ class Api:
         found = self._described(path, request.accept)
         if found is None:
             raise no_such_route()
-        if found.get("kind") == "APIGroupDiscoveryList":
-            return Response(200, encode(found), AGGREGATED)
-        return Response(200, encode(found))
+        is_aggregated = found.get("kind") == "APIGroupDiscoveryList"
+        return Response(200, encode(found), AGGREGATED if is_aggregated else JSON)
 
     def _described(self, path: str, accept: str) -> Object | None:
         catalog = self._cluster.catalog
+        groups = catalog.groups()
         if path in ("/api", "/apis") and "as=APIGroupDiscoveryList" in accept and "v=v2;" in f"{accept};":
-            return aggregated(catalog, core=path == "/api")
+            return _aggregated(catalog, core=path == "/api")
         match path.split("/")[1:]:
             case [""] | []:
                 return {"paths": ["/api", "/apis", "/healthz", "/livez", "/readyz", "/version"]}
@@ -88,13 +97,93 @@ class Api:
             case ["openapi", "v3"]:
                 return {"paths": {}}
             case ["api"]:
-                return core_versions()
+                return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
             case ["api", version]:
-                return resource_list(catalog, "", version)
+                return _resource_list(catalog, "", version)
             case ["apis"]:
-                return group_list(catalog)
-            case ["apis", group]:
-                return one_group(catalog, group)
+                listed = [_group(name, versions) for name, versions in groups.items() if name]
+                return {"kind": "APIGroupList", "apiVersion": "v1", "groups": listed}
+            case ["apis", group] if group and group in groups:
+                return {"kind": "APIGroup", "apiVersion": "v1", **_group(group, groups[group])}
             case ["apis", group, version]:
-                return resource_list(catalog, group, version)
+                return _resource_list(catalog, group, version)
         return None
+
+
+def _group(name: str, versions: list[str]) -> Object:
+    shown = [{"groupVersion": f"{name}/{version}", "version": version} for version in versions]
+    return {"name": name, "versions": shown, "preferredVersion": shown[0]}
+
+
+def _resource_list(catalog: Catalog, group: str, version: str) -> Object | None:
+    resources = catalog.of_version(group, version)
+    if resources is None:
+        return None
+    shown: list[Object] = []
+    for resource in resources:
+        scope = {"namespaced": resource.namespaced}
+        names = {"name": resource.plural, "singularName": resource.kind.lower()}
+        shown.append({**names, **scope, "kind": resource.kind, "verbs": _verbs(resource), **_names(resource)})
+        for subresource in resource.subresources:
+            kind, own_group, own_version = _subresource_kind(resource, subresource)
+            part = {"name": f"{resource.plural}/{subresource}", "singularName": "", **scope, "kind": kind}
+            elsewhere = {} if own_group == group else {"group": own_group, "version": own_version}
+            shown.append({**part, "verbs": SUBRESOURCE_VERBS.get(subresource, ["get", "patch", "update"]), **elsewhere})
+    group_version = f"{group}/{version}" if group else version
+    return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": shown}
+
+
+def _verbs(resource: Resource) -> list[str]:
+    return ["create"] if resource.virtual else VERBS
+
+
+def _names(resource: Resource) -> Object:
+    names = {"shortNames": list(resource.short_names), "categories": list(resource.categories)}
+    return {key: listed for key, listed in names.items() if listed}
+
+
+def _subresource_kind(resource: Resource, subresource: str) -> tuple[str, str, str]:
+    """Kind, group and version."""
+    match subresource:
+        case "scale":
+            return "Scale", "autoscaling", "v1"
+        case "eviction":
+            return "Eviction", "policy", "v1"
+    return "Binding" if subresource == "binding" else resource.kind, resource.group, resource.version
+
+
+def _aggregated(catalog: Catalog, *, core: bool) -> Object:
+    """All group versions and their resources in one response."""
+    items: list[Object] = []
+    for name, versions in catalog.groups().items():
+        if core == (not name):
+            shown = [
+                {
+                    "version": version,
+                    "resources": [
+                        _aggregated_resource(resource) for resource in catalog.of_version(name, version) or ()
+                    ],
+                    "freshness": "Current",
+                }
+                for version in versions
+            ]
+            items.append({"metadata": {"name": name} if name else {}, "versions": shown})
+    return {"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items}
+
+
+def _aggregated_resource(resource: Resource) -> Object:
+    parts = []
+    for subresource in resource.subresources:
+        kind, group, version = _subresource_kind(resource, subresource)
+        response = {"group": group, "version": version, "kind": kind}
+        verbs = SUBRESOURCE_VERBS.get(subresource, ["get", "patch", "update"])
+        parts.append({"subresource": subresource, "responseKind": response, "verbs": verbs})
+    return {
+        "resource": resource.plural,
+        "responseKind": {"group": resource.group, "version": resource.version, "kind": resource.kind},
+        "scope": "Namespaced" if resource.namespaced else "Cluster",
+        "singularResource": resource.kind.lower(),
+        "verbs": _verbs(resource),
+        **_names(resource),
+        **({"subresources": parts} if parts else {}),
+    }

@@ -190,7 +190,7 @@ class Cluster:
                 raise cannot_unmarshal("status", status, f"{resource.kind}Status")
             obj = {**old, "metadata": metadata, "status": status}
         else:
-            if resource.has_status:
+            if "status" in resource.subresources:
                 _keep(obj, old, "status")
             admit_update(resource, obj, old)
         if resource.counts_generations and _intent(obj) != _intent(old):

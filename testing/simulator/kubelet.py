@@ -1,4 +1,4 @@
-"""The simulated kubelets: a core that says what happens to pods on nodes, and its runner on the event loop.
+"""The simulated kubelets, which say what happens to pods on nodes.
 
     bound --at once--> Running --"run-seconds" later--> Succeeded
     deleted --at once--> gone
@@ -23,6 +23,7 @@ BATCH = 64
 """Pods handled before requests get their turn."""
 MAX_SLEEP = 1.0
 DEFAULT_ADDRESS = "127.0.0.1"
+CONDITIONS = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady")
 MALFORMED = (AttributeError, KeyError, TypeError)
 """What a pod raises that no kubelet could decode; it stays as it is."""
 _NODE = PODS.field_index["spec.nodeName"]
@@ -43,182 +44,132 @@ class Step(NamedTuple):
 
 
 class Kubelets:
-    def __init__(self) -> None:
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._pods = cluster.store.bucket(PODS)
+        self._nodes = cluster.store.bucket(NODES)
+        self._wake = asyncio.Event()
+        self._addresses = 0
         self._ready: dict[Step, None] = {}
         self._later: list[tuple[float, Key]] = []
-        self._addresses = 0
+        """When pods complete."""
         self._parked: dict[str, dict[Step, None]] = {}
         """By node that does not exist: the steps that wait for it."""
 
-    def on_change(self, change: Change) -> bool:
-        """Returns whether any step is due now."""
-        item = change.item
-        node, phase = item.fields[_NODE], item.fields[_PHASE]
-        if change.type == DELETED or not node:
-            return False
-        key = (item.namespace, item.name, item.uid)
-        if b'"deletionTimestamp"' in item.raw and "deletionTimestamp" in item.decode()["metadata"]:
-            self._ready[Step(Action.REMOVE, key)] = None
-        elif phase == "Pending":
-            self._ready[Step(Action.START, key)] = None
-        return bool(self._ready)
-
-    def park(self, step: Step, node: str) -> None:
-        """Hold a step until its node exists."""
-        self._parked.setdefault(node, {})[step] = None
-
-    def on_node(self, name: str) -> bool:
-        """Release the steps that waited for a new node; returns whether there were any."""
-        steps = self._parked.pop(name, None)
-        self._ready.update(steps or {})
-        return steps is not None
-
-    def due(self, now: float, limit: int) -> list[Step]:
-        """Take the next steps, oldest first."""
-        while self._later and self._later[0][0] <= now:
-            self._ready[Step(Action.COMPLETE, heapq.heappop(self._later)[1])] = None
-        steps = list(self._ready)[:limit]
-        for step in steps:
-            del self._ready[step]
-        return steps
-
-    @property
-    def waiting(self) -> bool:
-        return bool(self._ready)
-
-    def next_time(self) -> float | None:
-        return self._later[0][0] if self._later else None
-
-    def run(self, pod: Object, host: str, now: float) -> None:
-        """Set the status of a pod that starts to run."""
-        metadata, spec, status = pod["metadata"], pod["spec"], pod.setdefault("status", {})
-        at = timestamp(now)
-        status["phase"] = "Running"
-        status["startTime"] = at
-        status["hostIP"] = host
-        status["hostIPs"] = [{"ip": host}]
-        if spec.get("hostNetwork"):
-            address = host
-        else:
-            self._addresses = (self._addresses + 1) % ADDRESSES
-            number = self._addresses
-            address = f"10.{128 + (number >> 16)}.{(number >> 8) & 255}.{number & 255}"
-        status["podIP"] = address
-        status["podIPs"] = [{"ip": address}]
-        _set_conditions(status, at, ready=True)
-        status["containerStatuses"] = [
-            {**_container(container), "ready": True, "started": True, "state": {"running": {"startedAt": at}}}
-            for container in spec.get("containers") or ()
-        ]
-        seconds = _run_seconds(metadata)
-        if seconds is not None:
-            key = (metadata.get("namespace", ""), metadata["name"], metadata.get("uid", ""))
-            heapq.heappush(self._later, (now + seconds, key))
-
-    def complete(self, pod: Object, now: float) -> None:
-        """Set the status of a pod whose containers have all succeeded."""
-        status = pod["status"]
-        at = timestamp(now)
-        status["phase"] = "Succeeded"
-        _set_conditions(status, at, ready=False)
-        ended = {"exitCode": 0, "reason": "Completed", "startedAt": status.get("startTime"), "finishedAt": at}
-        status["containerStatuses"] = [
-            {**_container(container), "ready": False, "started": False, "state": {"terminated": ended}}
-            for container in pod["spec"].get("containers") or ()
-        ]
-
-
-def _run_seconds(metadata: Object) -> float | None:
-    text = (metadata.get("annotations") or {}).get(RUN_SECONDS)
-    try:
-        return None if text is None else max(0.0, float(text))
-    except ValueError:
-        return None
-
-
-def _container(container: Object) -> Object:
-    name, image = container.get("name", ""), container.get("image", "")
-    return {"name": name, "image": image, "imageID": image, "restartCount": 0}
-
-
-def _set_conditions(status: Object, at: str, *, ready: bool) -> None:
-    mine = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady")
-    kept = [condition for condition in status.get("conditions") or () if condition.get("type") not in mine]
-    conditions = []
-    for type_ in mine:
-        condition = {"type": type_, "status": "True", "lastProbeTime": None, "lastTransitionTime": at}
-        if not ready and type_ != "Initialized":
-            condition |= {"status": "False", "reason": "PodCompleted"}
-        conditions.append(condition)
-    status["conditions"] = [*conditions, *kept]
-
-
-class KubeletRunner:
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-        self._kubelets = Kubelets()
-        self._wake = asyncio.Event()
-        self._bucket = cluster.store.bucket(PODS)
-        self._nodes = cluster.store.bucket(NODES)
-
     async def run(self) -> None:
-        self._bucket.listeners.append(self._on_change)
+        self._pods.listeners.append(self._on_pod)
         self._nodes.listeners.append(self._on_node)
         try:
             while True:
                 self._wake.clear()
-                for step in self._kubelets.due(self._cluster.clock(), BATCH):
-                    with contextlib.suppress(*MALFORMED):
-                        self._carry_out(step)
-                if self._kubelets.waiting:
+                self._run_batch(self._cluster.clock())
+                if self._ready:
                     await asyncio.sleep(0)
                 else:
-                    await self._sleep()
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(self._pause()):
+                            await self._wake.wait()
         finally:
-            self._bucket.listeners.remove(self._on_change)
+            self._pods.listeners.remove(self._on_pod)
             self._nodes.listeners.remove(self._on_node)
 
-    async def _sleep(self) -> None:
-        due = self._kubelets.next_time()
-        if due is None:
-            await self._wake.wait()
-            return
-        seconds = min(max(0.0, due - self._cluster.clock()), MAX_SLEEP)
-        try:
-            async with asyncio.timeout(seconds):
-                await self._wake.wait()
-        except TimeoutError:
-            return
+    def _pause(self) -> float | None:
+        """At most a second, because the cluster's clock may jump."""
+        return min(max(0.0, self._later[0][0] - self._cluster.clock()), MAX_SLEEP) if self._later else None
 
-    def _on_change(self, change: Change) -> None:
-        if self._kubelets.on_change(change):
+    def _run_batch(self, now: float) -> None:
+        """Carry out the steps that are due, oldest first."""
+        while self._later and self._later[0][0] <= now:
+            self._ready[Step(Action.COMPLETE, heapq.heappop(self._later)[1])] = None
+        for step in list(self._ready)[:BATCH]:
+            del self._ready[step]
+            with contextlib.suppress(*MALFORMED):
+                self._carry_out(step, now)
+
+    def _on_pod(self, change: Change) -> None:
+        item = change.item
+        if change.type == DELETED or not item.fields[_NODE]:
+            return
+        key = (item.namespace, item.name, item.uid)
+        if b'"deletionTimestamp"' in item.raw and "deletionTimestamp" in item.decode()["metadata"]:
+            self._ready[Step(Action.REMOVE, key)] = None
+        elif item.fields[_PHASE] == "Pending":
+            self._ready[Step(Action.START, key)] = None
+        if self._ready:
             self._wake.set()
 
     def _on_node(self, change: Change) -> None:
-        if change.type == ADDED and self._kubelets.on_node(change.item.name):
+        """Release the steps that waited for a new node."""
+        if change.type == ADDED and (steps := self._parked.pop(change.item.name, None)):
+            self._ready.update(steps)
             self._wake.set()
 
-    def _carry_out(self, step: Step) -> None:
+    def _carry_out(self, step: Step, now: float) -> None:
         namespace, name, uid = step.key
-        item = self._bucket.get(namespace, name)
+        item = self._pods.get(namespace, name)
         if item is None or item.uid != uid:
             return
-        pod = item.decode()
         node = self._nodes.get("", item.fields[_NODE])
         if node is None:
-            self._kubelets.park(step, item.fields[_NODE])
+            self._parked.setdefault(item.fields[_NODE], {})[step] = None
             return
+        pod = item.decode()
         phase = (pod.get("status") or {}).get("phase")
-        now = self._cluster.clock()
-        match step.action:
-            case Action.REMOVE:
-                self._cluster.delete(PODS, item, 0)
-            case Action.START if phase == "Pending":
-                self._kubelets.run(pod, _address(node), now)
-                self._cluster.store.put(PODS, pod)
-            case Action.COMPLETE if phase not in FINISHED:
-                self._kubelets.complete(pod, now)
-                self._cluster.store.put(PODS, pod)
+        if step.action is Action.REMOVE:
+            self._cluster.delete(PODS, item, 0)
+        elif step.action is Action.START and phase == "Pending":
+            self._start(pod, _address(node), now)
+            self._cluster.store.put(PODS, pod)
+        elif step.action is Action.COMPLETE and phase not in FINISHED:
+            _complete(pod, timestamp(now))
+            self._cluster.store.put(PODS, pod)
+
+    def _start(self, pod: Object, host: str, now: float) -> None:
+        """Set the status of a pod that starts to run."""
+        metadata, spec, status = pod["metadata"], pod["spec"], pod.setdefault("status", {})
+        address = host
+        if not spec.get("hostNetwork"):
+            self._addresses = number = (self._addresses + 1) % ADDRESSES
+            address = f"10.{128 + (number >> 16)}.{(number >> 8) & 255}.{number & 255}"
+        at = timestamp(now)
+        status |= {"phase": "Running", "startTime": at}
+        status |= {"hostIP": host, "hostIPs": [{"ip": host}], "podIP": address, "podIPs": [{"ip": address}]}
+        _set_conditions(status, at, ready=True)
+        _set_containers(pod, {"running": {"startedAt": at}}, running=True)
+        text = (metadata.get("annotations") or {}).get(RUN_SECONDS)
+        with contextlib.suppress(ValueError):
+            if text is not None:
+                key = (metadata.get("namespace", ""), metadata["name"], metadata.get("uid", ""))
+                heapq.heappush(self._later, (now + max(0.0, float(text)), key))
+
+
+def _complete(pod: Object, at: str) -> None:
+    """Set the status of a pod whose containers have all succeeded."""
+    status = pod["status"]
+    status["phase"] = "Succeeded"
+    _set_conditions(status, at, ready=False)
+    ended = {"exitCode": 0, "reason": "Completed", "startedAt": status.get("startTime"), "finishedAt": at}
+    _set_containers(pod, {"terminated": ended}, running=False)
+
+
+def _set_containers(pod: Object, state: Object, *, running: bool) -> None:
+    statuses = []
+    for container in pod["spec"].get("containers") or ():
+        image = container.get("image", "")
+        status = {"name": container.get("name", ""), "image": image, "imageID": image, "restartCount": 0}
+        statuses.append({**status, "ready": running, "started": running, "state": state})
+    pod["status"]["containerStatuses"] = statuses
+
+
+def _set_conditions(status: Object, at: str, *, ready: bool) -> None:
+    others = [condition for condition in status.get("conditions") or () if condition.get("type") not in CONDITIONS]
+    conditions = []
+    for type_ in CONDITIONS:
+        condition = {"type": type_, "status": "True", "lastProbeTime": None, "lastTransitionTime": at}
+        if not ready and type_ != "Initialized":
+            condition |= {"status": "False", "reason": "PodCompleted"}
+        conditions.append(condition)
+    status["conditions"] = [*conditions, *others]
 
 
 def _address(node: Item) -> str:

@@ -5,12 +5,12 @@ lists; then the continue token is expired, as on a real server after compaction.
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from testing.simulator.cluster import Cluster
 from testing.simulator.errors import (
+    ApiError,
     bad_request,
     expired,
     forbidden_value,
@@ -43,7 +43,7 @@ class Reader:
     def __init__(self, cluster: Cluster, max_pending_bytes: int) -> None:
         self.pages = Pages()
         self._cluster = cluster
-        self._most_waiting = max_pending_bytes
+        self._max_pending_bytes = max_pending_bytes
 
     def get(self, target: Target, request: Request) -> Response | Watch:
         if request.flag("watch") and not target.subresource:
@@ -66,9 +66,7 @@ class Reader:
     def list_or_watch(self, target: Target, request: Request) -> Response | Watch:
         if target.resource.virtual:
             raise method_not_allowed()
-        if request.flag("watch"):
-            return self._watch(target, request)
-        return self._list(target, request)
+        return self._watch(target, request) if request.flag("watch") else self._list(target, request)
 
     def _list(self, target: Target, request: Request) -> Response:
         resource = target.resource
@@ -119,24 +117,25 @@ class Reader:
         resource, store = target.resource, self._cluster.store
         selection = select(resource, target.namespace, request.query, target.name or None)
         version = self._version(request)
-        initial = request.query.get("sendInitialEvents")
         check_watch(request.query)
         bucket = store.bucket(resource)
-        watch = Watch(bucket, resource, selection, self._view(resource, request), self._most_waiting)
+        watch = Watch(bucket, resource, selection, self._view(resource, request), self._max_pending_bytes)
+        initial = request.flag(INITIAL)
         if request.as_of is not None:
             past = _past(bucket, request.as_of, target.namespace)
-            begins = initial is not None and request.flag("sendInitialEvents")
-            watch.start_in_the_past(past if begins else [], request.as_of, announce_end=begins)
-        elif initial is not None and request.flag("sendInitialEvents"):
+            missed = bucket.since(request.as_of) or ()
+            watch.start(past if initial else (), missed, request.as_of if initial else None)
+        elif initial:
             if version is not None and version > store.version:
                 raise too_large_resource_version(version, store.version)
-            watch.start_with_state(store.version, announce_end=request.flag("allowWatchBookmarks"))
+            end = store.version if request.flag("allowWatchBookmarks") else None
+            watch.start(bucket.in_order(target.namespace), initial_end=end)
         elif version:
-            watch.start_after(version, store.version)
-        elif initial is not None:
-            watch.start_now()
+            watch.resume(version, store.version)
+        elif INITIAL in request.query:
+            watch.start()
         else:
-            watch.start_with_state(store.version, announce_end=False)
+            watch.start(bucket.in_order(target.namespace))
         return watch
 
 
@@ -155,23 +154,17 @@ class Page:
     remaining: int = 0
 
 
-@dataclass(slots=True)
-class _Held:
-    items: list[Item]
-    version: int
-    until: float
-
-
 class Pages:
     def __init__(self) -> None:
-        self._held: OrderedDict[int, _Held] = OrderedDict()
+        self._held: dict[int, tuple[list[Item], int, float]] = {}
+        """Items, version and expiry of each list that has further pages, oldest first."""
         self._last_id = 0
 
     def first(self, items: list[Item], version: int, limit: int, now: float) -> Page:
         if len(items) <= limit:
             return Page(items, version)
         self._last_id += 1
-        self._held[self._last_id] = _Held(items, version, now + HELD_LIST_TTL)
+        self._held[self._last_id] = items, version, now + HELD_LIST_TTL
         self._forget(now)
         return self._page(self._last_id, 0, limit)
 
@@ -189,43 +182,43 @@ class Pages:
         self._held.clear()
 
     def _page(self, number: int, start: int, limit: int) -> Page:
-        held = self._held[number]
-        end = min(start + limit, len(held.items)) if limit else len(held.items)
-        remaining = len(held.items) - end
-        token = urlsafe_b64encode(f"{number}:{end}".encode()).decode() if remaining else ""
-        return Page(held.items[start:end], held.version, token, remaining)
+        items, version, _ = self._held[number]
+        end = min(start + limit, len(items)) if limit else len(items)
+        token = urlsafe_b64encode(f"{number}:{end}".encode()).decode() if end < len(items) else ""
+        return Page(items[start:end], version, token, len(items) - end)
 
     def _forget(self, now: float) -> None:
-        while self._held:
-            oldest = next(iter(self._held))
-            if len(self._held) <= MAX_HELD_LISTS and self._held[oldest].until > now:
+        """Expired lists, and the oldest ones when there are too many."""
+        for number, (_, _, until) in list(self._held.items()):
+            if len(self._held) <= MAX_HELD_LISTS and until > now:
                 return
-            del self._held[oldest]
+            del self._held[number]
 
 
 def check_list(query: Mapping[str, str]) -> None:
     match, version, following = query.get(MATCH), query.get("resourceVersion"), query.get("continue")
-    if query.get(INITIAL) is not None:
+    if INITIAL in query:
         raise invalid_options(forbidden_value(INITIAL, f"{INITIAL} is forbidden for list"))
     if match and not version:
-        raise invalid_options(forbidden_value(MATCH, f"{MATCH} is forbidden unless resourceVersion is provided"))
+        raise _match_forbidden("is forbidden unless resourceVersion is provided")
     if match and following:
-        raise invalid_options(forbidden_value(MATCH, f"{MATCH} is forbidden when continue is provided"))
+        raise _match_forbidden("is forbidden when continue is provided")
     if match and match not in MATCHES:
         raise invalid_options(unsupported_value(MATCH, match, MATCHES))
     if match == "Exact" and version == "0":
-        why = f'{MATCH} "exact" is forbidden for resourceVersion "0"'
-        raise invalid_options(forbidden_value(MATCH, why))
+        raise _match_forbidden('"exact" is forbidden for resourceVersion "0"')
     if following and version not in (None, "", "0"):
         raise bad_request("specifying resource version is not allowed when using continue")
 
 
 def check_watch(query: Mapping[str, str]) -> None:
     """sendInitialEvents requires resourceVersionMatch NotOlderThan, and vice versa."""
-    match, initial = query.get(MATCH), query.get(INITIAL)
-    if initial is None and match:
-        why = f"{MATCH} is forbidden for watch unless {INITIAL} is provided"
-        raise invalid_options(forbidden_value(MATCH, why))
-    if initial is not None and match != "NotOlderThan":
+    if INITIAL not in query and query.get(MATCH):
+        raise _match_forbidden(f"is forbidden for watch unless {INITIAL} is provided")
+    if INITIAL in query and query.get(MATCH) != "NotOlderThan":
         why = f"{INITIAL} requires setting {MATCH} to NotOlderThan"
         raise invalid_options(forbidden_value(MATCH, why))
+
+
+def _match_forbidden(why: str) -> ApiError:
+    return invalid_options(forbidden_value(MATCH, f"{MATCH} {why}"))

@@ -1,12 +1,11 @@
 """Resource types: the built-in table, and those that CustomResourceDefinitions declare."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 Object = dict[str, Any]
 StorageKey = tuple[str, str]
-SCALABLE = ("status", "scale")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +47,19 @@ class Resource:
     counts_generations: bool = False
     returns_deleted: bool = False
     strategic: bool = True
+    """Supports strategic merge patches: a built-in type. A real server knows the others only by a definition."""
     virtual: bool = False
     """Can be posted, but is not stored (a Binding)."""
-    kept_as: StorageKey | None = None
+    stored_as: StorageKey | None = None
     """Stored with the objects of this other type."""
-    field_index: dict[str, int] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        self.field_index.update({known.label: index for index, known in enumerate(self.fields)})
+    @property
+    def field_index(self) -> dict[str, int]:
+        return {known.label: index for index, known in enumerate(self.fields)}
 
     @property
     def storage(self) -> StorageKey:
-        return self.kept_as or (self.group, self.plural)
+        return self.stored_as or (self.group, self.plural)
 
     @property
     def api_version(self) -> str:
@@ -69,170 +69,110 @@ class Resource:
     def qualified(self) -> str:
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
-    @property
-    def is_custom(self) -> bool:
-        """Whether a real server knows it only by a definition."""
-        return not self.strategic
-
-    @property
-    def has_status(self) -> bool:
-        return "status" in self.subresources
-
-
-STATUS = ("status",)
-
-
-POD_SUBRESOURCES = ("status", "binding", "eviction", "log")
-
 
 POD_FIELDS = _fields(
-    "spec.nodeName",
-    "spec.restartPolicy",
-    "spec.schedulerName",
-    "spec.serviceAccountName",
-    "spec.hostNetwork",
-    "status.phase",
-    "status.podIP",
-    "status.nominatedNodeName",
+    *("spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName", "spec.hostNetwork"),
+    *("status.phase", "status.podIP", "status.nominatedNodeName"),
     hostNetwork="false",
 )
-
-
 EVENT_FIELDS = (
     *_fields(
-        "involvedObject.kind",
-        "involvedObject.namespace",
-        "involvedObject.name",
-        "involvedObject.uid",
-        "involvedObject.apiVersion",
-        "involvedObject.resourceVersion",
-        "involvedObject.fieldPath",
-        "reason",
-        "reportingComponent",
-        "type",
+        *(f"involvedObject.{name}" for name in ("kind", "namespace", "name", "uid", "apiVersion")),
+        *("involvedObject.resourceVersion", "involvedObject.fieldPath", "reason", "reportingComponent", "type"),
     ),
     Field("source", ("source", "component")),
 )
-
-
 NEW_EVENT_LABELS = {"reportingComponent": "reportingController", "source": "deprecatedSource"}
-
-
 NEW_EVENT_FIELDS = tuple(
     Field(NEW_EVENT_LABELS.get(known.label, known.label.replace("involvedObject", "regarding")), known.path)
     for known in EVENT_FIELDS
 )
+_TRAITS = frozenset({"cluster", "all", "generations", "returned", "virtual", "custom"})
+
+
+def _type(
+    api_version: str, kind: str, names: str, traits: str = "", subresources: str = "", fields: tuple[Field, ...] = ()
+) -> Resource:
+    """`names`: the plural, then the short names. `traits`: words of _TRAITS; without `cluster` it is namespaced."""
+    group, _, version = api_version.rpartition("/")
+    plural, *short_names = names.split()
+    has = set(traits.split())
+    assert has <= _TRAITS, traits
+    return Resource(
+        group,
+        version,
+        kind,
+        plural,
+        "cluster" not in has,
+        tuple(short_names),
+        tuple(subresources.split()),
+        fields,
+        ("all",) if "all" in has else (),
+        counts_generations="generations" in has,
+        returns_deleted="returned" in has,
+        strategic="custom" not in has,
+        virtual="virtual" in has,
+    )
 
 
 RESOURCES = (
-    Resource("", "v1", "Pod", "pods", True, ("po",), POD_SUBRESOURCES, POD_FIELDS, ("all",), True, True),
-    Resource("", "v1", "Node", "nodes", False, ("no",), STATUS, _fields("spec.unschedulable", unschedulable="false")),
-    Resource(
-        "",
-        "v1",
-        "Namespace",
-        "namespaces",
-        False,
-        ("ns",),
-        ("status", "finalize"),
-        _fields("status.phase"),
-        returns_deleted=True,
-    ),
-    Resource("", "v1", "Service", "services", True, ("svc",), STATUS, categories=("all",), returns_deleted=True),
-    Resource(
-        "",
-        "v1",
-        "ReplicationController",
-        "replicationcontrollers",
-        True,
-        ("rc",),
-        SCALABLE,
+    _type("v1", "Pod", "pods po", "all generations returned", "status binding eviction log", POD_FIELDS),
+    _type("v1", "Node", "nodes no", "cluster", "status", _fields("spec.unschedulable", unschedulable="false")),
+    _type("v1", "Namespace", "namespaces ns", "cluster returned", "status finalize", _fields("status.phase")),
+    _type("v1", "Service", "services svc", "all returned", "status"),
+    _type(
+        *("v1", "ReplicationController", "replicationcontrollers rc", "all generations", "status scale"),
         _fields("status.replicas", replicas="0"),
-        ("all",),
-        True,
     ),
-    Resource("", "v1", "PersistentVolume", "persistentvolumes", False, ("pv",), STATUS, returns_deleted=True),
-    Resource("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", True, ("pvc",), STATUS, returns_deleted=True),
-    Resource("", "v1", "Event", "events", True, ("ev",), (), EVENT_FIELDS),
-    Resource("", "v1", "ConfigMap", "configmaps", True, ("cm",)),
-    Resource("", "v1", "Secret", "secrets", fields=_fields("type")),
-    Resource("", "v1", "ServiceAccount", "serviceaccounts", True, ("sa",), returns_deleted=True),
-    Resource("", "v1", "Endpoints", "endpoints", True, ("ep",)),
-    Resource("", "v1", "Binding", "bindings", virtual=True),
-    Resource("authentication.k8s.io", "v1", "TokenReview", "tokenreviews", namespaced=False, virtual=True),
-    Resource(
-        "authorization.k8s.io", "v1", "SubjectAccessReview", "subjectaccessreviews", namespaced=False, virtual=True
-    ),
-    Resource("", "v1", "LimitRange", "limitranges", True, ("limits",)),
-    Resource("", "v1", "ResourceQuota", "resourcequotas", True, ("quota",), STATUS, returns_deleted=True),
-    Resource("", "v1", "PodTemplate", "podtemplates", returns_deleted=True),
-    Resource("apps", "v1", "Deployment", "deployments", True, ("deploy",), SCALABLE, (), ("all",), True),
-    Resource("apps", "v1", "ReplicaSet", "replicasets", True, ("rs",), SCALABLE, (), ("all",), True),
-    Resource("apps", "v1", "StatefulSet", "statefulsets", True, ("sts",), SCALABLE, (), ("all",), True),
-    Resource("apps", "v1", "DaemonSet", "daemonsets", True, ("ds",), STATUS, (), ("all",), True),
-    Resource("apps", "v1", "ControllerRevision", "controllerrevisions"),
-    Resource("batch", "v1", "Job", "jobs", True, (), STATUS, (), ("all",), True),
-    Resource("batch", "v1", "CronJob", "cronjobs", True, ("cj",), STATUS, (), ("all",), True),
-    Resource(
-        "policy",
-        "v1",
-        "PodDisruptionBudget",
-        "poddisruptionbudgets",
-        True,
-        ("pdb",),
-        STATUS,
-        counts_generations=True,
-    ),
-    Resource("storage.k8s.io", "v1", "StorageClass", "storageclasses", False, ("sc",), returns_deleted=True),
-    Resource("storage.k8s.io", "v1", "CSINode", "csinodes", False, returns_deleted=True),
-    Resource("storage.k8s.io", "v1", "CSIDriver", "csidrivers", False, returns_deleted=True),
-    Resource("storage.k8s.io", "v1", "CSIStorageCapacity", "csistoragecapacities"),
-    Resource("storage.k8s.io", "v1", "VolumeAttachment", "volumeattachments", False, (), STATUS, returns_deleted=True),
-    Resource("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", False, ("pc",)),
-    Resource("scheduling.k8s.io", "v1alpha2", "Workload", "workloads", counts_generations=True),
-    Resource("scheduling.k8s.io", "v1alpha2", "PodGroup", "podgroups", True, (), STATUS, counts_generations=True),
-    Resource(
-        "scheduling.x-k8s.io",
-        "v1alpha1",
-        "PodGroup",
-        "podgroups",
-        True,
-        ("pg", "pgs"),
-        STATUS,
-        counts_generations=True,
-        strategic=False,
-    ),
-    Resource("coordination.k8s.io", "v1", "Lease", "leases"),
-    Resource("events.k8s.io", "v1", "Event", "events", True, ("ev",), (), NEW_EVENT_FIELDS, kept_as=("", "events")),
-    Resource("resource.k8s.io", "v1", "ResourceClaim", "resourceclaims", True, (), STATUS, returns_deleted=True),
-    Resource(
-        "resource.k8s.io",
-        "v1",
-        "ResourceSlice",
-        "resourceslices",
-        False,
+    _type("v1", "PersistentVolume", "persistentvolumes pv", "cluster returned", "status"),
+    _type("v1", "PersistentVolumeClaim", "persistentvolumeclaims pvc", "returned", "status"),
+    _type("v1", "Event", "events ev", fields=EVENT_FIELDS),
+    _type("v1", "ConfigMap", "configmaps cm"),
+    _type("v1", "Secret", "secrets", fields=_fields("type")),
+    _type("v1", "ServiceAccount", "serviceaccounts sa", "returned"),
+    _type("v1", "Endpoints", "endpoints ep"),
+    _type("v1", "Binding", "bindings", "virtual"),
+    _type("authentication.k8s.io/v1", "TokenReview", "tokenreviews", "cluster virtual"),
+    _type("authorization.k8s.io/v1", "SubjectAccessReview", "subjectaccessreviews", "cluster virtual"),
+    _type("v1", "LimitRange", "limitranges limits"),
+    _type("v1", "ResourceQuota", "resourcequotas quota", "returned", "status"),
+    _type("v1", "PodTemplate", "podtemplates", "returned"),
+    _type("apps/v1", "Deployment", "deployments deploy", "all generations", "status scale"),
+    _type("apps/v1", "ReplicaSet", "replicasets rs", "all generations", "status scale"),
+    _type("apps/v1", "StatefulSet", "statefulsets sts", "all generations", "status scale"),
+    _type("apps/v1", "DaemonSet", "daemonsets ds", "all generations", "status"),
+    _type("apps/v1", "ControllerRevision", "controllerrevisions"),
+    _type("batch/v1", "Job", "jobs", "all generations", "status"),
+    _type("batch/v1", "CronJob", "cronjobs cj", "all generations", "status"),
+    _type("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets pdb", "generations", "status"),
+    _type("storage.k8s.io/v1", "StorageClass", "storageclasses sc", "cluster returned"),
+    _type("storage.k8s.io/v1", "CSINode", "csinodes", "cluster returned"),
+    _type("storage.k8s.io/v1", "CSIDriver", "csidrivers", "cluster returned"),
+    _type("storage.k8s.io/v1", "CSIStorageCapacity", "csistoragecapacities"),
+    _type("storage.k8s.io/v1", "VolumeAttachment", "volumeattachments", "cluster returned", "status"),
+    _type("scheduling.k8s.io/v1", "PriorityClass", "priorityclasses pc", "cluster"),
+    _type("scheduling.k8s.io/v1alpha2", "Workload", "workloads", "generations"),
+    _type("scheduling.k8s.io/v1alpha2", "PodGroup", "podgroups", "generations", "status"),
+    _type("scheduling.x-k8s.io/v1alpha1", "PodGroup", "podgroups pg pgs", "generations custom", "status"),
+    _type("coordination.k8s.io/v1", "Lease", "leases"),
+    replace(_type("events.k8s.io/v1", "Event", "events ev", fields=NEW_EVENT_FIELDS), stored_as=("", "events")),
+    _type("resource.k8s.io/v1", "ResourceClaim", "resourceclaims", "returned", "status"),
+    _type(
+        *("resource.k8s.io/v1", "ResourceSlice", "resourceslices", "cluster generations returned"),
         fields=_fields("spec.nodeName", "spec.driver"),
-        counts_generations=True,
-        returns_deleted=True,
     ),
-    Resource(
-        "resource.k8s.io", "v1", "DeviceClass", "deviceclasses", False, counts_generations=True, returns_deleted=True
-    ),
-    Resource("resource.k8s.io", "v1", "ResourceClaimTemplate", "resourceclaimtemplates", returns_deleted=True),
-    Resource("rbac.authorization.k8s.io", "v1", "Role", "roles"),
-    Resource("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings"),
-    Resource("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles", False),
-    Resource("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", "clusterrolebindings", False),
-    Resource(
-        "apiextensions.k8s.io",
-        "v1",
-        "CustomResourceDefinition",
-        "customresourcedefinitions",
-        False,
-        ("crd", "crds"),
-        STATUS,
+    _type("resource.k8s.io/v1", "DeviceClass", "deviceclasses", "cluster generations returned"),
+    _type("resource.k8s.io/v1", "ResourceClaimTemplate", "resourceclaimtemplates", "returned"),
+    _type("rbac.authorization.k8s.io/v1", "Role", "roles"),
+    _type("rbac.authorization.k8s.io/v1", "RoleBinding", "rolebindings"),
+    _type("rbac.authorization.k8s.io/v1", "ClusterRole", "clusterroles", "cluster"),
+    _type("rbac.authorization.k8s.io/v1", "ClusterRoleBinding", "clusterrolebindings", "cluster"),
+    replace(
+        _type(
+            *("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions crd crds"),
+            *("cluster generations", "status"),
+        ),
         categories=("api-extensions",),
-        counts_generations=True,
     ),
 )
 
@@ -301,35 +241,15 @@ def builtin(plural: str, group: str = "", version: str = "v1") -> Resource:
 
 
 PODS = builtin("pods")
-
-
 NODES = builtin("nodes")
-
-
 NAMESPACES = builtin("namespaces")
-
-
 EVENTS = builtin("events")
-
-
 NEW_EVENTS = builtin("events", "events.k8s.io")
-
-
 PRIORITY_CLASSES = builtin("priorityclasses", "scheduling.k8s.io")
-
-
 DISRUPTION_BUDGETS = builtin("poddisruptionbudgets", "policy")
-
-
 WORKLOADS = builtin("workloads", "scheduling.k8s.io", "v1alpha2")
-
-
 POD_GROUPS = builtin("podgroups", "scheduling.k8s.io", "v1alpha2")
-
-
 COSCHEDULING_POD_GROUPS = builtin("podgroups", "scheduling.x-k8s.io", "v1alpha1")
-
-
 DEFINITIONS = builtin("customresourcedefinitions", "apiextensions.k8s.io")
 
 
@@ -349,7 +269,7 @@ def custom_resources(definition: Object) -> list[Resource]:
             categories=tuple(names.get("categories") or ()),
             counts_generations=True,
             strategic=False,
-            kept_as=(spec["group"], names["plural"]) if len(spec["versions"]) > 1 else None,
+            stored_as=(spec["group"], names["plural"]) if len(spec["versions"]) > 1 else None,
         )
         for version in spec["versions"]
         if version.get("served", True)

@@ -1,10 +1,11 @@
 """Label and field selectors, as query strings and in objects."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
-from testing.simulator.errors import ApiError, bad_request
+from testing.simulator.errors import bad_request
 from testing.simulator.resources import Object, Resource
 from testing.simulator.store import Item
 
@@ -16,6 +17,8 @@ _SET = re.compile(r"(\S+)\s+(in|notin)\s*\(([^()]*)\)")
 _COMPARED = re.compile(r"([^\s=!<>]+)\s*(==|=|!=|>|<)\s*([^\s=!<>]*)")
 _EXISTS = re.compile(r"(!?)\s*([^\s=!<>(),]+)")
 _FIELD = re.compile(r"([^=!]+)(==|=|!=)(.*)")
+_OPERATORS = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "!"}
+"""Operators in objects, and the same in queries."""
 _TERMS = re.compile(r",(?![^()]*\))")
 
 
@@ -41,75 +44,54 @@ class Selection:
 
 
 def select(resource: Resource, namespace: str | None, query: Mapping[str, str], name: str | None = None) -> Selection:
-    labels = query.get("labelSelector", "")
-    fields = query.get("fieldSelector", "")
-    tests = _field_tests(resource, labels, fields) if fields else ()
+    labels, fields = query.get("labelSelector", ""), query.get("fieldSelector", "")
+    field_tests = [_field_test(resource, term, labels, fields) for term in fields.split(",") if term.strip()]
     if name is not None:
-        tests = (*tests, lambda item: item.name == name)
-    return Selection(namespace, parse_labels(labels) if labels else (), tests)
+        field_tests.append(lambda item: item.name == name)
+    label_tests = [_requirement(term.strip(), labels) for term in _TERMS.split(labels) if term.strip()]
+    return Selection(namespace, tuple(label_tests), tuple(field_tests))
 
 
-def parse_labels(text: str) -> tuple[LabelTest, ...]:
-    return tuple(_label_test(term.strip(), text) for term in _TERMS.split(text) if term.strip())
-
-
-def _label_test(term: str, text: str) -> LabelTest:
+def _requirement(term: str, text: str) -> LabelTest:
+    """The test for one requirement of a label selector in a query."""
     if match := _SET.fullmatch(term):
         key, operator, listed = match.groups()
-        values = frozenset(value.strip() for value in listed.split(","))
-        if operator == "in":
-            return lambda labels: labels.get(key) in values
-        return lambda labels: labels.get(key) not in values
-    if match := _COMPARED.fullmatch(term):
-        key, operator, value = match.groups()
-        return _comparison(key, operator, value, text)
+        return _label_test(key, operator, [value.strip() for value in listed.split(",")])
     if match := _EXISTS.fullmatch(term):
         absent, key = match.groups()
-        if absent:
-            return lambda labels: key not in labels
-        return lambda labels: key in labels
-    raise _unparsable(text)
-
-
-def _comparison(key: str, operator: str, value: str, text: str) -> LabelTest:
-    if operator == "!=":
-        return lambda labels: labels.get(key) != value
-    if operator in ("=", "=="):
-        return lambda labels: labels.get(key) == value
-    try:
-        bound = int(value)
-    except ValueError:
-        raise _unparsable(text) from None
-    if operator == ">":
-        return lambda labels: _integer(labels.get(key), bound) > bound
-    return lambda labels: _integer(labels.get(key), bound) < bound
+        return _label_test(key, absent or "exists", ())
+    if match := _COMPARED.fullmatch(term):
+        key, operator, value = match.groups()
+        if operator not in (">", "<"):
+            return _label_test(key, "notin" if operator == "!=" else "in", [value])
+        with suppress(ValueError):
+            sign, bound = (1 if operator == ">" else -1), int(value)
+            return lambda labels: sign * _integer(labels.get(key), bound) > sign * bound
+    raise bad_request(f"unable to parse requirement: {text!r} is not a label selector")
 
 
 def selector_test(selector: Object) -> LabelTest:
-    """A test for a selector in an object; an empty selector matches all labels."""
-    wanted: Labels = selector.get("matchLabels") or {}
-    tests = [_expression_test(expression) for expression in selector.get("matchExpressions") or ()]
-
-    def fits(labels: Labels) -> bool:
-        return all(labels.get(key) == value for key, value in wanted.items()) and all(test(labels) for test in tests)
-
-    return fits
-
-
-def _expression_test(expression: Object) -> LabelTest:
-    key = expression.get("key") or ""
-    values = frozenset(expression.get("values") or ())
-    match expression.get("operator"):
-        case "In":
-            return lambda labels: labels.get(key) in values
-        case "NotIn":
-            return lambda labels: labels.get(key) not in values
-        case "Exists":
-            return lambda labels: key in labels
-        case "DoesNotExist":
-            return lambda labels: key not in labels
-        case operator:
+    """The test for a selector in an object; an empty selector matches all labels."""
+    matched: Labels = selector.get("matchLabels") or {}
+    tests = [_label_test(key, "in", [value]) for key, value in matched.items()]
+    for each in selector.get("matchExpressions") or ():
+        operator = each.get("operator")
+        if operator not in _OPERATORS:
             raise bad_request(f"{operator!r} is not a valid label selector operator")
+        tests.append(_label_test(each.get("key") or "", _OPERATORS[operator], each.get("values") or ()))
+    return lambda labels: all(test(labels) for test in tests)
+
+
+def _label_test(key: str, operator: str, values: Iterable[str]) -> LabelTest:
+    known = frozenset(values)
+    match operator:
+        case "in":
+            return lambda labels: labels.get(key) in known
+        case "notin":
+            return lambda labels: labels.get(key) not in known
+        case "exists":
+            return lambda labels: key in labels
+    return lambda labels: key not in labels
 
 
 def _integer(value: str | None, otherwise: int) -> int:
@@ -117,14 +99,6 @@ def _integer(value: str | None, otherwise: int) -> int:
         return otherwise if value is None else int(value)
     except ValueError:
         return otherwise
-
-
-def _unparsable(text: str) -> ApiError:
-    return bad_request(f"unable to parse requirement: {text!r} is not a label selector")
-
-
-def _field_tests(resource: Resource, labels: str, text: str) -> tuple[FieldTest, ...]:
-    return tuple(_field_test(resource, term, labels, text) for term in text.split(",") if term.strip())
 
 
 def _field_test(resource: Resource, term: str, labels: str, text: str) -> FieldTest:

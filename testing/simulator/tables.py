@@ -13,10 +13,20 @@ NONE = "<none>"
 
 @dataclass(frozen=True, slots=True)
 class Column:
+    """`source`: a dotted path, or a function of the object and the time."""
+
     name: str
-    value: Callable[[Object, float], Any]
+    source: str | Callable[[Object, float], Any]
+    otherwise: Any = NONE
     wide: bool = False
     type: str = "string"
+
+    def cell(self, obj: Object, now: float) -> Any:
+        """A malformed object still has a row."""
+        try:
+            return at(obj, self.source, self.otherwise) if isinstance(self.source, str) else self.source(obj, now)
+        except (AttributeError, KeyError, TypeError, ValueError):
+            return UNKNOWN
 
 
 def table(resource: Resource, objects: Sequence[Object], metadata: Object, include: str, now: float) -> Object:
@@ -36,18 +46,10 @@ def table(resource: Resource, objects: Sequence[Object], metadata: Object, inclu
             for column in columns
         ],
         "rows": [
-            {"cells": [_cell(column, obj, now) for column in columns], "object": _included(obj, include)}
+            {"cells": [column.cell(obj, now) for column in columns], "object": _included(obj, include)}
             for obj in objects
         ],
     }
-
-
-def _cell(column: Column, obj: Object, now: float) -> Any:
-    """A malformed object still has a row."""
-    try:
-        return column.value(obj, now)
-    except (AttributeError, KeyError, TypeError, ValueError):
-        return UNKNOWN
 
 
 def _included(obj: Object, include: str) -> Object | None:
@@ -86,12 +88,12 @@ def _since(text: Any, now: float) -> str:
         return UNKNOWN
 
 
-def _path(path: str, otherwise: Any = NONE) -> Callable[[Object, float], Any]:
-    return lambda obj, now: at(obj, path, otherwise)
+def _count(name: str, path: str) -> Column:
+    return Column(name, path, 0, type="integer")
 
 
-def _count(path: str) -> Callable[[Object, float], Any]:
-    return lambda obj, now: at(obj, path, 0)
+def _joined(name: str, path: str) -> Column:
+    return Column(name, lambda obj, now: ",".join(map(str, at(obj, path, []))) or NONE)
 
 
 def _ready_containers(pod: Object, now: float) -> str:
@@ -137,16 +139,11 @@ def _service_ports(service: Object, now: float) -> str:
 
 
 def _claim(volume: Object, now: float) -> str:
-    claim = at(volume, "spec.claimRef", {})
-    return f"{claim['namespace']}/{claim['name']}" if claim else ""
+    return "/".join(at(volume, f"spec.claimRef.{key}", "") for key in ("namespace", "name")).strip("/")
 
 
 def _ready_replicas(workload: Object, now: float) -> str:
     return f"{at(workload, 'status.readyReplicas', 0)}/{at(workload, 'spec.replicas', 0)}"
-
-
-def _joined(path: str) -> Callable[[Object, float], str]:
-    return lambda obj, now: ",".join(map(str, at(obj, path, []))) or NONE
 
 
 def _last_seen(event: Object, now: float) -> str:
@@ -158,115 +155,105 @@ def _involved(event: Object, now: float) -> str:
     return f"{at(event, 'involvedObject.kind', '').lower()}/{at(event, 'involvedObject.name', '')}"
 
 
-def _policy(group: Object, now: float) -> str:
-    return ",".join(sorted(at(group, "spec.schedulingPolicy", {}))) or NONE
-
-
-_NAME = Column("Name", _path("metadata.name"))
+_NAME = Column("Name", "metadata.name")
 _AGE = Column("Age", lambda obj, now: _since(at(obj, "metadata.creationTimestamp"), now))
 _EVENT_COLUMNS = (
     Column("Last Seen", _last_seen),
-    Column("Type", _path("type")),
-    Column("Reason", _path("reason")),
+    Column("Type", "type"),
+    Column("Reason", "reason"),
     Column("Object", _involved),
-    Column("Source", _path("source.component", ""), wide=True),
+    Column("Source", "source.component", "", wide=True),
     Column("Message", lambda event, now: str(at(event, "message", "")).strip()),
-    Column("Count", lambda event, now: at(event, "series.count", 0) or at(event, "count", 1), True, "integer"),
-    Column("Name", _path("metadata.name"), wide=True),
+    Column(
+        *("Count", lambda event, now: at(event, "series.count", 0) or at(event, "count", 1)), wide=True, type="integer"
+    ),
+    Column("Name", "metadata.name", wide=True),
+)
+_DATA = Column("Data", lambda obj, now: len(at(obj, "data", {})), type="integer")
+_REPLICAS = (
+    _count("Desired", "spec.replicas"),
+    _count("Current", "status.replicas"),
+    _count("Ready", "status.readyReplicas"),
 )
 _COLUMNS: dict[StorageKey, tuple[Column, ...]] = {
     ("", "pods"): (
         Column("Ready", _ready_containers),
         Column("Status", _pod_status),
         Column("Restarts", _restarts, type="integer"),
-        Column("IP", _path("status.podIP"), wide=True),
-        Column("Node", _path("spec.nodeName"), wide=True),
-        Column("Nominated Node", _path("status.nominatedNodeName"), wide=True),
+        Column("IP", "status.podIP", wide=True),
+        Column("Node", "spec.nodeName", wide=True),
+        Column("Nominated Node", "status.nominatedNodeName", wide=True),
     ),
     ("", "nodes"): (
         Column("Status", _node_status),
         Column("Roles", _node_roles),
-        Column("Version", _path("status.nodeInfo.kubeletVersion", "")),
+        Column("Version", "status.nodeInfo.kubeletVersion", ""),
         Column("Internal-IP", _node_address, wide=True),
     ),
-    ("", "namespaces"): (Column("Status", _path("status.phase")),),
+    ("", "namespaces"): (Column("Status", "status.phase"),),
     ("", "services"): (
-        Column("Type", _path("spec.type")),
-        Column("Cluster-IP", _path("spec.clusterIP")),
-        Column("External-IP", _joined("spec.externalIPs")),
+        Column("Type", "spec.type"),
+        Column("Cluster-IP", "spec.clusterIP"),
+        _joined("External-IP", "spec.externalIPs"),
         Column("Port(s)", _service_ports),
     ),
-    ("", "replicationcontrollers"): (
-        Column("Desired", _count("spec.replicas"), type="integer"),
-        Column("Current", _count("status.replicas"), type="integer"),
-        Column("Ready", _count("status.readyReplicas"), type="integer"),
-    ),
+    ("", "replicationcontrollers"): _REPLICAS,
     ("", "persistentvolumes"): (
-        Column("Capacity", _path("spec.capacity.storage")),
-        Column("Access Modes", _joined("spec.accessModes")),
-        Column("Reclaim Policy", _path("spec.persistentVolumeReclaimPolicy")),
-        Column("Status", _path("status.phase")),
-        Column(
-            "Claim",
-            lambda pv, now: "/".join(at(pv, f"spec.claimRef.{k}", "") for k in ("namespace", "name")).strip("/"),
-        ),
-        Column("StorageClass", _path("spec.storageClassName", "")),
+        Column("Capacity", "spec.capacity.storage"),
+        _joined("Access Modes", "spec.accessModes"),
+        Column("Reclaim Policy", "spec.persistentVolumeReclaimPolicy"),
+        Column("Status", "status.phase"),
+        Column("Claim", _claim),
+        Column("StorageClass", "spec.storageClassName", ""),
     ),
     ("", "persistentvolumeclaims"): (
-        Column("Status", _path("status.phase")),
-        Column("Volume", _path("spec.volumeName", "")),
-        Column("Capacity", _path("status.capacity.storage", "")),
-        Column("Access Modes", _joined("spec.accessModes")),
-        Column("StorageClass", _path("spec.storageClassName", "")),
+        Column("Status", "status.phase"),
+        Column("Volume", "spec.volumeName", ""),
+        Column("Capacity", "status.capacity.storage", ""),
+        _joined("Access Modes", "spec.accessModes"),
+        Column("StorageClass", "spec.storageClassName", ""),
     ),
-    ("", "configmaps"): (Column("Data", lambda obj, now: len(at(obj, "data", {})), type="integer"),),
-    ("", "secrets"): (
-        Column("Type", _path("type", "Opaque")),
-        Column("Data", lambda obj, now: len(at(obj, "data", {})), type="integer"),
-    ),
+    ("", "configmaps"): (_DATA,),
+    ("", "secrets"): (Column("Type", "type", "Opaque"), _DATA),
     ("apps", "deployments"): (
         Column("Ready", _ready_replicas),
-        Column("Up-to-date", _count("status.updatedReplicas"), type="integer"),
-        Column("Available", _count("status.availableReplicas"), type="integer"),
+        _count("Up-to-date", "status.updatedReplicas"),
+        _count("Available", "status.availableReplicas"),
     ),
-    ("apps", "replicasets"): (
-        Column("Desired", _count("spec.replicas"), type="integer"),
-        Column("Current", _count("status.replicas"), type="integer"),
-        Column("Ready", _count("status.readyReplicas"), type="integer"),
-    ),
+    ("apps", "replicasets"): _REPLICAS,
     ("apps", "statefulsets"): (Column("Ready", _ready_replicas),),
     ("apps", "daemonsets"): (
-        Column("Desired", _count("status.desiredNumberScheduled"), type="integer"),
-        Column("Ready", _count("status.numberReady"), type="integer"),
+        _count("Desired", "status.desiredNumberScheduled"),
+        _count("Ready", "status.numberReady"),
     ),
     ("batch", "jobs"): (
         Column("Completions", lambda job, now: f"{at(job, 'status.succeeded', 0)}/{at(job, 'spec.completions', 1)}"),
     ),
     ("policy", "poddisruptionbudgets"): (
-        Column("Min Available", _path("spec.minAvailable", "N/A")),
-        Column("Max Unavailable", _path("spec.maxUnavailable", "N/A")),
-        Column("Allowed Disruptions", _count("status.disruptionsAllowed"), type="integer"),
+        Column("Min Available", "spec.minAvailable", "N/A"),
+        Column("Max Unavailable", "spec.maxUnavailable", "N/A"),
+        _count("Allowed Disruptions", "status.disruptionsAllowed"),
     ),
     ("storage.k8s.io", "storageclasses"): (
-        Column("Provisioner", _path("provisioner")),
-        Column("ReclaimPolicy", _path("reclaimPolicy")),
-        Column("VolumeBindingMode", _path("volumeBindingMode")),
+        Column("Provisioner", "provisioner"),
+        Column("ReclaimPolicy", "reclaimPolicy"),
+        Column("VolumeBindingMode", "volumeBindingMode"),
     ),
     ("scheduling.k8s.io", "priorityclasses"): (
-        Column("Value", _count("value"), type="integer"),
+        _count("Value", "value"),
         Column("Global-Default", lambda obj, now: bool(obj.get("globalDefault")), type="boolean"),
     ),
     ("scheduling.k8s.io", "podgroups"): (
-        Column("Policy", _policy),
-        Column("Workload", _path("spec.podGroupTemplateRef.workload.workloadName"), wide=True),
-        Column("Template", _path("spec.podGroupTemplateRef.workload.podGroupTemplateName"), wide=True),
+        Column("Policy", lambda group, now: ",".join(sorted(at(group, "spec.schedulingPolicy", {}))) or NONE),
+        Column("Workload", "spec.podGroupTemplateRef.workload.workloadName", wide=True),
+        Column("Template", "spec.podGroupTemplateRef.workload.podGroupTemplateName", wide=True),
     ),
     ("scheduling.x-k8s.io", "podgroups"): (
-        Column("Phase", _path("status.phase", "")),
-        Column("MinMember", _path("spec.minMember", ""), type="integer"),
-        Column("Running", _path("status.running", ""), type="integer"),
-        Column("Succeeded", _path("status.succeeded", ""), type="integer"),
-        Column("Failed", _path("status.failed", ""), type="integer"),
+        Column("Phase", "status.phase", ""),
+        Column("MinMember", "spec.minMember", "", type="integer"),
+        Column("Running", "status.running", "", type="integer"),
+        Column("Succeeded", "status.succeeded", "", type="integer"),
+        Column("Failed", "status.failed", "", type="integer"),
     ),
-    ("coordination.k8s.io", "leases"): (Column("Holder", _path("spec.holderIdentity", "")),),
+    ("coordination.k8s.io", "leases"): (Column("Holder", "spec.holderIdentity", ""),),
 }

@@ -22,7 +22,7 @@ _NEW_NAMES = {kept: new for new, kept in _KEPT_NAMES.items()}
 
 
 def is_converted(resource: Resource) -> bool:
-    return resource.kept_as is not None
+    return resource.stored_as is not None
 
 
 def kept_type(resource: Resource) -> Resource:
@@ -61,7 +61,7 @@ class View:
     def __init__(self, resource: Resource) -> None:
         self._resource = resource
         self._typed = b""
-        if not resource.is_custom:
+        if resource.strategic:
             self._typed = b'{"kind":"%b","apiVersion":"%b",' % (resource.kind.encode(), resource.api_version.encode())
 
     def show(self, item: Item) -> bytes:

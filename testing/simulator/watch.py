@@ -3,7 +3,7 @@
 The queue is bounded in bytes. When a client falls too far behind its watch ends, and it has to list again.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from testing.simulator.errors import ApiError, expired
 from testing.simulator.resources import Resource
@@ -27,55 +27,40 @@ class Watch:
         self.closed = False
         self.overflowed = False
         self.on_ready: Callable[[], None] | None = None
-        self.on_overflow: Callable[[], None] | None = None
+        self.on_overflow: Callable[[], object] | None = None
         self._view = view
         self._selection = selection
-        self._everything = selection.everything
         self._most_waiting = max_pending_bytes
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
         self._initial: list[Item] = []
         self._initial_end = b""
 
-    def start_with_state(self, version: int, *, announce_end: bool) -> None:
-        """Send the current objects first, then changes."""
-        self._initial = [
-            item for item in self.bucket.in_order(self._selection.namespace) if self._selection.matches(item)
-        ]
-        if announce_end:
-            self._initial_end = self.bookmark(version, {INITIAL_EVENTS_END: "true"})
-        self.bucket.listeners.append(self._on_change)
-
-    def start_in_the_past(self, items: list[Item], version: int, *, announce_end: bool) -> None:
-        """Like a stale cache: send these objects first, then all changes since that version."""
-        self._initial = [item for item in items if self._selection.matches(item)]
-        if announce_end:
-            self._initial_end = self.bookmark(version, {INITIAL_EVENTS_END: "true"})
-        for change in self.bucket.since(version) or ():
-            self._on_change(change)
-        self.bucket.listeners.append(self._on_change)
-
-    def start_after(self, version: int, current: int) -> None:
-        """Send the changes after a version. A compacted or future version is refused inside the stream."""
-        missed = self.bucket.since(version) if version <= current else None
-        if missed is None:
-            oldest = self.bucket.compacted if version <= current else current
-            self.refuse(expired(f"too old resource version: {version} ({oldest})"))
-            return
+    def start(
+        self, initial: Iterable[Item] = (), missed: Iterable[Change] = (), initial_end: int | None = None
+    ) -> None:
+        """Send these objects first, then a bookmark of version `initial_end` if given, then the missed and all further
+        changes."""
+        self._initial = [item for item in initial if self._selection.matches(item)]
+        if initial_end is not None:
+            self._initial_end = self.bookmark(initial_end, {INITIAL_EVENTS_END: "true"})
         for change in missed:
             self._on_change(change)
             change.forget_lines()
         if self.overflowed:
-            self._waiting = [_error_line(expired(f"too old resource version: {version}: too much has changed since"))]
-            return
-        self.bucket.listeners.append(self._on_change)
+            self._waiting = [_error_line(expired("too old resource version: too much has changed since"))]
+        else:
+            self.bucket.listeners.append(self._on_change)
 
-    def start_now(self) -> None:
-        self.bucket.listeners.append(self._on_change)
-
-    def refuse(self, error: ApiError) -> None:
-        self._push(_error_line(error))
-        self.close()
+    def resume(self, version: int, current: int) -> None:
+        """Send the changes after a version. A compacted or future version is refused inside the stream."""
+        missed = self.bucket.since(version) if version <= current else None
+        if missed is None:
+            oldest = self.bucket.compacted if version <= current else current
+            self._push(_error_line(expired(f"too old resource version: {version} ({oldest})")))
+            self.close()
+        else:
+            self.start(missed=missed)
 
     def close(self) -> None:
         """End the watch once its queue has been sent."""
@@ -102,29 +87,23 @@ class Watch:
         metadata: dict[str, object] = {"resourceVersion": str(version)}
         if annotations:
             metadata["annotations"] = annotations
-        obj: dict[str, object] = {
-            "kind": self.resource.kind,
-            "apiVersion": self.resource.api_version,
-            "metadata": metadata,
-        }
+        kind, api_version = self.resource.kind, self.resource.api_version
+        obj: dict[str, object] = {"kind": kind, "apiVersion": api_version, "metadata": metadata}
         if self.resource.kind == "Pod":
             obj |= {"spec": {"containers": None}, "status": {}}
         return b'{"type":"BOOKMARK","object":%b}\n' % encode(obj)
 
     def _on_change(self, change: Change) -> None:
-        if self._everything:
-            self._push(change.line() if self._view.plain else self._view.line(change.type, change.item))
-            return
-        now = change.type != DELETED and self._selection.matches(change.item)
-        before = change.before is not None and self._selection.matches(change.before)
-        if now:
-            type_ = MODIFIED if before else ADDED
+        """Queue the change as this client sees it: an object may begin or cease to match its selector."""
+        matches = self._selection.matches
+        now = change.type != DELETED and matches(change.item)
+        before = change.before is not None and matches(change.before)
+        if before and not now and change.type != DELETED:
+            self._push(self._view.departed(change))
+        elif now or before:
+            type_ = DELETED if not now else MODIFIED if before else ADDED
             same = self._view.plain and type_ == change.type
             self._push(change.line() if same else self._view.line(type_, change.item))
-        elif before and change.type == DELETED:
-            self._push(change.line() if self._view.plain else self._view.line(DELETED, change.item))
-        elif before:
-            self._push(self._view.departed(change))
 
     def _push(self, line: bytes) -> None:
         self._waiting.append(line)
