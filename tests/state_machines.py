@@ -9,7 +9,7 @@ from services.binder.eviction.eviction_state import VICTIM_TRANSITIONS as VICTIM
 from services.queue.scheduling.queued_pod_info import TRANSITIONS as QUEUED_POD
 from services.snapshot.state.ledger import TRANSITIONS as LEDGER_ENTRY
 from shared.kube.election import TRANSITIONS as ELECTION
-from shared.watch.reader import TRANSITIONS as WATCH_READER
+from shared.watch import TRANSITIONS as WATCH_READER
 
 INTRODUCTION = """# State machines
 
@@ -25,7 +25,7 @@ def page() -> str:
         [
             INTRODUCTION,
             *diagram("Leader election", "shared/kube/election.py", ELECTION),
-            *diagram("Following the watch stream", "shared/watch/reader.py", WATCH_READER),
+            *diagram("Following the watch stream", "shared/watch.py", WATCH_READER),
             *table("Queued pod", "services/queue/scheduling/queued_pod_info.py", QUEUED_POD),
             *table("Assumed pod", "services/snapshot/state/ledger.py", LEDGER_ENTRY),
             *table("Binding attempt", "services/binder/binding/attempts.py", BINDING_ATTEMPT),

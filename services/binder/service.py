@@ -150,7 +150,7 @@ class Shell:
         self._began = context.clock()
         self._metrics = BinderMetrics(context.metrics)
         self._spans = BindSpans(context.tracer)
-        self._sparingly = Repeated(context.log)
+        self._limited_log = Repeated(context.log)
         cores = BothCores(core, self._evictions)
         self._runner: CoreRunner[Event, Effect] = CoreRunner(
             cores,
@@ -273,7 +273,7 @@ class Shell:
                 self._metrics.permit_wait_ended(effect)
             case Problem(error=error):
                 self._metrics.refused.inc()
-                self._sparingly.warning(type(error).__name__, "%s", error)
+                self._limited_log.warning(type(error).__name__, "%s", error)
             case RecordEvent() | SetCondition() | LookUp():
                 self._call_server(effect)
             case _ if self._eviction_calls is not None:
@@ -311,9 +311,9 @@ class Shell:
             message = replace(message, incarnation=self._core.incarnation)
             received = await self._bus.request(SNAPSHOT_BOUND, message, Received, timeout=REPEAT_SECONDS)
         except NoAnswer as none:
-            self._sparingly.warning(none.silence, "outcomes are not acknowledged: %s", none)
+            self._limited_log.warning(none.silence, "outcomes are not acknowledged: %s", none)
         except FlotillaError as cause:
-            self._sparingly.warning(type(cause).__name__, "the acknowledgement of outcomes is refused: %s", cause)
+            self._limited_log.warning(type(cause).__name__, "the acknowledgement of outcomes is refused: %s", cause)
         else:
             epoch = received.sender_epoch
             if 0 < epoch < self._core.epoch:

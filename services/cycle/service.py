@@ -39,7 +39,7 @@ from shared.messages.state import Committed, Heartbeat, Outdated
 from shared.messages.workers import Assign, WorkerBeat
 from shared.runtime import Context, CoreRunner, every
 from shared.runtime.clocks import ClockOffsets
-from shared.runtime.health import Watchdog
+from shared.runtime.context import Watchdog
 from shared.runtime.joining import joined
 from shared.runtime.leadership import LaterTerm, leadership
 from shared.runtime.names import name_conflict

@@ -54,13 +54,13 @@ from shared.messages.queue import Absorbed, Activate, Assumed, Batch, Forgotten,
 from shared.messages.watch import Relist, WatchBeat, Watched
 from shared.runtime import Context, CoreRunner, every
 from shared.runtime.clocks import ClockOffsets
-from shared.runtime.health import Watchdog
+from shared.runtime.context import Watchdog
+from shared.runtime.hosting import on_dump_signal
 from shared.runtime.joining import joined
 from shared.runtime.leadership import leadership
-from shared.runtime.signals import on_dump_signal
 from shared.telemetry.logs import Repeated
-from shared.watch.reader import Effect as WatchEffect
-from shared.watch.reader import Progress, WatchReader
+from shared.watch import Effect as WatchEffect
+from shared.watch import Progress, WatchReader
 
 LOOK_INTERVAL = 0.25
 """Seconds between two updates of metrics, and between two checks for a late listing."""
@@ -138,7 +138,7 @@ class Shell:
         missing = "pods wait, and no cycle has asked for any"
         self._cycle, self._cycle_epoch = Watchdog(context.health, context.clock, "cycle", missing), 0
         self._cycle.stop()
-        self._sparingly = Repeated(context.log)
+        self._limited_log = Repeated(context.log)
         self._listed = False
         self._take: tuple[Take, Envelope] | None = None
         self._outcomes: tuple[Outcomes, Envelope] | None = None
@@ -243,7 +243,7 @@ class Shell:
         self._on_watch_effects(self._reader.tick(self._context.clock()))
         for refused in (self._core.refused, self._reader.refused):
             while refused:
-                self._sparingly.warning("refused", "refused: %s", refused.popleft())
+                self._limited_log.warning("refused", "refused: %s", refused.popleft())
         if self._core.counts()[PodState.ACTIVE]:
             self._cycle.start()
         else:
@@ -282,10 +282,10 @@ class Shell:
                     self._store.save(effect)
             case PodStale(key=key):
                 self._metrics.stale.inc()
-                self._sparingly.warning("stale", "pod %s: ignored an old version without its node", key)
+                self._limited_log.warning("stale", "pod %s: ignored an old version without its node", key)
                 self._on_watch_effects(self._reader.doubt(self._context.clock()))
             case Problem(error=error):
-                self._sparingly.warning(str(error), "%s", error)
+                self._limited_log.warning(str(error), "%s", error)
 
     def _respond(self, request: tuple[Take | Outcomes, Envelope] | None, answer: Batch | Received) -> None:
         """Only the latest request of its kind has an envelope to answer."""

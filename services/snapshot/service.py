@@ -70,14 +70,14 @@ from shared.messages.state import Commit, Heartbeat
 from shared.messages.watch import Relist, WatchBeat, Watched
 from shared.runtime import Context, CoreRunner
 from shared.runtime.clocks import ClockOffsets
+from shared.runtime.hosting import on_dump_signal
 from shared.runtime.joining import joined
 from shared.runtime.leadership import leadership
-from shared.runtime.signals import on_dump_signal
 from shared.runtime.stopping import SNAPSHOT_WRITES
 from shared.store.link import connect
 from shared.telemetry.logs import Repeated
-from shared.watch.reader import Effect as WatchEffect
-from shared.watch.reader import Progress, WatchReader
+from shared.watch import Effect as WatchEffect
+from shared.watch import Progress, WatchReader
 
 CHECK_INTERVAL = 2.0
 """Seconds between two checks whether the state is still in Redis, while there is nothing to write."""

@@ -39,7 +39,7 @@ from shared.kube.listwatch import Interruption, ListDone, ListPage, ListWatch, L
 from shared.messages.watch import OBJECT_KINDS, Kind, Relist, WatchBeat, Watched, WatchSeen
 from shared.model.kinds import QUEUE_KINDS
 from shared.runtime import Context, CoreRunner, every
-from shared.runtime.health import Watchdog
+from shared.runtime.context import Watchdog
 from shared.runtime.joining import joined
 from shared.runtime.leadership import LaterTerm, leadership
 from shared.telemetry.logs import Repeated

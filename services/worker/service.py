@@ -19,7 +19,7 @@ from shared.messages.state import Delta, Heartbeat, State
 from shared.messages.workers import Assign, WorkerBeat
 from shared.runtime import Context, CoreRunner, every
 from shared.runtime.clocks import ClockOffsets
-from shared.runtime.health import Watchdog
+from shared.runtime.context import Watchdog
 from shared.runtime.names import name_taken
 from shared.runtime.stopping import WORKER_SHARDS
 from shared.store.errors import StoreUnreachable

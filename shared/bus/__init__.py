@@ -2,7 +2,7 @@
 
 from shared.bus.access import NatsAccess
 from shared.bus.bus import Bus
-from shared.bus.errors import NoAnswer, Silence
 from shared.bus.subscription import Envelope, Subscription
+from shared.bus.wire import NoAnswer, Silence
 
 __all__ = ["Bus", "Envelope", "NatsAccess", "NoAnswer", "Silence", "Subscription"]

@@ -9,7 +9,7 @@ import re
 import secrets
 import time
 from collections.abc import Mapping
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar
 
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription as NatsSubscription
@@ -17,13 +17,21 @@ from nats.errors import SlowConsumerError
 
 from shared.bus.access import NatsAccess
 from shared.bus.connection import Connection
-from shared.bus.errors import NoAnswer, Refusal, Refused, Silence
 from shared.bus.metrics import REPLY, BusMetrics
 from shared.bus.outbox import Outbox, Requests
-from shared.bus.pipeline import PipelineIdentity
 from shared.bus.subjects import CLI, INBOXES, check_name, inbox
 from shared.bus.subscription import Handler, Subscription
-from shared.bus.wire import HEADER_BYTES, MOST_BYTES, Reader, headers_for
+from shared.bus.wire import (
+    HEADER_BYTES,
+    MOST_BYTES,
+    NoAnswer,
+    PipelineIdentity,
+    Reader,
+    Refusal,
+    Refused,
+    Silence,
+    headers_for,
+)
 from shared.messages.codec import Message, encode
 from shared.telemetry import Telemetry
 from shared.telemetry.logs import Repeated
@@ -45,6 +53,14 @@ B = TypeVar("B", bound=Message)
 C = TypeVar("C", bound=Message)
 D = TypeVar("D", bound=Message)
 E = TypeVar("E", bound=Message)
+Types = (
+    type[A]
+    | tuple[type[A], type[B]]
+    | tuple[type[A], type[B], type[C]]
+    | tuple[type[A], type[B], type[C], type[D]]
+    | tuple[type[A], type[B], type[C], type[D], type[E]]
+)
+"""The types of a subject's messages; a handler takes their union."""
 
 
 class Bus:
@@ -55,7 +71,7 @@ class Bus:
         self._log = telemetry.log
         self._fault = telemetry.fault
         self._metrics = BusMetrics(telemetry.metrics)
-        self._sparingly = Repeated(telemetry.log)
+        self._limited_log = Repeated(telemetry.log)
         self._connection = Connection(
             access,
             name,
@@ -132,7 +148,7 @@ class Bus:
         trace: TraceContext | None = None,
         ours: bool = True,
     ) -> M:
-        """The reply; NoAnswer if nobody listens or none comes in time, ProtocolError if it cannot be read.
+        """The reply; NoAnswer if there is no subscriber or none comes in time, ProtocolError if it cannot be read.
 
         Without a connection, waits for one as long as the timeout allows.
         """
@@ -175,7 +191,7 @@ class Bus:
         try:
             body = self._body(subject, message)
         except Refused as cause:
-            self._sparingly.error(f"{subject} {type(message).__name__}", "a message was dropped: %s", cause)
+            self._limited_log.error(f"{subject} {type(message).__name__}", "a message was dropped: %s", cause)
             return
         if inbox:
             self._outbox.send_to(inbox, REPLY, headers_for(message, trace, self.pipeline.id), body)
@@ -198,73 +214,22 @@ class Bus:
 
     # Receiving
 
-    @overload
     async def subscribe(
         self,
         subject: str,
-        types: type[A],
-        handler: Handler[A],
-        *,
-        group: str = "",
-        most_pending: int = MOST_PENDING,
-        ours: bool = True,
-    ) -> Subscription[A]: ...
-    @overload
-    async def subscribe(
-        self,
-        subject: str,
-        types: tuple[type[A], type[B]],
-        handler: Handler[A | B],
-        *,
-        group: str = "",
-        most_pending: int = MOST_PENDING,
-    ) -> Subscription[A | B]: ...
-    @overload
-    async def subscribe(
-        self,
-        subject: str,
-        types: tuple[type[A], type[B], type[C]],
-        handler: Handler[A | B | C],
-        *,
-        group: str = "",
-        most_pending: int = MOST_PENDING,
-    ) -> Subscription[A | B | C]: ...
-    @overload
-    async def subscribe(
-        self,
-        subject: str,
-        types: tuple[type[A], type[B], type[C], type[D]],
-        handler: Handler[A | B | C | D],
-        *,
-        group: str = "",
-        most_pending: int = MOST_PENDING,
-    ) -> Subscription[A | B | C | D]: ...
-    @overload
-    async def subscribe(
-        self,
-        subject: str,
-        types: tuple[type[A], type[B], type[C], type[D], type[E]],
+        types: Types[A, B, C, D, E],
         handler: Handler[A | B | C | D | E],
         *,
         group: str = "",
         most_pending: int = MOST_PENDING,
-    ) -> Subscription[A | B | C | D | E]: ...
-    async def subscribe(
-        self,
-        subject: str,
-        types: type[Any] | tuple[type[Any], ...],
-        handler: Handler[Any],
-        *,
-        group: str = "",
-        most_pending: int = MOST_PENDING,
         ours: bool = True,
-    ) -> Subscription[Any]:
+    ) -> Subscription[A | B | C | D | E]:
         """Handle messages of these types, one at a time and in order, until the bus is closed; refuse all others.
 
         Of a `group` of subscribers, one gets each message. Returns once the server knows the subscription. Without
         `ours`, messages of other pipelines are accepted as well.
         """
-        reader = Reader(*(types if isinstance(types, tuple) else (types,)))
+        reader: Reader[A | B | C | D | E] = Reader(*(types if isinstance(types, tuple) else (types,)))
         subscription = Subscription(
             subject,
             reader,
@@ -326,7 +291,7 @@ class Bus:
         subject = full_subject.removeprefix(self._prefix.lower())
         self._metrics.forbidden(direction, subject)
         what = "publish to" if direction == "publish" else "subscribe to"
-        self._sparingly.error(subject, "NATS denied to %s %s: a permission is missing", what, full_subject)
+        self._limited_log.error(subject, "NATS denied to %s %s: a permission is missing", what, full_subject)
 
 
 def _admit_all(headers: Mapping[str, str] | None) -> None:

@@ -96,7 +96,7 @@ class NatsClient(Client):
             await self.flush(ROUND_TRIP_SECONDS)
 
     def forget_pending(self, kind: bytes) -> list[bytes]:
-        """Take back pending commands of this kind; release whoever waits for them."""
+        """Take back pending commands of this kind; release the tasks that wait for them."""
         while self._flush_queue is not None and not self._flush_queue.empty():
             flush = self._flush_queue.get_nowait()
             if not flush.done():

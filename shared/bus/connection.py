@@ -56,7 +56,7 @@ class Connection:
         self._name = name
         self._payload = payload
         self._log = log
-        self._sparingly = Repeated(log, SAY_EVERY)
+        self._limited_log = Repeated(log, SAY_EVERY)
         self._on_lost = on_lost
         self._on_back = on_back
         self._on_error = on_error
@@ -143,17 +143,17 @@ class Connection:
         refusal = self._refusal(error)
         if self._open:
             if refusal:
-                self._sparingly.error("refused", "NATS at %s%s", self.client.server, refusal)
+                self._limited_log.error("refused", "NATS at %s%s", self.client.server, refusal)
             self._on_error(error)
         elif refusal and self.client.server not in self._refusals:
             self._refusals[self.client.server] = refusal
             if len(self._refusals) >= len(self._servers.urls):
                 self._refused.set()
         elif self._opening and not refusal:
-            self._sparingly.warning("away", "NATS at %s cannot be reached yet: %s", self.where, self._reason(error))
+            self._limited_log.warning("away", "NATS at %s cannot be reached yet: %s", self.where, self._reason(error))
 
     def _refusal(self, error: Exception) -> str:
-        """What somebody has to correct, as the rest of a sentence about the server; empty otherwise."""
+        """What the user has to correct, as the rest of a sentence about the server; empty otherwise."""
         if isinstance(error, ssl.SSLError) and self._access.files.refuses(error):
             return f": {self._access.files.problem(error)}"
         if isinstance(error, WithoutTls):

@@ -2,8 +2,8 @@
 
 from functools import lru_cache
 
-from shared.bus.errors import Refusal, Silence
 from shared.bus.subjects import pattern
+from shared.bus.wire import Refusal, Silence
 from shared.telemetry.metrics import Metrics
 
 REPLY = "reply"

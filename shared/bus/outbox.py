@@ -3,13 +3,14 @@
 import asyncio
 import itertools
 import re
+from functools import lru_cache
 from typing import NamedTuple
 
 from nats.aio.msg import Msg
 
 from shared.bus.connection import Connection
-from shared.bus.errors import NoAnswer, Silence
 from shared.bus.metrics import BusMetrics
+from shared.bus.wire import NoAnswer, Silence
 from shared.errors import ProtocolError
 
 MOST_WAITING = 32 << 20
@@ -29,12 +30,11 @@ class Outbox:
         self._client = connection.client
         self._metrics = metrics
         self._prefix = prefix
-        self._full_subjects: dict[str, str] = {}
+        self._full_subject = lru_cache(maxsize=MOST_SUBJECTS)(self._checked)
 
     def send(self, subject: str, headers: bytes, body: bytes, reply_to: str = "") -> None:
         """Drop and count the message without a connection or room; ProtocolError if the subject is invalid."""
-        full_subject = self._full_subjects.get(subject) or self._check(subject)
-        self.send_to(full_subject, subject, headers, body, reply_to)
+        self.send_to(self._full_subject(subject), subject, headers, body, reply_to)
 
     def send_to(self, full_subject: str, counted_as: str, headers: bytes, body: bytes, reply_to: str = "") -> None:
         """Like `send`, for a subject known to be valid."""
@@ -52,22 +52,19 @@ class Outbox:
             await self._client.flushed(patience)
 
     def clear(self) -> None:
-        """Drop all pending messages: the connection is lost, and old news helps nobody."""
+        """Drop all pending messages: the connection is lost, and old news is of no use."""
         for line in self._client.forget_pending(f"{_PUBLISH} ".encode()):
             self._metrics.dropped(line.split(b" ", 2)[1].decode(errors="replace").removeprefix(self._prefix))
 
-    def _check(self, subject: str) -> str:
+    def _checked(self, subject: str) -> str:
         if not _SUBJECT.fullmatch(subject):
             raise ProtocolError(f"{subject!r} is not a valid subject")
-        if len(self._full_subjects) >= MOST_SUBJECTS:
-            self._full_subjects.clear()
-        full_subject = self._full_subjects[subject] = self._prefix + subject
-        return full_subject
+        return self._prefix + subject
 
 
 STATUS_HEADER = "Status"
-NOBODY = "503"
-"""NATS's own reply when nobody has subscribed."""
+NO_SUBSCRIBER = "503"
+"""NATS's own reply."""
 
 
 class _Request(NamedTuple):
@@ -99,7 +96,7 @@ class Requests:
         request = self._waiting.get(msg.subject)
         if request is None or request.answer.done():
             return  # late or duplicate
-        if not msg.data and msg.headers and msg.headers.get(STATUS_HEADER) == NOBODY:
+        if not msg.data and msg.headers and msg.headers.get(STATUS_HEADER) == NO_SUBSCRIBER:
             _fail(request.subject, request.answer, Silence.NOBODY_LISTENS)
         else:
             request.answer.set_result(msg)

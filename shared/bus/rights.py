@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from shared.bus import subjects as s
-from shared.bus.subjects import CLI, every_subject, inbox
+from shared.bus.subjects import CLI, EVERY_SUBJECT, inbox
 
 ANY_WORKER, ANY_BINDER = s.worker("*"), s.binder("*")
 ANSWERING = 'allow_responses: { max: 1, expires: "1m" }'
@@ -137,7 +137,7 @@ def _rule(name: str, prefix: str, allowed: tuple[str, ...]) -> Iterator[str]:
 
 def _excepted(allowed: tuple[str, ...]) -> tuple[str, ...]:
     patterns = [each for each in allowed if each in (ANY_WORKER, ANY_BINDER)]
-    meant = (each for each in every_subject() if any(fnmatchcase(each, pattern) for pattern in patterns))
+    meant = (each for each in EVERY_SUBJECT if any(fnmatchcase(each, pattern) for pattern in patterns))
     return tuple(sorted(each for each in meant if each not in allowed))
 
 

@@ -31,41 +31,15 @@ BINDER_WAITING = "binder.waiting"
 BINDER_WITHDRAWALS = "binder.withdrawals"
 BINDER_EVICTIONS = "binder.evictions"
 
+EVERY_SUBJECT = frozenset(value for name, value in dict(globals()).items() if name.isupper())
+"""All of the above; single processes have subjects of their own."""
+
 OWNER_GROUP = "owner"
 WATCHER_GROUP = "watcher"
 BINDER_GROUP = "binder"
 
-_SHARED = frozenset(
-    {
-        PIPELINE_OWNER,
-        WATCH,
-        WATCHER_RELIST,
-        WATCHER_SEEN,
-        QUEUE_TAKE,
-        QUEUE_OUTCOMES,
-        QUEUE_FORGOTTEN,
-        QUEUE_EVICTED,
-        QUEUE_ACTIVATE,
-        QUEUE_INSPECT,
-        QUEUE_LIST,
-        WORKER_BEATS,
-        CYCLE_ANSWERS,
-        CYCLE_COMMITTED,
-        SNAPSHOT_COMMITS,
-        SNAPSHOT_DELTAS,
-        SNAPSHOT_BOUND,
-        SNAPSHOT_LIST,
-        SNAPSHOT_NOMINATED,
-        BINDER_BEATS,
-        BINDER_NOTICES,
-        BINDER_PERMITS,
-        BINDER_WAITING,
-        BINDER_WITHDRAWALS,
-        BINDER_EVICTIONS,
-    }
-)
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,128}")
-_RESERVED = frozenset(subject.rpartition(".")[2] for subject in _SHARED)
+_RESERVED = frozenset(subject.rpartition(".")[2] for subject in EVERY_SUBJECT)
 
 
 def worker(name: str) -> str:
@@ -74,11 +48,6 @@ def worker(name: str) -> str:
 
 def binder(name: str) -> str:
     return f"binder.{name}"
-
-
-def every_subject() -> frozenset[str]:
-    """All subjects except those of single processes."""
-    return _SHARED
 
 
 def check_name(name: str, what: str) -> str:
@@ -92,7 +61,7 @@ def check_name(name: str, what: str) -> str:
 def pattern(subject: str) -> str:
     """The subject without process names, as in metrics."""
     head, dot, _ = subject.partition(".")
-    return subject if subject in _SHARED or not dot else f"{head}.*"
+    return subject if subject in EVERY_SUBJECT or not dot else f"{head}.*"
 
 
 INBOXES = "inbox."

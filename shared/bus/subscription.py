@@ -11,9 +11,8 @@ from nats import errors
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription as NatsSubscription
 
-from shared.bus.errors import Refused
 from shared.bus.metrics import BusMetrics
-from shared.bus.wire import EPOCH_HEADER, TRACE_HEADER, Reader
+from shared.bus.wire import EPOCH_HEADER, TRACE_HEADER, Reader, Refused
 from shared.messages.codec import Message
 from shared.telemetry.fault import Fault
 from shared.telemetry.logs import Repeated
@@ -62,7 +61,7 @@ Handler = Callable[[M, Envelope], Awaitable[None] | None]
 class Subscription(Generic[M]):
     """An exception of the handler ends the term (`fault`): no further message is handled.
 
-    Replies go only to `inboxes`, whatever address a message names, because we may publish where its sender may not.
+    Replies go only to `inboxes`, because we may publish where the sender of a message may not.
     """
 
     def __init__(
@@ -85,7 +84,7 @@ class Subscription(Generic[M]):
         self._send = send
         self._metrics = metrics
         self._traffic = metrics.received(subject)
-        self._sparingly = Repeated(log)
+        self._limited_log = Repeated(log)
         self._fault = fault
         self._admit = admit
         self._yielded = 0.0
@@ -111,7 +110,7 @@ class Subscription(Generic[M]):
             message = self._reader.read(msg.data, msg.headers)
         except Refused as refused:
             self._metrics.refused(self.subject, refused.refusal)
-            self._sparingly.warning(refused.refusal, "%s: a message was refused: %s", self.subject, refused)
+            self._limited_log.warning(refused.refusal, "%s: a message was refused: %s", self.subject, refused)
             return
         try:
             waiting = self._handler(message, Envelope(msg.headers or {}, self._inbox(msg), self._send))
@@ -130,7 +129,7 @@ class Subscription(Generic[M]):
 
     def overflowed(self) -> None:
         self._metrics.overflowed(self.subject)
-        self._sparingly.error("overflow", "%s: a message was dropped: too many were waiting", self.subject)
+        self._limited_log.error("overflow", "%s: a message was dropped: too many were waiting", self.subject)
 
     def _report(self, message: M, cause: BaseException) -> None:
         self._fault.report(f"{self.subject}: the handler of {type(message).__name__}", cause)

@@ -1,15 +1,21 @@
-"""The wire format: msgpack in the body, and in NATS headers what is needed before the body is read."""
+"""The wire format: msgpack in the body, and in NATS headers what is needed before the body is read.
 
+Two pipelines with one prefix on one NATS would depose each other's leaders, whose epochs come from different clusters.
+So every message names its sender's pipeline in a header, and receivers refuse those of another one. This guards against
+mistakes; it is no secret and proves nothing.
+"""
+
+import asyncio
+import re
 import time
 from collections.abc import Callable, Mapping
+from enum import StrEnum
 from functools import lru_cache
 from typing import Generic, TypeVar
 
 import msgspec
 
-from shared.bus.errors import Refusal, Refused
-from shared.bus.pipeline import PIPELINE_HEADER
-from shared.errors import ProtocolError
+from shared.errors import FlotillaError, ProtocolError
 from shared.messages.codec import Message, decoder
 from shared.messages.sense import check_sense
 from shared.telemetry.tracing import TraceContext
@@ -18,6 +24,7 @@ VERSION = "1"
 VERSION_HEADER = "Flotilla-Version"
 EPOCH_HEADER = "Flotilla-Epoch"
 TRACE_HEADER = "traceparent"
+PIPELINE_HEADER = "Flotilla-Pipeline"
 MOST_BYTES = 8 << 20
 """Of a message's body: the limit of an embedded NATS server less the headers."""
 HEADER_BYTES = 512
@@ -30,7 +37,44 @@ EPOCHS = ("epoch", "sender_epoch", "watch_epoch", "newest")
 MOST_EPOCHS_AHEAD = 1 << 20
 """Two years of minutes."""
 
+_PIPELINE_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}/[A-Za-z0-9._-]{1,128}")
+
 M = TypeVar("M", bound=Message)
+
+
+class Silence(StrEnum):
+    NOBODY_LISTENS = "nobody listens"
+    """Known at once: wait before retrying."""
+    TOO_LATE = "no answer in time"
+    NOT_CONNECTED = "not connected"
+
+
+class NoAnswer(FlotillaError):
+    """A request without a reply. It may have been executed, unless there was no subscriber."""
+
+    def __init__(self, subject: str, silence: Silence) -> None:
+        self.subject = subject
+        self.silence = silence
+        super().__init__(f"{subject}: {silence}")
+
+
+class Refusal(StrEnum):
+    VERSION = "version"
+    TYPE = "type"
+    UNDECODABLE = "undecodable"
+    TOO_LARGE = "too large"
+    PIPELINE = "pipeline"
+    """Of another pipeline with the same prefix."""
+    SENSELESS = "senseless"
+    """It decodes, but its values are impossible."""
+
+
+class Refused(ProtocolError):
+    """A message that was not accepted from the bus, or not sent."""
+
+    def __init__(self, refusal: Refusal, problem: str) -> None:
+        self.refusal = refusal
+        super().__init__(problem)
 
 
 class _Tag(msgspec.Struct):
@@ -59,7 +103,7 @@ def _common_headers(epoch: int | None, pipeline: str) -> bytes:
 
 
 def _check_epoch(epoch: int) -> None:
-    """Refuse epochs that nobody can have reached yet, because a follower never leaves a later epoch.
+    """Refuse epochs that cannot have been reached yet, because a follower never leaves a later epoch.
 
     Terms are minutes since 2026, or more if a Lease is taken more than once a minute.
     """
@@ -101,3 +145,44 @@ class Reader(Generic[M]):
         if tag not in self._tags:
             return Refused(Refusal.TYPE, f"{tag[:32]!r} is not expected here")
         return Refused(Refusal.UNDECODABLE, f"{tag}: {cause}")
+
+
+def pipeline_id(cluster: str, namespace: str) -> str:
+    """`cluster`: the uid of its namespace kube-system. `namespace`: that of the leaders' Leases."""
+    return f"{cluster}/{namespace}"
+
+
+def same_cluster(pipeline: str, other: str) -> bool:
+    """Whether these two identities differ at most in the namespace of the Leases."""
+    return pipeline.partition("/")[0] == other.partition("/")[0]
+
+
+def described(pipeline: str) -> str:
+    """As text."""
+    cluster, _, namespace = pipeline.partition("/")
+    return f"the pipeline of cluster {cluster} with its Leases in namespace {namespace}"
+
+
+class PipelineIdentity:
+    """`id`: empty until known. A process that never joins, such as the command line, adopts the first one it hears.
+
+    A message without the header is accepted: its sender is of the last release.
+    """
+
+    def __init__(self) -> None:
+        self.id = ""
+        self.foreign = asyncio.Event()
+        """Set whenever a message of another pipeline was refused."""
+
+    def admit(self, headers: Mapping[str, str] | None) -> None:
+        """Raises Refused if the message is of another pipeline."""
+        sender = headers.get(PIPELINE_HEADER) if headers else None
+        if sender is None or sender == self.id:
+            return
+        if not _PIPELINE_ID.fullmatch(sender):
+            raise Refused(Refusal.PIPELINE, f"{PIPELINE_HEADER} {sender[:32]!r} is none")
+        if not self.id:
+            self.id = sender
+            return
+        self.foreign.set()
+        raise Refused(Refusal.PIPELINE, f"it is of {described(sender)}; this is {described(self.id)}")

@@ -1,8 +1,7 @@
 """What hosts a service: its process, its endpoints, its connection to the bus, and the shell around its core."""
 
-from shared.runtime.context import Context
+from shared.runtime.context import Context, Health
 from shared.runtime.corerunner import CoreRunner, every
-from shared.runtime.health import Health
 from shared.runtime.hosting import host
 
 __all__ = ["Context", "CoreRunner", "Health", "every", "host"]

@@ -1,4 +1,4 @@
-"""Context: what the host passes to a service."""
+"""Context: what the host passes to a service. Health: why the process is not ready, and whether it leads."""
 
 import logging
 import time
@@ -8,11 +8,95 @@ from dataclasses import dataclass, field
 from shared.bus import Bus
 from shared.config.settings import Settings
 from shared.runtime.clocks import ApiClock
-from shared.runtime.health import Health
 from shared.telemetry import Telemetry
 from shared.telemetry.fault import Fault
 from shared.telemetry.metrics import Metrics
 from shared.telemetry.tracing import Tracer
+
+STARTING = "service"
+PATIENCE = 10.0
+"""Seconds until a watchdog reports a silent peer; a process restarts in less."""
+
+
+class Health:
+    """Not ready at first; `ready` clears that once the service has started.
+
+    A standby counts as ready: it is there for when it is needed.
+    """
+
+    def __init__(self) -> None:
+        self.role = ""
+        """`standby: X leads` or `leads, term N`; empty in services without a leader."""
+        self.standing_by = False
+        self._reasons: dict[str, str] = {STARTING: "is starting"}
+        self._checks: dict[str, Callable[[], str]] = {}
+        self._known: dict[str, None] = {STARTING: None}
+        """Every key that was ever waited for or checked."""
+
+    def wait_for(self, key: str, why: str) -> None:
+        """Not ready until this key is cleared."""
+        self._known[key] = None
+        self._reasons[key] = why
+
+    def clear(self, key: str) -> None:
+        self._reasons.pop(key, None)
+
+    def ready(self) -> None:
+        self.clear(STARTING)
+
+    def stand_by(self, role: str) -> None:
+        self.role, self.standing_by = role, True
+        self.clear(STARTING)
+
+    def lead(self, role: str) -> None:
+        """A former standby becomes ready again when its service calls `ready`."""
+        if self.standing_by:
+            self.wait_for(STARTING, "is starting")
+        self.role, self.standing_by = role, False
+
+    def check(self, key: str, why: Callable[[], str]) -> None:
+        """`why` is called at each request: why this part is not ready, empty if it is."""
+        self._known[key] = None
+        self._checks[key] = why
+
+    def checks(self) -> dict[str, str]:
+        """Why each known key is not ready; empty if it is."""
+        found = {key: why() for key, why in self._checks.items()} | self._reasons
+        return {key: found.get(key, "") for key in self._known}
+
+    def reasons(self) -> list[str]:
+        """One line each; empty if the process is ready."""
+        return [f"{key}: {why}" for key, why in self.checks().items() if why]
+
+
+class Watchdog:
+    """Expects messages of a peer: registers the check `key`, which reports `missing` after PATIENCE without `reset`.
+
+    It runs from the start.
+    """
+
+    def __init__(self, health: Health, clock: Callable[[], float], key: str, missing: str) -> None:
+        self._clock = clock
+        self._missing = missing
+        self._since: float | None = clock()
+        health.check(key, self.problem)
+
+    def start(self) -> None:
+        """Expect a message from now on; does nothing if it runs already."""
+        if self._since is None:
+            self._since = self._clock()
+
+    def stop(self) -> None:
+        """No message is expected any more."""
+        self._since = None
+
+    def reset(self) -> None:
+        """A message has come; expect the next one."""
+        self._since = self._clock()
+
+    def problem(self) -> str:
+        waited = 0.0 if self._since is None else self._clock() - self._since
+        return f"{self._missing} for {waited:.0f} s" if waited > PATIENCE else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,13 +2,16 @@
 
 import asyncio
 import gc
+import logging
 import os
 import random
 import re
 import signal
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import uvloop
@@ -18,18 +21,18 @@ from shared.bus.subjects import check_name
 from shared.config.document import read_config
 from shared.config.settings import Settings
 from shared.errors import ClusterError, Unexpected, UserError
-from shared.runtime import stopping
-from shared.runtime.context import Context
-from shared.runtime.health import Health
+from shared.runtime.context import Context, Health
 from shared.runtime.pages import Pages
 from shared.runtime.serving import served
-from shared.runtime.signals import handle_sigusr2
+from shared.runtime.stopping import STOP_SECONDS
 from shared.telemetry import Telemetry
 from shared.telemetry.logs import logger, set_up
 from shared.telemetry.metrics import Metrics
 from shared.telemetry.tracing import Tracer
 
 if TYPE_CHECKING:
+    import cProfile
+
     from shared.telemetry.export import SpanSink
 
 OK, FAILED, USER_ERROR, SIGNALLED = 0, 1, 2, 128
@@ -38,6 +41,8 @@ SAME_REQUEST = 1.0
 GARBAGE_AFTER = 20_000
 """Newly allocated objects."""
 NATS = "nats"
+PROFILE = "FLOTILLA_PROFILE"
+"""A file: SIGUSR2 starts and stops the profiler, for benchmarks; when stopped, it writes the file in pstats' format."""
 VALIDATE = "FLOTILLA_VALIDATE"
 """Set to 1: every core validates itself after every event."""
 
@@ -83,7 +88,7 @@ async def _until_asked(service: str, life: Coroutine[None, None, None]) -> None:
     asked, asked_at = False, 0.0
 
     def give_up() -> None:
-        logger(service).error("%s does not end within %s s; it is left", service, stopping.STOP_SECONDS)
+        logger(service).error("%s does not end within %s s; it is left", service, STOP_SECONDS)
         os._exit(FAILED)
 
     def ask(number: signal.Signals) -> None:
@@ -93,12 +98,12 @@ async def _until_asked(service: str, life: Coroutine[None, None, None]) -> None:
                 return
             os._exit(SIGNALLED + number)
         asked, asked_at = True, loop.time()
-        loop.call_later(stopping.STOP_SECONDS, give_up)
+        loop.call_later(STOP_SECONDS, give_up)
         task.cancel()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ask, number)
-    handle_sigusr2(logger(service))
+    _handle_sigusr2(logger(service))
     try:
         await task
     except asyncio.CancelledError:
@@ -174,3 +179,46 @@ def _only_cause(failure: BaseException) -> BaseException:
     while isinstance(failure, BaseExceptionGroup) and failure.split(known)[1] is None:
         failure = failure.exceptions[0]
     return failure
+
+
+def _handle_sigusr2(log: logging.Logger) -> None:
+    """Install the handler of a service without a dump; unhandled, the signal would end the process."""
+    path = os.environ.get(PROFILE)
+    loop = asyncio.get_running_loop()
+    if path:
+        loop.add_signal_handler(signal.SIGUSR2, _Profiler(Path(path)).toggle)
+    else:
+        loop.add_signal_handler(signal.SIGUSR2, log.info, "SIGUSR2: only the queue and the snapshot can dump")
+
+
+@contextmanager
+def on_dump_signal(dump: Callable[[], None]) -> Iterator[None]:
+    """While the context lasts, SIGUSR2 dumps the service's state to its log, as in kube-scheduler's cache debugger."""
+    if os.environ.get(PROFILE):
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGUSR2, dump)
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGUSR2)
+
+
+class _Profiler:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._profile: cProfile.Profile | None = None
+
+    def toggle(self) -> None:
+        if self._profile is None:
+            import cProfile
+
+            self._profile = cProfile.Profile()
+            self._profile.enable()
+            return
+        self._profile.disable()
+        unfinished = self._path.with_suffix(".unfinished")
+        self._profile.dump_stats(unfinished)
+        unfinished.replace(self._path)
+        self._profile = None

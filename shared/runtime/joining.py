@@ -1,6 +1,6 @@
 """Joining a pipeline: a service learns which one it is part of, and ends if another one uses the prefix.
 
-A pipeline is a cluster and a set of Leases in it. Messages carry its identity (`shared/bus/pipeline.py`), so two
+A pipeline is a cluster and a set of Leases in it. Messages carry its identity (`shared/bus/wire.py`), so two
 pipelines never mix. This module tells people who start a second one by mistake: it ends at once with one line that says
 why.
 """
@@ -13,8 +13,8 @@ import msgspec
 
 from shared.bus import Envelope, NoAnswer
 from shared.bus.access import where
-from shared.bus.pipeline import described, pipeline_id, same_cluster
 from shared.bus.subjects import OWNER_GROUP, PIPELINE_OWNER
+from shared.bus.wire import described, pipeline_id, same_cluster
 from shared.config.structs import LeaderElection
 from shared.errors import ClusterError, ProtocolError, UserError
 from shared.kube.access import ClientConnection
@@ -73,7 +73,7 @@ class _Joining:
         self._context = context
         self._namespace = election.resource_namespace
         self._given = given
-        self._sparingly = Repeated(context.log)
+        self._limited_log = Repeated(context.log)
         self._since = context.wall()
         self._client: KubeClient | None = None
         self._api_gauge = context.metrics.gauge(
@@ -88,7 +88,7 @@ class _Joining:
                 found = await self._ask()
             except ClusterError as cause:
                 health.wait_for(CLUSTER, str(cause))
-                self._sparingly.warning("cluster", "%s; trying again", cause)
+                self._limited_log.warning("cluster", "%s; trying again", cause)
             else:
                 health.clear(CLUSTER)
                 return found
@@ -141,7 +141,7 @@ class _Joining:
             try:
                 await self._look_again(heard)
             except (ClusterError, UserError) as cause:
-                self._sparingly.warning("cluster", "%s", cause)
+                self._limited_log.warning("cluster", "%s", cause)
             if self._context.fault.found:
                 return
             if heard:

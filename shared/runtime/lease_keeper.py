@@ -72,8 +72,8 @@ def timings_of(config: LeaderElection) -> Timings:
 def holder_identity(context: Context) -> str:
     """Lease holder identity; random unless FLOTILLA_IDENTITY sets it, so that two processes of one name differ.
 
-    A candidate that finds its own identity in the Lease re-acquires it at once. Whoever sets FLOTILLA_IDENTITY
-    guarantees that no other live process has it.
+    A candidate that finds its own identity in the Lease re-acquires it at once. If FLOTILLA_IDENTITY
+    is set, the user guarantees that no other live process has it.
     """
     return context.settings.identity or f"{context.name}-{secrets.token_hex(4)}"
 
@@ -97,7 +97,7 @@ class LeaseKeeper:
         self._timings = timings_of(config)
         self._namespace = config.resource_namespace
         self._log: logging.Logger = context.log
-        self._sparingly = Repeated(context.log)
+        self._limited_log = Repeated(context.log)
         self._master = context.metrics.gauge(
             "leader_election_master_status", "1: this process leads; 0: another one does.", ["name"]
         ).labels(name)
@@ -215,7 +215,7 @@ class LeaseKeeper:
         """A leader stays ready for as long as it may lead."""
         if self._led is None:
             self._context.health.wait_for(TERM, str(cause))
-        self._sparingly.warning(f"lease {type(cause).__name__}", "%s", cause)
+        self._limited_log.warning(f"lease {type(cause).__name__}", "%s", cause)
 
     # In the thread
 
@@ -223,15 +223,15 @@ class LeaseKeeper:
         try:
             asyncio.run(self._keep())
         except BaseException as cause:
-            self._say(self._on_failure, cause)
+            self._in_service(self._on_failure, cause)
         finally:
-            self._say(self._on_end)
+            self._in_service(self._on_end)
 
     def _on_end(self) -> None:
         if not self._ended.done():
             self._ended.set_result(None)
 
-    def _say(self, what: Callable[..., None], *arguments: object) -> None:
+    def _in_service(self, what: Callable[..., None], *arguments: object) -> None:
         with contextlib.suppress(RuntimeError):  # the service's loop has ended
             self._loop.call_soon_threadsafe(what, *arguments)
 
@@ -259,7 +259,7 @@ class LeaseKeeper:
         event: Event = Tick()
         while not self._ending:
             if self._refusal is not None:
-                self._say(self._on_failure, self._refusal)
+                self._in_service(self._on_failure, self._refusal)
                 return
             effects = self._election.handle(event, time.monotonic(), time.time())
             event = Tick()
@@ -268,11 +268,11 @@ class LeaseKeeper:
                     case Look() | Write():
                         event = await self._ask(lease, effect)
                     case Follow(holder=holder):
-                        self._say(self._on_follow, holder, self._blocked)
+                        self._in_service(self._on_follow, holder, self._blocked)
                     case Lead():
-                        self._say(self._on_lead, effect, lease.version)
+                        self._in_service(self._on_lead, effect, lease.version)
                     case Lose(why=why):
-                        self._say(self._on_lost, why)
+                        self._in_service(self._on_lost, why)
                         return
             if isinstance(event, Tick):
                 event = await self._pause()
@@ -283,7 +283,7 @@ class LeaseKeeper:
 
     async def _pause(self) -> Event:
         """Wait until the election has something to ask."""
-        self._say(self._on_turn)
+        self._in_service(self._on_turn)
         beyond, self._raise_beyond = self._raise_beyond, None
         if beyond is not None:
             return Raise(beyond)
@@ -297,7 +297,7 @@ class LeaseKeeper:
     async def _ask(self, lease: Lease, effect: Look | Write) -> Event:
         unfit = self._unfit()
         if unfit:
-            self._say(self._sparingly.warning, "unfit", "%s: %s", self._name, unfit)
+            self._in_service(self._limited_log.warning, "unfit", "%s: %s", self._name, unfit)
             await asyncio.sleep(min(effect.patience, self._timings.retry_period))
             return Failed()
         if isinstance(effect, Write) and not self._election.term and not await self._is_ours(effect.patience):
@@ -314,7 +314,7 @@ class LeaseKeeper:
             )
             return Written() if written else Overtaken()
         except ClusterError as cause:
-            self._say(self._on_trouble, cause)
+            self._in_service(self._on_trouble, cause)
             return Failed()
 
     def _unfit(self) -> str:
@@ -341,7 +341,7 @@ class LeaseKeeper:
             try:
                 self._judge(await owner.look(self._timings.renew_deadline / 2), owner.where)
             except ClusterError as cause:
-                self._say(self._on_trouble, cause)
+                self._in_service(self._on_trouble, cause)
             ours = self._ours.is_set() or self._election.term
             await asyncio.sleep(self._timings.retry_period if ours else OWNER_POLL)
 
@@ -363,7 +363,7 @@ class LeaseKeeper:
             self._ours.set()
             self._wake.set()
         if self._blocked != before:
-            self._say(self._on_blocked, self._blocked)
+            self._in_service(self._on_blocked, self._blocked)
 
     async def _is_ours(self, patience: float) -> bool:
         """Wait until our Lease is ours to take; False after `patience`."""
@@ -374,6 +374,6 @@ class LeaseKeeper:
     async def _release(self, lease: Lease) -> None:
         try:
             if await lease.release(self._election.wanted, RELEASE_CALL, settled=self.settled):
-                self._say(self._log.info, "%s is released", self._name)
+                self._in_service(self._log.info, "%s is released", self._name)
         except ClusterError as cause:
-            self._say(self._log.warning, "%s could not be released: %s", self._name, cause)
+            self._in_service(self._log.warning, "%s could not be released: %s", self._name, cause)

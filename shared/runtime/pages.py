@@ -21,7 +21,7 @@ from shared.config.document import ConfigSource
 from shared.config.settings import Settings
 from shared.config.sources import HTTP_FLAG, SOURCES
 from shared.errors import UserError
-from shared.runtime.health import Health
+from shared.runtime.context import Health
 
 CONFIG_KEY = "kubescheduler.config.k8s.io"
 EMULATED = "1.36"

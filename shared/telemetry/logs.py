@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import IO
 
+from shared.bounded import BoundedDict
 from shared.errors import UserError
 
 ROOT = "flotilla"
@@ -86,47 +87,41 @@ class Repeated:
         self._log = log
         self._every = every
         self._clock = clock
-        self._next: dict[str, float] = {}
-        self._untold: dict[str, int] = {}
+        self._known: BoundedDict[str, tuple[float, int]] = BoundedDict(MOST_KEYS)
+        """By key: when it may be logged again, and the repeats since it was logged."""
 
     def warning(self, key: str, message: str, *args: object) -> None:
-        self._say(logging.WARNING, key, message, args)
+        self._log_limited(logging.WARNING, key, message, args)
 
     def error(self, key: str, message: str, *args: object, exc_info: BaseException | None = None) -> None:
-        self._say(logging.ERROR, key, message, args, exc_info)
+        self._log_limited(logging.ERROR, key, message, args, exc_info)
 
-    def _say(
+    def _log_limited(
         self, level: int, key: str, message: str, args: tuple[object, ...], cause: BaseException | None = None
     ) -> None:
         now = self._clock()
-        if now < self._next.get(key, now):
-            self._untold[key] = self._untold.get(key, 0) + 1
+        allowed_at, repeats = self._known.get(key, (now, 0))
+        if now < allowed_at:
+            self._known[key] = allowed_at, repeats + 1
             return
-        if key not in self._next and len(self._next) >= MOST_KEYS:
-            oldest = next(iter(self._next))
-            del self._next[oldest]
-            self._untold.pop(oldest, None)
-        self._next[key] = now + self._every
-        untold = self._untold.pop(key, 0)
-        if untold:
-            message, args = message + " (and %d more like it)", (*args, untold)
+        self._known[key] = now + self._every, 0
+        if repeats:
+            message, args = message + " (and %d more like it)", (*args, repeats)
         self._log.log(level, message, *args, exc_info=cause)
 
 
 class AtMostEvery(logging.Filter):
-    """For other libraries' loggers: each message at most once in so many seconds, whatever its arguments."""
+    """For other libraries' loggers: each message at most once in `seconds`, regardless of its arguments."""
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._seconds = seconds
         self._clock = clock
-        self._next: dict[object, float] = {}
+        self._next: BoundedDict[object, float] = BoundedDict(MOST_KEYS)
 
     def filter(self, record: logging.LogRecord) -> bool:
         now = self._clock()
         if now < self._next.get(record.msg, now):
             return False
-        if len(self._next) >= MOST_KEYS:
-            self._next.clear()
         self._next[record.msg] = now + self._seconds
         return True

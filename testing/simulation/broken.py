@@ -28,8 +28,7 @@ from services.snapshot.dispatch.term_end import TermEnd
 from services.snapshot.event_handlers import EventHandlers
 from services.snapshot.store.terms import Terms
 from services.watcher.kind_state import VersionOrder
-from shared.bus.errors import Refusal, Refused
-from shared.bus.wire import Reader
+from shared.bus.wire import Reader, Refusal, Refused
 from shared.errors import InvariantBroken, UserError
 from shared.kube.fencing import Fenced
 from shared.kube.listwatch import ListWatch
@@ -39,7 +38,7 @@ from shared.runtime.leadership import LaterTerm, Leadership
 from shared.store import scripts
 from shared.store.errors import StateLost, StoreUnreachable
 from shared.telemetry.fault import Fault
-from shared.watch.reader import WatchReader
+from shared.watch import WatchReader
 from testing.simulation.processes import Process
 
 

@@ -12,9 +12,17 @@ from contextlib import suppress
 from typing import Any
 
 from shared.bus import Envelope, NoAnswer
-from shared.bus.errors import Refusal, Refused, Silence
-from shared.bus.pipeline import PIPELINE_HEADER, PipelineIdentity, pipeline_id
-from shared.bus.wire import VERSION, VERSION_HEADER, Reader
+from shared.bus.wire import (
+    PIPELINE_HEADER,
+    VERSION,
+    VERSION_HEADER,
+    PipelineIdentity,
+    Reader,
+    Refusal,
+    Refused,
+    Silence,
+    pipeline_id,
+)
 from shared.errors import ProtocolError
 from shared.messages.codec import Message, decode, encode
 from shared.telemetry.fault import Fault

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shared.bus.errors import Refused
-from shared.bus.wire import VERSION, VERSION_HEADER, Reader
+from shared.bus.wire import VERSION, VERSION_HEADER, Reader, Refused
 from shared.messages.codec import Message
 from shared.model.objects import encode_msgpack
 from tests.messages.description import MESSAGES

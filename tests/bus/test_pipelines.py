@@ -7,9 +7,7 @@ import nats
 import pytest
 
 from shared.bus import Bus
-from shared.bus.errors import NoAnswer
-from shared.bus.pipeline import PIPELINE_HEADER, pipeline_id
-from shared.bus.wire import VERSION, VERSION_HEADER
+from shared.bus.wire import PIPELINE_HEADER, VERSION, VERSION_HEADER, NoAnswer, pipeline_id
 from shared.messages.codec import encode
 from shared.messages.queue import Received, Take
 from shared.messages.state import Heartbeat

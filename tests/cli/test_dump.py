@@ -44,7 +44,7 @@ from shared.messages.inspection import (
 )
 from shared.messages.state import Assignment, LedgerEntry
 from shared.model.load import load_of
-from shared.runtime.signals import PROFILE, on_dump_signal
+from shared.runtime.hosting import PROFILE, on_dump_signal
 from testing.builders import node, pod
 from testing.simulator.requests import Response
 from tests.bus.support import LOG, a_bus, a_telemetry, until

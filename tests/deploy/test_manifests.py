@@ -11,7 +11,7 @@ import yaml  # type: ignore[import-untyped]
 
 from shared.config.settings import Settings, serves_tls
 from shared.config.sources import SOURCES
-from shared.runtime.guard import is_open
+from shared.runtime.serving import is_open
 from shared.runtime.stopping import STOP_SECONDS
 from tests.deploy.rendering import (
     FOLDERS,

@@ -396,7 +396,7 @@ async def test_the_queue_goes_on_without_redis(monkeypatch: pytest.MonkeyPatch) 
 
 
 async def test_without_a_cycle_the_queue_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.runtime.health.PATIENCE", 0.3)
+    monkeypatch.setattr("shared.runtime.context.PATIENCE", 0.3)
     async with a_world([pod("p")]) as w:
         await until(lambda: any("no cycle has asked for any" in reason for reason in w.health.reasons()))
         assert await taken(w) == ["p"]

@@ -15,10 +15,9 @@ from shared.errors import ClusterError, UserError
 from shared.kube import reviews as reviewing
 from shared.kube.client import KubeClient
 from shared.kube.reviews import MOST_CACHED, MOST_WAITING, TTL, Reviews, User
-from shared.runtime.guard import serving_context
-from shared.runtime.health import Health
+from shared.runtime.context import Health
 from shared.runtime.pages import PATHS, Pages
-from shared.runtime.serving import served
+from shared.runtime.serving import served, serving_context
 from shared.telemetry.metrics import Metrics
 from testing.simulator.service import Simulator, SimulatorOptions
 from testing.simulator.subresources import ReviewedUser

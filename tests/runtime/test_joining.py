@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from shared.bus.pipeline import pipeline_id
+from shared.bus.wire import pipeline_id
 from shared.config.settings import ApiSettings, Settings
 from shared.config.structs import LeaderElection
 from shared.errors import ClusterError, UserError

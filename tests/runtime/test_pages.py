@@ -18,7 +18,7 @@ from shared.config.document import ConfigSource
 from shared.config.reading import read_config_values
 from shared.config.settings import ApiSettings, Settings
 from shared.config.sources import SOURCES
-from shared.runtime.health import Health
+from shared.runtime.context import Health
 from shared.runtime.pages import PATHS, Pages, without_secrets
 from shared.runtime.serving import endpoints
 from shared.telemetry.metrics import Metrics

@@ -1,6 +1,6 @@
 """A watchdog makes a process not ready while an expected message does not come."""
 
-from shared.runtime.health import PATIENCE, Health, Watchdog
+from shared.runtime.context import PATIENCE, Health, Watchdog
 
 
 class Clock:

@@ -8,7 +8,7 @@ import pytest
 from nats.aio.client import Client
 
 from shared.bus.rights import RIGHTS, authorization
-from shared.bus.subjects import every_subject
+from shared.bus.subjects import EVERY_SUBJECT
 from tests.bus.support import until
 from tests.servers import ConfiguredNats, configured_nats
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.asyncio
 PREFIX = "flotilla."
 SINGLE = {"worker.w1": "worker.*", "binder.b1": "binder.*"}
 INBOXES = [f"inbox.{user}.x.y" for user in (*RIGHTS, "cli")]
-EVERYTHING = sorted({*every_subject(), *SINGLE, *INBOXES})
+EVERYTHING = sorted({*EVERY_SUBJECT, *SINGLE, *INBOXES})
 
 
 @pytest.fixture(autouse=True)

@@ -5,8 +5,7 @@ import typing
 import msgspec
 import pytest
 
-from shared.bus.errors import Refused
-from shared.bus.wire import EPOCHS, VERSION, VERSION_HEADER, Reader
+from shared.bus.wire import EPOCHS, VERSION, VERSION_HEADER, Reader, Refused
 from shared.messages.codec import Message, encode
 from tests.messages.examples import example
 

@@ -6,7 +6,7 @@ import pytest
 
 from services.snapshot.store.term_start import LIST_PAUSE, LIST_TIMEOUT, MAX_LISTINGS, MAX_SECONDS, ListFreshness, Step
 from shared.messages.watch import Kind, ListingBegins, ListingEnds, Watched
-from shared.watch.reader import WatchReader
+from shared.watch import WatchReader
 
 LOG = logging.getLogger("freshness")
 

@@ -13,7 +13,7 @@ import pytest
 
 from shared.config.settings import Settings
 from shared.errors import ClusterError, UserError
-from shared.runtime.health import Health
+from shared.runtime.context import Health
 from tests.supervisor.waiting import alive, until, until_awaited
 from tools.supervisor.options import PipelineOptions
 from tools.supervisor.pipeline import IS_STARTING, Pipeline

@@ -2,7 +2,7 @@
 
 from services.watcher.flow_control import MOST_UNSEEN_BYTES, SILENCE, FlowControl
 from shared.messages.watch import WatchSeen
-from shared.watch.reader import REPORT_EVERY, Progress
+from shared.watch import REPORT_EVERY, Progress
 
 EPOCH = 7
 HALF = MOST_UNSEEN_BYTES // 2 + 1

@@ -17,7 +17,7 @@ from shared.messages.watch import (
     Watched,
 )
 from shared.model.objects import ObjectKind
-from shared.watch.reader import DOUBT_PAUSE, FIRST_PATIENCE, LONGEST_PATIENCE, WatchReader
+from shared.watch import DOUBT_PAUSE, FIRST_PATIENCE, LONGEST_PATIENCE, WatchReader
 
 A, B = PodChange("a", "ns", "pod-a"), PodChange("b", "ns", "pod-b")
 N = NodeChange("n")

@@ -19,7 +19,7 @@ from shared.messages.watch import (
     WatchChange,
     Watched,
 )
-from shared.watch.reader import WatchReader
+from shared.watch import WatchReader
 
 World = dict[tuple[Kind, str], str]
 KINDS = (Kind.POD, Kind.NODE, Kind.SERVICE)

@@ -15,7 +15,7 @@ from shared.kube.client import KubeClient
 from shared.kube.listwatch import WatchEvents
 from shared.messages.watch import Kind, WatchSeen
 from shared.model.kinds import ObjectKind
-from shared.watch.reader import WatchReader
+from shared.watch import WatchReader
 from testing.simulator.service import SimulatorOptions
 from tests.bus.support import sample
 from tests.kube.support import raw_node, raw_pod, until
@@ -137,7 +137,7 @@ async def test_wrong_credentials_are_retried() -> None:
 
 
 async def test_watches_that_break_and_versions_that_expire_lose_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.watch.reader.FIRST_PATIENCE", 60.0)  # no second listing on a slow machine
+    monkeypatch.setattr("shared.watch.FIRST_PATIENCE", 60.0)  # no second listing on a slow machine
     async with a_world() as world:
         put(world, "a", "b")
         await agree(world)
@@ -266,7 +266,7 @@ async def events_of(world: World) -> list[dict[str, Any]]:
 async def listed_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """However slow the machine is, nobody asks for a second listing."""
     monkeypatch.setattr("services.watcher.service.FOLLOWERS_PATIENCE", 60.0)
-    monkeypatch.setattr("shared.watch.reader.FIRST_PATIENCE", 60.0)
+    monkeypatch.setattr("shared.watch.FIRST_PATIENCE", 60.0)
     await until(lambda: world.follower.reader.epoch)
     assert not world.follower.reader.synced
     world.follower.bus.post("watcher.seen", WatchSeen("another", *world.follower.reader.position))
@@ -372,7 +372,7 @@ async def test_a_watcher_without_followers_is_not_ready(monkeypatch: pytest.Monk
         await agree(world)
         await until(lambda: world.health.reasons() == [])
         world.follower.silent = True
-        monkeypatch.setattr("shared.runtime.health.PATIENCE", 0.3)
+        monkeypatch.setattr("shared.runtime.context.PATIENCE", 0.3)
         await until(lambda: any("no queue or snapshot follows" in each for each in world.health.reasons()))
         world.follower.silent = False
         monkeypatch.undo()

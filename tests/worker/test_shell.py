@@ -15,7 +15,7 @@ from shared.config.settings import Settings
 from shared.framework.loading import load_frameworks
 from shared.messages.workers import Assign
 from shared.runtime import Context
-from shared.runtime.health import PATIENCE
+from shared.runtime.context import PATIENCE
 from shared.store.term import open_term
 from tests.bus.support import a_bus
 from tests.kube.support import until

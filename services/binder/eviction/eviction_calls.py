@@ -63,7 +63,7 @@ class EvictionCalls:
         failed: Callable[[BaseException], None],
     ) -> None:
         self._bus = context.bus
-        self._sparingly = Repeated(context.log)
+        self._limited_log = Repeated(context.log)
         self._client = client
         self._status = status
         self._metrics = metrics
@@ -93,7 +93,7 @@ class EvictionCalls:
             case Evicted(uid=uid, attempt=attempt, failure=failure):
                 self._reports.put(effect)
                 if failure:
-                    self._sparingly.warning(f"{uid} {attempt}", "preemption for pod %s failed: %s", uid, failure)
+                    self._limited_log.warning(f"{uid} {attempt}", "preemption for pod %s failed: %s", uid, failure)
             case RecordPreempted():
                 self._status.preempted(effect)
             case ClearNomination():
@@ -108,9 +108,9 @@ class EvictionCalls:
         try:
             await self._bus.request(QUEUE_EVICTED, evicted, Received, timeout=REPEAT_SECONDS)
         except NoAnswer as none:
-            self._sparingly.warning(none.silence, "the end of an eviction is not acknowledged: %s", none)
+            self._limited_log.warning(none.silence, "the end of an eviction is not acknowledged: %s", none)
         except FlotillaError as cause:
-            self._sparingly.warning(type(cause).__name__, "the end of an eviction cannot be reported: %s", cause)
+            self._limited_log.warning(type(cause).__name__, "the end of an eviction cannot be reported: %s", cause)
         else:
             self._feed(EvictedAcknowledged(evicted.uid, evicted.attempt))
 

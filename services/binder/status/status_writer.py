@@ -162,7 +162,7 @@ class StatusWriter:
     def __init__(self, client: KubeClient, metrics: BinderMetrics, log: logging.Logger) -> None:
         self._client = client
         self._metrics = metrics
-        self._sparingly = Repeated(log)
+        self._limited_log = Repeated(log)
         self._queue = StatusQueue(MAX_PODS)
         self._workers: set[asyncio.Task[None]] = set()
 
@@ -176,7 +176,7 @@ class StatusWriter:
                 self._metrics.statuses_joined.inc()
             case Queued.DROPPED:
                 self._metrics.events.crowded.inc()
-                self._sparingly.warning("crowded", "too many pods wait for their conditions: one is dropped")
+                self._limited_log.warning("crowded", "too many pods wait for their conditions: one is dropped")
         if len(self._workers) < MAX_WORKERS:
             worker = asyncio.create_task(self._work())
             self._workers.add(worker)
@@ -244,14 +244,14 @@ class StatusWriter:
         if result.outcome not in POD_GONE:
             what = "a condition" if isinstance(write, StatusWrite) else "a nomination"
             name = f"{write.pod.namespace}/{write.pod.name}"
-            self._sparingly.warning(f"{what} {result.status}", "%s: %s not written: %s", name, what, result.message)
+            self._limited_log.warning(f"{what} {result.status}", "%s: %s not written: %s", name, what, result.message)
 
     def _ended(self, worker: asyncio.Task[None]) -> None:
         self._workers.discard(worker)
         cause = None if worker.cancelled() else worker.exception()
         if cause is not None:
             self._metrics.events.failed.inc()
-            self._sparingly.error(type(cause).__name__, "a condition is not written: %r", cause, exc_info=cause)
+            self._limited_log.error(type(cause).__name__, "a condition is not written: %r", cause, exc_info=cause)
 
 
 def _shows(pod: ObservedPod, write: StatusWrite) -> bool:

@@ -66,7 +66,7 @@ class RetryStore:
         self._wall = wall
         self._epoch = 0
         self._log: logging.Logger = telemetry.log
-        self._sparingly = Repeated(telemetry.log)
+        self._limited_log = Repeated(telemetry.log)
         self._link: RedisLink | None = None
         self._waiting: dict[str, RetryRecord | None] = {}
         self._changed = asyncio.Event()
@@ -148,7 +148,7 @@ class RetryStore:
             try:
                 found[uid] = _DECODER.decode(record).restored(-ahead, now)
             except msgspec.DecodeError as cause:
-                self._sparingly.warning("record", "retry record of pod %s in Redis cannot be read: %s", uid, cause)
+                self._limited_log.warning("record", "retry record of pod %s in Redis cannot be read: %s", uid, cause)
                 self.save(StoreRetry(uid, None))
         return found
 
@@ -173,7 +173,7 @@ class RetryStore:
             await Memory(self._link, self._prefix).write(self._epoch, encoded)
         except (StoreUnreachable, UserError) as cause:
             self._failures.inc()
-            self._sparingly.warning("memory", "%s; retry records will be written later", cause)
+            self._limited_log.warning("memory", "%s; retry records will be written later", cause)
             self._waiting = batch | self._waiting
             self._changed.set()
             return False

@@ -26,7 +26,7 @@ from shared.kube.wire import version_number
 from shared.messages.state import LedgerEntry
 from shared.messages.watch import Kind
 from shared.runtime import Context
-from shared.watch.reader import WatchReader
+from shared.watch import WatchReader
 
 WRITTEN_KINDS = (Kind.POD, Kind.PERSISTENT_VOLUME, Kind.PERSISTENT_VOLUME_CLAIM, Kind.RESOURCE_CLAIM)
 """The kinds that binders write. Only pods must have a version: a server may not show the others."""

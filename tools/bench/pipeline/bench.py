@@ -17,7 +17,7 @@ import msgspec
 from redis.asyncio import Redis
 
 from shared.errors import ClusterError, FlotillaError
-from shared.runtime.signals import PROFILE
+from shared.runtime.hosting import PROFILE
 from tools.bench.pipeline import results
 from tools.bench.pipeline.cases import Case, Figures
 from tools.bench.pipeline.measurement import Measurement, options_of

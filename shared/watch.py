@@ -2,7 +2,7 @@
 
 `TRANSITIONS` has its states. Changes are passed on in order, each at most once, and never one older than what was
 passed on before. Objects that a complete listing does not contain are reported as gone; so after a listing the consumer
-knows what the watcher knows, whatever was lost.
+knows what the watcher knows, even if messages were lost.
 """
 
 import math
