@@ -21,10 +21,10 @@ from shared.bus.subjects import check_name
 from shared.config.document import read_config
 from shared.config.settings import Settings
 from shared.errors import ClusterError, Unexpected, UserError
+from shared.runtime import stopping
 from shared.runtime.context import Context, Health
 from shared.runtime.pages import Pages
 from shared.runtime.serving import served
-from shared.runtime.stopping import STOP_SECONDS
 from shared.telemetry import Telemetry
 from shared.telemetry.logs import logger, set_up
 from shared.telemetry.metrics import Metrics
@@ -88,7 +88,7 @@ async def _until_asked(service: str, life: Coroutine[None, None, None]) -> None:
     asked, asked_at = False, 0.0
 
     def give_up() -> None:
-        logger(service).error("%s does not end within %s s; it is left", service, STOP_SECONDS)
+        logger(service).error("%s does not end within %s s; it is left", service, stopping.STOP_SECONDS)
         os._exit(FAILED)
 
     def ask(number: signal.Signals) -> None:
@@ -98,7 +98,7 @@ async def _until_asked(service: str, life: Coroutine[None, None, None]) -> None:
                 return
             os._exit(SIGNALLED + number)
         asked, asked_at = True, loop.time()
-        loop.call_later(STOP_SECONDS, give_up)
+        loop.call_later(stopping.STOP_SECONDS, give_up)
         task.cancel()
 
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -13,7 +13,7 @@ from shared.config.settings import Settings
 from shared.errors import UserError
 from shared.messages.queue import Received, Take
 from shared.messages.state import Heartbeat
-from shared.runtime import Context, host, hosting
+from shared.runtime import Context, host, stopping
 
 SETTINGS = "TEST_SETTINGS"
 """The environment variable that holds them."""
@@ -84,7 +84,7 @@ async def stays(context: Context) -> None:
 
 
 async def stays_not_for_long(context: Context) -> None:
-    hosting.STOP_SECONDS = 0.2
+    stopping.STOP_SECONDS = 0.2
     await stays(context)
 
 
