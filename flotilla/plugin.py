@@ -54,7 +54,6 @@ from flotilla.results import (
     unresolvable,
     unschedulable,
 )
-from flotilla.state import BindingState, ClassState, PluginError, StateKey
 from shared.errors import UserError
 from shared.model.objects import encode_msgpack
 
@@ -65,7 +64,66 @@ ALL_OBJECTS = tuple(ObjectKind)
 
 Scores = Ints
 S = TypeVar("S")
+T = TypeVar("T")
 F = TypeVar("F")
+
+
+# State
+
+
+class PluginError(ValueError):
+    """A plugin cannot judge a pod: the pod's attempt fails with this message."""
+
+
+class StateKey(Generic[T]):
+    """A typed key for what a plugin keeps in a state. Make one for each value, as a constant of the module."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"StateKey({self.name!r})"
+
+
+class _State:
+    def __init__(self, pod: Pod) -> None:
+        self.pod = pod
+        self._values: dict[StateKey[Any], Any] = {}
+
+    def __setitem__(self, key: StateKey[T], value: T) -> None:
+        self._values[key] = value
+
+    def __getitem__(self, key: StateKey[T]) -> T:
+        value: T = self._values[key]
+        return value
+
+    def get(self, key: StateKey[T]) -> T | None:
+        """None if nothing was written, for example because the plugin's PreFilter is disabled."""
+        return self._values.get(key)
+
+
+class ClassState(_State):
+    """What plugins have worked out about one class of pods; lives as long as the class is cached.
+
+    `pod` stands for the class. `summaries` and `feasible_summaries`: the merged ones, by plugin.
+    """
+
+    def __init__(self, pod: Pod, objects: ClusterObjects) -> None:
+        super().__init__(pod)
+        self.objects = objects
+        self.summaries: dict[str, Any] = {}
+        self.feasible_summaries: dict[str, Any] = {}
+
+
+class BindingState(_State):
+    """What plugins have worked out about one pod on its way from Reserve to PostBind.
+
+    `activated`: uids of pods to retry at once, once this pod has its permits or is bound; plugins add to it.
+    """
+
+    def __init__(self, pod: Pod) -> None:
+        super().__init__(pod)
+        self.activated: set[str] = set()
 
 
 # Declarations
@@ -381,77 +439,14 @@ class SummaryPlugin(Plugin, Generic[S, F]):
         return None
 
 
-__all__ = [
-    "ABSENT",
-    "ALL_OBJECTS",
-    "ANY_EVENT",
-    "API_VERSION",
-    "MAX_NODE_SCORE",
-    "SKIP",
-    "SUCCESS",
-    "Action",
-    "ApiAnswer",
-    "ApiCall",
-    "BatchFilter",
-    "BatchScore",
-    "BindPlugin",
-    "BindingState",
-    "ClassState",
-    "ClusterObjects",
-    "Code",
-    "Coded",
-    "DomainFilter",
-    "FilterPlugin",
-    "Hint",
-    "Index",
-    "Ints",
-    "LabelValue",
-    "Mask",
-    "Node",
-    "NodeColumn",
-    "NodeDomains",
-    "NodeInfo",
-    "NodeView",
-    "Normalizer",
-    "ObjectKind",
-    "Pause",
-    "PerNodeFilter",
-    "PerNodeScore",
-    "Permission",
-    "PermitPlugin",
-    "Plugin",
-    "PluginError",
-    "Pod",
-    "PodColumn",
-    "PodLoad",
-    "PodParts",
-    "PostBindPlugin",
-    "PostFilterPlugin",
-    "PostFilterResult",
-    "PreBindPlugin",
-    "PreBindSteps",
-    "PreEnqueuePlugin",
-    "PreFilterPlugin",
-    "PreFilterResult",
-    "PreScorePlugin",
-    "QueueSortPlugin",
-    "Range",
-    "Reads",
-    "Registration",
-    "ReservePlugin",
-    "Resource",
-    "ScaleToHighest",
-    "ScorePlugin",
-    "Scores",
-    "StateKey",
-    "Status",
-    "SummaryPlugin",
-    "TextColumn",
-    "Topology",
-    "Tracker",
-    "UserError",
-    "error",
-    "match_requirement",
-    "unresolvable",
-    "unschedulable",
-]
+# The names that plugins import, by subject
+__all__ = ["ALL_OBJECTS", "API_VERSION", "Plugin", "PluginError", "PodParts", "Reads", "UserError"]
+__all__ += ["FilterPlugin", "PostFilterPlugin", "PreEnqueuePlugin", "PreFilterPlugin", "QueueSortPlugin"]
+__all__ += ["BindPlugin", "PermitPlugin", "PreBindPlugin", "PreScorePlugin", "ReservePlugin", "ScorePlugin"]
+__all__ += ["BatchFilter", "BatchScore", "DomainFilter", "PerNodeFilter", "PerNodeScore", "PostBindPlugin"]
+__all__ += ["NodeDomains", "Normalizer", "Range", "ScaleToHighest", "Scores", "SummaryPlugin", "Topology", "Tracker"]
+__all__ += ["BindingState", "ClassState", "ClusterObjects", "Node", "ObjectKind", "Pod", "PodLoad", "StateKey"]
+__all__ += ["ABSENT", "Coded", "Index", "Ints", "LabelValue", "Mask", "NodeColumn", "NodeInfo", "NodeView", "PodColumn"]
+__all__ += ["ANY_EVENT", "Action", "Hint", "Registration", "Resource", "TextColumn", "match_requirement"]
+__all__ += ["MAX_NODE_SCORE", "SKIP", "SUCCESS", "ApiAnswer", "ApiCall", "Code", "Pause", "Permission"]
+__all__ += ["PostFilterResult", "PreBindSteps", "PreFilterResult", "Status", "error", "unresolvable", "unschedulable"]

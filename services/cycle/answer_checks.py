@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from flotilla.results import Topology
 from services.cycle.events import WorkerFault, Workers
-from shared.cluster.shards import shard_of
+from shared.cluster.nodetable import shard_of
 from shared.messages.preemption import Candidates
 from shared.messages.rounds import Ladder, Proposals
 

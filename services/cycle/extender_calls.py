@@ -23,8 +23,7 @@ from services.cycle.extenders import (
 )
 from shared.errors import FlotillaError
 from shared.extenders.client import ExtenderClient
-from shared.extenders.interest import interested
-from shared.extenders.talk import Judgement, Reduced, Subject, judge, preempt
+from shared.extenders.talk import Judgement, Reduced, Subject, interested, judge, preempt
 from shared.extenders.wire import Victim, Victims
 from shared.kube.client import KubeClient
 from shared.kube.listwatch import ListDone, ListPage, ListStarted, ListWatchEvent, WatchEvents

@@ -15,8 +15,7 @@ import msgspec
 
 from flotilla.results import Status
 from shared.config.structs import ExtenderConfig
-from shared.extenders.interest import in_order, interested, timeout_of
-from shared.extenders.talk import Judgement, Reduced
+from shared.extenders.talk import Judgement, Reduced, in_order, interested, timeout_of
 from shared.messages.preemption import Candidate
 from shared.messages.rounds import ClassAnswer, Ladder
 from shared.model.objects import ObjectMeta, Pod, PodSpec

@@ -10,8 +10,7 @@ Deltas that come early wait for the missing ones. A whole state that was asked f
 from collections import deque
 from collections.abc import Sequence
 
-from shared.cluster.nodetable import LoadKind, NodeTable
-from shared.cluster.shards import shard_of
+from shared.cluster.nodetable import LoadKind, NodeTable, shard_of
 from shared.errors import MOST_REMEMBERED, FlotillaError, ProtocolError
 from shared.messages.state import (
     Change,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from flotilla.results import Code, PostFilterResult, Status
-from shared.cluster.changes import Rows
+from shared.cluster.columns import Rows
 from shared.framework.dry_run import DryRun, Tried
 from shared.framework.evaluator import ShardEvaluator
 from shared.framework.pod_class import PodClass

@@ -11,8 +11,7 @@ import msgspec
 
 from shared.cluster.nodetable import NodeTable
 from shared.cluster.objects import ClusterObjects
-from shared.cluster.overlay import changes_of
-from shared.cluster.volumes import VolumeDecision
+from shared.cluster.volumes import VolumeDecision, changes_of
 from shared.errors import ProtocolError
 from shared.messages.rounds import Given, Propose
 from shared.model.load import PodLoad

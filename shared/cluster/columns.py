@@ -1,4 +1,4 @@
-"""Columns created on demand: a label's values, a host port's users, an image's size, a selector's pods.
+"""What a NodeTable keeps beside its matrices: logs of changed rows, numbers for values, and columns on demand.
 
 A cluster has far more labels and images than pods name. So a column is filled at its first use, kept current from then
 on, and evicted if it is the least recently used of too many.
@@ -6,15 +6,87 @@ on, and evicted if it is the least recently used of too many.
 
 from abc import abstractmethod
 from collections import OrderedDict
-from typing import TYPE_CHECKING
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flotilla.nodes import ABSENT, Ints, NodeColumn, PodColumn, TextColumn
 
 if TYPE_CHECKING:
     from shared.cluster.nodetable import LoadKind, NodeTable
     from shared.model.objects import Node
+
+Rows = NDArray[np.intp]
+NOTHING_SEEN = -1
+"""The position of a reader of a ChangeLog that has read nothing yet."""
+
+
+class ChangeLog:
+    """Rows in the order of their changes. A reader remembers a position and asks what came after it.
+
+    Bounded: a reader more than `capacity` changes behind is told that everything may have changed.
+    """
+
+    def __init__(self, capacity: int = 1 << 16) -> None:
+        self._capacity = capacity
+        self._base = 0
+        self._rows: list[int] = []
+
+    @property
+    def position(self) -> int:
+        return self._base + len(self._rows)
+
+    def append(self, row: int) -> None:
+        self._rows.append(row)
+        if len(self._rows) > 2 * self._capacity:
+            del self._rows[: self._capacity]
+            self._base += self._capacity
+
+    def invalidate(self) -> None:
+        """Invalidate every cache: the rows themselves have moved."""
+        self._base += len(self._rows) + 1
+        self._rows.clear()
+
+    def since(self, position: int) -> Rows | None:
+        """The distinct rows changed after `position`, ascending; None if that is no longer known."""
+        if position < self._base:
+            return None
+        recent = self._rows[position - self._base :]
+        if not recent:
+            return _NO_ROWS
+        if len(recent) == 1:
+            return np.array(recent, dtype=np.intp)
+        return np.array(sorted(set(recent)), dtype=np.intp)
+
+
+_NO_ROWS: Rows = np.empty(0, dtype=np.intp)
+
+
+T = TypeVar("T", bound=Hashable)
+
+
+class Interner(Generic[T]):
+    """Numbers distinct values 0, 1, 2 ... in the order they are first seen; forgets none."""
+
+    def __init__(self) -> None:
+        self._ids: dict[T, int] = {}
+        self.items: list[T] = []
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def id(self, item: T) -> int:
+        number = self._ids.get(item)
+        if number is None:
+            number = self._ids[item] = len(self.items)
+            self.items.append(item)
+        return number
+
+    def known(self, item: T) -> int | None:
+        return self._ids.get(item)
+
 
 IntColumn = Ints
 

@@ -10,19 +10,16 @@ Rows of removed nodes are used again. A row that is not `valid` belongs to no no
 
 import hashlib
 from collections.abc import Callable, ItemsView, Iterable, Iterator
+from dataclasses import dataclass
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from flotilla.nodes import LabelValue, TextColumn
-from shared.cluster.changes import ChangeLog
-from shared.cluster.columns import Columns, IntColumn
-from shared.cluster.interner import Interner
-from shared.cluster.labelclasses import LabelClass, LabelClasses
-from shared.cluster.nominations import Nominated, Nominations
+from shared.cluster.columns import ChangeLog, Columns, IntColumn, Interner
 from shared.cluster.objects import ClusterObjects
-from shared.cluster.terms import TermCounts, encode_terms
+from shared.cluster.pod_indexes import LabelClass, LabelClasses, TermCounts, encode_terms
 from shared.errors import ClusterError, InvariantBroken
 from shared.model.load import PodLoad
 from shared.model.objects import Node, Taint, validate_node
@@ -449,3 +446,49 @@ _NO_VALUES: Interner[str] = Interner()
 def stable_hash(text: str) -> int:
     """The same 64-bit hash of a text in every process."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
+
+
+@dataclass(frozen=True, slots=True)
+class Nominated:
+    """What a nominated pod will occupy; `key`: its `namespace/name`."""
+
+    kind: LoadKind
+    key: str
+
+
+class Nominations:
+    """By node name; the node need not exist."""
+
+    def __init__(self) -> None:
+        self._node_of: dict[str, str] = {}
+        self._on: dict[str, dict[str, Nominated]] = {}
+
+    def __len__(self) -> int:
+        return len(self._node_of)
+
+    def __iter__(self) -> Iterator[str]:
+        """The nodes with nominated pods."""
+        return iter(self._on)
+
+    def of(self, node: str) -> dict[str, Nominated]:
+        """The pods nominated to a node, by uid."""
+        return self._on.get(node, {})
+
+    def add(self, uid: str, node: str, nominated: Nominated) -> None:
+        self._node_of[uid] = node
+        self._on.setdefault(node, {})[uid] = nominated
+
+    def remove(self, uid: str) -> str | None:
+        """The node that the pod was nominated to, if any."""
+        node = self._node_of.pop(uid, None)
+        if node is not None:
+            on_node = self._on[node]
+            del on_node[uid]
+            if not on_node:
+                del self._on[node]
+        return node
+
+
+def shard_of(node: str, shards: int) -> int:
+    """Equal in all processes, and evenly distributed for any names."""
+    return stable_hash(node) % shards

@@ -10,10 +10,9 @@ import msgspec
 import numpy as np
 
 from flotilla.nodes import ABSENT, LabelValue, Mask, PodColumn
-from shared.cluster.changes import Rows
-from shared.cluster.columns import IndexedColumn, IntColumn
-from shared.cluster.labelclasses import LabelClass
+from shared.cluster.columns import IndexedColumn, IntColumn, Rows
 from shared.cluster.nodetable import NodeTable
+from shared.cluster.pod_indexes import LabelClass
 from shared.model.load import PodLoad
 from shared.model.objects import LabelSelector
 from shared.model.selectors import label_selector_matches

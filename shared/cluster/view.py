@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from flotilla.nodes import Coded, Index, Ints, Mask, NodeColumn, NodeInfo, NodeView, PodColumn, TextColumn
 from flotilla.results import Status
-from shared.cluster.changes import Rows
+from shared.cluster.columns import Rows
 from shared.cluster.nodetable import Amounts, LoadKind, NodeTable
 from shared.errors import InvariantBroken
 from shared.model.load import PodLoad
@@ -150,10 +150,10 @@ class Statuses:
 
 
 class TableView(NodeView):
-    def __init__(self, table: NodeTable, rows: Rows | None = None, supposed: Hypothesis | None = None) -> None:
+    def __init__(self, table: NodeTable, rows: Rows | None = None, hypothesis: Hypothesis | None = None) -> None:
         """All rows in use when `rows` is None."""
         self.table = table
-        self.supposed = supposed
+        self.hypothesis = hypothesis
         self._rows = rows
         self.index: Rows | slice = slice(0, table.size) if rows is None else rows
         self._verdicts: Ints | None = None
@@ -169,7 +169,7 @@ class TableView(NodeView):
 
     def take(self, at: Rows) -> "TableView":
         """The view of some of its nodes, by their place in it."""
-        return TableView(self.table, self.rows[at], None if self.supposed is None else self.supposed.take(at))
+        return TableView(self.table, self.rows[at], None if self.hypothesis is None else self.hypothesis.take(at))
 
     def record(self, verdicts: Ints, statuses: Statuses) -> None:
         """Write the rejections that follow into this array, which is zeroed."""
@@ -243,11 +243,13 @@ class TableView(NodeView):
     def used(self) -> Amounts:
         """Resources x nodes: what the pods on each node request; its PODS row counts them."""
         used = self.table.used[:, self.index]
-        if self.supposed is None:
+        if self.hypothesis is None:
             return used
-        for kind in self.supposed.kinds:
+        for kind in self.hypothesis.kinds:
             kind.number(self.table.resources.known)
-        return used + self.supposed.spread(np.stack([kind.dense(len(used)) for kind in self.supposed.kinds], axis=1))
+        return used + self.hypothesis.spread(
+            np.stack([kind.dense(len(used)) for kind in self.hypothesis.kinds], axis=1)
+        )
 
     def non_zero_requested(self) -> Amounts:
         return self._non_zero
@@ -255,17 +257,17 @@ class TableView(NodeView):
     @cached_property
     def _non_zero(self) -> Amounts:
         non_zero = self.table.non_zero[:, self.index]
-        if self.supposed is None:
+        if self.hypothesis is None:
             return non_zero
-        return non_zero + self.supposed.spread(np.stack([kind.non_zero for kind in self.supposed.kinds], axis=1))
+        return non_zero + self.hypothesis.spread(np.stack([kind.non_zero for kind in self.hypothesis.kinds], axis=1))
 
     def of_pods(self, column: PodColumn) -> Ints:
         there = self.table.columns.of_pods(column)[self.index]
-        return there if self.supposed is None else there + self.change_of(column)
+        return there if self.hypothesis is None else there + self.change_of(column)
 
     def pods(self, i: int) -> list[PodLoad]:
         loads = self.table.loads_at(int(self.rows[i]))
-        return loads if self.supposed is None else self.supposed.loads(i, loads)
+        return loads if self.hypothesis is None else self.hypothesis.loads(i, loads)
 
     def info(self, i: int) -> NodeInfo:
         names = self.table.resources.items
@@ -288,13 +290,13 @@ class TableView(NodeView):
 
     @property
     def hypothetical_pods(self) -> Sequence[PodLoad]:
-        return [] if self.supposed is None else [kind.load for kind in self.supposed.kinds]
+        return [] if self.hypothesis is None else [kind.load for kind in self.hypothesis.kinds]
 
     def change_of(self, column: PodColumn, *, planned: bool | None = None) -> Ints:
-        if self.supposed is None:
+        if self.hypothesis is None:
             return np.zeros(len(self), dtype=np.int64)
-        amounts = np.array([column.amount(kind.load) for kind in self.supposed.kinds], dtype=np.int64)
-        return self.supposed.spread(amounts, planned)
+        amounts = np.array([column.amount(kind.load) for kind in self.hypothesis.kinds], dtype=np.int64)
+        return self.hypothesis.spread(amounts, planned)
 
     def _of(self, resources: tuple[str, ...], amounts: Amounts) -> Amounts:
         """Those lines of the matrix; 0 for resources that no node has."""

@@ -4,7 +4,7 @@ A talk is a generator: it yields calls that are to be made at the same time, is 
 and returns what came of it all. `ExtenderClient.converse` holds talks with real extenders.
 """
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -13,6 +13,7 @@ from shared.config.structs import ExtenderConfig
 from shared.errors import ClusterError
 from shared.extenders import wire
 from shared.extenders.wire import BadAnswer, FilterAnswer, MetaVictims, Victims
+from shared.model.objects import Container, Pod
 
 MOST_PRIORITY = 10
 MOST_NODE_SCORE = 100
@@ -224,3 +225,39 @@ def _read(
         return read(raw)
     except BadAnswer as cause:
         raise ExtenderFailed(f"extender {name_of(extender)}: {verb}: {cause}", maybe_done=maybe_done) from cause
+
+
+DEFAULT_TIMEOUT = 5.0
+"""Seconds that a call may take where the configuration names no time-out."""
+
+
+def in_order(extenders: Iterable[ExtenderConfig]) -> tuple[ExtenderConfig, ...]:
+    """Those that may fail come last: whoever must answer has spoken before."""
+    return tuple(sorted(extenders, key=lambda extender: extender.ignorable))
+
+
+def is_interested(extender: ExtenderConfig, pod: Pod) -> bool:
+    """Whether the pod asks for a resource that the extender manages; one that manages none is asked about all pods."""
+    if not extender.managed_resources:
+        return True
+    managed = {resource.name for resource in extender.managed_resources}
+    return not managed.isdisjoint(_resources((*pod.spec.containers, *pod.spec.init_containers)))
+
+
+def interested(extenders: Iterable[ExtenderConfig], pod: Pod) -> tuple[ExtenderConfig, ...]:
+    return tuple(extender for extender in extenders if is_interested(extender, pod))
+
+
+def binder_of(extenders: Sequence[ExtenderConfig], pod: Pod) -> ExtenderConfig | None:
+    """The extender that binds this pod; None if it is bound like any other."""
+    return next((extender for extender in extenders if extender.bind_verb and is_interested(extender, pod)), None)
+
+
+def timeout_of(extender: ExtenderConfig) -> float:
+    return extender.http_timeout or DEFAULT_TIMEOUT
+
+
+def _resources(containers: Iterable[Container]) -> Iterator[str]:
+    for container in containers:
+        yield from container.resources.requests
+        yield from container.resources.limits

@@ -4,11 +4,11 @@ Plugins that read only the node object are asked again when it changed, the othe
 Plugins that look at one node at a time are asked later, only about nodes that passed all columnar filters.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flotilla.plugin import (
     BatchFilter,
@@ -26,14 +26,17 @@ from flotilla.plugin import (
     Scores,
     StateKey,
 )
-from shared.cluster.changes import ChangeLog, Rows
+from shared.cluster.columns import NOTHING_SEEN, ChangeLog, Rows
 from shared.cluster.nodetable import NodeTable
 from shared.cluster.view import Statuses, TableView
 from shared.framework.pod_class import ClassAnswers, PodClass
 from shared.framework.profile import Framework, PreFiltered
-from shared.framework.result_pool import NOTHING_SEEN, ResultPool
 from shared.framework.signatures import key_of
 from shared.model.kinds import ObjectKind
+
+UNKNOWN = -(1 << 62)
+"""The plugin was not asked about this row yet, or the reason of its rejection was forgotten."""
+MOST_STATUSES = 1 << 14
 
 PRE_FILTERED = StateKey[PreFiltered]("the outcome of PreFilter")
 
@@ -102,14 +105,92 @@ def scored(plugin: ScorePlugin, states: Sequence[ClassState], which: Rows | None
     return scores
 
 
-@dataclass(frozen=True, slots=True)
-class _Source:
-    """One plugin at one point: how to ask it, and where its answers are cached."""
+class ResultPool:
+    """What one plugin answered for every row of a table, one line per signature.
 
-    pool: ResultPool
-    slot: Callable[[PodClass], int]
-    ask: Callable[[Sequence[ClassState], TableView], Ints]
-    one_by_one: bool
+    Slot 0 holds 0 for every row; it stands in for a skipped plugin. Filters answer with the number of the status that
+    rejects a row, 0 if none does; scores with the raw score.
+    """
+
+    def __init__(self, log: ChangeLog, capacity: int) -> None:
+        self.log = log
+        self.statuses = Statuses()
+        self.values: NDArray[np.int64] = np.zeros((4, capacity), dtype=np.int64)
+        self.seen: list[int] = [NOTHING_SEEN]
+        self.states: list[ClassState | None] = [None]
+        self._slots: dict[Hashable, int] = {}
+        self._signatures: list[Hashable] = [None]
+        self._users: list[int] = [1]
+        self._free: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def acquire(self, signature: Hashable, state: ClassState) -> int:
+        """The slot for a signature; the first state that comes with a signature is the one plugins are asked with."""
+        if len(self.statuses) > MOST_STATUSES:
+            self.values[self.values > 0] = UNKNOWN
+            self.statuses = Statuses()
+        slot = self._slots.get(signature)
+        if slot is None:
+            if self._free:
+                slot = self._free.pop()
+            else:
+                slot = len(self.seen)
+                if slot == self.values.shape[0]:
+                    self.values = np.concatenate([self.values, np.zeros_like(self.values)])
+                self.seen.append(NOTHING_SEEN)
+                self.states.append(None)
+                self._signatures.append(None)
+                self._users.append(0)
+            self._slots[signature] = slot
+            self._signatures[slot] = signature
+            self.states[slot] = state
+            self.seen[slot] = NOTHING_SEEN
+        self._users[slot] += 1
+        return slot
+
+    def release(self, slot: int) -> None:
+        if slot == 0:
+            return
+        self._users[slot] -= 1
+        if self._users[slot] == 0:
+            del self._slots[self._signatures[slot]]
+            self.states[slot] = None
+            self._free.append(slot)
+
+    def state(self, slot: int) -> ClassState:
+        state = self.states[slot]
+        if state is None:
+            raise LookupError(f"slot {slot} is not in use")
+        return state
+
+    def stale(self, slots: set[int]) -> dict[int, list[int]]:
+        """The slots that have not seen every change, grouped by the position they have seen."""
+        position = self.log.position
+        groups: dict[int, list[int]] = {}
+        for slot in slots:
+            if slot and self.seen[slot] != position:
+                groups.setdefault(self.seen[slot], []).append(slot)
+        return groups
+
+    def read(self, slots: list[int], index: Rows | slice) -> NDArray[np.int64]:
+        """Lines of answers; a single one to be broadcast if all slots are the same."""
+        if slots.count(slots[0]) == len(slots):
+            return self.values[slots[0], index][None, :]
+        lines = np.array(slots, dtype=np.intp)
+        return self.values[lines, index] if isinstance(index, slice) else self.values[lines[:, None], index]
+
+    def store(self, slots: list[int], rows: Rows, answers: NDArray[np.int64]) -> None:
+        if len(slots) == 1:
+            self.values[slots[0], rows] = answers[0]
+        else:
+            self.values[np.array(slots, dtype=np.intp)[:, None], rows] = answers
+
+    def fit(self, capacity: int) -> None:
+        """Start over with lines of another length."""
+        if self.values.shape[1] != capacity:
+            self.values = np.zeros((self.values.shape[0], capacity), dtype=np.int64)
 
 
 class Answers:
@@ -124,33 +205,10 @@ class Answers:
         self.scores_by = {reads: [s for s, p in enumerate(self.scores) if _changes_with(p) is reads] for reads in Reads}
         for of_kind in self.filters_by.values():  # columnar filters first: they leave fewer nodes to ask about
             of_kind.sort(key=lambda f: isinstance(self.filters[f], PerNodeFilter))
-        self._sources = {reads: self._sources_reading(reads) for reads in Reads}
         filter_at = {plugin.name: f for f, plugin in enumerate(self.filters)}
         score_at = {plugin.name: s for s, plugin in enumerate(self.scores)}
         self._summaries = frozenset(framework.summaries)
         self._summarized = [(filter_at.get(name), score_at.get(name), name) for name in framework.summaries]
-
-    def _sources_reading(self, reads: Reads) -> list[_Source]:
-        return [self._filter_source(f) for f in self.filters_by[reads]] + [
-            self._score_source(s) for s in self.scores_by[reads]
-        ]
-
-    def _filter_source(self, f: int) -> _Source:
-        plugin, pool = self.filters[f], self.filter_pools[f]
-
-        def ask(states: Sequence[ClassState], view: TableView) -> Ints:
-            return filtered(plugin, pool.statuses, states, None, view)
-
-        return _Source(pool, lambda c: int(c.answers.filter_slots[f]), ask, isinstance(plugin, PerNodeFilter))
-
-    def _score_source(self, s: int) -> _Source:
-        plugin = self.scores[s]
-
-        def ask(states: Sequence[ClassState], view: TableView) -> Ints:
-            return scored(plugin, states, None, view)
-
-        slot = self.score_pools[s]
-        return _Source(slot, lambda c: int(c.answers.score_slots[s]), ask, isinstance(plugin, PerNodeScore))
 
     def acquire(
         self,
@@ -199,67 +257,77 @@ class Answers:
 
     def use_summaries(self, pod_class: PodClass, summaries: dict[str, object]) -> set[Reads]:
         """Answer on these merged summaries from now on. Returns what the affected plugins read."""
+        state = pod_class.state
+        before = state.summaries
+        if before == summaries:
+            return set()
         changed: set[Reads] = set()
-        before = pod_class.state.summaries
-        if before != summaries:
-            for f, s, name in self._summarized:
-                if before.get(name) != summaries[name]:
-                    changed |= self._forget(pod_class.answers, f, s)
-            pod_class.state.summaries = dict(summaries)
+        for f, s, name in self._summarized:
+            if before.get(name) != summaries[name]:
+                changed |= self._forget(pod_class.answers, f, s)
+        state.summaries = dict(summaries)
         if changed:
-            state = pod_class.state
             pod_class.answers.muted = frozenset(s for s, plugin in enumerate(self.scores) if plugin.scores_alike(state))
         return changed
 
     def use_feasible_summaries(self, pod_class: PodClass, summaries: dict[str, object]) -> set[Reads]:
         """The same for the summaries of feasible nodes, on which only scores rest."""
-        changed: set[Reads] = set()
         before = pod_class.state.feasible_summaries
-        if before != summaries:
-            for _, s, name in self._summarized:
-                if before.get(name) != summaries.get(name):
-                    changed |= self._forget(pod_class.answers, None, s)
-            pod_class.state.feasible_summaries = dict(summaries)
+        if before == summaries:
+            return set()
+        changed: set[Reads] = set()
+        for _, s, name in self._summarized:
+            if before.get(name) != summaries.get(name):
+                changed |= self._forget(pod_class.answers, None, s)
+        pod_class.state.feasible_summaries = dict(summaries)
         return changed
 
     def _forget(self, answers: ClassAnswers, f: int | None, s: int | None) -> set[Reads]:
         reads: set[Reads] = set()
         if f is not None and answers.filter_slots[f]:
-            self.filter_pools[f].forget(int(answers.filter_slots[f]))
+            self.filter_pools[f].seen[answers.filter_slots[f]] = NOTHING_SEEN
             reads.add(self.filters[f].filter_reads)
         if s is not None and answers.score_slots[s]:
-            self.score_pools[s].forget(int(answers.score_slots[s]))
+            self.score_pools[s].seen[answers.score_slots[s]] = NOTHING_SEEN
             reads.add(_changes_with(self.scores[s]))
         return reads
 
     def update(self, classes: Sequence[PodClass], reads: Reads) -> None:
         """Bring the answers of the plugins that read this up to the table's present state."""
         views: dict[tuple[int, int], TableView] = {}
-        for source in self._sources[reads]:
-            pool = source.pool
-            for slots, view in self._stale(pool, {source.slot(c) for c in classes}, views):
-                if source.one_by_one:
-                    pool.mark_unknown(slots, view.index)
-                elif view.is_whole:
-                    for slot in slots:
-                        pool.values[slot, view.index] = source.ask([pool.state(slot)], view)[0]
-                elif len(view):
-                    pool.store(slots, view.rows, source.ask([pool.state(slot) for slot in slots], view))
+        for f in self.filters_by[reads]:
+            plugin, pool = self.filters[f], self.filter_pools[f]
+            slots = {int(c.answers.filter_slots[f]) for c in classes}
+            self._update(pool, slots, views, partial(filtered, plugin, pool.statuses), f in self.one_by_one)
+        for s in self.scores_by[reads]:
+            scorer, pool = self.scores[s], self.score_pools[s]
+            slots = {int(c.answers.score_slots[s]) for c in classes}
+            self._update(pool, slots, views, partial(scored, scorer), isinstance(scorer, PerNodeScore))
 
-    def _stale(
-        self, pool: ResultPool, slots: set[int], views: dict[tuple[int, int], TableView]
-    ) -> Iterator[tuple[list[int], TableView]]:
-        """The slots that missed changes, with a view of the rows that they missed; up to date once handled.
-
-        Plugins that missed the same changes share one view, and so its columns.
-        """
+    def _update(
+        self,
+        pool: ResultPool,
+        slots: set[int],
+        views: dict[tuple[int, int], TableView],
+        ask: Callable[[Sequence[ClassState], None, TableView], Ints],
+        one_by_one: bool,
+    ) -> None:
+        """Ask about the rows that changed. Plugins that missed the same changes share one view, and so its columns."""
         for seen, group in pool.stale(slots).items():
             missed = (id(pool.log), seen)
-            if missed not in views:
-                rows = None if seen == NOTHING_SEEN else pool.log.since(seen)
-                views[missed] = TableView(self.table, rows)
-            yield group, views[missed]
-            pool.caught_up(group)
+            view = views.get(missed)
+            if view is None:
+                view = views[missed] = TableView(self.table, pool.log.since(seen))
+            if one_by_one:
+                for slot in group:
+                    pool.values[slot, view.index] = UNKNOWN
+            elif view.is_whole:
+                for slot in group:
+                    pool.values[slot, view.index] = ask([pool.state(slot)], None, view)[0]
+            elif len(view):
+                pool.store(group, view.rows, ask([pool.state(slot) for slot in group], None, view))
+            for slot in group:
+                pool.seen[slot] = pool.log.position
 
     def _log(self, reads: Reads) -> ChangeLog:
         return self.table.node_log if reads is Reads.NODE else self.table.load_log

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from flotilla.plugin import Mask, Status, unresolvable
-from shared.cluster.changes import Rows
+from shared.cluster.columns import Rows
 from shared.cluster.nodetable import PODS, LoadKind, NodeTable, Placed
 from shared.cluster.objects import ClusterObjects
 from shared.cluster.view import Changes, together
@@ -96,8 +96,8 @@ class DryRun:
             places = standing.at[turn]
             standing.gone[turn] = False
             changes = standing.changes(places)
-            supposed = None if changes is None else together(changes, None if freed is None else freed.take(places))
-            judged = self._judge.judge(self._class, rows[places], supposed)
+            hypothesis = None if changes is None else together(changes, None if freed is None else freed.take(places))
+            judged = self._judge.judge(self._class, rows[places], hypothesis)
             standing.gone[turn] = ~judged.fits
         for row, pods, of_row, gone in zip(rows.tolist(), by_importance, budgets, standing.gone_by_row(), strict=True):
             node = self._table.names[row]

@@ -11,16 +11,15 @@ from typing import NamedTuple
 import numpy as np
 
 from flotilla.plugin import SUCCESS, ClassState, Code, Mask, Pod, Scores, Status, Topology
-from shared.cluster.changes import Rows
+from shared.cluster.columns import Rows
 from shared.cluster.nodetable import NodeTable
 from shared.cluster.view import TableView
 from shared.cluster.volumes import VolumeDecision
 from shared.framework.answers import PRE_FILTERED, AllowedNodes, Answers
 from shared.framework.feasibility import Feasibility
 from shared.framework.judge import Judge
-from shared.framework.keymatrix import KeyMatrix
 from shared.framework.ladders import Ladders, Rungs
-from shared.framework.pod_class import PodClass
+from shared.framework.pod_class import ClassRows, PodClass
 from shared.framework.profile import Framework, joined
 from shared.framework.ranking import Ranking, salt
 from shared.framework.signatures import about
@@ -58,11 +57,11 @@ class ShardEvaluator:
         self.framework = framework
         self.ties = ties
         self._answers = Answers(table, framework)
-        self._matrix = KeyMatrix(table)
+        self._class_rows = ClassRows(table)
         self.judge = Judge(table, self._answers)
-        self._feasibility = Feasibility(table, self._answers, self._matrix, self.judge)
-        self._ranking = Ranking(table, framework, ties, self._answers, self._matrix, self.judge)
-        self._ladders = Ladders(table, self._answers, self._matrix, self._feasibility, self._ranking)
+        self._feasibility = Feasibility(table, self._answers, self._class_rows, self.judge)
+        self._ranking = Ranking(table, framework, ties, self._answers, self._class_rows, self.judge)
+        self._ladders = Ladders(table, self._answers, self._class_rows, self._feasibility, self._ranking)
         self.tie_bits = self._ranking.tie_bits
         self._capacity = table.capacity
 
@@ -98,7 +97,7 @@ class ShardEvaluator:
             skipped_scores=skipped_scores,
             kind=kind,
             salt=salt(self.ties, class_id),
-            slot=self._matrix.acquire(),
+            slot=self._class_rows.acquire(),
             weights=[weight if runs else 0 for weight, runs in zip(self.framework.weights, scores, strict=True)],
             objects={kind: self.table.objects.generation(kind) for kinds in reads.values() for kind in kinds},
             answers=answers,
@@ -109,12 +108,12 @@ class ShardEvaluator:
         return all(self.table.objects.generation(kind) == then for kind, then in pod_class.objects.items())
 
     def release(self, pod_class: PodClass) -> None:
-        self._matrix.release(pod_class.slot)
+        self._class_rows.release(pod_class.slot)
         self._answers.release(pod_class.answers)
 
     def bytes_per_class(self) -> int:
         """About how much memory one more class takes, if it shares what reads only node objects with others."""
-        return (self._answers.lines_per_class() + KeyMatrix.LINES_PER_CLASS) * 8 * self.table.capacity
+        return (self._answers.lines_per_class() + ClassRows.LINES_PER_CLASS) * 8 * self.table.capacity
 
     # Evaluating
 
@@ -263,7 +262,7 @@ class ShardEvaluator:
         """The table may have grown."""
         if self._capacity != self.table.capacity:
             self._capacity = self.table.capacity
-            self._matrix.fit(self._capacity)
+            self._class_rows.fit(self._capacity)
             self._answers.fit(self._capacity)
 
 

@@ -6,24 +6,22 @@ import numpy as np
 
 from flotilla.plugin import Mask, PerNodeFilter, PerNodeScore, Reads
 from flotilla.results import Range
-from shared.cluster.changes import Rows
+from shared.cluster.columns import NOTHING_SEEN, Rows
 from shared.cluster.nodetable import NodeTable
 from shared.cluster.view import TableView
-from shared.framework.answers import Answers, scored
+from shared.framework.answers import UNKNOWN, Answers, scored
 from shared.framework.judge import Judge
-from shared.framework.keymatrix import KeyMatrix, lines
-from shared.framework.pod_class import PodClass, by_missed, rows_since
-from shared.framework.result_pool import NOTHING_SEEN, UNKNOWN
+from shared.framework.pod_class import ClassRows, PodClass, by_missed, lines
 
 MOST_FLIPPED = 64
 """If more rows than this have changed their feasibility, raw scores are counted from nothing."""
 
 
 class Feasibility:
-    def __init__(self, table: NodeTable, answers: Answers, matrix: KeyMatrix, judge: Judge) -> None:
+    def __init__(self, table: NodeTable, answers: Answers, class_rows: ClassRows, judge: Judge) -> None:
         self.table = table
         self.answers = answers
-        self._matrix = matrix
+        self._class_rows = class_rows
         self._judge_rows = judge
         scores = answers.scores
         self._all_ranged = [s for s, plugin in enumerate(scores) if plugin.normalizer is not None]
@@ -59,7 +57,7 @@ class Feasibility:
             pod_class.feasibility.node_seen = NOTHING_SEEN
 
     def rows(self, pod_class: PodClass) -> Mask:
-        line: Mask = self._matrix.feasible[pod_class.slot, : self.table.size]
+        line: Mask = self._class_rows.feasible[pod_class.slot, : self.table.size]
         return line
 
     def ranges(self, pod_class: PodClass) -> dict[str, Range]:
@@ -83,29 +81,29 @@ class Feasibility:
     def closed_rows(self, pod_class: PodClass) -> Rows:
         """Rows rejected only because their topology domain is currently closed; a round's decisions may open it."""
         size, slot = self.table.size, pod_class.slot
-        settled_only = self._matrix.settled[slot, :size] & ~self._matrix.feasible[slot, :size]
+        settled_only = self._class_rows.settled[slot, :size] & ~self._class_rows.feasible[slot, :size]
         return self._judge_rows.rows_in_closed_domains(pod_class, np.flatnonzero(settled_only))
 
     # Inside
 
     def _settle(self, pod_class: PodClass) -> None:
         """Apply the filters that read only node objects to the rows whose object changed."""
-        rows = rows_since(self.table.node_log, pod_class.feasibility.node_seen)
+        rows = self.table.node_log.since(pod_class.feasibility.node_seen)
         if rows is None:
             pod_class.feasibility.seen = NOTHING_SEEN
-        index = self._matrix.index(rows)
+        index = self._class_rows.index(rows)
         settled = self.table.valid[index].copy()
         for f in self.answers.filters_by[Reads.NODE]:
             slot = pod_class.answers.filter_slots[f]
             if slot and not isinstance(self.answers.filters[f], PerNodeFilter):
                 settled &= self.answers.filter_pools[f].values[slot, index] == 0
-        self._matrix.settled[pod_class.slot, index] = settled
+        self._class_rows.settled[pod_class.slot, index] = settled
 
     def _judge(self, classes: list[PodClass], rows: Rows | None) -> None:
         """Feasibility of some rows (all when None), and the counts that follow from it."""
-        index = self._matrix.index(rows)
+        index = self._class_rows.index(rows)
         slots = [c.slot for c in classes]
-        feasible = lines(self._matrix.settled, slots, index).copy()
+        feasible = lines(self._class_rows.settled, slots, index).copy()
         for f in self.answers.filters_by[Reads.PODS]:
             of_classes = [int(c.answers.filter_slots[f]) for c in classes]
             if any(of_classes) and not isinstance(self.answers.filters[f], PerNodeFilter):
@@ -116,7 +114,7 @@ class Feasibility:
         if self.table.nominations:
             for pod_class, line in zip(classes, feasible, strict=True):
                 self._judge_rows.reserve(pod_class, rows, line)
-        before = lines(self._matrix.feasible, slots, index)
+        before = lines(self._class_rows.feasible, slots, index)
         flipped = feasible != before
         if rows is not None and not flipped.any():
             return
@@ -124,9 +122,9 @@ class Feasibility:
         for i, pod_class in enumerate(classes):
             pod_class.feasibility.count = int(gained[i]) + (0 if rows is None else pod_class.feasibility.count)
         if len(slots) == 1:
-            self._matrix.feasible[slots[0], index] = feasible[0]
+            self._class_rows.feasible[slots[0], index] = feasible[0]
         else:
-            self._matrix.feasible[np.array(slots, dtype=np.intp)[:, None], index] = feasible
+            self._class_rows.feasible[np.array(slots, dtype=np.intp)[:, None], index] = feasible
         for i, pod_class in enumerate(classes):
             self._tally(pod_class, rows, feasible[i], flipped[i])
 

@@ -14,12 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flotilla.plugin import Code, DomainFilter, Ints, Mask, PerNodeFilter, Reads, Status
-from shared.cluster.changes import Rows
+from shared.cluster.columns import NOTHING_SEEN, Rows
 from shared.cluster.nodetable import LoadKind, NodeTable
 from shared.cluster.view import Changes, Hypothesis, TableView, together
-from shared.framework.answers import AllowedNodes, Answers, filtered, of_pairs
+from shared.framework.answers import UNKNOWN, AllowedNodes, Answers, filtered, of_pairs
 from shared.framework.pod_class import PodClass
-from shared.framework.result_pool import NOTHING_SEEN, UNKNOWN
 
 ADMITTED = -1
 """In place of the filter that rejects a row, if none does."""
@@ -49,9 +48,9 @@ class Judge:
         self._nominated_at = NOTHING_SEEN
         self._nominated = _Nominated([])
 
-    def judge(self, pod_class: PodClass, rows: Rows, supposed: Hypothesis | None = None) -> Judged:
-        """By all filters, and with respect to nominated pods. `supposed` is about these rows in this order."""
-        view = TableView(self._table, rows, supposed)
+    def judge(self, pod_class: PodClass, rows: Rows, hypothesis: Hypothesis | None = None) -> Judged:
+        """By all filters, and with respect to nominated pods. `hypothesis` is about these rows in this order."""
+        view = TableView(self._table, rows, hypothesis)
         judged = self._judge([pod_class], _first(rows), view, self._all)
         self._reserve(pod_class, view, np.arange(len(rows), dtype=np.intp), judged)
         return judged
@@ -172,7 +171,7 @@ class Judge:
         opens = isinstance(plugin, DomainFilter) and any(open_domains)
         if len(classes) == 1:
             slot = int(classes[0].answers.filter_slots[f])
-            if slot and not opens and (view.supposed is None or plugin.filter_reads is Reads.NODE):
+            if slot and not opens and (view.hypothesis is None or plugin.filter_reads is Reads.NODE):
                 return self._cached(f, slot, view.rows, ask=ask)
             state = pool.state(slot) if slot else classes[0].state
             return filtered(plugin, pool.statuses, [state], which, view, open_domains=opens)
@@ -211,8 +210,8 @@ class Judge:
 
     def _with_nominated(self, pod_class: PodClass, view: TableView) -> Judged:
         nominated = self._nominations().others(pod_class, view.rows)
-        supposed = TableView(self._table, view.rows, together(view.supposed, nominated))
-        return self._judge([pod_class], _first(view.rows), supposed, self._all)
+        hypothesis = TableView(self._table, view.rows, together(view.hypothesis, nominated))
+        return self._judge([pod_class], _first(view.rows), hypothesis, self._all)
 
     def _reserved(self, pod_class: PodClass) -> Rows:
         """The rows with nominated pods of at least the priority of the class; ascending."""

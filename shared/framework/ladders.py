@@ -16,13 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flotilla.plugin import Index, Ints, Mask
-from shared.cluster.changes import Rows
+from shared.cluster.columns import Rows
 from shared.cluster.nodetable import NodeTable
 from shared.cluster.topology import Domains, StrataOf
 from shared.framework.answers import Answers
 from shared.framework.feasibility import Feasibility
-from shared.framework.keymatrix import KeyMatrix, Keys
-from shared.framework.pod_class import PodClass
+from shared.framework.pod_class import ClassRows, Keys, PodClass
 from shared.framework.ranking import Ranking
 
 SPARE_RUNGS = 8
@@ -73,11 +72,11 @@ def _joined(of_class: Sequence[tuple[_Group, _Climbed]]) -> Rungs:
 
 class Ladders:
     def __init__(
-        self, table: NodeTable, answers: Answers, matrix: KeyMatrix, feasibility: Feasibility, ranking: Ranking
+        self, table: NodeTable, answers: Answers, class_rows: ClassRows, feasibility: Feasibility, ranking: Ranking
     ) -> None:
         self._table = table
         self._answers = answers
-        self._matrix = matrix
+        self._class_rows = class_rows
         self._feasibility = feasibility
         self._ranking = ranking
         self._strata = StrataOf(table)
@@ -98,7 +97,7 @@ class Ladders:
         for i, (pod_class, n, mask) in enumerate(zip(classes, wanted, among, strict=True)):
             keys = strata[i] if strata is not None else ()
             groups += self._groups(i, pod_class, n, mask, keys)
-        best = [g.closed or self._matrix.best(classes[g.owner].slot, g.wanted, g.among) for g in groups]
+        best = [g.closed or self._class_rows.best(classes[g.owner].slot, g.wanted, g.among) for g in groups]
         sizes = [len(rows) for rows, _ in best]
         if not any(sizes) or all(g.wanted == 1 for g in groups):
             climbed = [_Climbed(rows, keys, len(rows) < g.wanted) for (rows, keys), g in zip(best, groups, strict=True)]
@@ -111,7 +110,7 @@ class Ladders:
 
     def offers(self, pod_class: PodClass, among: Mask | None) -> Rungs:
         """Every feasible row of a ranked class once."""
-        rows, keys = self._matrix.best(pod_class.slot, self._table.size, among)
+        rows, keys = self._class_rows.best(pod_class.slot, self._table.size, among)
         return Rungs(rows, keys, True, [])
 
     def _groups(

@@ -1,5 +1,6 @@
-"""Framework: the plugins of one profile, and the extension points that run on one pod at a time."""
+"""Framework: the plugins of one profile, the extension points that run on one pod at a time, and merging of shards."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -44,7 +45,7 @@ from shared.config.structs import ProfileConfig
 from shared.errors import InvalidConfig
 from shared.framework.clusterevents import completed, union
 from shared.framework.signatures import named, signed, template_of
-from shared.messages.evaluation import Summary
+from shared.messages.evaluation import Rejections, Summary
 from shared.model.kinds import ObjectKind
 from shared.model.load import PodLoad, load_of
 from shared.model.objects import Pod
@@ -358,3 +359,32 @@ class _AdmitsAll(Tracker):
 
     def summary(self) -> Any:
         return self._tracker.summary()
+
+
+NO_NODES = "no nodes available to schedule pods"
+
+
+def merge_rejections(parts: Iterable[Rejections]) -> list[Rejections]:
+    counted: Counter[Status] = Counter()
+    for part in parts:
+        counted[part.status] += part.nodes
+    return [Rejections(status, nodes) for status, nodes in counted.items()]
+
+
+def unfit_message(nodes: int, pre_filter: Status | None, rejections: Iterable[Rejections]) -> str:
+    """The message of the FailedScheduling event and of the PodScheduled condition.
+
+    Autoscalers parse it; its form is part of what people rely on.
+    """
+    if nodes == 0:
+        return NO_NODES
+    head = f"0/{nodes} nodes are available:"
+    if pre_filter is not None:
+        return f"{head} {pre_filter.message}."
+    histogram: Counter[str] = Counter()
+    for part in rejections:
+        for reason in part.status.reasons:
+            histogram[reason] += part.nodes
+    if not histogram:
+        return head
+    return f"{head} {', '.join(sorted(f'{count} {reason}' for reason, count in histogram.items()))}."

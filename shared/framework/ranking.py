@@ -13,16 +13,14 @@ from numpy.typing import NDArray
 
 from flotilla.plugin import Ints, Mask, PerNodeScore, Reads, Scores
 from flotilla.results import MAX_NODE_SCORE, Range
-from shared.cluster.changes import Rows
+from shared.cluster.columns import NOTHING_SEEN, Rows
 from shared.cluster.nodetable import PODS, NodeTable, stable_hash
 from shared.cluster.view import Planned, TableView
 from shared.errors import InvalidConfig
 from shared.framework.answers import Answers, of_pairs, scored
 from shared.framework.judge import Judge
-from shared.framework.keymatrix import KeyMatrix, Keys, lines
-from shared.framework.pod_class import PodClass, by_missed, rows_since
+from shared.framework.pod_class import ClassRows, Keys, PodClass, by_missed, lines
 from shared.framework.profile import Framework
-from shared.framework.result_pool import NOTHING_SEEN
 from shared.messages.evaluation import Ties
 
 Salts = NDArray[np.uint64]
@@ -82,7 +80,7 @@ class Ranking:
         framework: Framework,
         ties: Ties,
         answers: Answers,
-        matrix: KeyMatrix,
+        class_rows: ClassRows,
         judge: Judge,
     ) -> None:
         self.table = table
@@ -91,7 +89,7 @@ class Ranking:
         self.ties = ties
         self.tie_bits = _tie_bits(framework)
         self.answers = answers
-        self._matrix = matrix
+        self._class_rows = class_rows
         self._ranks = NameRanks(table)
 
     def rank(self, classes: Sequence[PodClass], ranges: Sequence[dict[str, Range]]) -> None:
@@ -109,7 +107,7 @@ class Ranking:
                 keys.node_seen = node_position
         behind = [c for c in classes if c.keys.seen != position]
         for rows, group in by_missed(behind, lambda c: c.keys.seen, self.table.load_log):
-            self._matrix.write([c.slot for c in group], rows, self._keys(group, rows))
+            self._class_rows.write([c.slot for c in group], rows, self._keys(group, rows))
         for pod_class in behind:
             pod_class.keys.seen = position
 
@@ -147,25 +145,25 @@ class Ranking:
 
     def _fix(self, pod_class: PodClass) -> None:
         """The weighted scores of the plugins that read only node objects, for rows whose object changed."""
-        rows = rows_since(self.table.node_log, pod_class.keys.node_seen)
+        rows = self.table.node_log.since(pod_class.keys.node_seen)
         if rows is None:
             pod_class.keys.seen = NOTHING_SEEN
-        index = self._matrix.index(rows)
+        index = self._class_rows.index(rows)
         fixed = np.zeros(self.table.size if rows is None else len(rows), dtype=np.int64)
         for s in self.answers.scores_by[Reads.NODE]:
             if pod_class.weights[s]:
                 raw = self.answers.score_pools[s].values[pod_class.answers.score_slots[s], index]
-                possible = self._matrix.settled[pod_class.slot, index]
+                possible = self._class_rows.settled[pod_class.slot, index]
                 fixed += self._weighted(s, self._normalized(pod_class, s, raw), possible)
         if not self.answers.scores:
             fixed += 1
-        self._matrix.fixed[pod_class.slot, index] = fixed
+        self._class_rows.fixed[pod_class.slot, index] = fixed
 
     def _keys(self, classes: list[PodClass], rows: Rows | None) -> Keys:
-        index = self._matrix.index(rows)
+        index = self._class_rows.index(rows)
         slots = [c.slot for c in classes]
-        feasible = lines(self._matrix.feasible, slots, index)
-        totals = lines(self._matrix.fixed, slots, index).copy()
+        feasible = lines(self._class_rows.feasible, slots, index)
+        totals = lines(self._class_rows.fixed, slots, index).copy()
         for s in self.answers.scores_by[Reads.PODS]:
             of_classes = [0 if s in c.answers.muted else int(c.answers.score_slots[s]) for c in classes]
             if not any(of_classes):
@@ -196,7 +194,7 @@ class Ranking:
         answers, states = self.answers, [c.state for c in classes]
         view = TableView(self.table, rows, Planned(planned, [c.kind for c in classes], which))
         feasible = self._judge.feasible_pairs(classes, which, view, open_domains)
-        totals = self._matrix.fixed[np.array([c.slot for c in classes], dtype=np.intp)[which], rows]
+        totals = self._class_rows.fixed[np.array([c.slot for c in classes], dtype=np.intp)[which], rows]
         for s in answers.scores_by[Reads.PODS]:
             runs = [bool(c.answers.score_slots[s]) and s not in c.answers.muted for c in classes]
             if not any(runs):
@@ -217,7 +215,7 @@ class Ranking:
 
     def _pack(self, totals: Scores, feasible: Mask, rows: Rows | None, pods: Ints, salts: NDArray[np.uint64]) -> Keys:
         """The total score and the tie key in one number; negative where the pod does not fit."""
-        index = self._matrix.index(rows)
+        index = self._class_rows.index(rows)
         if self.ties.mode == "name":
             ties = self._ranks.of(index)
         else:

@@ -6,7 +6,7 @@ Of several changes to one field the last one counts, so order does not matter wi
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from shared.cluster.shards import shard_of
+from shared.cluster.nodetable import shard_of
 from shared.messages.state import (
     Change,
     Committed,

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from shared.bus.wire import EPOCHS
-from shared.cluster.shards import shard_of
+from shared.cluster.nodetable import shard_of
 from shared.messages.state import EPOCH_SHIFT
 from testing.simulation.drawing import NODES, SHARDS
 

@@ -3,8 +3,8 @@
 from typing import Any
 
 from flotilla.plugin import ABSENT, LabelValue, NodeColumn, TextColumn
-from shared.cluster.labelclasses import LabelClass
 from shared.cluster.nodetable import PODS, NodeTable
+from shared.cluster.pod_indexes import LabelClass
 from shared.model.resources import HostPort
 from shared.plugins.single_node import PortUsers
 

@@ -2,8 +2,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.cluster.changes import ChangeLog
-from shared.cluster.interner import Interner
+from shared.cluster.columns import ChangeLog, Interner
 
 
 def since(log: ChangeLog, position: int) -> list[int] | None:

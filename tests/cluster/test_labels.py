@@ -3,8 +3,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flotilla.plugin import LabelValue, match_requirement
-from shared.cluster.labelclasses import LabelClass, LabelClasses
 from shared.cluster.nodetable import NodeTable
+from shared.cluster.pod_indexes import LabelClass, LabelClasses
 from shared.cluster.view import TableView
 from shared.model.load import PodLoad, load_of
 from shared.model.objects import NodeOperator, NodeSelectorRequirement

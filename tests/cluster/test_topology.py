@@ -6,8 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.cluster.nodetable import NodeTable
-from shared.cluster.shards import shard_of
+from shared.cluster.nodetable import NodeTable, shard_of
 from shared.cluster.topology import PodCount, domain_counts, merge_counts, pod_count
 from shared.model.load import load_of
 from shared.model.objects import LabelSelectorRequirement, Pod

@@ -19,7 +19,7 @@ from services.cycle.events import (
     WorkerFault,
     Workers,
 )
-from shared.cluster.shards import shard_of
+from shared.cluster.nodetable import shard_of
 from shared.messages.evaluation import Summary
 from shared.messages.preemption import Candidate, Candidates, Preempt, ShardFindings, Victim
 from shared.messages.rounds import ClassAnswer, Proposals, Propose

@@ -1,7 +1,7 @@
 """Which extenders are asked about which pods."""
 
 from shared.config.structs import ExtenderConfig, ManagedResource
-from shared.extenders.interest import binder_of, in_order, interested, is_interested, timeout_of
+from shared.extenders.talk import binder_of, in_order, interested, is_interested, timeout_of
 from testing.builders import pod
 
 GPU = "example.com/gpu"

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from shared.cluster.shards import shard_of
+from shared.cluster.nodetable import shard_of
 from shared.framework.loading import load_frameworks
 from shared.framework.signatures import Signing as Profile
 from shared.framework.signatures import class_of_template

@@ -3,7 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flotilla.results import Status, unresolvable, unschedulable
-from shared.framework.diagnosis import NO_NODES, merge_rejections, unfit_message
+from shared.framework.profile import NO_NODES, merge_rejections, unfit_message
 from shared.messages.evaluation import Rejections
 
 CPU, MEMORY = "Insufficient cpu", "Insufficient memory"

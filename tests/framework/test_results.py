@@ -2,11 +2,11 @@ import numpy as np
 import pytest
 
 from flotilla.plugin import ClassState, unschedulable
-from shared.cluster.changes import ChangeLog
+from shared.cluster.columns import NOTHING_SEEN, ChangeLog
 from shared.cluster.nodetable import NodeTable
 from shared.cluster.view import Statuses, TableView
-from shared.framework import result_pool
-from shared.framework.result_pool import NOTHING_SEEN, UNKNOWN, ResultPool
+from shared.framework import answers as result_pool
+from shared.framework.answers import UNKNOWN, ResultPool
 from testing.builders import class_state, node, pod
 
 
@@ -65,7 +65,7 @@ def test_stale_slots_come_by_how_far_they_are(pool: ResultPool) -> None:
     pool.log.append(3)
     pool.seen[two] = pool.log.position
     assert pool.stale({0, one, two, fresh}) == {0: [one], NOTHING_SEEN: [fresh]}
-    pool.caught_up([one, fresh])
+    pool.seen[one] = pool.seen[fresh] = pool.log.position
     assert pool.stale({0, one, two, fresh}) == {}
 
 
@@ -82,16 +82,16 @@ def test_lines_are_read_and_stored_together(pool: ResultPool) -> None:
 
 def test_unknown_answers_are_marked_row_by_row(pool: ResultPool) -> None:
     slot = pool.acquire("a", state())
-    pool.mark_unknown([slot], np.array([3], dtype=np.intp))
+    pool.values[slot, 3] = UNKNOWN
     assert np.flatnonzero(pool.values[slot] == UNKNOWN).tolist() == [3]
     assert not (pool.values[0] == UNKNOWN).any()
 
 
 def test_a_forgotten_slot_is_computed_from_nothing(pool: ResultPool) -> None:
     slot = pool.acquire("a", state())
-    pool.caught_up([slot])
+    pool.seen[slot] = pool.log.position
     assert pool.stale({slot}) == {}
-    pool.forget(slot)
+    pool.seen[slot] = NOTHING_SEEN
     assert pool.stale({slot}) == {NOTHING_SEEN: [slot]}
 
 

@@ -4,9 +4,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.cluster.changes import Rows
+from shared.cluster.columns import Rows
 from shared.cluster.nodetable import PODS, NodeTable
-from shared.framework.keymatrix import Keys
+from shared.framework.pod_class import Keys
 from shared.framework.ranking import NameRanks, Salts, random_ties, salt
 from shared.messages.evaluation import Ties
 from shared.model.load import load_of

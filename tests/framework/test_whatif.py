@@ -25,9 +25,9 @@ class World(NamedTuple):
     judge: Judge
     pod_class: PodClass
 
-    def judged(self, rows: list[int], supposed: Hypothesis | None) -> list[str]:
+    def judged(self, rows: list[int], hypothesis: Hypothesis | None) -> list[str]:
         """Of each row: the plugin that rejects it and why, or nothing."""
-        judged = self.judge.judge(self.pod_class, np.array(rows, dtype=np.intp), supposed)
+        judged = self.judge.judge(self.pod_class, np.array(rows, dtype=np.intp), hypothesis)
         said = [""] * len(rows)
         for at, status in self.judge.statuses(self.pod_class, judged):
             for place in at.tolist():

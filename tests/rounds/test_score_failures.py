@@ -9,7 +9,7 @@ import pytest
 from flotilla.plugin import ClassState, NodeView, Normalizer, ScorePlugin, Scores
 from flotilla.results import Code
 from services.cycle.events import Decided, Failed, Unschedulable
-from shared.cluster.shards import shard_of
+from shared.cluster.nodetable import shard_of
 from shared.config.points import ExtensionPoint
 from shared.framework.profile import Framework
 from shared.messages.rounds import ClassAnswer

@@ -21,7 +21,7 @@ from services.snapshot.events import (
 )
 from services.snapshot.state.cluster_state import ClusterState
 from services.snapshot.state.ledger import BINDING_WINDOW, FENCE_GRACE
-from shared.cluster.shards import shard_of
+from shared.cluster.nodetable import shard_of
 from shared.messages.state import Committed, Heartbeat, Outdated, PodPlaced
 from testing.inprocess.pipeline import bound
 from tests.rounds.support import (

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from services.worker.events import Answer
-from shared.cluster.shards import shard_of
+from shared.cluster.nodetable import shard_of
 from shared.messages.rounds import ClassAnswer, Ladder, Proposals
 from testing.builders import node
 from testing.simulation.drawing import NODES, PROCESSES, SHARDS

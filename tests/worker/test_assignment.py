@@ -1,7 +1,7 @@
 """A worker holds the shards that cycle gives it."""
 
 from services.worker.events import Reload, Unnamed
-from shared.cluster.shards import shard_of
+from shared.cluster.nodetable import shard_of
 from shared.messages.identity import NameTaken
 from shared.messages.workers import Assign
 from tests.rounds.support import answers, ask_for, proposals, propose, small_node, small_pod, state, worker

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from services.worker.core import WorkerCore
-from shared.cluster.shards import shard_of
+from shared.cluster.nodetable import shard_of
 from shared.messages.codec import copy
 from shared.messages.state import (
     Change,

@@ -5,7 +5,7 @@ import pytest
 
 from services.worker import proposer
 from services.worker.core import WorkerCore
-from shared.cluster.changes import ChangeLog
+from shared.cluster.columns import ChangeLog
 from shared.cluster.nodetable import NodeTable
 from shared.framework.evaluator import ShardEvaluator
 from shared.messages.evaluation import Summary

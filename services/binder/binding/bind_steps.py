@@ -42,7 +42,7 @@ from services.binder.events import (
 from shared.config.points import ExtensionPoint
 from shared.config.structs import ExtenderConfig
 from shared.errors import ClusterError, InvariantBroken
-from shared.extenders.interest import binder_of, in_order
+from shared.extenders.talk import binder_of, in_order
 from shared.extenders.wire import bind_request
 from shared.messages.binding import LONGEST_WAIT, BindingOutcome
 from shared.messages.state import Assignment, BindingOrder

@@ -10,8 +10,7 @@ import msgspec
 from flotilla.plugin import BindingState, PreBindPlugin
 from flotilla.results import SUCCESS, ApiAnswer, ApiCall, Code, Pause, PreBindSteps, Status, error
 from shared.config.points import ExtensionPoint
-from shared.framework.diagnosis import unfit_message
-from shared.framework.profile import Framework, PermitOutcome
+from shared.framework.profile import Framework, PermitOutcome, unfit_message
 from shared.messages.binding import LONGEST_WAIT
 from shared.messages.evaluation import Rejections
 

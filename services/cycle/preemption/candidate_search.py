@@ -16,8 +16,7 @@ from flotilla.results import SUCCESS, Code, Status, error, unresolvable, unsched
 from services.cycle.round.admission import PodInfo
 from services.cycle.round.assign import Unfit
 from shared.cluster.nodetable import stable_hash
-from shared.framework.diagnosis import merge_rejections, unfit_message
-from shared.framework.profile import Framework, is_mergeable, merge
+from shared.framework.profile import Framework, is_mergeable, merge, merge_rejections, unfit_message
 from shared.messages.evaluation import Rejections, Ties
 from shared.messages.preemption import Candidate, Candidates, Preempt, PreemptAsk, ShardFindings, Victim
 from shared.plugins.preemption import NEVER, DefaultPreemption, best_of, is_final, of_all_shards

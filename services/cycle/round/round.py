@@ -28,8 +28,7 @@ from services.cycle.round.gang import GangRound
 from services.cycle.round.ladder_merge import LadderMerge
 from shared.extenders.talk import PLUGIN as EXTENDER
 from shared.extenders.talk import Judgement
-from shared.framework.diagnosis import merge_rejections, unfit_message
-from shared.framework.profile import Framework, is_mergeable, joined, merge
+from shared.framework.profile import Framework, is_mergeable, joined, merge, merge_rejections, unfit_message
 from shared.messages.evaluation import Rejections, Summary, Ties
 from shared.messages.rounds import ClassAnswer, ClassAsk, Ladder, Proposals, Propose
 from shared.model.objects import Pod

@@ -15,7 +15,7 @@ from services.snapshot.state.nominator import Nominator
 from services.snapshot.state.object_overlay import ObjectOverlay
 from services.snapshot.state.placements import Placements
 from services.snapshot.state.preemption_victims import PreemptionVictims
-from shared.cluster.shards import shard_of
+from shared.cluster.nodetable import shard_of
 from shared.errors import InvariantBroken
 from shared.messages.loads import Loads
 from shared.messages.queue import POD_GONE

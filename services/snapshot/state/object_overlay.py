@@ -17,8 +17,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from shared.cluster.objects import ClusterObjects
-from shared.cluster.overlay import CLAIM, VOLUME, Laid, Slot, changes_of
-from shared.cluster.volumes import VolumeDecision
+from shared.cluster.volumes import CLAIM, VOLUME, Laid, Slot, VolumeDecision, changes_of
 from shared.errors import InvariantBroken
 from shared.messages.state import Change, ObjectRemoved, ObjectUpserted
 from shared.model.objects import ClusterObject, ObjectKind, key_of, kind_of

@@ -45,9 +45,8 @@ from flotilla.plugin import (
     unschedulable,
 )
 from shared.cluster.columns import IndexedColumn, IntColumn
-from shared.cluster.labelclasses import LabelClass
 from shared.cluster.nodetable import NodeTable
-from shared.cluster.terms import encode_terms
+from shared.cluster.pod_indexes import LabelClass, encode_terms
 from shared.cluster.view import view_of
 from shared.config.args import InterPodAffinityArgs
 from shared.model.objects import PodAffinityTerm

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from flotilla.plugin import ABSENT, ClassState, Ints, LabelValue, Mask
-from shared.cluster.changes import Rows
-from shared.cluster.columns import IntColumn
+from shared.cluster.columns import IntColumn, Rows
 from shared.cluster.nodetable import NodeTable
 from shared.cluster.topology import PodCount, merge_counts, pod_count
 from shared.cluster.view import TableView

@@ -4,7 +4,7 @@ import pytest
 
 from flotilla.plugin import ClassState
 from flotilla.results import Topology
-from shared.cluster import terms
+from shared.cluster import pod_indexes as terms
 from shared.cluster.nodetable import NodeTable
 from shared.cluster.view import TableView
 from shared.model.base import ObjectMeta

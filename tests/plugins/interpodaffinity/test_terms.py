@@ -1,6 +1,6 @@
 """The terms of placed pods: which there are, which may speak of a namespace, and what is new."""
 
-from shared.cluster.terms import MOST_CHANGES, TermCounts, encode_terms
+from shared.cluster.pod_indexes import MOST_CHANGES, TermCounts, encode_terms
 from shared.model.load import PodTerm, load_of
 from shared.model.objects import LabelSelector
 from testing.builders import node, pod, selector

@@ -9,8 +9,7 @@ from flotilla.results import Code
 from services.cycle.preemption.candidate_search import CandidateSearch, Preemption, SearchCase
 from services.cycle.round.assign import Unfit
 from services.worker.preempting import findings
-from shared.cluster.nodetable import NodeTable
-from shared.cluster.shards import shard_of
+from shared.cluster.nodetable import NodeTable, shard_of
 from shared.framework.evaluator import ShardEvaluator
 from shared.framework.profile import Framework, merge
 from shared.messages.evaluation import Summary, Ties

@@ -154,7 +154,7 @@ def judged(
     pod: PodBuilder | Pod,
     table: NodeTable,
     *others: NodeTable,
-    supposed: Hypothesis | None = None,
+    hypothesis: Hypothesis | None = None,
 ) -> dict[str, Status] | Status:
     """Why the plugin rejects nodes of the first table, by name; or why it rejects the pod."""
     state = state_of(plugin, pod, table, *others)
@@ -163,7 +163,7 @@ def judged(
     if is_skipped(plugin, state):
         return {}
     rows = np.flatnonzero(table.valid[: table.size])
-    found = zip(rows.tolist(), rejected(plugin, state, TableView(table, rows, supposed)), strict=True)
+    found = zip(rows.tolist(), rejected(plugin, state, TableView(table, rows, hypothesis)), strict=True)
     return {table.names[row]: status for row, status in found if status is not None}
 
 

@@ -188,15 +188,15 @@ def test_counting_by_hand_comes_to_the_same(
         arriving = arriving.claim(name)
     changes = changes[: len(there)]
     nodes, kinds = np.zeros(len(changes), dtype=np.intp), [table.kind(load_of(has(*names).build())) for names in there]
-    supposed = Changes(1, nodes, np.arange(len(changes)), np.array(changes, dtype=np.int64), kinds)
+    hypothesis = Changes(1, nodes, np.arange(len(changes)), np.array(changes, dtype=np.int64), kinds)
     loads = Counter(range(len(there)))
     for i, change in enumerate(changes):
         loads[i] += change
     on_node = {name for i, names in enumerate(there) if loads[i] > 0 for name in names}
     if not there:
-        supposed = None  # type: ignore[assignment]
+        hypothesis = None  # type: ignore[assignment]
     full = bool(set(wanted) - on_node) and len(on_node | set(attached)) + len(set(wanted) - on_node) > limit
-    assert judged(NodeVolumeLimits(), arriving, table, supposed=supposed) == ({"n": FULL} if full else {})
+    assert judged(NodeVolumeLimits(), arriving, table, hypothesis=hypothesis) == ({"n": FULL} if full else {})
 
 
 def test_limits_and_attachments_are_read_anew_when_they_change() -> None:

@@ -113,27 +113,27 @@ def changed(table: NodeTable, of: PodBuilder, count: int) -> Changes:
 
 def test_a_ladder_puts_no_second_pod_of_the_class_anywhere() -> None:
     table, wanting = cluster(node("n"), objects=[ALONE]), pod("wants").claim("alone")
-    assert judged(VolumeRestrictions(), wanting, table, supposed=one_more(table, wanting, 0)) == {}
-    assert judged(VolumeRestrictions(), wanting, table, supposed=one_more(table, wanting)) == {"n": IN_USE}
+    assert judged(VolumeRestrictions(), wanting, table, hypothesis=one_more(table, wanting, 0)) == {}
+    assert judged(VolumeRestrictions(), wanting, table, hypothesis=one_more(table, wanting)) == {"n": IN_USE}
 
 
 def test_evicting_the_user_of_a_claim_opens_the_node() -> None:
     user, wanting = pod("has").claim("alone").on("n"), pod("wants").claim("alone")
     table = cluster(node("n"), objects=[ALONE], pods=[user])
-    assert judged(VolumeRestrictions(), wanting, table, supposed=changed(table, user, -1)) == {}
+    assert judged(VolumeRestrictions(), wanting, table, hypothesis=changed(table, user, -1)) == {}
 
 
 def test_a_nominated_user_of_a_claim_that_nobody_uses_is_not_in_the_way() -> None:
     """kube-scheduler skips the plugin for the arriving pod, unless that has a disk to be looked after."""
     table, wanting = cluster(node("n"), objects=[ALONE]), pod("wants").claim("alone")
-    assert judged(VolumeRestrictions(), wanting, table, supposed=changed(table, wanting, 1)) == {}
+    assert judged(VolumeRestrictions(), wanting, table, hypothesis=changed(table, wanting, 1)) == {}
     with_disk = wanting.volume(gce())
-    assert judged(VolumeRestrictions(), with_disk, table, supposed=changed(table, wanting, 1)) == {"n": IN_USE}
+    assert judged(VolumeRestrictions(), with_disk, table, hypothesis=changed(table, wanting, 1)) == {"n": IN_USE}
 
 
 def test_disks_of_supposed_pods_count() -> None:
     table, wanting = cluster(node("n")), pod("wants").volume(gce())
-    assert judged(VolumeRestrictions(), wanting, table, supposed=one_more(table, wanting)) == {"n": DISK}
+    assert judged(VolumeRestrictions(), wanting, table, hypothesis=one_more(table, wanting)) == {"n": DISK}
 
 
 # Rounds

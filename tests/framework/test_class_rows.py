@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from shared.cluster.nodetable import NodeTable
-from shared.framework.keymatrix import BLOCK, KeyMatrix
+from shared.framework.pod_class import BLOCK, ClassRows
 from testing.builders import node
 
 Keys = NDArray[np.int64]
@@ -40,7 +40,7 @@ WRITES = st.builds(
 )
 
 
-def check(matrix: KeyMatrix, slot: int, line: Keys, wanted: int, among: NDArray[np.bool_] | None) -> None:
+def check(matrix: ClassRows, slot: int, line: Keys, wanted: int, among: NDArray[np.bool_] | None) -> None:
     rows, keys = matrix.best(slot, wanted, among)
     allowed = line if among is None else np.where(among, line, -1)
     expected = np.sort(allowed[allowed >= 0])[::-1][:wanted]
@@ -53,7 +53,7 @@ def check(matrix: KeyMatrix, slot: int, line: Keys, wanted: int, among: NDArray[
 @given(st.sampled_from(SIZES), st.lists(WRITES, min_size=1, max_size=8), st.integers(0, 2**32 - 1))
 def test_the_best_rows_are_the_best_of_all(size: int, writes: list[Write], seed: int) -> None:
     table, random = TABLES[size], np.random.default_rng(seed)
-    matrix = KeyMatrix(table)
+    matrix = ClassRows(table)
     slots = [matrix.acquire() for _ in range(LINES)]
     lines = np.full((LINES, size), -1, dtype=np.int64)
     for write in writes:
@@ -72,7 +72,7 @@ def test_the_best_rows_are_the_best_of_all(size: int, writes: list[Write], seed:
 
 def test_falling_keys_are_noticed_in_every_block() -> None:
     size = SIZES[-1]
-    matrix = KeyMatrix(TABLES[size])
+    matrix = ClassRows(TABLES[size])
     slot = matrix.acquire()
     line = np.arange(size, dtype=np.int64)
     matrix.write([slot], None, line[None, :])
@@ -87,7 +87,7 @@ def test_falling_keys_are_noticed_in_every_block() -> None:
 
 def test_a_slot_is_used_again_with_nothing_in_it() -> None:
     table = TABLES[3]
-    matrix = KeyMatrix(table)
+    matrix = ClassRows(table)
     used = [matrix.acquire() for _ in range(20)]
     assert len(set(used)) == 20
     matrix.write([used[4]], None, np.array([[1, 2, 3]]))
@@ -99,7 +99,7 @@ def test_a_slot_is_used_again_with_nothing_in_it() -> None:
 
 
 def test_lines_keep_apart_when_more_come() -> None:
-    matrix = KeyMatrix(TABLES[3])
+    matrix = ClassRows(TABLES[3])
     first = matrix.acquire()
     matrix.write([first], None, np.array([[5, 9, 7]]))
     for _ in range(30):
@@ -111,7 +111,7 @@ def test_lines_keep_apart_when_more_come() -> None:
 def test_a_line_starts_over_when_the_table_has_grown() -> None:
     table = NodeTable(capacity=2)
     table.add_node(node("a").build())
-    matrix = KeyMatrix(table)
+    matrix = ClassRows(table)
     slot = matrix.acquire()
     matrix.write([slot], None, np.array([[5]]))
     matrix.fit(table.capacity)
