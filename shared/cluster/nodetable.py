@@ -50,11 +50,6 @@ class UnknownPod(ClusterError):
         super().__init__(f"Pod {uid}: metadata.uid: no pod of this uid holds a place")
 
 
-class DuplicatePod(ClusterError):
-    def __init__(self, uid: str, node: str) -> None:
-        super().__init__(f"Pod {uid}: metadata.uid: already holds a place on node {node}")
-
-
 class LoadKind:
     """A load shared by several pods, with its amounts as a column vector.
 
@@ -97,7 +92,6 @@ class Placed(msgspec.Struct, gc=False):
 
     row: int
     kind: LoadKind
-    assumed: bool
     key: str = ""
     started: float | None = None
 
@@ -170,9 +164,6 @@ class NodeTable:
     def loads_at(self, row: int) -> list[PodLoad]:
         return [placed.kind.load for placed in self._on_row[row].values()]
 
-    def pods_at(self, row: int) -> list[str]:
-        return list(self._on_row[row])
-
     def placed_at(self, row: int) -> ItemsView[str, Placed]:
         """The pods on a row, by uid."""
         return self._on_row[row].items()
@@ -181,10 +172,6 @@ class NodeTable:
         """The node that a pod is placed on, if any."""
         placed = self._placed.get(uid)
         return None if placed is None else self.names[placed.row]
-
-    def is_assumed(self, uid: str) -> bool:
-        placed = self._placed.get(uid)
-        return placed is not None and placed.assumed
 
     def placed(self) -> Iterator[tuple[str, str, PodLoad]]:
         """Every placed pod: uid, node name, load."""
@@ -262,7 +249,7 @@ class NodeTable:
     def add_pod(
         self, uid: str, node: str, load: PodLoad | LoadKind, key: str = "", started: float | None = None
     ) -> None:
-        """Add a pod that the API server shows on a node. Confirms an assumed pod, on whichever node it is."""
+        """Add a pod to a node, or move it there."""
         row = self._rows.get(node)
         if row is None:
             raise UnknownNode(node, uid)
@@ -270,26 +257,10 @@ class NodeTable:
         placed = self._placed.get(uid)
         if placed is not None:
             if placed.row == row and placed.kind is kind:
-                placed.assumed, placed.key, placed.started = False, key, started
+                placed.key, placed.started = key, started
                 return
             self._unplace(uid)
-        self._place(uid, Placed(row, kind, False, key, started))
-
-    def assume_pod(self, uid: str, node: str, load: PodLoad | LoadKind, key: str = "") -> None:
-        """Add a pod that was decided and is not yet bound."""
-        row = self._rows.get(node)
-        if row is None:
-            raise UnknownNode(node, uid)
-        placed = self._placed.get(uid)
-        if placed is not None:
-            raise DuplicatePod(uid, self.names[placed.row])
-        self._place(uid, Placed(row, load if isinstance(load, LoadKind) else self.kind(load), True, key))
-
-    def forget_pod(self, uid: str) -> None:
-        """Remove an assumed pod; a confirmed one cannot be forgotten, only removed."""
-        if not self.is_assumed(uid):
-            raise UnknownPod(uid)
-        self._unplace(uid)
+        self._place(uid, Placed(row, kind, key, started))
 
     def remove_pod(self, uid: str) -> None:
         if uid not in self._placed:

@@ -91,17 +91,31 @@ class ClusterObjects:
         self._sharing = Sharing()
         self.devices = Devices(self._objects[ObjectKind.RESOURCE_CLAIM], self._objects[ObjectKind.DEVICE_CLASS])
         self._generations: dict[ObjectKind, int] = dict.fromkeys(ObjectKind, 0)
-        self._by_class = _Index(_class_of_volume)
-        self._free_by_class = _Index(_class_of_free_volume)
-        self._by_claim = _Index(_claim_of_volume)
-        self._by_node = _Index(_node_of_attachment)
-        self._capacities = _Index(_class_of_capacity)
-        self._by_namespace = {kind: _Index(_namespace_of) for kind in _BY_NAMESPACE}
+        of = self._objects
+        self.namespaces: Mapping[str, Namespace] = of[ObjectKind.NAMESPACE]
+        self.services: Mapping[str, Service] = of[ObjectKind.SERVICE]
+        self.replica_sets: Mapping[str, ReplicaSet] = of[ObjectKind.REPLICA_SET]
+        self.replication_controllers: Mapping[str, ReplicationController] = of[ObjectKind.REPLICATION_CONTROLLER]
+        self.stateful_sets: Mapping[str, StatefulSet] = of[ObjectKind.STATEFUL_SET]
+        self.persistent_volumes: Mapping[str, PersistentVolume] = of[ObjectKind.PERSISTENT_VOLUME]
+        self.claims: Mapping[str, PersistentVolumeClaim] = of[ObjectKind.PERSISTENT_VOLUME_CLAIM]
+        self.storage_classes: Mapping[str, StorageClass] = of[ObjectKind.STORAGE_CLASS]
+        self.csi_nodes: Mapping[str, CSINode] = of[ObjectKind.CSI_NODE]
+        self.csi_drivers: Mapping[str, CSIDriver] = of[ObjectKind.CSI_DRIVER]
+        self.volume_attachments: Mapping[str, VolumeAttachment] = of[ObjectKind.VOLUME_ATTACHMENT]
+        self.disruption_budgets: Mapping[str, PodDisruptionBudget] = of[ObjectKind.POD_DISRUPTION_BUDGET]
+        self._free_by_class = _Index("storage class of free volumes", _class_of_free_volume)
+        self._by_claim = _Index("claim of volumes", _claim_of_volume)
+        self._by_node = _Index("node of attachments", lambda attachment: attachment.spec.node_name)
+        self._capacities = _Index("storage class of capacities", lambda capacity: capacity.storage_class_name)
+        self._services = _Index("namespace of services", lambda service: service.namespace)
+        self._budgets = _Index("namespace of budgets", lambda budget: budget.namespace)
         self._indexes: Mapping[ObjectKind, tuple[_Index, ...]] = {
-            ObjectKind.PERSISTENT_VOLUME: (self._by_class, self._free_by_class, self._by_claim),
+            ObjectKind.PERSISTENT_VOLUME: (self._free_by_class, self._by_claim),
             ObjectKind.VOLUME_ATTACHMENT: (self._by_node,),
             ObjectKind.CSI_STORAGE_CAPACITY: (self._capacities,),
-            **{kind: (index,) for kind, index in self._by_namespace.items()},
+            ObjectKind.SERVICE: (self._services,),
+            ObjectKind.POD_DISRUPTION_BUDGET: (self._budgets,),
         }
 
     def __len__(self) -> int:
@@ -148,66 +162,10 @@ class ClusterObjects:
         for objects in self._objects.values():
             yield from objects.values()
 
-    @property
-    def namespaces(self) -> Mapping[str, Namespace]:
-        return self._objects[ObjectKind.NAMESPACE]
-
-    @property
-    def services(self) -> Mapping[str, Service]:
-        return self._objects[ObjectKind.SERVICE]
-
-    @property
-    def replica_sets(self) -> Mapping[str, ReplicaSet]:
-        return self._objects[ObjectKind.REPLICA_SET]
-
-    @property
-    def replication_controllers(self) -> Mapping[str, ReplicationController]:
-        return self._objects[ObjectKind.REPLICATION_CONTROLLER]
-
-    @property
-    def stateful_sets(self) -> Mapping[str, StatefulSet]:
-        return self._objects[ObjectKind.STATEFUL_SET]
-
-    @property
-    def persistent_volumes(self) -> Mapping[str, PersistentVolume]:
-        return self._objects[ObjectKind.PERSISTENT_VOLUME]
-
-    @property
-    def claims(self) -> Mapping[str, PersistentVolumeClaim]:
-        return self._objects[ObjectKind.PERSISTENT_VOLUME_CLAIM]
-
-    @property
-    def storage_classes(self) -> Mapping[str, StorageClass]:
-        return self._objects[ObjectKind.STORAGE_CLASS]
-
-    @property
-    def csi_nodes(self) -> Mapping[str, CSINode]:
-        return self._objects[ObjectKind.CSI_NODE]
-
-    @property
-    def csi_drivers(self) -> Mapping[str, CSIDriver]:
-        return self._objects[ObjectKind.CSI_DRIVER]
-
-    @property
-    def csi_capacities(self) -> Mapping[str, CSIStorageCapacity]:
-        return self._objects[ObjectKind.CSI_STORAGE_CAPACITY]
-
-    @property
-    def volume_attachments(self) -> Mapping[str, VolumeAttachment]:
-        return self._objects[ObjectKind.VOLUME_ATTACHMENT]
-
-    @property
-    def disruption_budgets(self) -> Mapping[str, PodDisruptionBudget]:
-        return self._objects[ObjectKind.POD_DISRUPTION_BUDGET]
-
     # By content; each mapping is by key
 
-    def volumes_of_class(self, storage_class: str) -> Mapping[str, PersistentVolume]:
-        """The volumes of a storage class; with an empty name, those without a class."""
-        return self._by_class.of(storage_class)
-
     def free_volumes_of_class(self, storage_class: str) -> Mapping[str, PersistentVolume]:
-        """Those of them that are reserved for no claim."""
+        """The volumes of a storage class that are reserved for no claim; with an empty name, those without a class."""
         return self._free_by_class.of(storage_class)
 
     def volumes_of_claim(self, claim: str) -> Mapping[str, PersistentVolume]:
@@ -221,19 +179,10 @@ class ClusterObjects:
         return self._capacities.of(storage_class)
 
     def services_in(self, namespace: str) -> Mapping[str, Service]:
-        return self._by_namespace[ObjectKind.SERVICE].of(namespace)
-
-    def replica_sets_in(self, namespace: str) -> Mapping[str, ReplicaSet]:
-        return self._by_namespace[ObjectKind.REPLICA_SET].of(namespace)
-
-    def replication_controllers_in(self, namespace: str) -> Mapping[str, ReplicationController]:
-        return self._by_namespace[ObjectKind.REPLICATION_CONTROLLER].of(namespace)
-
-    def stateful_sets_in(self, namespace: str) -> Mapping[str, StatefulSet]:
-        return self._by_namespace[ObjectKind.STATEFUL_SET].of(namespace)
+        return self._services.of(namespace)
 
     def disruption_budgets_in(self, namespace: str) -> Mapping[str, PodDisruptionBudget]:
-        return self._by_namespace[ObjectKind.POD_DISRUPTION_BUDGET].of(namespace)
+        return self._budgets.of(namespace)
 
     def validate(self) -> None:
         """Raises if an index differs from the objects."""
@@ -245,7 +194,8 @@ class ClusterObjects:
 class _Index:
     """Objects by a value that they contain."""
 
-    def __init__(self, value_of: Callable[[Any], str | None]) -> None:
+    def __init__(self, name: str, value_of: Callable[[Any], str | None]) -> None:
+        self._name = name
         self._value_of = value_of
         self._groups: dict[str, dict[str, Any]] = {}
 
@@ -266,15 +216,11 @@ class _Index:
         return self._groups.get(value, _NONE)
 
     def validate(self, objects: Mapping[str, Any]) -> None:
-        fresh = _Index(self._value_of)
+        fresh = _Index(self._name, self._value_of)
         for key, obj in objects.items():
             fresh.add(key, obj)
         if fresh._groups != self._groups:
-            raise InvariantBroken(f"the index by {self._value_of.__name__} does not agree with the objects")
-
-
-def _class_of_volume(volume: PersistentVolume) -> str:
-    return volume.storage_class
+            raise InvariantBroken(f"the index by {self._name} does not agree with the objects")
 
 
 def _class_of_free_volume(volume: PersistentVolume) -> str | None:
@@ -286,23 +232,4 @@ def _claim_of_volume(volume: PersistentVolume) -> str | None:
     return None if reference is None else reference.key
 
 
-def _node_of_attachment(attachment: VolumeAttachment) -> str:
-    return attachment.spec.node_name
-
-
-def _class_of_capacity(capacity: CSIStorageCapacity) -> str:
-    return capacity.storage_class_name
-
-
-def _namespace_of(obj: Service | ReplicaSet | ReplicationController | StatefulSet | PodDisruptionBudget) -> str:
-    return obj.namespace
-
-
-_BY_NAMESPACE = (
-    ObjectKind.SERVICE,
-    ObjectKind.REPLICA_SET,
-    ObjectKind.REPLICATION_CONTROLLER,
-    ObjectKind.STATEFUL_SET,
-    ObjectKind.POD_DISRUPTION_BUDGET,
-)
 _NONE: Mapping[str, Any] = {}

@@ -9,16 +9,13 @@ from dataclasses import dataclass, field
 import msgspec
 import numpy as np
 
-from flotilla.nodes import ABSENT, LabelValue, Mask, PodColumn
+from flotilla.nodes import ABSENT, LabelValue
 from shared.cluster.columns import IndexedColumn, IntColumn, Rows
 from shared.cluster.nodetable import NodeTable
 from shared.cluster.pod_indexes import LabelClass
 from shared.model.load import PodLoad
 from shared.model.objects import LabelSelector
 from shared.model.selectors import label_selector_matches
-
-DomainCounts = dict[str, int]
-"""Pods by domain. A domain with nodes and without pods counts 0; one without nodes is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,21 +51,7 @@ def pod_count(namespaces: Iterable[str], selector: LabelSelector | None, *, with
     return PodCount(frozenset(namespaces), selector, with_terminating)
 
 
-def domain_counts(table: NodeTable, key: str, count: PodColumn, among: Mask | None = None) -> DomainCounts:
-    """The domains of a label key and the pods in them; `among` (one flag a row) limits the nodes that take part."""
-    size = table.size
-    domain_of = table.columns.of_nodes(LabelValue(key))[:size]
-    part = domain_of != ABSENT if among is None else (domain_of != ABSENT) & among[:size]
-    numbers = domain_of[part]
-    nodes = np.bincount(numbers)
-    # The weighted bincount adds up floats, which are exact for any number of pods that there can be.
-    pods = np.bincount(numbers, weights=table.columns.of_pods(count)[:size][part]).astype(np.int64)
-    present = np.flatnonzero(nodes)
-    values = table.label_values(key).items
-    return dict(zip(map(values.__getitem__, present.tolist()), pods[present].tolist(), strict=True))
-
-
-def merge_counts(one: Mapping[str, int], other: Mapping[str, int]) -> DomainCounts:
+def merge_counts(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
     """The sum of the counts of two disjoint sets of nodes."""
     total = dict(one)
     for domain, pods in other.items():

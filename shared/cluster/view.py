@@ -314,7 +314,3 @@ def view_of(nodes: NodeView) -> TableView:
     if not isinstance(nodes, TableView):
         raise InvariantBroken("only a TableView has a table")
     return nodes
-
-
-def table_of(nodes: NodeView) -> NodeTable:
-    return view_of(nodes).table

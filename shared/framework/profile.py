@@ -31,7 +31,6 @@ from flotilla.plugin import (
 )
 from flotilla.results import (
     SUCCESS,
-    ApiCall,
     Code,
     NodeDomains,
     Range,
@@ -260,19 +259,6 @@ class Framework:
             elif not permission.status.ok:
                 return PermitOutcome(permission.status.by(plugin.name))
         return PermitOutcome(SUCCESS, waits)
-
-    def run_bind(self, state: BindingState, node: str) -> Status | ApiCall:
-        for plugin in self.bind:
-            result = plugin.bind(state, node)
-            if not isinstance(result, Status) or result.ok:
-                return result
-            if not result.skipped:
-                return result.by(plugin.name)
-        return error("no bind plugin took the pod")
-
-    def run_post_bind(self, state: BindingState, node: str) -> None:
-        for plugin in self.post_bind:
-            plugin.post_bind(state, node)
 
     def _at(self, point: ExtensionPoint, kind: type[P]) -> list[P]:
         plugins: list[P] = []

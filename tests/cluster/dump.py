@@ -2,6 +2,9 @@
 
 from typing import Any
 
+import numpy as np
+
+from flotilla.nodes import PodColumn
 from flotilla.plugin import ABSENT, LabelValue, NodeColumn, TextColumn
 from shared.cluster.nodetable import PODS, NodeTable
 from shared.cluster.pod_indexes import LabelClass
@@ -21,8 +24,8 @@ def dump(table: NodeTable) -> dict[str, Any]:
         "rows": {name: table.row_of(name) for name in table.names},
         "sizes": (table.size, table.capacity, table.node_count, table.pod_count),
         "columns": {name: getattr(table, name).tolist() for name in columns},
-        "pods": {uid: (node, table.is_assumed(uid), load) for uid, node, load in table.placed()},
-        "pods at": [table.pods_at(row) for row in range(table.size)],
+        "pods": {uid: (node, load) for uid, node, load in table.placed()},
+        "pods at": [[uid for uid, _ in table.placed_at(row)] for row in range(table.size)],
         "resources": list(table.resources.items),
         "taint sets": list(table.taint_sets.items),
         "label classes": (len(table.label_classes), table.label_classes.counts(lambda _: True)),
@@ -64,7 +67,7 @@ def _of_row(table: NodeTable, row: int) -> dict[str, Any]:
         "used": {r: int(a) for r, a in zip(resources, table.used[:, row], strict=False) if a},
         "non-zero": table.non_zero[:, row].tolist(),
         "pods": int(table.used[PODS, row]),
-        "uids": sorted(table.pods_at(row)),
+        "uids": sorted(uid for uid, _ in table.placed_at(row)),
         "unschedulable": bool(table.unschedulable[row]),
         "taints": table.taint_sets.items[table.taint_set[row]],
         "name hash": int(table.name_hash[row]),
@@ -72,3 +75,10 @@ def _of_row(table: NodeTable, row: int) -> dict[str, Any]:
         "port": int(table.columns.of_pods(PORT)[row]),
         "label classes": classes,
     }
+
+
+def domain_counts(table: NodeTable, key: str, count: PodColumn) -> dict[str, int]:
+    domains = table.columns.of_nodes(LabelValue(key))[: table.size]
+    pods = table.columns.of_pods(count)[: table.size]
+    values = table.label_values(key).items
+    return {values[d]: int(pods[domains == d].sum()) for d in np.unique(domains).tolist() if d != ABSENT}

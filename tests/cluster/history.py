@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
 
-from shared.cluster.nodetable import DuplicateNode, DuplicatePod, NodeTable, UnknownNode, UnknownPod
+from shared.cluster.nodetable import DuplicateNode, NodeTable, UnknownNode, UnknownPod
 from shared.errors import ClusterError
 from shared.model.load import PodLoad, load_of
 from shared.model.objects import Node, Pod
@@ -71,33 +71,19 @@ class AddPod:
 
 
 @dataclass(frozen=True)
-class AssumePod:
-    uid: str
-    node: str
-    load: PodLoad
-
-
-@dataclass(frozen=True)
-class ForgetPod:
-    uid: str
-
-
-@dataclass(frozen=True)
 class RemovePod:
     uid: str
 
 
-Step = AddNode | UpsertNode | RemoveNode | AddPod | AssumePod | ForgetPod | RemovePod
+Step = AddNode | UpsertNode | RemoveNode | AddPod | RemovePod
 
 _NAME, _UID, _LOAD = st.sampled_from(NAMES), st.sampled_from(UIDS), pods().map(load_of)
 
 STEPS: st.SearchStrategy[Step] = st.one_of(
     st.builds(UpsertNode, nodes()),
     st.builds(AddPod, _UID, _NAME, _LOAD),
-    st.builds(AssumePod, _UID, _NAME, _LOAD),
     st.builds(AddNode, nodes()),
     st.builds(RemoveNode, _NAME),
-    st.builds(ForgetPod, _UID),
     st.builds(RemovePod, _UID),
 )
 
@@ -112,10 +98,6 @@ def apply(table: NodeTable, step: Step) -> None:
             table.remove_node(name)
         case AddPod(uid, name, load):
             table.add_pod(uid, name, load)
-        case AssumePod(uid, name, load):
-            table.assume_pod(uid, name, load)
-        case ForgetPod(uid):
-            table.forget_pod(uid)
         case RemovePod(uid):
             table.remove_pod(uid)
 
@@ -125,7 +107,7 @@ class Model:
     """The same cluster as two dictionaries."""
 
     nodes: dict[str, Node] = field(default_factory=dict)
-    pods: dict[str, tuple[str, PodLoad, bool]] = field(default_factory=dict)
+    pods: dict[str, tuple[str, PodLoad]] = field(default_factory=dict)
 
     def apply(self, step: Step) -> type[ClusterError] | None:
         """The error that the step must end with; it then changes nothing."""
@@ -139,8 +121,8 @@ class Model:
         table = NodeTable()
         for name in sorted(self.nodes, reverse=True):
             table.add_node(self.nodes[name])
-        for uid, (name, load, assumed) in sorted(self.pods.items(), key=lambda item: item[0]):
-            (table.assume_pod if assumed else table.add_pod)(uid, name, load)
+        for uid, (name, load) in sorted(self.pods.items(), key=lambda item: item[0]):
+            table.add_pod(uid, name, load)
         return table
 
     def _fault(self, step: Step) -> type[ClusterError] | None:
@@ -149,12 +131,8 @@ class Model:
                 return DuplicateNode
             case RemoveNode(name) if name not in self.nodes:
                 return ClusterError
-            case AddPod(_, name, _) | AssumePod(_, name, _) if name not in self.nodes:
+            case AddPod(_, name, _) if name not in self.nodes:
                 return UnknownNode
-            case AssumePod(uid, _, _) if uid in self.pods:
-                return DuplicatePod
-            case ForgetPod(uid) if uid not in self.pods or not self.pods[uid][2]:
-                return UnknownPod
             case RemovePod(uid) if uid not in self.pods:
                 return UnknownPod
         return None
@@ -167,8 +145,6 @@ class Model:
                 del self.nodes[name]
                 self.pods = {uid: placed for uid, placed in self.pods.items() if placed[0] != name}
             case AddPod(uid, name, load):
-                self.pods[uid] = (name, load, False)
-            case AssumePod(uid, name, load):
-                self.pods[uid] = (name, load, True)
-            case ForgetPod(uid) | RemovePod(uid):
+                self.pods[uid] = (name, load)
+            case RemovePod(uid):
                 del self.pods[uid]

@@ -81,7 +81,7 @@ def test_removing_a_node_forgets_its_pods() -> None:
     table.add_node(node("b").build())
     load = load_of(pod("p").request(cpu="1").build())
     table.add_pod("u1", "a", load)
-    table.assume_pod("u2", "a", load)
+    table.add_pod("u2", "a", load)
     table.add_pod("u3", "b", load)
     row = row_of(table, "a")
     assert sorted(table.remove_node("a")) == ["u1", "u2"]
@@ -218,9 +218,7 @@ def test_a_history_equals_its_outcome(steps: list[Step], columns_from_the_start:
     fresh = model.rebuilt()
     assert by_name(table) == by_name(fresh)
     assert set(by_name(table)) == set(model.nodes)
-    assert {uid: (place, table.is_assumed(uid), load) for uid, place, load in table.placed()} == {
-        uid: (place, assumed, load) for uid, (place, load, assumed) in model.pods.items()
-    }
+    assert {uid: (place, load) for uid, place, load in table.placed()} == model.pods
     assert len(table.label_classes) == len(fresh.label_classes)
     unused = ~table.valid
     for column in (table.allocatable, table.used, table.non_zero):

@@ -2,7 +2,7 @@ from collections.abc import Callable
 
 import pytest
 
-from shared.cluster.nodetable import DuplicatePod, NodeTable, UnknownNode, UnknownPod
+from shared.cluster.nodetable import NodeTable, UnknownNode, UnknownPod
 from shared.errors import ClusterError
 from shared.model.load import load_of
 from shared.model.resources import NON_ZERO_CPU, NON_ZERO_MEMORY
@@ -34,7 +34,7 @@ def test_a_pod_occupies_and_frees_resources(table: NodeTable) -> None:
     known = by_name(table)["a"]
     assert known["non-zero"] == [500, NON_ZERO_MEMORY]
     assert (known["pods"], known["port"], known["uids"]) == (1, 1, ["u"])
-    assert (table.place_of("u"), table.is_assumed("u"), table.pod_count) == ("a", False, 1)
+    assert (table.place_of("u"), table.pod_count) == ("a", 1)
     table.remove_pod("u")
     assert by_name(table) == empty
     assert (table.place_of("u"), table.pod_count) == (None, 0)
@@ -43,7 +43,7 @@ def test_a_pod_occupies_and_frees_resources(table: NodeTable) -> None:
 def test_pods_add_up(table: NodeTable) -> None:
     table.add_pod("u", "a", SMALL)
     table.add_pod("v", "a", SMALL)
-    table.assume_pod("w", "a", LARGE)
+    table.add_pod("w", "a", LARGE)
     row = table.row_of("a")
     assert row is not None
     assert used(table)["a"] == {"cpu": 3000, "memory": 1 << 30, "example.com/r": 1, "pods": 3}
@@ -58,36 +58,23 @@ def test_a_pod_without_requests_counts_with_defaults_for_scoring_only(table: Nod
     assert by_name(table)["a"]["non-zero"] == [NON_ZERO_CPU, NON_ZERO_MEMORY]
 
 
-def test_an_assumed_pod_counts_until_it_is_forgotten(table: NodeTable) -> None:
-    empty = by_name(table)
-    table.assume_pod("u", "a", SMALL)
-    assert used(table)["a"] == CHEAP
-    assert table.is_assumed("u")
-    table.forget_pod("u")
-    assert by_name(table) == empty
-    assert table.place_of("u") is None
-
-
-def test_confirmation_changes_nothing_but_the_assumption(table: NodeTable) -> None:
-    table.assume_pod("u", "a", SMALL)
+def test_the_same_pod_again_changes_nothing(table: NodeTable) -> None:
+    table.add_pod("u", "a", SMALL)
     before, position = by_name(table), table.load_log.position
     table.add_pod("u", "a", SMALL)
-    assert not table.is_assumed("u")
     assert by_name(table) == before
     assert table.load_log.position == position
+
+
+def test_a_pod_moves_to_the_node_it_is_added_to(table: NodeTable) -> None:
     table.add_pod("u", "a", SMALL)
-    assert by_name(table) == before
-
-
-def test_the_api_server_decides_where_a_pod_is(table: NodeTable) -> None:
-    table.assume_pod("u", "a", SMALL)
     table.add_pod("u", "b", SMALL)
     assert used(table) == {"a": {}, "b": CHEAP}
-    assert (table.place_of("u"), table.is_assumed("u"), table.pod_count) == ("b", False, 1)
+    assert (table.place_of("u"), table.pod_count) == ("b", 1)
 
 
-def test_the_api_server_decides_what_a_pod_occupies(table: NodeTable) -> None:
-    table.assume_pod("u", "a", SMALL)
+def test_a_pod_occupies_what_it_was_added_with_last(table: NodeTable) -> None:
+    table.add_pod("u", "a", SMALL)
     position = table.load_log.position
     table.add_pod("u", "a", LARGE)
     assert used(table) == {"a": DEAR, "b": {}}
@@ -96,16 +83,10 @@ def test_the_api_server_decides_what_a_pod_occupies(table: NodeTable) -> None:
     assert rows.tolist() == [table.row_of("a")]
 
 
-def test_an_assumed_pod_may_be_removed(table: NodeTable) -> None:
-    table.assume_pod("u", "a", SMALL)
-    table.remove_pod("u")
-    assert used(table) == {"a": {}, "b": {}}
-
-
 def test_a_load_may_come_in_its_shared_form(table: NodeTable) -> None:
     kind = table.kind(LARGE)
     table.add_pod("u", "a", kind)
-    table.assume_pod("v", "b", LARGE)
+    table.add_pod("v", "b", LARGE)
     table.add_pod("v", "b", kind)
     assert used(table) == {"a": DEAR, "b": DEAR}
     assert [load for _, _, load in table.placed()] == [LARGE, LARGE]
@@ -143,8 +124,6 @@ def test_a_pod_changes_the_load_log_only(table: NodeTable) -> None:
     changes: list[Callable[[], None]] = [
         lambda: table.add_pod("u", "a", SMALL),
         lambda: table.remove_pod("u"),
-        lambda: table.assume_pod("u", "a", SMALL),
-        lambda: table.forget_pod("u"),
     ]
     for change in changes:
         node_position, load_position = table.node_log.position, table.load_log.position
@@ -160,11 +139,6 @@ def test_a_pod_changes_the_load_log_only(table: NodeTable) -> None:
     [
         (lambda t: t.add_pod("new", "x", SMALL), UnknownNode, r"^Pod new: spec\.nodeName: no node 'x' is known$"),
         (lambda t: t.add_pod("bound", "x", LARGE), UnknownNode, r"^Pod bound: spec\.nodeName: no node 'x' is known$"),
-        (lambda t: t.assume_pod("new", "x", LARGE), UnknownNode, r"^Pod new: spec\.nodeName: no node 'x' is known$"),
-        (lambda t: t.assume_pod("bound", "b", LARGE), DuplicatePod, r"^Pod bound: metadata\.uid: .*on node a$"),
-        (lambda t: t.assume_pod("assumed", "a", SMALL), DuplicatePod, r"^Pod assumed: metadata\.uid: .*on node b$"),
-        (lambda t: t.forget_pod("new"), UnknownPod, r"^Pod new: metadata\.uid: no pod of this uid"),
-        (lambda t: t.forget_pod("bound"), UnknownPod, r"^Pod bound: metadata\.uid: "),
         (lambda t: t.remove_pod("new"), UnknownPod, r"^Pod new: metadata\.uid: no pod of this uid"),
     ],
 )
@@ -172,7 +146,6 @@ def test_an_invalid_change_is_refused_and_changes_nothing(
     table: NodeTable, step: Callable[[NodeTable], None], fault: type[ClusterError], message: str
 ) -> None:
     table.add_pod("bound", "a", SMALL)
-    table.assume_pod("assumed", "b", SMALL)
     before = dump(table)
     with pytest.raises(fault, match=message):
         step(table)

@@ -47,7 +47,7 @@ def test_each_kind_has_its_own_view() -> None:
         objects.storage_classes,
         objects.csi_nodes,
         objects.csi_drivers,
-        objects.csi_capacities,
+        objects.of(ObjectKind.CSI_STORAGE_CAPACITY),
         objects.volume_attachments,
         objects.disruption_budgets,
         objects.of(ObjectKind.POD_GROUP),
@@ -58,16 +58,10 @@ def test_each_kind_has_its_own_view() -> None:
     ]
     assert [obj for view in views for obj in view.values()] == list(objects.all())
     assert [kind_of(obj) for obj in objects.all()] == list(ObjectKind)
-    assert list(objects.volumes_of_class("fast")) == list(objects.volumes_of_claim("default/c")) == ["x"]
+    assert list(objects.volumes_of_claim("default/c")) == ["x"]
     assert list(objects.attachments_on("n")) == ["x"]
     assert list(objects.capacities_of_class("fast")) == ["default/x"]
-    namespaced = (
-        objects.services_in,
-        objects.replica_sets_in,
-        objects.replication_controllers_in,
-        objects.stateful_sets_in,
-        objects.disruption_budgets_in,
-    )
+    namespaced = (objects.services_in, objects.disruption_budgets_in)
     assert all(list(view("default")) == ["default/x"] and not view("other") for view in namespaced)
 
 
@@ -75,11 +69,12 @@ def test_indexes_follow_changed_objects() -> None:
     objects = ClusterObjects()
     objects.upsert(a_volume("v", storageClassName="fast"))
     objects.upsert(a_volume("v", claim="default/c", storageClassName="slow"))
-    assert not objects.volumes_of_class("fast")
-    assert list(objects.volumes_of_class("slow")) == list(objects.volumes_of_claim("default/c")) == ["v"]
+    assert not objects.free_volumes_of_class("fast")
+    assert not objects.free_volumes_of_class("slow")
+    assert list(objects.volumes_of_claim("default/c")) == ["v"]
     objects.upsert(a_volume("v"))
     assert not objects.volumes_of_claim("default/c")
-    assert list(objects.volumes_of_class("")) == ["v"]
+    assert list(objects.free_volumes_of_class("")) == ["v"]
     objects.validate()
 
 

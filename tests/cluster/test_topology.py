@@ -2,15 +2,15 @@
 
 from collections import Counter
 
-import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.cluster.nodetable import NodeTable, shard_of
-from shared.cluster.topology import PodCount, domain_counts, merge_counts, pod_count
+from shared.cluster.topology import PodCount, merge_counts, pod_count
 from shared.model.load import load_of
 from shared.model.objects import LabelSelectorRequirement, Pod
 from testing.builders import PodBuilder, node, pod, selector
+from tests.cluster.dump import domain_counts
 
 WEB = selector(app="web")
 
@@ -106,16 +106,6 @@ def test_nodes_without_the_label_are_in_no_domain() -> None:
         place(table, name, pod(f"on-{name}").label(app="web"))
     assert domain_counts(table, "zone", pod_count(["default"], WEB)) == {"a": 1, "": 1}
     assert domain_counts(table, "rack", pod_count(["default"], WEB)) == {}
-
-
-def test_a_mask_limits_the_nodes_that_take_part() -> None:
-    table = table_of(("n1", "a"), ("n2", "a"), ("n3", "b"))
-    for name in ("n1", "n2", "n3"):
-        place(table, name, pod(f"on-{name}").label(app="web"))
-    count = pod_count(["default"], WEB)
-    assert domain_counts(table, "zone", count, np.array([True, False, False])) == {"a": 1}
-    assert domain_counts(table, "zone", count, np.array([False, True, True])) == {"a": 1, "b": 1}
-    assert domain_counts(table, "zone", count, np.zeros(3, dtype=np.bool_)) == {}
 
 
 def test_merging_adds_up_and_changes_neither_part() -> None:

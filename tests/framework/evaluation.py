@@ -83,7 +83,7 @@ def climbed_by_placing(evaluator: ShardEvaluator, pod_class: PodClass, wanted: i
         if not best:
             break
         placements += best
-        table.assume_pod(f"climbing-{len(placements)}", best[0][0], pod_class.kind)
+        table.add_pod(f"climbing-{len(placements)}", best[0][0], pod_class.kind)
     for i in range(len(placements)):
-        table.forget_pod(f"climbing-{i + 1}")
+        table.remove_pod(f"climbing-{i + 1}")
     return placements

@@ -31,7 +31,7 @@ from flotilla.plugin import (
     SummaryPlugin,
 )
 from flotilla.results import SUCCESS, ApiCall, Permission, PostFilterResult, PreFilterResult, Status, unschedulable
-from shared.cluster.view import table_of
+from shared.cluster.view import view_of
 from shared.config.points import ExtensionPoint, PluginRef
 from shared.config.structs import ProfileConfig
 from shared.framework.profile import Framework
@@ -194,7 +194,7 @@ class CountNodes(ReadsNothing, SummaryPlugin[Any, None], ScorePlugin):
     name = "CountNodes"
 
     def summarize(self, state: ClassState, nodes: NodeView) -> Any:
-        table = table_of(nodes)
+        table = view_of(nodes).table
         return {"pods": table.pod_count, "names": sorted(node.name for _, node in table.nodes())}
 
     def merge(self, one: Any, other: Any) -> Any:

@@ -162,7 +162,7 @@ def test_shards_together_know_what_one_table_knows(
     for row, built in whole.nodes():
         part = tables[NAMES.index(built.name) % shards]
         part.add_node(built)
-        for uid, load in zip(whole.pods_at(row), whole.loads_at(row), strict=True):
+        for uid, load in [(uid, placed.kind.load) for uid, placed in whole.placed_at(row)]:
             part.add_pod(uid, built.name, load)
     ties = Ties(mode, seed=5)
     one, parts = ShardEvaluator(whole, FRAMEWORK, ties), [ShardEvaluator(t, FRAMEWORK, ties) for t in tables]
@@ -220,7 +220,7 @@ def test_many_blocks_of_rows() -> None:
             for wanted in (1, 3, 40):
                 assert ladder(kept, pod_class, wanted) == ladder(fresh, new, wanted)
         for i, (name, _) in enumerate(ladder(kept, classes[turn % 3], 30)):
-            table.assume_pod(f"{turn}-{i}", name, classes[turn % 3].kind)
+            table.add_pod(f"{turn}-{i}", name, classes[turn % 3].kind)
         if turn % 5 == 4:
             table.remove_node(f"n{turn:03}")
             table.upsert_node(node(f"n{turn + 100:03}").capacity(cpu="8", memory="8Gi").build())

@@ -181,28 +181,3 @@ def test_a_pod_that_all_permit_is_free_to_go(journal: list[str], binding: Bindin
 
 
 # Bind, PostBind
-
-
-def bind(journal: list[str], **answers: object) -> Framework:
-    return of_three(ExtensionPoint.BIND, journal, answers, "bind")
-
-
-def test_the_first_bind_plugin_that_does_not_skip_binds(journal: list[str], binding: BindingState) -> None:
-    assert bind(journal, C=SKIP, A=CALL, B=CALL).run_bind(binding, "n1") == CALL
-    assert journal == ["C.bind", "A.bind"]
-
-
-def test_a_refusal_to_bind_ends_the_chain(journal: list[str], binding: BindingState) -> None:
-    assert bind(journal, C=SKIP, A=NO, B=CALL).run_bind(binding, "n1") == NO.by("A")
-    assert journal == ["C.bind", "A.bind"]
-
-
-def test_somebody_must_bind(journal: list[str], binding: BindingState) -> None:
-    outcome = bind(journal, C=SKIP, A=SKIP, B=SKIP).run_bind(binding, "n1")
-    assert isinstance(outcome, Status)
-    assert outcome.code is Code.ERROR
-
-
-def test_post_bind_tells_everybody(journal: list[str], binding: BindingState) -> None:
-    of_three(ExtensionPoint.POST_BIND, journal, {}, "post_bind").run_post_bind(binding, "n1")
-    assert journal == ["C.post_bind(n1)", "A.post_bind(n1)", "B.post_bind(n1)"]

@@ -80,21 +80,6 @@ def test_lines_are_read_and_stored_together(pool: ResultPool) -> None:
     assert alike.tolist() == [[1, 2], [1, 2]]
 
 
-def test_unknown_answers_are_marked_row_by_row(pool: ResultPool) -> None:
-    slot = pool.acquire("a", state())
-    pool.values[slot, 3] = UNKNOWN
-    assert np.flatnonzero(pool.values[slot] == UNKNOWN).tolist() == [3]
-    assert not (pool.values[0] == UNKNOWN).any()
-
-
-def test_a_forgotten_slot_is_computed_from_nothing(pool: ResultPool) -> None:
-    slot = pool.acquire("a", state())
-    pool.seen[slot] = pool.log.position
-    assert pool.stale({slot}) == {}
-    pool.seen[slot] = NOTHING_SEEN
-    assert pool.stale({slot}) == {NOTHING_SEEN: [slot]}
-
-
 def test_values_survive_more_slots(pool: ResultPool) -> None:
     slot = pool.acquire("a", state())
     pool.values[slot] = 5

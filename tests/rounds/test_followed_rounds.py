@@ -11,14 +11,15 @@ from hypothesis import strategies as st
 from flotilla.plugin import ClassState, FilterPlugin, NodeView, SummaryPlugin, Tracker
 from flotilla.results import NodeDomains, Range, Topology, unschedulable
 from services.cycle.events import Decided, Unschedulable
-from shared.cluster.topology import domain_counts, merge_counts, pod_count
-from shared.cluster.view import table_of
+from shared.cluster.topology import merge_counts, pod_count
+from shared.cluster.view import view_of
 from shared.config.points import ExtensionPoint
 from shared.messages.rounds import Propose
 from shared.model.load import PodLoad
 from shared.model.objects import Node, Pod
 from testing.builders import node, pod, selector
 from testing.inprocess.pipeline import Fate, Pipeline, reliable
+from tests.cluster.dump import domain_counts
 from tests.framework.plugins import framework
 
 ZONE = "zone"
@@ -33,7 +34,7 @@ class FewPerZone(SummaryPlugin[Any, None], FilterPlugin):
         return pod.metadata.labels.get("app"), pod.metadata.labels.get("few")
 
     def summarize(self, state: ClassState, nodes: NodeView) -> Any:
-        return domain_counts(table_of(nodes), ZONE, self._count(state))
+        return domain_counts(view_of(nodes).table, ZONE, self._count(state))
 
     def merge(self, one: Any, other: Any) -> Any:
         return merge_counts(one, other)

@@ -43,7 +43,7 @@ class Shards:
         return self.tables[at % len(self.tables)]
 
     def place(self, pod: Pod, at: int, uid: str) -> None:
-        self.table(at).assume_pod(uid, self.cluster.nodes[at].name, load_of(pod))
+        self.table(at).add_pod(uid, self.cluster.nodes[at].name, load_of(pod))
 
     def remove(self, pod: Pod, at: int) -> None:
         self.table(at).remove_pod(pod.uid)

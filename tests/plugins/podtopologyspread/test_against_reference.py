@@ -139,7 +139,7 @@ def test_scores_look_ahead_at_pods_of_the_class_itself(found: list[Host], pendin
     ahead = PLUGIN.score(shard.state, TableView(shard.table, rows, more)).tolist()
     for number in range(own):
         found = with_pod(found, pending, name)
-        shard.table.assume_pod(f"own-{number}", name, load_of(pending))
+        shard.table.add_pod(f"own-{number}", name, load_of(pending))
     cluster.summarize()
     assert cluster.summarize_feasible(names) == late
     assert PLUGIN.score(shard.state, TableView(shard.table, rows)).tolist() == ahead

@@ -126,7 +126,7 @@ class Cluster:
     def place(self, each: Pod, name: str) -> None:
         for shard in self.shards:
             if name in shard.table:
-                shard.table.assume_pod(each.uid, name, load_of(each))
+                shard.table.add_pod(each.uid, name, load_of(each))
 
     def summarize(self) -> object:
         """What all shards believe from now on."""

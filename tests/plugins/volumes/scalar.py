@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from shared.cluster.objects import ClusterObjects
+from shared.model.kinds import ObjectKind
 from shared.model.objects import LabelSelector, Node, PersistentVolume, PersistentVolumeClaim, Pod
 from shared.model.selectors import label_selector_matches, node_selector_matches
 
@@ -105,7 +106,7 @@ def why_not_made(claim: PersistentVolumeClaim, objects: ClusterObjects, node: No
     driver = objects.csi_drivers.get(of_class.provisioner)
     if driver is None or not driver.spec.storage_capacity or "storage" not in claim.spec.resources.requests:
         return None
-    for capacity in objects.csi_capacities.values():
+    for capacity in objects.of(ObjectKind.CSI_STORAGE_CAPACITY).values():
         limit = capacity.maximum_volume_size or capacity.capacity
         if capacity.storage_class_name == of_class.name and limit is not None and limit >= size(claim):
             topology: LabelSelector | None = capacity.node_topology
