@@ -14,7 +14,7 @@ from testing.simulator.service import Simulator
 from tests.kube.support import api_server
 from tests.servers import nats_server, redis_server
 from tools.supervisor.children import Service, environment_for
-from tools.supervisor.offspring import Nursery
+from tools.supervisor.forked_process import ForkServer
 from tools.supervisor.options import SINGLE
 from tools.supervisor.probe import Answer, get
 from tools.supervisor.relay import Relay
@@ -37,7 +37,7 @@ class Fleet:
     server: Simulator
     nats: NatsServer
     redis: RedisServer
-    nursery: Nursery = field(default_factory=Nursery)
+    fork_server: ForkServer = field(default_factory=ForkServer)
     relay: Relay = field(default_factory=lambda: Relay(io.StringIO(), as_json=False))
     services: dict[str, Service] = field(default_factory=dict)
 
@@ -56,7 +56,7 @@ class Fleet:
             config=self.settings.config,
             log_format="text",
         )
-        service = Service(name, f"services.{kind}", environment_for(settings), self.relay, self.nursery)
+        service = Service(name, f"services.{kind}", environment_for(settings), self.relay, self.fork_server)
         await service.start()
         self.services[name] = service
 
@@ -135,9 +135,9 @@ async def a_fleet(
                 await fleet.start(kind, f"{kind}-1")
             yield fleet
         finally:
-            await fleet.nursery.stop()
+            await fleet.fork_server.stop()
             for service in fleet.services.values():
-                await service.last_words()
+                await service.flush()
 
 
 @asynccontextmanager

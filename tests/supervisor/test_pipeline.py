@@ -1,4 +1,4 @@
-"""A whole pipeline: it starts, mends itself, and leaves nothing."""
+"""A whole pipeline: it starts, restarts what crashes, and leaves nothing behind."""
 
 import asyncio
 import subprocess
@@ -45,7 +45,7 @@ def before() -> set[psutil.Process]:
     return children()
 
 
-async def test_it_runs_mends_itself_and_is_gone_afterwards(folder: Path, before: set[psutil.Process]) -> None:
+async def test_crashed_processes_are_restarted_and_nothing_is_left(folder: Path, before: set[psutil.Process]) -> None:
     async with Pipeline.running(ONE_OF_EACH) as pipeline:
         assert sorted(pipeline.processes) == ALL
         assert await pipeline.unready() == {}
@@ -94,7 +94,7 @@ async def all_ready(pipeline: Pipeline) -> bool:
     return not await pipeline.unready()
 
 
-async def test_a_bad_configuration_ends_everything_and_is_told(
+async def test_a_bad_configuration_ends_the_pipeline(
     folder: Path, before: set[psutil.Process], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     config = tmp_path_factory.mktemp("config") / "scheduler.yaml"
@@ -105,7 +105,7 @@ async def test_a_bad_configuration_ends_everything_and_is_told(
     assert left_in(folder, before) == []
 
 
-async def test_what_does_not_get_ready_in_time_is_named(folder: Path, before: set[psutil.Process]) -> None:
+async def test_services_that_are_not_ready_in_time_are_named(folder: Path, before: set[psutil.Process]) -> None:
     with pytest.raises(ClusterError, match=r"not ready after 0\.01 s: watcher \(.+\), queue \(.+\)"):
         async with Pipeline.running(PipelineOptions(start_patience=0.01)):
             pass
@@ -113,9 +113,7 @@ async def test_what_does_not_get_ready_in_time_is_named(folder: Path, before: se
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.02, 0.3, 1.2])
-async def test_an_end_in_the_middle_of_the_start_leaves_nothing(
-    seconds: float, folder: Path, before: set[psutil.Process]
-) -> None:
+async def test_cancelling_the_start_leaves_nothing(seconds: float, folder: Path, before: set[psutil.Process]) -> None:
     """The moments are before the servers, among them, at the simulator, and among the services."""
 
     async def run() -> None:
@@ -137,7 +135,7 @@ async def test_an_end_in_the_middle_of_the_start_leaves_nothing(
         (PipelineOptions(workers=3, settings=Settings(shard_count=2)), "3 workers cannot share 2 shards"),
     ],
 )
-async def test_what_cannot_be_is_told_before_anything_starts(options: PipelineOptions, complaint: str) -> None:
+async def test_impossible_options_are_refused_before_anything_starts(options: PipelineOptions, complaint: str) -> None:
     with pytest.raises(UserError, match=complaint):
         async with Pipeline.running(options):
             pass
@@ -151,5 +149,5 @@ async def test_the_supervisor_imports_nothing_that_only_services_need() -> None:
     assert imported.stdout.split() == []
 
 
-async def test_a_service_that_only_starts_is_known_by_what_it_answers() -> None:
+async def test_the_answer_of_a_service_that_is_starting() -> None:
     assert Health().reasons() == [IS_STARTING]

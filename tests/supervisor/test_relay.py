@@ -1,4 +1,4 @@
-"""What processes say, passed on."""
+"""Passing on the output of processes."""
 
 import asyncio
 import io
@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from tools.supervisor.relay import LONGEST_LINE, LineCutter, Relay, message_in
+from tools.supervisor.relay import MAX_LINE_BYTES, LineCutter, Relay, message_in
 
 
-def test_lines_for_people_have_the_speakers_name_before_them() -> None:
+def test_lines_for_people_begin_with_the_process_name() -> None:
     output = io.StringIO()
     relay = Relay(output, as_json=False, width=10)
     relay.pass_on("worker-0", "hello")
@@ -18,20 +18,20 @@ def test_lines_for_people_have_the_speakers_name_before_them() -> None:
     assert relay.lines == ["worker-0   | hello", "flotilla   | ready"]
 
 
-def test_json_for_machines_is_not_touched() -> None:
+def test_json_lines_are_passed_on_unchanged() -> None:
     output = io.StringIO()
     Relay(output, as_json=True).pass_on("worker-0", '{"message":  "hello"}')
     assert output.getvalue() == '{"message":  "hello"}\n'
 
 
-def test_other_lines_become_json_for_machines() -> None:
+def test_other_lines_become_json() -> None:
     output = io.StringIO()
     Relay(output, as_json=True).pass_on("worker-0", 'Traceback: "x"')
     line = json.loads(output.getvalue())
     assert (line["service"], line["message"]) == ("worker-0", 'Traceback: "x"')
 
 
-def test_an_output_that_is_closed_is_no_reason_to_stop() -> None:
+def test_a_closed_output_is_ignored() -> None:
     output = io.StringIO()
     relay = Relay(output, as_json=False)
     output.close()
@@ -39,7 +39,7 @@ def test_an_output_that_is_closed_is_no_reason_to_stop() -> None:
     assert relay.last_of("worker-0") == "hello"
 
 
-def test_the_last_word_is_the_message_alone() -> None:
+def test_the_last_message_of_a_process() -> None:
     relay = Relay(io.StringIO(), as_json=True)
     relay.pass_on("cycle", '{"level": "error", "message": "no such plugin"}')
     assert relay.last_of("cycle") == "no such plugin"
@@ -47,28 +47,28 @@ def test_the_last_word_is_the_message_alone() -> None:
 
 
 @pytest.mark.parametrize("line", ["plain", "{broken", '{"no": "text"}', "[1]", ""])
-def test_a_line_without_a_message_is_its_own(line: str) -> None:
+def test_a_line_without_a_message_is_the_message(line: str) -> None:
     assert message_in(line) == line
 
 
 @pytest.mark.parametrize("step", [1, 2, 3, 100])
-def test_lines_are_put_together_from_pieces(step: int) -> None:
+def test_lines_are_assembled_from_chunks(step: int) -> None:
     text = "één\ntwo\r\n\nthree\n".encode()
     cutter = LineCutter()
     lines = [line for begin in range(0, len(text), step) for line in cutter.feed(text[begin : begin + step])]
     assert lines == ["één", "two", "", "three"]
 
 
-def test_a_line_that_is_too_long_is_cut_and_says_so() -> None:
+def test_a_line_that_is_too_long_is_cut() -> None:
     cutter = LineCutter()
-    first = list(cutter.feed(b"x" * LONGEST_LINE + b"yy"))
+    first = list(cutter.feed(b"x" * MAX_LINE_BYTES + b"yy"))
     rest = list(cutter.feed(b"yyy\nnext\n"))
     assert first == []
-    assert rest == ["x" * LONGEST_LINE + " ... (5 bytes more)", "next"]
+    assert rest == ["x" * MAX_LINE_BYTES + " ... (5 bytes more)", "next"]
 
 
 @pytest.mark.asyncio
-async def test_the_last_line_counts_without_a_newline() -> None:
+async def test_the_last_line_needs_no_newline() -> None:
     stream = asyncio.StreamReader()
     stream.feed_data(b"one\ntwo")
     stream.feed_eof()
@@ -85,7 +85,7 @@ def levels(*lines: str) -> list[str]:
     return [json.loads(line)["level"] for line in output.getvalue().splitlines()]
 
 
-def test_what_a_process_says_as_it_ends_is_an_error() -> None:
+def test_the_reason_for_an_end_is_an_error() -> None:
     assert levels("flotilla queue: prefix 'a' is used", "listening") == ["error", "info"]
 
 
@@ -96,7 +96,7 @@ def test_lines_of_a_traceback_are_errors_up_to_the_exception() -> None:
     assert levels(*group) == ["error"] * 3
 
 
-def test_our_own_lines_have_the_level_that_they_are_told_with() -> None:
+def test_our_own_lines_have_the_given_level() -> None:
     output = io.StringIO()
     relay = Relay(output, as_json=True)
     relay.tell("ready")

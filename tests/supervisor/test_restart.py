@@ -1,4 +1,4 @@
-"""A pipeline that was stopped and is started again, at an API server that stays, with a Redis that begins empty."""
+"""Restarts of a whole pipeline with an empty Redis, while the API server keeps running."""
 
 import asyncio
 import sys
@@ -43,7 +43,7 @@ async def test_after_a_clean_stop_the_next_start_decides_at_once() -> None:
 
 @asynccontextmanager
 async def command(server: Simulator, log: Path) -> AsyncIterator[psutil.Process]:
-    """`flotilla up`; all of its processes are killed in the end."""
+    """Run `flotilla up`; all of its processes are killed at the end."""
     with log.open("wb") as output:
         up = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "tools.cli.main", "up", "--server", server.url, "--workers", "1"),

@@ -13,7 +13,7 @@ from tools.supervisor.servers import NatsServer, listens, temporary_folder
 pytestmark = pytest.mark.asyncio
 
 
-async def test_nats_comes_back_under_the_same_url() -> None:
+async def test_nats_restarts_under_the_same_url() -> None:
     async with nats_server() as server:
         url = server.url
         await server.kill()
@@ -22,7 +22,7 @@ async def test_nats_comes_back_under_the_same_url() -> None:
         assert listens(urlsplit(url).port or 0)
 
 
-async def test_a_port_that_is_taken_is_told_and_nothing_is_left() -> None:
+async def test_a_port_in_use_is_reported_and_no_process_is_left() -> None:
     before = psutil.Process().children()
     async with temporary_folder() as folder:
         server = NatsServer(folder)
@@ -38,7 +38,7 @@ async def test_a_port_that_is_taken_is_told_and_nothing_is_left() -> None:
         assert psutil.Process().children() == before
 
 
-async def test_secrets_are_in_no_command_line_and_in_files_of_the_owner_only() -> None:
+async def test_passwords_are_only_in_files_that_only_the_owner_can_read() -> None:
     async with nats_server() as nats, redis_server() as redis:
         password = urlsplit(nats.url).password or "missing"
         for server in (nats, redis):
@@ -48,7 +48,7 @@ async def test_secrets_are_in_no_command_line_and_in_files_of_the_owner_only() -
             assert server.folder.stat().st_mode & 0o077 == 0
 
 
-async def test_the_folder_is_gone_afterwards() -> None:
+async def test_the_temporary_folder_is_removed() -> None:
     async with temporary_folder() as folder:
         (folder / "file").touch()
     assert not folder.exists()

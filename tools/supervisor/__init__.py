@@ -1,1 +1,1 @@
-"""Runs the whole pipeline on one machine: servers, services, and what is to be done when one of them ends."""
+"""Runs the whole pipeline on one machine: servers and services, restarted when they end."""

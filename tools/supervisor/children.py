@@ -1,21 +1,35 @@
-"""Flotilla's own processes: services, and the simulated API server."""
+"""Flotilla's own processes (services and the simulated API server): starting, watching and restarting them."""
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
+import signal
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol
 
 from shared.config.settings import Settings
 from shared.config.sources import environment_of, without_settings
 from shared.errors import ClusterError
-from tools.supervisor.offspring import Nursery
+from tools.supervisor.forked_process import ForkServer
 from tools.supervisor.probe import get, listening_port
-from tools.supervisor.relay import Relay
+from tools.supervisor.relay import Level, Relay
 from tools.supervisor.servers import POLL, START_PATIENCE, STOP_PATIENCE, Process, end
 
-FLUSH_PATIENCE = 1.0
-"""Seconds that the last output of a process that has ended may take to arrive."""
+FLUSH_TIMEOUT = 1.0
+"""Seconds for the last output of a process that has ended to arrive."""
+PROBE_INTERVAL = 5.0
+PROBE_TIMEOUT = 2.0
+WARN_AFTER = 2
+"""Consecutive failed liveness probes; then a warning says when the service will be killed."""
+MAX_FAILED_PROBES = 12
+"""Consecutive; then the service is killed."""
+FIRST_PAUSE = 0.2
+"""Seconds before the first restart; doubled for each consecutive failure."""
+LONGEST_PAUSE = 10.0
+HEALTHY_AFTER = 30.0
+"""Seconds of running after which earlier failures no longer count."""
+BAD_CONFIGURATION = 2
+"""Exit code of a service that no restart would help."""
 
 
 class Child(Protocol):
@@ -33,35 +47,39 @@ class Child(Protocol):
 
 
 class Service:
-    """`python -m MODULE`. What it is to know and nobody else comes by its environment."""
+    """`python -m MODULE`, with its settings in the environment."""
 
-    def __init__(self, name: str, module: str, environment: Mapping[str, str], relay: Relay, nursery: Nursery) -> None:
+    def __init__(
+        self, name: str, module: str, environment: Mapping[str, str], relay: Relay, fork_server: ForkServer
+    ) -> None:
         self.name = name
         self.process: Process | None = None
-        self._nursery = nursery
+        self._fork_server = fork_server
         self._module = module
         self._environment = environment
         self._relay = relay
         self._following: asyncio.Task[None] | None = None
         self._found: tuple[int, int] | None = None
+        """Pid and port."""
 
     async def start(self) -> None:
         await self._launch()
 
     async def stop(self) -> None:
-        """Asks it to end, kills it if it does not, and has passed on its last words."""
+        """Terminate it, kill it if it does not end, and pass on its last output."""
         if self.process is not None:
             await end(self.process, STOP_PATIENCE)
-        await self.last_words()
+        await self.flush()
 
-    async def last_words(self) -> None:
+    async def flush(self) -> None:
+        """Wait for the last output of a process that has ended."""
         if self._following is not None:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._following, FLUSH_PATIENCE)
+                await asyncio.wait_for(self._following, FLUSH_TIMEOUT)
 
     @property
     def port(self) -> int | None:
-        """Where it answers HTTP; none while it does not."""
+        """Where it serves HTTP; None while it does not."""
         if self.process is None or self.process.returncode is not None:
             return None
         pid = self.process.pid
@@ -71,19 +89,19 @@ class Service:
         return None if self._found is None else self._found[1]
 
     async def _launch(self, arguments: Sequence[str] = ()) -> Process:
-        self.process = process = await self._nursery.launch(self._module, arguments, self._environment)
+        self.process = process = await self._fork_server.launch(self._module, arguments, self._environment)
         self._following = asyncio.create_task(self._relay.follow(self.name, process.output))
         return process
 
 
 class Simulator(Service):
-    """A made-up cluster's API server. Started again it has the same address, and knows nothing any more.
+    """The API server of a simulated cluster. After a restart it has the same address, and is empty.
 
-    It asks for no token: it is for this machine alone, nothing in it is real, and kubectl sends none without TLS.
+    It requires no token: it is for this machine only, nothing in it is real, and kubectl sends none without TLS.
     """
 
-    def __init__(self, environment: Mapping[str, str], relay: Relay, nursery: Nursery) -> None:
-        super().__init__("simulator", "testing.simulator", environment, relay, nursery)
+    def __init__(self, environment: Mapping[str, str], relay: Relay, fork_server: ForkServer) -> None:
+        super().__init__("simulator", "testing.simulator", environment, relay, fork_server)
         self._port = 0
 
     @property
@@ -91,17 +109,18 @@ class Simulator(Service):
         return f"http://127.0.0.1:{self._port}"
 
     async def start(self) -> None:
-        """Returns once it answers; if it does not, or this is cancelled, no process is left."""
+        """Returns once it replies; if it does not, or this is cancelled, no process is left."""
         process = await self._launch(["--port", str(self._port)])
         try:
-            if not await self._comes_up(process):
-                await self.last_words()
-                raise ClusterError(f"the simulator does not start: {self._relay.last_of(self.name) or 'it is silent'}")
+            if not await self._wait_until_ready(process):
+                await self.flush()
+                reason = self._relay.last_of(self.name) or "it has no output"
+                raise ClusterError(f"the simulator does not start: {reason}")
         except BaseException:
             await end(process, 0)
             raise
 
-    async def _comes_up(self, process: Process) -> bool:
+    async def _wait_until_ready(self, process: Process) -> bool:
         deadline = asyncio.get_running_loop().time() + START_PATIENCE
         while process.returncode is None and asyncio.get_running_loop().time() < deadline:
             port = self.port
@@ -113,5 +132,70 @@ class Simulator(Service):
 
 
 def environment_for(settings: Settings) -> dict[str, str]:
-    """Ours, with these settings and no others. Linear algebra gets no threads: nothing here would use them."""
+    """This process's environment, with these settings only. Linear algebra gets no threads: they would be idle."""
     return without_settings(os.environ) | {"OPENBLAS_NUM_THREADS": "1"} | environment_of(settings)
+
+
+async def kill_when_frozen(service: Service, tell: Callable[[str, Level], None]) -> None:
+    """Probe the service as long as the pipeline runs, and kill it after many failed liveness probes in a row.
+
+    Probes are counted instead of seconds: while this process is suspended itself there are no probes.
+    """
+    probed, failed = None, 0
+    while True:
+        await asyncio.sleep(PROBE_INTERVAL)
+        process = service.process
+        if process is None or process.returncode is not None or process is not probed:
+            probed, failed = process, 0
+        if process is None or process.returncode is not None:
+            continue
+        port = service.port
+        answer = None if port is None else await get(port, "/livez", PROBE_TIMEOUT)
+        if answer is not None and failed >= WARN_AFTER:
+            tell(f"{service.name} (pid {process.pid}) answers again", "info")
+        failed = 0 if answer is not None else failed + 1
+        if failed == WARN_AFTER < MAX_FAILED_PROBES:
+            silent, most = (f"{count * (PROBE_INTERVAL + PROBE_TIMEOUT):g} s" for count in (failed, MAX_FAILED_PROBES))
+            text = f"{service.name} (pid {process.pid}) does not answer for {silent}; it is killed after {most}"
+            tell(text, "warning")
+        if failed >= MAX_FAILED_PROBES:
+            tell(f"{service.name} is killed: it has not answered {failed} liveness probes in a row", "warning")
+            process.kill()
+            failed = 0
+
+
+class RestartPolicy:
+    """When a process that has ended is started again, by name.
+
+    The pause doubles with each consecutive failure. There is no restart after exit code 2, bad configuration, of a
+    process in `configured`.
+    """
+
+    def __init__(self, configured: Iterable[str]) -> None:
+        self._configured = frozenset(configured)
+        self._failures: dict[str, int] = {}
+        self._started: dict[str, float] = {}
+
+    def on_start(self, name: str, now: float) -> None:
+        self._started[name] = now
+
+    def on_end(self, name: str, code: int, now: float) -> float | None:
+        """Seconds until the restart of a process that has ended or could not be started; None: never."""
+        started = self._started.pop(name, None)
+        if code == BAD_CONFIGURATION and name in self._configured:
+            return None
+        failures = self._failures.get(name, 0)
+        if started is not None and now - started >= HEALTHY_AFTER:
+            failures = 0
+        self._failures[name] = failures + 1
+        return LONGEST_PAUSE if failures > 10 else min(LONGEST_PAUSE, FIRST_PAUSE * 2.0**failures)
+
+
+def end_of(code: int) -> str:
+    """How a process ended, in words. A negative code is the signal that ended it."""
+    if code >= 0:
+        return f"ended with exit code {code}"
+    try:
+        return f"was ended by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was ended by signal {-code}"

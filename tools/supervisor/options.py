@@ -1,4 +1,4 @@
-"""What a pipeline is made of, and which processes that means."""
+"""Which processes a pipeline consists of, and their settings."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,34 +8,34 @@ from shared.config.settings import ApiSettings, Settings
 from shared.errors import UserError
 
 SINGLE = ("watcher", "queue", "snapshot", "cycle")
-"""Services of which a pipeline has one."""
+"""Services of which one leads."""
 START_PATIENCE = 90.0
-"""Longer than a snapshot waits that has lost its ledger, which is so at every start with a Redis of its own."""
+"""Seconds. Longer than a snapshot waits after the loss of its ledger, as at every start with an embedded Redis."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineOptions:
-    """None for a server means: one of its own, embedded; for the API server that is the simulator."""
+    """A server that is None is embedded; the embedded API server is the simulator."""
 
     workers: int = 2
     binders: int = 1
     standbys: bool = False
-    """Whether there are two of each service of which one leads."""
+    """Run a second process of each service of which one leads."""
     settings: Settings = field(default_factory=Settings)
-    """Of all services alike; names, servers and HTTP addresses are filled in."""
+    """Of all services; the pipeline sets names, servers and HTTP addresses."""
     nats_url: str | None = None
     redis_url: str | None = None
     api: ApiSettings | None = None
     start_patience: float = START_PATIENCE
     """Seconds until everything is ready."""
     output: TextIO | None = None
-    """Where the processes' log lines go; none: to `services.log` in the pipeline's folder."""
+    """For the processes' output; None: `services.log` in the pipeline's folder."""
     as_json: bool = False
-    """Whether log lines are for machines."""
+    """Log lines as JSON."""
     held: frozenset[str] = frozenset()
-    """Names of services that are not started before `Pipeline.release`."""
+    """Names of services that only `Pipeline.release` starts."""
     variables: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """By name of a service: its environment beside its settings, for what only benchmarks ask of it."""
+    """Environment variables besides the settings, by service; for benchmarks and fault runs."""
 
     def services(self) -> dict[str, str]:
         """The kind of each service, by name."""

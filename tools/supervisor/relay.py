@@ -1,4 +1,4 @@
-"""What processes say, passed on line by line: with the speaker's name for people, untouched as JSON for machines."""
+"""Passes on the output of processes line by line: with the name of the process for people, or as JSON."""
 
 import asyncio
 import json
@@ -9,30 +9,30 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Literal, TextIO
 
-LONGEST_LINE = 8_192
-"""Bytes of a line that are passed on."""
-MOST_LINES = 10_000
-"""So many of the last lines are kept."""
+MAX_LINE_BYTES = 8_192
+"""Longer lines are cut."""
+MAX_LINES = 10_000
+"""The last lines that are kept."""
 CHUNK = 65_536
 OURSELVES = "flotilla"
 TRACEBACK = "Traceback (most recent call last)"
 INSIDE_TRACEBACK = re.compile(r"[ |+]|$")
 COMPLAINT = re.compile(r"flotilla( [a-z-]+)?: ")
-"""Begins a line with which a service, or the simulator, says why it ends."""
+"""Begins the line in which a service, or the simulator, says why it ends."""
 
 Level = Literal["info", "warning", "error"]
 
 
 class Relay:
     def __init__(self, output: TextIO, *, as_json: bool, width: int = 0) -> None:
-        """`width`: that of the longest name, so that the lines begin below each other."""
+        """`width`: of the longest name, so that lines are aligned."""
         self._output = output
         self._as_json = as_json
         self._width = max(width, len(OURSELVES))
-        self._lines: deque[str] = deque(maxlen=MOST_LINES)
+        self._lines: deque[str] = deque(maxlen=MAX_LINES)
         self._last: dict[str, str] = {}
         self._tracing: set[str] = set()
-        """Who is in the middle of a traceback."""
+        """Processes in the middle of a traceback."""
 
     @property
     def lines(self) -> list[str]:
@@ -40,24 +40,24 @@ class Relay:
         return list(self._lines)
 
     def last_of(self, name: str) -> str:
-        """The last that a process said, without what surrounds the message."""
+        """The message in the last line of a process."""
         return self._last.get(name, "")
 
     def tell(self, text: str, level: Level = "info") -> None:
-        """Our own word among those of the processes."""
+        """Write a line of our own."""
         self.pass_on(OURSELVES, text, level)
 
     def pass_on(self, name: str, line: str, level: Level | None = None) -> None:
-        """`level`: of a line that is not JSON; None: found by what the line looks like."""
+        """`level`: of a line that is not JSON; None: derived from the line."""
         if not line.strip():
             return
         self._last[name] = message_in(line) or self._last.get(name, "")
         level = level or self._level_of(name, line)
         prefixed = f"{name:<{self._width}} | {line}"
         self._lines.append(prefixed)
-        # When nobody reads any more, the processes are still to be minded.
+        # The pipeline runs on when its output is closed.
         with suppress(OSError, ValueError):
-            print(self._for_machines(name, line, level) if self._as_json else prefixed, file=self._output, flush=True)
+            print(self._as_json_line(name, line, level) if self._as_json else prefixed, file=self._output, flush=True)
 
     def _level_of(self, name: str, line: str) -> Level:
         """A traceback goes on until a line that is neither indented, nor framed, nor the exception that ends it."""
@@ -69,14 +69,14 @@ class Relay:
             self._tracing.discard(name)
         return "error" if traced or COMPLAINT.match(line) else "info"
 
-    def _for_machines(self, name: str, line: str, level: Level) -> str:
+    def _as_json_line(self, name: str, line: str, level: Level) -> str:
         if line.startswith("{") and line.endswith("}"):
             return line
         clock = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         return json.dumps({"time": clock, "level": level, "service": name, "name": name, "message": line})
 
     async def follow(self, name: str, stream: asyncio.StreamReader) -> None:
-        """Passes lines on until the stream ends."""
+        """Pass lines on until the stream ends."""
         cutter = LineCutter()
         while chunk := await stream.read(CHUNK):
             for line in cutter.feed(chunk):
@@ -86,11 +86,11 @@ class Relay:
 
 
 class LineCutter:
-    """Bytes as lines. Of a line that is too long the beginning is kept, and it is told that it was cut."""
+    """Cuts bytes into lines. A line that is too long is cut, and its end says so."""
 
     def __init__(self) -> None:
-        self._begun = bytearray()
-        self._left_out = 0
+        self._line = bytearray()
+        self._dropped = 0
 
     def feed(self, chunk: bytes) -> Iterator[str]:
         *ended, rest = chunk.split(b"\n")
@@ -100,20 +100,20 @@ class LineCutter:
         self._add(rest)
 
     def _add(self, piece: bytes) -> None:
-        room = LONGEST_LINE - len(self._begun)
-        self._begun += piece[:room]
-        self._left_out += max(0, len(piece) - room)
+        room = MAX_LINE_BYTES - len(self._line)
+        self._line += piece[:room]
+        self._dropped += max(0, len(piece) - room)
 
     def _take(self) -> str:
-        line = self._begun.decode(errors="replace").rstrip("\r")
-        if self._left_out:
-            line += f" ... ({self._left_out} bytes more)"
-        self._begun, self._left_out = bytearray(), 0
+        line = self._line.decode(errors="replace").rstrip("\r")
+        if self._dropped:
+            line += f" ... ({self._dropped} bytes more)"
+        self._line, self._dropped = bytearray(), 0
         return line
 
 
 def message_in(line: str) -> str:
-    """The message of a log line; of an exception the line that names it. Empty where there is only decoration."""
+    """The message of a log line, or the line that names its exception. Empty for a line of decoration only."""
     entry: object = None
     if line.startswith("{"):
         try:
@@ -121,8 +121,8 @@ def message_in(line: str) -> str:
         except ValueError:
             entry = None
     if isinstance(entry, dict) and "message" in entry:
-        told = [*str(entry["message"]).splitlines(), *str(entry.get("exception", "")).splitlines()]
-        return next((text for text in map(_undecorated, reversed(told)) if text), "")
+        texts = [*str(entry["message"]).splitlines(), *str(entry.get("exception", "")).splitlines()]
+        return next((text for text in map(_undecorated, reversed(texts)) if text), "")
     return _undecorated(line)
 
 

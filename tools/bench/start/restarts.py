@@ -22,7 +22,7 @@ from shared.kube.outcome import CallOutcome
 from tools.api_objects import ObjectWriter
 from tools.bench.start.measurement import Cluster
 from tools.supervisor.children import Simulator, environment_for
-from tools.supervisor.offspring import Nursery
+from tools.supervisor.forked_process import ForkServer
 from tools.supervisor.relay import Relay
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -177,12 +177,12 @@ def _cpu_of(up: psutil.Process) -> float:
 @asynccontextmanager
 async def _simulator() -> AsyncIterator[str]:
     """The URL of a simulated API server in a process of its own."""
-    nursery = Nursery()
+    fork_server = ForkServer()
     with open(os.devnull, "w") as nowhere:
-        simulator = Simulator(environment_for(Settings()), Relay(nowhere, as_json=False, width=9), nursery)
+        simulator = Simulator(environment_for(Settings()), Relay(nowhere, as_json=False, width=9), fork_server)
         try:
             await simulator.start()
             yield simulator.url
         finally:
             await simulator.stop()
-            await nursery.stop()
+            await fork_server.stop()

@@ -1,4 +1,4 @@
-"""CPU time by name, and how processes are asked and found."""
+"""CPU time by name, the ports of processes, and their answers over HTTP."""
 
 import asyncio
 import os
@@ -9,14 +9,13 @@ import psutil
 import pytest
 
 from tests.supervisor.waiting import until
-from tools.supervisor.cpu import CpuAccounts
-from tools.supervisor.probe import get, listening_port
+from tools.supervisor.probe import CpuAccounts, get, listening_port
 
 pytestmark = pytest.mark.asyncio
 
 
 async def spend(accounts: CpuAccounts, seconds: float) -> None:
-    """A process of the account spends at least so much more, and is killed."""
+    """Run a process of the account until it has used this much more CPU time."""
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", "while True: pass")
     try:
         accounts.opened("busy", process.pid)
@@ -28,7 +27,7 @@ async def spend(accounts: CpuAccounts, seconds: float) -> None:
     accounts.closed("busy")
 
 
-async def test_what_a_process_has_spent_stays_over_its_end_and_its_restarts() -> None:
+async def test_cpu_time_adds_up_over_restarts() -> None:
     accounts = CpuAccounts()
     await spend(accounts, 0.05)
     first = accounts.seconds()["busy"]
@@ -37,7 +36,7 @@ async def test_what_a_process_has_spent_stays_over_its_end_and_its_restarts() ->
     assert accounts.seconds()["busy"] >= first + 0.05
 
 
-async def test_a_process_that_is_gone_already_has_an_account_of_nothing() -> None:
+async def test_a_process_that_has_ended_already_counts_as_zero() -> None:
     accounts = CpuAccounts()
     accounts.opened("gone", unused_pid())
     assert accounts.seconds() == {"gone": 0.0}
@@ -57,7 +56,7 @@ async def test_the_port_of_a_process_is_found() -> None:
         assert listening_port(os.getpid()) == listening.getsockname()[1]
 
 
-async def test_who_does_not_answer_http_has_no_answer() -> None:
+async def test_an_answer_that_is_not_http_counts_as_none() -> None:
     async def nonsense(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"nonsense\r\n\r\n")
@@ -70,8 +69,8 @@ async def test_who_does_not_answer_http_has_no_answer() -> None:
     assert await get(port, "/") is None
 
 
-async def test_who_keeps_silent_has_no_answer_in_time() -> None:
+async def test_no_answer_in_time() -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
-        assert await get(silent.getsockname()[1], "/", patience=0.05) is None
+        assert await get(silent.getsockname()[1], "/", timeout=0.05) is None

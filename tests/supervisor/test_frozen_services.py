@@ -1,4 +1,4 @@
-"""Services that stand still are killed and start again."""
+"""Services that do not answer are killed and restarted, and who leads is known of standbys."""
 
 import io
 import json
@@ -16,31 +16,33 @@ from tools.supervisor.pipeline import Pipeline
 pytestmark = pytest.mark.asyncio
 
 
-async def test_a_service_that_stands_still_is_killed_and_starts_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_frozen_service_is_killed_and_restarted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     async with Pipeline.running(PipelineOptions(workers=1)) as pipeline:
         before = pipeline.processes
-        monkeypatch.setattr("tools.supervisor.freezing.MOST_UNANSWERED", 2)
-        monkeypatch.setattr("tools.supervisor.freezing.ASK_EVERY", 0.01)
+        monkeypatch.setattr("tools.supervisor.children.MAX_FAILED_PROBES", 2)
+        monkeypatch.setattr("tools.supervisor.children.PROBE_INTERVAL", 0.01)
         pipeline.signal("worker-0", signal.SIGSTOP)
         await until(lambda: pipeline.processes.get("worker-0") not in (None, before["worker-0"]), patience=60)
-        assert [line for line in pipeline.log_lines if "worker-0 is killed: it has left 2 questions in a row" in line]
+        assert [
+            line
+            for line in pipeline.log_lines
+            if "worker-0 is killed: it has not answered 2 liveness probes in a row" in line
+        ]
         others = {name: pid for name, pid in before.items() if name != "worker-0"}
         assert others.items() <= pipeline.processes.items()
         assert not psutil.pid_exists(before["worker-0"])
 
 
-async def test_a_warning_says_when_a_service_that_does_not_answer_will_be_killed(
+async def test_a_warning_says_when_a_frozen_service_will_be_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     output = io.StringIO()
     async with Pipeline.running(PipelineOptions(workers=1, output=output, as_json=True)) as pipeline:
         binder = pipeline.processes["binder-0"]
-        monkeypatch.setattr("tools.supervisor.freezing.PATIENCE", 0.5)
-        monkeypatch.setattr("tools.supervisor.freezing.ASK_EVERY", 0.5)
+        monkeypatch.setattr("tools.supervisor.children.PROBE_TIMEOUT", 0.5)
+        monkeypatch.setattr("tools.supervisor.children.PROBE_INTERVAL", 0.5)
         pipeline.signal("binder-0", signal.SIGSTOP)
         warning = f"binder-0 (pid {binder}) does not answer for 2 s; it is killed after 12 s"
         await until(lambda: warning in output.getvalue(), patience=60)
@@ -50,9 +52,7 @@ async def test_a_warning_says_when_a_service_that_does_not_answer_will_be_killed
         await until(lambda: f"binder-0 (pid {binder}) answers again" in output.getvalue())
 
 
-async def test_who_leads_instead_is_known_of_each_that_stands_by(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_each_standby_names_its_leader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     async with Pipeline.running(PipelineOptions(workers=1, standbys=True)) as pipeline:
         standing_by = await pipeline.standing_by()

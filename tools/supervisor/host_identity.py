@@ -1,15 +1,15 @@
-"""Who a pipeline on this host is in Leases: the same after a crash, and never the same as another pipeline's.
+"""The identity of a pipeline on this host in Leases: the same after a crash, and never that of another pipeline.
 
-Whoever finds its own identity in a Lease takes the Lease at once, so two that live must never share one. No clock
-decides that, but two locks of the system on files, which end with the processes that hold them:
+A process that finds its own identity in a Lease takes the Lease at once, so two running pipelines must never share one.
+That rests on file locks, not on clocks; the system releases them when the processes that hold them end:
 
-    SLOT.lock      held by the supervisor alone: this slot's pipeline runs; names its folder, which a later supervisor
-                   removes if this one is killed
-    SLOT.id        held by the supervisor and every service that it has started; holds the identity, drawn once
+    SLOT.lock      held by the supervisor: this slot's pipeline runs. Contains the path of its folder, which a later
+                   supervisor removes if this one is killed
+    SLOT.id        held by the supervisor and every service that it has started. Contains the identity, drawn once
 
-Where the first is free and the second is not, services of a supervisor that was killed are still ending: they are
-waited for. An identity is drawn at random and only good until the host starts again, so neither a copied disk nor a
-folder that several hosts share brings it to another host.
+If the first is free and the second is not, services of a killed supervisor are still ending, and we wait for them. An
+identity is random and valid only until the host reboots, so neither a copied disk nor a folder that several hosts share
+brings it to another host.
 """
 
 import asyncio
@@ -28,25 +28,25 @@ from pathlib import Path
 
 from tools.supervisor.servers import FOLDER_PREFIX
 
-MOST_SLOTS = 16
-"""Pipelines of one user on one host that have an identity which outlives a crash; further ones have none."""
-ENDING_PATIENCE = 5.0
-"""Seconds for services of a supervisor that was killed: they end within 4."""
-LOOK = 0.02
-LONGEST_PATH = 4096
+MAX_SLOTS = 16
+"""Pipelines of one user on one host whose identity survives a crash; further ones draw a new one."""
+END_TIMEOUT = 5.0
+"""Seconds for services of a killed supervisor to end; they need up to 4."""
+POLL = 0.02
+MAX_PATH_BYTES = 4096
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(frozen=True, slots=True)
 class HostIdentity:
-    """`inherited`: open files for services to inherit, so that the identity is held while any of them lives."""
+    """`inherited`: open files that services inherit, so that the identity is held while any of them runs."""
 
     name: str
     inherited: tuple[int, ...] = ()
     lock: int | None = None
 
-    def owns(self, folder: Path) -> None:
-        """Whoever has the slot next removes this folder, if nobody else has."""
+    def own(self, folder: Path) -> None:
+        """Have the slot's next supervisor remove this folder, if it still exists."""
         if self.lock is not None:
             os.ftruncate(self.lock, 0)
             os.pwrite(self.lock, os.fsencode(folder), 0)
@@ -54,20 +54,21 @@ class HostIdentity:
 
 @asynccontextmanager
 async def host_identity(folder: Path | None = None) -> AsyncIterator[HostIdentity]:
-    """The identity is ours alone inside. Afterwards nothing is left of it: Leases have been given back."""
+    """Hold an identity. It is discarded at the end, when all Leases have been released."""
     slots = Path(tempfile.gettempdir()) if folder is None else folder
-    for number in range(MOST_SLOTS):
+    for number in range(MAX_SLOTS):
         lock, identity = (slots / f"flotilla-{os.getuid()}-{number}.{kind}" for kind in ("lock", "id"))
-        alive = _held(lock)
-        if alive is None:
+        try:
+            alive = _locked(lock)
+        except OSError:
             continue
         try:
-            held = await _locked_soon(identity)
+            held = await _locked_in_time(identity)
             if held is None:
                 continue
             try:
                 await asyncio.to_thread(_remove_folder_of, alive, slots)
-                yield HostIdentity(_named(_drawn(held)), (held,), alive)
+                yield HostIdentity(f"{socket.gethostname()}-{_drawn(held)}", (held,), alive)
                 return
             finally:
                 _remove(identity)
@@ -75,32 +76,25 @@ async def host_identity(folder: Path | None = None) -> AsyncIterator[HostIdentit
         finally:
             _remove(lock)
             os.close(alive)
-    yield HostIdentity(_named(f"{os.getpid()}-{secrets.token_hex(4)}"))
+    yield HostIdentity(f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}")
 
 
-async def _locked_soon(path: Path) -> int | None:
-    """None if the file is not ours to use, or its holders do not end in time."""
+async def _locked_in_time(path: Path) -> int | None:
+    """None if we may not use the file, or its holders do not end in time."""
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + ENDING_PATIENCE
+    deadline = loop.time() + END_TIMEOUT
     while loop.time() < deadline:
         try:
             return _locked(path)
         except BlockingIOError:
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(POLL)
         except OSError:
             return None
     return None
 
 
-def _held(path: Path) -> int | None:
-    try:
-        return _locked(path)
-    except OSError:
-        return None
-
-
 def _locked(path: Path) -> int:
-    """The file, open and locked. BlockingIOError while another one holds it, OSError where it is not ours to use."""
+    """Open and lock the file. BlockingIOError while another process holds it, OSError if we may not use it."""
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         found = os.fstat(file)
@@ -116,7 +110,7 @@ def _locked(path: Path) -> int:
 
 
 def _drawn(file: int) -> str:
-    """What was drawn when the file was made."""
+    """The identity in the file, drawn if the file is new."""
     drawn = os.pread(file, 64, 0).decode("ascii", errors="replace")
     if len(drawn) != 32:
         drawn = secrets.token_hex(16)
@@ -128,14 +122,10 @@ def _drawn(file: int) -> str:
 
 
 def _remove_folder_of(lock: int, parent: Path) -> None:
-    """What a supervisor that was killed has left. Its services have ended, as nobody holds its identity."""
-    folder = Path(os.fsdecode(os.pread(lock, LONGEST_PATH, 0)))
+    """Remove the folder of a killed supervisor. Its services have ended, because its identity is free."""
+    folder = Path(os.fsdecode(os.pread(lock, MAX_PATH_BYTES, 0)))
     if folder.parent == parent and folder.name.startswith(FOLDER_PREFIX):
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _named(what: str) -> str:
-    return f"{socket.gethostname()}-{what}"
 
 
 def _remove(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Who a pipeline is in Leases: kept over crashes, and never shared by two that live."""
+"""The identity of a pipeline in Leases: kept over crashes, and never shared by two running pipelines."""
 
 import asyncio
 import os
@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tools.supervisor import hostidentity
-from tools.supervisor.hostidentity import HostIdentity, host_identity
+from tools.supervisor import host_identity as module
+from tools.supervisor.host_identity import HostIdentity, host_identity
 
 pytestmark = pytest.mark.asyncio
 
@@ -21,23 +21,23 @@ class Crash:
 
     async def after(self) -> HostIdentity:
         with self._patch.context() as patch:
-            patch.setattr(hostidentity, "_remove", lambda path: None)
+            patch.setattr(module, "_remove", lambda path: None)
             async with host_identity(self._folder) as identity:
                 return identity
 
 
-async def test_it_is_the_same_after_a_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_identity_is_the_same_after_a_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = await Crash(tmp_path, monkeypatch).after()
     async with host_identity(tmp_path) as identity:
         assert identity.name == before.name
-    assert not list(tmp_path.iterdir()), "in good order it leaves nothing"
+    assert not list(tmp_path.iterdir()), "a clean end leaves no file"
     async with host_identity(tmp_path) as identity:
         assert identity.name != before.name
 
 
-async def test_two_that_live_never_share_one(tmp_path: Path) -> None:
+async def test_running_pipelines_never_share_an_identity(tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
-        many = [await stack.enter_async_context(host_identity(tmp_path)) for _ in range(hostidentity.MOST_SLOTS + 2)]
+        many = [await stack.enter_async_context(host_identity(tmp_path)) for _ in range(module.MAX_SLOTS + 2)]
         assert len({identity.name for identity in many}) == len(many)
 
 
@@ -45,11 +45,11 @@ async def test_services_that_outlive_their_supervisor_are_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(hostidentity, "_remove", lambda path: None)
+        patch.setattr(module, "_remove", lambda path: None)
         async with host_identity(tmp_path) as before:
             still_open = os.dup(before.inherited[0])
     taking = asyncio.create_task(_name_of_next(tmp_path))
-    done, _ = await asyncio.wait([taking], timeout=5 * hostidentity.LOOK)
+    done, _ = await asyncio.wait([taking], timeout=5 * module.POLL)
     assert not done
     os.close(still_open)
     assert await taking == before.name
@@ -57,15 +57,15 @@ async def test_services_that_outlive_their_supervisor_are_waited_for(
 
 async def test_services_that_do_not_end_keep_their_identity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(hostidentity, "_remove", lambda path: None)
+        patch.setattr(module, "_remove", lambda path: None)
         async with host_identity(tmp_path) as before:
             still_open = os.dup(before.inherited[0])
-    monkeypatch.setattr(hostidentity, "ENDING_PATIENCE", 0.05)
+    monkeypatch.setattr(module, "END_TIMEOUT", 0.05)
     assert await _name_of_next(tmp_path) != before.name
     os.close(still_open)
 
 
-async def test_files_that_others_can_write_or_have_put_there_are_not_used(tmp_path: Path) -> None:
+async def test_files_that_other_users_can_write_and_links_are_not_used(tmp_path: Path) -> None:
     first = tmp_path / f"flotilla-{os.getuid()}-0.id"
     first.write_text("0" * 32)
     first.chmod(0o666)
@@ -75,7 +75,7 @@ async def test_files_that_others_can_write_or_have_put_there_are_not_used(tmp_pa
     assert not (tmp_path / "elsewhere").exists()
 
 
-async def test_where_there_is_no_folder_for_it_it_is_of_this_process_only(tmp_path: Path) -> None:
+async def test_without_a_folder_the_identity_is_that_of_this_process(tmp_path: Path) -> None:
     async with host_identity(tmp_path / "missing") as identity:
         assert str(os.getpid()) in identity.name and not identity.inherited
 
