@@ -12,7 +12,10 @@ Services of two consecutive releases work together during an upgrade. For releas
   release before it is sent. Object kinds in the watcher's stream are an exception: unknown kinds are skipped, and kinds
   that the watcher does not list are not waited for.
 
-The same holds for what messages and Redis carry: pods, nodes, other objects, loads, the ledger. Redis also has a
+Numbers have types with a range (`Count`, `Integer`, `Seconds`, `SignedSeconds` of `shared/model/base.py`), so that a
+message with an absurd number does not decode.
+
+The rules hold for what messages and Redis carry, too: pods, nodes, other objects, loads, the ledger. Redis also has a
 schema number (`shared/store/schema.py`) for changes that cannot be made this way. `tests/messages` compares the
 structs with a record of the last release, written by `python -m tests.messages.record`.
 """

@@ -5,6 +5,7 @@ pods.
 import msgspec
 
 from shared.messages.state import BindingOrder
+from shared.model.base import Count, Seconds
 
 LONGEST_WAIT = 15 * 60.0
 """Seconds that a binder may wait for at a time: the longest permit; a longer PreBind extends its wait."""
@@ -18,10 +19,10 @@ class BindingOrders(msgspec.Struct, frozen=True, omit_defaults=True, tag="bind")
     forgotten.
     """
 
-    epoch: int
+    epoch: Count
     orders: list[BindingOrder]
     incarnation: str = ""
-    number: int = 0
+    number: Count = 0
 
 
 class BinderBeat(msgspec.Struct, frozen=True, omit_defaults=True, tag="binder-beat"):
@@ -33,10 +34,10 @@ class BinderBeat(msgspec.Struct, frozen=True, omit_defaults=True, tag="binder-be
 
     binder: str
     incarnation: str
-    room: int
+    room: Count
     gone: bool = False
-    at: float = 0.0
-    uptime: float = 0.0
+    at: Seconds = 0.0
+    uptime: Seconds = 0.0
 
 
 class BindingOutcome(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -51,7 +52,7 @@ class BindingOutcome(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """
 
     uid: str
-    attempt: int
+    attempt: Count
     reason: str = ""
     plugin: str = ""
     rejected: bool = False
@@ -60,7 +61,7 @@ class BindingOutcome(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     version: str = ""
     fenced: bool = False
     found: str = ""
-    wait: float | None = None
+    wait: Seconds | None = None
 
     @property
     def bound(self) -> bool:
@@ -83,8 +84,8 @@ class BindingOutcomes(msgspec.Struct, frozen=True, omit_defaults=True, tag="boun
     """
 
     binder: str
-    epoch: int
-    number: int
+    epoch: Count
+    number: Count
     outcomes: list[BindingOutcome]
     incarnation: str = ""
 
@@ -95,8 +96,8 @@ class Recall(msgspec.Struct, frozen=True, omit_defaults=True, tag="recall"):
     From then on the binder refuses older epochs. The reply repeats `number`.
     """
 
-    epoch: int
-    number: int
+    epoch: Count
+    number: Count
     incarnation: str
 
 
@@ -106,9 +107,9 @@ class HeldAttempt(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """
 
     uid: str
-    attempt: int
+    attempt: Count
     version: str = ""
-    wait: float = 0.0
+    wait: Seconds = 0.0
 
 
 class Recalled(msgspec.Struct, frozen=True, omit_defaults=True, tag="recalled"):
@@ -116,10 +117,10 @@ class Recalled(msgspec.Struct, frozen=True, omit_defaults=True, tag="recalled"):
 
     binder: str
     incarnation: str
-    epoch: int
-    number: int
-    part: int
-    parts: int
+    epoch: Count
+    number: Count
+    part: Count
+    parts: Count
     attempts: list[HeldAttempt] = []
 
 
@@ -140,10 +141,10 @@ class Withdraw(msgspec.Struct, frozen=True, omit_defaults=True, tag="withdraw"):
     """
 
     uid: str
-    attempt: int
+    attempt: Count
     plugin: str
     reason: str
-    epoch: int = 0
+    epoch: Count = 0
 
 
 class Displaced(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -152,7 +153,7 @@ class Displaced(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     uid: str
     namespace: str
     name: str
-    attempt: int = 0
+    attempt: Count = 0
 
 
 class Evict(msgspec.Struct, frozen=True, omit_defaults=True, tag="evict"):
@@ -163,8 +164,8 @@ class Evict(msgspec.Struct, frozen=True, omit_defaults=True, tag="evict"):
     after which no further victim is touched; 0: the binder's own limit.
     """
 
-    epoch: int
-    attempt: int
+    epoch: Count
+    attempt: Count
     uid: str
     namespace: str
     name: str
@@ -172,7 +173,7 @@ class Evict(msgspec.Struct, frozen=True, omit_defaults=True, tag="evict"):
     node: str
     victims: list[Displaced]
     denominated: list[Displaced] = []
-    window: float = 0.0
+    window: Seconds = 0.0
 
 
 class IsNominated(msgspec.Struct, frozen=True, omit_defaults=True, tag="is-nominated"):
@@ -182,7 +183,7 @@ class IsNominated(msgspec.Struct, frozen=True, omit_defaults=True, tag="is-nomin
     """
 
     uid: str
-    attempt: int
+    attempt: Count
     node: str
     victims: list[str] = []
 
@@ -190,7 +191,7 @@ class IsNominated(msgspec.Struct, frozen=True, omit_defaults=True, tag="is-nomin
 class Nominated(msgspec.Struct, frozen=True, omit_defaults=True, tag="nominated"):
     """Reply to IsNominated. `epoch`: the snapshot's; one older than the Evict's cannot know the nomination."""
 
-    epoch: int
+    epoch: Count
     stands: bool = False
 
 
@@ -201,7 +202,7 @@ class Evicted(msgspec.Struct, frozen=True, omit_defaults=True, tag="evicted"):
     """
 
     uid: str
-    attempt: int
+    attempt: Count
     failure: str = ""
 
 
@@ -229,4 +230,4 @@ class Notices(msgspec.Struct, frozen=True, omit_defaults=True, tag="notices"):
     """To any one binder. `epoch`: the queue's."""
 
     notices: list[Notice]
-    epoch: int = 0
+    epoch: Count = 0

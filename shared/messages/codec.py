@@ -6,105 +6,63 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from shared.errors import ProtocolError
-from shared.messages.binding import (
-    BinderBeat,
-    BindingOrders,
-    BindingOutcomes,
-    Evict,
-    Evicted,
-    IsNominated,
-    Nominated,
-    Notices,
-    PermitAnswer,
-    Recall,
-    Recalled,
-    Withdraw,
-)
-from shared.messages.identity import NameTaken, Owner, WhoOwns
-from shared.messages.inspection import (
-    CacheCompared,
-    CacheListed,
-    CompareCache,
-    LedgerListed,
-    ListCache,
-    ListLedger,
-    ListQueue,
-    QueueListed,
-)
-from shared.messages.permits import ListPermits, Permits
-from shared.messages.preemption import Candidates, Preempt
-from shared.messages.queue import (
-    Absorbed,
-    Activate,
-    Assumed,
-    Batch,
-    Forgotten,
-    Inspect,
-    Outcomes,
-    QueueContents,
-    Received,
-    Take,
-)
-from shared.messages.rounds import Explain, Explained, Proposals, Propose
-from shared.messages.state import Commit, Committed, Delta, Heartbeat, Outdated, State
-from shared.messages.watch import Relist, WatchBeat, Watched, WatchSeen, without_unknown_kinds
-from shared.messages.workers import Assign, WorkerBeat
+from shared.messages import binding, identity, inspection, permits, preemption, queue, rounds, state, watch, workers
 from shared.model.objects import dec_hook, encode_msgpack
 
 Message = (
-    Watched
-    | WatchBeat
-    | Relist
-    | WatchSeen
-    | Take
-    | Batch
-    | Outcomes
-    | Received
-    | Forgotten
-    | Assumed
-    | Absorbed
-    | Activate
-    | Inspect
-    | QueueContents
-    | ListQueue
-    | QueueListed
-    | ListCache
-    | CacheListed
-    | ListLedger
-    | LedgerListed
-    | CompareCache
-    | CacheCompared
-    | Propose
-    | Proposals
-    | Explain
-    | Explained
-    | Preempt
-    | Candidates
-    | WorkerBeat
-    | Assign
-    | Commit
-    | Committed
-    | Outdated
-    | Delta
-    | Heartbeat
-    | State
-    | BindingOrders
-    | BinderBeat
-    | BindingOutcomes
-    | Recall
-    | Recalled
-    | PermitAnswer
-    | ListPermits
-    | Permits
-    | Withdraw
-    | Evict
-    | Evicted
-    | IsNominated
-    | Nominated
-    | Notices
-    | WhoOwns
-    | Owner
-    | NameTaken
+    watch.Watched
+    | watch.WatchBeat
+    | watch.Relist
+    | watch.WatchSeen
+    | queue.Take
+    | queue.Batch
+    | queue.Outcomes
+    | queue.Received
+    | queue.Forgotten
+    | queue.Assumed
+    | queue.Absorbed
+    | queue.Activate
+    | queue.Inspect
+    | queue.QueueContents
+    | inspection.ListQueue
+    | inspection.QueueListed
+    | inspection.ListCache
+    | inspection.CacheListed
+    | inspection.ListLedger
+    | inspection.LedgerListed
+    | inspection.CompareCache
+    | inspection.CacheCompared
+    | rounds.Propose
+    | rounds.Proposals
+    | rounds.Explain
+    | rounds.Explained
+    | preemption.Preempt
+    | preemption.Candidates
+    | workers.WorkerBeat
+    | workers.Assign
+    | state.Commit
+    | state.Committed
+    | state.Outdated
+    | state.Delta
+    | state.Heartbeat
+    | state.State
+    | binding.BindingOrders
+    | binding.BinderBeat
+    | binding.BindingOutcomes
+    | binding.Recall
+    | binding.Recalled
+    | binding.PermitAnswer
+    | permits.ListPermits
+    | permits.Permits
+    | binding.Withdraw
+    | binding.Evict
+    | binding.Evicted
+    | binding.IsNominated
+    | binding.Nominated
+    | binding.Notices
+    | identity.WhoOwns
+    | identity.Owner
+    | identity.NameTaken
 )
 
 M = TypeVar("M", bound=Message)
@@ -116,26 +74,26 @@ def encode(message: Message) -> bytes:
 
 def decoder(*types: type[M]) -> Callable[[bytes | memoryview], M]:
     """A decoder for these message types; it raises ProtocolError for anything else."""
-    # What a union of types known only now is, cannot be told to a type checker.
+    # A type checker cannot express a union of types that are only known now.
     expected: Any = types[0]
     for further in types[1:]:
         expected = expected | further
     decode_bytes: Callable[[bytes | memoryview], M] = msgspec.msgpack.Decoder(expected, dec_hook=dec_hook).decode
-    hears_watch = Watched in types
+    reads_watch = watch.Watched in types
 
     def decode_message(raw: bytes | memoryview) -> M:
         try:
             try:
                 return decode_bytes(raw)
             except msgspec.ValidationError:
-                partly: Any = without_unknown_kinds(raw) if hears_watch else None
+                partly: Any = watch.without_unknown_kinds(raw) if reads_watch else None
                 if partly is None:
                     raise
                 return cast(M, partly)
-        except ValueError as cause:  # text that is none is not told as an error of the decoder's own
+        except ValueError as cause:  # invalid UTF-8 is not a DecodeError
             raise ProtocolError(f"not a message: {cause}") from None
         except RecursionError:
-            raise ProtocolError("not a message: it is nested too deep") from None
+            raise ProtocolError("not a message: nested too deeply") from None
 
     return decode_message
 

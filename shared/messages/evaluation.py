@@ -5,20 +5,21 @@ from typing import Any, Literal
 import msgspec
 
 from flotilla.results import Range, Status
+from shared.model.base import Count, Integer
 
 
 class Ties(msgspec.Struct, frozen=True, omit_defaults=True):
     """How to choose among equally good nodes: by a seeded hash, or the alphabetically first name."""
 
     mode: Literal["random", "name"] = "random"
-    seed: int = 0
+    seed: Integer = 0
 
 
 class Rejections(msgspec.Struct, frozen=True):
     """How many nodes were rejected with one status."""
 
     status: Status
-    nodes: int
+    nodes: Count
 
 
 class Summary(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -28,8 +29,8 @@ class Summary(msgspec.Struct, frozen=True, omit_defaults=True):
     and highest raw score among feasible nodes; absent without a feasible node.
     """
 
-    nodes: int = 0
-    feasible: int = 0
+    nodes: Count = 0
+    feasible: Count = 0
     plugins: dict[str, Any] = {}
     ranges: dict[str, Range] = {}
     late: dict[str, Any] = {}
@@ -48,5 +49,5 @@ class Explanation(msgspec.Struct, frozen=True, omit_defaults=True):
     """For every node: the status that rejected it, or the weighted score of each plugin."""
 
     rejected: dict[str, Status] = {}
-    scores: dict[str, dict[str, int]] = {}
+    scores: dict[str, dict[str, Integer]] = {}
     skipped_scores: list[str] = []

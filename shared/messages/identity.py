@@ -2,6 +2,8 @@
 
 import msgspec
 
+from shared.model.base import Count, Seconds, SignedSeconds
+
 
 class WhoOwns(msgspec.Struct, frozen=True, omit_defaults=True, tag="who-owns"):
     """From a starting process: who uses this prefix? `pipeline`: its own."""
@@ -13,7 +15,7 @@ class Owner(msgspec.Struct, frozen=True, omit_defaults=True, tag="owner"):
     """The pipeline of the process that replies, and since when (Unix time) it has used the prefix."""
 
     pipeline: str
-    since: float
+    since: Seconds
 
 
 class NameTaken(msgspec.Struct, frozen=True, omit_defaults=True, tag="name-taken"):
@@ -22,8 +24,8 @@ class NameTaken(msgspec.Struct, frozen=True, omit_defaults=True, tag="name-taken
     `holder`: the incarnation that has the name; it has been running for `age` seconds.
     """
 
-    epoch: int
+    epoch: Count
     name: str
     incarnation: str
     holder: str
-    age: float
+    age: SignedSeconds

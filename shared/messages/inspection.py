@@ -6,6 +6,8 @@ list, even if pods have moved meanwhile.
 
 import msgspec
 
+from shared.model.base import Count, Integer, Seconds, SignedSeconds
+
 MOST_PODS = 500
 """Pods of the queue in one answer."""
 MOST_NODES = 200
@@ -21,7 +23,7 @@ LONGEST_TEXT = 1024
 class Move(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """When (Unix time) and why a pod entered a place of the queue."""
 
-    at: float
+    at: Seconds
     place: str
     why: str
 
@@ -41,22 +43,22 @@ class DescribedPod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     name: str
     scheduler: str
     place: str
-    since: float
-    first_seen: float
-    queued_at: float
+    since: Seconds
+    first_seen: Seconds
+    queued_at: Seconds
     why: str = ""
-    priority: int = 0
-    attempts: int = 0
-    rejections: int = 0
-    errors: int = 0
+    priority: Integer = 0
+    attempts: Count = 0
+    rejections: Count = 0
+    errors: Count = 0
     plugins: tuple[str, ...] = ()
     gate: str = ""
     awaits: tuple[str, ...] = ()
-    rests_until: float | None = None
-    deadline: float | None = None
+    rests_until: Seconds | None = None
+    deadline: Seconds | None = None
     node: str = ""
     message: str = ""
-    said_at: float | None = None
+    said_at: Seconds | None = None
     nominated: str = ""
     story: tuple[Move, ...] = ()
 
@@ -68,8 +70,8 @@ class ListQueue(msgspec.Struct, frozen=True, omit_defaults=True, tag="list-queue
     """
 
     listing: str = ""
-    after: int = 0
-    limit: int = MOST_PODS
+    after: Count = 0
+    limit: Count = MOST_PODS
     places: tuple[str, ...] = ()
     namespace: str = ""
     name: str = ""
@@ -83,19 +85,19 @@ class QueueListed(msgspec.Struct, frozen=True, omit_defaults=True, tag="queue-li
     """
 
     listing: str
-    now: float
-    counts: dict[str, int]
-    total: int
+    now: Seconds
+    counts: dict[str, Count]
+    total: Count
     pods: list[DescribedPod]
-    next: int = 0
+    next: Count = 0
 
 
 class ListCache(msgspec.Struct, frozen=True, omit_defaults=True, tag="list-cache"):
     """To the snapshot: its nodes by name, from number `after` on."""
 
     listing: str = ""
-    after: int = 0
-    limit: int = MOST_NODES
+    after: Count = 0
+    limit: Count = MOST_NODES
 
 
 class CachedPod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -115,9 +117,9 @@ class CachedNode(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     name: str
     known: bool
-    allocatable: dict[str, int]
-    requested: dict[str, int]
-    pod_count: int
+    allocatable: dict[str, Count]
+    requested: dict[str, Count]
+    pod_count: Count
     pods: list[CachedPod] = []
     nominated: list[CachedPod] = []
     closed: str = ""
@@ -127,20 +129,20 @@ class CacheListed(msgspec.Struct, frozen=True, omit_defaults=True, tag="cache-li
     """Fields as in QueueListed."""
 
     listing: str
-    epoch: int
-    seq: int
-    counts: dict[str, int]
-    total: int
+    epoch: Count
+    seq: Count
+    counts: dict[str, Count]
+    total: Count
     nodes: list[CachedNode]
-    next: int = 0
+    next: Count = 0
 
 
 class ListLedger(msgspec.Struct, frozen=True, omit_defaults=True, tag="list-ledger"):
     """To the snapshot: the assumed pods, earliest deadline first."""
 
     listing: str = ""
-    after: int = 0
-    limit: int = MOST_ENTRIES
+    after: Count = 0
+    limit: Count = MOST_ENTRIES
 
 
 class AssumedPod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -152,9 +154,9 @@ class AssumedPod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     key: str
     node: str
     profile: str
-    attempt: int
-    due_in: float
-    age: float | None = None
+    attempt: Count
+    due_in: SignedSeconds
+    age: SignedSeconds | None = None
     bound: bool = False
 
 
@@ -162,9 +164,9 @@ class LedgerListed(msgspec.Struct, frozen=True, omit_defaults=True, tag="ledger-
     """Fields as in QueueListed."""
 
     listing: str
-    total: int
+    total: Count
     pods: list[AssumedPod]
-    next: int = 0
+    next: Count = 0
 
 
 class CompareCache(msgspec.Struct, frozen=True, omit_defaults=True, tag="compare-cache"):
@@ -192,9 +194,9 @@ class CacheCompared(msgspec.Struct, frozen=True, omit_defaults=True, tag="cache-
     scheduler. `failure`: why the comparison failed.
     """
 
-    nodes: int = 0
-    pods: int = 0
-    waiting: int = 0
+    nodes: Count = 0
+    pods: Count = 0
+    waiting: Count = 0
     differences: list[Difference] = []
-    more: int = 0
+    more: Count = 0
     failure: str = ""

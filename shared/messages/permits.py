@@ -2,6 +2,8 @@
 
 import msgspec
 
+from shared.model.base import Count, Seconds
+
 MOST_LISTED = 1000
 """Pods in one answer."""
 
@@ -23,9 +25,9 @@ class PermitPending(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     namespace: str
     name: str
     node: str
-    since: float
-    plugins: dict[str, float]
-    waited: float | None = None
+    since: Seconds
+    plugins: dict[str, Seconds]
+    waited: Seconds | None = None
 
 
 class Permits(msgspec.Struct, frozen=True, omit_defaults=True, tag="permits"):
@@ -34,4 +36,4 @@ class Permits(msgspec.Struct, frozen=True, omit_defaults=True, tag="permits"):
     id: str
     binder: str
     waiting: list[PermitPending]
-    more: int = 0
+    more: Count = 0

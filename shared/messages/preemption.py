@@ -6,6 +6,7 @@ import msgspec
 
 from flotilla.results import PostFilterResult, Status
 from shared.messages.evaluation import Rejections, Summary
+from shared.model.base import Count, Integer, Seconds
 from shared.model.objects import Pod
 
 
@@ -18,11 +19,11 @@ class Victim(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     uid: str
     key: str
-    priority: int = 0
-    started: float | None = None
+    priority: Integer = 0
+    started: Seconds | None = None
     violates: bool = False
     terminating: bool = False
-    budgets: dict[str, int] = {}
+    budgets: dict[str, Integer] = {}
 
 
 class Candidate(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -48,17 +49,17 @@ class PreemptAsk(msgspec.Struct, frozen=True, omit_defaults=True):
     profile: str
     pod: Pod
     summaries: dict[str, Any] = {}
-    potential: int = 0
+    potential: Count = 0
     refused: dict[str, Status] | None = None
 
 
 class Preempt(msgspec.Struct, frozen=True, omit_defaults=True, tag="preempt"):
     """`search` and `ask` only rise within an epoch. A worker answers once it has applied the state up to `min_seq`."""
 
-    epoch: int
-    search: int
-    ask: int
-    min_seq: int
+    epoch: Count
+    search: Count
+    ask: Count
+    min_seq: Count
     classes: list[PreemptAsk]
 
 
@@ -76,7 +77,7 @@ class ShardFindings(msgspec.Struct, frozen=True, omit_defaults=True):
     summary: Summary = Summary()
     others: dict[str, PostFilterResult] = {}
     ineligible: str = ""
-    potential: int = 0
+    potential: Count = 0
     candidates: list[Candidate] = []
     rejections: list[Rejections] = []
     faults: list[str] = []
@@ -89,10 +90,10 @@ class Candidates(msgspec.Struct, frozen=True, omit_defaults=True, tag="candidate
     """
 
     worker: str
-    epoch: int
-    search: int
-    ask: int
-    seq: int
-    shards: list[int]
+    epoch: Count
+    search: Count
+    ask: Count
+    seq: Count
+    shards: list[Count]
     findings: list[ShardFindings]
     incarnation: str = ""

@@ -7,6 +7,8 @@ from enum import StrEnum
 
 import msgspec
 
+from shared.model.base import Count, Seconds
+
 
 class Take(msgspec.Struct, frozen=True, omit_defaults=True, tag="take"):
     """The cycle asks for up to `most` pods. Number n acknowledges batch n - 1; `epoch` is the cycle's.
@@ -14,9 +16,9 @@ class Take(msgspec.Struct, frozen=True, omit_defaults=True, tag="take"):
     The queue answers as soon as it has a pod, and without any after `TAKE_PATIENCE`.
     """
 
-    epoch: int
-    number: int
-    most: int
+    epoch: Count
+    number: Count
+    most: Count
 
 
 TAKE_PATIENCE = 1.0
@@ -27,7 +29,7 @@ class Gang(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A group of pods that are placed together or not at all. `least`: how many more members must be placed."""
 
     key: str
-    least: int
+    least: Count
 
 
 class QueuedPod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -38,9 +40,9 @@ class QueuedPod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """
 
     pod: msgspec.Raw
-    attempt: int
-    queued_at: float
-    taken_at: float
+    attempt: Count
+    queued_at: Seconds
+    taken_at: Seconds
     gang: Gang | None = None
 
 
@@ -51,11 +53,11 @@ class Batch(msgspec.Struct, frozen=True, omit_defaults=True, tag="batch"):
     `sender_epoch`: the queue's.
     """
 
-    epoch: int
-    number: int
+    epoch: Count
+    number: Count
     pods: list[QueuedPod]
-    seq: int = 0
-    sender_epoch: int = 0
+    seq: Count = 0
+    sender_epoch: Count = 0
 
 
 class Verdict(StrEnum):
@@ -82,23 +84,23 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     plugins: tuple[str, ...] = ()
     pending: tuple[str, ...] = ()
     nominated: str | None = None
-    preemption: int = 0
+    preemption: Count = 0
 
 
 class Outcomes(msgspec.Struct, frozen=True, omit_defaults=True, tag="outcomes"):
     """From the cycle, repeated until Received."""
 
-    epoch: int
-    number: int
+    epoch: Count
+    number: Count
     outcomes: list[Outcome]
 
 
 class Received(msgspec.Struct, frozen=True, omit_defaults=True, tag="received"):
     """Acknowledges the message of this epoch and number. `sender_epoch`: of the queue or the snapshot that sends it."""
 
-    epoch: int
-    number: int
-    sender_epoch: int = 0
+    epoch: Count
+    number: Count
+    sender_epoch: Count = 0
 
 
 POD_GONE = "the pod is gone"
@@ -108,7 +110,7 @@ POD_GONE = "the pod is gone"
 class Forgotten(msgspec.Struct, frozen=True, omit_defaults=True, tag="forgotten"):
     """From the snapshot: these pods were assumed, are no longer, and must be decided again."""
 
-    epoch: int
+    epoch: Count
     pods: list["ForgottenPod"]
 
 
@@ -127,17 +129,17 @@ class Assumed(msgspec.Struct, frozen=True, omit_defaults=True, tag="assumed"):
     Decisions at the end of the previous term may be lost; such pods must be decided again.
     """
 
-    epoch: int
+    epoch: Count
     uids: list[str]
 
 
 class Absorbed(msgspec.Struct, frozen=True, omit_defaults=True, tag="absorbed"):
     """From the snapshot: the published state `seq` includes the watcher's stream up to this number of its epoch."""
 
-    epoch: int
-    seq: int
-    watch_epoch: int
-    watch_seq: int
+    epoch: Count
+    seq: Count
+    watch_epoch: Count
+    watch_seq: Count
 
 
 class Activate(msgspec.Struct, frozen=True, omit_defaults=True, tag="activate"):

@@ -5,6 +5,7 @@ import msgspec
 from flotilla.results import Status, Topology
 from shared.cluster.volumes import VolumeDecision
 from shared.messages.evaluation import Explanation, Rejections, Summary, Ties
+from shared.model.base import Count, Integer
 from shared.model.load import PodLoad
 from shared.model.objects import Pod
 
@@ -18,7 +19,7 @@ class ClassAsk(msgspec.Struct, frozen=True, omit_defaults=True):
 
     class_id: str
     profile: str
-    count: int
+    count: Count
     pod: Pod | None = None
     guess: Summary | None = None
     each: bool = False
@@ -33,7 +34,7 @@ class Given(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     uid: str
     node: str
-    load: int
+    load: Count
     volumes: VolumeDecision | None = None
 
 
@@ -44,10 +45,10 @@ class Propose(msgspec.Struct, frozen=True, omit_defaults=True, tag="propose"):
     treated as placed although the state does not show them.
     """
 
-    epoch: int
-    round: int
-    ask: int
-    min_seq: int
+    epoch: Count
+    round: Count
+    ask: Count
+    min_seq: Count
     ties: Ties
     classes: list[ClassAsk]
     keys: list[str] = []
@@ -65,8 +66,8 @@ class Ladder(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """
 
     nodes: list[str] = []
-    scores: list[int] = []
-    ties: list[int] = []
+    scores: list[Integer] = []
+    ties: list[Integer] = []
     complete: bool = True
     domains: dict[str, list[str | None]] = {}
     strata: tuple[str, ...] = ()
@@ -105,11 +106,11 @@ class Proposals(msgspec.Struct, frozen=True, omit_defaults=True, tag="proposals"
     """
 
     worker: str
-    epoch: int
-    round: int
-    ask: int
-    seq: int
-    shards: list[int]
+    epoch: Count
+    round: Count
+    ask: Count
+    seq: Count
+    shards: list[Count]
     answers: list[ClassAnswer]
     incarnation: str = ""
 
@@ -124,6 +125,6 @@ class Explain(msgspec.Struct, frozen=True, omit_defaults=True, tag="explain"):
 class Explained(msgspec.Struct, frozen=True, omit_defaults=True, tag="explained"):
     worker: str
     id: str
-    seq: int
+    seq: Count
     answer: ClassAnswer
     explanation: Explanation

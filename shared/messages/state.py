@@ -6,6 +6,7 @@ import msgspec
 
 from shared.cluster.volumes import VolumeDecision
 from shared.messages.preemption import Victim
+from shared.model.base import Count, Seconds, SignedSeconds
 from shared.model.load import PodLoad
 from shared.model.objects import ClusterObject, Node, ObjectKind, Pod
 
@@ -69,11 +70,11 @@ class Decision(Assigned, frozen=True, omit_defaults=True, gc=False):
     free, where the pod's status makes its load differ from its requests.
     """
 
-    load: int
-    seen: int
+    load: Count
+    seen: Count
     gang: str = ""
     worker: str = ""
-    asks: dict[str, int] | None = None
+    asks: dict[str, Count] | None = None
 
 
 class Nominate(Assigned, frozen=True, omit_defaults=True):
@@ -83,11 +84,11 @@ class Nominate(Assigned, frozen=True, omit_defaults=True):
     preemptionPolicy forbids victims.
     """
 
-    load: int
-    seen: int
+    load: Count
+    seen: Count
     victims: list[Victim] = []
     worker: str = ""
-    asks: dict[str, int] | None = None
+    asks: dict[str, Count] | None = None
     narrowed: bool = False
     never: bool = False
 
@@ -103,8 +104,8 @@ class Commit(msgspec.Struct, frozen=True, omit_defaults=True, tag="commit"):
     one per epoch. Empty from a release that does not send it.
     """
 
-    epoch: int
-    round: int
+    epoch: Count
+    round: Count
     loads: list[PodLoad]
     decisions: list[Decision]
     nominations: list[Nominate] = []
@@ -128,9 +129,9 @@ class Conflict(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 class Committed(msgspec.Struct, frozen=True, omit_defaults=True, tag="committed"):
     """Reply to a commit: all decisions except the conflicts are applied, as of `seq`. `cycle`: as in the commit."""
 
-    epoch: int
-    round: int
-    seq: int
+    epoch: Count
+    round: Count
+    seq: Count
     conflicts: list[Conflict]
     cycle: str = ""
 
@@ -141,9 +142,9 @@ class Outdated(msgspec.Struct, frozen=True, omit_defaults=True, tag="outdated"):
     If the cycle still leads, it begins a term above that one.
     """
 
-    epoch: int
+    epoch: Count
     cycle: str
-    newest: int
+    newest: Count
 
 
 class NodeUpserted(msgspec.Struct, frozen=True, omit_defaults=True, tag="node"):
@@ -162,9 +163,9 @@ class PodPlaced(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag="
 
     uid: str
     node: str
-    load: int
+    load: Count
     key: str = ""
-    started: float | None = None
+    started: Seconds | None = None
 
 
 class PodGone(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag="pod-gone"):
@@ -176,7 +177,7 @@ class PodNominated(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, ta
 
     uid: str
     node: str
-    load: int
+    load: Count
     key: str = ""
 
 
@@ -215,8 +216,8 @@ Change = (
 class Delta(msgspec.Struct, frozen=True, omit_defaults=True, tag="delta"):
     """The state after `seq` is the state after `seq - 1` with these changes applied in order."""
 
-    epoch: int
-    seq: int
+    epoch: Count
+    seq: Count
     changes: list[Change]
     loads: list[PodLoad] = []
 
@@ -228,18 +229,18 @@ class Heartbeat(msgspec.Struct, frozen=True, omit_defaults=True, tag="heartbeat"
     it, None while unknown.
     """
 
-    epoch: int
-    seq: int
-    at: float = 0.0
-    api_ahead: float | None = None
+    epoch: Count
+    seq: Count
+    at: Seconds = 0.0
+    api_ahead: SignedSeconds | None = None
 
 
 class PodState(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A pod on a node; fields as in PodPlaced."""
 
-    load: int
+    load: Count
     key: str = ""
-    started: float | None = None
+    started: Seconds | None = None
 
 
 class NodeState(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -255,8 +256,8 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True, tag="state"):
     The other fields concern the whole cluster.
     """
 
-    epoch: int
-    seq: int
+    epoch: Count
+    seq: Count
     nodes: list[NodeState]
     loads: list[PodLoad]
     objects: list[ClusterObject] = []
@@ -271,9 +272,9 @@ class BindingOrder(Assigned, frozen=True, omit_defaults=True, gc=False):
     arrival after which the binder abandons the attempt.
     """
 
-    epoch: int
-    attempt: int
-    window: float
+    epoch: Count
+    attempt: Count
+    window: Seconds
 
 
 class LedgerEntry(Assigned, frozen=True, omit_defaults=True, gc=False):
@@ -284,11 +285,11 @@ class LedgerEntry(Assigned, frozen=True, omit_defaults=True, gc=False):
     writing of the entry to its deadline, by whichever clock.
     """
 
-    attempt: int
+    attempt: Count
     load: PodLoad
-    epoch: int
-    round: int
-    deadline: float
-    window: float
+    epoch: Count
+    round: Count
+    deadline: Seconds
+    window: Seconds
     bound: bool = False
-    assumed_at: float = 0.0
+    assumed_at: Seconds = 0.0

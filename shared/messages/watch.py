@@ -1,4 +1,4 @@
-"""The watcher's stream: what list and watch of the API server say, in order.
+"""The watcher's stream: what list and watch of the API server return, in order.
 
 One stream for all kinds of objects. `seq` increases by one with each message of a watcher's term; a follower that
 misses one asks for a listing. Each kind's part of a listing has a begin and an end mark; a known object that is not
@@ -9,6 +9,7 @@ from enum import StrEnum
 
 import msgspec
 
+from shared.model.base import Count, Seconds
 from shared.model.kinds import ObjectKind
 
 
@@ -59,7 +60,7 @@ class PodChange(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag="
     finished: bool = False
     gone: bool = False
     body: msgspec.Raw = msgspec.Raw(b"")
-    seen_at: float = 0.0
+    seen_at: Seconds = 0.0
     nominated: str = ""
     problem: str = ""
     closes: bool = False
@@ -124,8 +125,8 @@ WatchChange = PodChange | NodeChange | ObjectChange | ListingBegins | ListingEnd
 
 
 class Watched(msgspec.Struct, frozen=True, omit_defaults=True, tag="watched"):
-    epoch: int
-    seq: int
+    epoch: Count
+    seq: Count
     changes: list[WatchChange]
 
 
@@ -136,22 +137,22 @@ class WatchBeat(msgspec.Struct, frozen=True, omit_defaults=True, tag="watch-beat
     watcher's Unix time, 0 if unknown.
     """
 
-    epoch: int
-    seq: int
+    epoch: Count
+    seq: Count
     kinds: list[str] = []
-    at: float = 0.0
+    at: Seconds = 0.0
 
 
 class _Told(msgspec.Struct):
-    """A Watched, with its changes unread."""
+    """A Watched with undecoded changes."""
 
-    type: str
-    epoch: int
-    seq: int
+    epoch: Count
+    seq: Count
     changes: list[msgspec.Raw]
 
 
 class _About(msgspec.Struct):
+    type: str = ""
     kind: str = ""
 
 
@@ -162,13 +163,13 @@ _KINDS = frozenset(Kind)
 
 
 def without_unknown_kinds(raw: bytes | memoryview) -> Watched | None:
-    """What a watcher of a later release says, but for kinds that are not known here; None where it is no Watched.
+    """A message of a later release's watcher without the changes of unknown kinds; None if it is not Watched.
 
-    Raises what the decoder raises where something else is wrong with it.
+    Raises the decoder's exceptions if anything else is wrong with it.
     """
-    told = _TOLD.decode(raw)
-    if told.type != "watched":
+    if _ABOUT.decode(raw).type != "watched":
         return None
+    told = _TOLD.decode(raw)
     known = [change for change in told.changes if _ABOUT.decode(change).kind in _KINDS | {""}]
     return Watched(told.epoch, told.seq, [_CHANGE.decode(change) for change in known])
 
@@ -177,8 +178,8 @@ class WatchSeen(msgspec.Struct, frozen=True, omit_defaults=True, tag="watch-seen
     """To the watcher: how far a follower has read. `epoch` is the watcher's, 0 if unknown yet."""
 
     asker: str
-    epoch: int
-    seq: int
+    epoch: Count
+    seq: Count
 
 
 class Relist(msgspec.Struct, frozen=True, omit_defaults=True, tag="relist"):

@@ -2,6 +2,8 @@
 
 import msgspec
 
+from shared.model.base import Count, Seconds
+
 
 class WorkerBeat(msgspec.Struct, frozen=True, omit_defaults=True, tag="worker-beat"):
     """A worker's heartbeat. `incarnation` differs for each process.
@@ -14,15 +16,15 @@ class WorkerBeat(msgspec.Struct, frozen=True, omit_defaults=True, tag="worker-be
 
     worker: str
     incarnation: str
-    epoch: int = 0
-    assignment: int = 0
-    shards: list[int] = []
-    shard_count: int = 0
-    seq: int = 0
+    epoch: Count = 0
+    assignment: Count = 0
+    shards: list[Count] = []
+    shard_count: Count = 0
+    seq: Count = 0
     leaving: bool = False
-    at: float = 0.0
+    at: Seconds = 0.0
     signs: bool = False
-    uptime: float = 0.0
+    uptime: Seconds = 0.0
 
 
 class Assign(msgspec.Struct, frozen=True, omit_defaults=True, tag="assign"):
@@ -33,10 +35,10 @@ class Assign(msgspec.Struct, frozen=True, omit_defaults=True, tag="assign"):
     seconds, so that a worker knows whether a cycle is there.
     """
 
-    epoch: int
-    number: int
-    shards: list[int]
-    shard_count: int
+    epoch: Count
+    number: Count
+    shards: list[Count]
+    shard_count: Count
     refused: str = ""
     incarnation: str = ""
     repeats: bool = False

@@ -1,12 +1,21 @@
 """The base of all API structures: metadata, names, and digests of parts that are only compared."""
 
 import hashlib
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import field
+from msgspec import Meta, field
 
 DEFAULT_NAMESPACE = "default"
+
+# Numbers in messages. A message with a number out of range does not decode.
+LARGEST = (1 << 63) - 1
+LONGEST = 1e12
+Count = Annotated[int, Meta(ge=0, le=LARGEST)]
+Integer = Annotated[int, Meta(ge=-LARGEST, le=LARGEST)]
+Seconds = Annotated[float, Meta(ge=0.0, le=LONGEST)]
+"""A duration or a Unix time; finite."""
+SignedSeconds = Annotated[float, Meta(ge=-LONGEST, le=LONGEST)]
 
 
 class BadField(ValueError):

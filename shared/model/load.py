@@ -4,6 +4,7 @@ from typing import Literal
 
 import msgspec
 
+from shared.model.base import Count, Integer
 from shared.model.objects import LabelSelector, Pod, PodAffinity, PodAffinityTerm, Volume
 from shared.model.resources import HostPort, host_ports, placed_requests
 
@@ -21,7 +22,7 @@ class PodTerm(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     selector: LabelSelector | None
     namespaces: tuple[str, ...]
     namespace_selector: LabelSelector | None = None
-    weight: int = 0
+    weight: Integer = 0
 
 
 class PodLoad(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -33,12 +34,12 @@ class PodLoad(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     namespace: str
     labels: dict[str, str] = {}
-    requests: dict[str, int] = {}
-    non_zero_cpu: int = 0
-    non_zero_memory: int = 0
+    requests: dict[str, Count] = {}
+    non_zero_cpu: Count = 0
+    non_zero_memory: Count = 0
     ports: tuple[HostPort, ...] = ()
     terminating: bool = False
-    priority: int = 0
+    priority: Integer = 0
     terms: tuple[PodTerm, ...] = ()
     claims: tuple[str, ...] = ()
     disks: tuple[Volume, ...] = ()

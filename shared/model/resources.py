@@ -6,6 +6,7 @@ from functools import lru_cache
 
 import msgspec
 
+from shared.model.base import Count
 from shared.model.node import Node
 from shared.model.pod import Container, ContainerStatus, Pod
 from shared.model.quantity import MILLI, UNIT, Quantity
@@ -71,7 +72,7 @@ class HostPort(msgspec.Struct, frozen=True, gc=False):
 
     ip: str
     protocol: str
-    port: int
+    port: Count
 
 
 def pod_requests(
@@ -126,7 +127,7 @@ def placed_requests(pod: Pod) -> PlacedRequests:
 def _plain_placed_requests(pod: Pod) -> PlacedRequests:
     """The common case in one pass."""
     effective = _effective_requests(pod)
-    requests: dict[str, int] = {}
+    requests: dict[str, Count] = {}
     cpu = memory = 0
     for container in pod.spec.containers:
         own = effective.get(container.name, container.resources.requests)
@@ -220,11 +221,11 @@ def _container_requests(pod: Pod, use_status: bool, non_missing: Mapping[str, in
         own = effective.get(container.name) if resizable else None
         return {**non_missing, **(container.resources.requests if own is None else own)}
 
-    running: dict[str, int] = {}
+    running: dict[str, Count] = {}
     for container in pod.spec.containers:
         _add(running, wanted(container, True))
-    sidecars: dict[str, int] = {}
-    starting: dict[str, int] = {}
+    sidecars: dict[str, Count] = {}
+    starting: dict[str, Count] = {}
     for container in pod.spec.init_containers:
         request = wanted(container, container.restartable)
         if container.restartable:
@@ -267,7 +268,7 @@ def _apply_pod_level(pod: Pod, use_status: bool, totals: dict[str, int]) -> None
     """Replace the containers' sums by pod-level requests."""
     if pod.spec.resources is None:
         return
-    requests: Mapping[str, int] = pod.spec.resources.requests
+    requests: Mapping[str, Count] = pod.spec.resources.requests
     amounts = requests
     if use_status and pod.status.resources is not None:
         actual, allocated = pod.status.resources.requests, pod.status.allocated_resources
@@ -286,7 +287,7 @@ def _is_resize_infeasible(pod: Pod) -> bool:
 
 
 def _greatest(
-    spec: Mapping[str, int], actual: Mapping[str, int], allocated: Mapping[str, int], infeasible: bool
+    spec: Mapping[str, Count], actual: Mapping[str, Count], allocated: Mapping[str, Count], infeasible: bool
 ) -> dict[str, int]:
     amounts = dict(actual)
     _raise(amounts, allocated)
