@@ -24,7 +24,7 @@ from testing.simulator.resources import Object, Resource
 from testing.simulator.selectors import select
 from testing.simulator.store import Bucket, Item, encode
 from testing.simulator.subresources import scale_of
-from testing.simulator.views import ConvertedView, TableView, View, is_converted
+from testing.simulator.views import DecodedView, TableView, View
 from testing.simulator.watch import Watch
 
 LOG = b"the simulator runs no containers\n"
@@ -61,7 +61,7 @@ class Reader:
     def _view(self, resource: Resource, request: Request) -> View:
         if "as=Table" in request.accept and "v=v1;" in f"{request.accept};".replace(",", ";"):
             return TableView(resource, request.query.get("includeObject", ""), self._cluster.clock)
-        return ConvertedView(resource) if is_converted(resource) else View(resource)
+        return DecodedView(resource) if resource.stored_as else View(resource)
 
     def list_or_watch(self, target: Target, request: Request) -> Response | Watch:
         if target.resource.virtual:

@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from testing.simulator.admission import changed_event_causes, new_event_causes
 from testing.simulator.cluster import Cluster, check_preconditions
 from testing.simulator.errors import (
     bad_request,
@@ -20,8 +21,7 @@ from testing.simulator.resources import DISRUPTION_BUDGETS, NEW_EVENTS, Object, 
 from testing.simulator.selectors import select
 from testing.simulator.store import Item, encode
 from testing.simulator.subresources import ACCESS_REVIEWS, TOKEN_REVIEWS, Reviews, bind, evict, rescale, scale_of
-from testing.simulator.validation import changed_event_causes, new_event_causes
-from testing.simulator.views import is_converted, kept_form, kept_type, shown_form
+from testing.simulator.views import shown_form, stored_form, stored_type
 
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -74,8 +74,8 @@ class Writer:
             raise method_not_allowed()
         if resource is NEW_EVENTS and (causes := new_event_causes(obj, target.scope)):
             raise invalid(resource, metadata_of(obj).get("name") or "", causes)
-        kept = kept_form(resource, obj)
-        item = self._cluster.create(kept_type(resource), target.scope, kept, dry_run=request.dry_run)
+        stored = stored_form(resource, obj)
+        item = self._cluster.create(stored_type(resource), target.scope, stored, dry_run=request.dry_run)
         return Response(201, _shown(resource, item))
 
     def put(self, target: Target, request: Request) -> Response:
@@ -96,8 +96,10 @@ class Writer:
             raise method_not_allowed()
         if resource is NEW_EVENTS:
             _check_event(obj, item)
-        kept = kept_form(resource, obj)
-        written = self._cluster.update(kept_type(resource), item, kept, subresource=target.subresource, dry_run=dry_run)
+        stored = stored_form(resource, obj)
+        written = self._cluster.update(
+            stored_type(resource), item, stored, subresource=target.subresource, dry_run=dry_run
+        )
         return Response(200, _shown(resource, written))
 
     def patch(self, target: Target, request: Request) -> Response:
@@ -114,7 +116,7 @@ class Writer:
             as_object(obj.setdefault("metadata", {}))["name"] = target.name
             return self._create(target, obj, request)
         obj = scale_of(item) if target.subresource == "scale" else item.decode()
-        if is_converted(resource):
+        if resource.stored_as:
             obj = shown_form(resource, obj)
         patched = as_object(_patched(obj, patch, media, resource))
         return self._write(target, item, patched, request)
@@ -131,7 +133,7 @@ class Writer:
             return self._delete_collection(target, request, grace, dry_run=dry_run)
         item = self._cluster.find(target.resource, target.scope, target.name)
         check_preconditions(target.resource, item, options.get("preconditions") or {})
-        left, gone = self._cluster.delete(kept_type(target.resource), item, grace, dry_run=dry_run)
+        left, gone = self._cluster.delete(stored_type(target.resource), item, grace, dry_run=dry_run)
         if target.resource.returns_deleted or not gone:
             return Response(200, _shown(target.resource, left))
         details: Object = {"name": item.name, "kind": target.resource.plural, "uid": item.uid}
@@ -146,7 +148,7 @@ class Writer:
             raise method_not_allowed()
         selection = select(resource, target.namespace, request.query)
         chosen = [i for i in self._cluster.store.bucket(resource).in_order(target.namespace) if selection.matches(i)]
-        left = [self._cluster.delete(kept_type(resource), item, grace, dry_run=dry_run)[0] for item in chosen]
+        left = [self._cluster.delete(stored_type(resource), item, grace, dry_run=dry_run)[0] for item in chosen]
         head = encode({"resourceVersion": str(self._cluster.store.version)})
         shown = b",".join([_shown(resource, item) for item in left])
         kind, version = resource.kind.encode(), resource.api_version.encode()
@@ -167,7 +169,7 @@ def _check_json(request: Request) -> None:
 
 
 def _shown(resource: Resource, item: Item) -> bytes:
-    return encode(shown_form(resource, item.decode())) if is_converted(resource) else item.raw
+    return encode(shown_form(resource, item.decode())) if resource.stored_as else item.raw
 
 
 def _decode_apply(request: Request) -> Any:
