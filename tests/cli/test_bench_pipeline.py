@@ -8,7 +8,7 @@ import pytest
 
 from tests.cli.commands import flotilla
 from tests.supervisor.waiting import alive
-from tools.bench.pipeline import results
+from tools.bench.pipeline import cases as results
 from tools.bench.pipeline.cases import Case, Figures
 from tools.cli.main import main
 

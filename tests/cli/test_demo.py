@@ -12,8 +12,7 @@ from tests.cli.commands import flotilla
 from tests.supervisor.waiting import alive
 from tools.cli.output import Screen
 from tools.demo.preemption import PreemptionResult, Preemptor
-from tools.demo.progress import Progress, pods_by_place
-from tools.demo.report import Result, report
+from tools.demo.progress import Progress, Result, pods_by_place, report
 from tools.demo.workload import Workload
 
 PROGRESS = Progress(

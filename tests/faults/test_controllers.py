@@ -12,8 +12,7 @@ from shared.messages.binding import PermitAnswer
 from shared.messages.permits import PermitPending, Permits
 from shared.store.link import RedisLink, connect
 from shared.telemetry.logs import logger
-from tools.faults.controllers import IGNORED, IGNORED_FOR, Approver
-from tools.faults.environment import RewindableRedis, configured
+from tools.faults.environment import IGNORED, IGNORED_FOR, Approver, RewindableRedis, configured
 from tools.faults.workload import PERMIT_PLUGIN
 from tools.supervisor.servers import temporary_folder
 

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from tools.faults.plan import OF_CALLS, OF_SERVICES, Fault, plan
+from tools.faults.injection import OF_CALLS, OF_SERVICES, Fault, plan
 from tools.faults.workload import (
     FILLER,
     FILLERS_PER_NODE,

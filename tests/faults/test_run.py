@@ -10,9 +10,8 @@ import pytest
 from testing.auditor.violations import Limits
 from testing.simulator.resources import PODS
 from tools.api_objects import ObjectWriter
-from tools.faults.checks import Checks
+from tools.faults.checks import Checks, inspecting
 from tools.faults.environment import Environment, running_environment
-from tools.faults.inspection import inspecting
 from tools.faults.runner import FaultRun, create_cluster, write_wave
 from tools.faults.workload import NAMESPACE, PODS_PATH, Wave, Workload, pod
 

@@ -10,8 +10,8 @@ from testing.auditor.usage import Demand
 from testing.simulator.cluster import Cluster
 from testing.simulator.resources import NAMESPACES, NODES, PODS
 from testing.simulator.subresources import bind
-from tools.faults.controllers import CLAIMS, VOLUMES, ClaimController
-from tools.faults.witness import Witness
+from tools.faults.environment import ClaimController
+from tools.faults.witness import CLAIMS, VOLUMES, Witness
 from tools.faults.workload import (
     APART,
     CLAIMING,

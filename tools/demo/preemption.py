@@ -15,7 +15,7 @@ from shared.errors import ClusterError
 from shared.kube.client import KubeClient
 from tools.api_objects import ObjectWriter
 from tools.cli.output import Screen
-from tools.demo.report import verdict
+from tools.demo.progress import verdict
 from tools.demo.workload import NAMESPACE, URGENT, Object, node
 from tools.supervisor.pipeline import Pipeline
 

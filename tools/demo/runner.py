@@ -15,8 +15,7 @@ from tools.cli.output import Screen
 from tools.cli.processes import local_telemetry, root_cause
 from tools.cli.up import environment
 from tools.demo.preemption import PreemptionScene
-from tools.demo.progress import Gauges
-from tools.demo.report import Result, report, verdict, verdicts
+from tools.demo.progress import Gauges, Result, report, verdict, verdicts
 from tools.demo.workload import NAMESPACE, Workload
 from tools.supervisor.options import PipelineOptions
 from tools.supervisor.pipeline import Pipeline

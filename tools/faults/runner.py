@@ -17,11 +17,9 @@ from shared.errors import ClusterError, FlotillaError
 from tools.api_objects import ObjectWriter
 from tools.cli.processes import resident_memory, root_cause
 from tools.cli.queue import details
-from tools.faults.checks import Check, Checks, memory_growth, memory_table, verdicts
+from tools.faults.checks import Check, Checks, Inspector, inspecting, memory_growth, memory_table, verdicts
 from tools.faults.environment import Environment, running_environment
-from tools.faults.injector import Injector
-from tools.faults.inspection import Inspector, inspecting
-from tools.faults.plan import plan
+from tools.faults.injection import Injector, plan
 from tools.faults.workload import NAMESPACE, NODES_PATH, PODS_PATH, Wave, Workload, pod_path
 
 WAVE_INTERVAL = 0.5

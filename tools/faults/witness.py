@@ -12,11 +12,11 @@ from shared.model.objects import Pod, decode_node, decode_pod
 from shared.model.wellknown import ZONE
 from testing.auditor.usage import Amounts, Demand, NodeUsage, allocatable_of, demand_of, excess
 from testing.simulator.cluster import Cluster
-from testing.simulator.resources import NODES, PODS
+from testing.simulator.resources import NODES, PODS, builtin
 from testing.simulator.store import DELETED, Change, Item
-from tools.faults.controllers import CLAIMS, VOLUMES
 from tools.faults.workload import APART, CLAIMING, GANG, MEMBERS, NAMESPACE, STUCK, TOGETHER, claim_of, gang_of, kind_of
 
+CLAIMS, VOLUMES = builtin("persistentvolumeclaims"), builtin("persistentvolumes")
 MAX_VIOLATIONS = 100
 _NODE = PODS.field_index["spec.nodeName"]
 

@@ -18,7 +18,7 @@ from redis.asyncio import Redis
 
 from shared.errors import ClusterError, FlotillaError
 from shared.runtime.hosting import PROFILE
-from tools.bench.pipeline import results
+from tools.bench.pipeline import cases as results
 from tools.bench.pipeline.cases import Case, Figures
 from tools.bench.pipeline.measurement import Measurement, options_of
 from tools.cli.output import Screen

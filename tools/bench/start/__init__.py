@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
 
     cluster = Cluster(options.nodes, options.pods, options.pending)
     if options.restart:
-        from tools.bench.start.restarts import measure_restarts
+        from tools.bench.start.measurement import measure_restarts
 
         return interruptible(measure_restarts(cluster, options.workers, _api(options)))
     if options.server or options.kubeconfig:
