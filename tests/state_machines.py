@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping, Set
 from enum import Enum
 from typing import TypeVar
 
-from services.binder.binding.attempts import TRANSITIONS as BINDING_ATTEMPT
-from services.binder.eviction.eviction_state import VICTIM_TRANSITIONS as VICTIM
+from services.binder.attempts import TRANSITIONS as BINDING_ATTEMPT
+from services.binder.eviction_state import VICTIM_TRANSITIONS as VICTIM
 from services.queue.scheduling.queued_pod_info import TRANSITIONS as QUEUED_POD
 from services.snapshot.state.ledger import TRANSITIONS as LEDGER_ENTRY
 from shared.kube.election import TRANSITIONS as ELECTION
@@ -28,8 +28,8 @@ def page() -> str:
             *diagram("Following the watch stream", "shared/watch.py", WATCH_READER),
             *table("Queued pod", "services/queue/scheduling/queued_pod_info.py", QUEUED_POD),
             *table("Assumed pod", "services/snapshot/state/ledger.py", LEDGER_ENTRY),
-            *table("Binding attempt", "services/binder/binding/attempts.py", BINDING_ATTEMPT),
-            *table("Victim of an eviction", "services/binder/eviction/eviction_state.py", VICTIM),
+            *table("Binding attempt", "services/binder/attempts.py", BINDING_ATTEMPT),
+            *table("Victim of an eviction", "services/binder/eviction_state.py", VICTIM),
         ]
     )
 

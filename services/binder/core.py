@@ -34,28 +34,11 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from flotilla.results import Code, Status
-from services.binder.binding import extension_points
-from services.binder.binding.attempts import FINAL, IDLE, LOOKED_UP_AGAIN, MAYBE_BOUND, Attempt, Attempts, AttemptState
-from services.binder.binding.bind_steps import BindSteps
-from services.binder.binding.extension_points import Failure, PermitWait, failure
-from services.binder.binding.outcome_reports import OutcomeReports
-from services.binder.events import (
-    Acknowledged,
-    AnswerRecall,
-    Call,
-    Called,
-    Effect,
-    Event,
-    Leave,
-    LookedUp,
-    NameLost,
-    Orders,
-    PermitWaitEnded,
-    Problem,
-    Report,
-    SendBeat,
-    Tick,
-)
+from services.binder import events, extension_points
+from services.binder.attempts import FINAL, IDLE, LOOKED_UP_AGAIN, MAYBE_BOUND, Attempt, Attempts, AttemptState
+from services.binder.bind_steps import BindSteps
+from services.binder.extension_points import Failure, PermitWait, failure
+from services.binder.outcome_reports import OutcomeReports
 from shared.config.points import ExtensionPoint
 from shared.config.structs import ExtenderConfig
 from shared.errors import ProtocolError
@@ -63,6 +46,7 @@ from shared.framework.profile import Framework
 from shared.messages.binding import BindingOrders, HeldAttempt, PermitAnswer, Recall, Recalled, Withdraw
 from shared.messages.identity import NameTaken
 from shared.messages.permits import MOST_LISTED, PermitPending
+from shared.messages.queue import Received
 from shared.messages.state import BindingOrder
 
 ROOM = 2048
@@ -96,26 +80,26 @@ class BinderCore:
         self._number = 0
         """Of the last orders of this epoch."""
         self._attempts = Attempts()
-        self._reports = OutcomeReports(name)
+        self._reports = OutcomeReports(name, incarnation)
         self._next_beat = -math.inf
         self._leaving = False
-        self._effects: list[Effect] = []
+        self._effects: list[events.Effect] = []
         self._steps = BindSteps(self._attempts, self._reports, self._effects, extenders, clock, self._begin_queued)
 
-    def handle(self, event: Event, now: float) -> list[Effect]:
+    def handle(self, event: events.Event, now: float) -> list[events.Effect]:
         self._effects.clear()
         match event:
-            case Called():
+            case events.Called():
                 self._steps.on_called(event, now)
-            case Orders(message=message):
-                self._on_orders(message, now)
+            case BindingOrders():
+                self._on_orders(event, now)
             case Recall():
                 self._on_recall(event, now)
-            case Acknowledged(number=number):
-                self._on_acknowledged(number)
-            case Tick():
+            case Received():
+                self._on_received(event)
+            case events.Tick():
                 self._on_tick(now)
-            case LookedUp():
+            case events.LookedUp():
                 self._steps.on_looked_up(event, now)
             case PermitAnswer():
                 self._on_permit_answer(event, now)
@@ -123,15 +107,15 @@ class BinderCore:
                 self._on_withdraw(event, now)
             case NameTaken(epoch=epoch, incarnation=incarnation):
                 if epoch >= self.epoch and incarnation == self.incarnation:
-                    self._effects.append(NameLost(event))
-            case Leave():
+                    self._effects.append(event)
+            case events.Leave():
                 self._on_leave(now)
         return self._effects.copy()
 
     def next_deadline(self) -> float:
         return min(self._attempts.alarm, self._next_beat, self._reports.next_deadline())
 
-    def awaits(self, call: Call) -> bool:
+    def awaits(self, call: events.Call) -> bool:
         """Whether a call that was not made yet must still be made."""
         attempt = self._attempts.find(call.uid, call.attempt)
         return attempt is not None and attempt.step == call.step
@@ -183,7 +167,7 @@ class BinderCore:
             return
         if recall.epoch > self.epoch:
             self.epoch, self._number = recall.epoch, 0
-        self._effects += [AnswerRecall(part) for part in self._recalled(recall, now)]
+        self._effects += self._recalled(recall, now)
 
     def _recalled(self, recall: Recall, now: float) -> Iterator[Recalled]:
         held = [
@@ -292,11 +276,11 @@ class BinderCore:
         if not answer.allow:
             self._reject(attempt, attempt.permit, attempt.permit.rejected(answer.plugin, answer.reason), now)
         elif attempt.permit.allow(answer.plugin):
-            self._effects.append(PermitWaitEnded(Code.SUCCESS, now - attempt.permit.began))
+            self._effects.append(events.PermitWaitEnded(Code.SUCCESS, now - attempt.permit.began))
             self._steps.prepare(attempt, now)
 
     def _reject(self, attempt: Attempt, permit: PermitWait, status: Status, now: float) -> None:
-        self._effects.append(PermitWaitEnded(status.code, now - permit.began))
+        self._effects.append(events.PermitWaitEnded(status.code, now - permit.began))
         self._steps.fail(attempt, failure(ExtensionPoint.PERMIT, status), now)
 
     def _on_withdraw(self, withdraw: Withdraw, now: float) -> None:
@@ -309,7 +293,7 @@ class BinderCore:
             self._attempts.withdraw(withdraw)
         elif attempt.state not in MAYBE_BOUND:
             if attempt.state is AttemptState.WAITING and attempt.permit is not None:
-                self._effects.append(PermitWaitEnded(Code.ERROR, now - attempt.permit.began))
+                self._effects.append(events.PermitWaitEnded(Code.ERROR, now - attempt.permit.began))
             self._steps.fail(attempt, _withdrawn(withdraw, attempt.state), now)
 
     # Time
@@ -317,10 +301,10 @@ class BinderCore:
     def _on_tick(self, now: float) -> None:
         if now >= self._attempts.alarm:
             self._on_alarm(now)
-        self._effects.extend(Report(message) for message in self._reports.due(self.epoch, now))
+        self._effects += self._reports.due(self.epoch, now)
         if now >= self._next_beat:
             self._next_beat = now + BEAT_INTERVAL
-            self._effects.append(SendBeat(0 if self._leaving else ROOM))
+            self._effects.append(events.SendBeat(0 if self._leaving else ROOM))
 
     def _on_alarm(self, now: float) -> None:
         for attempt in self._attempts.all():
@@ -336,9 +320,12 @@ class BinderCore:
                 self._reject(attempt, attempt.permit, attempt.permit.timed_out(), now)
         self._attempts.reset_alarm()
 
-    def _on_acknowledged(self, number: int) -> None:
+    def _on_received(self, received: Received) -> None:
         """The snapshot holds the node while the pod waits, and then for a whole window."""
-        for outcome in self._reports.acknowledged(number):
+        if 0 < received.sender_epoch < self.epoch:
+            self._problem(f"a snapshot of epoch {received.sender_epoch}, now {self.epoch}, has received outcomes")
+            return
+        for outcome in self._reports.acknowledged(received.number):
             attempt = None if outcome.wait is None else self._attempts.find(outcome.uid, outcome.attempt)
             if attempt is not None:
                 attempt.deadline = max(attempt.deadline, attempt.waits_until + attempt.window)
@@ -351,7 +338,7 @@ class BinderCore:
                 self._steps.fail(attempt, HANDED_BACK, now)
 
     def _problem(self, text: str) -> None:
-        self._effects.append(Problem(ProtocolError(text)))
+        self._effects.append(events.Problem(ProtocolError(text)))
 
     def validate(self) -> None:
         self._attempts.validate()

@@ -13,6 +13,7 @@ from shared.errors import FlotillaError
 from shared.extenders.talk import name_of
 from shared.messages.binding import BindingOrders, BindingOutcomes, PermitAnswer, Recall, Recalled, Withdraw
 from shared.messages.identity import NameTaken
+from shared.messages.queue import Received
 from shared.messages.state import BindingOrder
 
 
@@ -47,12 +48,6 @@ class Where(Enum):
     UNKNOWN = "no answer"
 
 
-class Orders(msgspec.Struct, frozen=True, gc=False):
-    """Event: the snapshot orders bindings."""
-
-    message: BindingOrders
-
-
 class Called(msgspec.Struct, frozen=True, gc=False):
     """Event: the result of a Call, of the same attempt and step."""
 
@@ -75,12 +70,6 @@ class LookedUp(msgspec.Struct, frozen=True, gc=False):
     node: str = ""
     version: str = ""
     terminating: bool = False
-
-
-class Acknowledged(msgspec.Struct, frozen=True, gc=False):
-    """Event: the snapshot has the report of this number."""
-
-    number: int
 
 
 class Tick(msgspec.Struct, frozen=True, gc=False):
@@ -130,18 +119,6 @@ class LookUp(msgspec.Struct, frozen=True, gc=False):
     namespace: str
     name: str
     fences: str = ""
-
-
-class Report(msgspec.Struct, frozen=True, gc=False):
-    """Effect: send this to the snapshot. Repeated until Acknowledged."""
-
-    message: BindingOutcomes
-
-
-class AnswerRecall(msgspec.Struct, frozen=True, gc=False):
-    """Effect: answer the snapshot's Recall. If this is lost, the snapshot asks again."""
-
-    message: Recalled
 
 
 class EventReason(StrEnum):
@@ -214,26 +191,21 @@ class Problem(msgspec.Struct, frozen=True, gc=False):
     error: FlotillaError
 
 
-class NameLost(msgspec.Struct, frozen=True, gc=False):
-    """Effect: end this process. Another one has its name."""
-
-    taken: NameTaken
-
-
-Event = NameTaken | Orders | Recall | Called | LookedUp | PermitAnswer | Withdraw | Acknowledged | Tick | Leave
-
+Event = Called | BindingOrders | Recall | Received | Tick | LookedUp | PermitAnswer | Withdraw | NameTaken | Leave
+"""`NameTaken`: another process has our name; also an effect: end this process."""
 Effect = (
     Call
     | LookUp
-    | Report
-    | AnswerRecall
+    | BindingOutcomes
+    | Recalled
     | RecordEvent
     | SetCondition
     | SendBeat
     | ActivatePods
-    | NameLost
+    | NameTaken
     | Problem
     | AttemptEnded
     | PointFinished
     | PermitWaitEnded
 )
+"""`BindingOutcomes` and `Recalled` go to the snapshot: the first until Received, the second once for each Recall."""

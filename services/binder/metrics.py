@@ -6,7 +6,7 @@ from functools import lru_cache
 from prometheus_client import Counter, Histogram
 
 from services.binder.events import AttemptEnded, Call, Done, PermitWaitEnded, PointFinished, Refused, Result
-from services.binder.eviction.eviction_state import EvictionEnded
+from services.binder.eviction_state import EvictionEnded
 from shared.kube.event_writer import EventMetrics
 from shared.telemetry.metrics import Metrics
 from shared.telemetry.tracing import AttributeValue, Tracer

@@ -7,36 +7,15 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from services.binder import events
-from services.binder.binding.api_calls import DONE, ApiCalls
-from services.binder.binding.outcome_reports import REPEAT_SECONDS
+from services.binder import events, eviction_core
+from services.binder.api_calls import DONE, ApiCalls
 from services.binder.core import MAX_HELD, BinderCore
-from services.binder.events import (
-    Acknowledged,
-    ActivatePods,
-    AnswerRecall,
-    AttemptEnded,
-    Call,
-    Called,
-    Leave,
-    LookUp,
-    NameLost,
-    Orders,
-    PermitWaitEnded,
-    PointFinished,
-    Problem,
-    RecordEvent,
-    Report,
-    SendBeat,
-    SetCondition,
-    Tick,
-)
-from services.binder.eviction import eviction_core
-from services.binder.eviction.eviction_calls import EvictionCalls
-from services.binder.eviction.eviction_core import EvictionCore
-from services.binder.eviction.eviction_state import Answered, EvictedAcknowledged
+from services.binder.eviction_calls import EvictionCalls
+from services.binder.eviction_core import EvictionCore
+from services.binder.eviction_state import Answered, EvictedAcknowledged
 from services.binder.metrics import BinderMetrics, BindSpans
-from services.binder.status.status_reporter import StatusReporter
+from services.binder.outcome_reports import REPEAT_SECONDS
+from services.binder.status_reporter import StatusReporter
 from services.binder.worker_pool import WorkerPool
 from shared.bus import Envelope, NoAnswer
 from shared.bus.subjects import (
@@ -67,6 +46,7 @@ from shared.messages.binding import (
     Notices,
     PermitAnswer,
     Recall,
+    Recalled,
     Withdraw,
 )
 from shared.messages.identity import NameTaken
@@ -87,7 +67,7 @@ Effect = events.Effect | eviction_core.Effect
 
 
 async def main(context: Context, *, api_calls: bool = True) -> None:
-    """Without `api_calls` every pod counts as bound at once, and no owner is told: for benchmarks of all the rest."""
+    """Without `api_calls` every pod counts as bound at once, and nothing is written to it: to benchmark the rest."""
     source = read_config(context.settings.config)
     config = load_scheduler_config(source)
     frameworks = load_frameworks(config)
@@ -125,7 +105,7 @@ class BothCores:
         match event:
             case Evict() | Answered() | EvictedAcknowledged():
                 return self._evictions.handle(event, now)
-            case Tick() | Leave():
+            case events.Tick() | events.Leave():
                 return [*self._bindings.handle(event, now), *self._evictions.handle(event, now)]
             case _:
                 return self._bindings.handle(event, now)
@@ -154,7 +134,7 @@ class Shell:
         cores = BothCores(core, self._evictions)
         self._runner: CoreRunner[Event, Effect] = CoreRunner(
             cores,
-            Tick(),
+            events.Tick(),
             self._carry_out,
             clock=context.clock,
             telemetry=context.telemetry,
@@ -164,7 +144,7 @@ class Shell:
             self._report, max_workers=MAX_CALLS, max_waiting=MAX_HELD, failed=self._failed
         )
         self._status: StatusReporter | None = None
-        self._calls: WorkerPool[Call | LookUp] | None = None
+        self._calls: WorkerPool[events.Call | events.LookUp] | None = None
         self._eviction_calls: EvictionCalls | None = None
         if client is not None:
             metrics, feed = self._metrics, self._runner.feed
@@ -176,12 +156,12 @@ class Shell:
 
     async def run(self) -> None:
         bus = self._bus
-        orders = await bus.subscribe(binder(self._context.name), (BindingOrders, NameTaken, Recall), self._on_orders)
+        orders = await bus.subscribe(binder(self._context.name), (BindingOrders, NameTaken, Recall), self._on_event)
         notices = await bus.subscribe(BINDER_NOTICES, Notices, self._on_notices, group=BINDER_GROUP)
         permits = await bus.subscribe(BINDER_PERMITS, (PermitAnswer, ListPermits), self._on_permits)
-        withdrawals = await bus.subscribe(BINDER_WITHDRAWALS, Withdraw, self._on_withdraw)
+        withdrawals = await bus.subscribe(BINDER_WITHDRAWALS, Withdraw, self._on_event)
         evictions = await bus.subscribe(BINDER_EVICTIONS, Evict, self._on_evict, group=BINDER_GROUP)
-        self._runner.feed(Tick())
+        self._runner.feed(events.Tick())
         self._context.health.ready()
         try:
             await self._context.fault.raised()
@@ -203,7 +183,7 @@ class Shell:
 
     async def _leave(self) -> None:
         """Finishes what is under way, as far as there is time; the rest goes to other binders."""
-        self._runner.feed(Leave())
+        self._runner.feed(events.Leave())
         deadline = asyncio.get_running_loop().time() + BINDER_ORDERS
         while asyncio.get_running_loop().time() < deadline:
             cores = (self._core, self._evictions)
@@ -217,8 +197,8 @@ class Shell:
 
     # Messages
 
-    def _on_orders(self, message: BindingOrders | NameTaken | Recall, envelope: Envelope) -> None:
-        self._runner.feed(Orders(message) if isinstance(message, BindingOrders) else message)
+    def _on_event(self, message: BindingOrders | NameTaken | Recall | Withdraw, envelope: Envelope) -> None:
+        self._runner.feed(message)
 
     def _on_permits(self, message: PermitAnswer | ListPermits, envelope: Envelope) -> None:
         if not isinstance(message, ListPermits):
@@ -228,9 +208,6 @@ class Shell:
         waiting = [replace(each, since=self._context.date(each.since)) for each in waiting]
         self._bus.post(BINDER_WAITING, Permits(message.id, self._context.name, waiting, more))
 
-    def _on_withdraw(self, message: Withdraw, envelope: Envelope) -> None:
-        self._runner.feed(message)
-
     def _on_evict(self, message: Evict, envelope: Envelope) -> None:
         if self._eviction_calls is None:
             self._bus.post(QUEUE_EVICTED, Evicted(message.uid, message.attempt))
@@ -239,7 +216,8 @@ class Shell:
 
     def _on_notices(self, message: Notices, envelope: Envelope) -> None:
         if 0 < message.epoch < self._queue_epoch:
-            self._problem(f"notices of the queue of epoch {message.epoch}, now {self._queue_epoch}")
+            stale = f"notices of the queue of epoch {message.epoch}, now {self._queue_epoch}"
+            self._carry_out(events.Problem(ProtocolError(stale)))
             return
         self._queue_epoch = max(self._queue_epoch, message.epoch)
         if self._status is not None:
@@ -250,44 +228,44 @@ class Shell:
 
     def _carry_out(self, effect: Effect) -> None:
         match effect:
-            case Call():
+            case events.Call():
                 if self._calls is None:
-                    self._runner.feed(Called(effect.uid, effect.attempt, effect.step, DONE))
+                    self._runner.feed(events.Called(effect.uid, effect.attempt, effect.step, DONE))
                 else:
                     self._calls.put(effect)
-            case ActivatePods(uids=uids):
+            case events.ActivatePods(uids=uids):
                 self._bus.post(QUEUE_ACTIVATE, Activate(uids))
-            case PointFinished():
+            case events.PointFinished():
                 self._metrics.point_finished(effect)
-            case AttemptEnded():
+            case events.AttemptEnded():
                 self._on_ended(effect)
-            case Report(message=message):
-                self._reports.put(message)
-            case AnswerRecall(message=message):
-                self._bus.post(SNAPSHOT_BOUND, message)
-            case SendBeat(room=room):
+            case BindingOutcomes():
+                self._reports.put(effect)
+            case Recalled():
+                self._bus.post(SNAPSHOT_BOUND, effect)
+            case events.SendBeat(room=room):
                 self._beat(room)
-            case NameLost(taken=taken):
-                self._context.fault.end(name_taken("binder", taken, self._context.wall()))
-            case PermitWaitEnded():
+            case NameTaken():
+                self._context.fault.end(name_taken("binder", effect, self._context.wall()))
+            case events.PermitWaitEnded():
                 self._metrics.permit_wait_ended(effect)
-            case Problem(error=error):
+            case events.Problem(error=error):
                 self._metrics.refused.inc()
                 self._limited_log.warning(type(error).__name__, "%s", error)
-            case RecordEvent() | SetCondition() | LookUp():
+            case events.RecordEvent() | events.SetCondition() | events.LookUp():
                 self._call_server(effect)
             case _ if self._eviction_calls is not None:
                 self._eviction_calls.carry_out(effect)
 
-    def _call_server(self, effect: RecordEvent | SetCondition | LookUp) -> None:
+    def _call_server(self, effect: events.RecordEvent | events.SetCondition | events.LookUp) -> None:
         if self._status is None or self._calls is None:
             return
         match effect:
-            case RecordEvent():
+            case events.RecordEvent():
                 self._status.record(effect)
-            case SetCondition():
+            case events.SetCondition():
                 self._status.condition(effect)
-            case LookUp():
+            case events.LookUp():
                 self._calls.put(effect)
 
     def _beat(self, room: int) -> None:
@@ -297,7 +275,7 @@ class Shell:
         beat = BinderBeat(context.name, self._core.incarnation, room, at=context.wall(), uptime=uptime)
         self._bus.post(BINDER_BEATS, beat)
 
-    def _on_ended(self, end: AttemptEnded) -> None:
+    def _on_ended(self, end: events.AttemptEnded) -> None:
         if self._spans.enabled:
             self._spans.ended(end, self._context.clock())
         if end.reason:
@@ -308,21 +286,13 @@ class Shell:
     async def _report(self, message: BindingOutcomes) -> None:
         """Without an acknowledgement the core has it sent again."""
         try:
-            message = replace(message, incarnation=self._core.incarnation)
             received = await self._bus.request(SNAPSHOT_BOUND, message, Received, timeout=REPEAT_SECONDS)
         except NoAnswer as none:
             self._limited_log.warning(none.silence, "outcomes are not acknowledged: %s", none)
         except FlotillaError as cause:
             self._limited_log.warning(type(cause).__name__, "the acknowledgement of outcomes is refused: %s", cause)
         else:
-            epoch = received.sender_epoch
-            if 0 < epoch < self._core.epoch:
-                self._problem(f"a snapshot of epoch {epoch}, now {self._core.epoch}, has received outcomes")
-            else:
-                self._runner.feed(Acknowledged(received.number))
-
-    def _problem(self, text: str) -> None:
-        self._carry_out(Problem(ProtocolError(text)))
+            self._runner.feed(received)
 
     def _failed(self, cause: BaseException) -> None:
         self._context.fault.report("a call", cause)

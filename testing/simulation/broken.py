@@ -11,16 +11,16 @@ from unittest.mock import patch
 
 from msgspec.structs import replace
 
-import services.binder.binding.api_calls as api_calls
-import services.binder.binding.bind_steps as bind_steps
+import services.binder.api_calls as api_calls
+import services.binder.bind_steps as bind_steps
 import services.snapshot.commit as commit
 import services.snapshot.dispatch.pod_lookups as pod_lookups
 import services.watcher.bodies as bodies
 import shared.plugins.preemption as choice
 import shared.store.term as term
 import shared.store.writer as writer
-from services.binder.binding.extension_points import PermitWait
-from services.binder.eviction.eviction_calls import EvictionCalls
+from services.binder.eviction_calls import EvictionCalls
+from services.binder.extension_points import PermitWait
 from services.cycle.preemption.candidate_search import CandidateSearch
 from services.queue.watch.watch_decoder import WatchDecoder
 from services.snapshot.commit_checks import CommitChecks

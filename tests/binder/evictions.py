@@ -3,8 +3,8 @@
 from typing import TypeVar
 
 from services.binder.events import Tick
-from services.binder.eviction.eviction_core import Effect, Event, EvictionCore
-from services.binder.eviction.eviction_state import Answered, Done, EvictionCall, Found, Reply, Step
+from services.binder.eviction_core import Effect, Event, EvictionCore
+from services.binder.eviction_state import Answered, Done, EvictionCall, Found, Reply, Step
 from shared.kube.events_and_conditions import ObservedCondition, ObservedPod
 from shared.messages.binding import Displaced, Evict, Evicted
 

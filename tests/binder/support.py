@@ -6,24 +6,11 @@ from typing import Any, TypeVar
 from flotilla.plugin import Plugin
 from flotilla.results import ApiCall, Code, Permission, Status
 from services.binder.core import BinderCore
-from services.binder.events import (
-    Acknowledged,
-    Call,
-    Called,
-    Done,
-    Effect,
-    Event,
-    LookedUp,
-    LookUp,
-    Orders,
-    Report,
-    Result,
-    Tick,
-    Where,
-)
+from services.binder.events import Call, Called, Done, Effect, Event, LookedUp, LookUp, Result, Tick, Where
 from shared.config.points import ExtensionPoint
 from shared.framework.profile import Framework
 from shared.messages.binding import BindingOrders, BindingOutcome, BindingOutcomes, PermitAnswer
+from shared.messages.queue import Received
 from shared.messages.state import Assignment, BindingOrder
 from shared.plugins.queueandbind import DefaultBinder
 from tests.framework.plugins import framework
@@ -81,7 +68,7 @@ class Script:
     def order(
         self, uid: str = "p", attempt: int = 1, node: str = "n1", *, epoch: int | None = None, **fields: Any
     ) -> list[Effect]:
-        return self.handle(Orders(BindingOrders(epoch or self.epoch, [self.an_order(uid, attempt, node, **fields)])))
+        return self.handle(BindingOrders(epoch or self.epoch, [self.an_order(uid, attempt, node, **fields)]))
 
     def an_order(self, uid: str = "p", attempt: int = 1, node: str = "n1", **fields: Any) -> BindingOrder:
         """`fields`: of the order, or of its assignment."""
@@ -106,11 +93,11 @@ class Script:
 
     def reports(self, *, acknowledge: bool = True) -> list[BindingOutcomes]:
         """What is told a moment later."""
-        messages = [report.message for report in only(Report, self.pass_time(0.01))]
+        messages = only(BindingOutcomes, self.pass_time(0.01))
         for message in messages:
             self.told += message.outcomes
             if acknowledge:
-                self.handle(Acknowledged(message.number))
+                self.handle(Received(0, message.number))
         return messages
 
     def outcomes(self) -> list[BindingOutcome]:

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from flotilla.results import ApiCall
-from services.binder.binding.api_calls import ApiCalls
+from services.binder.api_calls import ApiCalls
 from services.binder.events import Call, Called, Event, Refused, Unknown
 from services.binder.metrics import BinderMetrics, BindSpans
 from shared.config.settings import ApiSettings

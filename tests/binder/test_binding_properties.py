@@ -10,22 +10,10 @@ from msgspec.structs import replace
 
 from flotilla.plugin import BindingState, PermitPlugin, PostBindPlugin, PreBindPlugin, ReservePlugin
 from flotilla.results import SUCCESS, ApiCall, Code, Pause, Permission, PreBindSteps, Status, error, unschedulable
-from services.binder.binding.attempts import AttemptState
-from services.binder.events import (
-    Acknowledged,
-    AttemptEnded,
-    Call,
-    Done,
-    Effect,
-    Leave,
-    LookUp,
-    Orders,
-    Refused,
-    Report,
-    Unknown,
-    Where,
-)
-from shared.messages.binding import BindingOrders, Withdraw
+from services.binder.attempts import AttemptState
+from services.binder.events import AttemptEnded, Call, Done, Effect, Leave, LookUp, Refused, Unknown, Where
+from shared.messages.binding import BindingOrders, BindingOutcomes, Withdraw
+from shared.messages.queue import Received
 from shared.messages.state import BindingOrder
 from shared.model.objects import Pod
 from testing.builders import pod
@@ -96,7 +84,7 @@ class AnyWay(RuleBasedStateMachine):
         self.newest: dict[str, int] = {}
         self.calls: list[Call] = []
         self.look_ups: list[LookUp] = []
-        self.reports: list[Report] = []
+        self.reports: list[BindingOutcomes] = []
         self.ends: dict[tuple[str, int], list[str]] = defaultdict(list)
         self.told: dict[tuple[str, int], set[str]] = defaultdict(set)
         self.bound: Counter[str] = Counter()
@@ -105,9 +93,9 @@ class AnyWay(RuleBasedStateMachine):
     def take(self, effects: list[Effect]) -> None:
         self.calls += only(Call, effects)
         self.look_ups += only(LookUp, effects)
-        for report in only(Report, effects):
+        for report in only(BindingOutcomes, effects):
             self.reports.append(report)
-            for outcome in report.message.outcomes:
+            for outcome in report.outcomes:
                 if outcome.bound or outcome.failed:
                     self.told[outcome.uid, outcome.attempt].add(outcome.reason)
         for end in only(AttemptEnded, effects):
@@ -131,7 +119,7 @@ class AnyWay(RuleBasedStateMachine):
         self.give(replace(order, epoch=self.script.epoch) if attempt == self.newest[uid] else order)
 
     def give(self, order: BindingOrder) -> None:
-        self.take(self.script.handle(Orders(BindingOrders(order.epoch, [order]))))
+        self.take(self.script.handle(BindingOrders(order.epoch, [order])))
 
     @precondition(lambda self: self.calls)
     @rule(data=st.data(), result=RESULTS, again=st.booleans())
@@ -164,7 +152,7 @@ class AnyWay(RuleBasedStateMachine):
     @rule(data=st.data())
     def acknowledge(self, data: st.DataObject) -> None:
         report = data.draw(st.sampled_from(self.reports))
-        self.take(self.script.handle(Acknowledged(report.message.number)))
+        self.take(self.script.handle(Received(0, report.number)))
 
     @rule(seconds=st.sampled_from([0.01, 0.5, 2, 10]))
     def pass_time(self, seconds: float) -> None:
@@ -198,7 +186,7 @@ class AnyWay(RuleBasedStateMachine):
         for _ in range(100):
             self.take(self.script.pass_time(0.5))
             for report in self.reports:
-                self.script.handle(Acknowledged(report.message.number))
+                self.script.handle(Received(0, report.number))
         assert self.script.core.held == 0
         assert self.script.core.unacknowledged == 0
         self.each_attempt_ends_once_and_is_told_alike()

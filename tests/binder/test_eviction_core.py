@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from services.binder.events import Leave, Problem
-from services.binder.eviction.eviction_core import (
+from services.binder.eviction_core import (
     FIRST_LOOK_UP,
     FIRST_RETRY,
     MAX_CALLS,
@@ -17,7 +17,7 @@ from services.binder.eviction.eviction_core import (
     REPEAT_SECONDS,
     REPORT_SECONDS,
 )
-from services.binder.eviction.eviction_state import (
+from services.binder.eviction_state import (
     Answered,
     ClearNomination,
     Done,

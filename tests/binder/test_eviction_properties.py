@@ -6,8 +6,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from services.binder.eviction.eviction_core import Effect
-from services.binder.eviction.eviction_state import (
+from services.binder.eviction_core import Effect
+from services.binder.eviction_state import (
     Answered,
     Done,
     EvictionCall,

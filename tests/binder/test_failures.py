@@ -7,9 +7,8 @@ import pytest
 
 from flotilla.plugin import PermitPlugin, PreBindPlugin, ReservePlugin
 from flotilla.results import SUCCESS, Pause, Permission, PreBindSteps, Status, error, unresolvable, unschedulable
-from services.binder.binding.bind_steps import FIRST_PAUSE
+from services.binder.bind_steps import FIRST_PAUSE
 from services.binder.events import (
-    Acknowledged,
     AttemptEnded,
     Call,
     EventReason,
@@ -17,7 +16,6 @@ from services.binder.events import (
     LookUp,
     RecordEvent,
     Refused,
-    Report,
     Result,
     SetCondition,
     Unknown,
@@ -25,7 +23,8 @@ from services.binder.events import (
 )
 from shared.config.points import ExtensionPoint
 from shared.framework.profile import Framework
-from shared.messages.binding import BindingOutcome, Withdraw
+from shared.messages.binding import BindingOutcome, BindingOutcomes, Withdraw
+from shared.messages.queue import Received
 from shared.plugins.queueandbind import DefaultBinder
 from tests.binder.support import OTHER, TIME, VERSION, Script, api_call, binding_framework, one, only, told, wait
 from tests.framework.plugins import framework, scripted
@@ -170,9 +169,9 @@ def unreserved(journal: list[str]) -> list[str]:
 def last_outcomes(script: Script) -> list[BindingOutcome]:
     """All that are told but that it waits; from then on they are known to the snapshot."""
     script.reports()
-    messages = [report.message for report in only(Report, script.effects)]
+    messages = only(BindingOutcomes, script.effects)
     for message in messages:
-        script.handle(Acknowledged(message.number))
+        script.handle(Received(0, message.number))
     return [outcome for message in messages for outcome in message.outcomes if not (outcome.waits or outcome.found)]
 
 

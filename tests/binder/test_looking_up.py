@@ -3,7 +3,7 @@
 import pytest
 
 from flotilla.results import ApiCall
-from services.binder.binding.bind_steps import CHANGED, MAX_PAUSE, STALE_SECONDS
+from services.binder.bind_steps import CHANGED, MAX_PAUSE, STALE_SECONDS
 from services.binder.events import Call, LookedUp, LookUp, RecordEvent, Refused, SetCondition, Unknown, Where
 from tests.binder.support import OTHER, TIME, VERSION, Script, binding_framework, one, only, told
 from tests.framework.plugins import scripted

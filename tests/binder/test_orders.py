@@ -4,28 +4,26 @@ from itertools import product
 
 import pytest
 
-from services.binder.binding.attempts import FINAL, TRANSITIONS, Attempt, AttemptState
-from services.binder.binding.outcome_reports import REPEAT_SECONDS
+from services.binder.attempts import FINAL, TRANSITIONS, Attempt, AttemptState
 from services.binder.core import BEAT_INTERVAL, MAX_HELD, ROOM
 from services.binder.events import (
-    Acknowledged,
     AttemptEnded,
     Call,
     Done,
     Effect,
     Leave,
     LookUp,
-    NameLost,
-    Orders,
     Problem,
     RecordEvent,
     SendBeat,
     Unknown,
     Where,
 )
+from services.binder.outcome_reports import REPEAT_SECONDS
 from shared.errors import InvariantBroken
 from shared.messages.binding import BindingOrders
 from shared.messages.identity import NameTaken
+from shared.messages.queue import Received
 from tests.binder.support import TIME, Script, binding_framework, one, only, told, wait
 from tests.framework.plugins import scripted
 
@@ -72,7 +70,7 @@ def test_orders_of_an_older_epoch_are_refused() -> None:
 
 
 def orders_numbered(script: Script, number: int, uid: str = "p", incarnation: str = "") -> list[Effect]:
-    return script.handle(Orders(BindingOrders(script.epoch, [script.an_order(uid)], incarnation, number)))
+    return script.handle(BindingOrders(script.epoch, [script.an_order(uid)], incarnation, number))
 
 
 @pytest.mark.parametrize("number", [4, 5])
@@ -181,13 +179,13 @@ def test_a_report_is_repeated_until_it_is_acknowledged() -> None:
     assert script.reports() == []
     script.now += REPEAT_SECONDS
     script.epoch = 2
-    script.handle(Orders(BindingOrders(2, [])))
+    script.handle(BindingOrders(2, []))
     (second,) = script.reports()
     assert (second.number, second.outcomes) == (first.number, first.outcomes)
     assert (first.epoch, second.epoch) == (1, 2)
     script.now += REPEAT_SECONDS
     assert script.reports() == []
-    assert script.handle(Acknowledged(first.number)) == []
+    assert script.handle(Received(0, first.number)) == []
 
 
 def test_outcomes_of_one_moment_go_in_one_report() -> None:
@@ -211,7 +209,7 @@ def test_beats_tell_the_snapshot_how_many_orders_the_binder_takes() -> None:
 def test_more_orders_than_there_is_room_for_are_left_to_their_deadline() -> None:
     script = Script()
     orders = [script.an_order(f"p{i}") for i in range(MAX_HELD + 1)]
-    effects = script.handle(Orders(BindingOrders(1, orders)))
+    effects = script.handle(BindingOrders(1, orders))
     assert len(only(Call, effects)) == script.core.held == MAX_HELD
     assert f"default/p{MAX_HELD}: {MAX_HELD} orders are held" in str(one(Problem, effects).error)
 
@@ -254,4 +252,4 @@ def test_a_binder_ends_if_another_process_has_its_name() -> None:
     assert script.handle(NameTaken(script.epoch - 1, "b", "second", "first", 1.0)) == []
     assert script.handle(NameTaken(script.epoch, "b", "third", "first", 1.0)) == []
     taken = NameTaken(script.epoch, "b", "second", "first", 1.0)
-    assert script.handle(taken) == [NameLost(taken)]
+    assert script.handle(taken) == [taken]

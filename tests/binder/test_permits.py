@@ -3,11 +3,12 @@
 import pytest
 
 from flotilla.results import Code
-from services.binder.binding.extension_points import duration
 from services.binder.core import BinderCore
-from services.binder.events import Acknowledged, Call, Leave, PermitWaitEnded, RecordEvent, Report, SetCondition
-from shared.messages.binding import LONGEST_WAIT
+from services.binder.events import Call, Leave, PermitWaitEnded, RecordEvent, SetCondition
+from services.binder.extension_points import duration
+from shared.messages.binding import LONGEST_WAIT, BindingOutcomes
 from shared.messages.permits import MOST_LISTED, PermitPending
+from shared.messages.queue import Received
 from tests.binder.support import TIME, Script, binding_framework, one, only, told, wait
 from tests.framework.plugins import scripted
 
@@ -80,7 +81,7 @@ def test_the_snapshot_is_asked_for_more_time_and_it_is_taken_once_acknowledged()
     script = waiting(A=100)
     (report,) = script.reports(acknowledge=False)
     assert report.outcomes == [told("p", 1, wait=100.0)]
-    script.handle(Acknowledged(report.number))
+    script.handle(Received(0, report.number))
     script.pass_time(TIME + 50)
     call = one(Call, script.permit("A"))
     assert call.deadline == 1000.0 + 100 + TIME
@@ -128,8 +129,8 @@ def test_whoever_leaves_finishes_what_is_under_way() -> None:
 def test_the_next_deadline_is_that_of_the_permit() -> None:
     script = waiting(A=0.2)
     core: BinderCore = script.core
-    report = one(Report, script.pass_time(0.01))
-    script.handle(Acknowledged(report.message.number))
+    report = one(BindingOutcomes, script.pass_time(0.01))
+    script.handle(Received(0, report.number))
     assert core.next_deadline() == 1000.0 + 0.2
 
 

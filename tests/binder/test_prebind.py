@@ -6,13 +6,13 @@ import pytest
 
 from flotilla.plugin import BindingState, PreBindPlugin
 from flotilla.results import SUCCESS, ApiAnswer, ApiCall, Pause, PreBindSteps, Status, error, unschedulable
-from services.binder.binding.attempts import AttemptState
+from services.binder.attempts import AttemptState
 from services.binder.core import BinderCore
-from services.binder.events import Call, Done, Leave, RecordEvent, Refused, Report, Result, Tick, Unknown
+from services.binder.events import Call, Done, Leave, RecordEvent, Refused, Result, Tick, Unknown
 from shared.cluster.volumes import VolumeDecision
 from shared.config.args import VolumeBindingArgs
 from shared.config.points import ExtensionPoint
-from shared.messages.binding import LONGEST_WAIT, BindingOutcome
+from shared.messages.binding import LONGEST_WAIT, BindingOutcome, BindingOutcomes
 from shared.plugins.queueandbind import DefaultBinder
 from shared.plugins.volumes.podvolumes import DECISION
 from shared.plugins.volumes.volumebinding import VolumeBinding
@@ -59,7 +59,7 @@ def script_of(plugin: PreBindPlugin, *points: ExtensionPoint) -> Script:
 
 def last_outcome(script: Script) -> BindingOutcome:
     script.pass_time(0.01)
-    return [outcome for report in only(Report, script.effects) for outcome in report.message.outcomes][-1]
+    return [outcome for report in only(BindingOutcomes, script.effects) for outcome in report.outcomes][-1]
 
 
 def state_of(core: BinderCore, uid: str = "p") -> AttemptState:

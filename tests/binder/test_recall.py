@@ -1,7 +1,7 @@
 """What a binder answers the snapshot of a new term, and what it does from then on."""
 
 from services.binder.core import MAX_IN_PART
-from services.binder.events import AnswerRecall, Call, Orders, Problem
+from services.binder.events import Call, Problem
 from shared.messages.binding import BindingOrders, HeldAttempt, Recall, Recalled
 from tests.binder.support import OTHER, VERSION, Script, binding_framework, only, wait
 from tests.framework.plugins import scripted
@@ -10,7 +10,7 @@ NEW = 2
 
 
 def recalled(script: Script, epoch: int = NEW, number: int = 1, incarnation: str = "") -> list[Recalled]:
-    return [each.message for each in only(AnswerRecall, script.handle(Recall(epoch, number, incarnation)))]
+    return only(Recalled, script.handle(Recall(epoch, number, incarnation)))
 
 
 def test_a_recall_is_answered_with_version_and_wait_of_each_attempt() -> None:
@@ -37,7 +37,7 @@ def test_nothing_is_an_answer_too() -> None:
 def test_much_comes_in_parts() -> None:
     script = Script()
     orders = [script.an_order(f"p{number}", number) for number in range(1, MAX_IN_PART + 2)]
-    script.handle(Orders(BindingOrders(1, orders)))
+    script.handle(BindingOrders(1, orders))
     first, second = recalled(script)
     assert [(each.part, each.parts, len(each.attempts)) for each in (first, second)] == [
         (0, 2, MAX_IN_PART),
@@ -47,13 +47,13 @@ def test_much_comes_in_parts() -> None:
 
 def test_from_then_on_orders_of_earlier_terms_are_refused_and_numbers_begin_again() -> None:
     script = Script()
-    script.handle(Orders(BindingOrders(1, [script.an_order("p", 1)], number=5)))
+    script.handle(BindingOrders(1, [script.an_order("p", 1)], number=5))
     recalled(script)
-    late = script.handle(Orders(BindingOrders(1, [script.an_order("q", 2)], number=6)))
+    late = script.handle(BindingOrders(1, [script.an_order("q", 2)], number=6))
     assert only(Call, late) == []
     assert len(only(Problem, late)) == 1
     new = BindingOrders(NEW, [script.an_order("r", 3, epoch=NEW)], number=1)
-    assert len(only(Call, script.handle(Orders(new)))) == 1
+    assert len(only(Call, script.handle(new))) == 1
 
 
 def test_it_is_asked_twice_and_answers_twice_and_goes_on() -> None:

@@ -7,10 +7,10 @@ from typing import cast
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 
-from services.binder.binding.api_calls import result_of
+from services.binder import eviction_state as eviction
+from services.binder.api_calls import result_of
 from services.binder.events import AttemptEnded, Call, Done, Refused, Unknown
-from services.binder.eviction import eviction_state as eviction
-from services.binder.eviction.eviction_calls import reply_of
+from services.binder.eviction_calls import reply_of
 from services.binder.metrics import BindSpans
 from services.binder.worker_pool import WorkerPool
 from shared.kube.outcome import CallOutcome

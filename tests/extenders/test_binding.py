@@ -3,7 +3,7 @@
 import pytest
 
 from flotilla.results import ApiCall
-from services.binder.binding.api_calls import call_extender
+from services.binder.api_calls import call_extender
 from services.binder.core import BinderCore
 from services.binder.events import (
     Call,

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from flotilla.plugin import BindingState, PermitPlugin
 from flotilla.results import Code, Permission, Status
-from services.binder.binding.attempts import AttemptState
+from services.binder.attempts import AttemptState
 from shared.framework.loading import load_frameworks, load_scheduler_config
 from shared.messages.binding import PermitAnswer
 from testing.simulation import substitutes

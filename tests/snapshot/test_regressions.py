@@ -7,7 +7,7 @@ from typing import cast
 import msgspec
 import pytest
 
-from services.binder.events import Call, Orders, Unknown, Where
+from services.binder.events import Call, Unknown, Where
 from services.binder.events import LookUp as BinderLookUp
 from services.snapshot.core import SnapshotCore
 from services.snapshot.dispatch.order_dispatcher import OrderDispatcher
@@ -37,7 +37,7 @@ def test_orders_whose_deadline_has_passed_do_not_take_a_binders_room_for_ever() 
         committed(core, name, start)
     attempts = [(entry.uid, entry.attempt) for entry in core.ledger.values()]
     for _, given in dispatcher.dispatch(attempts, start):
-        for call in only(Call, binder.handle(Orders(BindingOrders(1, [_known(order) for order in given])))):
+        for call in only(Call, binder.handle(BindingOrders(1, [_known(order) for order in given]))):
             (look_up,) = only(BinderLookUp, binder.answer(call, Unknown("no answer")))
             binder.found(look_up, Where.UNKNOWN)
     now = start
@@ -49,7 +49,7 @@ def test_orders_whose_deadline_has_passed_do_not_take_a_binders_room_for_ever() 
                 dispatcher.on_outcome(("b", "i"), told, now)
         sends = dispatcher.on_beat(BinderBeat("b", "i", 2), now) + dispatcher.tick(now)
         for _, given in sends:
-            binder.handle(Orders(BindingOrders(1, [_known(order) for order in given])))
+            binder.handle(BindingOrders(1, [_known(order) for order in given]))
         core.handle(Tick(), now)
     assert binder.core.held == 0
     committed(core, "r", now)

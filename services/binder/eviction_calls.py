@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from services.binder.eviction.eviction_core import MAX_CALLS, MAX_ENDED, REPEAT_SECONDS, Effect
-from services.binder.eviction.eviction_state import (
+from services.binder.eviction_core import MAX_CALLS, MAX_ENDED, REPEAT_SECONDS, Effect
+from services.binder.eviction_state import (
     Answered,
     ClearNomination,
     Done,
@@ -25,7 +25,7 @@ from services.binder.eviction.eviction_state import (
     Step,
 )
 from services.binder.metrics import BinderMetrics
-from services.binder.status.status_reporter import StatusReporter
+from services.binder.status_reporter import StatusReporter
 from services.binder.worker_pool import WorkerPool
 from shared.bus import NoAnswer
 from shared.bus.subjects import BINDER_WITHDRAWALS, QUEUE_EVICTED, SNAPSHOT_NOMINATED

@@ -12,8 +12,9 @@ REPEAT_SECONDS = 1.0
 
 
 class OutcomeReports:
-    def __init__(self, binder: str) -> None:
+    def __init__(self, binder: str, incarnation: str) -> None:
         self._binder = binder
+        self._incarnation = incarnation
         self._number = 0
         self._gathered: list[BindingOutcome] = []
         self._send_at = math.inf
@@ -46,7 +47,9 @@ class OutcomeReports:
         for number in numbers:
             outcomes, _ = self._sent.pop(number)
             self._sent[number] = (outcomes, now + REPEAT_SECONDS)
-        return [BindingOutcomes(self._binder, epoch, number, self._sent[number][0]) for number in numbers]
+        return [
+            BindingOutcomes(self._binder, epoch, number, self._sent[number][0], self._incarnation) for number in numbers
+        ]
 
     def acknowledged(self, number: int) -> list[BindingOutcome]:
         """Returns the outcomes of this report; none if it was acknowledged before."""

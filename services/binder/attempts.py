@@ -8,8 +8,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from flotilla.plugin import BindingState
-from services.binder.binding.extension_points import Failure, PermitWait, Steps
 from services.binder.events import ExtenderBinding
+from services.binder.extension_points import Failure, PermitWait, Steps
 from shared.bounded import BoundedDict
 from shared.errors import InvariantBroken
 from shared.framework.profile import Framework

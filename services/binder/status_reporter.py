@@ -1,7 +1,8 @@
-"""Writes conditions and nominations into pods' statuses: of each pod one write at a time, in order. Best effort.
+"""Tells owners of pods, by Events and conditions, what becomes of them. Best effort, and never before a binding.
 
-Autoscalers go by these conditions, so they are no Events: their only limit is how many pods may wait, and the latest of
-several writes for a pod replaces the earlier ones.
+Conditions and nominations go into pods' statuses: of each pod one write at a time, in order. Autoscalers go by these
+conditions, so they are no Events: their only limit is how many pods may wait, and the latest of several writes for a
+pod replaces the earlier ones.
 
 A write never overtakes a binding: it names the version of the pod that it is about. If the pod has changed since, or
 its version is unknown, the pod is looked up first; nothing is written to one that is bound or gone. A changed pod gets
@@ -11,18 +12,28 @@ no nomination either, as that may have been revoked; the queue re-sends one that
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Callable
 from enum import Enum
 
 import msgspec
 
+from services.binder.events import EventReason, RecordEvent, SetCondition
+from services.binder.eviction_state import ClearNomination, RecordPreempted
 from services.binder.metrics import BinderMetrics
 from shared.errors import FlotillaError, InvariantBroken
 from shared.kube.client import KubeClient
 from shared.kube.errors import Refused, Unreachable
-from shared.kube.events_and_conditions import POD_SCHEDULED, ObservedPod, PodRef, PodScheduled
+from shared.kube.event_writer import EventWriter
+from shared.kube.events_and_conditions import POD_SCHEDULED, ObservedPod, PodEvent, PodRef, PodScheduled
 from shared.kube.outcome import CallOutcome, CallResult
+from shared.messages.binding import Displaced, Notice
 from shared.telemetry.logs import Repeated
 
+NORMAL, WARNING = "Normal", "Warning"
+BINDING, SCHEDULING = "Binding", "Scheduling"
+PREEMPTED, PREEMPTING = "Preempted", "Preempting"
+IN_MEMORY = " (in kube-scheduler memory)."
+"""As kube-scheduler says of a victim that was kept from being bound."""
 MAX_WORKERS = 8
 MAX_PODS = 1 << 16
 
@@ -113,7 +124,7 @@ class StatusQueue:
             self._remove(uid)
 
     def retry(self, write: Write) -> None:
-        """Puts a write that failed before those that came meanwhile, joined with them."""
+        """Puts a failed write before later ones, joined with them."""
         uid = write.pod.uid
         if uid not in self._bound:
             line = self._lines[uid]
@@ -263,3 +274,76 @@ def _shows(pod: ObservedPod, write: StatusWrite) -> bool:
         (c.type, c.status, c.reason, c.message) == (POD_SCHEDULED, "False", why.reason, why.message)
         for c in pod.conditions
     )
+
+
+class StatusReporter:
+    """`bindings_wait`: whether more bindings wait than are made at a time; most Events are held back then."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        instance: str,
+        wall: Callable[[], float],
+        metrics: BinderMetrics,
+        log: logging.Logger,
+        bindings_wait: Callable[[], bool],
+    ) -> None:
+        self._instance = instance
+        self._wall = wall
+        self._events = EventWriter(client, metrics.events, Repeated(log), yields=bindings_wait)
+        self._statuses = StatusWriter(client, metrics, log)
+
+    @property
+    def idle(self) -> bool:
+        return self._events.idle and self._statuses.idle
+
+    def record(self, record: RecordEvent) -> None:
+        pod = PodRef(record.namespace, record.name, record.uid)
+        if record.reason is EventReason.SCHEDULED:
+            self._statuses.forget(record.uid)
+            type_, action = NORMAL, BINDING
+        else:
+            type_, action = WARNING, SCHEDULING
+        self._event(pod, type_, record.reason, action, record.message, record.scheduler)
+
+    def condition(self, condition: SetCondition) -> None:
+        pod = PodRef(condition.namespace, condition.name, condition.uid)
+        self._statuses.put(StatusWrite(pod, PodScheduled(condition.reason, condition.message, self._wall()), ""))
+
+    def notice(self, notice: Notice) -> None:
+        pod = PodRef(notice.namespace, notice.name, notice.uid)
+        if notice.event:
+            self._event(pod, WARNING, EventReason.FAILED, SCHEDULING, notice.message, notice.scheduler)
+        condition = PodScheduled(notice.reason, notice.message, self._wall()) if notice.patch else None
+        if condition is not None or notice.nominated is not None:
+            self._statuses.put(StatusWrite(pod, condition, notice.nominated, notice.version))
+
+    def preempted(self, preempted: RecordPreempted) -> None:
+        evict = preempted.evict
+        note = f"Preempted by pod {evict.uid} on node {evict.node}{IN_MEMORY if preempted.in_memory else ''}"
+        preemptor = PodRef(evict.namespace, evict.name, evict.uid)
+        self._event(_ref(preempted.victim), NORMAL, PREEMPTED, PREEMPTING, note, evict.profile, preemptor)
+
+    def clear_nomination(self, cleared: ClearNomination) -> None:
+        self._statuses.put(NominationCleared(_ref(cleared.pod), cleared.node))
+
+    async def close(self) -> None:
+        await self._events.close()
+        await self._statuses.close()
+
+    def _event(
+        self,
+        pod: PodRef,
+        type_: str,
+        reason: str,
+        action: str,
+        note: str,
+        scheduler: str,
+        related: PodRef | None = None,
+    ) -> None:
+        instance = f"{scheduler}-{self._instance}"
+        self._events.record(PodEvent(pod, type_, reason, action, note, scheduler, instance, self._wall(), related))
+
+
+def _ref(pod: Displaced) -> PodRef:
+    return PodRef(pod.namespace, pod.name, pod.uid)

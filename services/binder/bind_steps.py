@@ -15,30 +15,10 @@ from collections.abc import Callable, Iterable, Sequence
 from msgspec.structs import replace
 
 from flotilla.results import SUCCESS, ApiAnswer, ApiCall, Code, Pause, error
-from services.binder.binding import extension_points
-from services.binder.binding.attempts import Attempt, Attempts, AttemptState, Identity, LookUpReason
-from services.binder.binding.extension_points import Failure, failure
-from services.binder.binding.outcome_reports import OutcomeReports
-from services.binder.events import (
-    ActivatePods,
-    AttemptEnded,
-    Call,
-    Called,
-    Done,
-    Effect,
-    EventReason,
-    ExtenderBinding,
-    LookedUp,
-    LookUp,
-    PointFinished,
-    Problem,
-    RecordEvent,
-    Refused,
-    Result,
-    SetCondition,
-    Unknown,
-    Where,
-)
+from services.binder import events, extension_points
+from services.binder.attempts import Attempt, Attempts, AttemptState, Identity, LookUpReason
+from services.binder.extension_points import Failure, failure
+from services.binder.outcome_reports import OutcomeReports
 from shared.config.points import ExtensionPoint
 from shared.config.structs import ExtenderConfig
 from shared.errors import ClusterError, InvariantBroken
@@ -54,7 +34,7 @@ MAX_PAUSE = 8.0
 STALE_SECONDS = 5.0
 """A stale attempt that the snapshot does not answer for so long is looked up again."""
 PAUSE_GRAIN = 0.25
-"""Pauses of PreBind end at multiples of so many seconds, so that many pods resume together."""
+"""Pauses of PreBind end at multiples of this many seconds, so that many pods resume together."""
 BINDING_PATH = "/binding"
 
 CONFLICT = 409
@@ -68,7 +48,7 @@ class BindSteps:
         self,
         attempts: Attempts,
         reports: OutcomeReports,
-        effects: list[Effect],
+        effects: list[events.Effect],
         extenders: Iterable[ExtenderConfig],
         clock: Callable[[], float],
         begin_next: Callable[[Attempt, float], None],
@@ -157,7 +137,7 @@ class BindSteps:
     # Calls
 
     def _call(
-        self, attempt: Attempt, state: AttemptState, plugin: str, call: ApiCall | ExtenderBinding, now: float
+        self, attempt: Attempt, state: AttemptState, plugin: str, call: ApiCall | events.ExtenderBinding, now: float
     ) -> None:
         attempt.move(state, now)
         attempt.plugin = plugin
@@ -165,9 +145,9 @@ class BindSteps:
         order, binds = attempt.order, state is AttemptState.BINDING
         if binds and isinstance(call, ApiCall):
             call = _with_precondition(call, order)
-        self._effects.append(Call(order.uid, order.attempt, attempt.step, call, attempt.deadline, binds))
+        self._effects.append(events.Call(order.uid, order.attempt, attempt.step, call, attempt.deadline, binds))
 
-    def on_called(self, called: Called, now: float) -> None:
+    def on_called(self, called: events.Called, now: float) -> None:
         attempt = self._attempts.find(called.uid, called.attempt)
         if attempt is None or attempt.step != called.step:
             return
@@ -176,8 +156,8 @@ class BindSteps:
         elif attempt.state is AttemptState.PREPARING:
             self.prepare(attempt, now, _answer(called.result, now - attempt.prepared_from))
 
-    def _on_bind_called(self, attempt: Attempt, result: Result, now: float) -> None:
-        if isinstance(result, Done):
+    def _on_bind_called(self, attempt: Attempt, result: events.Result, now: float) -> None:
+        if isinstance(result, events.Done):
             self._finish(attempt, now)
             return
         extender, attempt.extender = attempt.extender, None
@@ -186,10 +166,10 @@ class BindSteps:
             return
         refused = error(result.message).by(attempt.plugin)
         why = Failure(result.message) if extender is not None else failure(ExtensionPoint.BIND, refused)
-        if isinstance(result, Refused) and (result.status == NOT_SENT or extender is not None):
+        if isinstance(result, events.Refused) and (result.status == NOT_SENT or extender is not None):
             self._fail_bind(attempt, why, now)
             return
-        stale = isinstance(result, Refused) and result.status == CONFLICT
+        stale = isinstance(result, events.Refused) and result.status == CONFLICT
         fences = "" if stale or extender is not None else attempt.order.version
         endless = extender is not None
         reason = LookUpReason(why, result.message, FIRST_PAUSE, fences=fences, renews=stale, endless=endless)
@@ -205,24 +185,24 @@ class BindSteps:
         reason = _reason_of(attempt)
         attempt.move(AttemptState.LOOKING_UP, now)
         of = attempt.order.assignment
-        self._effects.append(LookUp(of.uid, attempt.order.attempt, of.namespace, of.name, reason.fences))
+        self._effects.append(events.LookUp(of.uid, attempt.order.attempt, of.namespace, of.name, reason.fences))
 
-    def on_looked_up(self, found: LookedUp, now: float) -> None:
+    def on_looked_up(self, found: events.LookedUp, now: float) -> None:
         attempt = self._attempts.find(found.uid, found.attempt)
         if attempt is None or attempt.state is not AttemptState.LOOKING_UP:
             return
         reason = _reason_of(attempt)
         plugin = reason.failure.plugin
-        if found.where is Where.ON_NODE:
+        if found.where is events.Where.ON_NODE:
             if found.node == attempt.order.node:
                 self._finish(attempt, now)
             else:
                 elsewhere = f"the pod is on node {found.node} already"
                 self._fail_bind(attempt, Failure(elsewhere, notify=False, plugin=plugin), now, fenced=True)
-        elif found.where is Where.GONE:
+        elif found.where is events.Where.GONE:
             gone = f"the pod is gone: {reason.response}" if reason.response else "the pod is gone"
             self._fail_bind(attempt, Failure(gone, notify=False, plugin=plugin, gone=True), now, fenced=True)
-        elif found.where is Where.UNBOUND and not reason.endless:
+        elif found.where is events.Where.UNBOUND and not reason.endless:
             self._on_unbound(attempt, reason, found, now)
         else:
             reason.look_at = now + reason.pause
@@ -230,7 +210,7 @@ class BindSteps:
             attempt.move(AttemptState.BACKING_OFF, now)
             self._attempts.ring(attempt.alarm)
 
-    def _on_unbound(self, attempt: Attempt, reason: LookUpReason, found: LookedUp, now: float) -> None:
+    def _on_unbound(self, attempt: Attempt, reason: LookUpReason, found: events.LookedUp, now: float) -> None:
         changed = found.version != attempt.order.version
         if not changed:
             fencing = LookUpReason(reason.failure, reason.response, reason.pause, fences=attempt.order.version)
@@ -257,7 +237,7 @@ class BindSteps:
             self.point_finished(attempt, ExtensionPoint.POST_BIND, Code.SUCCESS, began)
             self._log(attempt, errors)
         self.activate(attempt)
-        self._record(order, EventReason.SCHEDULED, f"Successfully assigned {order.key} to {order.node}")
+        self._record(order, events.EventReason.SCHEDULED, f"Successfully assigned {order.key} to {order.node}")
         outcome = BindingOutcome(order.uid, order.attempt, version=order.version)
         self._end(attempt, AttemptState.BOUND, "", outcome, now)
 
@@ -283,17 +263,17 @@ class BindSteps:
         """Fails an order that is not begun."""
         outcome = self._failed(order, why)
         self._reports.add(outcome, now)
-        self._effects.append(AttemptEnded(order, now, why.message))
+        self._effects.append(events.AttemptEnded(order, now, why.message))
         self._attempts.remember(order.uid, Identity(order.epoch, order.attempt), outcome)
 
     def point_finished(self, attempt: Attempt, point: ExtensionPoint, code: Code, began: float) -> None:
         name = extension_points.NAMES[point]
-        self._effects.append(PointFinished(name, code, attempt.framework.name, self._clock() - began))
+        self._effects.append(events.PointFinished(name, code, attempt.framework.name, self._clock() - began))
 
     def activate(self, attempt: Attempt) -> None:
         """Has the queue retry the pods that plugins have named so far."""
         if named := attempt.cycle.activated:
-            self._effects.append(ActivatePods(sorted(named)))
+            self._effects.append(events.ActivatePods(sorted(named)))
             named.clear()
 
     def _report(
@@ -315,16 +295,16 @@ class BindSteps:
         attempt.move(state, now)
         if outcome is not None:
             self._reports.add(outcome, now)
-        self._effects.append(AttemptEnded(attempt.order, attempt.began, reason))
+        self._effects.append(events.AttemptEnded(attempt.order, attempt.began, reason))
         following = self._attempts.remove(attempt, outcome)
         if following is not None:
             self._begin_next(following, now)
 
     def _failed(self, order: BindingOrder, why: Failure, *, fenced: bool = False) -> BindingOutcome:
         if why.notify:
-            self._record(order, EventReason.FAILED, why.message)
+            self._record(order, events.EventReason.FAILED, why.message)
             of = order.assignment
-            self._effects.append(SetCondition(of.uid, of.namespace, of.name, why.reason, why.message))
+            self._effects.append(events.SetCondition(of.uid, of.namespace, of.name, why.reason, why.message))
         return BindingOutcome(
             order.uid,
             order.attempt,
@@ -337,20 +317,20 @@ class BindSteps:
             fenced=fenced,
         )
 
-    def _record(self, order: BindingOrder, reason: EventReason, message: str) -> None:
+    def _record(self, order: BindingOrder, reason: events.EventReason, message: str) -> None:
         of = order.assignment
-        self._effects.append(RecordEvent(reason, of.uid, of.namespace, of.name, of.profile, message))
+        self._effects.append(events.RecordEvent(reason, of.uid, of.namespace, of.name, of.profile, message))
 
     def _log(self, attempt: Attempt, errors: Iterable[str]) -> None:
-        self._effects += [Problem(ClusterError(f"Pod {attempt.order.key}: {each}")) for each in errors]
+        self._effects += [events.Problem(ClusterError(f"Pod {attempt.order.key}: {each}")) for each in errors]
 
 
-def _extender_binding(extenders: Sequence[ExtenderConfig], of: Assignment, pod: Pod) -> ExtenderBinding | None:
+def _extender_binding(extenders: Sequence[ExtenderConfig], of: Assignment, pod: Pod) -> events.ExtenderBinding | None:
     """The call that has an extender bind the pod; None if no extender binds it."""
     extender = binder_of(extenders, pod)
     if extender is None:
         return None
-    return ExtenderBinding(extender, bind_request(of.namespace, of.name, of.uid, of.node))
+    return events.ExtenderBinding(extender, bind_request(of.namespace, of.name, of.uid, of.node))
 
 
 def _with_precondition(call: ApiCall, order: BindingOrder) -> ApiCall:
@@ -375,11 +355,11 @@ def _next_step(steps: extension_points.Steps, answer: ApiAnswer | None) -> tuple
         return "", SUCCESS
 
 
-def _answer(result: Result, elapsed: float) -> ApiAnswer:
+def _answer(result: events.Result, elapsed: float) -> ApiAnswer:
     match result:
-        case Done(body=body):
+        case events.Done(body=body):
             return ApiAnswer(200, body, elapsed=elapsed)
-        case Refused(status=status, message=message):
+        case events.Refused(status=status, message=message):
             return ApiAnswer(status, message=message, elapsed=elapsed)
-        case Unknown(message=message):
+        case events.Unknown(message=message):
             return ApiAnswer(message=message, elapsed=elapsed)

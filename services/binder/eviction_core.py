@@ -25,7 +25,7 @@ import math
 from collections import OrderedDict, deque
 
 from services.binder.events import Leave, Problem, Tick
-from services.binder.eviction.eviction_state import (
+from services.binder.eviction_state import (
     Answered,
     ClearNomination,
     Done,
@@ -67,7 +67,7 @@ FIRST_LOOK_UP = 0.2
 """Seconds from the withdrawal of a pod until it is looked up."""
 NEXT_LOOK_UP = 0.4
 MAX_LOOK_UPS = 3
-"""A withdrawn pod that is not bound at so many look-ups will not be bound."""
+"""A withdrawn pod that is not bound at this many look-ups will not be bound."""
 
 PLUGIN = "DefaultPreemption"
 REASON = "preempted"
@@ -82,7 +82,7 @@ class EvictionCore:
         self._epoch = 0
         self._waiting: OrderedDict[Key, Evict] = OrderedDict()
         self._deadlines: dict[Key, float] = {}
-        """Of those that wait."""
+        """Of waiting evictions."""
         self._running: dict[Key, Eviction] = {}
         self._ended: OrderedDict[Key, Evicted] = OrderedDict()
         self._unacknowledged: OrderedDict[Key, tuple[float, float]] = OrderedDict()
@@ -197,7 +197,7 @@ class EvictionCore:
             self._ready_for(eviction, victim, Step.LOOK_UP)
 
     def _ready_for(self, eviction: Eviction, victim: Victim, step: Step) -> None:
-        """A victim that was looked up goes before those that were not."""
+        """A victim that was looked up goes before one that was not."""
         victim.move(VictimState.READY)
         victim.step = step
         if step is Step.LOOK_UP:
