@@ -1,14 +1,18 @@
-"""The API server's state: the truth, and the rules by which it changes. Every change gets a version and is remembered.
+"""The API server: the cluster's objects, the rules by which they change, and the paths of its REST interface.
 
-A pod on a node that is asked to go terminates for a while first; one without a node goes at once.
+Every change gets a version and is recorded. A bound pod terminates gracefully; an unbound one is deleted at once.
 """
 
 import asyncio
+import re
 from collections.abc import Callable, Container
 from typing import Any, NamedTuple
+from urllib.parse import parse_qs, unquote
 
+import msgspec
 from msgspec.structs import replace
 
+from services.watcher.resources import RESOURCES
 from shared.messages.watch import Kind
 from shared.model.objects import (
     ClusterObject,
@@ -17,25 +21,38 @@ from shared.model.objects import (
     Pod,
     PodCondition,
     PodStatus,
+    decode_object,
     encode_json,
     key_of,
     kind_of,
 )
 from shared.model.resources import allocatable, filter_requests
-from testing.simulation.dice import Dice
-from testing.simulation.loop import NOBODY
+from testing.simulation.loop import WORLD, Dice
 
 FINISHED = "Succeeded"
-What = Pod | Node | ClusterObject
 GRACE = (0.2, 1.0, 3.0, 8.0)
 """Seconds that a pod takes to terminate."""
 VERSION = "simulation/version"
-"""A label of nodes: the version at which they are, also where an object is told without it."""
+"""A label of nodes with their resource version, for messages that omit it."""
 TERMINATING = "2026-01-01T00:00:00Z"
+
+JSON_PATCH = "application/json-patch+json"
+PATHS: dict[str, Kind] = {resource.path: kind for kind, resource in RESOURCES.items()}
+_POD = re.compile(r"/api/v1/namespaces/([^/]+)/pods/([^/]+)(/binding|/status)?")
+_LEASES = re.compile(r"/apis/coordination\.k8s\.io/v1/namespaces/[^/]+/leases(?:/([^/]+))?")
+_EVENTS = re.compile(r"/apis/events\.k8s\.io/v1/namespaces/[^/]+/events(/.*)?")
+_OBJECT = re.compile(r"(/api/v1|/apis/[^/]+/[^/]+)(?:/namespaces/([^/]+))?/([^/]+)/([^/]+)")
+
+SYSTEM = "/api/v1/namespaces/kube-system"
+CLUSTER = "simulation"
+"""The uid of the cluster."""
+
+Answer = tuple[int, bytes]
+"""Status code and body."""
 
 
 class Refusal(Exception):
-    """An answer that is none of success."""
+    """An unsuccessful answer."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -43,11 +60,8 @@ class Refusal(Exception):
         self.message = message
 
 
-NOT_FOUND = "not found"
-
-
 class Change(NamedTuple):
-    """`type`, `raw`: as a watch tells it."""
+    """`type`, `raw`: as in a watch event."""
 
     version: int
     kind: Kind
@@ -57,7 +71,7 @@ class Change(NamedTuple):
 
 
 class ApiServer:
-    """`followers` hear of every change, in order. `broken`: what must never be, and was."""
+    """`followers` are called with every change, in order. `broken`: violated invariants."""
 
     def __init__(self, dice: Dice) -> None:
         self.pods: dict[str, Pod] = {}
@@ -66,17 +80,17 @@ class ApiServer:
         self.objects: dict[tuple[ObjectKind, str], ClusterObject] = {}
         self.leases: dict[str, dict[str, Any]] = {}
         self.bound: dict[str, str] = {}
-        """Every pod that was ever bound, to which node."""
+        """The node of every pod that was ever bound, by uid."""
         self.priorities: dict[str, int] = {}
-        """Of every pod that was ever there."""
+        """Of every pod that ever existed, by uid."""
         self.evicted: set[str] = set()
-        """The uids of pods that a scheduler has asked to go."""
+        """The uids of pods that a scheduler deleted."""
         self.broken: list[str] = []
         self.history: list[Change] = []
         self.version = 0
         self.followers: list[Callable[[Change], None]] = []
         self.on_bind: list[Callable[[Pod], None]] = []
-        """Told of a pod that was bound just now."""
+        """Called with each pod as it is bound."""
         self._dice = dice
 
     # Objects
@@ -87,40 +101,40 @@ class ApiServer:
         self.priorities[pod.uid] = pod.priority
         if pod.status.phase == FINISHED:
             if known is not None and known.status.phase != FINISHED:
-                self._tell(Kind.POD, pod.uid, "DELETED", pod)
+                self._record(Kind.POD, pod.uid, "DELETED", pod)
         else:
-            self._tell(Kind.POD, pod.uid, "ADDED" if known is None else "MODIFIED", pod)
+            self._record(Kind.POD, pod.uid, "ADDED" if known is None else "MODIFIED", pod)
 
     def put_node(self, node: Node) -> None:
         type_ = "MODIFIED" if node.name in self.nodes else "ADDED"
         metadata = self._versioned(node.metadata)
         metadata = replace(metadata, labels={**metadata.labels, VERSION: metadata.resource_version})
         self.nodes[node.name] = node = replace(node, metadata=metadata)
-        self._tell(Kind.NODE, node.name, type_, node)
+        self._record(Kind.NODE, node.name, type_, node)
 
     def delete_pod(self, uid: str) -> None:
         pod = self.pods.pop(uid, None)
         if pod is not None and pod.status.phase != FINISHED:
-            self._tell(Kind.POD, uid, "DELETED", replace(pod, metadata=self._versioned(pod.metadata)))
+            self._record(Kind.POD, uid, "DELETED", replace(pod, metadata=self._versioned(pod.metadata)))
 
     def delete_node(self, name: str) -> None:
         node = self.nodes.pop(name, None)
         if node is not None:
-            self._tell(Kind.NODE, name, "DELETED", replace(node, metadata=self._versioned(node.metadata)))
+            self._record(Kind.NODE, name, "DELETED", replace(node, metadata=self._versioned(node.metadata)))
 
     def put_object(self, obj: ClusterObject) -> None:
         key = kind_of(obj), key_of(obj)
         type_ = "MODIFIED" if key in self.objects else "ADDED"
         self.objects[key] = obj = replace(obj, metadata=self._versioned(obj.metadata))
-        self._tell(Kind(key[0].value), key[1], type_, obj)
+        self._record(Kind(key[0].value), key[1], type_, obj)
 
     def delete_object(self, kind: ObjectKind, key: str) -> None:
         obj = self.objects.pop((kind, key), None)
         if obj is not None:
-            self._tell(Kind(kind.value), key, "DELETED", replace(obj, metadata=self._versioned(obj.metadata)))
+            self._record(Kind(kind.value), key, "DELETED", replace(obj, metadata=self._versioned(obj.metadata)))
 
     def terminate(self, uid: str) -> None:
-        """It is asked to go, and does when its grace is over."""
+        """Delete a pod gracefully: it is gone after its grace period."""
         pod = self.pods.get(uid)
         if pod is None or pod.metadata.deletion_timestamp is not None:
             return
@@ -129,15 +143,15 @@ class ApiServer:
             return
         self.put_pod(replace(pod, metadata=replace(pod.metadata, deletion_timestamp=TERMINATING)))
         grace = self._dice.of("grace", uid).choice(GRACE)
-        asyncio.get_running_loop().call_later(grace, self.delete_pod, uid, context=NOBODY)
+        asyncio.get_running_loop().call_later(grace, self.delete_pod, uid, context=WORLD)
 
     def pod_named(self, name: str) -> Pod | None:
         return next((pod for pod in self.pods.values() if pod.name == name), None)
 
-    # What schedulers ask for
+    # Calls of schedulers
 
     def found(self, name: str, uid: str = "", version: str = "") -> Pod:
-        """Refusal if it is not there, or not this one, or not at this version."""
+        """The pod; Refusal if it does not exist or a precondition fails."""
         pod = self.pod_named(name)
         if pod is None:
             raise Refusal(404, f'pods "{name}" not found')
@@ -159,8 +173,8 @@ class ApiServer:
         conditions = with_condition(pod.status, PodCondition(type="PodScheduled", status="True"))
         status = replace(pod.status, nominated_node_name="", conditions=conditions)
         self.put_pod(replace(pod, spec=replace(pod.spec, node_name=node), status=status))
-        for hear in self.on_bind:
-            hear(self.pods[uid])
+        for on_bind in self.on_bind:
+            on_bind(self.pods[uid])
 
     def set_status(self, pod: Pod, condition: PodCondition | None, nominated: str | None) -> Pod:
         status = pod.status
@@ -183,13 +197,11 @@ class ApiServer:
         for pod in (*pods, *more):
             for name, amount in filter_requests(pod).items():
                 used[name] = used.get(name, 0) + amount
-        there = allocatable(node)
-        return all(amount <= there.get(name, 0) for name, amount in used.items())
-
-    # What was at a version
+        room = allocatable(node)
+        return all(amount <= room.get(name, 0) for name, amount in used.items())
 
     def state_at(self, kind: Kind, version: int) -> list[bytes]:
-        """All objects of the kind as they were then."""
+        """All objects of the kind, as of this version."""
         found: dict[str, bytes] = {}
         for change in self.history:
             if change.kind is kind and change.version <= version:
@@ -199,7 +211,7 @@ class ApiServer:
                     found[change.key] = change.raw
         return list(found.values())
 
-    def _tell(self, kind: Kind, key: str, type_: str, what: What) -> None:
+    def _record(self, kind: Kind, key: str, type_: str, what: Pod | Node | ClusterObject) -> None:
         change = Change(self.version, kind, key, type_, encode_json(what))
         self.history.append(change)
         for follower in self.followers:
@@ -212,3 +224,125 @@ class ApiServer:
 
 def with_condition(status: PodStatus, new: PodCondition) -> list[PodCondition]:
     return [*(condition for condition in status.conditions if condition.type != new.type), new]
+
+
+def status(code: int, message: str) -> Answer:
+    return code, msgspec.json.encode({"kind": "Status", "apiVersion": "v1", "code": code, "message": message})
+
+
+class Requests:
+    def __init__(self, server: ApiServer, shown: Callable[[], int]) -> None:
+        """`shown`: the version that lists show."""
+        self._server = server
+        self._shown = shown
+
+    def answer(self, method: str, path: str, body: bytes | None, content_type: str) -> Answer:
+        try:
+            return self._answer(method, path, body, content_type)
+        except Refusal as refusal:
+            return status(refusal.status, refusal.message)
+
+    def _answer(self, method: str, path: str, body: bytes | None, content_type: str) -> Answer:
+        folder, _, query = path.partition("?")
+        folder = unquote(folder)
+        given = msgspec.json.decode(body) if body else None
+        if match := _POD.fullmatch(folder):
+            return self._pod(method, match[2], match[3] or "", given, content_type)
+        if match := _LEASES.fullmatch(folder):
+            return self._lease(method, match[1], given)
+        if _EVENTS.fullmatch(folder):
+            return 201 if method == "POST" else 200, b"{}"
+        if folder in PATHS and method == "GET":
+            return self._list(PATHS[folder], parse_qs(query))
+        if folder == SYSTEM and method == "GET":
+            return 200, msgspec.json.encode({"metadata": {"name": "kube-system", "uid": CLUSTER}})
+        return self._object(method, folder, body, given)
+
+    # Pods
+
+    def _pod(self, method: str, name: str, part: str, given: Any, content_type: str) -> Answer:
+        server = self._server
+        match method, part:
+            case "GET", "":
+                return 200, encode_json(server.found(name))
+            case "POST", "/binding":
+                asked = given["metadata"]
+                version = asked.get("resourceVersion", "")
+                server.bind(name, asked.get("uid", ""), given["target"]["name"], version)
+                return status(201, "")
+            case "PATCH", "/status" if content_type == JSON_PATCH:
+                return self._json_patch(name, given)
+            case "PATCH", "/status":
+                return self._patch_status(name, given)
+            case "DELETE", "":
+                asked = (given or {}).get("preconditions", {})
+                server.evict(server.found(name, asked.get("uid", ""), asked.get("resourceVersion", "")))
+                return status(200, "")
+        raise Refusal(405, f"{method} {part} is not simulated")
+
+    def _patch_status(self, name: str, given: Any) -> Answer:
+        asked, new = given.get("metadata", {}), given.get("status", {})
+        pod = self._server.found(name, asked.get("uid", ""), asked.get("resourceVersion", ""))
+        nominated = (new["nominatedNodeName"] or "") if "nominatedNodeName" in new else None
+        for condition in new.get("conditions", ()) or [None]:
+            read = None if condition is None else msgspec.convert(condition, PodCondition)
+            pod = self._server.set_status(pod, read, nominated)
+        return 200, encode_json(pod)
+
+    def _json_patch(self, name: str, given: Any) -> Answer:
+        """Only patches that clear a nomination."""
+        pod = self._server.found(name)
+        there = {"/metadata/uid": pod.uid, "/status/nominatedNodeName": pod.status.nominated_node_name}
+        for step in given:
+            if step["op"] == "test" and there.get(step["path"]) != step["value"]:
+                raise Refusal(422, f"the server rejected our request: testing path {step['path']}")
+            if step["op"] == "remove":
+                pod = self._server.set_status(pod, None, "")
+        return 200, encode_json(pod)
+
+    # Leases
+
+    def _lease(self, method: str, name: str | None, given: Any) -> Answer:
+        leases = self._server.leases
+        key = name or given["metadata"]["name"]
+        if method in ("GET", "PUT") and key not in leases:
+            raise Refusal(404, f'leases "{key}" not found')
+        if method == "POST" and key in leases:
+            raise Refusal(409, f'leases "{key}" already exists')
+        if method == "PUT" and given["metadata"].get("resourceVersion") != leases[key]["metadata"]["resourceVersion"]:
+            raise Refusal(409, "the object has been modified; please apply your changes to the latest version")
+        if method in ("PUT", "POST"):
+            self._server.version += 1
+            given["metadata"]["resourceVersion"] = str(self._server.version)
+            leases[key] = given
+        return 201 if method == "POST" else 200, msgspec.json.encode(leases[key])
+
+    # Other objects
+
+    def _list(self, kind: Kind, query: dict[str, list[str]]) -> Answer:
+        version = self._shown()
+        raws = [msgspec.Raw(raw) for raw in self._server.state_at(kind, version)]
+        return 200, msgspec.json.encode({"metadata": {"resourceVersion": str(version)}, "items": raws})
+
+    def _object(self, method: str, folder: str, body: bytes | None, given: Any) -> Answer:
+        """Get or replace, as binders of volumes do."""
+        match = _OBJECT.fullmatch(folder)
+        if match is not None and method == "GET" and match[3] == "nodes" and match[4] in self._server.nodes:
+            return 200, encode_json(self._server.nodes[match[4]])
+        path = "" if match is None else f"{match[1]}/{match[3]}"
+        if match is None or path not in PATHS or PATHS[path] in (Kind.POD, Kind.NODE):
+            raise Refusal(404, f"{method} {folder} is not simulated")
+        kind = ObjectKind(PATHS[path].value)
+        key = f"{match[2]}/{match[4]}" if match[2] else match[4]
+        there = self._server.objects.get((kind, key))
+        if there is None:
+            raise Refusal(404, f'{match[3]} "{match[4]}" not found')
+        if method == "PUT":
+            new, asked = decode_object(kind, msgspec.Raw(body or b"{}")), given["metadata"].get("resourceVersion", "")
+            if asked not in ("", there.metadata.resource_version):
+                raise Refusal(409, "the object has been modified; please apply your changes to the latest version")
+            if key_of(new) != key:
+                raise Refusal(400, "the name of the object does not match the path")
+            self._server.put_object(new)
+            there = self._server.objects[kind, key]
+        return 200, encode_json(there)

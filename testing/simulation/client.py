@@ -16,10 +16,8 @@ from yarl import URL
 
 from shared.kube.client import KubeClient
 from shared.messages.watch import Kind
-from testing.simulation.apiserver import ApiServer, Change
-from testing.simulation.dice import Dice
-from testing.simulation.loop import NOBODY, Gate
-from testing.simulation.requests import PATHS, Answer, Requests, status
+from testing.simulation.apiserver import PATHS, Answer, ApiServer, Change, Requests, status
+from testing.simulation.loop import WORLD, Dice, Gate
 
 SERVER = "https://simulated"
 SLOW = (0.3, 2.0, 9.0, 10.5)
@@ -91,7 +89,7 @@ class Transport:
         def carry_out() -> None:
             now = loop.time()
             if now < self.stalled_until and not sent.is_dead(now, 0.1):
-                loop.call_later(LOOK, carry_out, context=NOBODY)
+                loop.call_later(LOOK, carry_out, context=WORLD)
                 return
             self._arrived(binding)
             if sent.is_dead(now, 0.0):
@@ -112,13 +110,13 @@ class Transport:
         elif writes and dice.random() < self.late:
             delay, sent.lives = dice.uniform(1.0, LATEST), LATEST
         self._sends(binding)
-        loop.call_later(delay, carry_out, context=NOBODY)
+        loop.call_later(delay, carry_out, context=WORLD)
         sent.due.append(sent.at + delay)
         if writes and dice.random() < self.doubled:
             self._sends(binding)
             delay = dice.uniform(0.0, LATEST)
             sent.due.append(sent.at + delay)
-            loop.call_later(delay, partial(self._again, binding, sent, content_type), context=NOBODY)
+            loop.call_later(delay, partial(self._again, binding, sent, content_type), context=WORLD)
         self._tell(sent, Moment.SENT)
         try:
             return await answer
@@ -235,7 +233,7 @@ class SimStream:
         """What is pushed from here on comes then."""
         if self._held is None:
             self._held = []
-            asyncio.get_running_loop().call_at(until, self._release, context=NOBODY)
+            asyncio.get_running_loop().call_at(until, self._release, context=WORLD)
 
     def _release(self) -> None:
         held, self._held = self._held or [], None
@@ -245,7 +243,7 @@ class SimStream:
         if self._held is not None:
             self._held.append(data)
             return
-        asyncio.get_running_loop().call_later(0.001, self._arrive, data, context=NOBODY)
+        asyncio.get_running_loop().call_later(0.001, self._arrive, data, context=WORLD)
 
     def _arrive(self, data: bytes) -> None:
         self._data += data

@@ -1,29 +1,31 @@
-"""An event loop on virtual time, on which single processes can be paused.
+"""An event loop on virtual time, on which single processes can be paused; and seeded randomness.
 
-When nothing is ready, the time of the next timer has come. What a process has scheduled (its tasks, its timers, the
-messages handed to it) belongs to its Gate; while the gate is closed all of it waits, as in a process that was stopped.
+When nothing is ready, time jumps to the next timer. All callbacks of a process (tasks, timers, messages handed to it)
+belong to its Gate and are held back while the gate is closed, as in a process stopped by SIGSTOP.
 """
 
 import asyncio
 import heapq
+import random
 import selectors
-from collections.abc import Callable, Coroutine, Mapping
+import zlib
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextvars import Context, ContextVar, copy_context
 from itertools import count
-from typing import Any, TypeVarTuple
+from typing import Any, TypeVar, TypeVarTuple
 
 SHORTEST_WAIT = 1e-6
-"""Seconds: clocks that began elsewhere round away a shorter one, and who waits so until a deadline would spin."""
+"""Seconds. Clocks of processes round a shorter wait to zero, and a wait for a deadline would spin."""
 MOST_CANCELLATIONS = 60
 MOST_STEPS = 1_000_000
-"""Callbacks of one run: with more, something spins without time passing."""
+"""Callbacks in one run; more than any run needs that does not spin."""
 
-
+T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 
 class Gate:
-    """Of one process, its `owner`. `held`: what became due while it was paused, in order."""
+    """The gate of a process, its `owner`. `held`: callbacks that became due while it was paused, in order."""
 
     def __init__(self, owner: Any) -> None:
         self.owner = owner
@@ -42,13 +44,13 @@ class Gate:
 
 
 def owner() -> Any:
-    """The process that runs just now; None: none."""
+    """The process whose callback is running, if any."""
     gate = _GATE.get()
     return None if gate is None else gate.owner
 
 
 async def end_all_tasks() -> list[str]:
-    """Cancel every task of any process until it has ended, as asyncio may swallow a cancellation; what is left."""
+    """Cancel all tasks of processes until they end, as asyncio may swallow a cancellation; returns those left."""
     for _ in range(MOST_CANCELLATIONS):
         left = [task for task in asyncio.all_tasks() if isinstance(task, _Task) and task.gate is not None]
         if not left:
@@ -60,16 +62,16 @@ async def end_all_tasks() -> list[str]:
 
 
 _GATE: ContextVar[Gate | None] = ContextVar("gate", default=None)
-NOBODY = Context()
-"""For timers of the world itself: no process's pause holds them up."""
+WORLD = Context()
+"""For timers of the world itself, which are held back by no gate."""
 
 
 class Stalled(RuntimeError):
-    """Nothing is ready and no timer is set: the wait would never end."""
+    """Nothing is ready and no timer is set."""
 
 
 class Spinning(RuntimeError):
-    """Callbacks follow each other without an end."""
+    """Callbacks run endlessly."""
 
 
 class _Selector(selectors.SelectSelector):
@@ -82,7 +84,9 @@ class _Selector(selectors.SelectSelector):
         return []
 
 
-class _Handle(asyncio.Handle):
+class _Gated(asyncio.Handle):
+    __slots__ = ()
+
     def _run(self) -> None:
         gate = self._context.get(_GATE)  # type: ignore[attr-defined]
         if gate is not None and gate.paused:
@@ -91,17 +95,12 @@ class _Handle(asyncio.Handle):
             super()._run()
 
 
-class _Timer(asyncio.TimerHandle):
-    def _run(self) -> None:
-        gate = self._context.get(_GATE)  # type: ignore[attr-defined]
-        if gate is not None and gate.paused:
-            gate.held.append(self)
-        else:
-            super()._run()
+class _Timer(_Gated, asyncio.TimerHandle):
+    __slots__ = ()
 
 
 class _Task(asyncio.Task[Any]):
-    """Hashes by its number, so that sets of tasks have the same order in each run."""
+    """Hashes by number, so that sets of tasks iterate in the same order in every run."""
 
     _numbers = count()
 
@@ -116,7 +115,7 @@ class _Task(asyncio.Task[Any]):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """`errors`: exceptions that no task has caught."""
+    """`errors`: uncaught exceptions of tasks."""
 
     def __init__(self) -> None:
         self._virtual = _Selector()
@@ -136,20 +135,37 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
         timer = _Timer(max(when, self.time() + SHORTEST_WAIT), callback, args, self, context)
-        self._push(timer)
-        return timer
-
-    def _push(self, timer: asyncio.TimerHandle) -> None:
         heapq.heappush(self._scheduled, timer)  # type: ignore[attr-defined]
         timer._scheduled = True  # type: ignore[attr-defined]
+        return timer
 
     def _call_soon(self, callback: Callable[..., Any], args: Any, context: Context | None) -> asyncio.Handle:
         self._steps += 1
         if self._steps > MOST_STEPS:
             raise Spinning(f"more than {MOST_STEPS} steps by virtual second {self.time():.3f}")
-        handle = _Handle(callback, args, self, context)
+        handle = _Gated(callback, args, self, context)
         self._ready.append(handle)  # type: ignore[attr-defined]
         return handle
 
     def _note(self, loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
         self.errors.append(f"{context.get('message')}: {context.get('exception')!r}")
+
+
+class Dice:
+    """Randomness by purpose: each has its own stream, so that drawing for one does not shift another."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self._streams: dict[str, random.Random] = {}
+
+    def of(self, *purpose: object) -> random.Random:
+        """The stream of this purpose."""
+        name = " ".join(map(str, purpose))
+        stream = self._streams.get(name)
+        if stream is None:
+            stream = self._streams[name] = random.Random(f"{self.seed} {name}")
+        return stream
+
+    def pick(self, salt: object, things: Iterable[T], name: Callable[[T], str]) -> T | None:
+        """Choose one by rendezvous hashing of names: the choice changes only when the chosen one is absent."""
+        return min(things, key=lambda each: zlib.crc32(f"{self.seed} {salt} {name(each)}".encode()), default=None)

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from testing.simulation.loop import NOBODY
+from testing.simulation.loop import WORLD
 from testing.simulation.lying import Liar
 from testing.simulation.processes import Process, Surroundings
 from testing.simulation.schedule import Entry
@@ -39,7 +39,7 @@ class Mishaps:
     def _until(self, entry: Entry, undo: Callable[[], object]) -> None:
         loop, lasts = asyncio.get_running_loop(), entry.number_of("for")
         self.last_ends = max(self.last_ends, loop.time() + lasts)
-        loop.call_later(lasts, undo, context=NOBODY)
+        loop.call_later(lasts, undo, context=WORLD)
 
     def _process(self, entry: Entry) -> Process | None:
         return self._processes.get(entry.arguments["name"])

@@ -27,8 +27,7 @@ from shared.errors import ProtocolError
 from shared.messages.codec import Message, decode, encode
 from shared.telemetry.fault import Fault
 from shared.telemetry.tracing import TraceContext
-from testing.simulation.dice import Dice
-from testing.simulation.loop import NOBODY, Gate
+from testing.simulation.loop import WORLD, Dice, Gate
 from testing.simulation.releases import Translate
 
 LATENCY = 0.001
@@ -144,7 +143,7 @@ class Network:
         """What is sent at the same moment stays in order, unless something happens to it."""
         for delay in self._delays(sender, dice):
             self._carried += 1
-            asyncio.get_running_loop().call_later(delay + self._carried * IN_TURN, arrive, context=NOBODY)
+            asyncio.get_running_loop().call_later(delay + self._carried * IN_TURN, arrive, context=WORLD)
 
     def _delays(self, sender: str, dice: random.Random) -> tuple[float, ...]:
         if not self.reaches(sender):

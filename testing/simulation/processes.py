@@ -18,9 +18,8 @@ from shared.telemetry.tracing import Tracer
 from shared.tls import TlsFiles
 from testing.simulation.apiserver import ApiServer
 from testing.simulation.client import SimClient, Transport
-from testing.simulation.dice import Dice
 from testing.simulation.drawing import SHARDS
-from testing.simulation.loop import Gate, VirtualLoop
+from testing.simulation.loop import Dice, Gate, VirtualLoop
 from testing.simulation.lying import Liar
 from testing.simulation.network import Network, SimBus
 from testing.simulation.redis import Connection, Redis

@@ -11,7 +11,7 @@ from typing import Any
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoScriptError, ResponseError
 
-from testing.simulation.loop import NOBODY
+from testing.simulation.loop import WORLD
 from testing.simulation.lua import Program
 
 LATENCY = 0.002
@@ -229,13 +229,13 @@ class Connection:
                     raise RedisConnectionError("connection refused")
                 result = work()
             except Exception as cause:
-                loop.call_later(LATENCY / 2, _settle, answer, None, cause, context=NOBODY)
+                loop.call_later(LATENCY / 2, _settle, answer, None, cause, context=WORLD)
             else:
-                loop.call_later(LATENCY / 2, _settle, answer, result, None, context=NOBODY)
+                loop.call_later(LATENCY / 2, _settle, answer, result, None, context=WORLD)
 
         if self.dead:
             raise asyncio.CancelledError
-        loop.call_later(LATENCY / 2, arrive, context=NOBODY)
+        loop.call_later(LATENCY / 2, arrive, context=WORLD)
         return await answer
 
 

@@ -24,11 +24,11 @@ from shared.model.objects import (
 )
 from shared.model.storage import BIND_COMPLETED, READ_WRITE_ONCE_POD
 from testing.builders import node, pod
+from testing.simulation.actions import ELSEWHERE, ZONE
 from testing.simulation.apiserver import FINISHED, Change
 from testing.simulation.auditor import KNOWN_FOR
 from testing.simulation.schedule import Schedule
-from testing.simulation.wishes import ZONE
-from testing.simulation.world import ELSEWHERE, World
+from testing.simulation.world import World
 
 LATE_CLASS = "late"
 VOLUMES = 4

@@ -21,10 +21,9 @@ from shared.messages.queue import Forgotten
 from shared.messages.state import EPOCH_SHIFT, Commit, Committed
 from shared.messages.watch import Kind
 from shared.model.objects import Pod
-from testing.simulation.apiserver import ApiServer, Change
+from testing.simulation.apiserver import Answer, ApiServer, Change
 from testing.simulation.client import Moment, Sent
 from testing.simulation.loop import owner
-from testing.simulation.requests import Answer
 from testing.simulation.world import World
 
 MOST_NOTES = 20_000

@@ -5,9 +5,8 @@ import asyncio
 import msgspec
 
 from shared.model.objects import ObjectKind, object_from
-from testing.simulation.apiserver import ApiServer
-from testing.simulation.dice import Dice
-from testing.simulation.requests import Requests
+from testing.simulation.apiserver import ApiServer, Requests
+from testing.simulation.loop import Dice
 
 PATH = "/api/v1/persistentvolumes/v"
 

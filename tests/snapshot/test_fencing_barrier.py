@@ -15,8 +15,7 @@ from shared.messages.watch import Kind, PodChange, Unreadable
 from shared.model.objects import ObjectMeta, Pod, PodSpec
 from testing.simulation.apiserver import ApiServer, Refusal
 from testing.simulation.client import SimClient, Transport
-from testing.simulation.dice import Dice
-from testing.simulation.loop import Gate, VirtualLoop
+from testing.simulation.loop import Dice, Gate, VirtualLoop
 from tests.bus.support import a_telemetry
 
 OURS = "ours"
