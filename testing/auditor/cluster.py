@@ -1,15 +1,244 @@
-"""The auditor's view of the cluster, shared by all checks, and the state of its watches."""
+"""The auditor's view of the cluster, shared by all checks: nodes with their recent versions, pods, and watches."""
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from array import array
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 from shared.errors import InvariantBroken
 from shared.messages.watch import Kind
-from testing.auditor.nodes import Nodes
-from testing.auditor.pods import PodRecord, Pods
-from testing.auditor.usage import NodeUsage
+from shared.model.objects import Node, Taint
+from testing.auditor.usage import Amounts, Demand, NodeUsage, allocatable_of
 from testing.auditor.violations import Invariant, Limits, Violation
+
+
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    """The fields of a node that decide whether a pod may be on it."""
+
+    name: str
+    labels: Mapping[str, str]
+    taints: Sequence[Taint]
+    unschedulable: bool
+    allocatable: Amounts
+
+
+def node_state(node: Node) -> NodeState:
+    return NodeState(node.name, node.metadata.labels, node.spec.taints, node.spec.unschedulable, allocatable_of(node))
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A node from `since` on: its state, None if deleted, or `unknown` after a gap in the watch."""
+
+    since: float
+    standing: NodeState | None
+    unknown: bool = False
+
+
+class Nodes:
+    def __init__(self) -> None:
+        self._versions: dict[str, deque[Version]] = {}
+        self._resource_versions: dict[str, str] = {}
+        self._gone: deque[tuple[float, str]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._resource_versions)
+
+    def names(self) -> set[str]:
+        return set(self._resource_versions)
+
+    def current(self, name: str) -> NodeState | None:
+        versions = self._versions.get(name)
+        return versions[-1].standing if versions else None
+
+    def states_since(self, name: str, since: float) -> Iterator[NodeState]:
+        """Its states at any time after `since`, newest first."""
+        for version in reversed(self._versions.get(name, ())):
+            if version.standing is not None:
+                yield version.standing
+            if version.since <= since:
+                return
+
+    def was_unknown(self, name: str, since: float) -> bool:
+        """Whether, after `since`, it may have had a state that the watch did not show."""
+        for version in reversed(self._versions.get(name, ())):
+            if version.unknown:
+                return True
+            if version.since <= since:
+                return False
+        return False
+
+    def update(self, node: Node, now: float, horizon: float) -> bool:
+        """Returns whether the node has changed. States replaced before `horizon` are forgotten."""
+        self._resource_versions[node.name] = node.metadata.resource_version
+        standing = node_state(node)
+        if self.current(node.name) == standing:
+            return False
+        self._append(node.name, Version(now, standing), horizon)
+        return True
+
+    def remove(self, name: str, now: float, horizon: float) -> None:
+        if self._resource_versions.pop(name, None) is not None:
+            self._append(name, Version(now, None), horizon)
+            self._gone.append((now, name))
+
+    def mark_unknown(self, name: str, since: float, horizon: float) -> None:
+        """From `since` on its state may have differed from what is known."""
+        self._append(name, Version(since, None, unknown=True), horizon)
+
+    def is_as_known(self, node: Node) -> bool:
+        return self._resource_versions.get(node.name) == node.metadata.resource_version and self.current(
+            node.name
+        ) == node_state(node)
+
+    def _append(self, name: str, version: Version, horizon: float) -> None:
+        versions = self._versions.setdefault(name, deque())
+        versions.append(version)
+        while len(versions) > 1 and versions[1].since < horizon:
+            versions.popleft()
+        while self._gone and self._gone[0][0] < horizon:
+            _, gone = self._gone.popleft()
+            if gone not in self._resource_versions:
+                self._versions.pop(gone, None)
+
+
+MAX_STORY = 16
+"""Lines of a pod's story: the first and the latest ones."""
+MAX_GONE = 4096
+"""Deleted pods whose stories are kept."""
+
+
+@dataclass(slots=True)
+class Assumed:
+    """A ledger entry of a pod, and when it was first seen."""
+
+    attempt: int
+    node: str
+    since: float
+
+
+@dataclass(slots=True, eq=False)
+class PodRecord:
+    """`ours`: for one of the audited schedulers. `decided`: bound by a scheduler, not created with a node."""
+
+    uid: str
+    key: str
+    ours: bool
+    waits_since: float
+    demand: Demand
+    resource_version: int = 0
+    node: str = ""
+    bound_at: float | None = None
+    decided: bool = False
+    finished: bool = False
+    terminating: bool = False
+    gated: bool = False
+    assumed: Assumed | None = None
+    notes: list[tuple[float, str]] = field(default_factory=list)
+
+    @property
+    def holds(self) -> bool:
+        """Whether it occupies a node."""
+        return bool(self.node) and not self.finished
+
+    @property
+    def waits(self) -> bool:
+        """Whether our scheduler has yet to place it."""
+        return self.ours and not self.node and not self.finished and not self.terminating
+
+    def note(self, now: float, what: str) -> None:
+        if len(self.notes) == MAX_STORY:
+            del self.notes[1]
+        self.notes.append((now, what))
+
+    def story(self) -> tuple[str, ...]:
+        return tuple(f"{clock(at)} {what}" for at, what in self.notes)
+
+
+class Pods(dict[str, PodRecord]):
+    """All pods by uid, and the stories of the most recently deleted ones."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._gone: dict[str, PodRecord] = {}
+        self._order: deque[str] = deque()
+
+    def remove(self, uid: str, now: float) -> PodRecord | None:
+        record = self.pop(uid, None)
+        if record is not None:
+            record.note(now, "gone")
+            self._gone[uid] = record
+            self._order.append(uid)
+            if len(self._order) > MAX_GONE:
+                self._gone.pop(self._order.popleft(), None)
+        return record
+
+    def remembered(self, uid: str) -> PodRecord | None:
+        """The record of a pod, even if it was deleted."""
+        return self.get(uid) or self._gone.get(uid)
+
+
+def clock(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%H:%M:%S.%f")[:-3]
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """`created` and `bound` count pods of our schedulers since the first listing; the rest is current."""
+
+    created: int
+    bound: int
+    waiting: int
+    gated: int
+    pods: int
+    nodes: int
+    assumed: int
+    events: int
+    violations: int
+
+
+class Statistics:
+    """Latencies are from first seeing a pod without gates to seeing it bound."""
+
+    def __init__(self) -> None:
+        self.created = 0
+        self.bound = 0
+        self.first_created: float | None = None
+        self.first_bound: float | None = None
+        self.last_bound: float | None = None
+        self._latencies = array("d")
+
+    def on_created(self, now: float) -> None:
+        self.created += 1
+        if self.first_created is None:
+            self.first_created = now
+
+    def on_bound(self, waited: float | None, now: float) -> None:
+        """`waited`: None if it was never seen waiting."""
+        self.bound += 1
+        if self.first_bound is None:
+            self.first_bound = now
+        self.last_bound = now
+        if waited is not None:
+            self._latencies.append(waited)
+
+    @property
+    def rate(self) -> float:
+        """Pods bound a second, from the first creation to the last binding."""
+        if self.first_created is None or self.last_bound is None or self.last_bound <= self.first_created:
+            return 0.0
+        return self.bound / (self.last_bound - self.first_created)
+
+    def latency(self, quantile: float) -> float:
+        """The given quantile of the latencies; 1 is the maximum."""
+        if not self._latencies:
+            return 0.0
+        rank = math.ceil(quantile * len(self._latencies)) - 1
+        return sorted(self._latencies)[max(rank, 0)]
+
 
 EMPTY = NodeUsage()
 AUDITED = (Kind.POD, Kind.NODE)

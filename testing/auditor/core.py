@@ -13,7 +13,8 @@ from enum import Enum
 
 from shared.messages.watch import Kind
 from shared.model.objects import DEFAULT_SCHEDULER, Pod
-from testing.auditor.cluster import Cluster
+from testing.auditor.checks import LedgerChecks, PermitChecks, QueueChecks
+from testing.auditor.cluster import Cluster, Counts, PodRecord, Statistics
 from testing.auditor.events import (
     BindingsReported,
     Event,
@@ -32,10 +33,7 @@ from testing.auditor.events import (
     WatchLost,
     WatchResumed,
 )
-from testing.auditor.ledger import LedgerChecks, PermitChecks
 from testing.auditor.placements import Placements
-from testing.auditor.pods import Counts, PodRecord, Statistics
-from testing.auditor.queue import QueueChecks
 from testing.auditor.usage import demand_of
 from testing.auditor.violations import Invariant, Limits, Violation
 

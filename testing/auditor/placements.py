@@ -12,9 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from shared.model.objects import NodeSelectorRequirement, NodeSelectorTerm, Pod, Taint, Toleration
-from testing.auditor.cluster import Cluster
-from testing.auditor.nodes import NodeState
-from testing.auditor.pods import PodRecord
+from testing.auditor.cluster import Cluster, NodeState, PodRecord
 from testing.auditor.usage import Amounts, Demand, excess
 from testing.auditor.violations import Invariant, Violation
 

@@ -1,4 +1,4 @@
-"""Groups of pods that are placed together or not at all, and that compete for room which suffices for some of them."""
+"""Gangs: groups of pods that are placed together or not at all, in a cluster with room for some of them."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -31,14 +31,14 @@ from testing.simulation.schedule import Entry, Schedule
 from testing.simulation.world import World
 
 MOST_TURNS = 12
-"""So often room is made in the end; each time at least one gang that waits gets it."""
+"""At the end placed gangs are removed this often; each time at least one that waits gets their room."""
 
 
 class GangWorld(World):
-    """Once the dust has settled, a gang has no member on a node, or at least as many as it needs.
+    """Once settled, a gang has no bound member or at least its minimum, and a commit takes all its decisions or none.
 
-    Unless it has lost some (`excused`): members were deleted or finished, a binding failed for good, or Redis lost what
-    had been decided. Who has a place then keeps it. A commit takes of a gang all that are decided together, or none.
+    `excused`: gangs that lost members, which were deleted or finished, whose binding failed, or whose decision Redis
+    lost; the other members keep their places.
     """
 
     def __init__(self, schedule: Schedule) -> None:
@@ -46,19 +46,18 @@ class GangWorld(World):
         self.groups: dict[str, PodGroup] = {}
         self.placed_gangs: set[str] = set()
         self.excused: set[str] = set()
-        self._wrong: list[str] = []
         self._commits: dict[tuple[int, int], Commit] = {}
         self._gang_of: dict[str, str] = {}
         self.network.overhears.append(self._overhear)
 
-    # What happens
+    # Actions
 
     def create(self, name: str = "") -> None:
         new, uid = self.next_name()
         self._put(pod(name or new).uid(uid).build(), self.dice.choice(("500m", "1")))
 
     def _create_gang(self) -> None:
-        """The group comes before its members, between them, or after; they come by and by."""
+        """Create a group and its members in any order, over a few seconds."""
         name, _ = self.next_name("g")
         least = self.dice.choice((2, 3, 5))
         api = self.dice.choice(list(GroupApi))
@@ -96,7 +95,7 @@ class GangWorld(World):
         self.server.put_pod(replace(new, spec=replace(new.spec, containers=sized.spec.containers)))
 
     def _one_more(self) -> None:
-        """A member that is not needed."""
+        """Add a member beyond the minimum."""
         if (name := self._any_of(self.groups, str)) is not None:
             member = self.next_name(f"{name}-")
             self._put_member(name, member, self.groups[name].api, self.dice.choice(("500m", "1")))
@@ -151,29 +150,24 @@ class GangWorld(World):
         for gang in {decision.gang for decision in commit.decisions if decision.gang}:
             together = {decision.uid for decision in commit.decisions if decision.gang == gang}
             if together & conflicts and not together <= conflicts:
-                self._wrong.append(f"at {self.now:.3f} a part of {gang} was committed: {sorted(together - conflicts)}")
-
+                self._report(f"a part of {gang} was committed: {sorted(together - conflicts)}")
         if self.is_calm:
-            self._wrong += self._torn_by(commit.decisions)
+            self._check_minimum(commit.decisions)
 
-    def _torn_by(self, decisions: Iterable[Decision]) -> list[str]:
-        """Gangs that have a place for fewer of them than they need, now that this is committed."""
-        placed, wrong = self.leading("snapshot").core.cluster.pods, []
+    def _check_minimum(self, decisions: Iterable[Decision]) -> None:
+        """The gangs of a commit now have places for their minimum."""
+        placed = self.leading("snapshot").core.cluster.pods
         for name in {self._gang_of.get(decision.uid, "") for decision in decisions} & self.groups.keys():
             group = self.groups[name]
             there = [each.name for each in self.members(group) if each.uid in placed]
             if name not in self.excused and 0 < len(there) < group.least:
-                wrong.append(f"at {self.now:.3f} {name} needs {group.least}, and only {there} have a place")
-        return wrong
-
-    def _broken(self) -> list[str]:
-        return super()._broken() + self._wrong
+                self._report(f"{name} needs {group.least}, and only {there} have a place")
 
     def checks(self) -> tuple[Callable[[], list[str]], ...]:
         return *super().checks(), self._torn, self._gangs_left_over
 
     def _torn(self) -> list[str]:
-        """Gangs of which some have a place, and not enough."""
+        """Gangs with fewer bound members than their minimum, but some."""
         wrong = []
         for name, group in self.groups.items():
             placed = _placed(self.members(group))
@@ -182,7 +176,7 @@ class GangWorld(World):
         return wrong
 
     def _is_due(self, pod: Pod) -> bool:
-        """A member of a gang only if that has a place already, or as good as."""
+        """A member of a gang is due only if at most one more is missing."""
         ref = group_of(pod)
         group = None if ref is None else self.groups.get(ref.name)
         return ref is None or (group is not None and not self._waits_together(group))
@@ -199,10 +193,7 @@ class GangWorld(World):
         ]
 
     def _fits(self, group: PodGroup) -> bool:
-        """Whether there is room for all that it lacks, in whatever order and wherever they are placed one by one.
-
-        Each that is placed takes at most one of the places for its largest.
-        """
+        """Whether its missing members fit, in any order and on any nodes: each takes at most a place of the largest."""
         members = _alive(self.members(group))
         missing = group.least - len(_placed(members))
         waiting = [_cpu(each) for each in members if not each.spec.node_name]
@@ -216,7 +207,7 @@ class GangWorld(World):
         return allocatable(where)["cpu"] - sum(_cpu(each) for each in on_it if each.status.phase != FINISHED)
 
     async def _settle(self) -> None:
-        """And then there is room for one after another, until every gang that is complete has had its place."""
+        """Settle, then remove gangs that are placed or incomplete, until every complete gang was placed."""
         for _ in range(MOST_TURNS):
             await super()._settle()
             for name, group in list(self.groups.items()):

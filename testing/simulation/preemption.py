@@ -1,6 +1,5 @@
-"""A cluster that is full of pods of three priorities, so that most that come have others make way for them."""
+"""A full cluster with pods of three priorities, so that most new pods preempt others."""
 
-import asyncio
 from collections.abc import Callable
 
 from shared.kube.events_and_conditions import DISRUPTION_TARGET
@@ -22,21 +21,20 @@ LOWEST, MIDDLE, HIGHEST = 0, 10, 100
 TIER = "tier"
 TIERS = "xy"
 AVAILABLE = 3
-"""So many pods of a tier are always to be there, if possible."""
+"""Pods of a tier that its disruption budget protects."""
 
 
 class PreemptionWorld(World):
-    """`victims`: who was ever to make way, by whom. Without mishaps and bad luck more is expected of everybody."""
+    """`victims`: for every victim, the last preemptor."""
 
     def __init__(self, schedule: Schedule) -> None:
         super().__init__(schedule)
         self.victims: dict[str, str] = {}
         self.evictions = 0
         self._outstanding: dict[str, set[str]] = {}
-        self._wrong: list[str] = []
         self.network.overhears.append(self._overhear)
 
-    # What happens
+    # Actions
 
     def create(self, name: str = "") -> None:
         new, uid = self.next_name()
@@ -48,7 +46,7 @@ class PreemptionWorld(World):
         self.server.put_pod(built.build())
 
     def _rush(self) -> None:
-        """Several pods that are alike are urgent at the same moment."""
+        """Create three equal pods of high priority at once."""
         priority, cpu = self.dice.choice((MIDDLE, HIGHEST)), self.dice.choice(("1", "2"))
         for _ in range(3):
             name, uid = self.next_name()
@@ -59,16 +57,14 @@ class PreemptionWorld(World):
             self.server.terminate(found.uid)
 
     def _count(self) -> None:
-        """How many of each tier may go at present."""
+        """Update the disruption budget of each tier."""
         for tier in TIERS:
-            there = [p for p in self.server.pods.values() if p.spec.node_name and p.metadata.labels.get(TIER) == tier]
-            healthy = sum(p.metadata.deletion_timestamp is None for p in there)
+            bound = [p for p in self.server.pods.values() if p.spec.node_name and p.metadata.labels.get(TIER) == tier]
+            healthy = sum(p.metadata.deletion_timestamp is None for p in bound)
             allowed = min(max(0, healthy - AVAILABLE), self.dice.choice((0, 1, 1, 2)))
             status = PodDisruptionBudgetStatus(disruptions_allowed=allowed)
-            spec, metadata = (
-                PodDisruptionBudgetSpec(selector=selector({TIER: tier})),
-                ObjectMeta(name=tier, namespace="default"),
-            )
+            spec = PodDisruptionBudgetSpec(selector=selector({TIER: tier}))
+            metadata = ObjectMeta(name=tier, namespace="default")
             self.server.put_object(PodDisruptionBudget(metadata=metadata, spec=spec, status=status))
 
     # What must hold
@@ -76,38 +72,32 @@ class PreemptionWorld(World):
     def checks(self) -> tuple[Callable[[], list[str]], ...]:
         return *super().checks(), self._unfair, self._could_preempt, self._nominated
 
-    def _broken(self) -> list[str]:
-        return super()._broken() + self._wrong
-
-    def _overhear(self, message: Message) -> None:
-        if isinstance(message, Evict):
-            self._on_evict(message)
-
-    def _on_evict(self, evict: Evict) -> None:
+    def _overhear(self, evict: Message) -> None:
+        if not isinstance(evict, Evict):
+            return
         self.evictions += 1
-        now = asyncio.get_running_loop().time()
         for victim in evict.victims:
             self.victims[victim.uid] = evict.uid
         still = {uid for uid in self._outstanding.get(evict.uid, ()) if self._makes_way(uid)}
         if still and self.is_calm:
-            self._wrong.append(f"at {now:.3f} {evict.name} preempts again, and {sorted(still)} have not gone yet")
+            self._report(f"{evict.name} preempts again, and {sorted(still)} have not gone yet")
         self._outstanding[evict.uid] = {victim.uid for victim in evict.victims}
         for loser in evict.denominated:
             self._outstanding.pop(loser.uid, None)
 
     def _makes_way(self, uid: str) -> bool:
-        """Whether it still takes room, and does not go for a reason of its own."""
+        """Whether it still takes room and is a victim."""
         pod = self.server.pods.get(uid)
         if pod is None or pod.status.phase == FINISHED:
             return False
         return any(condition.type == DISRUPTION_TARGET for condition in pod.status.conditions)
 
     def _unfair(self) -> list[str]:
-        """Nobody went but those who were to."""
-        return [f"{uid} was deleted and was nobody's victim" for uid in self.server.evicted - self.victims.keys()]
+        """Only victims were deleted."""
+        return [f"{uid} was deleted and was no victim" for uid in self.server.evicted - self.victims.keys()]
 
     def _could_preempt(self) -> list[str]:
-        """Pods that would fit somewhere if those of lower priority made way."""
+        """Pods that would fit on a node without its pods of lower priority."""
         left = [
             f"{each.name} ({each.uid}) could preempt on {where.name}"
             for each in self.server.pods.values()
@@ -118,19 +108,14 @@ class PreemptionWorld(World):
         return left[:3]
 
     def _would_fit(self, each: Pod, where: str) -> bool:
-        lower = {
-            uid: other
-            for uid, other in self.server.pods.items()
-            if other.spec.node_name == where and other.priority < each.priority
-        }
-        if not lower:
-            return False
-        return self.server.has_room(self.server.nodes[where], each, without=lower.keys())
+        on_node = [other for other in self.server.pods.values() if other.spec.node_name == where]
+        lower = {other.uid for other in on_node if other.priority < each.priority}
+        return bool(lower) and self.server.has_room(self.server.nodes[where], each, without=lower)
 
     def _nominated(self) -> list[str]:
-        """At rest nobody has a nomination any more: who had one got the place, or will not."""
-        told = {p.uid: p.status.nominated_node_name for p in self.server.pods.values() if not p.spec.node_name}
-        wrong = [f"{uid} is still nominated to {where}" for uid, where in told.items() if where]
+        """No nomination is left."""
+        nominated = {p.uid: p.status.nominated_node_name for p in self.server.pods.values() if not p.spec.node_name}
+        wrong = [f"{uid} is still nominated to {where}" for uid, where in nominated.items() if where]
         queue, snapshot = self.leading("queue").core, self.leading("snapshot").core
         if queue is not None and queue.nominated():
             wrong.append(f"the queue still knows of nominations: {queue.nominated()}")

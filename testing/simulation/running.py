@@ -1,12 +1,17 @@
-"""A run of a schedule: what became of it, and the story of the pods concerned where something did not hold."""
+"""Plays schedules, many seeds on all cores, and shortens the schedules of those that fail."""
 
+import multiprocessing
+import os
 import re
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from testing.simulation.broken import BROKEN, broken_build
+from testing.simulation.drawing import draw
 from testing.simulation.gangs import GangWorld
 from testing.simulation.loop import Spinning, Stalled
 from testing.simulation.preemption import PreemptionWorld
@@ -18,12 +23,12 @@ from testing.simulation.world import World
 
 WORLDS: dict[str, type[World]] = {"gangs": GangWorld, "preemption": PreemptionWorld, "waits": StorageWorld}
 MOST_SECONDS = 120.0
-"""Of CPU for one run; most take two or three."""
+"""CPU time limit of a run; most take one or two."""
 
 
 @dataclass(slots=True)
 class Result:
-    """`wrong`: what did not hold; empty: all of it did. `story`: of the pods and nodes that `wrong` names, if heard."""
+    """`wrong`: violated invariants; `story`: of the pods and nodes that `wrong` names, if recorded."""
 
     seed: int
     wrong: str = ""
@@ -38,18 +43,77 @@ class Result:
 
     @property
     def kind(self) -> str:
-        """What is wrong without names and numbers, so that two failures can be compared."""
+        """The first violation without names and numbers, to compare failures."""
         first = self.wrong.splitlines()[0] if self.wrong else ""
         return re.sub(r" ?\([^)]*\)", "", re.sub(r"[\w.-]*\d[\w.-]*", "#", first))[:60]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """`broken`: the broken build to play, if any; `shrink_seconds`: time to shorten each failure."""
+
+    scene: str = ""
+    broken: str = ""
+    shrink_seconds: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """`shortest`: the shortest schedule found that fails in the same way as `whole`; `result`: its result and story."""
+
+    whole: Schedule
+    shortest: Schedule
+    result: Result
+
+
+Progress = Callable[[int, int, Result], None]
+"""Called with the number of seeds played, the number that failed, and the last result."""
+
+
+# One schedule
 
 
 def make_world(schedule: Schedule) -> World:
     return WORLDS.get(schedule.scene.partition("-")[0], World)(schedule)
 
 
+def play(schedule: Schedule, story: Story | None = None) -> Result:
+    began = time.process_time()
+    result = Result(schedule.seed)
+
+    async def run() -> None:
+        world = make_world(schedule)
+        if story is not None:
+            story.follow(world)
+        result.log = world.log
+        try:
+            await world.run()
+        except AssertionError as wrong:
+            result.wrong = str(wrong) or "an assertion without a message"
+        result.settled_after = world.settled_after
+
+    try:
+        with _limited_cpu():
+            run_on_virtual_time(run, schedule.seed)
+    except (AssertionError, Stalled, Spinning) as wrong:
+        result.wrong = result.wrong or f"{type(wrong).__name__}: {wrong}"
+    result.seconds = time.process_time() - began
+    return result
+
+
+def play_with_story(schedule: Schedule) -> Result:
+    """Play the same course as `play`, and record it."""
+    story = Story()
+    with story.of_the_queue():
+        result = play(schedule, story)
+    if not result.held:
+        result.story = story.about(result.wrong)
+    return result
+
+
 @contextmanager
-def _bounded() -> Iterator[None]:
-    """Raise Spinning wherever the run is after MOST_SECONDS of CPU, also where nothing awaits."""
+def _limited_cpu() -> Iterator[None]:
+    """Raise Spinning after MOST_SECONDS of CPU, even in code that never awaits."""
 
     def end(number: int, frame: object) -> None:
         raise Spinning(f"the run has taken more than {MOST_SECONDS:g} s of CPU")
@@ -63,39 +127,82 @@ def _bounded() -> Iterator[None]:
         signal.signal(signal.SIGVTALRM, before)
 
 
-def play(schedule: Schedule) -> Result:
-    return _play(schedule, None)
+def shrink(
+    schedule: Schedule, failed: Result, play: Callable[[Schedule], Result], seconds: float
+) -> tuple[Schedule, Result]:
+    """Leave out entries, halves first, then ever smaller parts, while the rest fails in the same way.
+
+    Returns the shortest schedule found when `seconds` are over.
+    """
+    ends = time.monotonic() + seconds
+    entries, result = list(schedule.entries), failed
+    size = max(len(entries) // 2, 1)
+    while entries:
+        removed = False
+        start = 0
+        while start < len(entries):
+            if time.monotonic() >= ends:
+                return schedule.with_only(entries), result
+            rest = [*entries[:start], *entries[start + size :]]
+            found = play(schedule.with_only(rest))
+            if found.kind == failed.kind:
+                entries, result, removed = rest, found, True
+            else:
+                start += size
+        if size == 1 and not removed:
+            break
+        size = max(size // 2, 1)
+    return schedule.with_only(entries), result
 
 
-def play_with_story(schedule: Schedule) -> Result:
-    """Takes the same course as `play`, and a little longer."""
-    story = Story()
-    with story.of_the_queue():
-        result = _play(schedule, story)
-    if not result.held:
-        result.story = story.about(result.wrong)
-    return result
+# Many seeds
 
 
-def _play(schedule: Schedule, story: Story | None) -> Result:
-    began = time.process_time()
-    result = Result(schedule.seed)
+def play_seeds(seeds: Sequence[int], options: Options, progress: Progress) -> tuple[list[Result], list[Failure]]:
+    results: list[Result] = []
+    failed: list[Result] = []
+    with _pool() as pool:
+        for future in as_completed([pool.submit(_play_seed, seed, options) for seed in seeds]):
+            results.append(future.result())
+            failed += [result for result in results[-1:] if not result.held]
+            progress(len(results), len(failed), results[-1])
+        failed.sort(key=lambda each: each.seed)
+        return results, list(pool.map(_shrink_seed, failed, [options] * len(failed)))
 
-    async def run() -> None:
-        world = make_world(schedule)
-        if story is not None:
-            story.follow(world)
-        result.log = world.log
-        try:
-            await world.run()
-        except AssertionError as wrong:
-            result.wrong = str(wrong) or "an assertion without a word"
-        result.settled_after = world.settled_after
 
-    try:
-        with _bounded():
-            run_on_virtual_time(run, schedule.seed)
-    except (AssertionError, Stalled, Spinning) as wrong:
-        result.wrong = result.wrong or f"{type(wrong).__name__}: {wrong}"
-    result.seconds = time.process_time() - began
-    return result
+def play_schedule(schedule: Schedule, options: Options) -> Result:
+    """Play in a process like those of `play_seeds`, so that the run takes the same course."""
+    with _pool() as pool:
+        return pool.submit(_play_schedule, schedule, options).result()
+
+
+def drawn(seed: int, options: Options) -> Schedule:
+    """The schedule of a seed; for a broken build, one with the scene and mishaps that reveal it."""
+    if not options.broken:
+        return draw(seed, scene=options.scene)
+    broken = BROKEN[options.broken]
+    scene = options.scene or broken.scene
+    return draw(seed, scene=scene, mishaps=broken.mishaps, seconds=broken.seconds, mishap_every=1.0)
+
+
+def _play_seed(seed: int, options: Options) -> Result:
+    with broken_build(options.broken):
+        return play(drawn(seed, options))
+
+
+def _shrink_seed(failed: Result, options: Options) -> Failure:
+    whole = drawn(failed.seed, options)
+    with broken_build(options.broken):
+        shortest, _ = shrink(whole, failed, play, options.shrink_seconds)
+        return Failure(whole, shortest, play_with_story(shortest))
+
+
+def _play_schedule(schedule: Schedule, options: Options) -> Result:
+    with broken_build(options.broken):
+        return play_with_story(schedule)
+
+
+def _pool() -> ProcessPoolExecutor:
+    """Processes with the same hash seed: the order of sets is a part of a run's course."""
+    os.environ["PYTHONHASHSEED"] = "0"
+    return ProcessPoolExecutor(os.cpu_count(), mp_context=multiprocessing.get_context("spawn"))

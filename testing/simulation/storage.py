@@ -1,6 +1,7 @@
-"""Pods that wait on their way to a node: for permits, for volumes that are bound along with them, for a claim that one
-pod alone may use. Somebody gives permits, and a controller binds what the scheduler has prepared, both in their time.
-Others take the same claims and volumes: another scheduler binds a pod, a user's claim names its volume.
+"""Pods that wait for permits, for volumes that are bound along with them, or for a claim that only one pod may use.
+
+An approver answers permits and a volume controller binds what the scheduler has prepared, both with delays. Another
+scheduler and a user's claim compete for the same claims and volumes.
 """
 
 from typing import Any
@@ -34,19 +35,19 @@ LATE_CLASS = "late"
 VOLUMES = 4
 """In each zone."""
 SINGLE = ("single-0", "single-1")
-"""Claims that one pod alone may use at a time."""
+"""Claims with access mode ReadWriteOncePod."""
 PERMIT = "simulation/permit"
-"""The label of a pod that waits for a permit: for so many seconds at most."""
+"""A label: the pod waits for a permit, at most this many seconds."""
 APPROVER = "approver"
 LOOK = 0.5
 OVERDUE = 1.0
-"""Seconds that a wait may be over before it has ended."""
+"""Seconds by which the end of a wait may be late."""
 NUDGE = 5.0
-"""Seconds between changes that wake whoever a permit was denied to: its plugin names no events of its own."""
+"""Seconds between changes that requeue pods with a denied permit: the plugin registers no events."""
 
 
 class ByHand(PermitPlugin):
-    """Has labelled pods wait until somebody allows them."""
+    """Makes labelled pods wait until the approver allows them."""
 
     name = "ByHand"
 
@@ -58,30 +59,29 @@ class ByHand(PermitPlugin):
 class StorageWorld(World):
     def __init__(self, schedule: Schedule) -> None:
         super().__init__(schedule)
-        self._wrong: list[str] = []
         self._zones: dict[str, str] = {}
-        """Of volumes."""
+        """By volume."""
         self._kept_at: dict[str, float] = {}
-        """When the controller gets to it, by claim."""
+        """When the controller binds it, by claim."""
         self._decided: dict[str, tuple[float, bool]] = {}
-        """When somebody answers, by pod, and what."""
+        """When the approver answers, and what, by pod."""
         self._made = 0
         self._looks_at = self._nudges_at = 0.0
         self._stranded: set[str] = set()
-        """Pods whose node has gone."""
+        """Pods whose node was deleted."""
         self._replaced_at: dict[str, float] = {}
-        """Nodes that have gone, and others of the same name may have come."""
+        """When nodes were deleted, perhaps replaced, by name."""
         self._doubtful: set[str] = set()
-        """Pods whose node may have been away between decision and binding, so that their claims did not count."""
+        """Pods whose node may have been missing between decision and binding, so that their claims did not count."""
         self._holds: dict[str, str] = {}
-        """The volume of each claim that has one, by the claim's uid."""
+        """By uid of the claim: its volume."""
         self._elsewhere: set[str] = set()
-        """Pods that another scheduler has bound."""
+        """Pods bound by another scheduler."""
         self.quiet = False
         self.server.on_bind.append(self._on_bind)
         self.server.followers.append(self._on_change)
 
-    # What happens
+    # Actions
 
     def furnish(self) -> None:
         super().furnish()
@@ -138,9 +138,9 @@ class StorageWorld(World):
             self.create(found.name)
 
     def _bind_elsewhere(self) -> None:
-        """One that waits for a lone claim, if there is any; it goes after a while."""
+        """Bind a pod, if possible one that waits for a single-pod claim, and delete it after a while."""
         waiting = [each for each in self.server.pods.values() if not each.spec.node_name]
-        wanted = [each for each in waiting if any(self._uses(each, name) for name in SINGLE)]
+        wanted = [each for each in waiting if any(name in _claims_of(each) for name in SINGLE)]
         found = self._any_of(wanted or waiting, lambda each: each.uid)
         if found is not None:
             self._elsewhere.add(found.uid)
@@ -148,7 +148,7 @@ class StorageWorld(World):
             self.later(self.dice.uniform(0.5, 4.0), lambda: self.server.terminate(found.uid))
 
     def _take_volume(self) -> None:
-        """The claim names the volume that the next pod would get. No pod uses the claim, so it goes soon."""
+        """Create a claim for the volume that the next pod would get. No pod uses the claim, so it is soon deleted."""
         free = [each for each in self._volumes() if each.spec.claim_ref is None]
         volume = min(free, key=lambda each: each.metadata.name, default=None)
         if volume is None:
@@ -160,7 +160,7 @@ class StorageWorld(World):
         self.server.put_object(replace(volume, spec=replace(volume.spec, claim_ref=reference)))
         self._complete(claim, volume)
 
-    # Who gives permits, and who binds volumes
+    # The approver and the volume controller
 
     async def _wait_until(self, at: float) -> None:
         self._attend()
@@ -189,7 +189,7 @@ class StorageWorld(World):
             self.server.put_node(node(ELSEWHERE).capacity(cpu=1000, memory="1000Gi").unschedulable().build())
 
     def _give_permits(self) -> None:
-        """Allowed in time, denied, or left alone until the time-out; once it is quiet everybody is allowed."""
+        """Allow in time, deny, or leave the pod to its time-out; allow all once it is quiet."""
         for name in ("b1", "b2"):
             binder = self.processes[name]
             if binder.core is None or binder.paused:
@@ -206,10 +206,10 @@ class StorageWorld(World):
                     self.network.post(APPROVER, BINDER_PERMITS, answer)
 
     def _bind_volumes(self) -> None:
-        """Binds claims to the volumes that are kept for them, and makes volumes anew whose claim has gone."""
+        """Bind claims to the volumes reserved for them, replace volumes of deleted claims, delete unused claims."""
         volumes, claims = self._volumes(), self._claims()
         for name, claim in claims.items():
-            if not any(self._uses(each, name) for each in self.server.pods.values()) and name not in SINGLE:
+            if not any(name in _claims_of(each) for each in self.server.pods.values()) and name not in SINGLE:
                 self.server.delete_object(ObjectKind.PERSISTENT_VOLUME_CLAIM, key_of(claim))
         for volume in volumes:
             reference = volume.spec.claim_ref
@@ -236,11 +236,8 @@ class StorageWorld(World):
     # What must hold
 
     def _broken(self) -> list[str]:
-        return super()._broken() + self._wrong + self._late_permits()
-
-    def _late_permits(self) -> list[str]:
-        """A wait ends when its time is over, by the binder's own clock, unless the binder stands still."""
-        wrong = []
+        """Waits for permits end in time by the binder's clock, unless the binder is paused."""
+        wrong = super()._broken()
         for name in ("b1", "b2"):
             binder = self.processes[name]
             resumed = binder.resumed_at is not None and self.now < binder.resumed_at + OVERDUE
@@ -254,21 +251,21 @@ class StorageWorld(World):
         return wrong
 
     def _on_bind(self, bound: Pod) -> None:
-        """Its claims have volumes that its node reaches, and it shares none that one pod alone may use."""
+        """Its claims have volumes that its node reaches, and no other pod uses its single-pod claims."""
         where, claims = self.server.nodes.get(bound.spec.node_name), self._claims()
         if self.now < self._replaced_at.get(bound.spec.node_name, -KNOWN_FOR) + KNOWN_FOR:
             self._doubtful.add(bound.uid)
         for name in _claims_of(bound):
             claim = claims.get(name)
             if claim is None or not claim.fully_bound:
-                self._tell(f"{bound.name} ({bound.uid}) is bound, and its claim {name} is not")
+                self._report(f"{bound.name} ({bound.uid}) is bound, and its claim {name} is not")
             elif where is not None and self._zones[claim.spec.volume_name] != where.metadata.labels[ZONE]:
-                self._tell(f"{bound.name} ({bound.uid}) is bound to {where.name}, which does not reach {name}")
+                self._report(f"{bound.name} ({bound.uid}) is bound to {where.name}, which does not reach {name}")
             if name in SINGLE and (others := self._users(name) - {bound.uid} - self._doubtful - self._elsewhere):
-                self._tell(f"{bound.name} ({bound.uid}) is bound, and ({min(others)}) uses {name} already")
+                self._report(f"{bound.name} ({bound.uid}) is bound, and ({min(others)}) uses {name} already")
 
     def _on_change(self, change: Change) -> None:
-        """No volume goes to two claims, and a claim keeps the one that it has."""
+        """No two claims share a volume, and a claim keeps its volume."""
         if change.kind is Kind.NODE and change.type == "DELETED":
             self._replaced_at[change.key] = self.now
             self._stranded.update(uid for uid, pod in self.server.pods.items() if pod.spec.node_name == change.key)
@@ -276,19 +273,16 @@ class StorageWorld(World):
         if not isinstance(obj, PersistentVolumeClaim) or not obj.spec.volume_name:
             return
         if self._holds.setdefault(obj.uid, obj.spec.volume_name) != obj.spec.volume_name:
-            self._tell(f"claim {obj.metadata.name} had {self._holds[obj.uid]}, and now {obj.spec.volume_name}")
+            self._report(f"claim {obj.metadata.name} had {self._holds[obj.uid]}, and now {obj.spec.volume_name}")
         sharing = [each for each in self._claims().values() if each.spec.volume_name == obj.spec.volume_name]
         if len(sharing) > 1:
-            self._tell(f"{obj.spec.volume_name} goes to {sorted(each.metadata.name for each in sharing)}")
-
-    def _tell(self, what: str) -> None:
-        self._wrong.append(f"at {self.now:.3f} {what}")
+            self._report(f"{obj.spec.volume_name} goes to {sorted(each.metadata.name for each in sharing)}")
 
     def _is_free(self, where: Node, pod: Pod) -> bool:
         return super()._is_free(where, pod) and all(self._reaches(where, pod, name) for name in _claims_of(pod))
 
     def _reaches(self, where: Node, pod: Pod, name: str) -> bool:
-        """Whether its claim has a volume there, or finds one, whatever else is decided before it."""
+        """Whether its claim has a volume there, or finds one."""
         claim = self._claims().get(name)
         if claim is None or (name in SINGLE and self._users(name)):
             return False
@@ -300,13 +294,9 @@ class StorageWorld(World):
         return any(self._zones[each.metadata.name] == zone for each in free)
 
     def _users(self, name: str) -> set[str]:
-        """The uids of pods on nodes that use this claim. Those whose node has gone do not count."""
+        """The uids of pods on existing nodes that use this claim."""
         pods = [pod for pod in self.server.pods.values() if pod.spec.node_name and pod.status.phase != FINISHED]
-        return {pod.uid for pod in pods if self._uses(pod, name)} - self._stranded
-
-    @staticmethod
-    def _uses(pod: Pod, name: str) -> bool:
-        return name in _claims_of(pod)
+        return {pod.uid for pod in pods if name in _claims_of(pod)} - self._stranded
 
     def _claims(self) -> dict[str, PersistentVolumeClaim]:
         found = self.server.objects.values()

@@ -39,6 +39,7 @@ class World(Actions):
         self.network.overhears.append(self.auditor.overhear)
         transport.deletes.append(lambda uid, name: self.auditor.on_delete(uid, self.processes[name]))
         self.settled_after = 0.0
+        self._violations: list[str] = []
 
     # The run
 
@@ -130,7 +131,11 @@ class World(Actions):
     def _broken(self) -> list[str]:
         """Violations of invariants that hold at any time."""
         late = self._moved_by_time() if self.is_calm else []
-        return self.server.broken + self.redis.broken + self.auditor.broken + self.around.failures + late
+        around = self.server.broken + self.redis.broken + self.auditor.broken + self.around.failures
+        return around + late + self._violations
+
+    def _report(self, what: str) -> None:
+        self._violations.append(f"at {self.now:.3f} {what}")
 
     def _moved_by_time(self) -> list[str]:
         """Pods that the queue moved, or is about to move, because of a time limit: in calm scenes events must do it."""

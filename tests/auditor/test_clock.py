@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from testing.auditor.feeds import now
+from testing.auditor.service import now
 
 
 @pytest.mark.parametrize("step", [-3600.0, 3600.0])

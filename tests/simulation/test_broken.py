@@ -3,9 +3,8 @@
 import pytest
 
 from testing.simulation.broken import BROKEN, broken_build
-from testing.simulation.running import play
+from testing.simulation.running import Options, drawn, play
 from testing.simulation.schedule import Schedule
-from testing.simulation.seeds import Options, drawn
 
 MOST_SEEDS = 50
 

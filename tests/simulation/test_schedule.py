@@ -4,9 +4,8 @@ import pytest
 
 from shared.errors import UserError
 from testing.simulation.drawing import draw
-from testing.simulation.running import Result
+from testing.simulation.running import Result, shrink
 from testing.simulation.schedule import Schedule
-from testing.simulation.shrink import shrink
 
 
 def test_what_is_printed_is_read_again() -> None:

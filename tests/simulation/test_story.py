@@ -6,8 +6,7 @@ import pytest
 
 from testing.simulation.broken import broken_build
 from testing.simulation.drawing import draw
-from testing.simulation.running import Result, play, play_with_story
-from testing.simulation.seeds import Options
+from testing.simulation.running import Options, Result, play, play_with_story
 from testing.simulation.story import FIRST_LINES, MOST_LINES, _shortened
 from tests.simulation.test_broken import first_that_fails
 from tools.cli.simulation import replay_commands

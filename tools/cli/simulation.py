@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from tools.cli.arguments import at_least
 
 if TYPE_CHECKING:
-    from testing.simulation.running import Result
-    from testing.simulation.seeds import Failure, Options
+    from testing.simulation.running import Failure, Options, Result
 
 PROGRESS_INTERVAL = 25
 """Seeds between progress lines where there is no terminal."""
@@ -53,8 +52,8 @@ def run(options: argparse.Namespace) -> int:
     from shared.errors import UserError
     from testing.simulation.broken import BROKEN
     from testing.simulation.drawing import SCENES, check
+    from testing.simulation.running import Options, play_schedule, play_seeds
     from testing.simulation.schedule import Schedule
-    from testing.simulation.seeds import Options, play_schedule, play_seeds
 
     if options.scene and options.scene.removesuffix("-calm") not in SCENES:
         raise UserError(f"--scene: must be one of {', '.join(SCENES)}, not {options.scene!r}")

@@ -14,7 +14,7 @@ from enum import StrEnum
 from random import Random
 from typing import NamedTuple, TypeVar
 
-from testing.auditor.pods import clock
+from testing.auditor.cluster import clock
 from tools.faults.environment import Environment
 from tools.supervisor.servers import Process
 
