@@ -1,6 +1,6 @@
-"""The way between a process and the API server: the real client, over a transport that is slow, late, or broken.
+"""The real client of the API server over a simulated transport that is slow, late or broken.
 
-A call may be carried out though its caller has given up, or is dead.
+A call may be executed after its caller has given up or died.
 """
 
 import asyncio
@@ -21,17 +21,17 @@ from testing.simulation.loop import WORLD, Dice, Gate
 
 SERVER = "https://simulated"
 SLOW = (0.3, 2.0, 9.0, 10.5)
-"""Seconds that a call takes which something happens to."""
+"""Seconds that a call with bad luck takes."""
 CUT_CALL_LIVES = 0.9
-"""Seconds for which a call whose caller is gone may still be carried out, where nothing is late."""
+"""Seconds for which a call may still be executed after its caller is gone, unless calls are late."""
 LATEST = 60.0
-"""Seconds after which a late call is carried out at the latest."""
+"""The longest delay of a late call, in seconds."""
 LOOK = 0.05
 LEASES = "/leases"
 
 
 class Binding(NamedTuple):
-    """A call that binds the pod of this uid to a node, while the pod is at that version."""
+    """A call to bind a pod. `version`: its precondition, if any."""
 
     uid: str
     version: str
@@ -46,10 +46,10 @@ def _binding(path: str, body: bytes | None) -> Binding | None:
 
 
 class Transport:
-    """`bad_luck`: the share of writes that something happens to. `stalled_until`: nothing is answered before.
+    """`bad_luck`: the share of writes that are slow or refused. `stalled_until`: no call is executed before.
 
-    `late`: the share of writes that are carried out up to LATEST seconds after they were sent, and `doubled`: of those
-    that are carried out a second time, as late.
+    `late`: the share of writes executed up to LATEST seconds after they were sent; `doubled`: the share executed again,
+    as late.
     """
 
     def __init__(self, server: ApiServer, dice: Dice) -> None:
@@ -59,14 +59,14 @@ class Transport:
         self.cut_off: set[str] = set()
         self.behind_until = 0.0
         self.behind = 0
-        """By how many versions lists and watches begin behind what is. Watches tell what is later at `behind_until`."""
+        """By how many versions lists and new watches lag. Watches catch up at `behind_until`."""
         self.streams: list[SimStream] = []
         self.deletes: list[Callable[[str, str], None]] = []
-        """Told of each pod whose deletion is asked for: its uid, and the process that asks."""
+        """Called with the uid and the calling process of each deletion of a pod."""
         self.bindings: list[Binding] = []
-        """Those that are on their way."""
+        """In transit."""
         self.on_call: list[Callable[[Sent, Moment, Answer | None], None]] = []
-        """Told of each call as it is sent, carried out (with the answer), given up or lost."""
+        """Called with each call as it is sent, executed (with the answer), given up or lost."""
         self._server = server
         self._requests = Requests(server, self._shown)
         self._dice = dice
@@ -79,24 +79,23 @@ class Transport:
         if client.name in self.cut_off:
             raise aiohttp.ServerDisconnectedError("cut off")
         if method == "DELETE":
-            for hear in self.deletes:
-                hear(msgspec.json.decode(body or b"{}")["preconditions"]["uid"], client.name)
+            for on_delete in self.deletes:
+                on_delete(msgspec.json.decode(body or b"{}")["preconditions"]["uid"], client.name)
         answer: asyncio.Future[Answer] = loop.create_future()
         sent = Sent(client.name, method, path, body, loop.time())
-
         binding = _binding(path, body)
 
-        def carry_out() -> None:
+        def execute() -> None:
             now = loop.time()
             if now < self.stalled_until and not sent.is_dead(now, 0.1):
-                loop.call_later(LOOK, carry_out, context=WORLD)
+                loop.call_later(LOOK, execute, context=WORLD)
                 return
             self._arrived(binding)
             if sent.is_dead(now, 0.0):
-                self._tell(sent, Moment.LOST)
+                self._report(sent, Moment.LOST)
                 return
             done = self._requests.answer(method, path, body, content_type)
-            self._tell(sent, Moment.CARRIED_OUT, done)
+            self._report(sent, Moment.EXECUTED, done)
             if not answer.done() and client.name not in self.cut_off:
                 answer.set_result(done)
 
@@ -109,32 +108,32 @@ class Transport:
                 return status(503, "too busy")
         elif writes and dice.random() < self.late:
             delay, sent.lives = dice.uniform(1.0, LATEST), LATEST
-        self._sends(binding)
-        loop.call_later(delay, carry_out, context=WORLD)
+        self._in_transit(binding)
+        loop.call_later(delay, execute, context=WORLD)
         sent.due.append(sent.at + delay)
         if writes and dice.random() < self.doubled:
-            self._sends(binding)
+            self._in_transit(binding)
             delay = dice.uniform(0.0, LATEST)
             sent.due.append(sent.at + delay)
             loop.call_later(delay, partial(self._again, binding, sent, content_type), context=WORLD)
-        self._tell(sent, Moment.SENT)
+        self._report(sent, Moment.SENT)
         try:
             return await answer
         except asyncio.CancelledError:
             sent.given_up = loop.time()
-            self._tell(sent, Moment.GIVEN_UP)
+            self._report(sent, Moment.GIVEN_UP)
             raise
 
     def _again(self, binding: "Binding | None", sent: "Sent", content_type: str) -> None:
         self._arrived(binding)
         done = self._requests.answer(sent.method, sent.path, sent.body, content_type)
-        self._tell(sent, Moment.CARRIED_OUT, done)
+        self._report(sent, Moment.EXECUTED, done)
 
-    def _tell(self, sent: "Sent", moment: "Moment", answer: Answer | None = None) -> None:
-        for hear in self.on_call:
-            hear(sent, moment, answer)
+    def _report(self, sent: "Sent", moment: "Moment", answer: Answer | None = None) -> None:
+        for on_call in self.on_call:
+            on_call(sent, moment, answer)
 
-    def _sends(self, binding: "Binding | None") -> None:
+    def _in_transit(self, binding: "Binding | None") -> None:
         if binding is not None:
             self.bindings.append(binding)
 
@@ -145,7 +144,7 @@ class Transport:
     # Watches
 
     def _shown(self) -> int:
-        """The version at which lists are."""
+        """The version that lists show."""
         version = self._server.version
         return max(1, version - self.behind) if asyncio.get_running_loop().time() < self.behind_until else version
 
@@ -174,7 +173,7 @@ class Transport:
         return stream
 
     def drop_watches(self, name: str = "") -> None:
-        """They break off, those of one process or all."""
+        """Break the watches of one process, or all."""
         for stream in [stream for stream in self.streams if name in ("", stream.client.name)]:
             stream.break_off()
 
@@ -185,17 +184,17 @@ class Transport:
 
 
 class Moment(Enum):
-    """What becomes of a call. LOST: its caller is gone for so long that it is not carried out."""
+    """LOST: not executed, because its caller was gone for too long."""
 
     SENT = auto()
-    CARRIED_OUT = auto()
+    EXECUTED = auto()
     GIVEN_UP = auto()
     LOST = auto()
 
 
 @dataclass(slots=True, eq=False)
 class Sent:
-    """A call that is on its way, from the process `sender`. `due`: when it arrives, each time that it does."""
+    """A call from the process `sender`. `due`: when it arrives, each time."""
 
     sender: str
     method: str
@@ -211,7 +210,7 @@ class Sent:
 
 
 class SimStream:
-    """The body of an answer, as it comes; what aiohttp calls a response and its content."""
+    """A watch; stands in for aiohttp's response and its content."""
 
     status = 200
 
@@ -230,7 +229,7 @@ class SimStream:
         return self
 
     def hold_back(self, until: float) -> None:
-        """What is pushed from here on comes then."""
+        """Hold back what is pushed from now on."""
         if self._held is None:
             self._held = []
             asyncio.get_running_loop().call_at(until, self._release, context=WORLD)
@@ -297,7 +296,7 @@ class _Access:
 
 
 class SimClient(KubeClient):
-    """The real client, of one process, from the request on."""
+    """The real client of one process, over the simulated transport."""
 
     def __init__(self, transport: Transport, name: str, gate: Gate) -> None:
         access: Any = _Access()

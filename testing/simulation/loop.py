@@ -34,9 +34,6 @@ class Gate:
         self.context = copy_context()
         self.context.run(_GATE.set, self)
 
-    def pause(self) -> None:
-        self.paused = True
-
     def resume(self, loop: "VirtualLoop") -> None:
         self.paused = False
         held, self.held = self.held, []

@@ -1,7 +1,6 @@
-"""A bus between processes that loses, doubles, delays and reorders what they say, as long as it is told to.
+"""A simulated NATS that loses, duplicates, delays and reorders messages on demand.
 
-A message belongs to nobody while it is on its way, and to its receiver's Gate once it has arrived: with a paused
-process it waits in the inbox.
+A message that has arrived belongs to its receiver's Gate: it waits in the inbox while the process is paused.
 """
 
 import asyncio
@@ -9,6 +8,7 @@ import random
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from shared.bus import Envelope, NoAnswer
@@ -32,9 +32,9 @@ from testing.simulation.releases import Translate
 
 LATENCY = 0.001
 REMEMBERED = 2000
-"""Messages that may be replayed."""
+"""Latest messages that may be replayed."""
 IN_TURN = 1e-10
-"""Seconds between two messages: timers of the same moment go off in any order."""
+"""Seconds between two messages sent at the same moment, to keep them in order."""
 DELAYS = (0.003, 0.02, 0.1, 0.4, 1.5, 8.0)
 DELAY_WEIGHTS = (4, 4, 4, 4, 4, 1)
 
@@ -57,9 +57,9 @@ class Subscription:
 
 
 class Network:
-    """`bad_luck`: the share of deliveries that something happens to. `down`: nothing arrives at all.
+    """`bad_luck`: the share of deliveries that are lost, late or doubled. `down`: nothing arrives.
 
-    `cut_off`: names of processes that neither hear nor are heard.
+    `cut_off`: names of partitioned processes.
     """
 
     def __init__(self, dice: Dice, failed: Callable[[str], None]) -> None:
@@ -68,11 +68,11 @@ class Network:
         self.cut_off: set[str] = set()
         self.sent = 0
         self.refused: list[str] = []
-        """Messages that were not taken, with who did not and why."""
+        """Refused messages: receiver, subject and reason."""
         self.overhears: list[Callable[[Message], None]] = []
-        """Told of everything that is sent, whatever becomes of it."""
+        """Called with every message that is sent, even if it is lost."""
         self.on_post: list[Callable[[str, str, Message], None]] = []
-        """The same, with the sender and the subject."""
+        """The same, with sender and subject."""
         self._carried = 0
         self._past: deque[tuple[str, str, bytes]] = deque(maxlen=REMEMBERED)
         self._dice = dice
@@ -95,15 +95,14 @@ class Network:
             self._subscriptions[subject] = [one for one in known if one.bus is not bus]
 
     def listeners(self, subject: str) -> list[Subscription]:
-        """One of each group."""
+        """All subscribers without a group, and one of each group."""
         alone, groups = [], dict[str, list[Subscription]]()
         for one in self._subscriptions.get(subject, []):
             if one.group:
                 groups.setdefault(one.group, []).append(one)
             else:
                 alone.append(one)
-        dice = self._dice.of("group", subject)
-        return alone + [dice.choice(members) for members in groups.values()]
+        return alone + [self._dice.of("group", subject).choice(members) for members in groups.values()]
 
     def post(
         self,
@@ -113,34 +112,33 @@ class Network:
         respond: Callable[[bytes], None] | None = None,
         raw: bytes | None = None,
     ) -> int:
-        """`raw`: the message as it is sent, where that is not as this release encodes it."""
+        """`raw`: the encoded message, if another release or a liar encoded it."""
         for overhear in self.overhears:
             overhear(message)
-        for hear in self.on_post:
-            hear(sender, subject, message)
+        for on_post in self.on_post:
+            on_post(sender, subject, message)
         raw = encode(message) if raw is None else raw
         if respond is None:
             self._past.append((sender, subject, raw))
         return self.post_raw(sender, subject, raw, respond)
 
     def replay(self, count: int, salt: int) -> None:
-        """Some of the last messages are sent once more."""
+        """Send some of the latest messages once more."""
         dice = self._dice.of("replay", salt)
         for sender, subject, raw in dice.sample(list(self._past), min(count, len(self._past))):
             self.post_raw(sender, subject, raw)
 
     def post_raw(self, sender: str, subject: str, raw: bytes, respond: Callable[[bytes], None] | None = None) -> int:
-        """Whatever these bytes are."""
         self.sent += 1
         listeners = self.listeners(subject)
         if listeners:
             dice = self._dice.of("message", sender, subject)
             for one in listeners:
-                self._carry(sender, dice, lambda one=one: self._arrive(one, raw, respond))  # type: ignore[misc]
+                self._carry(sender, dice, partial(self._arrive, one, raw, respond))
         return len(listeners)
 
-    def _carry(self, sender: str, dice: random.Random, arrive: Callable[[], None]) -> None:
-        """What is sent at the same moment stays in order, unless something happens to it."""
+    def _carry(self, sender: str, dice: random.Random, arrive: Callable[[], object]) -> None:
+        """Messages sent at the same moment stay in order, unless one is delayed."""
         for delay in self._delays(sender, dice):
             self._carried += 1
             asyncio.get_running_loop().call_later(delay + self._carried * IN_TURN, arrive, context=WORLD)
@@ -169,9 +167,9 @@ class Network:
             return
 
         def answer(inbox: str, reply: Message, trace: TraceContext | None) -> None:
-            answered = one.bus.said(reply)
-            if respond is not None and answered is not None and one.bus.talks:
-                self._carry(one.bus.name, self._dice.of("answer", one.bus.name), lambda: respond(answered))
+            said = one.bus.said(reply)
+            if respond is not None and said is not None and one.bus.talks:
+                self._carry(one.bus.name, self._dice.of("answer", one.bus.name), partial(respond, said))
 
         try:
             one.handler(message, Envelope(HEADERS, "inbox" if respond is not None else "", answer))
@@ -184,7 +182,7 @@ class Network:
 
 
 class SimBus:
-    """As `shared.bus.Bus`, of one process. `hears`, `says`: what becomes of messages between two releases."""
+    """Stands in for `shared.bus.Bus` in one process. `hears`, `says`: translate messages of another release."""
 
     def __init__(self, network: Network, name: str, gate: Gate) -> None:
         self.wires = network
@@ -192,17 +190,15 @@ class SimBus:
         self.gate = gate
         self.dead = False
         self.fault: Fault | None = None
-        """That of the process."""
         self.pipeline = PipelineIdentity()
         self.pipeline.id = PIPELINE
         self.network = "nats"
-        """The identity of NATS, of which there is one here."""
         self.hears: Translate | None = None
         self.says: Translate | None = None
 
     @property
     def talks(self) -> bool:
-        """Until it is dead, or the process has failed."""
+        """False once the process is dead or has failed."""
         return not self.dead and (self.fault is None or not self.fault.found)
 
     @property
@@ -216,7 +212,6 @@ class SimBus:
     async def subscribe(
         self, subject: str, types: Any, handler: Handler, *, group: str = "", ours: bool = True
     ) -> Subscription:
-        """There is only one pipeline here."""
         subscription = Subscription(self, subject, types if isinstance(types, tuple) else (types,), handler, group)
         if not self.dead:
             self.wires.add(subscription)
@@ -262,18 +257,18 @@ class SimBus:
             raise NoAnswer(subject, Silence.TOO_LATE) from None
 
     def said(self, message: Message) -> bytes | None:
-        """As this process sends it; None: not at all."""
+        """The message as this process sends it; None if its release does not know the message."""
         raw = encode(message)
         return raw if self.says is None else self.says(raw)
 
     def _sent(self, message: Message, raw: bytes) -> Message | None:
-        """None where it is no message."""
+        """The message in `raw`; None if a lie has made it undecodable."""
         with suppress(ProtocolError):
             return message if self.says is None else decode(raw)
         return None
 
     def translated(self, raw: bytes) -> bytes:
-        """What this release reads of it; Refused where it does not know such a message."""
+        """The message as this process reads it; Refused if its release does not know the message."""
         heard = raw if self.hears is None else self.hears(raw)
         if heard is None:
             raise Refused(Refusal.TYPE, "the other release does not know this message")

@@ -1,12 +1,11 @@
-"""The services as processes: each runs its real `main` over simulated transports, may be killed or paused, and is
-started again."""
+"""The services as processes: each runs its real `main` over simulated transports, and may be killed or paused."""
 
 import asyncio
 import logging
 import traceback
 from collections.abc import Iterator
 from importlib import import_module
-from typing import Any
+from typing import Any, cast
 
 from shared.config.settings import Settings
 from shared.errors import ClusterError, Unexpected, UserError
@@ -27,17 +26,17 @@ from testing.simulation.releases import translation
 
 RESTART = 0.5
 NAME_TAKEN = "names must be unique"
-"""A late beat of the process before is enough for it: who is told so is started again."""
+"""In the error of a process that a late heartbeat of its predecessor ended; it is restarted."""
 PREFIX_TAKEN = "is used by the pipeline of cluster"
-"""Whoever may say whose a prefix is can have the others end and start again."""
+"""In the error of a process that was lied to about the owner of its prefix; it is restarted."""
 WALL_BEGINS = 1_767_225_600.0
-"""Unix time. Terms count from here, so the first is 1."""
+"""Unix time from which terms count."""
 UPTIME = 10_000.0
-"""Seconds: the monotonic clock of each machine has begun somewhere below."""
+"""The highest monotonic clock of a machine at the start."""
 
 
 class Surroundings:
-    """What all processes share. `failures`: what a service has failed on, in its own words."""
+    """What all processes share. `failures`: errors of services."""
 
     def __init__(self, seed: int, round_size: int) -> None:
         self.dice = Dice(seed)
@@ -47,26 +46,26 @@ class Surroundings:
         self.transport = Transport(self.server, self.dice)
         self.redis = Redis(lambda: asyncio.get_running_loop().time())
         self.skews: dict[str, float] = {}
-        """Seconds by which the wall clock of a process's machine is ahead."""
+        """By process: seconds by which its wall clock is ahead."""
         self.round_size = round_size
         self.releases: dict[str, str] = {}
-        """Of processes of other releases than this one."""
+        """By process: its release, if not this one."""
         self.lied = False
-        """Whether any process was in wrong hands."""
+        """Whether any process has lied."""
 
 
 EXPLAINED = ("gets no further pod",)
-"""Parts of errors that a process logs about the cluster, and that are no failures of its own."""
+"""In log messages that report problems of the cluster, not of the process."""
 BLAMED = ("is at fault (", "gets no shards until it", "where the snapshot wrote the state")
-"""The same, about other processes, of which one is in wrong hands."""
+"""In log messages that blame another process, expected after one has lied."""
 
 
 class Injected(Exception):
-    """What a core raises because the simulation wants it to."""
+    """Raised by a core on purpose."""
 
 
 class FailingCore:
-    """Handles one more event, half: its effects are lost, and it raises."""
+    """Handles one more event, loses its effects and raises."""
 
     def __init__(self, core: Any) -> None:
         self._core = core
@@ -76,8 +75,7 @@ class FailingCore:
         raise Injected(type(event).__name__)
 
     def next_deadline(self) -> float | None:
-        deadline: float | None = self._core.next_deadline()
-        return deadline
+        return cast(float | None, self._core.next_deadline())
 
 
 class _Failures(logging.Handler):
@@ -95,7 +93,7 @@ class _Failures(logging.Handler):
 
 
 class Process:
-    """`shell` is there while it runs and, where one of several leads, only while it leads."""
+    """`shell` is None before the service has started, and on standbys."""
 
     def __init__(self, name: str, around: Surroundings) -> None:
         self.service = service_of(name)
@@ -105,15 +103,13 @@ class Process:
         self.resumed_at: float | None = None
         self.ended_with = ""
         self.gate = Gate(self)
-        self.lines: list[str] = []
         self._around = around
         self._loop = asyncio.get_running_loop()
         self._origin = around.dice.of("origin", name).uniform(0.0, UPTIME)
         self._bus = SimBus(around.network, name, self.gate)
         if (release := around.releases.get(name)) is not None:
             self._bus.hears = self._bus.says = translation(release)
-        self._clients: list[SimClient] = []
-        self._connections: list[Connection] = []
+        self._transports: list[SimClient | Connection] = []
         self._task = self._loop.create_task(self._run(), context=self.gate.context)
 
     @property
@@ -129,12 +125,13 @@ class Process:
         return self.gate.paused
 
     def client(self) -> SimClient:
-        self._clients.append(SimClient(self._around.transport, self.name, self.gate))
-        return self._clients[-1]
+        client = SimClient(self._around.transport, self.name, self.gate)
+        self._transports.append(client)
+        return client
 
     def link(self) -> RedisLink:
         connection: Any = Connection(self._around.redis, self.name)
-        self._connections.append(connection)
+        self._transports.append(connection)
         return RedisLink(connection, "simulated", TlsFiles())
 
     def clock(self) -> float:
@@ -144,7 +141,7 @@ class Process:
         return WALL_BEGINS + self._around.skews.get(self.name, 0.0) + self._loop.time()
 
     def pause(self) -> None:
-        self.gate.pause()
+        self.gate.paused = True
 
     def resume(self) -> None:
         loop = self._loop
@@ -153,7 +150,7 @@ class Process:
         self.gate.resume(loop)
 
     def inject_fault(self) -> None:
-        """The core fails on the next event."""
+        """Make the core fail on the next event."""
         runner = self.shell._runner
         runner._core = FailingCore(runner._core)
 
@@ -161,36 +158,34 @@ class Process:
         self._bus.says = liar
 
     def kill(self) -> None:
-        """What it has sent is on its way; nothing more comes from it, and what it asked for may still be done."""
+        """Messages and calls that it has sent are still delivered."""
         self._die()
         self.resume()
         self._task.cancel()
 
     def stop(self) -> None:
-        """It is asked to end, and takes leave of the others."""
+        """End gracefully."""
         self._task.cancel()
 
     def _die(self) -> None:
         self.dead = True
         self._bus.die()
-        for client in self._clients:
-            client.dead = True
-        for connection in self._connections:
-            connection.dead = True
+        for transport in self._transports:
+            transport.dead = True
 
     async def _run(self) -> None:
         main = import_module(f"services.{self.service}.service").main
         try:
             await main(self._context())
         except* ClusterError as cause:
-            self.ended_with = str(_first(cause))
+            self.ended_with = str(next(_leaves(cause)))
         except* UserError as cause:
-            self.ended_with = str(_first(cause))
+            self.ended_with = str(next(_leaves(cause)))
             borne = (NAME_TAKEN, PREFIX_TAKEN) if self._around.lied else (NAME_TAKEN,)
             if not any(part in self.ended_with for part in borne):
                 self._around.failures.append(f"{self.name} was told to end: {self.ended_with}")
         except* Unexpected as found:
-            self.ended_with = str(_first(found))
+            self.ended_with = str(next(_leaves(found)))
             if not all(isinstance(each.__cause__, Injected) for each in _leaves(found)):
                 self._around.failures.append(f"{self.name} has failed: {found.exceptions!r}")
         except* Exception as cause:
@@ -231,9 +226,3 @@ def _leaves(group: BaseExceptionGroup[Any]) -> Iterator[BaseException]:
 
 def service_of(name: str) -> str:
     return {"w": "worker", "b": "binder"}.get(name[:-1], name.partition("-")[0])
-
-
-def _first(group: BaseException) -> BaseException:
-    while isinstance(group, BaseExceptionGroup):
-        group = group.exceptions[0]
-    return group

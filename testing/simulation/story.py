@@ -156,7 +156,7 @@ class Story:
                 by, text = sent.sender, f"gives up the call of {sent.at:.3f}: {what}"
             case Moment.LOST:
                 by, text = SERVER, f"never gets {sent.sender}'s call of {sent.at:.3f}: {what}"
-            case Moment.CARRIED_OUT:
+            case Moment.EXECUTED:
                 assert answer is not None
                 when = f", sent {now - sent.at:.3f} s ago" if now > sent.at + LATE else ""
                 by, text = SERVER, f"{_answered(answer)} {sent.sender}'s call: {what}{when}{_why(answer)}"

@@ -1,4 +1,4 @@
-"""What the services' `main` finds in place of connections, threads and clocks while a simulation runs."""
+"""Replaces connections, threads and clocks of the services during a simulation."""
 
 import asyncio
 import random
@@ -20,13 +20,12 @@ from testing.simulation.loop import VirtualLoop, owner
 from testing.simulation.storage import ByHand
 
 SERVICES = ("watcher", "queue", "cycle", "snapshot", "worker", "binder")
-CONNECTING = ("services.snapshot.service", "services.worker.service", "services.queue.status.retry_store")
 
 T = TypeVar("T")
 
 
 def run_on_virtual_time(run: Callable[[], Coroutine[None, None, T]], seed: int = 0) -> T:
-    """With all substitutes; AssertionError for exceptions that no task has caught."""
+    """Run with all substitutes; AssertionError for uncaught exceptions of tasks."""
     loop = VirtualLoop()
     random.seed(seed)
     with substitutes(), asyncio.Runner(loop_factory=lambda: loop) as runner:
@@ -38,24 +37,27 @@ def run_on_virtual_time(run: Callable[[], Coroutine[None, None, T]], seed: int =
 @contextmanager
 def substitutes() -> Iterator[None]:
     with ExitStack() as stack:
-        stack.enter_context(patch.object(KubeClient, "open", _open))
-        stack.enter_context(patch.object(leadership, "LeaseKeeper", _keeper(lease_keeper.LeaseKeeper)))
-        stack.enter_context(patch.object(lease_keeper, "time", _Time))
-        for name in CONNECTING:
-            stack.enter_context(patch.object(import_module(name), "connect", _connect))
+
+        def substitute(target: Any, name: str, other: Any) -> None:
+            if hasattr(target, name):
+                stack.enter_context(patch.object(target, name, other))
+
+        substitute(KubeClient, "open", _open)
+        substitute(leadership, "LeaseKeeper", _keeper(lease_keeper.LeaseKeeper))
+        substitute(lease_keeper, "time", _Time)
         for service in SERVICES:
             module = import_module(f"services.{service}.service")
-            stack.enter_context(patch.object(module, "Shell", _told_of(module.Shell)))
-            if hasattr(module, "load_frameworks"):
-                stack.enter_context(patch.object(module, "load_frameworks", lambda config: _frameworks()))
-            if hasattr(module, "load_scheduler_config"):
-                stack.enter_context(patch.object(module, "load_scheduler_config", lambda source: _config()))
+            substitute(module, "Shell", _told_of(module.Shell))
+            substitute(module, "connect", _connect)
+            substitute(module, "load_frameworks", lambda config: _frameworks())
+            substitute(module, "load_scheduler_config", lambda source: _config())
+        substitute(import_module("services.queue.status.retry_store"), "connect", _connect)
         yield
 
 
 @cache
 def _config() -> Any:
-    """The default, with a plugin that has labelled pods wait for a permit."""
+    """The default configuration and the ByHand plugin."""
     plugins = {"permit": {"enabled": [{"name": ByHand.name}]}}
     return load_config({"profiles": [{"plugins": plugins}]}, {ByHand.name: [ExtensionPoint.PERMIT]}.__getitem__)
 
@@ -85,7 +87,7 @@ class _Time:
 
 
 def _told_of(shell: Any) -> Any:
-    """The process learns of its shell."""
+    """Hands the shell to its process."""
 
     class Told(shell):  # type: ignore[misc]
         def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -99,7 +101,7 @@ def _told_of(shell: Any) -> Any:
 
 
 def _keeper(keeper: Any) -> Any:
-    """Keeps the Lease in a task, where the real one has a thread."""
+    """Keeps the Lease in a task instead of a thread."""
 
     class Keeper(keeper):  # type: ignore[misc]
         def start(self) -> None:
@@ -124,4 +126,4 @@ class _Thread:
         self._task = task
 
     def join(self) -> None:
-        """It has ended when it is joined."""
+        """The task has ended when it is joined."""
