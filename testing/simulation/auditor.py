@@ -1,6 +1,6 @@
-"""The auditor: judges every binding, every assumption and every eviction at the moment it happens, by the truth.
+"""Judges every binding, assumption and eviction at the moment it happens.
 
-The truth is what the API server holds; of what the scheduler believes, only what is assumed counts beside it.
+It compares with the API server's objects, the calls in transit, and the snapshot's ledger of assumed pods.
 """
 
 import asyncio
@@ -33,41 +33,41 @@ from testing.simulation.client import Binding
 from testing.simulation.processes import Process
 
 KNOWN_FOR = 150.0
-"""Seconds for which a binding may go by what a node was before it changed: a watch may be so far behind, or a call."""
+"""Seconds for which a binding may rest on an older version of a node: watches and calls may be this late."""
 SEEN_LATELY = 1.5
-"""Seconds after which a preemptor that is gone is to be missed: binders look again after one."""
+"""Seconds after which binders must know that a preemptor is gone."""
 NOMINATED_LATELY = 15.0
-"""Seconds: the same for its nomination, which binders ask for before they look at the pod, which takes its time."""
+"""Seconds after which binders must know that its nomination is gone. They ask for it first, and calls take time."""
 AT_ONCE = 0.001
-"""Seconds after it is resumed in which a process may finish what it was about to do when it was paused."""
+"""Seconds after it is resumed in which a process may finish what it was doing when it was paused."""
 
 
 class Auditor:
-    """`broken`: what must never be, and was."""
+    """`broken`: violated invariants."""
 
     def __init__(self, server: ApiServer, bindings: list[Binding], snapshot: Callable[[], Process]) -> None:
-        """`bindings`: calls that are on their way."""
+        """`bindings`: calls in transit."""
         self.broken: list[str] = []
         self._bindings = bindings
         self._server = server
         self._snapshot = snapshot
         self._nodes: dict[str, deque[tuple[float, Node]]] = {}
         self._replaced_at: dict[str, float] = {}
-        """By node that has gone: another one of its name may have come."""
+        """When nodes were deleted, perhaps replaced, by name."""
         self._gone_at: dict[str, float] = {}
         self._preemptors: dict[str, dict[str, str]] = {}
-        """By victim: for whom it was ever to make way, and on which node."""
+        """By victim: all its preemptors, and on which node."""
         self._nominated: dict[str, tuple[str, float]] = {}
-        """By pod, the node that it was nominated to last, and until when, as the snapshot tells."""
+        """By pod: the last node that the snapshot nominated it to, and until when."""
         self._shown: dict[tuple[int, str], int] = {}
         self._commits: dict[tuple[int, int], Commit] = {}
         self._budgets = Budgets()
         self._against_budgets: dict[tuple[int, int], dict[str, str]] = {}
-        """What is wrong about nominations that a cycle has asked for."""
+        """By commit: nominations that violate a budget, and how."""
         server.followers.append(self._on_change)
         server.on_bind.append(self._on_bind)
 
-    # What happens
+    # Events
 
     def _on_change(self, change: Change) -> None:
         now = asyncio.get_running_loop().time()
@@ -92,14 +92,16 @@ class Auditor:
             self.broken += self._unwelcome(pod, node)
 
     def overhear(self, message: Message) -> None:
-        """Messages that make no sense are passed over: the receiver refuses them."""
+        """Skip messages that make no sense, which the receiver refuses."""
         try:
             check_sense(message)
         except ProtocolError:
             return
         match message:
-            case Commit():
-                self._on_commit(message)
+            case Commit() if (number := (message.epoch, message.round)) not in self._commits:
+                core = self._snapshot().core
+                self._commits[number] = message
+                self._against_budgets[number] = {} if core is None else self._budgets.judge(message, core)
             case Committed():
                 self._on_committed(message)
             case Forgotten():
@@ -111,34 +113,28 @@ class Auditor:
                     self._preemptors.setdefault(victim.uid, {})[message.uid] = message.node
 
     def on_delete(self, uid: str, process: Process) -> None:
-        """A scheduler's call to delete this pod is sent."""
+        """Judge a scheduler's call to delete this pod, as it is sent."""
         now, priorities = asyncio.get_running_loop().time(), self._server.priorities
         if process.resumed_at is not None and now < process.resumed_at + AT_ONCE:
             return
         asked = self._preemptors.get(uid, {})
         alive = [each for each in asked if self._gone_at.get(each, now) + SEEN_LATELY > now]
         if not alive:
-            self._tell(f"({uid}) is deleted by {process.name}, and nobody waits for its place: {sorted(asked)}")
+            self._report(f"({uid}) is deleted by {process.name}, and no pod waits for its place: {sorted(asked)}")
         elif not any(priorities[each] > priorities.get(uid, 0) for each in alive):
-            self._tell(f"({uid}) is deleted by {process.name} for ({alive[0]}), which is not of higher priority")
+            self._report(f"({uid}) is deleted by {process.name} for ({alive[0]}), which is not of higher priority")
         elif not any(self._is_nominated(each, asked[each], now) for each in alive):
-            self._tell(f"({uid}) is deleted by {process.name} for ({alive[0]}), nominated elsewhere, or nowhere")
+            self._report(f"({uid}) is deleted by {process.name} for ({alive[0]}), nominated elsewhere, or nowhere")
 
     def _is_nominated(self, uid: str, where: str, now: float) -> bool:
-        """Or it was, not long ago, or its status says so."""
+        """Whether it is nominated, was lately, or its status says so."""
         node, until = self._nominated.get(uid, ("", 0.0))
         pod = self._server.pods.get(uid)
-        told = "" if pod is None else pod.status.nominated_node_name
-        return told == where or (node == where and until + NOMINATED_LATELY > now)
-
-    def _on_commit(self, commit: Commit) -> None:
-        number, core = (commit.epoch, commit.round), self._snapshot().core
-        if number not in self._commits:
-            self._commits[number] = commit
-            self._against_budgets[number] = {} if core is None else self._budgets.judge(commit, core)
+        in_status = "" if pod is None else pod.status.nominated_node_name
+        return in_status == where or (node == where and until + NOMINATED_LATELY > now)
 
     def _on_committed(self, committed: Committed) -> None:
-        """What is assumed now fits, together with what is bound and what calls on their way may still bind."""
+        """Assumed pods fit, together with bound pods and those that calls in transit may bind."""
         commit, core = self._commits.get((committed.epoch, committed.round)), self._snapshot().core
         if commit is None or core is None or core.epoch != committed.epoch:
             return
@@ -146,14 +142,14 @@ class Auditor:
         decisions = [each for each in commit.decisions if each.uid not in conflicts]
         for uid, wrong in self._against_budgets[committed.epoch, committed.round].items():
             if uid not in conflicts:
-                self._tell(f"({uid}) preempts {wrong}")
+                self._report(f"({uid}) preempts {wrong}")
         for decision in decisions:
             self._judge_volumes(decision, core, committed.seq)
         for binding in self._bindings:
             entry = core.ledger.get(binding.uid)
             if (entry is None or entry.node != binding.node) and self._may_land(binding):
                 name = self._server.pods[binding.uid].name
-                self._tell(f"a call may bind {name} ({binding.uid}) to {binding.node}, where it is not assumed")
+                self._report(f"a call may bind {name} ({binding.uid}) to {binding.node}, where it is not assumed")
         there = {uid: entry.node for uid, entry in core.ledger.items()}
         there |= {binding.uid: binding.node for binding in self._bindings if self._may_land(binding)}
         there |= {uid: pod.spec.node_name for uid, pod in self._server.pods.items() if pod.spec.node_name}
@@ -162,7 +158,7 @@ class Auditor:
             self._judge_room(f"round {committed.round} assumes pods on node {where}", where, on_it)
 
     def _on_delta(self, delta: Delta) -> None:
-        """The snapshot of a term never goes back to an older version of a node. Nominations come and go."""
+        """Within a term the snapshot never returns to an older version of a node. Track nominations."""
         self._budgets.on_delta(delta)
         now = asyncio.get_running_loop().time()
         for change in delta.changes:
@@ -175,11 +171,11 @@ class Auditor:
             if isinstance(change, NodeUpserted) and VERSION in change.node.metadata.labels:
                 key, version = (delta.epoch, change.node.name), int(change.node.metadata.labels[VERSION])
                 if version < self._shown.get(key, 0):
-                    self._tell(f"node {change.node.name} goes back from version {self._shown[key]} to {version}")
+                    self._report(f"node {change.node.name} goes back from version {self._shown[key]} to {version}")
                 self._shown[key] = version
 
     def _on_forgotten(self, message: Forgotten) -> None:
-        """A place is given away only when no call can take it any more. A later attempt may have taken it again."""
+        """A place is given up only when no call can take it any more, unless a later attempt has taken it again."""
         core, forgotten = self._snapshot().core, {each.uid for each in message.pods}
         for binding in self._bindings:
             entry = None if core is None else core.ledger.get(binding.uid)
@@ -187,7 +183,7 @@ class Auditor:
                 continue
             if binding.uid in forgotten and self._may_land(binding):
                 name = self._server.pods[binding.uid].name
-                self._tell(f"{name} ({binding.uid}) is forgotten, and a call may still bind it to {binding.node}")
+                self._report(f"{name} ({binding.uid}) is forgotten, and a call may still bind it to {binding.node}")
 
     def _may_land(self, binding: Binding) -> bool:
         pod = self._server.pods.get(binding.uid)
@@ -195,22 +191,20 @@ class Auditor:
             return False
         return binding.version in ("", pod.metadata.resource_version)
 
-    # Judging
-
     def _judge_volumes(self, decision: Decision, core: SnapshotCore, seq: int) -> None:
-        """No claim is given a volume that another one has, as the snapshot knew at `seq`, when it took the decision."""
+        """No claim gets a volume that another one had in the snapshot at `seq`, when it took the decision."""
         objects = core.cluster.objects
         holders = {each.name: each.spec.claim_ref for each in objects.all() if isinstance(each, PersistentVolume)}
         given = decision.assignment.volumes
         for claim, volume in () if given is None else given.bindings:
             holder, written = holders.get(volume), objects._written[ObjectKind.PERSISTENT_VOLUME].get(volume, 0)
             if holder is not None and holder.key != claim and written <= seq:
-                self._tell(f"{decision.key} ({decision.uid}) is to have {volume}, which {holder.key} has already")
+                self._report(f"{decision.key} ({decision.uid}) is to have {volume}, which {holder.key} has already")
 
     def _judge_room(self, what: str, where: str, pods: Iterable[Pod]) -> None:
         on_it = [pod for pod in pods if pod.status.phase != FINISHED]
         if where not in self._nodes:
-            self._tell(f"{what}, which never was")
+            self._report(f"{what}, which never was")
             return
         used: dict[str, int] = {"pods": len(on_it)}
         for pod in on_it:
@@ -219,15 +213,15 @@ class Auditor:
         known = [allocatable(node) for _, node in self._nodes[where]]
         names = sorted(pod.name for pod in on_it)
         if not any(all(amount <= room.get(name, 0) for name, amount in used.items()) for room in known):
-            self._tell(f"{what}, which is over its capacity: {names}")
+            self._report(f"{what}, which is over its capacity: {names}")
         ports = [(port.protocol, port.port) for pod in on_it for port in host_ports(pod)]
         if len(ports) != len(set(ports)):
-            self._tell(f"{what}, where a host port is taken: {names}")
+            self._report(f"{what}, where a host port is taken: {names}")
 
     def _unwelcome(self, pod: Pod, node: Node) -> list[str]:
-        """Of two pods that are alike, and one of which is to be alone in a domain, both are there.
+        """Violations of anti-affinity between this pod and others.
 
-        Pods of a node that is away count in no domain, and a decision from that time may be carried out later.
+        Skip nodes that were deleted lately: their pods counted in no domain when the decision was made.
         """
         wrong, now = [], asyncio.get_running_loop().time()
         for other in self._server.pods.values():
@@ -243,7 +237,7 @@ class Auditor:
                     wrong.append(f"{pod.name} comes to {node.name}, with {other.name} in {key} {value}")
         return wrong
 
-    def _tell(self, what: str) -> None:
+    def _report(self, what: str) -> None:
         self.broken.append(f"at {asyncio.get_running_loop().time():.3f} {what}")
 
 

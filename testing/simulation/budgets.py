@@ -1,10 +1,9 @@
-"""Judges preemption by disruption budgets: nobody is evicted against one where another node could do without that.
+"""Judges preemption by disruption budgets: no victim violates one if another node needs no such victim.
 
-kube-scheduler may violate budgets as a last resort: it prefers a node where its victims violate fewer. So each
-nomination that a cycle asks for is compared with what any other node would have cost, by rules of its own: remove all
-pods of lower priority, put them back by importance, those beyond their budgets first. What victims of earlier
-nominations of the same commit take from budgets counts. Only nodes and budgets count that have not changed since the
-workers looked.
+kube-scheduler violates budgets only as a last resort: it prefers the node whose victims violate fewest. So each
+requested nomination is compared with the victims on every other node, computed independently: remove all pods of lower
+priority, then put them back by importance, those beyond their budgets first. Victims of earlier nominations in the
+commit count against budgets. Nodes and budgets that have changed since the workers evaluated them are skipped.
 """
 
 from collections import Counter
@@ -33,14 +32,14 @@ from shared.model.resources import PODS
 from shared.model.selectors import label_selector_matches
 
 Victims = list[tuple[str, dict[str, int]]]
-"""By uid; each with what it leaves of its budgets."""
+"""By uid; each with what is left of its budgets."""
 
 
 class Budgets:
     def __init__(self) -> None:
         self._epoch = self._told = self._all_changed = self._budgets_changed = 0
         self._changed: dict[str, int] = {}
-        """By node, the number of the state in which it was something else for the last time."""
+        """By node: the sequence number of its last change."""
         self._at: dict[str, str] = {}
 
     def on_delta(self, delta: Delta) -> None:
@@ -69,18 +68,16 @@ class Budgets:
                     self._budgets_changed = delta.seq
 
     def judge(self, commit: Commit, core: SnapshotCore) -> dict[str, str]:
-        """What is wrong about the nominations, by uid."""
+        """Nominations that violate budgets needlessly, by uid."""
         if core.epoch != self._epoch or core.seq != self._told or core.cluster.building is not None:
             return {}
         wrong, spent = dict[str, str](), Counter[str]()
         taken = {decision.node for decision in commit.decisions}
         for wanted in commit.nominations:
-            load, here = (
-                commit.loads[wanted.load],
-                self._candidate(wanted, commit.loads[wanted.load], core, wanted.node),
-            )
+            load = commit.loads[wanted.load]
+            here = self._candidate(wanted, load, core, wanted.node)
             if here is None or {uid for uid, _ in here} != {victim.uid for victim in wanted.victims}:
-                return wrong  # it rests on another state, and so does what it takes from the budgets
+                return wrong  # based on another state, as is what it takes from the budgets
             if _violations(here, spent):
                 better = [node for node in self._others(wanted, load, core, spent) if node not in taken]
                 if better:
@@ -98,7 +95,7 @@ class Budgets:
                 yield node.name
 
     def _candidate(self, wanted: Nominate, load: PodLoad, core: SnapshotCore, node: str) -> Victims | None:
-        """Whose place the pod would take there; None if that cannot be told."""
+        """The victims on this node; None if it has changed or the pod does not fit."""
         changed = max(self._changed.get(node, 0), self._all_changed, self._budgets_changed)
         if changed > wanted.seen or wanted.seen >> EPOCH_SHIFT != core.epoch or node not in core.cluster.nodes:
             return None
@@ -107,11 +104,7 @@ class Budgets:
         pods = [(uid, core.cluster.pods[uid]) for uid in core.cluster.pods.on_node(node)]
         lesser = sorted((each for each in pods if each[1].load.priority < load.priority), key=_importance)
         left = _left_after([place for _, place in lesser], _budgets(core))
-        beyond = [
-            (uid, place)
-            for (uid, place), of_pod in zip(lesser, left, strict=True)
-            if min(of_pod.values(), default=0) < 0
-        ]
+        beyond = [each for each, of_pod in zip(lesser, left, strict=True) if min(of_pod.values(), default=0) < 0]
         nominated = [each for uid, each in core.cluster.nominator if each.node == node and uid != wanted.uid]
         there = [*(place.load for _, place in pods), *(nomination.load for nomination in nominated)]
         stay = [each for each in there if each.priority >= load.priority]
@@ -137,7 +130,7 @@ def _importance(pod: tuple[str, Placement]) -> tuple[int, float, str]:
 
 
 def _left_after(pods: Sequence[Placement], budgets: Sequence[PodDisruptionBudget]) -> list[dict[str, int]]:
-    """Of the budgets about each pod, once all before it are gone, too."""
+    """What is left of each pod's budgets after evicting it and all pods before it."""
     left = {budget.key: budget.status.disruptions_allowed for budget in budgets}
     found = []
     for place in pods:

@@ -1,11 +1,12 @@
-"""A schedule out of a seed: the scene, what its users do, and what goes wrong meanwhile."""
+"""Draws a schedule from a seed: the scene, its actions and its mishaps."""
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from shared.errors import UserError
-from testing.simulation.schedule import Entry, Schedule
+from testing.simulation.schedule import NUMBERS, Entry, Schedule
 
 ROUND_SIZES = (1, 3, 16, 256)
 LEADING = ("queue", "cycle", "snapshot", "watcher")
@@ -13,26 +14,17 @@ PROCESSES = (*LEADING, "w1", "w2", "b1", "b2")
 NODES = [f"n{i}" for i in range(6)]
 SHARDS = 4
 CALM = "-calm"
-"""Ends the names of scenes in which nothing goes wrong, and in which more is expected of everybody."""
+"""Ends the names of scenes without mishaps, for which more invariants are checked."""
 TROUBLE_BEGINS = 2.0
 MISHAP_EVERY = 3.0
 """Seconds, on average."""
 
-Arguments = dict[str, object]
-WORDS: Mapping[str, tuple[str, ...]] = {
-    "how": ("kill", "stop"),
-    "is": ("last", "later", "this"),
-    "redis": ("stays", "restarts", "flushed", "rolls_back"),
-    "snapshot": ("dies", "lives"),
-}
-"""What arguments that are no number take."""
-
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """`happenings`: how often each happens compared with the others. `seconds`: for how long there is trouble."""
+    """`actions`: weights of actions. `seconds`: how long actions and mishaps last."""
 
-    happenings: Mapping[str, float]
+    actions: Mapping[str, float]
     seconds: float
 
 
@@ -93,106 +85,86 @@ SCENES: Mapping[str, Scene] = {
     "waits": WAITS,
 }
 UNUSUAL = frozenset({"renew", "delete", "change_node", "grow"})
-"""What does not happen in calm scenes."""
+"""Actions that calm scenes leave out."""
 
 
-def _of_all(dice: random.Random) -> Arguments:
-    return {"name": dice.choice(PROCESSES)}
-
-
-def _for_a_while(dice: random.Random) -> Arguments:
-    return {"for": dice.choice((0.3, 2.0, 6.0))}
-
-
-def _pause(dice: random.Random) -> Arguments:
-    name = dice.choice((*PROCESSES, "snapshot", "b1", "b2"))
-    return {"name": name, "for": dice.choice((1.0, 3.0, 9.0, 14.0, 18.0, 25.0, 40.0, 120.0))}
-
-
-def _roll_back(dice: random.Random) -> Arguments:
-    return {"by": dice.choice((0.3, 1.0, 2.0)), "snapshot": dice.choice(WORDS["snapshot"])}
-
-
-def _fail_over(dice: random.Random) -> Arguments:
-    return _roll_back(dice) | {"share": dice.choice((0.3, 0.7, 1.0)), "for": dice.choice((0.5, 4.0, 15.0))}
-
-
-def _total(dice: random.Random) -> Arguments:
-    """Who is asked to end takes up to 4 s for it."""
-    how, redis = dice.choice(WORDS["how"]), dice.choice(WORDS["redis"])
-    return {"how": how, "redis": redis, "for": dice.choice((0.2, 5.0, 20.0) if how == "kill" else (5.0, 20.0))}
-
-
-def _release(dice: random.Random) -> Arguments:
-    return _of_all(dice) | {"is": dice.choice(("last", "later", "later", "this"))}
-
-
-def _lies(dice: random.Random) -> Arguments:
-    name = dice.choice(("w1", "w2", "w1", "w2", "cycle", "queue"))
-    return {"name": name, "share": dice.choice((0.05, 0.3, 1.0)), "for": dice.choice((1.0, 5.0))}
-
-
-def _late_calls(dice: random.Random) -> Arguments:
-    share = dice.choice((0.1, 0.5))
-    return {"share": share, "doubled": share / 2, "for": dice.choice((3.0, 10.0))}
-
-
-MISHAPS: Mapping[str, tuple[float, Callable[[random.Random], Arguments]]] = {
-    "kill": (3, _of_all),
-    "stop": (1, _of_all),
-    "pause": (3, _pause),
-    "total": (0.7, _total),
-    "release": (1, _release),
-    "lies": (1, _lies),
-    "lose_lease": (1.5, lambda dice: {"name": dice.choice(LEADING)}),
-    "delete_lease": (0.5, lambda dice: {"name": dice.choice(LEADING)}),
-    "bus_down": (1, _for_a_while),
-    "partition": (1, lambda dice: _of_all(dice) | _for_a_while(dice)),
-    "messages": (3, lambda dice: {"share": dice.choice((0.05, 0.15, 0.4)), "for": dice.choice((3.0, 10.0))}),
-    "calls": (2, lambda dice: {"share": dice.choice((0.05, 0.15, 0.4)), "for": dice.choice((3.0, 10.0))}),
-    "stall": (1, lambda dice: {"for": dice.choice((3.0, 12.0, 36.0))}),
-    "watches_break": (1, lambda dice: {}),
-    "redis_down": (1, _for_a_while),
-    "redis_restarts": (0.5, lambda dice: {}),
-    "redis_flushed": (1, lambda dice: {}),
-    "redis_rolls_back": (1, _roll_back),
-    "redis_fails_over": (0.7, _fail_over),
-    "fault": (1, _of_all),
-    "clock": (1, lambda dice: _of_all(dice) | {"by": dice.choice((-60.0, -10.0, 1.5, 30.0, 60.0))}),
-    "replay": (1, lambda dice: {"messages": dice.choice((5, 50, 200))}),
-    "late_calls": (1.5, _late_calls),
-    "behind": (1, lambda dice: {"versions": dice.choice((3, 30, 300)), "for": dice.choice((0.5, 3.0))}),
+A_WHILE = (0.3, 2.0, 6.0)
+MISHAPS: Mapping[str, tuple[float, Mapping[str, Sequence[object]]]] = {
+    "kill": (3, {"name": PROCESSES}),
+    "stop": (1, {"name": PROCESSES}),
+    "pause": (
+        3,
+        {"name": (*PROCESSES, "snapshot", "b1", "b2"), "for": (1.0, 3.0, 9.0, 14.0, 18.0, 25.0, 40.0, 120.0)},
+    ),
+    "total": (
+        0.7,
+        {"how": ("kill", "stop"), "redis": ("stays", "restarts", "flushed", "rolls_back"), "for": (0.2, 5.0, 20.0)},
+    ),
+    "release": (1, {"name": PROCESSES, "is": ("last", "later", "later", "this")}),
+    "lies": (1, {"name": ("w1", "w2", "w1", "w2", "cycle", "queue"), "share": (0.05, 0.3, 1.0), "for": (1.0, 5.0)}),
+    "lose_lease": (1.5, {"name": LEADING}),
+    "delete_lease": (0.5, {"name": LEADING}),
+    "bus_down": (1, {"for": A_WHILE}),
+    "partition": (1, {"name": PROCESSES, "for": A_WHILE}),
+    "messages": (3, {"share": (0.05, 0.15, 0.4), "for": (3.0, 10.0)}),
+    "calls": (2, {"share": (0.05, 0.15, 0.4), "for": (3.0, 10.0)}),
+    "stall": (1, {"for": (3.0, 12.0, 36.0)}),
+    "watches_break": (1, {}),
+    "redis_down": (1, {"for": A_WHILE}),
+    "redis_restarts": (0.5, {}),
+    "redis_flushed": (1, {}),
+    "redis_rolls_back": (1, {"by": (0.3, 1.0, 2.0), "snapshot": ("dies", "lives")}),
+    "redis_fails_over": (
+        0.7,
+        {"by": (0.3, 1.0, 2.0), "snapshot": ("dies", "lives"), "share": (0.3, 0.7, 1.0), "for": (0.5, 4.0, 15.0)},
+    ),
+    "fault": (1, {"name": PROCESSES}),
+    "clock": (1, {"name": PROCESSES, "by": (-60.0, -10.0, 1.5, 30.0, 60.0)}),
+    "replay": (1, {"messages": (5, 50, 200)}),
+    "late_calls": (1.5, {"share": (0.1, 0.5), "doubled": (0.05, 0.25), "for": (3.0, 10.0)}),
+    "behind": (1, {"versions": (3, 30, 300), "for": (0.5, 3.0)}),
 }
-"""How often each happens compared with the others, and what it takes."""
+"""Weights of mishaps, and the values of their arguments."""
+ANY_PROCESS = (*PROCESSES, *(f"{name}-2" for name in LEADING))
+
+
+def _drawn_arguments(what: str, dice: random.Random) -> dict[str, str]:
+    found: dict[str, Any] = {}
+    for name, values in MISHAPS[what][1].items():
+        if name == "doubled":
+            found[name] = found["share"] / 2
+        elif found.get("how") == "stop" and name == "for":
+            found[name] = dice.choice([seconds for seconds in values if seconds != 0.2])  # stopping takes up to 4 s
+        else:
+            found[name] = dice.choice(values)
+    return {name: str(value) for name, value in found.items()}
 
 
 def check(schedule: Schedule) -> None:
-    """Raise UserError for a scene, a happening or a process that does not exist, or an argument that is missing."""
+    """Raise UserError for an unknown scene, entry or process, or a missing argument."""
     if (kind := SCENES.get(schedule.scene.removesuffix(CALM))) is None:
         raise UserError(f"scene={schedule.scene}: expected one of {', '.join(SCENES)}")
-    standbys = [f"{name}-2" for name in LEADING]
     for entry in schedule.entries:
-        if entry.what in MISHAPS:
-            needed = set(MISHAPS[entry.what][1](random.Random(0)))
-        elif entry.what == "standby" or entry.what in kind.happenings:
-            needed = {"name"} if entry.what == "standby" else set()
-        else:
-            listed = ", ".join(sorted({*MISHAPS, *kind.happenings, "standby"}))
-            raise UserError(f"entry {entry.number}: {entry.what!r} does not happen here; expected one of {listed}")
-        if missing := sorted(needed - entry.arguments.keys()):
+        if entry.what not in {*MISHAPS, *kind.actions, "standby"}:
+            listed = ", ".join(sorted({*MISHAPS, *kind.actions, "standby"}))
+            raise UserError(f"entry {entry.number}: {entry.what!r} is not in this scene; expected one of {listed}")
+        _, needed = MISHAPS.get(entry.what, (0, {"name": PROCESSES} if entry.what == "standby" else {}))
+        if missing := sorted(needed.keys() - entry.arguments.keys()):
             raise UserError(f"entry {entry.number}: {entry.what} takes {', '.join(f'{each}=' for each in missing)}")
         for argument, value in entry.arguments.items():
-            known = {"name": (*PROCESSES, *standbys), **WORDS}.get(argument, (value,))
-            if value not in known:
-                raise UserError(f"entry {entry.number}: {argument}={value}: expected one of {', '.join(known)}")
+            known = ANY_PROCESS if argument == "name" else dict.fromkeys(needed.get(argument, ()))
+            if argument not in NUMBERS and known and value not in known:
+                raise UserError(
+                    f"entry {entry.number}: {argument}={value}: expected one of {', '.join(map(str, known))}"
+                )
 
 
 BORNE = {"lies": frozenset({"plain", "preemption"})}
-"""The scenes in which a mishap breaks nothing that is judged. Whoever decides may lie about what only it judges by:
-terms between pods, gangs, volumes that a pod has already."""
+"""By mishap: the scenes whose invariants survive it, if not all. A cycle can lie about what no other service checks:
+constraints between pods, gangs, volumes of bound claims."""
 
 MOST_OF = {"lies": 2}
-"""Of one run: whoever is found to lie for a third time waits longer for shards than a run lasts."""
+"""Per run: after a third lie a worker waits longer for shards than a run lasts."""
 
 
 def draw(
@@ -204,7 +176,7 @@ def draw(
     seconds: float = 0.0,
     mishap_every: float = MISHAP_EVERY,
 ) -> Schedule:
-    """`scene`, `mishaps`, `round_size`, `seconds`: as given, or drawn."""
+    """Arguments that are not given are drawn."""
     dice = random.Random(f"{seed} schedule")
     drawn_scene, drawn_size = dice.choice(sorted(SCENES)), dice.choice(ROUND_SIZES)
     scene, size = scene or drawn_scene, round_size or drawn_size
@@ -213,7 +185,7 @@ def draw(
     calm = scene.endswith(CALM)
     borne = {what for what in MISHAPS if scene in BORNE.get(what, (scene,))}
     chosen = sorted(frozenset() if calm else borne if mishaps is None else mishaps & borne)
-    entries = [*_happenings(random.Random(f"{seed} happenings"), kind, ends, calm=calm)]
+    entries = [*_actions(random.Random(f"{seed} happenings"), kind, ends, calm=calm)]
     if chosen:
         entries += _mishaps(random.Random(f"{seed} mishaps"), chosen, ends, mishap_every)
     entries.sort(key=lambda entry: entry.at)
@@ -221,8 +193,8 @@ def draw(
     return Schedule(seed, scene, size, ends + TROUBLE_BEGINS, tuple(numbered))
 
 
-def _happenings(dice: random.Random, scene: Scene, seconds: float, *, calm: bool) -> list[Entry]:
-    often = {what: weight for what, weight in scene.happenings.items() if not (calm and what in UNUSUAL)}
+def _actions(dice: random.Random, scene: Scene, seconds: float, *, calm: bool) -> list[Entry]:
+    often = {what: weight for what, weight in scene.actions.items() if not (calm and what in UNUSUAL)}
     found, at = [], TROUBLE_BEGINS
     while (at := at + dice.uniform(0.0, 0.5)) < TROUBLE_BEGINS + seconds:
         found.append(Entry(0, round(at, 3), dice.choices(list(often), list(often.values()))[0], {}))
@@ -241,6 +213,5 @@ def _mishaps(dice: random.Random, chosen: list[str], seconds: float, every: floa
         what = dice.choices(chosen, weights)[0]
         if sum(entry.what == what for entry in found) == MOST_OF.get(what):
             continue
-        arguments = {name: str(value) for name, value in MISHAPS[what][1](dice).items()}
-        found.append(Entry(0, round(at, 3), what, arguments))
+        found.append(Entry(0, round(at, 3), what, _drawn_arguments(what, dice)))
     return found

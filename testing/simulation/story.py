@@ -1,6 +1,6 @@
-"""The story of a run by pod: who decided, ordered, called and answered what, at which virtual time.
+"""Records who decided, ordered, called and answered what about each pod, at which virtual time.
 
-A Story only listens, so a run takes the same course with and without one. It is heard in a second play of what failed.
+A Story only listens, so recording does not change the course of a run. Runs that fail are played again with one.
 """
 
 import asyncio
@@ -27,17 +27,17 @@ from testing.simulation.loop import owner
 from testing.simulation.world import World
 
 MOST_NOTES = 20_000
-"""Of a run; the oldest go first."""
+"""The latest notes of a run are kept."""
 MOST_COMMITS = 64
-"""That wait for their answer."""
+"""Unanswered commits kept."""
 MOST_LINES = 60
 FIRST_LINES = 15
-"""Of the lines printed, where there are more than MOST_LINES: how it began."""
+"""Lines kept from the beginning of a story longer than MOST_LINES."""
 LONGEST = 170
 LATE = 0.3
 """Seconds: a call that takes longer is late."""
 AT_ONCE = 1e-6
-"""Seconds by which a timer may go off before its time: what clocks round away."""
+"""Seconds by which rounding may let a timer go off early."""
 SERVER = "API server"
 SET_STATUS = "set its status"
 MINOR_CHANGES = ("condition", "labels", "phase")
@@ -47,9 +47,9 @@ _NODE = re.compile(r"\bnode (\w+)")
 
 
 class Note(NamedTuple):
-    """`about`: uids of pods, names of nodes, and "node NAME" of what comes to one; empty: all of the run.
+    """`about`: uids of pods, names of nodes, "node NAME" for what is placed there; empty: the whole run.
 
-    `minor`: it can be left out where there is much to tell.
+    `minor`: left out of long stories.
     """
 
     at: float
@@ -72,7 +72,7 @@ class Story:
         self._server: ApiServer | None = None
         self._ended = False
 
-    # Listening
+    # Recording
 
     def follow(self, world: World) -> None:
         self._server = world.server
@@ -84,7 +84,7 @@ class Story:
 
     @contextmanager
     def of_the_queue(self) -> Iterator[None]:
-        """Every state that a queue gives a pod is noted meanwhile."""
+        """Meanwhile, note every state that a queue gives a pod."""
         record = QueuedPodInfo.record
 
         def recorded(info: QueuedPodInfo, now: float, state: PodState, why: str) -> None:
@@ -100,7 +100,7 @@ class Story:
             self._notes.append(Note(asyncio.get_running_loop().time(), about, by, text, minor))
 
     def _end(self) -> None:
-        """What is on its way is told; what follows is only that all processes are killed."""
+        """Note the calls in transit and stop: next all processes are killed."""
         now = asyncio.get_running_loop().time()
         for sent in self._on_their_way:
             due = [at for at in sent.due if at > now]
@@ -138,8 +138,9 @@ class Story:
         if node is None:
             self._note((change.key,), SERVER, f"node {change.key} is removed")
         elif change.key in self._nodes:
+            capacity = ", ".join(f"{name} {amount}" for name, amount in node.status.allocatable.items())
             closed = ", unschedulable" if node.spec.unschedulable else ""
-            self._note((change.key,), SERVER, f"node {change.key} is {change.type.lower()}: {_capacity(node)}{closed}")
+            self._note((change.key,), SERVER, f"node {change.key} is {change.type.lower()}: {capacity}{closed}")
         self._nodes.add(change.key)
 
     def _on_call(self, sent: Sent, moment: Moment, answer: Answer | None) -> None:
@@ -159,13 +160,16 @@ class Story:
             case Moment.EXECUTED:
                 assert answer is not None
                 when = f", sent {now - sent.at:.3f} s ago" if now > sent.at + LATE else ""
-                by, text = SERVER, f"{_answered(answer)} {sent.sender}'s call: {what}{when}{_why(answer)}"
+                code, body = answer
+                done = f"carries out ({code})" if code < 400 else f"refuses ({code})"
+                why = "" if code < 400 else f": {msgspec.json.decode(body).get('message', '')}"
+                by, text = SERVER, f"{done} {sent.sender}'s call: {what}{when}{why}"
         self._note((uid,), by, text, minor=what.startswith(SET_STATUS))
         if moment is not Moment.SENT and all(at <= now + AT_ONCE for at in sent.due):
             self._on_their_way.pop(sent, None)
 
     def _asked(self, sent: Sent) -> tuple[str, str]:
-        """The uid of the pod, and what the call asks for; empty uid: it writes no pod."""
+        """The pod's uid and a description of the call; no uid if it does not write a pod."""
         match = _POD_PATH.match(sent.path)
         if match is None or sent.method == "GET":
             return "", ""
@@ -188,7 +192,7 @@ class Story:
             case BindingOrders():
                 binder = subject.rpartition(".")[2]
                 for order in message.orders:
-                    version = f"version {order.version}" if order.version else "whatever its version"
+                    version = f"version {order.version}" if order.version else "any version"
                     again = " again" if (binder, order.uid, order.attempt) in self._orders else ""
                     self._orders.add((binder, order.uid, order.attempt))
                     text = f"orders {binder}{again} to bind it to {order.node} ({_attempt(order.attempt)}, {version})"
@@ -203,7 +207,7 @@ class Story:
                 self._note((message.uid,), sender, f"withdraws {_attempt(message.attempt)}: {message.reason}")
             case Evict():
                 victims = [self._label(victim.uid) for victim in message.victims]
-                text = f"orders a binder to evict {', '.join(victims) or 'nobody'} for it on {message.node}"
+                text = f"orders a binder to evict {', '.join(victims) or 'no pod'} for it on {message.node}"
                 self._note((message.uid,), sender, f"{text} ({_attempt(message.attempt)})")
                 for victim in message.victims:
                     what = "withdraw" if victim.attempt else "evict"
@@ -215,11 +219,7 @@ class Story:
         if len(self._commits) > MOST_COMMITS:
             del self._commits[next(iter(self._commits))]
         for each in commit.decisions:
-            self._note(
-                (each.uid,),
-                sender,
-                f"decides: {each.node} (round {commit.round} of term {commit.epoch})",
-            )
+            self._note((each.uid,), sender, f"decides: {each.node} (round {commit.round} of term {commit.epoch})")
         for wish in commit.nominations:
             victims = ", ".join(self._label(victim.uid) for victim in wish.victims)
             self._note((wish.uid,), sender, f"nominates it to {wish.node}, victims: {victims or 'none'}")
@@ -236,25 +236,21 @@ class Story:
             self._note(about, sender, f"{what} (round {committed.round} of term {committed.epoch}){why}")
         for wish in commit.nominations:
             if wish.uid in refused:
-                self._note(
-                    (wish.uid,),
-                    sender,
-                    f"refuses the nomination to {wish.node}: {refused[wish.uid]}",
-                )
+                self._note((wish.uid,), sender, f"refuses the nomination to {wish.node}: {refused[wish.uid]}")
 
     def _on_outcome(self, sender: str, message: BindingOutcomes, outcome: BindingOutcome) -> None:
-        """Once: it is sent again until it is acknowledged."""
+        """Note an outcome once; it is sent until it is acknowledged."""
         key = message.incarnation, outcome.uid, message.epoch, message.number
         if key not in self._outcomes:
             self._outcomes.add(key)
             self._note((outcome.uid,), sender, f"reports {_attempt(outcome.attempt)}: {_became(outcome)}")
 
-    # Telling
+    # Printing
 
     def about(self, wrong: str) -> list[str]:
-        """The notes of what `wrong` names, in order of time and aligned, at most MOST_LINES.
+        """The notes about what `wrong` names, aligned, at most MOST_LINES.
 
-        Where there are more: of what its first line names, then without the minor ones, then without the middle.
+        If there are more: those about what its first line names, then without minor ones, then without the middle.
         """
         first = wrong.partition("\n")[0]
         told: list[Note] = []
@@ -263,27 +259,24 @@ class Story:
             if len(told) <= MOST_LINES:
                 break
         rows = [(f"{note.at:.3f}", self._label(next(iter(note.about), "")), note.by, note.text) for note in told]
-        return _shortened(_aligned(rows))
+        widths = [max((len(row[column]) for row in rows), default=0) for column in range(3)]
+        lines = [
+            f"{at:>{widths[0]}}  {about:<{widths[1]}}  {by:<{widths[2]}}  {_cut(text)}".rstrip()
+            for at, about, by, text in rows
+        ]
+        return _shortened(lines)
 
     def _naming(self, wrong: str) -> list[Note]:
-        """All notes, if `wrong` names no pod or node."""
+        """The notes about pods and nodes that `wrong` names; all notes if it names none."""
         named = {*_NAME.findall(wrong), *(f"node {name}" for name in _NODE.findall(wrong))}
         named |= {uid for uid, name in self._names.items() if name in named}
         told = [note for note in self._notes if not note.about or not named.isdisjoint(note.about)]
         return told if any(note.about for note in told) else list(self._notes)
 
     def _label(self, name: str) -> str:
-        """Name and uid of a pod; most are of one number, and the name says it."""
+        """The name of a pod, with its uid unless both have the same number."""
         known = self._names.get(name, name)
         return known if known[1:] == name[1:] else f"{known} ({name})"
-
-
-def _aligned(rows: list[tuple[str, str, str, str]]) -> list[str]:
-    widths = [max((len(row[column]) for row in rows), default=0) for column in range(3)]
-    return [
-        f"{at:>{widths[0]}}  {about:<{widths[1]}}  {by:<{widths[2]}}  {_cut(text)}".rstrip()
-        for at, about, by, text in rows
-    ]
 
 
 def _shortened(lines: list[str]) -> list[str]:
@@ -300,7 +293,7 @@ def _cut(text: str) -> str:
 
 
 def _differences(before: Pod | None, pod: Pod) -> Iterator[str]:
-    """How a pod changed; that it was bound is told beside that."""
+    """How a pod changed, apart from being bound."""
     if before is None:
         yield f"created, priority {pod.priority}" if pod.priority else "created"
         return
@@ -320,10 +313,6 @@ def _differences(before: Pod | None, pod: Pod) -> Iterator[str]:
             yield f"condition {condition.type}={condition.status}"
     if pod.metadata.labels != before.metadata.labels:
         yield "labels changed"
-
-
-def _capacity(node: Any) -> str:
-    return ", ".join(f"{name} {amount}" for name, amount in node.status.allocatable.items())
 
 
 def _arrives(due: Iterable[float]) -> str:
@@ -351,14 +340,6 @@ def _what(method: str, part: str, body: Any) -> str:
         said.append(f"nominated to {status['nominatedNodeName'] or 'no node'}")
     is_touch = any(each["type"] == BINDING_FENCED for each in status.get("conditions", ()))
     return f"{'touch it' if is_touch else SET_STATUS} ({', '.join(said)})"
-
-
-def _answered(answer: Answer) -> str:
-    return f"carries out ({answer[0]})" if answer[0] < 400 else f"refuses ({answer[0]})"
-
-
-def _why(answer: Answer) -> str:
-    return "" if answer[0] < 400 else f": {msgspec.json.decode(answer[1]).get('message', '')}"
 
 
 def _attempt(number: int) -> str:
