@@ -8,7 +8,6 @@ import msgspec
 from shared.errors import InvariantBroken
 from shared.model.clusterobjects import ClusterObject, key_of, kind_of
 from shared.model.codec import encode_msgpack
-from shared.model.devices import DEVICE_CLASS_PREFIX, DeviceClass, ResourceClaim
 from shared.model.kinds import ObjectKind
 from shared.model.storage import (
     CSIDriver,
@@ -20,10 +19,13 @@ from shared.model.storage import (
     VolumeAttachment,
 )
 from shared.model.workloads import (
+    DEVICE_CLASS_PREFIX,
+    DeviceClass,
     Namespace,
     PodDisruptionBudget,
     ReplicaSet,
     ReplicationController,
+    ResourceClaim,
     Service,
     StatefulSet,
 )

@@ -36,8 +36,6 @@ def _check_requirement(key: str, operator: NodeOperator, values: Sequence[str]) 
 
 
 class LabelSelectorRequirement(ApiStruct, frozen=True, kw_only=True):
-    """One condition on the labels of an object."""
-
     key: str
     operator: LabelOperator
     values: list[str] = field(default_factory=list)
@@ -47,8 +45,6 @@ class LabelSelectorRequirement(ApiStruct, frozen=True, kw_only=True):
 
 
 class LabelSelector(ApiStruct, frozen=True, kw_only=True):
-    """Conditions on labels that must all hold."""
-
     match_labels: dict[str, str] = field(default_factory=dict)
     match_expressions: list[LabelSelectorRequirement] = field(default_factory=list)
 
@@ -83,21 +79,15 @@ class NodeSelectorTerm(ApiStruct, frozen=True, kw_only=True):
 
 
 class NodeSelector(ApiStruct, frozen=True, kw_only=True):
-    """Terms of which one must match."""
-
     node_selector_terms: list[NodeSelectorTerm] = field(default_factory=list)
 
 
 class PreferredSchedulingTerm(ApiStruct, frozen=True, kw_only=True):
-    """A term that adds `weight` to the nodes that match it."""
-
     weight: int
     preference: NodeSelectorTerm
 
 
 class NodeAffinity(ApiStruct, frozen=True, kw_only=True):
-    """The nodes that a pod requires and prefers."""
-
     required: NodeSelector | None = field(default=None, name=_REQUIRED)
     preferred: list[PreferredSchedulingTerm] = field(default_factory=list, name=_PREFERRED)
 
@@ -114,8 +104,6 @@ class PodAffinityTerm(ApiStruct, frozen=True, kw_only=True):
 
 
 class WeightedPodAffinityTerm(ApiStruct, frozen=True, kw_only=True):
-    """A pod affinity term with a `weight`."""
-
     weight: int
     pod_affinity_term: PodAffinityTerm
 
@@ -128,8 +116,6 @@ class PodAffinity(ApiStruct, frozen=True, kw_only=True):
 
 
 class Affinity(ApiStruct, frozen=True, kw_only=True):
-    """All affinities of a pod."""
-
     node_affinity: NodeAffinity | None = None
     pod_affinity: PodAffinity | None = None
     pod_anti_affinity: PodAffinity | None = None
@@ -188,7 +174,6 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
 
 
 def is_tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
-    """Whether any of the tolerations covers the taint."""
     return any(tolerates(toleration, taint) for toleration in tolerations)
 
 

@@ -56,46 +56,35 @@ class ObjectMeta(ApiStruct, frozen=True, kw_only=True):
     resource_version: str = ""
 
 
-class ClusterWide(ApiStruct, frozen=True, kw_only=True, tag=True, tag_field="kind"):
-    """A cluster-scoped object. Its kind is encoded with it, so that a message can hold objects of several kinds."""
+class Named(ApiStruct, frozen=True, kw_only=True):
+    """An object. Its uid is empty if none was given."""
 
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
 
     @property
     def name(self) -> str:
-        """The name, unique in the cluster for the kind."""
         return self.metadata.name
 
     @property
     def uid(self) -> str:
-        """The uid, empty if none was given."""
         return self.metadata.uid
+
+
+class ClusterWide(Named, frozen=True, kw_only=True, tag=True, tag_field="kind"):
+    """A cluster-scoped object. Its kind is encoded with it, so that a message can hold objects of several kinds."""
 
     @property
     def key(self) -> str:
-        """The name."""
         return self.metadata.name
 
 
-class Namespaced(ApiStruct, frozen=True, kw_only=True, tag=True, tag_field="kind"):
+class Namespaced(Named, frozen=True, kw_only=True, tag=True, tag_field="kind"):
     """A namespaced object. Its kind is encoded with it."""
-
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
-
-    @property
-    def name(self) -> str:
-        """The name within the namespace."""
-        return self.metadata.name
 
     @property
     def namespace(self) -> str:
         """The namespace, `default` if none was given."""
         return self.metadata.namespace or DEFAULT_NAMESPACE
-
-    @property
-    def uid(self) -> str:
-        """The uid, empty if none was given."""
-        return self.metadata.uid
 
     @property
     def key(self) -> str:

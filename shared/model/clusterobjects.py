@@ -11,10 +11,8 @@ import msgspec
 from shared.errors import InvalidObject
 from shared.model.base import DEFAULT_NAMESPACE, Namespaced
 from shared.model.codec import convert, dec_hook, plain, retry
-from shared.model.devices import DeviceClass, ResourceClaim, ResourceSlice
 from shared.model.kinds import ObjectKind
 from shared.model.node import UNNAMED
-from shared.model.podgroups import GroupApi, PodGroup
 from shared.model.storage import (
     AZURE_FILE_RESOURCE_GROUP,
     BETA_STORAGE_CLASS,
@@ -32,10 +30,15 @@ from shared.model.storage import (
     VolumeAttachment,
 )
 from shared.model.workloads import (
+    DeviceClass,
+    GroupApi,
     Namespace,
     PodDisruptionBudget,
+    PodGroup,
     ReplicaSet,
     ReplicationController,
+    ResourceClaim,
+    ResourceSlice,
     Service,
     StatefulSet,
 )
@@ -106,7 +109,7 @@ def is_namespaced(kind: ObjectKind) -> bool:
 
 def object_from(kind: ObjectKind, obj: object) -> ClusterObject:
     """The object from plain data, with its namespace set; raises InvalidObject."""
-    return finish_object(kind, convert(TYPES[kind].__name__, TYPES[kind], obj))
+    return finish_object(kind, convert(TYPES[kind], obj))
 
 
 def decode_object(kind: ObjectKind, raw: bytes) -> ClusterObject:
@@ -115,7 +118,7 @@ def decode_object(kind: ObjectKind, raw: bytes) -> ClusterObject:
     try:
         obj: ClusterObject = _DECODERS[kind].decode(raw)
     except msgspec.DecodeError:
-        obj = retry(type_.__name__, type_, plain(type_.__name__, raw))
+        obj = retry(type_, plain(type_, raw))
     return finish_object(kind, obj)
 
 
@@ -139,7 +142,7 @@ def finish_object(kind: ObjectKind, obj: ClusterObject) -> ClusterObject:
         owner_references=metadata.owner_references if kind in OWNED else [],
         resource_version="",
     )
-    # nobody else has the object yet: changing it in place avoids a copy
+    # the object is new and not shared, so changing it in place is safe and avoids a copy
     msgspec.structs.force_setattr(obj, "metadata", trimmed)
     if (api := _GROUP_APIS.get(kind)) is not None:
         msgspec.structs.force_setattr(obj, "api_version", api.value)  # list items do not name their kind

@@ -7,27 +7,12 @@ from typing import TypeVar
 import msgspec
 
 from shared.errors import InvalidObject
-from shared.model.base import DEFAULT_NAMESPACE, BadField, Digest, digest_of
+from shared.model.base import DEFAULT_NAMESPACE, BadField, ClusterWide, Digest, digest_of
 from shared.model.node import UNNAMED, Node, validate_node
-from shared.model.pod import Container, Pod, ResourceList, ResourceRequirements
+from shared.model.pod import Pod, ResourceList
 from shared.model.quantity import Quantity, parse_quantity
 
 T = TypeVar("T")
-
-CLUSTER_WIDE = frozenset(
-    {
-        "Node",
-        "Namespace",
-        "PersistentVolume",
-        "StorageClass",
-        "CSINode",
-        "CSIDriver",
-        "VolumeAttachment",
-        "ResourceSlice",
-        "DeviceClass",
-    }
-)
-"""Cluster-scoped kinds."""
 
 _LOCATED = re.compile(r"(?s)(?P<reason>.*?) - at (?:`key` in )?`\$?\.?(?P<path>.*)`")
 _MISSING = re.compile(r"Object missing required field `(.*)`")
@@ -35,7 +20,6 @@ _SEGMENT = re.compile(r"([^.\[\]]+)|\[(\d+)\]|\[\.\.\.\]")
 
 
 def dec_hook(type_: type, obj: object) -> object:
-    """Decodes our own types for msgspec."""
     if type_ is Quantity:
         if isinstance(obj, str | int | float) and not isinstance(obj, bool):
             return parse_quantity(obj)
@@ -74,7 +58,7 @@ def decode_pod(raw: bytes) -> Pod:
     try:
         pod = _POD_DECODER.decode(raw)
     except msgspec.DecodeError:
-        pod = retry("Pod", Pod, plain("Pod", raw))
+        pod = retry(Pod, plain(Pod, raw))
     return _finish_pod(pod)
 
 
@@ -88,40 +72,40 @@ def decode_node(raw: bytes) -> Node:
     try:
         node = _NODE_DECODER.decode(raw)
     except msgspec.DecodeError:
-        node = retry("Node", Node, plain("Node", raw))
+        node = retry(Node, plain(Node, raw))
     validate_node(node)
     return node
 
 
 def pod_from(obj: object) -> Pod:
     """Like `decode_pod`, from plain data."""
-    return _finish_pod(convert("Pod", Pod, obj))
+    return _finish_pod(convert(Pod, obj))
 
 
 def node_from(obj: object) -> Node:
     """Like `decode_node`, from plain data."""
-    node = convert("Node", Node, obj)
+    node = convert(Node, obj)
     validate_node(node)
     return node
 
 
-def convert(kind: str, type_: type[T], obj: object) -> T:
+def convert(type_: type[T], obj: object) -> T:
     """Plain data as this type; raises InvalidObject."""
     try:
         return msgspec.convert(obj, type_, dec_hook=dec_hook)
     except msgspec.ValidationError:
-        return retry(kind, type_, obj)
+        return retry(type_, obj)
 
 
-def plain(kind: str, raw: bytes) -> object:
+def plain(type_: type, raw: bytes) -> object:
     """The value of a JSON text; raises InvalidObject."""
     try:
         return msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InvalidObject(kind, UNNAMED, "", f"not JSON: {error}") from None
+        raise InvalidObject(type_.__name__, UNNAMED, "", f"not JSON: {error}") from None
 
 
-def retry(kind: str, type_: type[T], obj: object) -> T:
+def retry(type_: type[T], obj: object) -> T:
     """Convert what did not decode at first, with null meaning absent.
 
     Go writes null for lists and maps that were never set. Few objects have such fields, so only these pay for the
@@ -131,7 +115,7 @@ def retry(kind: str, type_: type[T], obj: object) -> T:
     try:
         return msgspec.convert(stripped, type_, dec_hook=dec_hook)
     except msgspec.ValidationError as error:
-        raise _invalid(kind, stripped, error) from None
+        raise _invalid(type_, stripped, error) from None
 
 
 def without_nulls(obj: object) -> object:
@@ -143,7 +127,7 @@ def without_nulls(obj: object) -> object:
 
 
 def _finish_pod(pod: Pod) -> Pod:
-    # nobody else has the object yet: changing it in place avoids a copy
+    # the object is new and not shared, so changing it in place is safe and avoids a copy
     metadata = pod.metadata
     if not metadata.name:
         raise InvalidObject("Pod", UNNAMED, "metadata.name", "must not be empty")
@@ -170,25 +154,20 @@ def _refuse_negatives(pod: Pod) -> None:
 
 def _resource_lists(pod: Pod) -> Iterator[tuple[str, ResourceList]]:
     spec = pod.spec
-    yield from _of_containers("spec.containers", spec.containers)
-    yield from _of_containers("spec.initContainers", spec.init_containers)
-    yield "spec.overhead", spec.overhead
+    required = {
+        f"spec.{field}[{index}].resources": container.resources
+        for field, containers in (("containers", spec.containers), ("initContainers", spec.init_containers))
+        for index, container in enumerate(containers)
+    }
     if spec.resources is not None:
-        yield from _of_requirements("spec.resources", spec.resources)
+        required["spec.resources"] = spec.resources
+    for path, requirements in required.items():
+        yield f"{path}.requests", requirements.requests
+        yield f"{path}.limits", requirements.limits
+    yield "spec.overhead", spec.overhead
 
 
-def _of_containers(path: str, containers: list[Container]) -> Iterator[tuple[str, ResourceList]]:
-    for index, container in enumerate(containers):
-        yield from _of_requirements(f"{path}[{index}].resources", container.resources)
-
-
-def _of_requirements(path: str, requirements: ResourceRequirements) -> Iterator[tuple[str, ResourceList]]:
-    yield f"{path}.requests", requirements.requests
-    yield f"{path}.limits", requirements.limits
-
-
-def _invalid(kind: str, obj: object, error: msgspec.ValidationError) -> InvalidObject:
-    """The InvalidObject for msgspec's error, with the exact field."""
+def _invalid(type_: type, obj: object, error: msgspec.ValidationError) -> InvalidObject:
     text = str(error)
     located = _LOCATED.fullmatch(text)
     path, reason = (located["path"], located["reason"]) if located else ("", text)
@@ -200,7 +179,7 @@ def _invalid(kind: str, obj: object, error: msgspec.ValidationError) -> InvalidO
         path, reason = _join(path, missing[1]), "is required"
     elif "[...]" in path:
         path = _name_keys(obj, path, _is_quantity if cause is not None else _is_string)
-    return InvalidObject(kind, _key(kind, obj), path, reason)
+    return InvalidObject(type_.__name__, _key(type_, obj), path, reason)
 
 
 def _join(path: str, field: str) -> str:
@@ -237,12 +216,12 @@ def _is_string(value: object) -> bool:
     return isinstance(value, str)
 
 
-def _key(kind: str, obj: object) -> str:
+def _key(type_: type, obj: object) -> str:
     metadata = obj.get("metadata") if isinstance(obj, dict) else None
     name = metadata.get("name") if isinstance(metadata, dict) else None
     if not isinstance(name, str) or not name:
         return UNNAMED
-    if kind in CLUSTER_WIDE:
+    if issubclass(type_, ClusterWide | Node):
         return name
     namespace = metadata.get("namespace") if isinstance(metadata, dict) else None
     return f"{namespace or DEFAULT_NAMESPACE}/{name}"

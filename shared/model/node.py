@@ -4,15 +4,13 @@ from msgspec import field
 
 from shared.errors import InvalidObject
 from shared.model.affinity import Taint
-from shared.model.base import ApiStruct, ObjectMeta
+from shared.model.base import ApiStruct, Named
 from shared.model.pod import ResourceList
 
 UNNAMED = "(unnamed)"
 
 
 class NodeSpec(ApiStruct, frozen=True, kw_only=True):
-    """Which pods a node accepts."""
-
     unschedulable: bool = False
     taints: list[Taint] = field(default_factory=list)
 
@@ -25,8 +23,6 @@ class ContainerImage(ApiStruct, frozen=True, kw_only=True):
 
 
 class NodeCondition(ApiStruct, frozen=True, kw_only=True):
-    """A condition of a node."""
-
     type: str = ""
     status: str = ""
     reason: str = ""
@@ -34,25 +30,15 @@ class NodeCondition(ApiStruct, frozen=True, kw_only=True):
 
 
 class NodeStatus(ApiStruct, frozen=True, kw_only=True):
-    """What a node offers to pods."""
-
     allocatable: ResourceList = field(default_factory=dict)
     images: list[ContainerImage] = field(default_factory=list)
     conditions: list[NodeCondition] = field(default_factory=list)
     declared_features: list[str] = field(default_factory=list)
 
 
-class Node(ApiStruct, frozen=True, kw_only=True):
-    """A node."""
-
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+class Node(Named, frozen=True, kw_only=True):
     spec: NodeSpec = field(default_factory=NodeSpec)
     status: NodeStatus = field(default_factory=NodeStatus)
-
-    @property
-    def name(self) -> str:
-        """The name, unique in the cluster."""
-        return self.metadata.name
 
 
 def validate_node(node: Node) -> None:

@@ -1,4 +1,4 @@
-"""Pods."""
+"""Pods and their volumes, as far as a scheduler reads them."""
 
 from datetime import UTC, datetime
 
@@ -7,11 +7,101 @@ from msgspec import field
 from shared.model.affinity import Affinity, Toleration, TopologySpreadConstraint
 from shared.model.base import DEFAULT_NAMESPACE, ApiStruct, ObjectMeta
 from shared.model.quantity import Quantity
-from shared.model.volumes import Volume
 
 ResourceList = dict[str, Quantity]
 
 DEFAULT_SCHEDULER = "default-scheduler"
+
+
+class PersistentVolumeClaimSource(ApiStruct, frozen=True, kw_only=True):
+    claim_name: str
+    read_only: bool = False
+
+
+class EphemeralSource(ApiStruct, frozen=True, kw_only=True):
+    """A claim created for the pod; its name is the pod's name, a dash and the volume's name."""
+
+
+class ImageSource(ApiStruct, frozen=True, kw_only=True):
+    reference: str = ""
+
+
+class GcePersistentDisk(ApiStruct, frozen=True, kw_only=True):
+    pd_name: str
+    read_only: bool = False
+
+
+class AwsElasticBlockStore(ApiStruct, frozen=True, kw_only=True):
+    volume_id: str = field(name="volumeID")
+    read_only: bool = False
+
+
+class AzureDisk(ApiStruct, frozen=True, kw_only=True):
+    disk_name: str
+    disk_uri: str = field(default="", name="diskURI")
+    read_only: bool = False
+
+
+class AzureFile(ApiStruct, frozen=True, kw_only=True):
+    """A file share of Azure. Only persistent volumes name the namespace of its secret."""
+
+    share_name: str
+    secret_name: str = ""
+    secret_namespace: str | None = None
+    read_only: bool = False
+
+
+class Cinder(ApiStruct, frozen=True, kw_only=True):
+    volume_id: str = field(name="volumeID")
+    read_only: bool = False
+
+
+class VsphereVolume(ApiStruct, frozen=True, kw_only=True):
+    volume_path: str
+
+
+class PortworxVolume(ApiStruct, frozen=True, kw_only=True):
+    volume_id: str = field(name="volumeID")
+    read_only: bool = False
+
+
+class Rbd(ApiStruct, frozen=True, kw_only=True):
+    monitors: list[str] = field(default_factory=list)
+    image: str = ""
+    pool: str = "rbd"
+    read_only: bool = False
+
+
+class Iscsi(ApiStruct, frozen=True, kw_only=True):
+    iqn: str
+    target_portal: str = ""
+    lun: int = 0
+    read_only: bool = False
+
+
+class CsiSource(ApiStruct, frozen=True, kw_only=True):
+    """A volume that a CSI driver creates for the pod without a claim."""
+
+    driver: str = ""
+
+
+class Volume(ApiStruct, frozen=True, kw_only=True):
+    """A volume and its source; all sources are None if scheduling ignores it."""
+
+    name: str = ""
+    persistent_volume_claim: PersistentVolumeClaimSource | None = None
+    ephemeral: EphemeralSource | None = None
+    image: ImageSource | None = None
+    gce_persistent_disk: GcePersistentDisk | None = None
+    aws_elastic_block_store: AwsElasticBlockStore | None = None
+    azure_disk: AzureDisk | None = None
+    azure_file: AzureFile | None = None
+    cinder: Cinder | None = None
+    vsphere_volume: VsphereVolume | None = None
+    portworx_volume: PortworxVolume | None = None
+    rbd: Rbd | None = None
+    iscsi: Iscsi | None = None
+    csi: CsiSource | None = None
 
 
 class ContainerPort(ApiStruct, frozen=True, kw_only=True):
@@ -24,15 +114,11 @@ class ContainerPort(ApiStruct, frozen=True, kw_only=True):
 
 
 class ResourceRequirements(ApiStruct, frozen=True, kw_only=True):
-    """Requested and largest permitted amounts."""
-
     requests: ResourceList = field(default_factory=dict)
     limits: ResourceList = field(default_factory=dict)
 
 
 class ContainerRestartRule(ApiStruct, frozen=True, kw_only=True):
-    """What happens when a container exits with certain codes."""
-
     action: str = ""
 
 
@@ -53,8 +139,6 @@ class Container(ApiStruct, frozen=True, kw_only=True):
 
 
 class SchedulingGate(ApiStruct, frozen=True, kw_only=True):
-    """A gate that must be removed before the pod may be scheduled."""
-
     name: str
 
 
@@ -104,8 +188,6 @@ class ContainerStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class PodCondition(ApiStruct, frozen=True, kw_only=True):
-    """A condition of a pod."""
-
     type: str = ""
     status: str = ""
     reason: str = ""
@@ -142,7 +224,6 @@ class Pod(ApiStruct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """The name within the namespace."""
         return self.metadata.name
 
     @property
@@ -152,7 +233,6 @@ class Pod(ApiStruct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """`namespace/name`."""
         return f"{self.metadata.namespace or DEFAULT_NAMESPACE}/{self.metadata.name}"
 
     @property
@@ -162,7 +242,6 @@ class Pod(ApiStruct, frozen=True, kw_only=True):
 
     @property
     def priority(self) -> int:
-        """The resolved priority, 0 if none was given."""
         return self.spec.priority or 0
 
     @property

@@ -68,8 +68,6 @@ class PlacedRequests(msgspec.Struct, frozen=True):
 
 
 class HostPort(msgspec.Struct, frozen=True, gc=False):
-    """A port of the node that a pod uses."""
-
     ip: str
     protocol: str
     port: Count
@@ -188,7 +186,6 @@ def _is_plain(pod: Pod) -> bool:
 
 
 def _telling_statuses(pod: Pod) -> list[ContainerStatus]:
-    """The statuses that report resources."""
     status = pod.status
     return [
         each for each in (*status.container_statuses, *status.init_container_statuses) if each.resources is not None

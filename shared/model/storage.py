@@ -4,17 +4,18 @@ from msgspec import field
 
 from shared.model.affinity import LabelSelector, NodeSelector
 from shared.model.base import ApiStruct, ClusterWide, Namespaced
-from shared.model.pod import ResourceList, ResourceRequirements
-from shared.model.quantity import Quantity
-from shared.model.volumes import (
+from shared.model.pod import (
     AwsElasticBlockStore,
     AzureDisk,
     AzureFile,
     Cinder,
     GcePersistentDisk,
     PortworxVolume,
+    ResourceList,
+    ResourceRequirements,
     VsphereVolume,
 )
+from shared.model.quantity import Quantity
 
 BETA_STORAGE_CLASS = "volume.beta.kubernetes.io/storage-class"
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
@@ -38,19 +39,14 @@ class ClaimReference(ApiStruct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """`namespace/name`."""
         return f"{self.namespace}/{self.name}"
 
 
 class VolumeNodeAffinity(ApiStruct, frozen=True, kw_only=True):
-    """The nodes that can reach a volume."""
-
     required: NodeSelector | None = None
 
 
 class CsiVolume(ApiStruct, frozen=True, kw_only=True):
-    """A volume of a CSI driver."""
-
     driver: str
     volume_handle: str = ""
 
@@ -82,8 +78,6 @@ class PersistentVolumeStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class PersistentVolume(ClusterWide, frozen=True, kw_only=True):
-    """A volume of the cluster."""
-
     spec: PersistentVolumeSpec = field(default_factory=PersistentVolumeSpec)
     status: PersistentVolumeStatus = field(default_factory=PersistentVolumeStatus)
 
@@ -144,15 +138,11 @@ class PersistentVolumeClaim(Namespaced, frozen=True, kw_only=True):
 
 
 class TopologyLabelRequirement(ApiStruct, frozen=True, kw_only=True):
-    """A label that must have one of these values."""
-
     key: str
     values: list[str] = field(default_factory=list)
 
 
 class TopologySelectorTerm(ApiStruct, frozen=True, kw_only=True):
-    """Requirements on a node's labels that must all hold."""
-
     match_label_expressions: list[TopologyLabelRequirement] = field(default_factory=list)
 
 
@@ -171,8 +161,6 @@ class VolumeLimits(ApiStruct, frozen=True, kw_only=True):
 
 
 class CSINodeDriver(ApiStruct, frozen=True, kw_only=True):
-    """A driver on a node."""
-
     name: str
     node_id: str = field(default="", name="nodeID")
     topology_keys: list[str] = field(default_factory=list)
@@ -180,8 +168,6 @@ class CSINodeDriver(ApiStruct, frozen=True, kw_only=True):
 
 
 class CSINodeSpec(ApiStruct, frozen=True, kw_only=True):
-    """The drivers of a node."""
-
     drivers: list[CSINodeDriver] = field(default_factory=list)
 
 
@@ -192,21 +178,15 @@ class CSINode(ClusterWide, frozen=True, kw_only=True):
 
 
 class CSIDriverSpec(ApiStruct, frozen=True, kw_only=True):
-    """What a driver requires of a scheduler."""
-
     storage_capacity: bool | None = None
     prevent_pod_scheduling_if_missing: bool | None = None
 
 
 class CSIDriver(ClusterWide, frozen=True, kw_only=True):
-    """A CSI driver."""
-
     spec: CSIDriverSpec = field(default_factory=CSIDriverSpec)
 
 
 class CSIStorageCapacity(Namespaced, frozen=True, kw_only=True):
-    """The available storage of a class for the nodes of a topology."""
-
     storage_class_name: str = ""
     node_topology: LabelSelector | None = None
     capacity: Quantity | None = None
@@ -220,14 +200,10 @@ class AttachmentSource(ApiStruct, frozen=True, kw_only=True):
 
 
 class VolumeAttachmentSpec(ApiStruct, frozen=True, kw_only=True):
-    """Which volume is attached where, and by whom."""
-
     attacher: str = ""
     node_name: str = ""
     source: AttachmentSource = field(default_factory=AttachmentSource)
 
 
 class VolumeAttachment(ClusterWide, frozen=True, kw_only=True):
-    """An attachment of a volume to a node."""
-
     spec: VolumeAttachmentSpec = field(default_factory=VolumeAttachmentSpec)

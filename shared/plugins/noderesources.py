@@ -37,7 +37,6 @@ from flotilla.plugin import (
 )
 from shared.config.args import DEFAULT_STRATEGY, NodeResourcesBalancedAllocationArgs, NodeResourcesFitArgs
 from shared.errors import InvalidObject
-from shared.model.devices import DEVICE_CLASS_PREFIX, DeviceClass
 from shared.model.resources import (
     CPU,
     EPHEMERAL_STORAGE,
@@ -52,6 +51,7 @@ from shared.model.resources import (
     placed_requests,
     pod_requests,
 )
+from shared.model.workloads import DEVICE_CLASS_PREFIX, DeviceClass
 from shared.plugins.base import InTreePlugin, is_placed
 
 Fractions = NDArray[np.float64]

@@ -14,7 +14,7 @@ from shared.messages.preemption import Victim
 from shared.messages.state import EPOCH_SHIFT, Assignment, Commit, Decision, Nominate
 from shared.model.load import load_of
 from shared.model.objects import Node, Pod, Volume
-from shared.model.volumes import GcePersistentDisk
+from shared.model.pod import GcePersistentDisk
 from testing.builders import node, pod
 from testing.inprocess.pipeline import bound
 from tests.rounds.support import SnapshotLog, commit, kinds, reassigned, refusals, small_node

@@ -14,9 +14,9 @@ from shared.messages.state import Assignment, Commit, Decision, Nominate
 from shared.messages.watch import Kind, PodChange, Unreadable
 from shared.model.load import load_of
 from shared.model.objects import ContainerStatus, Pod, ResourceRequirements, Volume, encode_msgpack
+from shared.model.pod import AwsElasticBlockStore, EphemeralSource
 from shared.model.quantity import parse_quantity
 from shared.model.resources import filter_requests
-from shared.model.volumes import AwsElasticBlockStore, EphemeralSource
 from testing.builders import node, pod
 from tests.rounds.support import reassigned, refusals
 
