@@ -17,20 +17,7 @@ from services.binder.metrics import BinderMetrics, BindSpans
 from services.binder.outcome_reports import REPEAT_SECONDS
 from services.binder.status_reporter import StatusReporter
 from services.binder.worker_pool import WorkerPool
-from shared.bus import Envelope, NoAnswer
-from shared.bus.subjects import (
-    BINDER_BEATS,
-    BINDER_EVICTIONS,
-    BINDER_GROUP,
-    BINDER_NOTICES,
-    BINDER_PERMITS,
-    BINDER_WAITING,
-    BINDER_WITHDRAWALS,
-    QUEUE_ACTIVATE,
-    QUEUE_EVICTED,
-    SNAPSHOT_BOUND,
-    binder,
-)
+from shared.bus import Envelope, NoAnswer, subjects
 from shared.config.document import read_config
 from shared.errors import FlotillaError, ProtocolError
 from shared.extenders.client import ExtenderClient
@@ -156,11 +143,13 @@ class Shell:
 
     async def run(self) -> None:
         bus = self._bus
-        orders = await bus.subscribe(binder(self._context.name), (BindingOrders, NameTaken, Recall), self._on_event)
-        notices = await bus.subscribe(BINDER_NOTICES, Notices, self._on_notices, group=BINDER_GROUP)
-        permits = await bus.subscribe(BINDER_PERMITS, (PermitAnswer, ListPermits), self._on_permits)
-        withdrawals = await bus.subscribe(BINDER_WITHDRAWALS, Withdraw, self._on_event)
-        evictions = await bus.subscribe(BINDER_EVICTIONS, Evict, self._on_evict, group=BINDER_GROUP)
+        orders = await bus.subscribe(
+            subjects.binder(self._context.name), (BindingOrders, NameTaken, Recall), self._on_event
+        )
+        notices = await bus.subscribe(subjects.BINDER_NOTICES, Notices, self._on_notices, group=subjects.BINDER_GROUP)
+        permits = await bus.subscribe(subjects.BINDER_PERMITS, (PermitAnswer, ListPermits), self._on_permits)
+        withdrawals = await bus.subscribe(subjects.BINDER_WITHDRAWALS, Withdraw, self._on_event)
+        evictions = await bus.subscribe(subjects.BINDER_EVICTIONS, Evict, self._on_evict, group=subjects.BINDER_GROUP)
         self._runner.feed(events.Tick())
         self._context.health.ready()
         try:
@@ -193,7 +182,7 @@ class Shell:
             await asyncio.sleep(LEAVE_POLL)
         else:
             self._context.log.warning("%d orders are left to other binders", self._core.held)
-        self._bus.post(BINDER_BEATS, BinderBeat(self._context.name, self._core.incarnation, 0, gone=True))
+        self._bus.post(subjects.BINDER_BEATS, BinderBeat(self._context.name, self._core.incarnation, 0, gone=True))
 
     # Messages
 
@@ -206,11 +195,11 @@ class Shell:
             return
         waiting, more = self._core.waiting(self._context.clock())
         waiting = [replace(each, since=self._context.date(each.since)) for each in waiting]
-        self._bus.post(BINDER_WAITING, Permits(message.id, self._context.name, waiting, more))
+        self._bus.post(subjects.BINDER_WAITING, Permits(message.id, self._context.name, waiting, more))
 
     def _on_evict(self, message: Evict, envelope: Envelope) -> None:
         if self._eviction_calls is None:
-            self._bus.post(QUEUE_EVICTED, Evicted(message.uid, message.attempt))
+            self._bus.post(subjects.QUEUE_EVICTED, Evicted(message.uid, message.attempt))
         else:
             self._runner.feed(message)
 
@@ -234,7 +223,7 @@ class Shell:
                 else:
                     self._calls.put(effect)
             case events.ActivatePods(uids=uids):
-                self._bus.post(QUEUE_ACTIVATE, Activate(uids))
+                self._bus.post(subjects.QUEUE_ACTIVATE, Activate(uids))
             case events.PointFinished():
                 self._metrics.point_finished(effect)
             case events.AttemptEnded():
@@ -242,7 +231,7 @@ class Shell:
             case BindingOutcomes():
                 self._reports.put(effect)
             case Recalled():
-                self._bus.post(SNAPSHOT_BOUND, effect)
+                self._bus.post(subjects.SNAPSHOT_BOUND, effect)
             case events.SendBeat(room=room):
                 self._beat(room)
             case NameTaken():
@@ -273,7 +262,7 @@ class Shell:
         self._metrics.held.set(self._core.held)
         uptime = context.clock() - self._began
         beat = BinderBeat(context.name, self._core.incarnation, room, at=context.wall(), uptime=uptime)
-        self._bus.post(BINDER_BEATS, beat)
+        self._bus.post(subjects.BINDER_BEATS, beat)
 
     def _on_ended(self, end: events.AttemptEnded) -> None:
         if self._spans.enabled:
@@ -286,7 +275,7 @@ class Shell:
     async def _report(self, message: BindingOutcomes) -> None:
         """Without an acknowledgement the core has it sent again."""
         try:
-            received = await self._bus.request(SNAPSHOT_BOUND, message, Received, timeout=REPEAT_SECONDS)
+            received = await self._bus.request(subjects.SNAPSHOT_BOUND, message, Received, timeout=REPEAT_SECONDS)
         except NoAnswer as none:
             self._limited_log.warning(none.silence, "outcomes are not acknowledged: %s", none)
         except FlotillaError as cause:

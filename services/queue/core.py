@@ -26,29 +26,18 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from flotilla.results import Status
-from services.queue.events import (
-    Acknowledge,
-    Effect,
-    Event,
-    ListingComplete,
-    Notify,
-    Problem,
-    SendBatch,
-    StoreRetry,
-    Tick,
-    WatchEvents,
-)
+from services.queue import events
+from services.queue.event_handlers import EventHandlers
+from services.queue.pod_conditions import held_notice, unconfirmed_notice
 from services.queue.scheduling.attempt_results import AttemptResults, CycleSession
 from services.queue.scheduling.pod_queues import BackoffPolicy
 from services.queue.scheduling.queued_pod_info import PodState, QueuedPodInfo, RetryRecord
 from services.queue.scheduling.queueing_hints import HintCall, QueueingHints
 from services.queue.scheduling.scheduling_queue import Counters, SchedulingQueue, Timeouts
-from services.queue.status.pod_conditions import held_notice, unconfirmed_notice
-from services.queue.watch.event_handlers import EventHandlers
 from shared.cluster.objects import ClusterObjects
 from shared.errors import MOST_REMEMBERED, FlotillaError, InvariantBroken, ProtocolError
 from shared.framework.profile import Framework
-from shared.messages.binding import Evicted
+from shared.messages.binding import Evicted, Notice
 from shared.messages.queue import (
     TAKE_PATIENCE,
     Absorbed,
@@ -106,28 +95,28 @@ class QueueCore:
         self._snapshot_epoch = 0
         self._snapshot_seq = 0
 
-    def handle(self, event: Event, now: float) -> list[Effect]:
+    def handle(self, event: events.Event, now: float) -> list[events.Effect]:
         queue = self._queue
         queue.clear_caches()
         effects = self._dispatch(event, now)
         queue.release_groups(now)
-        effects += [Notify(held_notice(held)) for held in queue.groups.held_too_long(now)]
+        effects += [held_notice(held) for held in queue.groups.held_too_long(now)]
         for effect in effects:
-            if isinstance(effect, Notify):
-                queue.conditions.sent(effect.notice, now)
+            if isinstance(effect, Notice):
+                queue.conditions.sent(effect, now)
         effects += self._resend_conditions(now)
         if self._session.waiting is not None:
             effects += self._serve(self._session.waiting, now)
         if changes := queue.retries.changes:
-            effects += [StoreRetry(uid, record) for uid, record in changes.items()]
+            effects += [events.StoreRetry(uid, record) for uid, record in changes.items()]
             changes.clear()
         while self._problems:
-            effects.append(Problem(self._problems.popleft()))
+            effects.append(events.Problem(self._problems.popleft()))
         return effects
 
-    def _dispatch(self, event: Event, now: float) -> list[Effect]:
+    def _dispatch(self, event: events.Event, now: float) -> list[events.Effect]:
         match event:
-            case WatchEvents():
+            case events.WatchEvents():
                 return self._handlers.handle_all(event, now)
             case Take():
                 return self._on_take(event, now)
@@ -147,10 +136,10 @@ class QueueCore:
                 for uid in uids:
                     if (info := self._queue.pods.get(uid)) is not None:
                         self._queue.activate(info, now)
-            case ListingComplete(at=at):
+            case events.ListingComplete(at=at):
                 self._queue.retries.retain(self._queue.pods)
                 self._handlers.on_listing_complete(at)
-            case Tick():
+            case events.Tick():
                 self._queue.flush(now)
             case _:
                 return self._handlers.handle(event, now)
@@ -162,10 +151,10 @@ class QueueCore:
             return deadline
         return self._session.wait_ends if deadline is None else min(deadline, self._session.wait_ends)
 
-    def _resend_conditions(self, now: float) -> list[Effect]:
+    def _resend_conditions(self, now: float) -> list[events.Effect]:
         """Re-sends conditions that the watch does not show yet; those of unreadable pods a limited number of times."""
         queue = self._queue
-        effects: list[Effect] = []
+        effects: list[events.Effect] = []
         for notice, is_last_delay in queue.conditions.due(now):
             info = queue.pods.get(notice.uid)
             if info is None:
@@ -175,12 +164,12 @@ class QueueCore:
             if again is None:
                 queue.conditions.delete(notice.uid)
             else:
-                effects.append(Notify(again))
+                effects.append(again)
         return effects
 
     # Batches
 
-    def _on_take(self, take: Take, now: float) -> list[Effect]:
+    def _on_take(self, take: Take, now: float) -> list[events.Effect]:
         if self._is_old(take.epoch, self._session.epoch, f"take {take.number}"):
             return []
         self._check_cycle(take.epoch, now)
@@ -190,23 +179,23 @@ class QueueCore:
             self._refuse(cause)
             return []
         if batch is not None:
-            return [SendBatch(batch, again=True)]
+            return [events.SendBatch(batch, again=True)]
         self._session.wait(take, now + TAKE_PATIENCE)
         self._queue.flush(now)
         return []
 
-    def _serve(self, take: Take, now: float) -> list[Effect]:
+    def _serve(self, take: Take, now: float) -> list[events.Effect]:
         """Answers with the pods there are; without any, only when the Take has waited long enough."""
         pods, effects = self._pop(take.most, now)
         if not pods and now < self._session.wait_ends:
             return effects
         batch = Batch(take.epoch, take.number, pods, self._snapshot_seq, self.epoch)
         self._session.answer(batch)
-        return [*effects, SendBatch(batch)]
+        return [*effects, events.SendBatch(batch)]
 
-    def _pop(self, most: int, now: float) -> tuple[list[QueuedPod], list[Effect]]:
+    def _pop(self, most: int, now: float) -> tuple[list[QueuedPod], list[events.Effect]]:
         pods: list[QueuedPod] = []
-        effects: list[Effect] = []
+        effects: list[events.Effect] = []
         size = 0
         while len(pods) < most and (first := self._queue.peek()) is not None:
             together = self._queue.groups.pop_with(first)
@@ -224,9 +213,9 @@ class QueueCore:
             pods += [self._hand_out(info, together.gang, now) for info in together.pods]
         return pods, effects
 
-    def _fail_gang(self, pods: Sequence[QueuedPodInfo], why: str, now: float) -> list[Effect]:
+    def _fail_gang(self, pods: Sequence[QueuedPodInfo], why: str, now: float) -> list[events.Effect]:
         """Ends an attempt at once, for a gang that fits in no message."""
-        effects: list[Effect] = []
+        effects: list[events.Effect] = []
         for info in pods:
             self._queue.pop(info, now)
             failed = Outcome(info.uid, Verdict.FAILED, message=why)
@@ -247,15 +236,15 @@ class QueueCore:
 
     # Outcomes
 
-    def _on_outcomes(self, message: Outcomes, now: float) -> list[Effect]:
+    def _on_outcomes(self, message: Outcomes, now: float) -> list[events.Effect]:
         if self._is_old(message.epoch, self._session.epoch, f"outcomes {message.number}"):
             return []
         self._check_cycle(message.epoch, now)
-        effects: list[Effect] = []
+        effects: list[events.Effect] = []
         if self._session.is_new(message.number):
             for outcome in message.outcomes:
                 effects += self._results.on_outcome(outcome, self._snapshot_epoch, now)
-        effects.append(Acknowledge(Received(message.epoch, message.number, self.epoch)))
+        effects.append(Received(message.epoch, message.number, self.epoch))
         return effects
 
     def _on_assumed(self, message: Assumed, now: float) -> None:

@@ -82,18 +82,6 @@ class SendBatch(msgspec.Struct, frozen=True):
     again: bool = False
 
 
-class Acknowledge(msgspec.Struct, frozen=True):
-    """Effect: answer the Outcomes of this epoch and number."""
-
-    message: Received
-
-
-class Notify(msgspec.Struct, frozen=True):
-    """Effect: have a binder write the pod's condition and Event."""
-
-    notice: Notice
-
-
 class PodEnded(msgspec.Struct, frozen=True):
     """Effect: a pod has left the queue for good, bound or not. `active_at`: when it was first active, if ever."""
 
@@ -122,4 +110,5 @@ class Problem(msgspec.Struct, frozen=True):
 
 Message = Activate | Take | Outcomes | Evicted | Forgotten | Assumed | Absorbed
 Event = WatchEvent | WatchEvents | ListingComplete | Message | Tick
-Effect = SendBatch | Acknowledge | Notify | PodEnded | StoreRetry | PodStale | Problem
+Effect = SendBatch | Received | Notice | PodEnded | StoreRetry | PodStale | Problem
+"""`Received`: answer the Outcomes of this epoch and number. `Notice`: have a binder write it to the pod."""

@@ -6,44 +6,17 @@ from time import perf_counter
 from typing import Any
 
 from flotilla.events import Action, Resource
+from services.queue import events
 from services.queue.core import QueueCore
-from services.queue.events import (
-    Acknowledge,
-    Effect,
-    Event,
-    ListingComplete,
-    Notify,
-    PodEnded,
-    PodStale,
-    Problem,
-    SendBatch,
-    StoreRetry,
-    Tick,
-    WatchEvent,
-    WatchEvents,
-)
+from services.queue.introspection import Introspection
+from services.queue.metrics import PodSpans, QueueMetrics
+from services.queue.pod_conditions import count_for_one_message
+from services.queue.retry_store import RetryStore
 from services.queue.scheduling.pod_queues import BackoffPolicy
 from services.queue.scheduling.queued_pod_info import PodState
 from services.queue.scheduling.scheduling_queue import Timeouts
-from services.queue.status.introspection import Introspection
-from services.queue.status.metrics import PodSpans, QueueMetrics
-from services.queue.status.pod_conditions import count_for_one_message
-from services.queue.status.retry_store import RetryStore
-from services.queue.watch.watch_decoder import WatchDecoder
-from shared.bus import Envelope, Subscription
-from shared.bus.subjects import (
-    BINDER_NOTICES,
-    QUEUE_ACTIVATE,
-    QUEUE_EVICTED,
-    QUEUE_FORGOTTEN,
-    QUEUE_INSPECT,
-    QUEUE_LIST,
-    QUEUE_OUTCOMES,
-    QUEUE_TAKE,
-    WATCH,
-    WATCHER_RELIST,
-    WATCHER_SEEN,
-)
+from services.queue.watch_decoder import WatchDecoder
+from shared.bus import Envelope, Subscription, subjects
 from shared.config.document import read_config
 from shared.framework.loading import load_frameworks, load_scheduler_config
 from shared.framework.profile import Framework
@@ -123,9 +96,9 @@ class Shell:
         self._reader = WatchReader(context.name)
         self._progress = Progress(context.name)
         self._decoder = WatchDecoder(core.objects, annotations=annotations)
-        self._runner: CoreRunner[Event, Effect] = CoreRunner(
+        self._runner: CoreRunner[events.Event, events.Effect] = CoreRunner(
             core,
-            Tick(),
+            events.Tick(),
             self._carry_out,
             clock=context.clock,
             telemetry=context.telemetry,
@@ -147,16 +120,16 @@ class Shell:
     async def run(self) -> None:
         bus = self._bus
         self._context.health.ready()
-        await bus.subscribe(WATCH, (Watched, WatchBeat), self._on_watch)
+        await bus.subscribe(subjects.WATCH, (Watched, WatchBeat), self._on_watch)
         answering: list[Subscription[Any]] = [
-            await bus.subscribe(QUEUE_TAKE, Take, self._on_take),
-            await bus.subscribe(QUEUE_OUTCOMES, Outcomes, self._on_outcomes),
-            await bus.subscribe(QUEUE_INSPECT, Inspect, self._on_inspect),
-            await bus.subscribe(QUEUE_LIST, ListQueue, self._on_list),
+            await bus.subscribe(subjects.QUEUE_TAKE, Take, self._on_take),
+            await bus.subscribe(subjects.QUEUE_OUTCOMES, Outcomes, self._on_outcomes),
+            await bus.subscribe(subjects.QUEUE_INSPECT, Inspect, self._on_inspect),
+            await bus.subscribe(subjects.QUEUE_LIST, ListQueue, self._on_list),
         ]
-        await bus.subscribe(QUEUE_FORGOTTEN, (Forgotten, Assumed, Absorbed), self._on_event)
-        await bus.subscribe(QUEUE_EVICTED, Evicted, self._on_evicted)
-        await bus.subscribe(QUEUE_ACTIVATE, Activate, self._on_event)
+        await bus.subscribe(subjects.QUEUE_FORGOTTEN, (Forgotten, Assumed, Absorbed), self._on_event)
+        await bus.subscribe(subjects.QUEUE_EVICTED, Evicted, self._on_evicted)
+        await bus.subscribe(subjects.QUEUE_ACTIVATE, Activate, self._on_event)
         self._on_watch_effects(self._reader.start(self._context.clock()))
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -183,27 +156,27 @@ class Shell:
         self._on_watch_effects(self._reader.take(message, self._context.clock()))
         seen = self._progress.due(self._reader.position, beat=isinstance(message, WatchBeat))
         if seen is not None:
-            self._bus.post(WATCHER_SEEN, seen)
+            self._bus.post(subjects.WATCHER_SEEN, seen)
         if self._reader.synced and not self._listed:
             self._begin()
 
     def _on_watch_effects(self, effects: Iterable[WatchEffect]) -> None:
         now, began = self._context.clock(), perf_counter()
-        events: list[WatchEvent] = []
+        found: list[events.WatchEvent] = []
         for effect in effects:
             if isinstance(effect, Relist):
-                self._bus.post(WATCHER_RELIST, effect)
+                self._bus.post(subjects.WATCHER_RELIST, effect)
             else:
-                events += self._decoder.decode(effect, now)
-        if events:
-            labels = self._metrics.labels(events, self._core)
-            self._feed(WatchEvents(events, self._reader.position if self._listed else None))
+                found += self._decoder.decode(effect, now)
+        if found:
+            labels = self._metrics.labels(found, self._core)
+            self._feed(events.WatchEvents(found, self._reader.position if self._listed else None))
             self._metrics.handled(labels, perf_counter() - began)
 
     def _begin(self) -> None:
         """Answers messages from here on: the core knows every pod, so it pops them in the right order."""
         self._listed = True
-        self._feed(ListingComplete(self._reader.position))
+        self._feed(events.ListingComplete(self._reader.position))
         if self._take is not None:
             self._feed(self._take[0])
         self._context.health.clear(LISTING)
@@ -248,13 +221,13 @@ class Shell:
             self._cycle.start()
         else:
             self._cycle.stop()
-        self._post_notices()  # those that a Tick has caused
+        self._post_notices()  # the notices of Ticks
         self._metrics.show(self._core)
         self._introspection.expire(self._context.clock())
 
     # Effects
 
-    def _feed(self, event: Event) -> None:
+    def _feed(self, event: events.Event) -> None:
         self._runner.feed(event)
         self._post_notices()
 
@@ -262,29 +235,29 @@ class Shell:
         while self._notices:
             count = count_for_one_message(self._notices)
             batch, self._notices = self._notices[:count], self._notices[count:]
-            self._bus.post(BINDER_NOTICES, Notices(batch, self._core.epoch))
+            self._bus.post(subjects.BINDER_NOTICES, Notices(batch, self._core.epoch))
 
-    def _carry_out(self, effect: Effect) -> None:
+    def _carry_out(self, effect: events.Effect) -> None:
         match effect:
-            case SendBatch(batch=batch, again=again):
+            case events.SendBatch(batch=batch, again=again):
                 self._respond(self._take, batch)
                 if not again:
                     self._spans.popped(batch, self._context.clock())
-            case Acknowledge(message=received):
-                self._respond(self._outcomes, received)
-            case Notify(notice=notice):
-                self._notices.append(notice)
-            case PodEnded():
+            case Received():
+                self._respond(self._outcomes, effect)
+            case Notice():
+                self._notices.append(effect)
+            case events.PodEnded():
                 self._metrics.ended(effect)
                 self._spans.ended(effect)
-            case StoreRetry():
+            case events.StoreRetry():
                 if self._store is not None:
                     self._store.save(effect)
-            case PodStale(key=key):
+            case events.PodStale(key=key):
                 self._metrics.stale.inc()
                 self._limited_log.warning("stale", "pod %s: ignored an old version without its node", key)
                 self._on_watch_effects(self._reader.doubt(self._context.clock()))
-            case Problem(error=error):
+            case events.Problem(error=error):
                 self._limited_log.warning(str(error), "%s", error)
 
     def _respond(self, request: tuple[Take | Outcomes, Envelope] | None, answer: Batch | Received) -> None:

@@ -15,7 +15,7 @@ from services.snapshot import events as snapshot
 from shared.framework.clusterevents import ClusterEvent
 from shared.framework.loading import load_frameworks
 from shared.framework.profile import Framework
-from shared.messages.binding import Evict, Evicted
+from shared.messages.binding import Evict, Evicted, Notice
 from shared.messages.evaluation import Ties
 from shared.messages.queue import Absorbed, Batch, Forgotten, ForgottenPod, Outcomes, Take
 from shared.model.objects import Pod
@@ -93,7 +93,7 @@ class QueuePipeline(Pipeline):
                     self._takes = False
                     if batch.pods:
                         self._later(0.0, partial(self._hand_out, batch))
-                case queue.Notify(notice=notice) if notice.nominated is not None and notice.uid in self._shown:
+                case Notice() as notice if notice.nominated is not None and notice.uid in self._shown:
                     pending = self._pending(nominated(self._pods[notice.uid], notice.nominated))
                     self.observe(snapshot.PodSeen(pending.pod))
                     self._later(0.0, partial(self._hear, pending))

@@ -22,7 +22,7 @@ import shared.store.writer as writer
 from services.binder.eviction_calls import EvictionCalls
 from services.binder.extension_points import PermitWait
 from services.cycle.preemption.candidate_search import CandidateSearch
-from services.queue.watch.watch_decoder import WatchDecoder
+from services.queue.watch_decoder import WatchDecoder
 from services.snapshot.commit_checks import CommitChecks
 from services.snapshot.dispatch.term_end import TermEnd
 from services.snapshot.event_handlers import EventHandlers

@@ -51,7 +51,7 @@ def substitutes() -> Iterator[None]:
             substitute(module, "connect", _connect)
             substitute(module, "load_frameworks", lambda config: _frameworks())
             substitute(module, "load_scheduler_config", lambda source: _config())
-        substitute(import_module("services.queue.status.retry_store"), "connect", _connect)
+        substitute(import_module("services.queue.retry_store"), "connect", _connect)
         yield
 
 

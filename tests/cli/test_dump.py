@@ -12,8 +12,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from services.queue.introspection import Introspection as QueueIntrospection
 from services.queue.scheduling.queued_pod_info import PodState
-from services.queue.status.introspection import Introspection as QueueIntrospection
 from services.snapshot.cache_comparer import (
     PAGE,
     AssignedPod,

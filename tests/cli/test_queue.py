@@ -11,8 +11,8 @@ import pytest
 from flotilla.events import Action, Registration, Resource
 from services.queue.core import QueueCore
 from services.queue.events import PodPending
+from services.queue.introspection import ANY_EVENT, MAX_LINES, Introspection, awaited_events, describe, labels
 from services.queue.scheduling.queued_pod_info import PodState, QueuedPodInfo
-from services.queue.status.introspection import ANY_EVENT, MAX_LINES, Introspection, awaited_events, describe, labels
 from shared.bus import Envelope
 from shared.bus.subjects import QUEUE_LIST
 from shared.bus.wire import MOST_BYTES
@@ -43,7 +43,7 @@ def an_info(made: PodBuilder, place: PodState, at: float = 990.0, why: str = "Sc
     return info
 
 
-class Waiting:
+class Waiting(QueueCore):
     """A queue that holds these pods; with `nominated`, all are nominated to this node."""
 
     def __init__(self, *infos: QueuedPodInfo, nominated: str = "") -> None:

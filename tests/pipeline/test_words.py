@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.queue.status.pod_conditions import RETRY_DELAYS
+from services.queue.pod_conditions import RETRY_DELAYS
 from shared.config.settings import ApiSettings
 from testing.builders import node
 from tests.kube.support import api_server

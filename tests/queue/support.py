@@ -8,10 +8,8 @@ from msgspec.structs import replace
 from flotilla.events import Action, Resource
 from services.queue.core import QueueCore
 from services.queue.events import (
-    Acknowledge,
     Effect,
     Event,
-    Notify,
     PodBound,
     PodGone,
     PodPending,
@@ -173,11 +171,11 @@ def batch_in(effects: Sequence[Effect]) -> Batch | None:
 
 
 def notices(effects: Sequence[Effect]) -> list[Notice]:
-    return [effect.notice for effect in effects if isinstance(effect, Notify)]
+    return [effect for effect in effects if isinstance(effect, Notice)]
 
 
 def acknowledged(effects: Sequence[Effect]) -> list[Received]:
-    return [effect.message for effect in effects if isinstance(effect, Acknowledge)]
+    return [effect for effect in effects if isinstance(effect, Received)]
 
 
 def refusals(queue: Queue) -> list[str]:

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from services.queue.scheduling.queued_pod_info import PodState
-from services.queue.watch.watch_decoder import WatchDecoder
+from services.queue.watch_decoder import WatchDecoder
 from shared.messages.watch import ObjectChange
 from shared.model.objects import ObjectKind, encode_msgpack, key_of, object_from
 from testing.builders import pod

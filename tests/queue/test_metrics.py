@@ -2,9 +2,9 @@
 
 from services.queue.core import QueueCore
 from services.queue.events import PodBound, PodEnded, PodGone, PodPending, WatchEvent
+from services.queue.metrics import QueueMetrics
 from services.queue.scheduling.cluster_event import ClusterChange
 from services.queue.scheduling.scheduling_queue import Timeouts
-from services.queue.status.metrics import QueueMetrics
 from shared.telemetry import Telemetry
 from testing.builders import node, pod
 from tests.bus.support import a_telemetry, sample

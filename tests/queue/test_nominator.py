@@ -2,8 +2,8 @@
 
 import pytest
 
-from services.queue.events import Notify
 from services.queue.scheduling.queued_pod_info import PodState
+from shared.messages.binding import Notice
 from shared.messages.queue import Verdict
 from testing.builders import pod
 from testing.inprocess.batches import pods_in
@@ -30,7 +30,7 @@ def nominated_when_taken(queue: Queue) -> str:
 
 def test_cycles_nomination_counts_before_the_status_shows_it(queue: Queue) -> None:
     assert queue.core.nominated() == {"n": [uid("a")]}
-    (notice,) = (effect.notice for effect in queue.effects if isinstance(effect, Notify))
+    (notice,) = (effect for effect in queue.effects if isinstance(effect, Notice))
     assert notice.nominated == "n"
     queue.add(pod("a").label(v="2"))
     assert nominated_when_taken(queue) == "n"

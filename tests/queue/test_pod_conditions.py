@@ -4,14 +4,14 @@ import pytest
 from msgspec.structs import replace
 
 from services.queue.events import PodUnreadable, Tick
-from services.queue.scheduling.queued_pod_info import PodState
-from services.queue.status.pod_conditions import (
+from services.queue.pod_conditions import (
     MAX_CHARACTERS,
     MAX_NOTICES,
     RETRY_DELAYS,
     UnconfirmedConditions,
     count_for_one_message,
 )
+from services.queue.scheduling.queued_pod_info import PodState
 from shared.messages.binding import Notice
 from tests.queue.support import Queue, built, notices, telling
 

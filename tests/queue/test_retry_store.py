@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager, suppress
 import msgspec
 import pytest
 
+from services.queue import retry_store
 from services.queue.events import StoreRetry
+from services.queue.retry_store import RetryStore
 from services.queue.scheduling.queued_pod_info import RetryRecord
-from services.queue.status import retry_store
-from services.queue.status.retry_store import RetryStore
 from shared.errors import UserError
 from shared.store.retry_records import Memory
 from shared.telemetry import Telemetry

@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from services.queue import retry_store
 from services.queue.service import main
-from services.queue.status import retry_store
 from shared.bus import Bus, Envelope, NoAnswer
 from shared.config.settings import ApiSettings, Settings
 from shared.messages.binding import Evicted, Notice, Notices

@@ -3,7 +3,7 @@
 import random
 
 from services.queue.events import PodEnded, SendBatch
-from services.queue.status.metrics import PodSpans
+from services.queue.metrics import PodSpans
 from shared.telemetry.export import SpanSink
 from shared.telemetry.tracing import Tracer
 from tests.queue.support import Queue

@@ -11,8 +11,7 @@ import pytest
 from flotilla.events import Action, Resource
 from services.queue.events import PodBound, PodGone, PodPending, PodStale, PodUnreadable, WatchEvent
 from services.queue.scheduling.cluster_event import ClusterChange, node_events, pod_events
-from services.queue.watch.object_cache import AssignedPods, Nodes
-from services.queue.watch.watch_decoder import WatchDecoder
+from services.queue.watch_decoder import AssignedPods, Nodes, WatchDecoder
 from shared.cluster.objects import ClusterObjects
 from shared.framework.clusterevents import NAMES, ClusterEvent
 from shared.messages.watch import Kind, NodeChange, ObjectChange, PodChange, Unreadable
@@ -160,7 +159,7 @@ def test_volumes_are_not_shared() -> None:
 def test_different_pods_stay_different_when_sharing_starts_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("services.queue.watch.object_cache.MAX_PARTS", 2)
+    monkeypatch.setattr("services.queue.watch_decoder.MAX_PARTS", 2)
     assigned = AssignedPods()
     pods = [pod(f"p{number}").on("n").request(cpu=number % 7).label(number=str(number % 5)) for number in range(50)]
     for one in pods:

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from services.queue.events import Effect, Notify
+from services.queue.events import Effect
+from services.queue.pod_conditions import binding_rejected_notice, failure_notice
 from services.queue.scheduling.cluster_event import freed_room
 from services.queue.scheduling.nominator import Eviction
 from services.queue.scheduling.queued_pod_info import PodState, QueuedPodInfo
 from services.queue.scheduling.scheduling_queue import AttemptResult, SchedulingQueue
-from services.queue.status.pod_conditions import binding_rejected_notice, failure_notice
 from shared.errors import ProtocolError
 from shared.messages.binding import Evicted
 from shared.messages.queue import POD_GONE, Batch, ForgottenPod, Outcome, Take, Verdict
@@ -83,7 +83,7 @@ class AttemptResults:
             self._nominate(info, outcome.nominated, now)
         if preemption_failed:
             queue.activate(info, now)
-        return [Notify(notice)]
+        return [notice]
 
     def on_forgotten(self, pods: Sequence[ForgottenPod], now: float) -> None:
         for pod in pods:
@@ -112,7 +112,7 @@ class AttemptResults:
         if not outcome.nominated or info.state is PodState.BINDING:
             return []
         self._queue.nominator.nominate(info.uid, outcome.nominated)
-        return [Notify(failure_notice(info.pod, outcome))]
+        return [failure_notice(info.pod, outcome)]
 
     def _nominate(self, info: QueuedPodInfo, node: str, now: float) -> None:
         """Frees the node of a lost nomination: the watch reports no loss of one that the status never showed."""

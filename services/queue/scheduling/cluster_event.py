@@ -18,18 +18,8 @@ T = TypeVar("T")
 
 ASSIGNED_POD_DELETED = ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE)
 _RESOURCES: Mapping[ObjectKind, Resource] = {
-    ObjectKind.PERSISTENT_VOLUME: Resource.PERSISTENT_VOLUME,
-    ObjectKind.PERSISTENT_VOLUME_CLAIM: Resource.PERSISTENT_VOLUME_CLAIM,
-    ObjectKind.STORAGE_CLASS: Resource.STORAGE_CLASS,
-    ObjectKind.CSI_NODE: Resource.CSI_NODE,
-    ObjectKind.CSI_DRIVER: Resource.CSI_DRIVER,
-    ObjectKind.CSI_STORAGE_CAPACITY: Resource.CSI_STORAGE_CAPACITY,
-    ObjectKind.VOLUME_ATTACHMENT: Resource.VOLUME_ATTACHMENT,
-    ObjectKind.POD_GROUP: Resource.POD_GROUP,
+    **{kind: Resource[kind.name] for kind in ObjectKind if kind.name in Resource.__members__},
     ObjectKind.COSCHEDULING_POD_GROUP: Resource.POD_GROUP,
-    ObjectKind.RESOURCE_CLAIM: Resource.RESOURCE_CLAIM,
-    ObjectKind.RESOURCE_SLICE: Resource.RESOURCE_SLICE,
-    ObjectKind.DEVICE_CLASS: Resource.DEVICE_CLASS,
 }
 
 

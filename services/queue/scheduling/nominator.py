@@ -24,7 +24,7 @@ class Nominator:
 
     def __init__(self) -> None:
         self._nodes: dict[str, str] = {}
-        """By uid. Empty: cycle cleared the nomination, whatever the status shows."""
+        """By uid. Empty: cycle cleared the nomination, even if the status shows one."""
 
     def nominate(self, uid: str, node: str) -> None:
         self._nodes[uid] = node

@@ -13,7 +13,7 @@ ready members if they are as many as are missing, and is held otherwise. Held me
 and held ones are enough, so no two members wait for each other: every move of a member must be reported here. Once at
 most one is missing, each member is popped by itself.
 
-The queue reserves nothing for held members, so they may wait for ever. Owners are told after the group's time-out.
+The queue reserves nothing for held members, so they may wait for ever. Owners are notified after the group's time-out.
 """
 
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ _MINIMUM: Mapping[GroupApi, str] = {GroupApi.SCHEDULING: "minCount", GroupApi.CO
 GANG_PLUGINS = frozenset(_PLUGINS.values())
 """The plugins that hold members. No cluster event opens these gates: PodGroups releases them."""
 GROUP_TIMEOUT = 60.0
-"""Seconds until the owner of a held pod is told, if its group does not say."""
+"""Seconds until a held pod's owner is notified, if its group names no time-out."""
 MAX_POPPED_TOGETHER = 1024
 """Members popped together, unless more are missing; the rest follow."""
 RELEASED = "GangChanged"
@@ -126,7 +126,7 @@ class PodGroups:
         self._to_release: dict[GroupRef, GroupInfo] = {}
         self._held_since: dict[str, float] = {}
         self._deadlines: dict[str, float] = {}
-        """When the owners of held members are told; removed once they are."""
+        """When the owners of held members are notified; removed once they are."""
         self._deadline_heap: list[tuple[float, str]] = []
 
     # What the watch shows
@@ -237,7 +237,7 @@ class PodGroups:
     # Owners of held members
 
     def held_too_long(self, now: float) -> list[HeldTooLong]:
-        """Members whose owners are to be told, once for each time that they are held."""
+        """Members whose owners are to be notified, once for each time that they are held."""
         found: list[HeldTooLong] = []
         while (deadline := self.next_deadline()) is not None and deadline <= now:
             uid = heappop(self._deadline_heap)[1]

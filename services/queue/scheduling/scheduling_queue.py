@@ -8,15 +8,14 @@ from math import floor
 
 import msgspec
 
+from services.queue.pod_conditions import UnconfirmedConditions
 from services.queue.scheduling.cluster_event import ClusterChange, anything, freed_room, pod_events
 from services.queue.scheduling.in_flight_events import InFlightEvents
 from services.queue.scheduling.nominator import PREEMPTION, Nominator, PendingPreemptions
 from services.queue.scheduling.pod_groups import RELEASED, PodGroups
-from services.queue.scheduling.pod_queues import BackoffPolicy, DeadlineQueue, PodContainer, PodHeap
+from services.queue.scheduling.pod_queues import BackoffPolicy, DeadlineQueue, PodContainer, PodHeap, UnschedulablePods
 from services.queue.scheduling.queued_pod_info import TRANSITIONS, PodState, QueuedPodInfo, RetryHistory, RetryRecord
 from services.queue.scheduling.queueing_hints import QueueingHints, QueueStrategy
-from services.queue.scheduling.unschedulable_pods import UnschedulablePods
-from services.queue.status.pod_conditions import UnconfirmedConditions
 from shared.errors import FlotillaError, InvariantBroken, UserError
 from shared.framework.profile import Framework
 from shared.model.objects import Pod

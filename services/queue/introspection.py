@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import Protocol
 
 from flotilla.events import Action, Registration, Resource
+from services.queue.core import QueueCore
 from services.queue.scheduling.queued_pod_info import PodState, QueuedPodInfo
 from services.queue.scheduling.scheduling_queue import IN_FLIGHT, WAITING
 from shared.framework.clusterevents import NAMES, names_of
@@ -30,16 +30,8 @@ MAX_IN_FULL = 8
 _PODS = (Resource.ASSIGNED_POD, Resource.UNSCHEDULABLE_POD)
 
 
-class QueueView(Protocol):
-    """The part of QueueCore that is read here."""
-
-    def counts(self) -> dict[PodState, int]: ...
-    def pods_in(self, state: PodState) -> Iterator[QueuedPodInfo]: ...
-    def nominated(self) -> dict[str, list[str]]: ...
-
-
 class Introspection:
-    def __init__(self, core: QueueView, date: Callable[[float], float] = float) -> None:
+    def __init__(self, core: QueueCore, date: Callable[[float], float] = float) -> None:
         """`date` converts the core's times to Unix times."""
         self._core = core
         self._date = date

@@ -28,7 +28,7 @@ def failure_notice(pod: Pod, outcome: Outcome, unshown: str | None = None) -> No
     """Always an Event; the condition and the nominated node only if the pod does not show them.
 
     `unshown`: the earlier nomination that the status does not show. Its notice may have been lost, or be on its way, so
-    another one is told even if the status shows that.
+    another one is sent even if the status shows that.
     """
     nominated = unshown if outcome.nominated is None else outcome.nominated
     reason = UNSCHEDULABLE_REASON if outcome.verdict is Verdict.UNSCHEDULABLE else ERROR_REASON

@@ -2,25 +2,13 @@
 
 from collections.abc import Mapping
 
-from services.queue.events import (
-    Effect,
-    Notify,
-    PodBound,
-    PodEnded,
-    PodGone,
-    PodPending,
-    PodStale,
-    PodUnreadable,
-    Problem,
-    WatchEvent,
-    WatchEvents,
-)
+from services.queue import events
+from services.queue.pod_conditions import unreadable_notice
 from services.queue.scheduling.cluster_event import ClusterChange, anything, freed_room
 from services.queue.scheduling.in_flight_events import DeferredEvents, Position
 from services.queue.scheduling.queued_pod_info import PodState
 from services.queue.scheduling.queueing_hints import QueueingHints
 from services.queue.scheduling.scheduling_queue import AttemptResult, SchedulingQueue, as_problem
-from services.queue.status.pod_conditions import unreadable_notice
 from shared.errors import InvariantBroken
 from shared.framework.profile import Framework
 
@@ -36,38 +24,38 @@ class EventHandlers:
         self._at: Position | None = None
         self._unreadable: dict[str, str] = {}
 
-    def handle_all(self, events: WatchEvents, now: float) -> list[Effect]:
+    def handle_all(self, watched: events.WatchEvents, now: float) -> list[events.Effect]:
         """A plugin that raises on one pod does not affect the others that came with it."""
-        effects: list[Effect] = []
-        self._at = events.at
+        effects: list[events.Effect] = []
+        self._at = watched.at
         try:
-            for event in events.events:
+            for event in watched.events:
                 try:
                     effects += self.handle(event, now)
                 except InvariantBroken:
                     raise
                 except Exception as cause:
-                    what = f"Pod {event.pod.key}" if isinstance(event, PodPending) else str(event)
-                    effects.append(Problem(as_problem(f"{what}: cannot be queued", cause)))
+                    what = f"Pod {event.pod.key}" if isinstance(event, events.PodPending) else str(event)
+                    effects.append(events.Problem(as_problem(f"{what}: cannot be queued", cause)))
         finally:
             self._at = None
         return effects
 
-    def handle(self, event: WatchEvent, now: float) -> list[Effect]:
+    def handle(self, event: events.WatchEvent, now: float) -> list[events.Effect]:
         match event:
-            case PodPending():
+            case events.PodPending():
                 return self._on_pending(event, now)
-            case PodBound(uid=uid):
+            case events.PodBound(uid=uid):
                 return self._on_left(uid, now, bound=True)
-            case PodGone(uid=uid):
+            case events.PodGone(uid=uid):
                 return self._on_left(uid, now, bound=False)
             case ClusterChange():
                 self._queue.groups.observe(event.before, event.now)
                 if self._hints.is_awaited(event.event):
                     self._move_all(event, now)
-            case PodStale():
+            case events.PodStale():
                 return [event]
-            case PodUnreadable():
+            case events.PodUnreadable():
                 return self._on_unreadable(event, now)
         return []
 
@@ -79,7 +67,7 @@ class EventHandlers:
         for change in self._deferred.absorb(position):
             self._queue.move_all(change, now)
 
-    def _on_pending(self, event: PodPending, now: float) -> list[Effect]:
+    def _on_pending(self, event: events.PodPending, now: float) -> list[events.Effect]:
         pod = event.pod
         framework = self._frameworks.get(pod.spec.scheduler_name)
         if framework is None:
@@ -97,7 +85,7 @@ class EventHandlers:
                 self._move_all(lost_nomination, now)
         return []
 
-    def _on_left(self, uid: str, now: float, *, bound: bool) -> list[Effect]:
+    def _on_left(self, uid: str, now: float, *, bound: bool) -> list[events.Effect]:
         self._unreadable.pop(uid, None)
         info = self._queue.pods.get(uid)
         if info is None:
@@ -113,9 +101,9 @@ class EventHandlers:
             self._move_all(freed_room(info.assumed()), now)
         elif not bound and nominated.status.nominated_node_name:
             self._move_all(freed_room(nominated, max_priority=nominated.priority), now)
-        return [PodEnded(uid, pod.key, profile, bound, info.attempts, info.seen_at, info.active_at, now)]
+        return [events.PodEnded(uid, pod.key, profile, bound, info.attempts, info.seen_at, info.active_at, now)]
 
-    def _on_unreadable(self, event: PodUnreadable, now: float) -> list[Effect]:
+    def _on_unreadable(self, event: events.PodUnreadable, now: float) -> list[events.Effect]:
         """Notifies the owner once of each problem."""
         if event.scheduler not in self._frameworks:
             return []
@@ -123,7 +111,7 @@ class EventHandlers:
         effects = self._on_left(event.uid, now, bound=False)
         self._unreadable[event.uid] = event.problem
         if not is_known:
-            effects.append(Notify(unreadable_notice(event)))
+            effects.append(unreadable_notice(event))
         return effects
 
     def _move_all(self, change: ClusterChange, now: float) -> None:
