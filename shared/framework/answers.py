@@ -10,15 +10,13 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from flotilla.nodes import Ints, Mask, NodeView
 from flotilla.plugin import (
     BatchFilter,
     BatchScore,
     ClassState,
     DomainFilter,
     FilterPlugin,
-    Ints,
-    Mask,
-    NodeView,
     PerNodeFilter,
     PerNodeScore,
     Reads,

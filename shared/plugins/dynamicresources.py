@@ -8,29 +8,28 @@ from collections.abc import Hashable
 
 import numpy as np
 
+from flotilla.events import Action, Registration, Resource
+from flotilla.nodes import NodeView
+from flotilla.objects import ClusterObjects, Pod
 from flotilla.plugin import (
-    SKIP,
-    SUCCESS,
-    Action,
     BindingState,
     ClassState,
-    ClusterObjects,
     FilterPlugin,
-    NodeView,
-    Pod,
     PostFilterPlugin,
-    PostFilterResult,
     PreBindPlugin,
     PreEnqueuePlugin,
     PreFilterPlugin,
-    PreFilterResult,
     Reads,
-    Registration,
     ReservePlugin,
-    Resource,
     ScorePlugin,
     Scores,
     StateKey,
+)
+from flotilla.results import (
+    SKIP,
+    SUCCESS,
+    PostFilterResult,
+    PreFilterResult,
     Status,
     error,
     unresolvable,

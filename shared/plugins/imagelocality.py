@@ -10,17 +10,8 @@ from typing import TypedDict
 
 import numpy as np
 
-from flotilla.plugin import (
-    ABSENT,
-    ClassState,
-    NodeColumn,
-    NodeView,
-    Reads,
-    ScorePlugin,
-    Scores,
-    StateKey,
-    SummaryPlugin,
-)
+from flotilla.nodes import ABSENT, NodeColumn, NodeView
+from flotilla.plugin import ClassState, Reads, ScorePlugin, Scores, StateKey, SummaryPlugin
 from flotilla.results import MAX_NODE_SCORE
 from shared.model.objects import Node, Pod
 from shared.plugins.base import InTreePlugin

@@ -6,32 +6,20 @@ from functools import partial
 import msgspec
 import numpy as np
 
-from flotilla.objects import NodeSelector, NodeSelectorTerm
+from flotilla.events import Action, Registration, Resource
+from flotilla.nodes import Mask, NodeView, match_requirement
+from flotilla.objects import ClusterObjects, Node, NodeSelector, NodeSelectorTerm, Pod
 from flotilla.plugin import (
-    SKIP,
-    SUCCESS,
-    Action,
     ClassState,
-    ClusterObjects,
     FilterPlugin,
-    Mask,
-    Node,
-    NodeView,
-    Pod,
     PreFilterPlugin,
-    PreFilterResult,
     PreScorePlugin,
     Reads,
-    Registration,
-    Resource,
     ScaleToHighest,
     ScorePlugin,
     Scores,
-    Status,
-    error,
-    match_requirement,
-    unresolvable,
 )
+from flotilla.results import SKIP, SUCCESS, PreFilterResult, Status, error, unresolvable
 from shared.config.args import NodeAffinityArgs
 from shared.errors import InvalidObject
 from shared.model.objects import NodeAffinity as NodeAffinitySpec

@@ -10,31 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from flotilla.plugin import (
-    MAX_NODE_SCORE,
-    SKIP,
-    SUCCESS,
-    Action,
-    BatchFilter,
-    BatchScore,
-    ClassState,
-    ClusterObjects,
-    Code,
-    Index,
-    Ints,
-    Mask,
-    Node,
-    NodeView,
-    Pod,
-    PreFilterPlugin,
-    PreFilterResult,
-    PreScorePlugin,
-    Registration,
-    Resource,
-    Scores,
-    StateKey,
-    Status,
-)
+from flotilla.events import Action, Registration, Resource
+from flotilla.nodes import Index, Ints, Mask, NodeView
+from flotilla.objects import ClusterObjects, Node, Pod
+from flotilla.plugin import BatchFilter, BatchScore, ClassState, PreFilterPlugin, PreScorePlugin, Scores, StateKey
+from flotilla.results import MAX_NODE_SCORE, SKIP, SUCCESS, Code, PreFilterResult, Status
 from shared.config.args import DEFAULT_STRATEGY, NodeResourcesBalancedAllocationArgs, NodeResourcesFitArgs
 from shared.errors import InvalidObject
 from shared.model.resources import (

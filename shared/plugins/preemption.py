@@ -7,19 +7,10 @@ among the candidates of all shards.
 import math
 from collections.abc import Callable, Hashable, Sequence
 
-from flotilla.plugin import (
-    SUCCESS,
-    Action,
-    ClassState,
-    Code,
-    Pod,
-    PostFilterPlugin,
-    PostFilterResult,
-    PreEnqueuePlugin,
-    Registration,
-    Resource,
-    Status,
-)
+from flotilla.events import Action, Registration, Resource
+from flotilla.objects import Pod
+from flotilla.plugin import ClassState, PostFilterPlugin, PreEnqueuePlugin
+from flotilla.results import SUCCESS, Code, PostFilterResult, Status
 from shared.cluster.nodetable import NodeTable
 from shared.config.args import DefaultPreemptionArgs
 from shared.errors import InvariantBroken

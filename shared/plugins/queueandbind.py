@@ -1,19 +1,9 @@
 """PrioritySort, SchedulingGates and DefaultBinder: the first and the last plugins that a pod meets."""
 
-from flotilla.plugin import (
-    SUCCESS,
-    Action,
-    ApiCall,
-    BindingState,
-    BindPlugin,
-    Pod,
-    PreEnqueuePlugin,
-    QueueSortPlugin,
-    Registration,
-    Resource,
-    Status,
-    unresolvable,
-)
+from flotilla.events import Action, Registration, Resource
+from flotilla.objects import Pod
+from flotilla.plugin import BindingState, BindPlugin, PreEnqueuePlugin, QueueSortPlugin
+from flotilla.results import SUCCESS, ApiCall, Status, unresolvable
 from shared.plugins.base import InTreePlugin, after_own_update
 
 

@@ -14,19 +14,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from flotilla.plugin import (
-    ABSENT,
-    ClassState,
-    Mask,
-    NodeView,
-    PreScorePlugin,
-    ScorePlugin,
-    Scores,
-    StateKey,
-    SummaryPlugin,
-    TextColumn,
-    Tracker,
-)
+from flotilla.nodes import ABSENT, Mask, NodeView, TextColumn
+from flotilla.plugin import ClassState, PreScorePlugin, ScorePlugin, Scores, StateKey, SummaryPlugin, Tracker
 from flotilla.results import MAX_NODE_SCORE, SKIP, SUCCESS, NodeDomains, Range, Status, Topology
 from shared.cluster.topology import PodCount, merge_counts, pod_count
 from shared.model.kinds import ObjectKind

@@ -8,36 +8,21 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
+from flotilla.events import Action, Registration, Resource
+from flotilla.nodes import Ints, Mask, NodeColumn, NodeView, PodColumn
+from flotilla.objects import ClusterObjects, Node, Pod, PodLoad
 from flotilla.plugin import (
-    MAX_NODE_SCORE,
-    SKIP,
-    SUCCESS,
-    Action,
     ClassState,
-    ClusterObjects,
     FilterPlugin,
-    Ints,
-    Mask,
-    Node,
-    NodeColumn,
-    NodeView,
-    Pod,
-    PodColumn,
-    PodLoad,
     PreFilterPlugin,
-    PreFilterResult,
     PreScorePlugin,
     Reads,
-    Registration,
-    Resource,
     ScaleToHighest,
     ScorePlugin,
     Scores,
     StateKey,
-    Status,
-    unresolvable,
-    unschedulable,
 )
+from flotilla.results import MAX_NODE_SCORE, SKIP, SUCCESS, PreFilterResult, Status, unresolvable, unschedulable
 from shared.model.affinity import is_tolerated, repel
 from shared.model.objects import OwnerReference, Taint, Toleration
 from shared.model.resources import HostPort, host_ports

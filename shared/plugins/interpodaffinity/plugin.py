@@ -11,36 +11,28 @@ from typing import cast
 
 import numpy as np
 
+from flotilla.events import Action, Registration, Resource
+from flotilla.nodes import ABSENT, Ints, LabelValue, Mask, NodeView
+from flotilla.objects import ClusterObjects, Node, ObjectKind, Pod, PodLoad
 from flotilla.plugin import (
-    ABSENT,
-    MAX_NODE_SCORE,
-    SKIP,
-    SUCCESS,
-    Action,
     ClassState,
-    ClusterObjects,
     FilterPlugin,
-    Ints,
-    LabelValue,
-    Mask,
-    Node,
-    NodeView,
-    ObjectKind,
-    Pod,
-    PodLoad,
     PreFilterPlugin,
-    PreFilterResult,
     PreScorePlugin,
-    Range,
-    Registration,
-    Resource,
     ScorePlugin,
     Scores,
     StateKey,
-    Status,
     SummaryPlugin,
-    Topology,
     Tracker,
+)
+from flotilla.results import (
+    MAX_NODE_SCORE,
+    SKIP,
+    SUCCESS,
+    PreFilterResult,
+    Range,
+    Status,
+    Topology,
     unresolvable,
     unschedulable,
 )

@@ -11,30 +11,27 @@ from typing import Any, TypeVar
 import msgspec
 import numpy as np
 
-from flotilla.objects import LabelSelector
+from flotilla.nodes import ABSENT, Ints, Mask, NodeView
+from flotilla.objects import LabelSelector, ObjectKind, Pod
 from flotilla.plugin import (
-    ABSENT,
-    MAX_NODE_SCORE,
-    SKIP,
-    SUCCESS,
     ClassState,
     DomainFilter,
-    Ints,
-    Mask,
-    NodeView,
-    ObjectKind,
-    Pod,
     PreFilterPlugin,
-    PreFilterResult,
     PreScorePlugin,
-    Range,
     ScorePlugin,
     Scores,
     StateKey,
-    Status,
     SummaryPlugin,
-    Topology,
     Tracker,
+)
+from flotilla.results import (
+    MAX_NODE_SCORE,
+    SKIP,
+    SUCCESS,
+    PreFilterResult,
+    Range,
+    Status,
+    Topology,
     unresolvable,
     unschedulable,
 )

@@ -10,17 +10,9 @@ from typing import ClassVar
 import numpy as np
 
 from flotilla.events import Action, Registration, Resource
+from flotilla.nodes import ABSENT, Ints, NodeView, PodColumn
 from flotilla.objects import ClusterObjects, CSINode, VolumeAttachment
-from flotilla.plugin import (
-    ABSENT,
-    ClassState,
-    FilterPlugin,
-    Ints,
-    NodeView,
-    PodColumn,
-    PreFilterPlugin,
-    StateKey,
-)
+from flotilla.plugin import ClassState, FilterPlugin, PreFilterPlugin, StateKey
 from flotilla.results import SKIP, PreFilterResult, unresolvable, unschedulable
 from shared.model.kinds import ObjectKind
 from shared.model.load import PodLoad

@@ -9,14 +9,12 @@ from typing import NamedTuple
 import numpy as np
 
 from flotilla.events import Action, Registration, Resource
+from flotilla.nodes import Ints, Mask, NodeView
 from flotilla.objects import ClusterObjects, CSIDriver, CSINode, CSIStorageCapacity, StorageClass
 from flotilla.plugin import (
     BindingState,
     ClassState,
     FilterPlugin,
-    Ints,
-    Mask,
-    NodeView,
     PreBindPlugin,
     PreFilterPlugin,
     PreScorePlugin,

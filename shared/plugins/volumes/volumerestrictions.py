@@ -10,30 +10,11 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from flotilla.objects import ClusterObjects, ObjectKind, Volume
-from flotilla.plugin import (
-    SKIP,
-    Action,
-    ClassState,
-    FilterPlugin,
-    Ints,
-    NodeDomains,
-    NodeView,
-    Pod,
-    PodColumn,
-    PodLoad,
-    PreFilterPlugin,
-    PreFilterResult,
-    Range,
-    Registration,
-    Resource,
-    StateKey,
-    SummaryPlugin,
-    Topology,
-    Tracker,
-    unresolvable,
-    unschedulable,
-)
+from flotilla.events import Action, Registration, Resource
+from flotilla.nodes import Ints, NodeView, PodColumn
+from flotilla.objects import ClusterObjects, ObjectKind, Pod, PodLoad, Volume
+from flotilla.plugin import ClassState, FilterPlugin, PreFilterPlugin, StateKey, SummaryPlugin, Tracker
+from flotilla.results import SKIP, NodeDomains, PreFilterResult, Range, Topology, unresolvable, unschedulable
 from shared.cluster.nodetable import NodeTable
 from shared.cluster.view import view_of
 from shared.model.storage import READ_WRITE_ONCE_POD

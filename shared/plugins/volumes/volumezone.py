@@ -5,24 +5,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flotilla.objects import ClusterObjects, ObjectKind, PersistentVolume, StorageClass
-from flotilla.plugin import (
-    ABSENT,
-    SKIP,
-    Action,
-    ClassState,
-    FilterPlugin,
-    NodeView,
-    Pod,
-    PreFilterPlugin,
-    PreFilterResult,
-    Reads,
-    Registration,
-    Resource,
-    StateKey,
-    Status,
-    unresolvable,
-)
+from flotilla.events import Action, Registration, Resource
+from flotilla.nodes import ABSENT, NodeView
+from flotilla.objects import ClusterObjects, ObjectKind, PersistentVolume, Pod, StorageClass
+from flotilla.plugin import ClassState, FilterPlugin, PreFilterPlugin, Reads, StateKey
+from flotilla.results import SKIP, PreFilterResult, Status, unresolvable
 from shared.model.storage import WAIT_FOR_FIRST_CONSUMER
 from shared.model.wellknown import BETA_REGION, BETA_ZONE, REGION, ZONE
 from shared.plugins.volumes.migration import BETWEEN_ZONES
