@@ -35,38 +35,11 @@ from shared.model.objects import (
 )
 from shared.model.workloads import DeviceClass, ResourceClaim
 
-__all__ = [
-    "CSIDriver",
-    "CSINode",
-    "CSIStorageCapacity",
-    "ClusterObjects",
-    "DeviceClass",
-    "Devices",
-    "LabelSelector",
-    "LabelSelectorRequirement",
-    "Namespace",
-    "Node",
-    "NodeSelector",
-    "NodeSelectorRequirement",
-    "NodeSelectorTerm",
-    "ObjectKind",
-    "PersistentVolume",
-    "PersistentVolumeClaim",
-    "Pod",
-    "PodDisruptionBudget",
-    "PodLoad",
-    "PodTerm",
-    "ReplicaSet",
-    "ReplicationController",
-    "ResourceClaim",
-    "Service",
-    "StatefulSet",
-    "StorageClass",
-    "Taint",
-    "Toleration",
-    "Volume",
-    "VolumeAttachment",
-]
+__all__ = ["ClusterObjects", "Devices", "Namespace", "Node", "ObjectKind", "Pod", "PodLoad", "PodTerm"]
+__all__ += ["LabelSelector", "LabelSelectorRequirement", "NodeSelector", "NodeSelectorRequirement", "NodeSelectorTerm"]
+__all__ += ["CSIDriver", "CSINode", "CSIStorageCapacity", "PersistentVolume", "PersistentVolumeClaim", "StorageClass"]
+__all__ += ["DeviceClass", "PodDisruptionBudget", "ResourceClaim", "Service", "Volume", "VolumeAttachment"]
+__all__ += ["ReplicaSet", "ReplicationController", "StatefulSet", "Taint", "Toleration"]
 
 
 class Devices(Protocol):

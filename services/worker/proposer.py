@@ -175,9 +175,9 @@ class Proposer:
         ]
         counts = [0 if ask.each else ask.count for ask, _ in ready]
         ladders = [
-            evaluator.offers(pod_class, mask) if ask.each else rungs
+            evaluator.ladders.offers(pod_class, mask) if ask.each else rungs
             for (ask, pod_class), mask, rungs in zip(
-                ready, among, evaluator.ladders(classes, counts, among, strata), strict=True
+                ready, among, evaluator.ladders.climb(classes, counts, among, strata), strict=True
             )
         ]
         return [

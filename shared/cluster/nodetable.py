@@ -33,23 +33,6 @@ BASIC_RESOURCES = ("cpu", "memory", "ephemeral-storage", "pods")
 Amounts = NDArray[np.int64]
 
 
-class UnknownNode(ClusterError):
-    def __init__(self, node: str, pod: str) -> None:
-        super().__init__(f"Pod {pod}: spec.nodeName: no node {node!r} is known")
-        self.node = node
-        self.pod = pod
-
-
-class DuplicateNode(ClusterError):
-    def __init__(self, node: str) -> None:
-        super().__init__(f"Node {node}: metadata.name: a node of this name is already known")
-
-
-class UnknownPod(ClusterError):
-    def __init__(self, uid: str) -> None:
-        super().__init__(f"Pod {uid}: metadata.uid: no pod of this uid holds a place")
-
-
 class LoadKind:
     """A load shared by several pods, with its amounts as a column vector.
 
@@ -201,9 +184,9 @@ class NodeTable:
     # Nodes
 
     def add_node(self, node: Node) -> None:
-        """Add a node; raises DuplicateNode if it exists."""
+        """Add a node; raises ClusterError if it exists."""
         if node.metadata.name in self._rows:
-            raise DuplicateNode(node.metadata.name)
+            raise ClusterError(f"Node {node.metadata.name}: metadata.name: a node of this name is already known")
         self.upsert_node(node)
 
     def upsert_node(self, node: Node) -> None:
@@ -252,7 +235,7 @@ class NodeTable:
         """Add a pod to a node, or move it there."""
         row = self._rows.get(node)
         if row is None:
-            raise UnknownNode(node, uid)
+            raise ClusterError(f"Pod {uid}: spec.nodeName: no node {node!r} is known")
         kind = load if isinstance(load, LoadKind) else self.kind(load)
         placed = self._placed.get(uid)
         if placed is not None:
@@ -264,7 +247,7 @@ class NodeTable:
 
     def remove_pod(self, uid: str) -> None:
         if uid not in self._placed:
-            raise UnknownPod(uid)
+            raise ClusterError(f"Pod {uid}: metadata.uid: no pod of this uid holds a place")
         self._unplace(uid)
 
     # Nominations

@@ -41,7 +41,12 @@ class LabelClasses:
     def add(self, label_class: LabelClass, row: int) -> None:
         number = self._ids.get(label_class)
         if number is None:
-            number = self._intern(label_class)
+            if self._free:
+                number = self._free.pop()
+            else:
+                number = len(self._counts)
+                self._counts.append({})
+            self._ids[label_class] = number
         counts = self._counts[number]
         counts[row] = counts.get(row, 0) + 1
 
@@ -64,15 +69,6 @@ class LabelClasses:
                 for row, count in self._counts[number].items():
                     total[row] = total.get(row, 0) + count
         return total
-
-    def _intern(self, label_class: LabelClass) -> int:
-        if self._free:
-            number = self._free.pop()
-        else:
-            number = len(self._counts)
-            self._counts.append({})
-        self._ids[label_class] = number
-        return number
 
 
 MOST_CHANGES = 1 << 12
@@ -116,7 +112,10 @@ class TermCounts:
             counted = self._counted.get(key)
             if counted is None:
                 counted = self._counted[key] = (_TERM.decode(key), {})
-                self._index(key, counted[0])
+                for namespace in counted[0].namespaces:
+                    self._naming.setdefault(namespace, {})[key] = None
+                if counted[0].namespace_selector is not None:
+                    self._selecting[key] = None
                 self._note(counted[0], True)
             counted[1][row] = counted[1].get(row, 0) + 1
 
@@ -129,7 +128,11 @@ class TermCounts:
             del counts[row]
             if not counts:
                 del self._counted[key]
-                self._unindex(key, term)
+                for namespace in term.namespaces:
+                    del self._naming[namespace][key]
+                    if not self._naming[namespace]:
+                        del self._naming[namespace]
+                self._selecting.pop(key, None)
                 self._note(term, False)
 
     def _note(self, term: PodTerm, appeared: bool) -> None:
@@ -137,20 +140,6 @@ class TermCounts:
         if len(self._changes) > MOST_CHANGES:
             self._forgotten += MOST_CHANGES // 2
             del self._changes[: MOST_CHANGES // 2]
-
-    def _index(self, key: bytes, term: PodTerm) -> None:
-        for namespace in term.namespaces:
-            self._naming.setdefault(namespace, {})[key] = None
-        if term.namespace_selector is not None:
-            self._selecting[key] = None
-
-    def _unindex(self, key: bytes, term: PodTerm) -> None:
-        for namespace in term.namespaces:
-            naming = self._naming[namespace]
-            del naming[key]
-            if not naming:
-                del self._naming[namespace]
-        self._selecting.pop(key, None)
 
 
 def encode_terms(terms: Sequence[PodTerm]) -> tuple[bytes, ...]:

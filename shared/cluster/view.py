@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,54 +18,40 @@ from shared.model.objects import Node, Taint
 CPU_AND_MEMORY = ("cpu", "memory")
 
 
-class Hypothesis(Protocol):
-    """Pods, by kind, that are assumed on the nodes of a view, or removed from them."""
-
-    @property
-    def kinds(self) -> Sequence[LoadKind]: ...
-
-    def spread(self, per_kind: Ints, planned: bool | None = None) -> Ints:
-        """Sum a quantity per kind (... x kinds) over each node's pods (... x nodes); removed pods count negatively.
-
-        `planned`: only pods of the same class that earlier placements put there, or only the others; None for all.
-        """
-        ...
-
-    def loads(self, i: int, there: list[PodLoad]) -> list[PodLoad]:
-        """The pods of the i-th node, given those that are really there."""
-        ...
-
-    def take(self, at: Rows) -> "Hypothesis":
-        """The same for some nodes of the view."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """Earlier placements of a ladder: on the i-th node there are `count[i]` more pods of kind `kinds[which[i]]`."""
+    """A hypothesis, by kinds of pods: earlier placements of a ladder.
+
+    On the i-th node there are `count[i]` more pods of kind `kinds[which[i]]`.
+    """
 
     count: Ints
     kinds: Sequence[LoadKind]
     which: NDArray[np.intp]
 
     def spread(self, per_kind: Ints, planned: bool | None = None) -> Ints:
+        """Sum a quantity per kind (... x kinds) over each node's pods (... x nodes); removed pods count negatively.
+
+        `planned`: only pods of the same class that earlier placements put there, or only the others; None for all.
+        """
         if planned is False:
             return np.zeros((*per_kind.shape[:-1], len(self.count)), dtype=np.int64)
         spread: Ints = per_kind[..., self.which] * self.count
         return spread
 
     def loads(self, i: int, there: list[PodLoad]) -> list[PodLoad]:
+        """The pods of the i-th node, given those that are really there."""
         return there + [self.kinds[self.which[i]].load] * int(self.count[i])
 
     def take(self, at: Rows) -> "Planned":
+        """The same for some nodes of the view."""
         return Planned(self.count[at], self.kinds, self.which[at])
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """The j-th change: on the `at[j]`-th of `nodes` nodes there are `count[j]` more pods of kind `kinds[which[j]]`.
-
-    A negative count removes pods.
+    """A hypothesis, by changes: on the `at[j]`-th of `nodes` nodes there are `count[j]` more pods of kind
+    `kinds[which[j]]`. A negative count removes pods.
     """
 
     nodes: int
@@ -106,8 +91,8 @@ class Changes:
 class Both:
     """Two hypotheses about the same nodes together."""
 
-    one: Hypothesis
-    other: Hypothesis
+    one: "Hypothesis"
+    other: "Hypothesis"
 
     @property
     def kinds(self) -> Sequence[LoadKind]:
@@ -122,6 +107,9 @@ class Both:
 
     def take(self, at: Rows) -> "Both":
         return Both(self.one.take(at), self.other.take(at))
+
+
+Hypothesis = Planned | Changes | Both
 
 
 def together(one: Hypothesis | None, other: Hypothesis | None) -> Hypothesis | None:
@@ -310,7 +298,7 @@ class TableView(NodeView):
 
 
 def view_of(nodes: NodeView) -> TableView:
-    """For the plugins that stand on the shard's indexes of labels and terms, which are no part of the interface."""
+    """For plugins that read the table's indexes of labels and terms, which are not part of the public interface."""
     if not isinstance(nodes, TableView):
         raise InvariantBroken("only a TableView has a table")
     return nodes

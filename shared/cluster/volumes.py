@@ -44,10 +44,13 @@ class Claimed:
 
     def over(self, obj: ClusterObject) -> ClusterObject:
         """The object as it will be; the same one if it shows this already, or contradicts it."""
-        if not isinstance(obj, PersistentVolume) or not _may_be_claimed(obj, self.claim):
+        if not isinstance(obj, PersistentVolume):
             return obj
+        reference = obj.spec.claim_ref
+        if reference is not None and (reference.key != self.claim.key or reference.uid or not self.claim.uid):
+            return obj  # neither free nor reserved for any claim of this name
         metadata = obj.metadata
-        if obj.spec.claim_ref is None and BOUND_BY_CONTROLLER not in metadata.annotations:
+        if reference is None and BOUND_BY_CONTROLLER not in metadata.annotations:
             annotations = metadata.annotations | {BOUND_BY_CONTROLLER: "yes"}
             metadata = msgspec.structs.replace(metadata, annotations=annotations)
         spec = msgspec.structs.replace(obj.spec, claim_ref=self.claim)
@@ -62,13 +65,11 @@ class Selected:
     node: str
 
     def over(self, obj: ClusterObject) -> ClusterObject:
-        if not isinstance(obj, PersistentVolumeClaim) or obj.uid != self.uid:
+        claim = _undecided(obj, self.uid)
+        if claim is None:
             return obj
-        if obj.spec.volume_name or obj.selected_node is not None:
-            return obj
-        annotations = obj.metadata.annotations | {SELECTED_NODE: self.node}
-        metadata = msgspec.structs.replace(obj.metadata, annotations=annotations)
-        return msgspec.structs.replace(obj, metadata=metadata)
+        annotations = claim.metadata.annotations | {SELECTED_NODE: self.node}
+        return msgspec.structs.replace(claim, metadata=msgspec.structs.replace(claim.metadata, annotations=annotations))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +80,15 @@ class Promised:
     volume: str
 
     def over(self, obj: ClusterObject) -> ClusterObject:
-        if not isinstance(obj, PersistentVolumeClaim) or obj.uid != self.uid:
-            return obj
-        if obj.spec.volume_name or obj.selected_node is not None:
-            return obj
-        return msgspec.structs.replace(obj, promised=self.volume)
+        claim = _undecided(obj, self.uid)
+        return obj if claim is None else msgspec.structs.replace(claim, promised=self.volume)
+
+
+def _undecided(obj: ClusterObject, uid: str) -> PersistentVolumeClaim | None:
+    """The claim, if it is the one with this uid and shows neither a volume nor a node."""
+    if not isinstance(obj, PersistentVolumeClaim) or obj.uid != uid:
+        return None
+    return None if obj.spec.volume_name or obj.selected_node is not None else obj
 
 
 Laid = Claimed | Promised | Selected
@@ -98,9 +103,3 @@ def changes_of(node: str, volumes: VolumeDecision) -> Iterator[tuple[Slot, Laid]
         yield (CLAIM, claim), Promised(reference.uid, volume)
     for claim in volumes.provisions:
         yield (CLAIM, claim), Selected(volumes.uids.get(claim, ""), node)
-
-
-def _may_be_claimed(volume: PersistentVolume, claim: ClaimReference) -> bool:
-    """Whether it is free, or reserved for any claim of this name."""
-    reference = volume.spec.claim_ref
-    return reference is None or (reference.key == claim.key and not reference.uid and bool(claim.uid))

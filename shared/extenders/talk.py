@@ -228,11 +228,11 @@ def _read(
 
 
 DEFAULT_TIMEOUT = 5.0
-"""Seconds that a call may take where the configuration names no time-out."""
+"""Seconds for a call where the configuration has no timeout."""
 
 
 def in_order(extenders: Iterable[ExtenderConfig]) -> tuple[ExtenderConfig, ...]:
-    """Those that may fail come last: whoever must answer has spoken before."""
+    """Extenders that may fail come last."""
     return tuple(sorted(extenders, key=lambda extender: extender.ignorable))
 
 

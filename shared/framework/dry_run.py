@@ -78,7 +78,7 @@ class DryRun:
             return
         rows, lesser = rows[at], [lesser[i] for i in at.tolist()]
         freed = freed_ports(self._table, rows, lesser)
-        judged = self._judge.judge(self._class, rows, together(_Standing(lesser).changes(), freed))
+        judged = self._judge.judge(self._class, rows, together(_Removed(lesser).changes(), freed))
         for of_status, status in self._judge.statuses(self._class, judged):
             tried.reject(status, len(of_status))
         fits = np.flatnonzero(judged.fits)
@@ -88,18 +88,19 @@ class DryRun:
 
     def _reprieve(self, rows: Rows, lesser: Sequence[Pods], freed: "FreedPorts | None", tried: Tried) -> None:
         """Put back every pod that may stay."""
-        by_importance = [_by_importance(pods) for pods in lesser]
+        by_importance = [sorted(pods, key=_rank) for pods in lesser]
         budgets = [self._budgets.left_after([pod for _, pod in pods]) for pods in by_importance]
         violating = [[any(left < 0 for left in of_pod.values()) for of_pod in of_row] for of_row in budgets]
-        standing = _Standing(by_importance)
-        for turn in standing.turns(np.array([each for of_row in violating for each in of_row], dtype=np.bool_)):
-            places = standing.at[turn]
-            standing.gone[turn] = False
-            changes = standing.changes(places)
+        removed = _Removed(by_importance)
+        for turn in removed.turns(np.array([each for of_row in violating for each in of_row], dtype=np.bool_)):
+            places = removed.at[turn]
+            removed.gone[turn] = False
+            changes = removed.changes(places)
             hypothesis = None if changes is None else together(changes, None if freed is None else freed.take(places))
             judged = self._judge.judge(self._class, rows[places], hypothesis)
-            standing.gone[turn] = ~judged.fits
-        for row, pods, of_row, gone in zip(rows.tolist(), by_importance, budgets, standing.gone_by_row(), strict=True):
+            removed.gone[turn] = ~judged.fits
+        gone_by_row = np.split(removed.gone, removed.ends[:-1])
+        for row, pods, of_row, gone in zip(rows.tolist(), by_importance, budgets, gone_by_row, strict=True):
             node = self._table.names[row]
             victims = [
                 _victim(uid, pod, left) for (uid, pod), left, is_gone in zip(pods, of_row, gone, strict=True) if is_gone
@@ -110,8 +111,8 @@ class DryRun:
                 tried.faults.append(f'expected at least one victim pod on node "{node}"')
 
 
-class _Standing:
-    """The pods in question, one list a row, and which of them are gone by now: at first all."""
+class _Removed:
+    """Pods of lower priority, one list a row, and which of them are removed: at first all."""
 
     def __init__(self, pods: Sequence[Pods]) -> None:
         sizes = [len(of_row) for of_row in pods]
@@ -119,13 +120,13 @@ class _Standing:
         which = [number.setdefault(pod.kind, len(number)) for of_row in pods for _, pod in of_row]
         self._which = np.array(which, dtype=np.intp)
         self._kinds = list(number)
-        self._ends = np.cumsum(sizes)
+        self.ends = np.cumsum(sizes)
         self._rows = len(pods)
         self.at: Rows = np.repeat(np.arange(len(pods), dtype=np.intp), sizes)
         self.gone: Mask = np.ones(len(which), dtype=np.bool_)
 
     def changes(self, places: Rows | None = None) -> Changes | None:
-        """What those that are gone change on the rows at these places (all when None); None if nothing."""
+        """What the removed pods change on the rows at these places (all when None); None if nothing."""
         gone = np.flatnonzero(self.gone)
         at, rows = self.at[gone], self._rows
         if places is not None:
@@ -138,23 +139,16 @@ class _Standing:
         return Changes(rows, at, self._which[gone], np.full(len(gone), -1, dtype=np.int64), self._kinds)
 
     def turns(self, first: Mask) -> Iterator[Rows]:
-        """The pods in the order in which they come back, one of each row at a time; in a row the `first` go first."""
+        """The order in which pods are put back, one of each row at a time; in a row the `first` go first."""
         order = np.lexsort((np.arange(len(self.at)), ~first, self.at))
-        starts = np.concatenate([[0], self._ends[:-1]])
-        sizes = self._ends - starts
+        starts = np.concatenate([[0], self.ends[:-1]])
+        sizes = self.ends - starts
         for turn in range(int(sizes.max(initial=0))):
             yield order[starts[sizes > turn] + turn]
 
-    def gone_by_row(self) -> list[list[bool]]:
-        return [of_row.tolist() for of_row in np.split(self.gone, self._ends[:-1])]
-
-
-def _by_importance(pods: Pods) -> Pods:
-    """The most important first: by priority, then the one that runs longest, then by uid."""
-    return sorted(pods, key=_rank)
-
 
 def _rank(pod: tuple[str, Placed]) -> tuple[int, float, str]:
+    """The most important first: by priority, then the one that runs longest, then by uid."""
     uid, placed = pod
     return -placed.kind.load.priority, math.inf if placed.started is None else placed.started, uid
 
@@ -172,16 +166,12 @@ class Budgets:
         self._any = bool(objects.disruption_budgets)
         self._of_kind: dict[LoadKind, list[PodDisruptionBudget]] = {}
 
-    def violating(self, pods: Iterable[Placed]) -> list[bool]:
-        """For the pods of one node in this order: whether a budget is used up once all before it are gone.
+    def left_after(self, pods: Iterable[Placed]) -> list[dict[str, int]]:
+        """For the pods of one node in this order: what is left of each budget about a pod, by the budget's key.
 
         Every pod takes from all budgets that are about it, whether there is anything left or not. One whose disruption
         was counted in already takes nothing.
         """
-        return [any(allowed < 0 for allowed in left.values()) for left in self.left_after(pods)]
-
-    def left_after(self, pods: Iterable[Placed]) -> list[dict[str, int]]:
-        """As violating: what is left of each budget about a pod, by the budget's key."""
         if not self._any:
             return [{} for _ in pods]
         left: dict[str, int] = {}
@@ -215,7 +205,7 @@ def _is_about(selector: LabelSelector | None, load: PodLoad) -> bool:
 
 
 class FreedPorts(Changes):
-    """Takes ports from rows, and no pod."""
+    """Removes ports from rows, but no pod."""
 
     def loads(self, i: int, there: list[PodLoad]) -> list[PodLoad]:
         return there
@@ -238,18 +228,13 @@ def freed_ports(table: NodeTable, rows: Rows, gone: Sequence[Sequence[tuple[str,
             shared = [(port, pod.kind) for pod in staying for port in pod.kind.load.ports if port in freed]
             at += [i] * len(shared)
             ports += [port for port, _ in shared]
-            for port, kind in shared:
-                kinds.setdefault(port, _bare(port, kind))
+            for port, of_kind in shared:
+                if port not in kinds:  # a load that is nothing but a port: it does not even count as a pod
+                    kind = kinds[port] = LoadKind(PodLoad(namespace="", ports=(port,)), of_kind.label_class)
+                    kind.resources, kind.amounts = np.array([PODS], dtype=np.intp), np.zeros(1, dtype=np.int64)
     if not ports:
         return None
     number = {port: k for k, port in enumerate(kinds)}
     which = np.array([number[port] for port in ports], dtype=np.intp)
     count = np.full(len(ports), -1, dtype=np.int64)
     return FreedPorts(len(rows), np.array(at, dtype=np.intp), which, count, list(kinds.values()))
-
-
-def _bare(port: HostPort, of_kind: LoadKind) -> LoadKind:
-    """A load that is nothing but a port: it does not even count as a pod."""
-    kind = LoadKind(PodLoad(namespace="", ports=(port,)), of_kind.label_class)
-    kind.resources, kind.amounts = np.array([PODS], dtype=np.intp), np.zeros(1, dtype=np.int64)
-    return kind

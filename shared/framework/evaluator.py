@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flotilla.plugin import SUCCESS, ClassState, Code, Mask, Pod, Scores, Status, Topology
+from flotilla.plugin import SUCCESS, ClassState, Code, Mask, Pod, Status, Topology
 from shared.cluster.columns import Rows
 from shared.cluster.nodetable import NodeTable
 from shared.cluster.view import TableView
@@ -18,7 +18,7 @@ from shared.cluster.volumes import VolumeDecision
 from shared.framework.answers import PRE_FILTERED, AllowedNodes, Answers
 from shared.framework.feasibility import Feasibility
 from shared.framework.judge import Judge
-from shared.framework.ladders import Ladders, Rungs
+from shared.framework.ladders import Ladders
 from shared.framework.pod_class import ClassRows, PodClass
 from shared.framework.profile import Framework, joined
 from shared.framework.ranking import Ranking, salt
@@ -61,7 +61,7 @@ class ShardEvaluator:
         self.judge = Judge(table, self._answers)
         self._feasibility = Feasibility(table, self._answers, self._class_rows, self.judge)
         self._ranking = Ranking(table, framework, ties, self._answers, self._class_rows, self.judge)
-        self._ladders = Ladders(table, self._answers, self._class_rows, self._feasibility, self._ranking)
+        self.ladders = Ladders(table, self._answers, self._class_rows, self._feasibility, self._ranking)
         self.tie_bits = self._ranking.tie_bits
         self._capacity = table.capacity
 
@@ -157,20 +157,6 @@ class ShardEvaluator:
     def feasible_rows(self, pod_class: PodClass) -> Mask:
         return self._feasibility.rows(pod_class)
 
-    def ladders(
-        self,
-        classes: Sequence[PodClass],
-        wanted: Sequence[int],
-        among: Sequence[Mask | None],
-        strata: Sequence[tuple[str, ...]] | None = None,
-    ) -> list[Rungs]:
-        """See Ladders.climb. For classes that were evaluated."""
-        return self._ladders.climb(classes, wanted, among, strata)
-
-    def offers(self, pod_class: PodClass, among: Mask | None) -> Rungs:
-        """Every feasible row once."""
-        return self._ladders.offers(pod_class, among)
-
     def topology(self, pod_class: PodClass) -> Topology | None:
         """The labels by which decisions about other pods matter to this class; None if they only fill nodes."""
         view, plugins = TableView(self.table), self.framework.summaries.values()
@@ -210,15 +196,10 @@ class ShardEvaluator:
             if plugin.scores_alike(pod_class.state):
                 skipped.add(plugin.name)
                 continue
-            for row, score in zip(
-                feasible.tolist(), self.weighted_scores(pod_class, s, feasible).tolist(), strict=True
-            ):
+            weighted = self._ranking.weighted_scores(pod_class, s, feasible)
+            for row, score in zip(feasible.tolist(), weighted.tolist(), strict=True):
                 scores[names[row]][plugin.name] = score
         return Explanation(rejected, scores, sorted(skipped))
-
-    def weighted_scores(self, pod_class: PodClass, s: int, rows: Rows) -> Scores:
-        """What the s-th score plugin contributes to the totals of these feasible rows."""
-        return self._ranking.weighted_scores(pod_class, s, rows)
 
     # Inside
 
@@ -233,15 +214,15 @@ class ShardEvaluator:
 
     def _use_summaries(self, pod_class: PodClass, summaries: dict[str, object]) -> None:
         changed = self._answers.use_summaries(pod_class, summaries)
-        self._feasibility.forget(pod_class, changed)
-        self._ranking.forget(pod_class, changed)
+        pod_class.feasibility.forget(changed)
+        pod_class.keys.forget(changed)
 
     def _use_feasible_summaries(self, pod_class: PodClass, summaries: dict[str, object]) -> None:
         """Only scores rest on these; feasibility stays as it is."""
         changed = self._answers.use_feasible_summaries(pod_class, summaries)
         for reads in changed:
             self._answers.update([pod_class], reads)
-        self._ranking.forget(pod_class, changed)
+        pod_class.keys.forget(changed)
 
     def _refresh(self, classes: Sequence[PodClass]) -> None:
         self._fit()

@@ -49,13 +49,6 @@ class Feasibility:
         for pod_class in behind:
             pod_class.feasibility.seen = position
 
-    def forget(self, pod_class: PodClass, changed: set[Reads]) -> None:
-        """Answers of plugins that read this have changed: start from nothing the next time."""
-        if changed:
-            pod_class.feasibility.seen = NOTHING_SEEN
-        if Reads.NODE in changed:
-            pod_class.feasibility.node_seen = NOTHING_SEEN
-
     def rows(self, pod_class: PodClass) -> Mask:
         line: Mask = self._class_rows.feasible[pod_class.slot, : self.table.size]
         return line

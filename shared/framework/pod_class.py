@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flotilla.nodes import Mask
-from flotilla.plugin import ClassState
+from flotilla.plugin import ClassState, Reads
 from flotilla.results import Range, Status
 from shared.cluster.columns import NOTHING_SEEN, ChangeLog, Rows
 from shared.cluster.nodetable import LoadKind, NodeTable
@@ -34,25 +34,36 @@ class ClassAnswers:
 
 
 @dataclass(slots=True)
-class ClassFeasibility:
-    """Owned by Feasibility. `seen`, `node_seen`: the positions in the logs of loads and of node objects.
+class UpTo:
+    """`seen`, `node_seen`: up to which positions in the logs of loads and of node objects something was computed."""
+
+    seen: int = NOTHING_SEEN
+    node_seen: int = NOTHING_SEEN
+
+    def forget(self, changed: set[Reads]) -> None:
+        """Start over the next time: answers of plugins that read this have changed."""
+        if changed:
+            self.seen = NOTHING_SEEN
+        if Reads.NODE in changed:
+            self.node_seen = NOTHING_SEEN
+
+
+@dataclass(slots=True)
+class ClassFeasibility(UpTo):
+    """Owned by Feasibility.
 
     `tallies`: for each normalized plugin that reads only node objects, how many feasible nodes have each raw score;
     so the range of raw scores is known without looking at all nodes.
     """
 
-    seen: int = NOTHING_SEEN
-    node_seen: int = NOTHING_SEEN
     count: int = 0
     tallies: dict[int, dict[int, int]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
-class ClassKeys:
+class ClassKeys(UpTo):
     """Owned by Ranking. `ranges`: those by which raw scores are normalized."""
 
-    seen: int = NOTHING_SEEN
-    node_seen: int = NOTHING_SEEN
     ranges: dict[str, Range] | None = None
 
 
@@ -133,7 +144,9 @@ class ClassRows:
             slot = self._used
             self._used += 1
             if slot == self.keys.shape[0]:
-                self._double()
+                for name in ("keys", "fixed", "feasible", "settled", "_highest"):
+                    matrix = getattr(self, name)
+                    setattr(self, name, np.concatenate([matrix, np.zeros_like(matrix)]))
         self.keys[slot] = -1
         self.feasible[slot] = False
         self._highest[slot] = -1
@@ -181,7 +194,8 @@ class ClassRows:
             rows = np.flatnonzero(among)
             keys = self.keys[slot, rows]
         elif wanted == 1:
-            row = self._best_row(slot)
+            start = int(self._highest[slot].argmax()) * BLOCK
+            row = start + int(self.keys[slot, start : start + BLOCK].argmax())
             rows, keys = np.array([row], dtype=np.intp), self.keys[slot, row : row + 1]
         else:
             rows, keys = self._candidates(slot, wanted)
@@ -192,10 +206,6 @@ class ClassRows:
             return rows, keys
         fits = keys >= 0
         return rows[fits], keys[fits]
-
-    def _best_row(self, slot: int) -> int:
-        start = int(self._highest[slot].argmax()) * BLOCK
-        return start + int(self.keys[slot, start : start + BLOCK].argmax())
 
     def _candidates(self, slot: int, wanted: int) -> tuple[Rows, Keys]:
         """Rows among which the `wanted` best are: those of as many blocks with the highest keys."""
@@ -209,11 +219,6 @@ class ClassRows:
     def _in_blocks(self, slot: int) -> Keys:
         blocks: Keys = self.keys[slot].reshape(-1, BLOCK)
         return blocks
-
-    def _double(self) -> None:
-        for name in ("keys", "fixed", "feasible", "settled", "_highest"):
-            matrix = getattr(self, name)
-            setattr(self, name, np.concatenate([matrix, np.zeros_like(matrix)]))
 
     def _lay_out(self, slots: int, capacity: int) -> None:
         blocks = -(-capacity // BLOCK)

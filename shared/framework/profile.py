@@ -100,18 +100,10 @@ class Framework:
         self.pre_bind = self._at(ExtensionPoint.PRE_BIND, PreBindPlugin)
         self.bind = self._at(ExtensionPoint.BIND, BindPlugin)
         self.post_bind = self._at(ExtensionPoint.POST_BIND, PostBindPlugin)
-        telling = [plugin.reads_pod for plugin in self.reserve] + [plugin.reads_pod for plugin in self.pre_bind]
-        self.binding_reads_pod = bool(self.permit or self.post_bind) or any(
-            (*telling, *(plugin.reads_pod for plugin in self.bind))
-        )
+        reading = [plugin.reads_pod for plugins in (self.reserve, self.pre_bind, self.bind) for plugin in plugins]
+        self.binding_reads_pod = bool(self.permit or self.post_bind) or any(reading)
         """Whether the binder needs more of a pod than its names."""
-        of_classes: list[Plugin] = [
-            *self.pre_filter,
-            *self.filter,
-            *self.post_filter,
-            *self.pre_score,
-            *self.score,
-        ]
+        of_classes: list[Plugin] = [*self.pre_filter, *self.filter, *self.post_filter, *self.pre_score, *self.score]
         self.judging = list({plugin.name: plugin for plugin in of_classes}.values())
         """The plugins that judge classes of pods; all others are given one pod at a time."""
         self._of_template = [p for p in self.judging if p.reads_of_pod is PodParts.TEMPLATE]
@@ -222,7 +214,10 @@ class Framework:
             restricted_by.append(plugin.name)
             nodes = result.nodes if nodes is None else nodes & result.nodes
             if not nodes:
-                return PreFiltered(_nothing_in_common(restricted_by), nodes, tuple(sorted(restricted_by)))
+                names = tuple(sorted(restricted_by))
+                several = f"plugin(s) [{' '.join(names)}] simultaneously"
+                reason = f"node(s) didn't satisfy {several if len(names) > 1 else f'plugin {names[0]}'}"
+                return PreFiltered(unresolvable(reason), nodes, names)
         return PreFiltered(rejection, nodes, tuple(sorted(restricted_by)), frozenset(skipped))
 
     def run_pre_score(self, state: ClassState) -> tuple[Status, frozenset[str]]:
@@ -278,13 +273,6 @@ class Framework:
                 raise InvalidConfig(f"profiles[{self.name}].plugins", f"there is no plugin {name!r}")
             self._made[name] = factory(self._profile.args.get(name))
         return self._made[name]
-
-
-def _nothing_in_common(plugins: list[str]) -> Status:
-    names = sorted(plugins)
-    if len(names) == 1:
-        return unresolvable(f"node(s) didn't satisfy plugin {names[0]}")
-    return unresolvable(f"node(s) didn't satisfy plugin(s) [{' '.join(names)}] simultaneously")
 
 
 def merge(framework: Framework, parts: Iterable[Summary]) -> Summary:

@@ -111,13 +111,6 @@ class Ranking:
         for pod_class in behind:
             pod_class.keys.seen = position
 
-    def forget(self, pod_class: PodClass, changed: set[Reads]) -> None:
-        """Answers of plugins that read this have changed: start from nothing the next time."""
-        if changed:
-            pod_class.keys.seen = NOTHING_SEEN
-        if Reads.NODE in changed:
-            pod_class.keys.node_seen = NOTHING_SEEN
-
     def weighted_scores(self, pod_class: PodClass, s: int, rows: Rows) -> Scores:
         """What the s-th score plugin contributes to the totals of these feasible rows."""
         raw = self.answers.score_pools[s].values[pod_class.answers.score_slots[s], rows]

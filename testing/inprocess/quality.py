@@ -105,7 +105,7 @@ def _regrets(
         pod_class = evaluator.prepare(str(number), pod)
         evaluator.evaluate([Question(pod_class)])
         taken = np.arange(table.size) == table.row_of(where)
-        best, chosen = (evaluator.ladders([pod_class], [1], [mask])[0].keys for mask in (None, taken))
+        best, chosen = (evaluator.ladders.climb([pod_class], [1], [mask])[0].keys for mask in (None, taken))
         if not chosen.size:
             raise InvariantBroken(f"pod {pod.key} was placed on node {where}, which is infeasible")
         yield int(best[0] >> evaluator.tie_bits) - int(chosen[0] >> evaluator.tie_bits)

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
 
-from shared.cluster.nodetable import DuplicateNode, NodeTable, UnknownNode, UnknownPod
+from shared.cluster.nodetable import NodeTable
 from shared.errors import ClusterError
 from shared.model.load import PodLoad, load_of
 from shared.model.objects import Node, Pod
@@ -128,13 +128,13 @@ class Model:
     def _fault(self, step: Step) -> type[ClusterError] | None:
         match step:
             case AddNode(changed) if changed.name in self.nodes:
-                return DuplicateNode
+                return ClusterError
             case RemoveNode(name) if name not in self.nodes:
                 return ClusterError
             case AddPod(_, name, _) if name not in self.nodes:
-                return UnknownNode
+                return ClusterError
             case RemovePod(uid) if uid not in self.pods:
-                return UnknownPod
+                return ClusterError
         return None
 
     def _change(self, step: Step) -> None:

@@ -2,7 +2,7 @@ from collections.abc import Callable
 
 import pytest
 
-from shared.cluster.nodetable import NodeTable, UnknownNode, UnknownPod
+from shared.cluster.nodetable import NodeTable
 from shared.errors import ClusterError
 from shared.model.load import load_of
 from shared.model.resources import NON_ZERO_CPU, NON_ZERO_MEMORY
@@ -137,9 +137,9 @@ def test_a_pod_changes_the_load_log_only(table: NodeTable) -> None:
 @pytest.mark.parametrize(
     ("step", "fault", "message"),
     [
-        (lambda t: t.add_pod("new", "x", SMALL), UnknownNode, r"^Pod new: spec\.nodeName: no node 'x' is known$"),
-        (lambda t: t.add_pod("bound", "x", LARGE), UnknownNode, r"^Pod bound: spec\.nodeName: no node 'x' is known$"),
-        (lambda t: t.remove_pod("new"), UnknownPod, r"^Pod new: metadata\.uid: no pod of this uid"),
+        (lambda t: t.add_pod("new", "x", SMALL), ClusterError, r"^Pod new: spec\.nodeName: no node 'x' is known$"),
+        (lambda t: t.add_pod("bound", "x", LARGE), ClusterError, r"^Pod bound: spec\.nodeName: no node 'x' is known$"),
+        (lambda t: t.remove_pod("new"), ClusterError, r"^Pod new: metadata\.uid: no pod of this uid"),
     ],
 )
 def test_an_invalid_change_is_refused_and_changes_nothing(

@@ -5,12 +5,13 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
 
 from flotilla.events import Action, Registration, Resource
-from flotilla.nodes import ABSENT, Ints, NodeView, PodColumn
+from flotilla.nodes import ABSENT, NodeView, PodColumn
 from flotilla.objects import ClusterObjects, CSINode, VolumeAttachment
 from flotilla.plugin import ClassState, FilterPlugin, PreFilterPlugin, StateKey
 from flotilla.results import SKIP, PreFilterResult, unresolvable, unschedulable
@@ -126,11 +127,18 @@ class NodeVolumeLimits(ReadsVolumes, PreFilterPlugin, FilterPlugin):
                 nodes.reject(nodes.valid, unresolvable(_not_found(state.pod, name)))
                 return
         wanted = self._wanted(state)
+
+        def limit(driver: str, objects: ClusterObjects, node: Node) -> int:
+            return _limit(driver, objects, node.name)
+
+        def attachments(objects: ClusterObjects, node: Node) -> int:
+            return len(objects.attachments_on(node.name))
+
         near = np.zeros(len(nodes), dtype=np.bool_)
         for driver, count in Counter(wanted.values()).items():
-            limits = _limits(nodes, driver)
-            attachments = object_column(nodes, "attachments", ObjectKind.VOLUME_ATTACHMENT, _count_attachments)
-            near |= (limits != ABSENT) & (nodes.of_pods(REFERENCES) + attachments + count > limits)
+            limits = object_column(nodes, driver, ObjectKind.CSI_NODE, partial(limit, driver))
+            attached = object_column(nodes, "attachments", ObjectKind.VOLUME_ATTACHMENT, attachments)
+            near |= (limits != ABSENT) & (nodes.of_pods(REFERENCES) + attached + count > limits)
         exceeding = [i for i in np.flatnonzero(near).tolist() if self._exceeds(state.objects, nodes, i, wanted)]
         nodes.reject(np.array(exceeding, dtype=np.intp), TOO_MANY)
 
@@ -187,7 +195,13 @@ def _volume_of_claim(objects: ClusterObjects, claim: PersistentVolumeClaim) -> t
     """The driver and handle of a claim's volume, or of the one that is to be made for it."""
     volume = objects.persistent_volumes.get(claim.spec.volume_name) if claim.spec.volume_name else None
     if volume is None:
-        return _volume_to_be(objects, claim)
+        storage_class = objects.storage_classes.get(claim.storage_class) if claim.storage_class else None
+        if storage_class is None or not storage_class.provisioner:
+            return None
+        migration = BY_PLUGIN.get(storage_class.provisioner)
+        if migration is not None and not migration.counts:
+            return None
+        return storage_class.provisioner if migration is None else migration.driver, f"to be made for {claim.key}"
     if volume.spec.csi is not None:
         driver, handle = volume.spec.csi.driver, volume.spec.csi.volume_handle
         return (driver, handle) if driver and handle else None
@@ -201,20 +215,6 @@ def _volume_of_claim(objects: ClusterObjects, claim: PersistentVolumeClaim) -> t
     return (migration.driver, handle) if handle else None
 
 
-def _volume_to_be(objects: ClusterObjects, claim: PersistentVolumeClaim) -> tuple[str, str] | None:
-    storage_class = objects.storage_classes.get(claim.storage_class) if claim.storage_class else None
-    if storage_class is None or not storage_class.provisioner:
-        return None
-    migration = BY_PLUGIN.get(storage_class.provisioner)
-    if migration is None:
-        driver = storage_class.provisioner
-    elif migration.counts:
-        driver = migration.driver
-    else:
-        return None
-    return driver, f"to be made for {claim.key}"
-
-
 def _attached(objects: ClusterObjects, node: str) -> Attached:
     """What the node has according to VolumeAttachments, whether a pod has it or not."""
     attached: Attached = {}
@@ -226,10 +226,6 @@ def _attached(objects: ClusterObjects, node: str) -> Attached:
     return attached
 
 
-def _limits(nodes: NodeView, driver: str) -> Ints:
-    return object_column(nodes, driver, ObjectKind.CSI_NODE, lambda objects, node: _limit(driver, objects, node.name))
-
-
 def _limit(driver: str, objects: ClusterObjects, node: str) -> int:
     """How many volumes of the driver the node can have; ABSENT if any number. Of several limits the last one counts."""
     csi_node = objects.csi_nodes.get(node)
@@ -238,10 +234,6 @@ def _limit(driver: str, objects: ClusterObjects, node: str) -> int:
         if each.name == driver and each.allocatable is not None and each.allocatable.count is not None:
             limit = each.allocatable.count
     return limit
-
-
-def _count_attachments(objects: ClusterObjects, node: Node) -> int:
-    return len(objects.attachments_on(node.name))
 
 
 # Limits of in-tree volumes, for which kube-scheduler had a plugin each. v1.36 has none of them, as the volumes are CSI

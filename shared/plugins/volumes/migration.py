@@ -31,14 +31,14 @@ _EBS_ID = re.compile(r"vol-[^/]*")
 
 
 class Untranslatable(ClusterError):
-    """An in-tree volume that no CSI driver could make anything of."""
+    """An in-tree volume that no CSI driver can use."""
 
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """`source`: the field of a volume that tells of this kind. `topology`: the driver's label for zones.
+    """`source`: the field of a volume for this kind. `topology`: the driver's label for zones.
 
-    `counts`: whether scheduling takes the volume for the driver's, which it does not for all that can be translated.
+    `counts`: whether scheduling treats the volume as the driver's; not all that can be translated are.
     """
 
     source: str
@@ -61,11 +61,10 @@ BY_PLUGIN = {migration.plugin: migration for migration in MIGRATIONS}
 
 
 def migration_of_volume(volume: PersistentVolume) -> Migration | None:
-    spec = volume.spec
-    return next((each for each in MIGRATIONS if getattr(spec, each.source) is not None), None)
+    return migration_of_inline(volume.spec)
 
 
-def migration_of_inline(volume: Volume) -> Migration | None:
+def migration_of_inline(volume: Volume | PersistentVolumeSpec) -> Migration | None:
     return next((each for each in MIGRATIONS if getattr(volume, each.source) is not None), None)
 
 
@@ -111,7 +110,10 @@ def _handle(source: Volume | PersistentVolumeSpec, zones: tuple[str, ...]) -> st
     if source.aws_elastic_block_store is not None:
         return _ebs_handle(source.aws_elastic_block_store.volume_id)
     if source.gce_persistent_disk is not None:
-        return _gce_handle(source.gce_persistent_disk.pd_name, zones)
+        name = source.gce_persistent_disk.pd_name
+        if len(zones) > 1:
+            return f"projects/{_UNSPECIFIED}/regions/{_gce_region(zones)}/disks/{name}"
+        return f"projects/{_UNSPECIFIED}/zones/{zones[0] if zones else _UNSPECIFIED}/disks/{name}"
     if source.azure_disk is not None:
         return source.azure_disk.disk_uri
     if source.cinder is not None:
@@ -127,16 +129,9 @@ def _ebs_handle(volume_id: str) -> str:
         return volume_id
     name = urlsplit(volume_id).path.strip("/")
     if _EBS_ID.fullmatch(name) is None:
-        raise Untranslatable(
-            f"failed to translate Kubernetes ID to EBS Volume ID Invalid format for AWS volume ({volume_id})"
-        )
+        fault = f"failed to translate Kubernetes ID to EBS Volume ID Invalid format for AWS volume ({volume_id})"
+        raise Untranslatable(fault)
     return name
-
-
-def _gce_handle(name: str, zones: tuple[str, ...]) -> str:
-    if len(zones) > 1:
-        return f"projects/{_UNSPECIFIED}/regions/{_gce_region(zones)}/disks/{name}"
-    return f"projects/{_UNSPECIFIED}/zones/{zones[0] if zones else _UNSPECIFIED}/disks/{name}"
 
 
 def _gce_region(zones: tuple[str, ...]) -> str:
@@ -158,7 +153,7 @@ def _gce_region(zones: tuple[str, ...]) -> str:
 
 
 def _zone_and_region(terms: Iterable[NodeSelectorTerm], labels: dict[str, str]) -> tuple[str, str]:
-    """The labels that tell of a volume's topology: its affinity's before its own, today's before the beta's."""
+    """The labels for a volume's topology: its affinity's before its own, the current ones before the beta ones."""
     keys = {requirement.key for term in terms for requirement in term.match_expressions}
     for known in (keys, labels):
         if ZONE in known:

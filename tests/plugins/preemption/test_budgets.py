@@ -20,7 +20,8 @@ def violating(pods: Sequence[PodBuilder], *budgets: PodDisruptionBudget) -> list
     for builder in pods:
         built = builder.build()
         table.add_pod(built.uid, "n1", load_of(built), built.key)
-    return Budgets(table.objects).violating([placed for _, placed in table.placed_at(0)])
+    taken = Budgets(table.objects).left_after([placed for _, placed in table.placed_at(0)])
+    return [any(allowed < 0 for allowed in left.values()) for left in taken]
 
 
 def web(name: str) -> PodBuilder:
