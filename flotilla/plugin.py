@@ -103,7 +103,7 @@ class _State:
 
 
 class ClassState(_State):
-    """What plugins have worked out about one class of pods; lives as long as the class is cached.
+    """What plugins have computed for one class of pods; lives as long as the class is cached.
 
     `pod` stands for the class. `summaries` and `feasible_summaries`: the merged ones, by plugin.
     """
@@ -116,7 +116,7 @@ class ClassState(_State):
 
 
 class BindingState(_State):
-    """What plugins have worked out about one pod on its way from Reserve to PostBind.
+    """What plugins have computed for one pod on its way from Reserve to PostBind.
 
     `activated`: uids of pods to retry at once, once this pod has its permits or is bound; plugins add to it.
     """

@@ -26,7 +26,7 @@ NOTHING_SEEN = -1
 class ChangeLog:
     """Rows in the order of their changes. A reader remembers a position and asks what came after it.
 
-    Bounded: a reader more than `capacity` changes behind is told that everything may have changed.
+    Bounded: for a reader more than `capacity` changes behind, everything may have changed.
     """
 
     def __init__(self, capacity: int = 1 << 16) -> None:

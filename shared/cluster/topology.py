@@ -59,9 +59,6 @@ def merge_counts(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, 
     return total
 
 
-MOST_KEPT = 64
-"""Combinations of labels that are kept."""
-
 Domains = list[str | None]
 """A node's values of some labels, None for a missing one."""
 
@@ -85,23 +82,6 @@ class Strata:
         sizes = np.bincount(numbers, minlength=len(self.domains))
         members = np.split(rows[order], np.cumsum(sizes)[:-1])
         return [(self.domains[number], members[number]) for number in np.flatnonzero(sizes).tolist()]
-
-
-class StrataOf:
-    """The groups of one table, by labels."""
-
-    def __init__(self, table: NodeTable) -> None:
-        self._table = table
-        self._known: dict[tuple[str, ...], tuple[int, Strata]] = {}
-
-    def __getitem__(self, keys: tuple[str, ...]) -> Strata:
-        position = self._table.node_log.position
-        known = self._known.get(keys)
-        if known is None or known[0] != position:
-            if len(self._known) >= MOST_KEPT:
-                self._known.clear()
-            known = self._known[keys] = position, Strata(self._table, keys)
-        return known[1]
 
 
 def domains_of(table: NodeTable, key: str, rows: Rows) -> Domains:

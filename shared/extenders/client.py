@@ -158,9 +158,9 @@ def _identify(context: ssl.SSLContext, tls: ExtenderTls) -> None:
 
 @contextmanager
 def _file_of(data: bytes, path: str) -> Iterator[str]:
-    """Python reads certificates of its own from files only; what is no file is one for a moment, for nobody else."""
+    """Python loads client certificates only from files: write data to a temporary one, readable by this user only."""
     if not data:
-        with open(path, "rb"):  # what is wrong with it is told better here
+        with open(path, "rb"):  # for a better error
             yield path
         return
     descriptor, made = tempfile.mkstemp()

@@ -1,7 +1,7 @@
-"""What to ask extenders, one after the other or all at once, and what their answers mean. Nothing here waits.
+"""Which extenders to ask about a pod, in which order, and what their answers mean. Nothing here does I/O.
 
-A talk is a generator: it yields calls that are to be made at the same time, is sent what became of each, in order,
-and returns what came of it all. `ExtenderClient.converse` holds talks with real extenders.
+A talk is a generator: it yields calls to make at the same time, is sent the result of each, in order, and returns the
+result of all. `ExtenderClient.converse` runs talks with real extenders.
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ from shared.model.objects import Container, Pod
 MOST_PRIORITY = 10
 MOST_NODE_SCORE = 100
 PLUGIN = "Extender"
-"""Under this name extenders stand among the plugins that reject a pod."""
+"""The plugin name under which a pod's rejection by extenders is recorded."""
 
 T = TypeVar("T")
 
@@ -51,11 +51,10 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What extenders make of a pod's feasible nodes.
+    """What extenders decide about a pod's feasible nodes.
 
-    `added`: the nodes that are left, with what is to be added to the score of each. `rejected`: why others are not; a
-    node that is in neither was dropped without a word. `failure`: the attempt fails. `troubles`: of extenders that may
-    fail, for the log.
+    `added`: the nodes that are left, with what to add to the score of each. `rejected`: why others are not; a node in
+    neither was dropped without a reason. `failure`: the attempt fails. `troubles`: of ignorable extenders, for the log.
     """
 
     added: Mapping[str, int] = field(default_factory=dict)
@@ -110,7 +109,7 @@ def judge(extenders: Iterable[ExtenderConfig], subject: Subject, names: Sequence
 def _prioritize(
     extenders: Iterable[ExtenderConfig], subject: Subject, added: dict[str, int]
 ) -> Generator[Sequence[Call], Sequence[bytes | ExtenderFailed], list[str]]:
-    """An extender that fails has no say."""
+    """An extender that fails adds nothing."""
     asked = [extender for extender in extenders if extender.prioritize_verb]
     if not asked:
         return []
@@ -138,7 +137,7 @@ def bind(extender: ExtenderConfig, body: bytes) -> Talk[None]:
 
 
 def preempt(extenders: Iterable[ExtenderConfig], pod: bytes, candidates: Mapping[str, Victims]) -> Talk[Reduced]:
-    """Each extender with a say in it is asked about the candidates that the one before left.
+    """Each extender with a preempt verb is asked about the candidates that the one before left.
 
     `extenders`: those that are interested in the pod, in order.
     """
@@ -205,7 +204,7 @@ def _filtered(
 
 
 def _statuses(answer: FilterAnswer, known: frozenset[str]) -> dict[str, Status]:
-    """What is said of nodes that were asked about; that nothing helps weighs more than that something might."""
+    """The statuses of nodes that were in the request; UnschedulableAndUnresolvable takes precedence."""
     failed = {name: unschedulable(reason).by(PLUGIN) for name, reason in answer.failed.items() if name in known}
     final = {name: unresolvable(reason).by(PLUGIN) for name, reason in answer.unresolvable.items() if name in known}
     return failed | final

@@ -17,14 +17,14 @@ class BadAnswer(ValueError):
 
 
 class Victim(msgspec.Struct, frozen=True):
-    """A pod that is to give way. `object`: its JSON, for extenders that know no pods themselves."""
+    """A pod to evict. `object`: its JSON, for extenders that do not watch pods."""
 
     uid: str
     object: bytes
 
 
 class Victims(msgspec.Struct, frozen=True):
-    """Who is to give way on a node. `violations`: how many of them a disruption budget protects."""
+    """The victims on a node. `violations`: how many of them a disruption budget protects."""
 
     pods: tuple[Victim, ...]
     violations: int = 0
@@ -53,7 +53,7 @@ def node_request(pod: bytes, names: Sequence[str]) -> bytes:
 
 
 def whole_node_request(pod: bytes, nodes: Iterable[bytes]) -> bytes:
-    """For filter and prioritize, to an extender that is to be told of the nodes."""
+    """For filter and prioritize, to an extender that needs the nodes as objects."""
     return b'{"Pod":%b,"Nodes":{"metadata":{},"items":[%b]},"NodeNames":null}' % (pod, b",".join(nodes))
 
 

@@ -57,7 +57,7 @@ class DryRun:
         self._budgets = Budgets(table.objects)
 
     def run(self, rows: Rows, wanted: int) -> Tried:
-        """Tries these rows in this order until so many candidates are found."""
+        """Try these rows in this order until `wanted` candidates are found."""
         tried, start = Tried(), 0
         while start < len(rows) and not tried.is_enough(wanted):
             end = start + max(FEWEST_AT_ONCE, wanted - len(tried.candidates))

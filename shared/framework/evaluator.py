@@ -70,7 +70,7 @@ class ShardEvaluator:
     def prepare(self, class_id: str, pod: Pod) -> PodClass:
         """Run what needs no node (PreFilter, PreScore) and allocate room for the answers.
 
-        Whatever plugins may fail in comes first: a class that cannot be prepared takes no slots.
+        What plugins may fail in comes first: a class that cannot be prepared takes no slots.
         """
         shown = self.framework.shown(pod)
         state = ClassState(shown, self.table.objects)

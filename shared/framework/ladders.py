@@ -18,12 +18,14 @@ from numpy.typing import NDArray
 from flotilla.plugin import Index, Ints, Mask
 from shared.cluster.columns import Rows
 from shared.cluster.nodetable import NodeTable
-from shared.cluster.topology import Domains, StrataOf
+from shared.cluster.topology import Domains, Strata
 from shared.framework.answers import Answers
 from shared.framework.feasibility import Feasibility
 from shared.framework.pod_class import ClassRows, Keys, PodClass
 from shared.framework.ranking import Ranking
 
+MOST_STRATA = 64
+"""Combinations of labels by which the grouping of rows is cached."""
 SPARE_RUNGS = 8
 """Placements offered in each domain beyond twice its share."""
 
@@ -79,7 +81,7 @@ class Ladders:
         self._class_rows = class_rows
         self._feasibility = feasibility
         self._ranking = ranking
-        self._strata = StrataOf(table)
+        self._strata: dict[tuple[str, ...], tuple[int, Strata]] = {}
 
     def climb(
         self,
@@ -120,7 +122,7 @@ class Ladders:
             return [_Group(owner, wanted, among)]
         feasible = self._feasibility.rows(pod_class)
         rows = np.flatnonzero(feasible if among is None else feasible & among)
-        strata = self._strata[keys].split(rows)
+        strata = self._strata_by(keys).split(rows)
         share = min(wanted, 2 * -(-wanted // max(1, len(strata))) + SPARE_RUNGS)
         groups: list[_Group] = []
         for domains, members in strata:
@@ -131,6 +133,15 @@ class Ladders:
             groups += self._closed_groups(owner, pod_class, share, keys)
         return groups
 
+    def _strata_by(self, keys: tuple[str, ...]) -> Strata:
+        position = self._table.node_log.position
+        known = self._strata.get(keys)
+        if known is None or known[0] != position:
+            if len(self._strata) >= MOST_STRATA:
+                self._strata.clear()
+            known = self._strata[keys] = position, Strata(self._table, keys)
+        return known[1]
+
     def _closed_groups(self, owner: int, pod_class: PodClass, share: int, keys: tuple[str, ...]) -> Iterator[_Group]:
         """Of rows in domains that are closed now and may open before the round is over."""
         rows = self._feasibility.closed_rows(pod_class)
@@ -140,7 +151,7 @@ class Ladders:
         found = self._ranking.keys_with_planned([pod_class], none.astype(np.intp), rows, none, [True])
         key_of = np.full(self._table.size, -1, dtype=np.int64)
         key_of[rows] = found
-        for domains, members in self._strata[keys].split(rows[found >= 0]):
+        for domains, members in self._strata_by(keys).split(rows[found >= 0]):
             of_members = key_of[members]
             if share < len(members):
                 chosen = np.argpartition(of_members, len(members) - share)[-share:]

@@ -25,7 +25,7 @@ class PluginFailed(FlotillaError):
 
 @contextmanager
 def named(plugin: Plugin, method: str) -> Iterator[None]:
-    """Name the plugin in whatever it raises, unless an object is invalid."""
+    """Name the plugin in any exception, unless an object is invalid."""
     try:
         yield
     except InvalidObject:

@@ -185,7 +185,7 @@ class DeclaresFeature(NodeColumn):
 
 
 def after_features(pod: Pod, before: Node | None, now: Node, objects: ClusterObjects) -> bool:
-    """The node declares other features now, whichever."""
+    """The node declares other features now."""
     return before is None or before.status.declared_features != now.status.declared_features
 
 

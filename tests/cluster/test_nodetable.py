@@ -202,7 +202,7 @@ def test_the_hash_of_a_name_is_the_same_in_every_table() -> None:
 @settings(deadline=None, max_examples=150)
 @given(st.lists(STEPS, max_size=40), st.booleans())
 def test_a_history_equals_its_outcome(steps: list[Step], columns_from_the_start: bool) -> None:
-    """Whatever happened, and whatever was refused on the way, only the outcome counts."""
+    """Only the outcome counts."""
     table, model = NodeTable(capacity=2), Model()
     for step in steps:
         if columns_from_the_start:

@@ -178,7 +178,7 @@ def tells(expected: dict[str, Any], field: str) -> bool:
 
 
 @pytest.mark.parametrize("what", ALTERATIONS)
-def test_whatever_differs_is_told_and_the_exit_code_is_1(
+def test_any_difference_is_reported_and_the_exit_code_is_1(
     what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     group, field, alter = ALTERATIONS[what]
@@ -209,7 +209,7 @@ ALTERED_APART: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("what", ALTERED_APART)
-def test_whatever_differs_in_what_pods_wait_for_is_told(
+def test_any_difference_in_what_pods_wait_for_is_reported(
     what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     group, altered = ALTERED_APART[what]

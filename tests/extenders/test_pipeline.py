@@ -90,7 +90,7 @@ async def bind(pipeline: Pipeline, body: Body) -> object:
         return {"Error": "" if answer.status < 300 else await answer.text()}
 
 
-async def test_an_extender_has_its_say(pipeline: Pipeline, extender: Extender) -> None:
+async def test_an_extender_is_asked(pipeline: Pipeline, extender: Extender) -> None:
     async with a_corner(pipeline, "gpus") as corner:
         await corner.has_nodes(
             roomy("plain").label(x="y"),
@@ -133,4 +133,4 @@ async def is_told(corner: Corner, name: str, beginning: str) -> None:
         said = await corner.cluster.events_of(corner.namespace, name, "FailedScheduling")
         return any(note.startswith(beginning) for note in said)
 
-    await until(told, f"{name}: nobody says {beginning}")
+    await until(told, f"{name}: no event says {beginning}")

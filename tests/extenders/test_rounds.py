@@ -89,7 +89,7 @@ def test_scores_of_extenders_are_added() -> None:
     assert [decision.node for decision in written(effects).decisions] == ["b"]
 
 
-def test_among_the_nodes_that_are_left_workers_judge_anew() -> None:
+def test_among_the_nodes_that_are_left_workers_judge_again() -> None:
     script = script_with("w0")
     effects = answer(script, questions(script, P), Judgement({"b": 0, "c": 0}, {"a": unschedulable("no")}))
     again = asked(effects)["w0"]
@@ -155,7 +155,7 @@ def test_an_answer_to_an_older_question_changes_nothing() -> None:
     script = script_with("w0")
     ask = questions(script, P)
     effects = script.handle(Workers(script.shards, 1))
-    assert asked(effects), "the round is asked about anew"
+    assert asked(effects), "the round is asked about again"
     assert answer(script, ask, Judgement({"a": 0})) == []
 
 
@@ -260,7 +260,7 @@ def test_a_search_fails_with_its_extender() -> None:
 
 
 def test_a_search_fails_if_extenders_stay_silent_about_victims() -> None:
-    """Asked anew they would have as long as before, and the pod would wait for ever."""
+    """Asked again they would have as long as before, and the pod would wait for ever."""
     script = script_with("w0", extender=PREEMPTS)
     victims_question(script)
     script.now = script.core.next_deadline() or 0.0
@@ -271,7 +271,7 @@ def test_a_search_fails_if_extenders_stay_silent_about_victims() -> None:
     assert script.core.pods_held == 0
 
 
-def test_when_shards_move_the_search_begins_anew() -> None:
+def test_when_shards_move_the_search_begins_again() -> None:
     script = script_with("w0", extender=PREEMPTS)
     ask = victims_question(script)
     effects = script.handle(Workers(script.shards, 1))

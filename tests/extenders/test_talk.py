@@ -24,7 +24,7 @@ DOWN = ExtenderFailed("it is down")
 
 
 def hold(talk: Talk[T], *answers: Mapping[str, object]) -> tuple[T, list[dict[str, Any]]]:
-    """Answers step by step, by the extender's URL; what comes of it, and all that was asked of whom."""
+    """Answers step by step, by the extender's URL; what comes of it, and every request by extender."""
     asked: list[dict[str, Any]] = []
     try:
         calls = next(talk)
@@ -62,7 +62,7 @@ def test_each_filter_is_asked_about_what_the_one_before_left() -> None:
     }
 
 
-def test_where_no_node_is_left_nobody_else_is_asked() -> None:
+def test_where_no_node_is_left_no_other_extender_is_asked() -> None:
     judgement, asked = hold(judge([FIRST, SECOND, SCORER], SUBJECT, ["a"]), {"http://first/": {}})
     assert len(asked) == 1
     assert judgement == Judgement()
@@ -174,7 +174,7 @@ def test_candidates_are_reduced_one_extender_after_the_other() -> None:
     assert list(asked[1]["NodeNameToVictims"]) == ["a", "b"]
 
 
-def test_where_no_candidate_is_left_nobody_else_is_asked() -> None:
+def test_where_no_candidate_is_left_no_other_extender_is_asked() -> None:
     reduced, asked = hold(preempt([PREEMPTS, LENIENTLY], b"{}", CANDIDATES), {"http://preempts": {}})
     assert len(asked) == 1
     assert (reduced.candidates, reduced.failure) == ({}, None)

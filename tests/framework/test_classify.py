@@ -73,7 +73,7 @@ def test_pods_that_a_plugin_tells_apart_do_not(different: PodBuilder) -> None:
     assert class_of(different) != class_of(BASE)
 
 
-def test_ids_are_the_same_for_everybody() -> None:
+def test_ids_are_the_same_in_every_process() -> None:
     variants = [BASE, BASE.request(cpu="2"), BASE.node_selector(b="2", a="1"), BASE.tolerate("x")]
     another = load_frameworks(None)["default-scheduler"]
     assert [class_of(v) for v in variants] == [class_of(v, another) for v in reversed(variants)][::-1]
@@ -88,7 +88,7 @@ def test_profiles_do_not_share_classes() -> None:
 
 
 @pytest.mark.parametrize("name", ["node-{}", "ip-10-0-{}.eu.internal", "{}"])
-def test_shards_are_even_and_the_same_for_everybody(name: str) -> None:
+def test_shards_are_even_and_the_same_in_every_process(name: str) -> None:
     names = [name.format(i) for i in range(7000)]
     sizes = Counter(shard_of(each, 7) for each in names)
     assert set(sizes) == set(range(7))

@@ -104,9 +104,9 @@ def test_a_node_that_becomes_feasible_has_the_score_of_its_object() -> None:
     evaluate(evaluator, [pod_class])
     table.remove_pod("u0")
     evaluate(evaluator, [pod_class])
-    fresh, anew = with_plugins(table, AskedFilter(), LabelScore())
-    evaluate(fresh, [anew])
-    assert answers(evaluator, pod_class) == answers(fresh, anew)
+    fresh, again = with_plugins(table, AskedFilter(), LabelScore())
+    evaluate(fresh, [again])
+    assert answers(evaluator, pod_class) == answers(fresh, again)
     assert ladder(evaluator, pod_class, 1)[0][0] == "a"
 
 

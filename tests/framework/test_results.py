@@ -28,7 +28,7 @@ def test_equal_signatures_share_a_slot_and_the_first_state(pool: ResultPool) -> 
     assert len(pool) == 2
 
 
-def test_slot_nought_is_never_handed_out_and_answers_nought(pool: ResultPool) -> None:
+def test_slot_zero_is_never_handed_out_and_answers_zero(pool: ResultPool) -> None:
     slots = {pool.acquire(i, state()) for i in range(50)}
     assert len(slots) == 50
     assert 0 not in slots

@@ -55,7 +55,7 @@ def test_several_classes_draw_at_once_what_each_draws_alone() -> None:
     assert together.tolist() == [list(draws(table, salt).values()) for salt in salts]
 
 
-def test_classes_seeds_and_pod_counts_draw_anew() -> None:
+def test_classes_seeds_and_pod_counts_draw_again() -> None:
     names = [f"n{i}" for i in range(50)]
     seen = [
         draws(table_of(names), SALT),

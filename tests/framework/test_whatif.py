@@ -36,7 +36,7 @@ class World(NamedTuple):
         return said
 
     def changes(self, *counts: int) -> Changes:
-        """So many pods more on the i-th row."""
+        """This many more pods on the i-th row."""
         kinds = [self.table.kind(LOAD)]
         at = np.flatnonzero(counts)
         count = np.array(counts, dtype=np.int64)[at]

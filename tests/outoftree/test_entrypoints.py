@@ -1,4 +1,4 @@
-"""Plugins of installed packages: found by name, made when named, and somebody's fault when that does not work."""
+"""Plugins of installed packages: found by name, made when named, and an error says whose fault it is."""
 
 import importlib
 import sys
@@ -194,7 +194,7 @@ def test_what_a_plugin_refuses_is_told_before_anything_starts(
     assert capsys.readouterr() == ("", "flotilla: plugin 'P' of acme 1.2: user: must be nobody\n")
 
 
-def test_arguments_that_nobody_takes_are_told(installs: Installs) -> None:
+def test_arguments_that_no_plugin_takes_are_reported(installs: Installs) -> None:
     installs(GOOD, Plain="acme:Plain")
     assert names(framework("Plain").permit) == ["Plain"]
     with pytest.raises(UserError, match=r"^plugin 'Plain' of acme 1\.2: it takes no arguments, and was given most$"):
@@ -209,6 +209,6 @@ def test_two_packages_with_one_name(installs: Installs) -> None:
         framework("Own")
 
 
-def test_a_name_that_nobody_has_is_told_by_the_configuration() -> None:
+def test_a_name_that_no_plugin_has_is_reported_by_the_configuration() -> None:
     with pytest.raises(UserError, match="Stranger"):
         framework("Stranger")

@@ -1,4 +1,4 @@
-"""The worked example, installed as anybody would: its own tests pass, and a whole pipeline runs it."""
+"""The worked example, installed as by a user: its own tests pass, and a whole pipeline runs it."""
 
 import asyncio
 import random

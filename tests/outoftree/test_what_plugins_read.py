@@ -111,7 +111,7 @@ def test_pods_that_differ_in_nothing_else_are_judged_apart(
     ]
 
 
-def test_a_pod_that_changes_is_judged_anew() -> None:
+def test_a_pod_that_changes_is_judged_again() -> None:
     first = wishing("p", "nowhere")
     pipeline = run(ByAnnotation, [first])
     assert isinstance(pipeline.outcomes[first.uid], Unschedulable)

@@ -158,7 +158,7 @@ def broken_line(points: Sequence[tuple[int, int]], at: int) -> int:
 
 
 def truncated(dividend: int, divisor: int) -> int:
-    """Division as Go's: towards nought."""
+    """Division as Go's: towards zero."""
     quotient = abs(dividend) // abs(divisor)
     return quotient if (dividend < 0) == (divisor < 0) else -quotient
 

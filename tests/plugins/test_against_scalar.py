@@ -225,11 +225,11 @@ def test_hypothetical_pods_count_as_placed_ones(
     )
     rows = np.array(at(table, hosts), dtype=np.intp)
     real_rows = np.array(at(real, hosts), dtype=np.intp)
-    for supposed, placed in (
+    for hypothetical, placed in (
         (TableView(table, rows, own), TableView(real, real_rows)),
         (TableView(table, rows, own).take(np.arange(len(rows))[::2]), TableView(real, real_rows[::2])),
     ):
-        assert_same_view(supposed, placed)
+        assert_same_view(hypothetical, placed)
         fit, balanced = NodeResourcesFit(fit_args), NodeResourcesBalancedAllocation(balanced_args)
         for pod in arriving:
             for plugin in (NodePorts(), fit, balanced):
@@ -238,16 +238,16 @@ def test_hypothetical_pods_count_as_placed_ones(
                     if isinstance(plugin, NodePorts | NodeResourcesFit):
                         plugin.pre_filter(each)
                 if isinstance(plugin, FilterPlugin):
-                    assert rejected(plugin, state, supposed) == rejected(plugin, real_state, placed)
+                    assert rejected(plugin, state, hypothetical) == rejected(plugin, real_state, placed)
                 if isinstance(plugin, ScorePlugin):
-                    assert plugin.score(state, supposed).tolist() == plugin.score(real_state, placed).tolist()
+                    assert plugin.score(state, hypothetical).tolist() == plugin.score(real_state, placed).tolist()
 
 
-def assert_same_view(supposed: TableView, placed: TableView) -> None:
-    assert supposed.non_zero_requested().tolist() == placed.non_zero_requested().tolist()
-    for number, name in enumerate(supposed.table.resources.items):
+def assert_same_view(hypothetical: TableView, placed: TableView) -> None:
+    assert hypothetical.non_zero_requested().tolist() == placed.non_zero_requested().tolist()
+    for number, name in enumerate(hypothetical.table.resources.items):
         other = placed.table.resources.known(name)
         used = placed.used[other].tolist() if other is not None else [0] * len(placed)
-        assert supposed.used[number].tolist() == used
-    for i in range(len(supposed)):
-        assert sorted(map(repr, supposed.info(i).pods)) == sorted(map(repr, placed.info(i).pods))
+        assert hypothetical.used[number].tolist() == used
+    for i in range(len(hypothetical)):
+        assert sorted(map(repr, hypothetical.info(i).pods)) == sorted(map(repr, placed.info(i).pods))

@@ -21,7 +21,7 @@ def volume(image: str) -> Volume:
 
 
 def holds(name: str, **images: int) -> NodeBuilder:
-    """A node with images of so many MiB."""
+    """A node with images of these sizes in MiB."""
     built = node(name)
     for image, size in images.items():
         built = built.image(f"{image}:latest", size * MIB)

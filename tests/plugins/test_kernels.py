@@ -72,7 +72,7 @@ def test_a_shape_is_the_broken_line_through_its_points(points: list[tuple[int, i
         ([(10, 50), (20, 70)], 21, 70),
     ],
 )
-def test_slopes_truncate_towards_nought(points: list[tuple[int, int]], at: int, score: int) -> None:
+def test_slopes_truncate_towards_zero(points: list[tuple[int, int]], at: int, score: int) -> None:
     assert shape_table(points)[at] == score
 
 

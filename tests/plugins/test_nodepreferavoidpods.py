@@ -69,7 +69,7 @@ def test_a_node_that_names_the_controller_scores_nothing(arriving: Pod, avoided_
         {"preferAvoidPods": [{"podSignature": {"podController": {"kind": "ReplicaSet", "uid": 1}}}]},
     ],
 )
-def test_an_annotation_that_says_nothing_of_use_avoids_nobody(annotation: object) -> None:
+def test_an_annotation_that_says_nothing_of_use_avoids_no_pod(annotation: object) -> None:
     table = table_of(saying("n", annotation))
     assert scores(NodePreferAvoidPods(), owned(("ReplicaSet", "1", True)), table) == {"n": 100}
 

@@ -113,14 +113,14 @@ def test_least_and_most_allocated(
         (((20, 3), (30, 5)), {"cpu": 1}, asks(cpu="100m"), 30),
         (((20, 3), (30, 5)), {"cpu": 1}, asks(cpu="1"), 40),
         (((20, 3), (30, 5)), {"cpu": 1}, asks(cpu="3"), 50),
-        # A slope truncates towards nought, up and down: 10/3 at 25 of 24..27 is 3, and so is its fall.
+        # A slope truncates towards zero, up and down: 10/3 at 25 of 24..27 is 3, and so is its fall.
         (((24, 0), (27, 1)), {"cpu": 1}, asks(cpu="1"), 3),
         (((24, 1), (27, 0)), {"cpu": 1}, asks(cpu="1"), 7),
         (((0, 0), (50, 10), (100, 0)), {"cpu": 1}, asks(cpu="3"), 50),
         # The mean is rounded half up: (25 + 50) / 2.
         (RISING, CPU_AND_MEMORY, asks(cpu="1", memory="500Mi"), 38),
         (RISING, {"cpu": 3, "memory": 1}, asks(cpu="1", memory="500Mi"), 31),
-        # What scores nought does not count for the mean.
+        # What scores zero does not count for the mean.
         (FALLING, CPU_AND_MEMORY, asks(cpu="1", memory="1000Mi"), 75),
         (FALLING, CPU_AND_MEMORY, asks(cpu="4", memory="1000Mi"), 0),
         (((0, 0),), CPU_AND_MEMORY, asks(cpu="1"), 0),
@@ -242,5 +242,5 @@ def test_pods_is_no_resource_that_scores() -> None:
 
 
 def test_best_effort_without_pre_score() -> None:
-    """With PreScore switched off, kube-scheduler's Score gives best-effort pods nought."""
+    """With PreScore switched off, kube-scheduler's Score gives best-effort pods zero."""
     assert balanced("cpu", "memory").score(class_state(pod("p").build()), TableView(table_of(ROOMY))).tolist() == [0]

@@ -36,7 +36,7 @@ def test_every_hard_taint_needs_one() -> None:
     assert statuses(TaintToleration(), pod("p").tolerate("a").tolerate("b", effect="NoSchedule"), table) != {}
 
 
-def test_soft_taints_reject_nobody() -> None:
+def test_soft_taints_reject_no_node() -> None:
     assert statuses(TaintToleration(), pod("p"), table_of(node("n").taint("a", effect="PreferNoSchedule"))) == {}
 
 
@@ -79,7 +79,7 @@ def soft(name: str, taints: int) -> NodeBuilder:
         ((1, 2, 3), (67, 34, 0)),
     ],
 )
-def test_the_most_disliked_node_scores_nought(taints: tuple[int, ...], normalised: tuple[int, ...]) -> None:
+def test_the_most_disliked_node_scores_zero(taints: tuple[int, ...], normalised: tuple[int, ...]) -> None:
     table = table_of(*(soft(f"n{i}", count) for i, count in enumerate(taints)))
     explained = judge(framework("TaintToleration"), pod("p"), table)
     assert [explained.scores[f"n{i}"]["TaintToleration"] for i in range(len(taints))] == list(normalised)

@@ -7,6 +7,7 @@ skipped in PreFilter, but its nodes then cost next to nothing.
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import cast
 
 import numpy as np
@@ -68,26 +69,18 @@ NOT_SYMMETRIC = unschedulable("node(s) didn't satisfy existing pods anti-affinit
 # Counts in one shard
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class PodsThatCount(IndexedColumn):
     """What the pods of each node add to a count."""
 
-    rules: Rules
+    identity: bytes
     count: Count
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, PodsThatCount)
-            and self.count == other.count
-            and (self.rules is other.rules or self.rules.identity == other.rules.identity)
-        )
-
-    def __hash__(self) -> int:
-        return hash((self.rules.identity, self.count))
+    rules: Rules = field(compare=False)
 
     def fill(self, table: NodeTable, column: IntColumn) -> None:
         for matches, amount in self.rules.own.get(self.count, ()):
-            _add_rows(column, _rows_that_match(table, matches), amount)
+            rows_of = table.label_classes.counts(partial(_class_matches, matches))
+            _add_rows(column, rows_of, amount)
         for term, rows in table.terms.about(self.rules.namespace):
             amount = self.rules.of_term(term).get(self.count, 0)
             if amount:
@@ -97,11 +90,8 @@ class PodsThatCount(IndexedColumn):
         return self.rules.effect(pod).get(self.count, 0)
 
 
-def _rows_that_match(table: NodeTable, matches: Matcher) -> dict[int, int]:
-    def predicate(pods: LabelClass) -> bool:
-        return matches(pods.namespace, pods.label_map())
-
-    return table.label_classes.counts(predicate)
+def _class_matches(matches: Matcher, pods: LabelClass) -> bool:
+    return matches(pods.namespace, pods.label_map())
 
 
 def _add_rows(column: IntColumn, rows: dict[int, int], amount: int) -> None:
@@ -121,7 +111,7 @@ class ShardCounts:
     def column(self, aspect: Aspect, key: str) -> PodsThatCount:
         found = self._columns.get((aspect, key))
         if found is None:
-            found = self._columns[aspect, key] = PodsThatCount(self.rules, (aspect, key))
+            found = self._columns[aspect, key] = PodsThatCount(self.rules.identity, (aspect, key), self.rules)
         return found
 
     def counted(self, table: NodeTable) -> list[Count]:
@@ -195,7 +185,7 @@ class Judge:
         self.rules = shard.rules
         self.summary = summary
         self.filters = bool(self.rules.affinity_keys or self.rules.anti_keys or summary.get("shunned"))
-        """If not, no node is rejected, whatever the hypothetical pods."""
+        """If not, no node is rejected, with any hypothetical pods."""
         self._node_position = -1
         self._by_number: dict[Count, Ints] = {}
 

@@ -1,4 +1,4 @@
-"""Rules: what one pod requires of others, and what others' terms mean for it, whichever nodes they are on.
+"""Rules: what one pod requires of others, and what others' terms mean for it, on any node.
 
 Everything comes down to counts by topology key: what a pod on a node adds to the counts of that node's domains. A
 summary has the counts of a set of nodes, in a form that adds up over shards.

@@ -1,7 +1,7 @@
 """ShardCounts: how the pods that constraints count are spread over the domains of one table, kept up to date.
 
 A hostname that only one node of the cluster has is *private*: its count is on the node itself, and of all private
-domains together only their number and the two lowest counts are told to other shards.
+domains together only their number and the two lowest counts go to other shards.
 """
 
 import math
@@ -24,7 +24,7 @@ UNLABELLED = ""
 """The domain of nodes without the label, where they take part all the same."""
 
 Part = dict[str, Any]
-"""What other shards are told of one constraint's counts; see `ConstraintCounts.part`."""
+"""What other shards get of one constraint's counts; see `ConstraintCounts.part`."""
 
 Late = dict[str, Any]
 """The late summary, see `late_summary`."""

@@ -219,7 +219,7 @@ class PodTopologySpread(
         state[PREPARED[kind]] = Prepared(kind, state, rules)
         return SUCCESS
 
-    # What other shards are told
+    # Summaries for other shards
 
     def summarize(self, state: ClassState, nodes: NodeView) -> Any:
         table = view_of(nodes).table
@@ -343,8 +343,8 @@ class PodTopologySpread(
     def tracker(self, pod: Pod, summary: Any, feasible: Any, scores: Range | None) -> Tracker | None:
         if summary is None:
             return None
-        told = summary["fellows"]
-        selector = None if told is None else msgspec.convert(told, LabelSelector)
+        encoded = summary["fellows"]
+        selector = None if encoded is None else msgspec.convert(encoded, LabelSelector)
         hard = self._defaults.rules(pod, "DoNotSchedule", selector) if summary[HARD] else Rules((), True)
         soft = self._defaults.rules(pod, "ScheduleAnyway", selector) if summary[SOFT] else Rules((), True)
         return follow(pod, (hard, soft), summary, feasible, scores)

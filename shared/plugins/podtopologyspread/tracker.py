@@ -163,5 +163,5 @@ class SpreadTracker(Tracker):
 
 
 def _keys(rules: Rules, followed: Sequence[Followed | None]) -> frozenset[str]:
-    """The labels that a node must have to take part; whether it has a hostname is not told for soft constraints."""
+    """The labels that a node must have to take part; hostnames are not known here for soft constraints."""
     return frozenset(each.constraint.key for each in followed if each is not None) if rules.every_key else frozenset()

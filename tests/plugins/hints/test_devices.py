@@ -60,7 +60,7 @@ def templated(*statuses: dict[str, Any]) -> Pod:
         (claim(), claim(status={"reservedFor": []}), False),
         (None, claim("other"), False),
         (claim("other"), claim("other", ALLOCATED), False),
-        # Whoever's it was, a device is free now.
+        # A device of any pod is free now.
         (claim("other", ALLOCATED), claim("other"), True),
     ],
 )

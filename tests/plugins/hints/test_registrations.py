@@ -16,7 +16,7 @@ NEW_NODE = Registration(Resource.NODE, Action.ADD)
 
 
 class Settled(Uncordoned):
-    """Whatever happens, a pod that it has rejected stays rejected."""
+    """For any event, a pod that it has rejected stays rejected."""
 
     name = "Settled"
 
@@ -47,7 +47,7 @@ def only(plugin: Plugin, point: ExtensionPoint) -> tuple[tuple[Registration, ...
     return made.registrations.get(plugin.name), made.watched
 
 
-def test_a_plugin_that_does_not_say_waits_for_whatever_happens() -> None:
+def test_a_plugin_that_does_not_say_waits_for_any_event() -> None:
     made, watched = only(Uncordoned(), ExtensionPoint.FILTER)
     assert made == ANY_EVENT
     assert watched == dict.fromkeys((each.resource for each in ANY_EVENT), Action.ALL)
@@ -57,7 +57,7 @@ def test_a_plugin_may_wait_for_nothing() -> None:
     assert only(Settled(), ExtensionPoint.FILTER) == ((), {})
 
 
-def test_a_plugin_that_rejects_nobody_waits_for_nothing() -> None:
+def test_a_plugin_that_rejects_no_pod_waits_for_nothing() -> None:
     assert only(ImageLocality(), ExtensionPoint.SCORE) == (None, {})
 
 

@@ -22,8 +22,8 @@ from tests.plugins.cluster import rejected
 from tests.plugins.interpodaffinity.scalar import Cluster
 from tests.plugins.interpodaffinity.strategies import HOSTNAME
 
-Supposed = Sequence[tuple[Pod, int]]
-"""Pods that are taken to be on a node (so many of them) or, counted below nought, gone from there."""
+Hypothetical = Sequence[tuple[Pod, int]]
+"""Pods that are assumed on a node (a number of them) or, with a negative number, removed from it."""
 
 
 class Shards:
@@ -62,7 +62,7 @@ class Shards:
         ]
         return reduce(plugin.merge, parts)
 
-    def believe(self, plugin: InterPodAffinity, pod: Pod) -> Any:
+    def use_merged(self, plugin: InterPodAffinity, pod: Pod) -> Any:
         summary = self.summary(plugin, pod)
         for state in self.states(pod):
             if state.summaries.get(plugin.name) != summary:
@@ -70,15 +70,15 @@ class Shards:
         return summary
 
     def reasons(self, plugin: InterPodAffinity, pod: Pod) -> list[str | None]:
-        """Of every node, by what was last believed."""
+        """Of every node, by the last merged summary."""
         return [self.reason(plugin, pod, at) for at in range(len(self.cluster.nodes))]
 
-    def reason(self, plugin: InterPodAffinity, pod: Pod, at: int, changes: Supposed | None = None) -> str | None:
+    def reason(self, plugin: InterPodAffinity, pod: Pod, at: int, changes: Hypothetical | None = None) -> str | None:
         state, view = self._view(pod, at, changes)
         (status,) = rejected(plugin, state, view)
         return None if status is None else status.message
 
-    def score(self, plugin: InterPodAffinity, pod: Pod, at: int, changes: Supposed | None = None) -> int:
+    def score(self, plugin: InterPodAffinity, pod: Pod, at: int, changes: Hypothetical | None = None) -> int:
         state, view = self._view(pod, at, changes)
         return int(plugin.score(state, view)[0])
 
@@ -88,12 +88,12 @@ class Shards:
             node.name, {k: v for k, v in node.metadata.labels.items() if k in ("zone", "rack", HOSTNAME)}
         )
 
-    def _view(self, pod: Pod, at: int, changes: Supposed | None) -> tuple[ClassState, TableView]:
+    def _view(self, pod: Pod, at: int, changes: Hypothetical | None) -> tuple[ClassState, TableView]:
         table = self.table(at)
         row = table.row_of(self.cluster.nodes[at].name)
         assert row is not None
-        supposed = None if changes is None else _hypothesis(table, changes)
-        return self.states(pod)[at % len(self.tables)], TableView(table, np.array([row], dtype=np.intp), supposed)
+        hypothetical = None if changes is None else _hypothesis(table, changes)
+        return self.states(pod)[at % len(self.tables)], TableView(table, np.array([row], dtype=np.intp), hypothetical)
 
 
 def _objects(namespaces: Mapping[str, Mapping[str, str]]) -> ClusterObjects:
@@ -103,12 +103,12 @@ def _objects(namespaces: Mapping[str, Mapping[str, str]]) -> ClusterObjects:
     return objects
 
 
-def _hypothesis(table: NodeTable, supposed: Supposed) -> Hypothesis:
-    kinds = [table.kind(load_of(pod)) for pod, _ in supposed]
+def _hypothesis(table: NodeTable, hypothetical: Hypothetical) -> Hypothesis:
+    kinds = [table.kind(load_of(pod)) for pod, _ in hypothetical]
     return Changes(
         nodes=1,
         at=np.zeros(len(kinds), dtype=np.intp),
         which=np.arange(len(kinds), dtype=np.intp),
-        count=np.array([count for _, count in supposed], dtype=np.int64),
+        count=np.array([count for _, count in hypothetical], dtype=np.int64),
         kinds=kinds,
     )

@@ -16,16 +16,16 @@ SHARDS = st.sampled_from([1, 2, 3, 7])
 ARGS = st.builds(InterPodAffinityArgs, st.sampled_from([0, 1, 100]), st.booleans())
 
 
-def expected_reason(actual: Cluster, pod: Pod, at: int, supposed: Cluster | None = None) -> str | None:
-    """The plugin is skipped by how things are, and judges by how they are supposed to be."""
-    return None if scalar.skips_filter(actual, pod) else scalar.reason(supposed or actual, pod, at)
+def expected_reason(actual: Cluster, pod: Pod, at: int, hypothetical: Cluster | None = None) -> str | None:
+    """The plugin is skipped by the real state, and judges by the hypothetical one."""
+    return None if scalar.skips_filter(actual, pod) else scalar.reason(hypothetical or actual, pod, at)
 
 
 @RANDOM
 @given(clusters(), pods("arriving"), SHARDS)
 def test_filter(cluster: Cluster, pod: Pod, count: int) -> None:
     plugin, shards = InterPodAffinity(None), Shards(cluster, count)
-    shards.believe(plugin, pod)
+    shards.use_merged(plugin, pod)
     assert shards.reasons(plugin, pod) == [expected_reason(cluster, pod, at) for at in range(len(cluster.nodes))]
 
 
@@ -34,7 +34,7 @@ def test_filter(cluster: Cluster, pod: Pod, count: int) -> None:
 def test_score(cluster: Cluster, pod: Pod, count: int, args: InterPodAffinityArgs) -> None:
     plugin, shards = InterPodAffinity(args), Shards(cluster, count)
     how = (args.hard_pod_affinity_weight, args.ignore_preferred_terms_of_existing_pods)
-    shards.believe(plugin, pod)
+    shards.use_merged(plugin, pod)
     everywhere = range(len(cluster.nodes))
     assert [shards.score(plugin, pod, at) for at in everywhere] == [
         scalar.score(cluster, pod, at, *how) for at in everywhere
@@ -46,21 +46,21 @@ def test_score(cluster: Cluster, pod: Pod, count: int, args: InterPodAffinityArg
 
 @RANDOM
 @given(clusters(), ARRIVING, SHARDS, st.data())
-def test_supposed_pods_count_on_their_node(
+def test_hypothetical_pods_count_on_their_node(
     cluster: Cluster, arriving: tuple[Pod, ...], count: int, data: st.DataObject
 ) -> None:
     plugin, shards = InterPodAffinity(None), Shards(cluster, count)
     pod, *others = arriving
     others.append(pod)  # as in a ladder
-    shards.believe(plugin, pod)
+    shards.use_merged(plugin, pod)
     for at, there in enumerate(cluster.pods):
         more = data.draw(st.lists(st.sampled_from(others), max_size=2))
         gone = data.draw(st.lists(st.sampled_from(there), unique_by=lambda p: p.uid)) if there else []
-        supposed = cluster.with_pods(at, *more).without_pods(at, *gone)
+        hypothetical = cluster.with_pods(at, *more).without_pods(at, *gone)
         changes = [*((p, 1) for p in more), *((p, -1) for p in gone)]
-        assert shards.reason(plugin, pod, at, changes) == expected_reason(cluster, pod, at, supposed)
+        assert shards.reason(plugin, pod, at, changes) == expected_reason(cluster, pod, at, hypothetical)
         if scalar.contributions(cluster, pod):
-            assert shards.score(plugin, pod, at, changes) == scalar.score(supposed, pod, at)
+            assert shards.score(plugin, pod, at, changes) == scalar.score(hypothetical, pod, at)
 
 
 @RANDOM
@@ -70,7 +70,7 @@ def test_pods_come_and_go(cluster: Cluster, arriving: tuple[Pod, ...], count: in
     now = cluster
     for step in range(data.draw(st.integers(1, 4))):
         for pod in arriving:
-            shards.believe(plugin, pod)
+            shards.use_merged(plugin, pod)
             for at in range(len(now.nodes)):
                 assert shards.reason(plugin, pod, at) == expected_reason(now, pod, at)
                 assert shards.score(plugin, pod, at) == scalar.score(now, pod, at)

@@ -59,7 +59,7 @@ def test_what_required_affinity_of_placed_pods_is_worth(weight: int, expected: l
     assert scores(web(), needy, fan, hardPodAffinityWeight=weight) == expected
 
 
-def test_with_a_weight_of_nought_required_affinity_is_worth_nothing() -> None:
+def test_with_a_weight_of_zero_required_affinity_is_worth_nothing() -> None:
     needy = pod("needy").require_pods("zone", WEB).on("b1")
     assert judged(web(), needy, hardPodAffinityWeight=0).skipped_scores == ["InterPodAffinity"]
 
@@ -70,7 +70,7 @@ class TestSkipped:
         assert found.skipped_scores == ["InterPodAffinity"]
         assert all("InterPodAffinity" not in by_plugin for by_plugin in found.scores.values())
 
-    def test_not_where_weights_add_up_to_nought(self) -> None:
+    def test_not_where_weights_add_up_to_zero(self) -> None:
         undecided = pod("p").prefer_pods(7, "zone", WEB).prefer_no_pods(7, "zone", WEB)
         assert scores(undecided, web().on("a1")) == [0, 0, 0, 0]
 

@@ -61,7 +61,7 @@ def test_all_matches_are_told_if_the_pod_could_be_the_first_of_its_kind() -> Non
     assert summary(web().require_pods(HOSTNAME, WEB), at) == {"matches": 2}
 
 
-def test_hostnames_of_one_node_are_nobody_elses_business() -> None:
+def test_hostnames_of_one_node_are_not_in_the_summary() -> None:
     at = table(web("1").require_no_pods(HOSTNAME, WEB).on("a1"))
     assert summary(web().require_no_pods(HOSTNAME, WEB), at) == {"shunned": True}
     at.set_shared_hostnames(["a1"])
@@ -120,7 +120,7 @@ def test_namespaces_are_told_with_it_and_followed() -> None:
     assert [each is not None for each in rejected(PLUGIN, state, TableView(at))] == [False, False, True]
 
 
-def test_what_adds_up_to_nought_over_shards_is_left_out() -> None:
+def test_what_adds_up_to_zero_over_shards_is_left_out() -> None:
     for_it: Summary = {"counts": {"score": {"zone": {"a": 5, "b": 1}}}, "scored": True}
     against_it: Summary = {"counts": {"score": {"zone": {"a": -5}}}, "scored": True}
     assert PLUGIN.merge(for_it, against_it) == {"counts": {"score": {"zone": {"b": 1}}}, "scored": True}

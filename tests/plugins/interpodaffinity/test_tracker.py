@@ -118,7 +118,7 @@ class TestScores:
         decide(tracker, arriving, A1)
         assert [tracker.shift(place, own) for place, own in ((A1, 1), (A2, 0))] == [0, 100]
 
-    def test_where_nobody_had_a_say_all_nodes_scored_nought(self) -> None:
+    def test_without_any_weight_all_nodes_scored_zero(self) -> None:
         tracker = tracker_of(pod("p").prefer_pods(5, "zone", WEB))
         decide(tracker, web(), B1)
         assert [tracker.shift(place, 0) for place in (B1, A1)] == [100, 0]

@@ -22,7 +22,7 @@ def test_a_round(cluster: Cluster, arriving: tuple[Pod, ...], count: int, data: 
     trackers = {}
     before = {}
     for pod in arriving:
-        summary = asked.believe(plugin, pod)
+        summary = asked.use_merged(plugin, pod)
         raw = [asked.score(plugin, pod, at) for at in everywhere]
         trackers[pod.uid] = plugin.tracker(pod, summary, None, (min(raw), max(raw)))
         before[pod.uid] = asked.reasons(plugin, pod)
@@ -33,7 +33,7 @@ def test_a_round(cluster: Cluster, arriving: tuple[Pod, ...], count: int, data: 
         for pod in arriving:
             tracker = trackers[pod.uid]
             assert tracker is not None
-            assert now.believe(plugin, pod) == tracker.summary()
+            assert now.use_merged(plugin, pod) == tracker.summary()
             judged = now.reasons(plugin, pod)
             if [why is None for why in judged] != [why is None for why in before[pod.uid]]:
                 assert tracker.touched

@@ -14,7 +14,7 @@ FITS, SKEWED, NO_LABEL = "fits", "skewed", "no label"
 
 @dataclass(frozen=True)
 class Host:
-    """A node with its pods. `added` and `removed`: those supposed on it, or gone from it."""
+    """A node with its pods. `added` and `removed`: those hypothetical on it, or gone from it."""
 
     node: Node
     pods: Sequence[Pod] = ()
@@ -74,8 +74,8 @@ def verdict(pod: Pod, constraints: Sequence[TopologySpreadConstraint], hosts: Se
                 domain = other.labels[constraint.topology_key]
                 domains[domain] = domains.get(domain, 0) + count(pod, constraint, other)
         if has_all(constraints, host) and takes_part(pod, constraint, host.node):
-            for change, supposed in ((1, host.added), (-1, host.removed)):
-                for each in supposed:
+            for change, hypothetical in ((1, host.added), (-1, host.removed)):
+                for each in hypothetical:
                     if each.namespace == pod.namespace and selector_matches(pod, constraint, each.metadata.labels):
                         domains[value] += change
         lowest = min(domains.values()) if len(domains) >= (constraint.min_domains or 1) else 0

@@ -53,7 +53,7 @@ def check(cluster: Cluster, found: list[Host], pending: Pod, full: set[str]) -> 
 
 @RANDOM
 @given(clusters(), arrivals(), st.integers(1, 3), st.sets(st.integers(0, 6)))
-def test_verdicts_and_scores_are_those_of_the_slow_rules_whatever_the_number_of_shards(
+def test_verdicts_and_scores_are_those_of_the_slow_rules_for_any_number_of_shards(
     found: list[Host], pending: Pod, shards: int, full: set[int]
 ) -> None:
     check(cluster_of(found, pending, shards), found, pending, {f"n{i}" for i in full})
@@ -89,7 +89,7 @@ def test_they_stay_so_while_pods_come_and_go_and_nodes_change(
 
 @RANDOM
 @given(clusters(), arrivals(), st.integers(1, 2), st.data())
-def test_supposed_pods_count_for_the_domains_of_their_own_node(
+def test_hypothetical_pods_count_for_the_domains_of_their_own_node(
     found: list[Host], pending: Pod, shards: int, data: st.DataObject
 ) -> None:
     cluster = cluster_of(found, pending, shards)
@@ -103,7 +103,7 @@ def test_supposed_pods_count_for_the_domains_of_their_own_node(
         removed = [each for each in host.pods if data.draw(st.booleans())]
         own = data.draw(st.integers(0, 2))
         changes = [*((each, 1) for each in added), *((each, -1) for each in removed)]
-        supposed = Changes(
+        hypothetical = Changes(
             nodes=1,
             at=np.zeros(len(changes), dtype=np.intp),
             which=np.arange(len(changes), dtype=np.intp),
@@ -114,9 +114,9 @@ def test_supposed_pods_count_for_the_domains_of_their_own_node(
         rows = shard.rows([host.node.name])
         with_own = replace(host, pods=[*host.pods, *[pending] * own])
         for view, expected in (
-            (TableView(shard.table, rows, supposed), replace(host, added=added, removed=removed)),
+            (TableView(shard.table, rows, hypothetical), replace(host, added=added, removed=removed)),
             (TableView(shard.table, rows, more), with_own),
-            (TableView(shard.table, rows, Both(more, supposed)), replace(with_own, added=added, removed=removed)),
+            (TableView(shard.table, rows, Both(more, hypothetical)), replace(with_own, added=added, removed=removed)),
         ):
             hosts = [*found[:at], expected, *found[at + 1 :]]
             [verdict] = rejected(PLUGIN, shard.state, view)

@@ -49,7 +49,7 @@ def test_why_nodes_are_rejected() -> None:
 def test_the_first_constraint_that_fails_decides_why() -> None:
     built = WEB.spread(constraint()).spread(constraint(topology_key="rack"))
     found = [host("a", "a", WEB), host("b", "b")]
-    assert verdicts(built, *found) == {"a": NO_LABEL, "b": NO_LABEL}  # nobody takes part: nothing is counted
+    assert verdicts(built, *found) == {"a": NO_LABEL, "b": NO_LABEL}  # no node takes part: nothing is counted
     racks = [Host(msgspec.structs.replace(h.node, metadata=_with_rack(h)), h.pods) for h in found]
     bare = host("c", "a")
     assert verdicts(built, *racks, bare) == {"a": SKEWED, "b": FITS, "c": SKEWED}
@@ -60,7 +60,7 @@ def _with_rack(of: Host) -> ObjectMeta:
     return msgspec.structs.replace(metadata, labels={**metadata.labels, "rack": of.node.name})
 
 
-def test_too_few_domains_make_the_lowest_count_nought() -> None:
+def test_too_few_domains_make_the_lowest_count_zero() -> None:
     found = [host("a", "a", WEB), host("b", "b", WEB)]
     assert verdicts(WEB.spread(constraint(min_domains=2)), *found) == {"a": FITS, "b": FITS}
     assert verdicts(WEB.spread(constraint(min_domains=3)), *found) == {"a": SKEWED, "b": SKEWED}
@@ -72,7 +72,7 @@ def test_an_empty_selector_counts_none_but_the_pod_itself() -> None:
 
 
 @pytest.mark.parametrize("keys", [[], ["rev"]])
-def test_no_selector_matches_nothing_whatever_the_label_keys(keys: list[str]) -> None:
+def test_no_selector_matches_nothing_with_any_label_keys(keys: list[str]) -> None:
     found = [host("a", "a", WEB, WEB, WEB), host("b", "b")]
     built = WEB.spread(constraint(label_selector=None, match_label_keys=keys))
     assert verdicts(built, *found) == {"a": FITS, "b": FITS}
@@ -124,7 +124,7 @@ def test_what_has_no_constraints_is_skipped_and_tells_nothing() -> None:
     assert cluster.verdicts() == {"a": FITS}
 
 
-def test_scores_of_ignored_nodes_end_as_nought_and_stay_out_of_the_range() -> None:
+def test_scores_of_ignored_nodes_end_as_zero_and_stay_out_of_the_range() -> None:
     built = WEB.spread(constraint(when_unsatisfiable="ScheduleAnyway", max_skew=3))
     found = [host("a", "a", WEB), host("b", "b"), host("x", None)]
     cluster = Cluster(PLUGIN, found, built.build(), 2, ClusterObjects())

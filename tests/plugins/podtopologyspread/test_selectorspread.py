@@ -95,7 +95,7 @@ def clusters(draw: st.DrawFn) -> list[Placed]:
 
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(clusters(), st.integers(1, 3), st.data())
-def test_scores_are_those_of_the_slow_rules_whatever_the_number_of_shards(
+def test_scores_are_those_of_the_slow_rules_for_any_number_of_shards(
     found: list[Placed], shards: int, data: st.DataObject
 ) -> None:
     names = [built.metadata.name for built, _ in found]

@@ -66,7 +66,7 @@ def test_what_it_admits_the_filter_lets_through(
 
 
 def three_zones(*pods_there: int) -> list[Host]:
-    """Two nodes a zone, and so many web pods in each zone."""
+    """Two nodes a zone, and this many web pods in each zone."""
     found = []
     for zone, there in zip("abc", pods_there, strict=True):
         for number in (0, 1):

@@ -1,4 +1,4 @@
-"""Random clusters and pods with constraints, and the plugin asked about them by so many shards."""
+"""Random clusters and pods with constraints, and the plugin asked about them by any number of shards."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -103,7 +103,7 @@ class Shard:
 
 
 class Cluster:
-    """The same nodes, dealt out to so many shards, and the plugin prepared for one pod."""
+    """The same nodes, dealt out to several shards, and the plugin prepared for one pod."""
 
     def __init__(
         self, plugin: PodTopologySpread, found: Sequence[Host], pending: Pod, shards: int, objects: ClusterObjects
@@ -129,7 +129,7 @@ class Cluster:
                 shard.table.add_pod(each.uid, name, load_of(each))
 
     def summarize(self) -> object:
-        """What all shards believe from now on."""
+        """What all shards use from now on."""
         parts = [self.plugin.summarize(shard.state, TableView(shard.table)) for shard in self.shards]
         merged = parts[0]
         for part in parts[1:]:

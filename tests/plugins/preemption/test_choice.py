@@ -25,7 +25,9 @@ def victim(priority: int = 0, started: float | None = 0.0, violates: bool = Fals
         pytest.param([victim(3, None)], [victim(3, 10.0)], id="one who has just begun"),
         pytest.param([victim(3, 20.0), victim(1, 0.0)], [victim(3, 10.0), victim(1, 30.0)], id="only the first count"),
         pytest.param(
-            [victim(3, 20.0), victim(3, 30.0)], [victim(3, 10.0), victim(3, 90.0)], id="whoever runs longest counts"
+            [victim(3, 20.0), victim(3, 30.0)],
+            [victim(3, 10.0), victim(3, 90.0)],
+            id="the longest run counts",
         ),
     ],
 )

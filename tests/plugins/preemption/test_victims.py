@@ -35,7 +35,7 @@ def test_who_is_as_important_stays() -> None:
     assert victims(placed("equal", "3", 10), placed("lower", "1", 9), of=wants("2")) == []
 
 
-def test_of_equal_priority_whoever_runs_longest_stays() -> None:
+def test_of_equal_priority_the_one_that_runs_longest_stays() -> None:
     old = placed("old", "2").started("2026-01-01T00:00:00Z")
     young = placed("young", "2").started("2026-01-02T00:00:00Z")
     not_yet = placed("not-yet", "2")
@@ -123,7 +123,7 @@ def test_a_pod_that_never_preempts() -> None:
     assert found.nominated is None
 
 
-def test_while_its_victims_still_go_a_pod_preempts_nobody_else() -> None:
+def test_while_its_victims_still_go_a_pod_preempts_no_other_pod() -> None:
     nodes = [*NODES, node("n2").capacity(cpu="4")]
     going = placed("going", "4").terminating().condition("DisruptionTarget", "True", "PreemptionByScheduler")
     others = placed("others", "4", 0, "n2")
@@ -136,9 +136,9 @@ def test_while_its_victims_still_go_a_pod_preempts_nobody_else() -> None:
 
 
 @pytest.mark.parametrize(
-    ("why", "cpu"), [("evicted by somebody else", "1"), ("its node can never take it, so it looks elsewhere", "8")]
+    ("why", "cpu"), [("evicted by another scheduler", "1"), ("its node can never take it, so it looks elsewhere", "8")]
 )
-def test_a_pod_may_preempt_though_somebody_terminates_on_its_node(why: str, cpu: str) -> None:
+def test_a_pod_may_preempt_though_a_pod_terminates_on_its_node(why: str, cpu: str) -> None:
     nodes = [*NODES, node("n2").capacity(cpu="8")]
     going = placed("going", "4").terminating()
     if cpu == "8":
@@ -147,7 +147,7 @@ def test_a_pod_may_preempt_though_somebody_terminates_on_its_node(why: str, cpu:
     assert shown(found.candidates).get("n2") == ["others"]
 
 
-def test_a_pod_that_fits_after_all_is_to_be_decided_anew() -> None:
+def test_a_pod_that_fits_after_all_is_to_be_decided_again() -> None:
     found = Cluster(NODES, [placed("a", "1")]).preempt(wants("1"))
     assert found.again
 

@@ -168,8 +168,8 @@ def test_what_others_have_changed_meanwhile_is_left_alone() -> None:
         (STATIC, VOLUME, {"spec": {"claimRef": {"namespace": "default", "name": "other", "uid": "x"}}}, "v"),
         (STATIC, VOLUME, {"spec": {"claimRef": {"namespace": "default", "name": "data", "uid": "old"}}}, "v"),
         (STATIC, CLAIM, {"spec": {"volumeName": "another"}}, "data"),
-        (STATIC, CLAIM, {"metadata": {"uid": "made-anew"}}, "data"),
-        (DYNAMIC, CLAIM, {"metadata": {"uid": "made-anew"}}, "data"),
+        (STATIC, CLAIM, {"metadata": {"uid": "made-again"}}, "data"),
+        (DYNAMIC, CLAIM, {"metadata": {"uid": "made-again"}}, "data"),
         (DYNAMIC, CLAIM, {"metadata": {"annotations": {SELECTED: "another"}}}, "data"),
         (DYNAMIC, CLAIM, {"spec": {"volumeName": "another"}}, "data"),
     ):

@@ -30,7 +30,7 @@ def test_they_are_known_by_name(kind: type[DiskLimits]) -> None:
 
 
 def fits(kind: type[DiskLimits], on: NodeBuilder, there: int, *objects: object) -> bool:
-    """With so many disks on the node, one more."""
+    """With this many disks on the node, one more."""
     has = pod("has").on("n")
     for i in range(there):
         has = has.volume(disk(kind, f"d{i}"))

@@ -199,7 +199,7 @@ def test_counting_by_hand_comes_to_the_same(
     assert judged(NodeVolumeLimits(), arriving, table, hypothesis=hypothesis) == ({"n": FULL} if full else {})
 
 
-def test_limits_and_attachments_are_read_anew_when_they_change() -> None:
+def test_limits_and_attachments_are_read_again_when_they_change() -> None:
     plugin, arriving = NodeVolumeLimits(), pod("wants").claim("b")
     table = cluster(node("n"), node("m"), objects=[limited(2), *bound("a", "b", "c")], pods=[has("a")])
     assert judged(plugin, arriving, table) == {}

@@ -99,7 +99,7 @@ def test_pods_for_which_there_is_nothing_to_find_out_cost_nothing() -> None:
     assert plugin.signature(pod("p").volume(Volume(name="token")).build()) is None
 
 
-# Supposed pods
+# Hypothetical pods
 
 
 def one_more(table: NodeTable, of: PodBuilder, count: int = 1) -> Planned:
@@ -123,7 +123,7 @@ def test_evicting_the_user_of_a_claim_opens_the_node() -> None:
     assert judged(VolumeRestrictions(), wanting, table, hypothesis=changed(table, user, -1)) == {}
 
 
-def test_a_nominated_user_of_a_claim_that_nobody_uses_is_not_in_the_way() -> None:
+def test_a_nominated_user_of_a_claim_that_no_pod_uses_is_not_in_the_way() -> None:
     """kube-scheduler skips the plugin for the arriving pod, unless that has a disk to be looked after."""
     table, wanting = cluster(node("n"), objects=[ALONE]), pod("wants").claim("alone")
     assert judged(VolumeRestrictions(), wanting, table, hypothesis=changed(table, wanting, 1)) == {}
@@ -131,7 +131,7 @@ def test_a_nominated_user_of_a_claim_that_nobody_uses_is_not_in_the_way() -> Non
     assert judged(VolumeRestrictions(), with_disk, table, hypothesis=changed(table, wanting, 1)) == {"n": IN_USE}
 
 
-def test_disks_of_supposed_pods_count() -> None:
+def test_disks_of_hypothetical_pods_count() -> None:
     table, wanting = cluster(node("n")), pod("wants").volume(gce())
     assert judged(VolumeRestrictions(), wanting, table, hypothesis=one_more(table, wanting)) == {"n": DISK}
 

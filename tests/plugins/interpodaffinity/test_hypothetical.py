@@ -25,7 +25,7 @@ def web(name: str = "web") -> PodBuilder:
 def test_a_pod_that_is_gone_from_the_node_is_gone_from_its_domain() -> None:
     there, arriving = web("there").build(), pod("p").require_no_pods("zone", WEB).build()
     found = shards(a1=there)
-    found.believe(PLUGIN, arriving)
+    found.use_merged(PLUGIN, arriving)
     assert found.reason(PLUGIN, arriving, A1) == NOT_ANTI
     assert found.reason(PLUGIN, arriving, A1, [(there, -1)]) is None
 
@@ -33,14 +33,14 @@ def test_a_pod_that_is_gone_from_the_node_is_gone_from_its_domain() -> None:
 def test_others_in_the_domain_still_count() -> None:
     there, also, arriving = web("1").build(), web("2").build(), pod("p").require_no_pods("zone", WEB).build()
     found = shards(a1=there, a2=also)
-    found.believe(PLUGIN, arriving)
+    found.use_merged(PLUGIN, arriving)
     assert found.reason(PLUGIN, arriving, A1, [(there, -1)]) == NOT_ANTI
 
 
-def test_a_loner_that_is_gone_shuns_nobody() -> None:
+def test_a_loner_that_is_gone_shuns_no_pod() -> None:
     loner, arriving = pod("loner").require_no_pods(HOSTNAME, WEB).build(), web().build()
     found = shards(a1=loner)
-    found.believe(PLUGIN, arriving)
+    found.use_merged(PLUGIN, arriving)
     assert found.reason(PLUGIN, arriving, A1) == NOT_SYMMETRIC
     assert found.reason(PLUGIN, arriving, A1, [(loner, -1)]) is None
 
@@ -48,7 +48,7 @@ def test_a_loner_that_is_gone_shuns_nobody() -> None:
 def test_with_its_only_match_gone_a_pod_is_the_first_of_its_kind() -> None:
     there, arriving = web("there").build(), web().require_pods("zone", WEB).require_pods(HOSTNAME, WEB).build()
     found = shards(a1=there)
-    found.believe(PLUGIN, arriving)
+    found.use_merged(PLUGIN, arriving)
     assert found.reason(PLUGIN, arriving, A1) is None
     assert found.reason(PLUGIN, arriving, A1, [(there, -1)]) is None
     assert found.reason(PLUGIN, arriving, A2) == NOT_AFFINE
@@ -57,14 +57,14 @@ def test_with_its_only_match_gone_a_pod_is_the_first_of_its_kind() -> None:
 def test_with_another_match_elsewhere_it_is_not() -> None:
     there, arriving = web("1").build(), web().require_pods(HOSTNAME, WEB).build()
     found = shards(a1=there, b1=web("2").build())
-    found.believe(PLUGIN, arriving)
+    found.use_merged(PLUGIN, arriving)
     assert found.reason(PLUGIN, arriving, A1, [(there, -1)]) == NOT_AFFINE
 
 
-def test_a_pod_that_is_supposed_to_be_there_may_be_the_match_that_is_missing() -> None:
+def test_a_pod_that_is_assumed_there_may_be_the_match_that_is_missing() -> None:
     arriving = pod("p").require_pods("zone", WEB).build()
     found = shards()
-    found.believe(PLUGIN, arriving)
+    found.use_merged(PLUGIN, arriving)
     assert found.reason(PLUGIN, arriving, A1) == NOT_AFFINE
     assert found.reason(PLUGIN, arriving, A1, [(web().build(), 1)]) is None
 
@@ -72,17 +72,17 @@ def test_a_pod_that_is_supposed_to_be_there_may_be_the_match_that_is_missing() -
 def test_the_next_of_a_class_that_excludes_its_own_kind() -> None:
     arriving = web().require_no_pods(HOSTNAME, WEB).build()
     found = shards()
-    found.believe(PLUGIN, arriving)
+    found.use_merged(PLUGIN, arriving)
     assert found.reason(PLUGIN, arriving, A1, [(arriving, 1)]) == NOT_ANTI
     assert found.reason(PLUGIN, arriving, A1, [(arriving, 0)]) is None
 
 
 def test_a_pod_that_no_rule_speaks_of_is_not_asked_about() -> None:
-    """Nor is it by kube-scheduler: a nominated loner keeps nobody out for as long as there is no loner in place."""
+    """Nor is it by kube-scheduler: a nominated loner keeps no pod out for as long as there is no loner in place."""
     loner, arriving = pod("loner").require_no_pods("zone", WEB).build(), web().build()
     found = shards()
-    found.believe(PLUGIN, arriving)
+    found.use_merged(PLUGIN, arriving)
     assert found.reason(PLUGIN, arriving, A1, [(loner, 1)]) is None
     found = shards(b1=loner)
-    found.believe(PLUGIN, arriving)
+    found.use_merged(PLUGIN, arriving)
     assert found.reason(PLUGIN, arriving, A1, [(loner, 1)]) == NOT_SYMMETRIC
