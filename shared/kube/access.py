@@ -18,9 +18,9 @@ from shared.config.document import ConfigSource, DocumentFault, parse_document
 from shared.config.settings import ApiSettings
 from shared.config.structs import DEFAULT_BURST, DEFAULT_QPS
 from shared.errors import FlotillaError, UserError
-from shared.kube.credentials import Credentials, FoundAccess, InCluster, Kubeconfig, TlsMaterial, make_context
+from shared.kube.credentials import Credentials, FoundAccess, Kubeconfig, TlsMaterial, in_cluster, make_context
 from shared.kube.errors import one_line
-from shared.kube.throttling import TokenBucket
+from shared.kube.outcome import TokenBucket
 from shared.proxies import checked_proxy, proxy_of_environment
 from shared.telemetry.logs import logger
 
@@ -178,18 +178,17 @@ async def find_access(settings: ApiSettings, kubeconfig: str | None = None) -> A
     path = settings.kubeconfig if settings.kubeconfig is not None else kubeconfig
     if path is not None:
         return await _from_kubeconfig(path, settings.context)
-    source = InCluster()
     try:
-        found = await source.look(False)
+        found = await in_cluster(False)
     except FlotillaError as cause:
         raise UserError(str(cause) if isinstance(cause, UserError) else f"service account: {cause}") from cause
-    return _access(found, "service account", source)
+    return _access(found, "service account", in_cluster)
 
 
 def _plain(server: str, token: str | None) -> Access:
     authorization = f"Bearer {token.strip()}" if token else None
     checked = _checked(server, "server")
-    tls = make_context(TlsMaterial(b"", b"", b"", True)) if checked.startswith("https:") else None
+    tls = make_context(TlsMaterial()) if checked.startswith("https:") else None
     return Access(checked, Credentials(authorization, tls))
 
 
@@ -202,12 +201,12 @@ async def _from_kubeconfig(path: str, context: str | None) -> Access:
             found = await source.look(False)
     except Exception as cause:  # malformed files raise undocumented types
         raise UserError(f"{path}: {_describe(cause)}") from cause
-    return _access(found, path, source)
+    return _access(found, path, source.look)
 
 
-def _access(found: FoundAccess, source: str, again: InCluster | Kubeconfig) -> Access:
+def _access(found: FoundAccess, source: str, again: Callable[[bool], Awaitable[FoundAccess]]) -> Access:
     async def look(refused: bool) -> Credentials:
-        return (await again.look(refused)).credentials
+        return (await again(refused)).credentials
 
     if found.proxy is not None:
         checked_proxy(found.proxy, f"{source}: proxy-url")

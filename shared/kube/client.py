@@ -36,9 +36,19 @@ from shared.kube.events_and_conditions import (
     observed_pod,
     status_body,
 )
-from shared.kube.outcome import ApiResponse, CallMetrics, CallOutcome, CallResult, result_of
-from shared.kube.stream import Stream, keeping_alive
-from shared.kube.throttling import FIRST_RETRY_AFTER, TokenBucket, jittered, retry_after, wait_before_retry
+from shared.kube.outcome import (
+    FIRST_RETRY_AFTER,
+    ApiResponse,
+    CallMetrics,
+    CallOutcome,
+    CallResult,
+    TokenBucket,
+    jittered,
+    result_of,
+    retry_after,
+    wait_before_retry,
+)
+from shared.kube.wire import Stream, keeping_alive
 from shared.model.objects import encode_json
 from shared.proxies import reason_of
 from shared.telemetry import Telemetry

@@ -1,8 +1,7 @@
 """Credentials from a kubeconfig or a pod's service account.
 
-Each look reads everything again, so that tokens, certificates and keys can be rotated. Unchanged material makes no new
-TLS context, because connections belong to the context that they were made with. Only an `auth-provider` needs
-kubernetes-asyncio, whose import costs more than the rest of a service's start.
+Each look reads everything again, so that tokens, certificates and keys can be rotated. Only an
+`auth-provider` needs kubernetes-asyncio, whose import costs more than the rest of a service's start.
 """
 
 import base64
@@ -12,7 +11,7 @@ import ssl
 import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -27,18 +26,38 @@ if TYPE_CHECKING:
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
+MOST_CONTEXTS = 4
+EARLY = 300.0
+"""Seconds before expiry at which the plugin is asked again; a fifth of the lifetime if that is less."""
+
+
 @dataclass(frozen=True, slots=True)
-class ConnectionSettings:
-    """`authorization`: the header's value; None without a token. Certificates, authorities and keys are PEM."""
+class Credentials:
+    """`authorization`: the header's value; None with a certificate or without credentials. `expires`: Unix time."""
+
+    authorization: str | None = None
+    tls: ssl.SSLContext | None = None
+    expires: float | None = None
+    renew_at: float | None = None
+    """The Unix time from which a new one is requested, if known."""
+
+
+class FoundAccess(NamedTuple):
+    """`server`: as written in the source. Everything but the credentials is fixed while a process runs."""
 
     server: str
-    server_hostname: str | None = None
-    proxy: str | None = None
+    server_hostname: str | None
+    proxy: str | None
+    credentials: Credentials
+
+
+class TlsMaterial(NamedTuple):
+    """PEM files of a TLS context; empty for none."""
+
     authority: bytes = b""
     certificate: bytes = b""
     key: bytes = b""
     verify: bool = True
-    authorization: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,25 +82,34 @@ def choose(document: object, context: str | None) -> ContextEntries:
     return ContextEntries(user, cluster)
 
 
-def configured(chosen: ContextEntries, folder: Path) -> ConnectionSettings:
-    """The settings in these entries; relative paths start at `folder`. UserError or OSError if they are unusable."""
+def configured(
+    chosen: ContextEntries, folder: Path, expires: float | None = None, renew_at: float | None = None
+) -> FoundAccess:
+    """What these entries say; relative paths start at `folder`. FlotillaError or OSError if they are unusable."""
     user, cluster = chosen.user, chosen.cluster
     server = str(cluster.get("server") or "").rstrip("/")
-    secure = server.startswith("https")
-    return ConnectionSettings(
-        server=server,
-        server_hostname=_text(cluster, "tls-server-name"),
-        proxy=_text(cluster, "proxy-url"),
-        authority=_contents(cluster, "certificate-authority", folder) if secure else b"",
-        certificate=_contents(user, "client-certificate", folder) if secure else b"",
-        key=_contents(user, "client-key", folder) if secure else b"",
-        verify=not cluster.get("insecure-skip-tls-verify"),
-        authorization=_authorization(user, folder),
-    )
+    material = TlsMaterial(verify=not cluster.get("insecure-skip-tls-verify"))
+    if server.startswith("https"):
+        material = material._replace(
+            authority=_contents(cluster, "certificate-authority", folder),
+            certificate=_contents(user, "client-certificate", folder),
+            key=_contents(user, "client-key", folder),
+        )
+    credentials = Credentials(_authorization(user, folder), _tls(material), expires, renew_at)
+    return FoundAccess(server, _text(cluster, "tls-server-name"), _text(cluster, "proxy-url"), credentials)
 
 
-def service_account() -> ConnectionSettings:
-    """The settings of a pod's service account."""
+async def in_cluster(refused: bool) -> FoundAccess:
+    """A pod's service account: a token and an authority in files that are rotated."""
+    try:
+        return _service_account()
+    except (FlotillaError, OSError) as cause:
+        raise UserError(
+            f"no API server: neither a server nor a kubeconfig was named, and not in a pod: {cause}"
+        ) from cause
+
+
+def _service_account() -> FoundAccess:
     host, port = (os.environ.get(f"KUBERNETES_SERVICE_{what}", "") for what in ("HOST", "PORT"))
     if not host or not port:
         raise UserError("KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set")
@@ -91,7 +119,8 @@ def service_account() -> ConnectionSettings:
         if not text:
             raise UserError(f"{SERVICE_ACCOUNT / name}: is empty")
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    return ConnectionSettings(f"https://{address}", authority=authority, authorization=f"Bearer {token}")
+    credentials = Credentials(f"Bearer {token}", _tls(TlsMaterial(authority)))
+    return FoundAccess(f"https://{address}", None, None, credentials)
 
 
 def _named(
@@ -138,57 +167,9 @@ def _text(entry: Mapping[str, Any], key: str) -> str | None:
     return str(value) if value else None
 
 
-MOST_CONTEXTS = 4
-EARLY = 300.0
-"""Seconds before expiry at which the plugin is asked again; a fifth of the lifetime if that is less."""
-
-
-@dataclass(frozen=True, slots=True)
-class Credentials:
-    """`authorization`: the header's value; None with a certificate or without credentials. `expires`: Unix time."""
-
-    authorization: str | None = None
-    tls: ssl.SSLContext | None = None
-    expires: float | None = None
-    renew_at: float | None = None
-    """The Unix time from which a new one is requested, if known."""
-
-
-class FoundAccess(NamedTuple):
-    """`server`: as written in the source. Everything but the credentials is fixed while a process runs."""
-
-    server: str
-    server_hostname: str | None
-    proxy: str | None
-    credentials: Credentials
-
-
-class TlsMaterial(NamedTuple):
-    """PEM files of a TLS context; empty for none."""
-
-    authority: bytes
-    certificate: bytes
-    key: bytes
-    verify: bool
-
-
-class TlsContexts:
-    """Makes a new context only when the material has changed."""
-
-    def __init__(self) -> None:
-        self._material: TlsMaterial | None = None
-        self._context: ssl.SSLContext | None = None
-
-    def of(self, material: TlsMaterial) -> ssl.SSLContext:
-        """Raises OSError or ValueError if the material is unusable."""
-        if self._context is None or material != self._material:
-            self._context, self._material = make_context(material), material
-        return self._context
-
-
 @lru_cache(maxsize=MOST_CONTEXTS)
 def make_context(material: TlsMaterial) -> ssl.SSLContext:
-    """Cached, so that a process's clients share what takes tens of milliseconds to make."""
+    """Cached, because connections belong to their context, and making one takes tens of milliseconds."""
     authority = material.authority.decode("ascii", "ignore") or None
     verifies = material.verify or authority is not None
     context = ssl.create_default_context(cadata=authority) if verifies else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -205,22 +186,6 @@ def make_context(material: TlsMaterial) -> ssl.SSLContext:
     return context
 
 
-class InCluster:
-    """A pod's service account: a token and an authority in files that are rotated."""
-
-    def __init__(self) -> None:
-        self._contexts = TlsContexts()
-
-    async def look(self, refused: bool) -> FoundAccess:
-        try:
-            found = service_account()
-        except (FlotillaError, OSError) as cause:
-            raise UserError(
-                f"no API server: neither a server nor a kubeconfig was named, and not in a pod: {cause}"
-            ) from cause
-        return _found(found, self._contexts)
-
-
 class Kubeconfig:
     """One context of a kubeconfig. Its `exec` runs when its credential expires or is refused; everything else is read
     again.
@@ -229,7 +194,6 @@ class Kubeconfig:
     def __init__(self, path: str, context: str | None) -> None:
         self._path = Path(path)
         self._context = context
-        self._contexts = TlsContexts()
         self._provider: KubeConfigLoader | None = None
         self._plugin: Mapping[str, Any] | None = None
         self._given: ExecCredential | None = None
@@ -246,7 +210,7 @@ class Kubeconfig:
             return await self._by_plugin(chosen, refused)
         if chosen.user.get("auth-provider"):
             return await self._by_provider()
-        return _found(configured(chosen, self._path.parent), self._contexts)
+        return configured(chosen, self._path.parent)
 
     async def _by_provider(self) -> FoundAccess:
         from kubernetes_asyncio.client import Configuration
@@ -258,17 +222,18 @@ class Kubeconfig:
         else:
             # it holds newer tokens than the file
             self._provider = await load_kube_config(str(self._path), context=self._context, client_configuration=told)
-        return _found(_as_configured(told), self._contexts)
+        return _from_provider(told)
 
     async def _by_plugin(self, chosen: ContextEntries, refused: bool) -> FoundAccess:
         given = await self._ask_plugin(chosen.user["exec"], chosen.cluster, refused)
         user = {key: value for key, value in chosen.user.items() if key not in ("exec", "tokenFile")}
         if given.token is not None:
             user["token"] = given.token
-        found = configured(ContextEntries(user, chosen.cluster), self._path.parent)
         if given.certificate:
-            found = replace(found, certificate=given.certificate, key=given.key)
-        return _found(found, self._contexts, given.expires, self._renew_at)
+            pair = {"client-certificate-data": given.certificate, "client-key-data": given.key}
+            user |= {name: base64.b64encode(pem).decode() for name, pem in pair.items()}
+        entries = ContextEntries(user, chosen.cluster)
+        return configured(entries, self._path.parent, given.expires, self._renew_at)
 
     async def _ask_plugin(self, plugin: Mapping[str, Any], cluster: Mapping[str, Any], refused: bool) -> ExecCredential:
         given, now = self._given, time.time()
@@ -282,32 +247,20 @@ class Kubeconfig:
         return given
 
 
-def _as_configured(told: "Configuration") -> ConnectionSettings:
+def _from_provider(told: "Configuration") -> FoundAccess:
     token = told.api_key.get("BearerToken")
     files = (told.ssl_ca_cert, told.cert_file, told.key_file)
     authority, certificate, key = (Path(path).read_bytes() if path else b"" for path in files)
-    return ConnectionSettings(
-        server=told.host or "",
-        server_hostname=told.tls_server_name,
-        proxy=told.proxy,
-        authority=authority,
-        certificate=certificate,
-        key=key,
-        verify=bool(told.verify_ssl),
-        authorization=str(token).strip() if token else None,
-    )
+    tls = _tls(TlsMaterial(authority, certificate, key, bool(told.verify_ssl)))
+    credentials = Credentials(str(token).strip() if token else None, tls)
+    return FoundAccess(told.host or "", told.tls_server_name, told.proxy, credentials)
 
 
-def _found(
-    configured: ConnectionSettings, contexts: TlsContexts, expires: float | None = None, renew_at: float | None = None
-) -> FoundAccess:
-    material = TlsMaterial(configured.authority, configured.certificate, configured.key, configured.verify)
+def _tls(material: TlsMaterial) -> ssl.SSLContext:
     try:
-        tls = contexts.of(material)
+        return make_context(material)
     except (OSError, ValueError) as cause:  # ssl.SSLError is an OSError
         raise UnusableCertificates(f"certificates: {' '.join(str(cause).split())}") from cause
-    credentials = Credentials(configured.authorization, tls, expires, renew_at)
-    return FoundAccess(configured.server, configured.server_hostname, configured.proxy, credentials)
 
 
 class UnusableCertificates(FlotillaError):

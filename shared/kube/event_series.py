@@ -25,8 +25,7 @@ import msgspec
 
 from shared.errors import InvariantBroken
 from shared.kube.events_and_conditions import PodEvent
-from shared.kube.outcome import CallOutcome, CallResult
-from shared.kube.throttling import TokenBucket
+from shared.kube.outcome import CallOutcome, CallResult, TokenBucket
 
 ROUTINE = frozenset({"Scheduled"})
 """Written once per pod: these belong to no series and wait behind all others."""

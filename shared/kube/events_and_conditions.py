@@ -217,22 +217,18 @@ def delete_body(uid: str) -> bytes:
 def observed_pod(raw: bytes) -> ObservedPod:
     """Read from a pod's JSON; raises msgspec.DecodeError if it is none."""
     read = _POD.decode(raw)
-    meta = read.metadata
-    terminating = meta.deletion_timestamp is not None
-    node = read.spec.node_name or ""
-    conditions, nominated = read.status.conditions or [], read.status.nominated_node_name or ""
-    version, phase = meta.resource_version, read.status.phase or ""
+    meta, spec, status = read.metadata, read.spec, read.status
     return ObservedPod(
-        meta.uid,
-        node,
-        terminating,
-        meta.generation,
-        conditions,
-        version,
-        nominated,
-        phase,
-        read.spec.priority or 0,
-        read.spec.preemption_policy or "",
+        uid=meta.uid,
+        node=spec.node_name or "",
+        terminating=meta.deletion_timestamp is not None,
+        generation=meta.generation,
+        conditions=status.conditions or [],
+        version=meta.resource_version,
+        nominated=status.nominated_node_name or "",
+        phase=status.phase or "",
+        priority=spec.priority or 0,
+        policy=spec.preemption_policy or "",
     )
 
 

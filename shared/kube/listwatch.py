@@ -31,9 +31,21 @@ import msgspec
 from shared.errors import ClusterError
 from shared.kube.client import KubeClient
 from shared.kube.errors import Gone, Refused, Silent, Unreachable
-from shared.kube.lists import NotStreamed, StreamedList, get_page, query
-from shared.kube.stream import Stream
-from shared.kube.wire import Lines, Page, WatchBatch, WatchEvent, error_of, is_busy, read_events, version_of
+from shared.kube.wire import (
+    Lines,
+    NotStreamed,
+    Page,
+    Stream,
+    StreamedList,
+    WatchBatch,
+    WatchEvent,
+    error_of,
+    get_page,
+    is_busy,
+    query,
+    read_events,
+    version_of,
+)
 
 PAGE = 500
 LARGER_PAGE = 5000

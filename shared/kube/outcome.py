@@ -1,13 +1,18 @@
-"""What became of a call to the API server, and metrics of calls under client-go's names."""
+"""Calls to the API server: results, retries, our own rate limit, and metrics under client-go's names."""
 
+import random
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 import msgspec
 from prometheus_client import Counter, Histogram
 
 from shared.kube.errors import one_line
 from shared.telemetry.metrics import Metrics
+
+if TYPE_CHECKING:
+    import aiohttp
 
 
 class CallOutcome(StrEnum):
@@ -28,6 +33,33 @@ class CallOutcome(StrEnum):
     """No answer or 5xx: it may have been executed. Look before retrying."""
 
 
+class _Cause(msgspec.Struct, frozen=True):
+    field: str = ""
+
+
+class _Details(msgspec.Struct, rename="camel"):
+    causes: list[_Cause] | None = None
+    retry_after_seconds: int = 0
+
+
+class Status(msgspec.Struct):
+    """The server's error."""
+
+    code: int = 0
+    message: str = ""
+    details: _Details | None = None
+
+    @property
+    def retry_after(self) -> float | None:
+        """Seconds, if the server named them."""
+        return (
+            float(self.details.retry_after_seconds) if self.details and self.details.retry_after_seconds > 0 else None
+        )
+
+
+STATUS = msgspec.json.Decoder(Status)
+
+
 @dataclass(frozen=True, slots=True)
 class ApiResponse:
     """An HTTP response. `retry_after`: seconds, if the server named them."""
@@ -44,7 +76,7 @@ class ApiResponse:
     def message(self) -> str:
         """The server's error message on one line: that of a Status, else the beginning of the body."""
         try:
-            return one_line(_STATUS.decode(self.body).message)
+            return one_line(STATUS.decode(self.body).message)
         except msgspec.DecodeError:
             return one_line(self.body[:200].decode(errors="replace"))
 
@@ -82,26 +114,10 @@ def result_of(answer: ApiResponse) -> CallResult:
 def _is_of_another(body: bytes) -> bool:
     """Whether a change was refused because the object has another uid."""
     try:
-        causes = _STATUS.decode(body).details.causes
+        details = STATUS.decode(body).details
     except msgspec.DecodeError:
         return False
-    return any(cause.field == "metadata.uid" for cause in causes or ())
-
-
-class _Cause(msgspec.Struct, frozen=True):
-    field: str = ""
-
-
-class _Details(msgspec.Struct, frozen=True):
-    causes: list[_Cause] | None = None
-
-
-class _Status(msgspec.Struct):
-    message: str = ""
-    details: _Details = _Details()
-
-
-_STATUS = msgspec.json.Decoder(_Status)
+    return details is not None and any(cause.field == "metadata.uid" for cause in details.causes or ())
 
 
 class CallMetrics:
@@ -126,3 +142,57 @@ class CallMetrics:
         if histogram is None:
             histogram = self._histograms[method] = self._seconds.labels(method)
         histogram.observe(seconds)
+
+
+# Rate limit and retries
+
+FIRST_RETRY_AFTER = 0.1
+"""Seconds until the first retry unless the server says when; doubled each time."""
+LONGEST_WAIT = 5.0
+"""With a longer Retry-After the call fails at once."""
+JITTER = 0.25
+"""Share by which a wait may be longer, so that not all callers retry together."""
+
+
+class TokenBucket:
+    """`rate` tokens a second, above 0; at most `burst`, at least 1. Starts full. First come, first served.
+
+    It does not wait itself, and a caller that would wait too long takes nothing from those behind it.
+    """
+
+    def __init__(self, rate: float, burst: int) -> None:
+        self.rate = rate
+        self._interval = 1.0 / rate
+        self._grace = (max(burst, 1) - 1) * self._interval
+        self._full_at = float("-inf")
+        """When the bucket will be full unless more is taken."""
+
+    def take(self, now: float, deadline: float) -> float | None:
+        """When the caller may go; None, and nothing is taken, if that is after the deadline."""
+        at = max(now, self._full_at - self._grace)
+        if at > deadline:
+            return None
+        self._full_at = max(now, self._full_at) + self._interval
+        return at
+
+    def give_back(self) -> None:
+        """Return an unused token."""
+        self._full_at -= self._interval
+
+
+def wait_before_retry(repeatable: bool, answer: ApiResponse, retries: int) -> float | None:
+    """Seconds until the call may be retried, None if it may not. `repeatable`: doing it twice does no harm."""
+    if answer.status == 429 or (answer.status >= 500 and repeatable):
+        wait = answer.retry_after if answer.retry_after is not None else FIRST_RETRY_AFTER * 2**retries
+        return jittered(wait) if wait <= LONGEST_WAIT else None
+    return None
+
+
+def jittered(wait: float) -> float:
+    return wait * random.uniform(1.0, 1.0 + JITTER)
+
+
+def retry_after(response: "aiohttp.ClientResponse") -> float | None:
+    """The seconds of a Retry-After header, if there is one."""
+    text = response.headers.get("Retry-After", "")
+    return float(text) if text.isascii() and text.isdigit() else None

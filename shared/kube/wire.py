@@ -1,14 +1,25 @@
-"""Formats of lists and watches: pages, lines with one event each, and the few fields that are read of them.
+"""Lists and watches on the wire: pages, lines with one event each, and the few fields that are read of them.
+
+A list comes in pages, or streamed as the start of a watch: all objects as ADDED, then a bookmark at the end.
 
 An object is passed on undecoded, as a part of the larger buffer that it keeps alive.
 """
 
-from collections.abc import Sequence
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Sequence
+from typing import TYPE_CHECKING
+from urllib.parse import quote
 
+import aiohttp
 import msgspec
 
 from shared.errors import ClusterError
-from shared.kube.errors import Gone, Refused
+from shared.kube.errors import Gone, Refused, Silent, Unreachable
+from shared.kube.outcome import STATUS
+
+if TYPE_CHECKING:
+    from shared.kube.client import KubeClient
 
 MOST_LINE_BYTES = 32 << 20
 """An object has at most 1.5 MiB in etcd; a longer line is invalid."""
@@ -42,21 +53,6 @@ class _ObjectMeta(msgspec.Struct):
 
 class _Object(msgspec.Struct):
     metadata: _ObjectMeta
-
-
-class _Details(msgspec.Struct):
-    retry_after: int = msgspec.field(default=0, name="retryAfterSeconds")
-
-
-class Status(msgspec.Struct):
-    code: int = 0
-    message: str = ""
-    details: _Details | None = None
-
-    @property
-    def retry_after(self) -> float | None:
-        """Seconds, if the server named them."""
-        return float(self.details.retry_after) if self.details is not None and self.details.retry_after > 0 else None
 
 
 class Lines:
@@ -148,7 +144,7 @@ def error_of(raw: msgspec.Raw, server: str, path: str) -> ClusterError:
     resume.
     """
     try:
-        status = _STATUS.decode(raw)
+        status = STATUS.decode(raw)
     except _UNREADABLE:
         return Gone(server, f"watch {path}", 0, "an error that cannot be read")
     kind = Refused if is_busy(status.code) else Gone
@@ -163,4 +159,138 @@ _UNREADABLE = (msgspec.DecodeError, ValueError, RecursionError)
 _PAGE = msgspec.json.Decoder(Page)
 _EVENTS = msgspec.json.Decoder(WatchEvent)
 _OBJECT = msgspec.json.Decoder(_Object)
-_STATUS = msgspec.json.Decoder(Status)
+
+
+# Connections
+
+
+class Stream:
+    """`server`, `asked`: for error messages. `patience`: seconds without a byte after which reading fails."""
+
+    def __init__(self, response: aiohttp.ClientResponse, server: str, asked: str, patience: float) -> None:
+        self.patience = patience
+        self._response = response
+        self._server = server
+        self._asked = asked
+
+    async def read(self) -> bytes:
+        """What has arrived, waiting for at least one byte; empty at the end.
+
+        Raises Unreachable if the connection breaks, Silent if nothing comes; it cannot be read on then.
+        """
+        try:
+            async with asyncio.timeout(self.patience):
+                return await self._response.content.readany()
+        except TimeoutError as cause:
+            self.close()
+            reason = f"nothing has come for {self.patience:g} s"
+            raise Silent(self._server, self._asked, reason, maybe_done=True) from cause
+        except (aiohttp.ClientError, OSError) as cause:
+            reason = str(cause) or type(cause).__name__
+            raise Unreachable(self._server, self._asked, reason, maybe_done=True) from cause
+
+    def close(self) -> None:
+        """Also ends a `read` in progress."""
+        self._response.close()
+
+
+def keeping_alive(address: aiohttp.AddrInfoType) -> socket.socket:
+    """A socket that detects a vanished peer within a minute, by TCP keep-alive."""
+    made = socket.socket(*address[:3])
+    made.setblocking(False)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
+        if hasattr(socket, option):
+            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+    return made
+
+
+# Lists
+
+PAGE_PATIENCE = 60.0
+"""Seconds for one page."""
+
+
+async def get_page(client: "KubeClient", path: str, selector: str, limit: int, following: str) -> Page:
+    """`following`: the continue token of the page before; empty for the first.
+
+    Gone if the server has forgotten the state of the pages. Its offer to continue with a newer state is not used,
+    because changes to objects of earlier pages would be lost.
+    """
+    part = f"limit={limit}" + (f"&continue={quote(following, safe='')}" if following else "")
+    answer = await client.call("GET", query(path, selector, part), timeout=PAGE_PATIENCE)
+    asked = f"GET {path}"
+    if answer.status == 410:
+        raise Gone(client.server, asked, 410, answer.message)
+    if not answer.ok:
+        raise Refused(client.server, asked, answer.status, answer.message, answer.retry_after)
+    return read_page(answer.body)
+
+
+def query(path: str, selector: str, asked: str) -> str:
+    """`selector` and `asked` are URL-encoded."""
+    return f"{path}?{asked}&{selector}" if selector else f"{path}?{asked}"
+
+
+MOST_HELD = 10_000
+"""Events that may come between the objects of the list and its end."""
+
+
+class NotStreamed(ClusterError):
+    """The server does not support streamed lists, and started an ordinary watch."""
+
+
+class StreamedList:
+    """At the end, `version` is where a watch may resume, and `events` are those received already.
+
+    `since`: the version of the first of these events, which may be older than the list's.
+    """
+
+    def __init__(self, server: str, path: str, stream: Stream, lines: Lines) -> None:
+        self.version = ""
+        self.since = ""
+        self.events: Sequence[WatchEvent] = ()
+        self._server = server
+        self._path = path
+        self._stream = stream
+        self._lines = lines
+        self._held: list[WatchEvent] = []
+
+    async def pages(self) -> AsyncIterator[Sequence[msgspec.Raw]]:
+        """As many objects at a time as could be read at once; ClusterError if the list breaks off."""
+        while not self.version:
+            data = await self._stream.read()
+            if not data:
+                raise ClusterError(f"{self._server}: {self._path}: the list broke off")
+            objects = self._take(read_events(self._lines.take(data)))
+            if objects:
+                yield objects
+
+    def _take(self, events: Sequence[WatchEvent]) -> Sequence[msgspec.Raw]:
+        """The objects among these events. From the first deletion on, events are held back to the end: a list cannot
+        say that an object is gone.
+        """
+        objects: list[msgspec.Raw] = []
+        for position, event in enumerate(events):
+            match event.type:
+                case "ADDED" | "MODIFIED" if not self._held:
+                    objects.append(event.object)
+                case "ADDED" | "MODIFIED" | "DELETED":
+                    self._held.append(event)
+                case "BOOKMARK":
+                    self._end(event.object)
+                    self.events = [*self._held, *events[position + 1 :]]
+                    break
+                case "ERROR":
+                    raise error_of(event.object, self._server, self._path)
+        if len(self._held) > MOST_HELD:
+            raise ClusterError(f"{self._server}: {self._path}: too many events during a streamed list")
+        return objects
+
+    def _end(self, bookmark: msgspec.Raw) -> None:
+        if not ends_initial_events(bookmark):
+            raise NotStreamed(f"{self._server}: {self._path}: the server streams no lists")
+        self.version = version_of(bookmark)
+        if not self.version:
+            raise ClusterError(f"{self._server}: {self._path}: the list has no resourceVersion")
+        self.since = version_of(self._held[0].object) if self._held else self.version

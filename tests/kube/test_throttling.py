@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.kube.throttling import TokenBucket
+from shared.kube.outcome import TokenBucket
 
 RATES = st.sampled_from([0.1, 1.0, 4.0, 50.0, 1000.0])
 GAPS = st.lists(st.sampled_from([0.0, 0.001, 0.2, 1.0, 30.0]), min_size=1, max_size=60)
