@@ -120,12 +120,7 @@ class Shell:
         self._limited_log = Repeated(context.log)
         cores = BothCores(core, self._evictions)
         self._runner: CoreRunner[Event, Effect] = CoreRunner(
-            cores,
-            events.Tick(),
-            self._carry_out,
-            clock=context.clock,
-            telemetry=context.telemetry,
-            validate=cores.validate if context.validates else None,
+            cores, events.Tick(), self._carry_out, context, cores.validate
         )
         self._reports: WorkerPool[BindingOutcomes] = WorkerPool(
             self._report, max_workers=MAX_CALLS, max_waiting=MAX_HELD, failed=self._failed

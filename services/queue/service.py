@@ -97,12 +97,7 @@ class Shell:
         self._progress = Progress(context.name)
         self._decoder = WatchDecoder(core.objects, annotations=annotations)
         self._runner: CoreRunner[events.Event, events.Effect] = CoreRunner(
-            core,
-            events.Tick(),
-            self._carry_out,
-            clock=context.clock,
-            telemetry=context.telemetry,
-            validate=core.validate if context.validates else None,
+            core, events.Tick(), self._carry_out, context, core.validate
         )
         self._introspection = Introspection(core, context.date)
         self._metrics = QueueMetrics(context.metrics)

@@ -148,14 +148,7 @@ class Shell:
         )
         self._spans = CommitSpans(context.telemetry.tracer)
         self._clocks = ClockOffsets(context)
-        self._runner: CoreRunner[Event, Effect] = CoreRunner(
-            core,
-            None,
-            self._add,
-            clock=context.clock,
-            telemetry=context.telemetry,
-            validate=core.validate if context.validates else None,
-        )
+        self._runner: CoreRunner[Event, Effect] = CoreRunner(core, None, self._add, context, core.validate)
         core.set_wall(context.wall() - context.clock())
         self._binders = Binders(
             context, core, self._clocks, self._runner.feed, lambda effect: self._writer.add([effect])

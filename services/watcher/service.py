@@ -96,14 +96,7 @@ class Shell:
         self._reporter = ProblemReporter(
             client, schedulers, context.name, context.wall, self._sparingly, context.metrics
         )
-        self._runner: CoreRunner[Event, Effect] = CoreRunner(
-            core,
-            Tick(),
-            self._carry_out,
-            clock=context.clock,
-            telemetry=context.telemetry,
-            validate=core.validate if context.validates else None,
-        )
+        self._runner: CoreRunner[Event, Effect] = CoreRunner(core, Tick(), self._carry_out, context, core.validate)
         self._listwatches = {kind: self._listwatch(client, resource) for kind, resource in RESOURCES.items()}
         self._outgoing: list[Watched | WatchBeat] = []
         self._stale: dict[Kind, str] = {}

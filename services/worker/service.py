@@ -77,9 +77,7 @@ class Shell:
         """A heartbeat says that the state is there whole."""
         self._leaving = False
         self._began = context.clock()
-        self._runner: CoreRunner[Event, Effect] = CoreRunner(
-            core, Tick(), self._carry_out, clock=context.clock, telemetry=context.telemetry
-        )
+        self._runner: CoreRunner[Event, Effect] = CoreRunner(core, Tick(), self._carry_out, context)
         self._spans = EvaluationSpans(context.tracer, context.name)
         self._clocks = ClockOffsets(context)
         self._cycle = Watchdog(context.health, context.clock, "cycle", "no cycle has told it which shards are its own")

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Generic, Protocol, TypeVar
 
-from shared.telemetry import Telemetry
+from shared.runtime.context import Context
 
 SHORTEST_SLEEP = 0.001
 STUCK_SLEEP = 0.05
@@ -30,9 +30,9 @@ class Core(Protocol[Event, Effect]):
 class CoreRunner(Generic[E, F]):
     """One per process. `feed` handles an event at once, or after the one in progress.
 
-    An exception from the core or from an effect ends the term (`telemetry.fault`): nothing more is handled or carried
-    out, because a change may be half applied. `feed` itself never raises. `validate` checks the core after each event.
-    `tick` None: the shell feeds time events itself.
+    An exception from the core or from an effect ends the term (`context.fault`): nothing more is handled or carried
+    out, because a change may be half applied. `feed` itself never raises. `validate` checks the core after each event,
+    if the context asks for it. `tick` None: the shell feeds time events itself.
     """
 
     def __init__(
@@ -40,17 +40,15 @@ class CoreRunner(Generic[E, F]):
         core: Core[E, F],
         tick: E | None,
         carry_out: Callable[[F], None],
-        *,
-        clock: Callable[[], float],
-        telemetry: Telemetry,
+        context: Context,
         validate: Callable[[], None] | None = None,
     ) -> None:
         self._core = core
         self._tick = tick
         self._carry_out = carry_out
-        self._clock = clock
-        self._validate = validate
-        self._fault = telemetry.fault
+        self._clock = context.clock
+        self._validate = validate if context.validates else None
+        self._fault = context.fault
         self._loop = asyncio.get_running_loop()
         self._events: deque[E] = deque()
         self._busy = False
@@ -73,11 +71,6 @@ class CoreRunner(Generic[E, F]):
             self._busy = False
         self._arm()
 
-    def carry_out(self, effects: Iterable[F]) -> None:
-        """Carry out effects that do not answer an event, such as those of the core's start."""
-        self._carry_out_all(effects)
-        self._arm()
-
     def close(self) -> None:
         """Handle no further events."""
         self._closed = True
@@ -92,10 +85,7 @@ class CoreRunner(Generic[E, F]):
                 self._validate()
         except Exception as cause:
             self._fault.report(f"handling {type(event).__name__}", cause)
-        else:
-            self._carry_out_all(effects)
-
-    def _carry_out_all(self, effects: Iterable[F]) -> None:
+            return
         for effect in effects:
             if self._fault.found:
                 return

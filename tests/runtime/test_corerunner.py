@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -10,6 +11,7 @@ from shared.runtime import CoreRunner
 from shared.runtime.corerunner import STUCK_SLEEP
 from shared.telemetry import Telemetry
 from tests.bus.support import a_telemetry, sample, until
+from tests.runtime.contexts import a_context
 from tests.virtual import now, on_virtual_time
 
 TICK = "tick"
@@ -52,7 +54,8 @@ def a_runner(
     clock: Callable[[], float] = now,
     validate: Callable[[], None] | None = None,
 ) -> CoreRunner[str, str]:
-    return CoreRunner(core, TICK, carry_out, clock=clock, telemetry=telemetry or a_telemetry(), validate=validate)
+    context = replace(a_context(clock=clock, wall=clock), telemetry=telemetry or a_telemetry(), validates=True)
+    return CoreRunner(core, TICK, carry_out, context, validate)
 
 
 # Events and effects
@@ -63,10 +66,9 @@ async def test_effects_are_carried_out_in_order_before_feed_returns() -> None:
     done: list[str] = []
     core = Script()
     runner = a_runner(core, done.append, clock=lambda: 17.0)
-    runner.carry_out(["started"])
     runner.feed("a")
     runner.feed("b")
-    assert done == ["started", "a-0", "a-1", "b-0", "b-1"]
+    assert done == ["a-0", "a-1", "b-0", "b-1"]
     assert core.seen == [("a", 17.0), ("b", 17.0)]
     runner.close()
 
@@ -128,7 +130,6 @@ async def test_an_effect_that_fails_ends_the_term_before_the_next_effect() -> No
 
     runner = a_runner(Script(), carry_out, telemetry=telemetry)
     runner.feed("a")
-    runner.carry_out(["late"])
     assert done == []
     with pytest.raises(Unexpected, match="carrying out str failed"):
         await telemetry.fault.raised()
@@ -176,7 +177,7 @@ async def test_a_core_is_validated_after_each_event_on_request() -> None:
 @on_virtual_time
 async def test_without_a_tick_event_no_timer_runs() -> None:
     core = Script(deadline=now())
-    runner = CoreRunner(core, None, lambda _: None, clock=now, telemetry=a_telemetry())
+    runner = CoreRunner(core, None, lambda _: None, a_context(clock=now, wall=now))
     runner.feed("a")
     await asyncio.sleep(0.02)
     assert core.ticks == 0
