@@ -92,7 +92,7 @@ class Script:
         return self.handle(Tick())
 
     def reports(self, *, acknowledge: bool = True) -> list[BindingOutcomes]:
-        """What is told a moment later."""
+        """The outcomes that are reported a moment later."""
         messages = only(BindingOutcomes, self.pass_time(0.01))
         for message in messages:
             self.told += message.outcomes

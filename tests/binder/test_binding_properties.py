@@ -1,4 +1,4 @@
-"""Whatever comes in whatever order: every order ends once, and nothing is left over."""
+"""Random events in random order: every order ends once, and nothing is left over."""
 
 from collections import Counter, defaultdict
 from typing import Any

@@ -1,4 +1,4 @@
-"""Whatever comes in whatever order: every eviction ends once, the last victim last, and nothing is left over."""
+"""Random events in random order: every eviction ends once, the last victim last, and nothing is left over."""
 
 from collections import Counter
 

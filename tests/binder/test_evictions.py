@@ -22,7 +22,7 @@ def shown(w: World) -> set[str]:
 
 
 async def listed(w: World, count: int) -> None:
-    """Asks until so many pods are known to wait."""
+    """Asks until this many pods are known to wait."""
 
     def known() -> bool:
         w.bus.post("binder.permits", ListPermits("me"))
@@ -63,8 +63,8 @@ async def test_victims_are_marked_deleted_and_get_an_event() -> None:
 async def test_a_victim_that_is_gone_is_a_success() -> None:
     async with world() as w:
         (here,) = bound(w, "here")
-        anew = Displaced("uid-of-before", "default", "here")
-        w.evict(Displaced("uid-x", "default", "nobody"), anew)
+        recreated = Displaced("uid-of-before", "default", "here")
+        w.evict(Displaced("uid-x", "default", "nothing"), recreated)
         assert await w.evicted_of() == Evicted("uid-high", 7)
         assert not w.terminating("here")
         w.evict(here, attempt=8)

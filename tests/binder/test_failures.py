@@ -1,4 +1,4 @@
-"""Each step at which a binding may fail: everything before it is rolled back once, and who failed is told."""
+"""Each step at which a binding may fail: everything before it is rolled back once, and the owner is notified."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -39,7 +39,7 @@ Play = Callable[[Script], object]
 
 
 class Case(NamedTuple):
-    """B answers so; `play` is what happens then. `reason`: of the condition, None where nobody is told."""
+    """B answers so; `play` is what happens then. `reason`: of the condition, None if the owner is not notified."""
 
     answers: dict[str, Any]
     play: Play
@@ -98,7 +98,7 @@ CASES = {
     "rejected while it waits": Case(
         WAITS, lambda s: s.permit("A", allow=False, reason="no"), unfit("no"), UNSCHEDULABLE, "A", True
     ),
-    "rejected by nobody in particular": Case(
+    "rejected without a plugin": Case(
         WAITS, lambda s: s.permit("", allow=False), unfit("rejected"), UNSCHEDULABLE, "B", True
     ),
     "preempted while it waits": Case(
@@ -198,7 +198,7 @@ def test_a_failure_rolls_back_what_came_before_and_tells_whose_it_is(case: Case)
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_a_failed_eviction_may_be_retried(case: Case) -> None:
-    """The next attempt begins with Reserve, whatever became of the one before."""
+    """The next attempt begins with Reserve, however the one before ended."""
     journal: list[str] = []
     script = two(journal, **case.answers)
     script.order()

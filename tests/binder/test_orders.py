@@ -81,7 +81,7 @@ def test_orders_that_come_late_or_twice_are_refused(number: int) -> None:
     assert "number 5 came before" in str(one(Problem, orders_numbered(script, number, "q")).error)
     assert only(Call, orders_numbered(script, 6, "q")) != []
     script.epoch = 2
-    assert only(Call, orders_numbered(script, 1, "r")) != [], "another term counts anew"
+    assert only(Call, orders_numbered(script, 1, "r")) != [], "another term counts from the start"
 
 
 def test_orders_for_another_process_of_the_same_name_are_refused() -> None:

@@ -23,7 +23,7 @@ PATIENCE = 120.0
 
 
 class Stepwise(PreBindPlugin):
-    """Asks, pauses until it is told that it is enough, and keeps what it was answered."""
+    """Calls and pauses until the answer is enough, and keeps the answers."""
 
     name = "Stepwise"
 

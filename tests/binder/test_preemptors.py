@@ -49,7 +49,7 @@ async def test_no_victim_is_evicted_for_a_preemptor_that_does_not_need_it(
 
 
 async def test_no_victim_is_touched_after_the_window() -> None:
-    """The machine is told of an answer long after its time, as when the process was stopped meanwhile."""
+    """The core gets an answer long after its time, as when the process was stopped meanwhile."""
     a = victim("a")
     script = Script()
     script.handle(evict(a, window=5.0))

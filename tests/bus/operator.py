@@ -47,7 +47,7 @@ class Operator:
         self.admission = f'operator: "{operator_jwt}"\nresolver: MEMORY\n{preloaded}\n'
 
     def credentials(self, seconds: float = 3600.0) -> str:
-        """A new user's file; after so many seconds the server takes it no more."""
+        """A new user's file; after this many seconds the server refuses it."""
         user = Key("user")
         permissions = {"pub": {}, "sub": {}, "subs": -1, "data": -1, "payload": -1}
         jwt = self._account.says(

@@ -118,7 +118,7 @@ async def test_an_oversized_message_is_dropped_and_logged(caplog: pytest.LogCapt
 
 
 async def test_replies_go_only_to_inboxes() -> None:
-    """Somebody who may ask us cannot have us say something where they may not."""
+    """A requester cannot make us publish where it may not publish itself."""
     got: list[Received] = []
     async with nats_server() as server, a_bus(server) as bus:
         asked = asyncio.Event()

@@ -1,4 +1,4 @@
-"""Whatever the bytes: a message comes of them, or a refusal, and nothing else."""
+"""Any bytes give a message or a refusal, and nothing else."""
 
 from typing import Any
 

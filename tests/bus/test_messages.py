@@ -45,7 +45,7 @@ async def test_an_envelope_has_the_epoch_and_the_trace() -> None:
     assert [envelope.epoch for envelope in envelopes] == [7, None]
     assert [envelope.trace for envelope in envelopes] == [TRACE, None]
     assert not any(envelope.wants_reply for envelope in envelopes)
-    envelopes[0].respond(Heartbeat(1, 1))  # nobody has asked: nothing happens
+    envelopes[0].respond(Heartbeat(1, 1))  # no reply was asked for: nothing happens
 
 
 async def test_one_subscriber_of_a_group_gets_each_message() -> None:
@@ -125,15 +125,15 @@ async def test_an_asynchronous_handler_may_send_requests() -> None:
 async def test_no_listener_and_a_timeout_are_distinguished() -> None:
     telemetry = a_telemetry()
     async with nats_server() as server, a_bus(server, telemetry) as bus:
-        with pytest.raises(NoAnswer, match=r"queue\.take: nobody listens") as nobody:
+        with pytest.raises(NoAnswer, match=r"queue\.take: nobody listens") as unanswered:
             await bus.request("queue.take", Take(1, 1, 1), Received, timeout=5)
-        assert nobody.value.silence is Silence.NOBODY_LISTENS
+        assert unanswered.value.silence is Silence.NOBODY_LISTENS
         late: list[Envelope] = []
         await bus.subscribe("queue.take", Take, lambda _, envelope: late.append(envelope))
         with pytest.raises(NoAnswer, match=r"queue\.take: no answer in time") as none:
             await bus.request("queue.take", Take(1, 1, 1), Received, timeout=0.05)
         assert none.value.silence is Silence.TOO_LATE
-        late[0].respond(Received(1, 1))  # too late: it is for nobody
+        late[0].respond(Received(1, 1))  # too late: the request is over
         await bus.subscribe("queue.inspect", Take, lambda _, e: e.respond(Received(2, 2)))
         assert await bus.request("queue.inspect", Take(1, 1, 1), Received, timeout=5) == Received(2, 2)
     for silence in (Silence.NOBODY_LISTENS, Silence.TOO_LATE):

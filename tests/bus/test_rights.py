@@ -1,4 +1,4 @@
-"""NATS lets nobody do more than docs/nats.md says. That it lets everybody do what they must: test_real_servers.py."""
+"""NATS denies what docs/nats.md does not grant. That it grants what services need: test_real_servers.py."""
 
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
@@ -40,7 +40,7 @@ async def test_the_page_is_current() -> None:
 
 
 async def test_a_reader_can_only_read(caplog: pytest.LogCaptureFixture) -> None:
-    """What is forbidden is told with the subject, at most once in a while, counted, and the connection goes on."""
+    """A denied subject is logged, rarely, and counted, and the connection stays."""
     telemetry, got = a_telemetry(), list[object]()
     async with configured_nats(authorization()) as server, AsyncExitStack() as stack:
         reader = await Bus.connect(url(server, "reader"), PREFIX, "me", telemetry)

@@ -1,4 +1,4 @@
-"""NATS over TLS: who is talked to, who is not, and what is told then. Servers and certificates are real."""
+"""NATS over TLS: which servers are accepted, and the errors about others. Servers and certificates are real."""
 
 import asyncio
 import shutil
@@ -54,7 +54,7 @@ async def answers(bus: Bus) -> bool:
 
 
 async def refused(url: str, tls: TlsFiles) -> str:
-    """What is told of what somebody has to put right, after the name of the server.
+    """The error about what the user has to correct, after the name of the server.
 
     Patience that runs out would be a ClusterError.
     """

@@ -426,7 +426,7 @@ def test_without_a_new_snapshots_assumed_all_decisions_are_taken_back() -> None:
 
 
 def test_a_late_decision_may_be_an_earlier_snapshots() -> None:
-    """1. a pod is decided, 2. the snapshot is lost before it is safe, 3. the new one tells, 4. the decision is told."""
+    """1. a pod is decided, 2. the snapshot is lost before it is safe, 3. the new one reports, 4. it arrives."""
     queue = Queue()
     queue.tell(Absorbed(1, 10, 1, 1))
     queue.add("a")

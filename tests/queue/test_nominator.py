@@ -108,8 +108,8 @@ def test_a_gated_pods_nomination_does_not_count() -> None:
 
 
 def test_a_nomination_from_an_earlier_queues_attempt_counts() -> None:
-    """1. The queue is started anew while cycle has a pod, and lists it. 2. Cycle tells it of that attempt: the pod is
-    nominated. It used to be ignored; then nobody but the pod itself was kept out of the room, as it did not know.
+    """1. The queue is restarted while cycle has a pod, and lists it. 2. Cycle reports that attempt: the pod is
+    nominated. It used to be ignored; then only the pod itself was kept from the node, because it did not know.
     """
     queue = Queue()
     queue.add("a")

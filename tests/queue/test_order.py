@@ -105,7 +105,7 @@ def test_pods_that_never_fit_starve_no_others() -> None:
 
 def test_pods_of_other_schedulers_are_ignored() -> None:
     queue = Queue()
-    queue.add(pod("a").scheduler("somebody-else"))
+    queue.add(pod("a").scheduler("another-scheduler"))
     assert queue.state("a") is None
     assert queue.take() == []
 

@@ -316,9 +316,9 @@ def test_no_random_history_blocks_a_member_or_splits_a_gang(seed: int) -> None:
 
 
 def finish(line: GroupQueue, groups: list[GroupRef | None]) -> None:
-    """With groups that need no more than are there, and with no gate shut, everybody gets a state.
+    """With groups that need no more than are there, and with no gate shut, every member gets a state.
 
-    Those that rest or were rejected are woken; those that are held must be let go without.
+    Members that back off or were rejected are requeued by events; held members must be released without.
     """
     for ref in groups:
         if ref is not None:

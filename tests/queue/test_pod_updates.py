@@ -291,7 +291,7 @@ def test_the_owner_of_an_unreadable_pod_is_told_once() -> None:
 
 def test_unreadable_pods_of_other_schedulers_are_ignored() -> None:
     queue = Queue()
-    assert queue.tell(PodUnreadable("u", "default", "a", "somebody-else", "wrong")) == []
+    assert queue.tell(PodUnreadable("u", "default", "a", "another-scheduler", "wrong")) == []
 
 
 # Notices

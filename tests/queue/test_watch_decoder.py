@@ -145,7 +145,7 @@ def test_equal_parts_of_pods_are_shared() -> None:
     assert [one.spec.node_name for one in told] == ["n0", "n1", "n0", "n1", "n0"]
     assert len({id(one.spec.affinity) for one in told}) == 1
     assert len({id(one.metadata.labels) for one in told}) == 1
-    assert all(not one.spec.volumes for one in told), "a volume that is but a name matters to nobody"
+    assert all(not one.spec.volumes for one in told), "a volume with only a name affects no hint"
     assert all(one.spec.affinity == pods[0].build().spec.affinity for one in told)
 
 
