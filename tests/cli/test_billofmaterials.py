@@ -1,4 +1,4 @@
-"""flotilla version --sbom: what is installed, as CycloneDX has it."""
+"""flotilla version --sbom: the installed packages in CycloneDX format."""
 
 import json
 import re

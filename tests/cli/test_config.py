@@ -1,4 +1,4 @@
-"""flotilla config: what it prints, and how it ends."""
+"""flotilla config: its output and exit codes."""
 
 import io
 import json
@@ -85,7 +85,7 @@ def test_show_prints_the_file_with_defaults(file: Path, capsys: pytest.CaptureFi
 
 
 @pytest.mark.parametrize("action", ["validate", "show", "convert"])
-def test_a_file_that_is_not_there_is_told(action: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_file_is_reported(action: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert ended("config", action, "/no/such") == 2
     assert capsys.readouterr() == ("", "flotilla: cannot read /no/such: No such file or directory\n")
 

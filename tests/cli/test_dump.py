@@ -1,4 +1,4 @@
-"""flotilla dump: what the snapshot holds, told in pages and in the log, and how it is held against the API server."""
+"""flotilla dump: the snapshot's state in pages and in the log, and its comparison with the API server."""
 
 import asyncio
 import json
@@ -317,7 +317,7 @@ async def test_concurrent_requests_share_one_comparison() -> None:
 
 @asynccontextmanager
 async def services(server: NatsServer, held: Held, desk: Desk) -> AsyncIterator[None]:
-    """They answer as the queue and the snapshot do."""
+    """Answer as the queue and the snapshot do."""
     waiting = Waiting(an_info(pod("web", "shop"), PodState.UNSCHEDULABLE))
     introspection = Introspection(held.cluster, getting(desk), time.time, LOG, a_telemetry().fault, pause=0.0)
     async with a_bus(server) as bus:

@@ -1,4 +1,4 @@
-"""flotilla health: what a container's health check gets to see."""
+"""flotilla health: its output and exit codes, as a container's health check uses them."""
 
 import os
 import socket
@@ -17,7 +17,7 @@ PATIENCE = 5.0
 
 @contextmanager
 def a_server(answer: bytes | None, family: socket.AddressFamily = socket.AF_INET) -> Iterator[tuple[int, list[bytes]]]:
-    """Answers one request with just these bytes, or never with none; the port, and what was asked."""
+    """Answer one request with these bytes, or never if None; yields the port and the request."""
     asked: list[bytes] = []
     with socket.create_server(("::1" if family == socket.AF_INET6 else "127.0.0.1", 0), family=family) as listening:
         listening.settimeout(PATIENCE)

@@ -1,4 +1,4 @@
-"""The flotilla command: what it prints, and how it ends."""
+"""The flotilla command: its output and exit codes."""
 
 import os
 import socket
@@ -75,7 +75,7 @@ WRONG = """\
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
 profiles:
-- plugins: {filter: {enabled: [{name: Nobody}]}, score: {enabled: [{name: Stranger}]}}
+- plugins: {filter: {enabled: [{name: Unknown}]}, score: {enabled: [{name: Stranger}]}}
 """
 
 
@@ -89,7 +89,7 @@ def test_a_bad_configuration_is_reported_before_anything_starts(
     assert said.out == ""
     assert said.err.splitlines() == [
         f"flotilla: {tmp_path}/scheduler.yaml: profiles[0].plugins.{where}.enabled[0]: there is no plugin '{name}'"
-        for where, name in (("filter", "Nobody"), ("score", "Stranger"))
+        for where, name in (("filter", "Unknown"), ("score", "Stranger"))
     ]
     assert [path.name for path in tmp_path.iterdir()] == ["scheduler.yaml"]
 

@@ -1,4 +1,4 @@
-"""The operator's commands on a pipeline that runs: what waits, permits by hand, a dump that agrees with the cluster."""
+"""The operator's commands on a running pipeline: pending pods, permits, a dump that matches the cluster."""
 
 import json
 import signal

@@ -1,4 +1,4 @@
-"""flotilla permit: binders are asked, all of them, and told; what has become of it is said."""
+"""flotilla permit: requests to all binders, and their results."""
 
 import asyncio
 import json
@@ -27,7 +27,7 @@ def waits(name: str, *plugins: str, since: float | None = None) -> PermitPending
 
 
 class Binder:
-    """What a binder does about permits, and nothing else."""
+    """The part of a binder that answers about permits."""
 
     def __init__(self, bus: Bus, name: str, *waiting: PermitPending, more: int = 0, deaf: bool = False) -> None:
         self._bus = bus
@@ -113,9 +113,9 @@ async def test_all_binders_are_asked_and_the_longest_wait_comes_first(operator: 
 async def test_a_pod_is_allowed_for_one_plugin_or_all(operator: Operator) -> None:
     async with nats_server() as server, two_binders(server):
         operator.reaches(server)
-        wrong = await operator.types("permit", "allow", "shop/web", "--plugin", "Nobody")
+        wrong = await operator.types("permit", "allow", "shop/web", "--plugin", "Unknown")
         assert (wrong.code, wrong.out) == (1, "")
-        assert wrong.err.startswith("flotilla: shop/web is not waiting for Nobody, but for Approval")
+        assert wrong.err.startswith("flotilla: shop/web is not waiting for Unknown, but for Approval")
         one = await operator.types("permit", "allow", "web", "-n", "shop", "--plugin", "Gang")
         assert one.lines == ["shop/web: allowed for Gang; still waiting at binder-0 for Approval (55 s left)"]
         rest = await operator.types("permit", "allow", "shop/web")

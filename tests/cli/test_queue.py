@@ -1,4 +1,4 @@
-"""flotilla queue: what a pod's info is told as, in pages over NATS, and how it is printed."""
+"""flotilla queue: the description of pods, listed in pages over NATS, and its output."""
 
 import json
 import time
@@ -65,7 +65,7 @@ def names(listed: QueueListed) -> list[str]:
     return [each.name for each in listed.pods]
 
 
-# What is told of a pod
+# The description of a pod
 
 
 def test_a_rejected_pod_shows_why_and_what_it_waits_for() -> None:

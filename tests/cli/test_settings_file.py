@@ -1,4 +1,4 @@
-"""Settings from a file, and which place wins."""
+"""Settings from a file, and the precedence of sources."""
 
 from pathlib import Path
 
@@ -140,7 +140,7 @@ def test_an_error_names_file_key_value_and_what_is_allowed(file: Path, text: str
 
 
 @pytest.mark.parametrize("flags", [{}, {"settings": "/no/such"}])
-def test_a_file_that_is_not_there_is_told(flags: dict[str, object]) -> None:
+def test_a_missing_file_is_reported(flags: dict[str, object]) -> None:
     with pytest.raises(InvalidSettings) as caught:
         settings_from({"FLOTILLA_SETTINGS": "/no/such"}, flags)
     origin = "--settings" if flags else "FLOTILLA_SETTINGS"

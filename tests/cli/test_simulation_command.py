@@ -1,4 +1,4 @@
-"""flotilla simulation, as it is typed."""
+"""The command line of flotilla simulation."""
 
 from pathlib import Path
 

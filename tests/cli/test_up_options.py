@@ -1,4 +1,4 @@
-"""What flotilla up makes of its command line, its environment and a settings file."""
+"""The options of flotilla up, from its command line, its environment and a settings file."""
 
 from pathlib import Path
 

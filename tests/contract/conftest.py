@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest_asyncio
 
-from tests.contract.place import Place, a_place
+from tests.contract.sandbox import Sandbox, a_sandbox
 from tests.contract.server import Server, a_server
 
 
@@ -15,6 +15,6 @@ async def server() -> AsyncIterator[Server]:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def place(server: Server) -> AsyncIterator[Place]:
-    async with a_place(server) as made:
+async def sandbox(server: Server) -> AsyncIterator[Sandbox]:
+    async with a_sandbox(server) as made:
         yield made

@@ -1,4 +1,4 @@
-"""The server that is asked, and what can be asked of it: plain HTTP, so that nothing lies between it and the test."""
+"""The server under test, over plain HTTP, so that no client library is between it and the test."""
 
 import asyncio
 import os
@@ -16,7 +16,7 @@ from testing.simulator.service import Simulator, SimulatorOptions
 
 KUBECONFIG = "FLOTILLA_TEST_KUBECONFIG"
 DEADLINE = 20.0
-"""Seconds for any answer, and for any event of a watch."""
+"""Seconds for any response, and for any event of a watch."""
 
 JSON = "application/json"
 MERGE = "application/merge-patch+json"
@@ -27,7 +27,7 @@ Object = dict[str, Any]
 
 
 class Answer(NamedTuple):
-    """`body`: decoded, {} where it is no JSON."""
+    """`body`: decoded; {} if it is not JSON."""
 
     status: int
     body: Object
@@ -35,7 +35,7 @@ class Answer(NamedTuple):
 
 
 class Server:
-    """`settings`: how Flotilla reaches it, too. `forget` has it remember no version but the present one, if it can."""
+    """`settings`: for Flotilla to reach it. `forget` compacts its history, if possible."""
 
     def __init__(
         self, settings: ApiSettings, access: Access, session: aiohttp.ClientSession, forget: Callable[[], None]
@@ -56,19 +56,19 @@ class Server:
         return Answer(response.status, {} if plain else msgspec.json.decode(raw), response.headers.get("Retry-After"))
 
     async def introduce(self) -> None:
-        """Asks for its version."""
+        """Read its version."""
         self._minor = int(re.match(r"\d*", (await self.get("/version"))["minor"])[0] or 0)  # type: ignore[index]
 
     def since(self, minor: int) -> bool:
-        """Whether it is v1.`minor` or later: what has come since then is asked of no other."""
+        """Whether it is v1.`minor` or later; newer features are not tested on older servers."""
         return self._minor >= minor
 
-    async def ask_as_nobody(self, path: str) -> Answer:
-        """With credentials that no server has given."""
-        nobody = {"Authorization": "Bearer nobody"}
+    async def ask_with_unknown_token(self, path: str) -> Answer:
+        """A GET with a token that no server has issued."""
+        unknown = {"Authorization": "Bearer unknown"}
         async with (
             aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=DEADLINE)) as session,
-            session.get(self._access.server + path, headers=nobody, ssl=False) as response,
+            session.get(self._access.server + path, headers=unknown, ssl=False) as response,
         ):
             return Answer(response.status, msgspec.json.decode(await response.read()), None)
 
@@ -90,7 +90,7 @@ class Server:
     async def refused(
         self, code: int, reason: str, method: str, path: str, body: object = None, media: str = JSON
     ) -> Object:
-        """The Status that says so."""
+        """Returns the Status of the refusal."""
         answer = await self.ask(method, path, body, media)
         status = answer.body
         assert answer.status == code, f"{method} {path}: {answer}"
@@ -101,7 +101,7 @@ class Server:
 
     @asynccontextmanager
     async def watching(self, path: str) -> AsyncIterator["Watch"]:
-        """`path` with its query, but for `watch`."""
+        """`path`: with its query, without `watch`."""
         asked = f"{path}{'&' if '?' in path else '?'}watch=1"
         async with self._request("GET", asked, None, {"Accept": JSON, **self._headers}) as response:
             assert response.status == 200, await response.read()
@@ -127,26 +127,26 @@ class Server:
 
 
 class Watch:
-    """The events of a watch, one after the other."""
+    """The events of a watch."""
 
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         self._response = response
 
     async def next(self) -> Object | None:
-        """None at its end."""
+        """The next event; None at the end."""
         async with asyncio.timeout(DEADLINE):
             line = await self._response.content.readline()
         return msgspec.json.decode(line, type=Object) if line else None
 
     async def rest(self) -> list[Object]:
-        """All until its end, bookmarks too."""
+        """All events until the end, including bookmarks."""
         events = []
         while (event := await self.next()) is not None:
             events.append(event)
         return events
 
     async def event(self, *, bookmarks: bool = False) -> Object:
-        """The next one; bookmarks are passed over unless they are asked for."""
+        """The next event. Bookmarks are skipped unless requested."""
         while (event := await self.next()) is not None:
             if bookmarks or event["type"] != "BOOKMARK":
                 return event
@@ -162,7 +162,7 @@ class Watch:
 
 @asynccontextmanager
 async def a_server() -> AsyncIterator[Server]:
-    """The one that the environment names; without one, a simulator of its own, without kubelets."""
+    """The server in FLOTILLA_TEST_KUBECONFIG, or else a simulator without kubelets."""
     kubeconfig = os.environ.get(KUBECONFIG)
     if kubeconfig:
         settings = ApiSettings(kubeconfig=os.path.expanduser(kubeconfig))

@@ -1,10 +1,10 @@
-"""Events as events.k8s.io/v1 has them: created, made a series, seen by those who read the older form, refused."""
+"""Events of events.k8s.io/v1: created, made a series, read as v1, refused."""
 
 from typing import Any
 
 import pytest
 
-from tests.contract.place import Place
+from tests.contract.sandbox import Sandbox
 from tests.contract.server import MERGE, STRATEGIC, Object
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -13,8 +13,8 @@ AT = "2026-01-02T03:04:05.000006Z"
 LATER = "2026-01-02T03:05:05.000006Z"
 
 
-def event(place: Place, name: str, **fields: Any) -> Object:
-    about = {"apiVersion": "v1", "kind": "Pod", "namespace": place.name, "name": "p", "uid": "u"}
+def event(sandbox: Sandbox, name: str, **fields: Any) -> Object:
+    about = {"apiVersion": "v1", "kind": "Pod", "namespace": sandbox.name, "name": "p", "uid": "u"}
     return {
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
@@ -31,46 +31,46 @@ def event(place: Place, name: str, **fields: Any) -> Object:
     }
 
 
-async def test_an_event_is_created(place: Place) -> None:
-    related = {"apiVersion": "v1", "kind": "Pod", "namespace": place.name, "name": "q", "uid": "v"}
-    made = await place.server.post(place.events, event(place, "created", related=related))
-    for field, value in event(place, "created", related=related).items():
+async def test_an_event_is_created(sandbox: Sandbox) -> None:
+    related = {"apiVersion": "v1", "kind": "Pod", "namespace": sandbox.name, "name": "q", "uid": "v"}
+    made = await sandbox.server.post(sandbox.events, event(sandbox, "created", related=related))
+    for field, value in event(sandbox, "created", related=related).items():
         assert field == "metadata" or made[field] == value
-    await place.server.refused(409, "AlreadyExists", "POST", place.events, event(place, "created"))
+    await sandbox.server.refused(409, "AlreadyExists", "POST", sandbox.events, event(sandbox, "created"))
 
 
-async def test_the_older_form_says_the_same(place: Place) -> None:
-    await place.server.post(place.events, event(place, "older"))
-    older = await place.server.get(f"/api/v1/namespaces/{place.name}/events/older")
+async def test_an_event_is_readable_as_v1(sandbox: Sandbox) -> None:
+    await sandbox.server.post(sandbox.events, event(sandbox, "older"))
+    older = await sandbox.server.get(f"/api/v1/namespaces/{sandbox.name}/events/older")
     assert (older["message"], older["involvedObject"]["name"]) == ("it is so", "p")
     assert (older["reportingComponent"], older["reportingInstance"]) == ("flotilla", "flotilla-0")
-    chosen = await place.server.get(
-        f"/api/v1/namespaces/{place.name}/events?fieldSelector=involvedObject.name%3Dp%2Creason%3DScheduled"
+    chosen = await sandbox.server.get(
+        f"/api/v1/namespaces/{sandbox.name}/events?fieldSelector=involvedObject.name%3Dp%2Creason%3DScheduled"
     )
     assert "older" in [item["metadata"]["name"] for item in chosen["items"]]
-    assert (await place.server.get(f"{place.events}?fieldSelector=regarding.name%3Dnobody"))["items"] == []
+    assert (await sandbox.server.get(f"{sandbox.events}?fieldSelector=regarding.name%3Dnobody"))["items"] == []
 
 
 @pytest.mark.parametrize("media", [STRATEGIC, MERGE])
-async def test_an_event_becomes_a_series(place: Place, media: str) -> None:
+async def test_an_event_becomes_a_series(sandbox: Sandbox, media: str) -> None:
     name = f"series-{media.partition('-')[0].partition('/')[2]}"
-    await place.server.post(place.events, event(place, name))
+    await sandbox.server.post(sandbox.events, event(sandbox, name))
     for count in (2, 3):
         series = {"series": {"count": count, "lastObservedTime": LATER}}
-        patched = await place.server.patch(f"{place.events}/{name}", series, media)
+        patched = await sandbox.server.patch(f"{sandbox.events}/{name}", series, media)
         assert patched["series"] == {"count": count, "lastObservedTime": LATER}
         assert (patched["eventTime"], patched["note"]) == (AT, "it is so")
 
 
-async def test_an_event_that_is_gone_cannot_become_a_series(place: Place) -> None:
+async def test_a_removed_event_cannot_become_a_series(sandbox: Sandbox) -> None:
     series = {"series": {"count": 2, "lastObservedTime": LATER}}
-    await place.server.refused(404, "NotFound", "PATCH", f"{place.events}/missing", series, STRATEGIC)
+    await sandbox.server.refused(404, "NotFound", "PATCH", f"{sandbox.events}/missing", series, STRATEGIC)
 
 
-async def test_nothing_but_the_series_changes(place: Place) -> None:
-    await place.server.post(place.events, event(place, "fixed"))
+async def test_only_the_series_can_change(sandbox: Sandbox) -> None:
+    await sandbox.server.post(sandbox.events, event(sandbox, "fixed"))
     for change in ({"reason": "Other"}, {"action": "Other"}, {"note": "other"}, {"type": "Warning"}):
-        await place.server.refused(422, "Invalid", "PATCH", f"{place.events}/fixed", change, MERGE)
+        await sandbox.server.refused(422, "Invalid", "PATCH", f"{sandbox.events}/fixed", change, MERGE)
 
 
 REFUSED: list[tuple[int, dict[str, Any]]] = [
@@ -95,9 +95,9 @@ REFUSED: list[tuple[int, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("code", "fields"), REFUSED, ids=lambda value: str(value)[:40])
-async def test_events_that_are_refused(place: Place, code: int, fields: dict[str, Any]) -> None:
+async def test_events_that_are_refused(sandbox: Sandbox, code: int, fields: dict[str, Any]) -> None:
     reason = {422: "Invalid", 400: "BadRequest"}[code]
-    await place.server.refused(code, reason, "POST", place.events, event(place, "refused", **fields))
+    await sandbox.server.refused(code, reason, "POST", sandbox.events, event(sandbox, "refused", **fields))
 
 
 ACCEPTED: list[dict[str, Any]] = [
@@ -111,5 +111,5 @@ ACCEPTED: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("fields", ACCEPTED, ids=lambda value: str(value)[:40])
-async def test_events_that_are_accepted(place: Place, fields: dict[str, Any]) -> None:
-    await place.server.post(f"{place.events}?dryRun=All", event(place, "accepted", **fields))
+async def test_events_that_are_accepted(sandbox: Sandbox, fields: dict[str, Any]) -> None:
+    await sandbox.server.post(f"{sandbox.events}?dryRun=All", event(sandbox, "accepted", **fields))

@@ -1,4 +1,4 @@
-"""A whole Flotilla against the server: every family of plugins decides something, and the server gets to know of it.
+"""A whole Flotilla at the server: every family of plugins decides something, and the server receives the result.
 
 The pods ask for the nodes of these tests alone, and it is the tests that play the kubelet. So it does not matter what
 else is in the cluster.
@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from shared.config.settings import Settings
-from tests.contract.place import NODES, OWNER, VOLUMES, Place, condition_of
+from tests.contract.sandbox import NODES, OWNER, VOLUMES, Sandbox, condition_of
 from tests.contract.server import STRATEGIC, Object, Server
 from tools.supervisor.options import PipelineOptions
 from tools.supervisor.pipeline import Pipeline
@@ -35,11 +35,13 @@ GROUPS = "/apis/scheduling.k8s.io/v1alpha2"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def pipeline(server: Server, place: Place, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pipeline]:
-    """One worker and one binder; their Leases are in the namespace of the tests. In the end, nothing has gone wrong."""
+async def pipeline(
+    server: Server, sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Pipeline]:
+    """One worker and one binder, with Leases in the namespace of the tests. Checks that no service logs an error."""
     config = Path(tmp_path_factory.mktemp("contract")) / "scheduler.yaml"
-    config.write_text(CONFIG.format(name=place.name))
-    settings = Settings(prefix=place.name, config=str(config))
+    config.write_text(CONFIG.format(name=sandbox.name))
+    settings = Settings(prefix=sandbox.name, config=str(config))
     options = PipelineOptions(workers=1, settings=settings, api=server.settings)
     async with Pipeline.running(options) as running:
         yield running
@@ -47,9 +49,9 @@ async def pipeline(server: Server, place: Place, tmp_path_factory: pytest.TempPa
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def crew(pipeline: Pipeline, place: Place, request: pytest.FixtureRequest) -> AsyncIterator["Crew"]:
+async def crew(pipeline: Pipeline, sandbox: Sandbox, request: pytest.FixtureRequest) -> AsyncIterator["Crew"]:
     assert pipeline.processes
-    made = Crew(place, request.node.name.removeprefix("test_").replace("_", "-")[:30].strip("-"))
+    made = Crew(sandbox, request.node.name.removeprefix("test_").replace("_", "-")[:30].strip("-"))
     yield made
     await made.leave()
 
@@ -57,78 +59,78 @@ async def crew(pipeline: Pipeline, place: Place, request: pytest.FixtureRequest)
 class Crew:
     """The nodes and pods of one test."""
 
-    def __init__(self, place: Place, name: str) -> None:
-        self.place = place
-        self.server = place.server
+    def __init__(self, sandbox: Sandbox, name: str) -> None:
+        self.sandbox = sandbox
+        self.server = sandbox.server
         self.name = name
         self._nodes: list[str] = []
 
     async def node(
         self, name: str, labels: dict[str, str] | None = None, spec: Object | None = None, **amounts: str
     ) -> str:
-        made = await self.place.node(f"{self.name}-{name}", {"crew": self.name, **(labels or {})}, spec, **amounts)
+        made = await self.sandbox.node(f"{self.name}-{name}", {"crew": self.name, **(labels or {})}, spec, **amounts)
         self._nodes.append(made)
         return made
 
     def host(self, name: str) -> str:
-        return self.place.unique(f"{self.name}-{name}")
+        return self.sandbox.unique(f"{self.name}-{name}")
 
     def path(self, name: str) -> str:
-        return f"{self.place.pods}/{self.name}-{name}"
+        return f"{self.sandbox.pods}/{self.name}-{name}"
 
     async def pod(self, name: str, labels: dict[str, str] | None = None, cpu: str = "100m", **spec: Any) -> None:
         container = {"name": "main", "image": "app:1", "resources": {"requests": {"cpu": cpu}}}
-        selector = {"crew": self.name, OWNER: self.place.name}
-        given = {"schedulerName": self.place.name, "nodeSelector": selector, "containers": [container]}
+        selector = {"crew": self.name, OWNER: self.sandbox.name}
+        given = {"schedulerName": self.sandbox.name, "nodeSelector": selector, "containers": [container]}
         labelled = {"crew": self.name, **(labels or {})}
-        await self.place.pod(f"{self.name}-{name}", labelled, **{**given, **spec})
+        await self.sandbox.pod(f"{self.name}-{name}", labelled, **{**given, **spec})
 
     async def get(self, name: str) -> Object:
         return await self.server.get(self.path(name))
 
     async def lands(self, name: str, *nodes: str) -> str:
-        """Once the pod is bound; to one of these nodes, if any are named."""
+        """Wait until the pod is bound; to one of these nodes, if any are named."""
 
         async def node_of() -> str:
             return str((await self.get(name))["spec"].get("nodeName", ""))
 
-        node = str(await self.place.until(node_of, f"{name} is not bound"))
+        node = str(await self.sandbox.until(node_of, f"{name} is not bound"))
         assert not nodes or node in {self.host(each) for each in nodes}, f"{name} is on {node}"
         condition = condition_of(await self.get(name), "PodScheduled")
         assert condition["status"] == "True"
         return node
 
     async def waits(self, name: str, *reasons: str) -> None:
-        """Its condition says that it cannot be scheduled, and why; an Event says the same."""
+        """Wait until its condition and an Event say that it cannot be scheduled, and why."""
 
         async def message() -> str:
             condition = condition_of(await self.get(name), "PodScheduled")
             said = str(condition.get("message", "")) if condition.get("reason") == "Unschedulable" else ""
             return said if all(reason in said for reason in reasons) else ""
 
-        said = await self.place.until(message, f"{name} is not told {reasons}")
+        said = await self.sandbox.until(message, f"{name} is not told {reasons}")
         await self.is_said(name, "FailedScheduling", said)
 
     async def is_said(self, name: str, reason: str, note: str) -> None:
         selector = f"regarding.name%3D{self.name}-{name}%2Creason%3D{reason}"
 
         async def said() -> bool:
-            listed = await self.server.get(f"{self.place.events}?fieldSelector={selector}")
+            listed = await self.server.get(f"{self.sandbox.events}?fieldSelector={selector}")
             return any(note in item.get("note", "") for item in listed["items"])
 
-        await self.place.until(said, f"{name}: no event {reason}: {note}")
+        await self.sandbox.until(said, f"{name}: no event {reason}: {note}")
 
     async def ends(self, name: str) -> None:
-        """As a kubelet sees to it, once the pod is told to go."""
+        """Remove a terminating pod, as its kubelet does."""
 
         async def told() -> bool:
             return "deletionTimestamp" in (await self.get(name))["metadata"]
 
-        await self.place.until(told, f"{name} is not told to go")
+        await self.sandbox.until(told, f"{name} is not told to go")
         await self.server.delete(f"{self.path(name)}?gracePeriodSeconds=0")
 
     async def leave(self) -> None:
-        await self.server.delete(f"{self.place.pods}?labelSelector=crew%3D{self.name}&gracePeriodSeconds=0")
+        await self.server.delete(f"{self.sandbox.pods}?labelSelector=crew%3D{self.name}&gracePeriodSeconds=0")
         for node in self._nodes:
             await self.server.delete(f"{NODES}/{node}")
 
@@ -146,7 +148,7 @@ async def test_resources(crew: Crew) -> None:
     await crew.node("a", cpu="1")
     await crew.pod("first", cpu="800m")
     await crew.lands("first", "a")
-    await crew.is_said("first", "Scheduled", f"Successfully assigned {crew.place.name}/{crew.name}-first to ")
+    await crew.is_said("first", "Scheduled", f"Successfully assigned {crew.sandbox.name}/{crew.name}-first to ")
     await crew.pod("second", cpu="800m")
     await crew.waits("second", "Insufficient cpu")
     await crew.node("b", cpu="1")
@@ -207,12 +209,12 @@ async def test_spread_and_pod_affinity(crew: Crew) -> None:
 
 
 async def test_local_volumes(crew: Crew) -> None:
-    """Bound along with the pod; the controller that answers with the claim's binding is played here."""
+    """Volumes are bound with the pod. The test plays the controller that completes the claim's binding."""
     for name in "ab":
         await crew.node(name)
     name = f"{crew.name}-local"
     fields: Object = {"provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "WaitForFirstConsumer"}
-    of_class = (await crew.place.make(CLASSES, name, **fields))["metadata"]["name"]
+    of_class = (await crew.sandbox.make(CLASSES, name, **fields))["metadata"]["name"]
     term = required(HOST, "In", crew.host("b"))["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     spec = {
         "capacity": {"storage": "10Gi"},
@@ -221,21 +223,21 @@ async def test_local_volumes(crew: Crew) -> None:
         "nodeAffinity": {"required": term},
         "local": {"path": "/data"},
     }
-    volume = f"{VOLUMES}/{(await crew.place.make(VOLUMES, name, spec=spec))['metadata']['name']}"
+    volume = f"{VOLUMES}/{(await crew.sandbox.make(VOLUMES, name, spec=spec))['metadata']['name']}"
     await crew.server.patch(f"{volume}/status", {"status": {"phase": "Available"}})
     wanted = {"accessModes": ["ReadWriteOnce"], "storageClassName": of_class}
     claim = {"metadata": {"name": name}, "spec": {**wanted, "resources": {"requests": {"storage": "5Gi"}}}}
-    await crew.server.post(crew.place.claims, claim)
+    await crew.server.post(crew.sandbox.claims, claim)
     await crew.pod("p", volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": name}}])
 
     async def given() -> Object:
         return dict((await crew.server.get(volume))["spec"].get("claimRef") or {})
 
-    assert (await crew.place.until(given, "the volume is given to nobody"))["name"] == name
+    assert (await crew.sandbox.until(given, "no volume is reserved for the claim"))["name"] == name
     done = {"pv.kubernetes.io/bind-completed": "yes"}
     full = volume.rpartition("/")[2]
     bound = {"metadata": {"annotations": done}, "spec": {"volumeName": full}}
-    await crew.server.patch(f"{crew.place.claims}/{name}", bound)
+    await crew.server.patch(f"{crew.sandbox.claims}/{name}", bound)
     await crew.lands("p", "b")
     await crew.pod("missing", volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "no-such-claim"}}])
     await crew.waits("missing", 'persistentvolumeclaim "no-such-claim" not found')
@@ -244,7 +246,7 @@ async def test_local_volumes(crew: Crew) -> None:
 async def test_priority_and_preemption(crew: Crew) -> None:
     names = {}
     for name, value in {"low": 1, "high": 1000}.items():
-        made = await crew.place.make(PRIORITIES, f"{crew.name}-{name}", value=value)
+        made = await crew.sandbox.make(PRIORITIES, f"{crew.name}-{name}", value=value)
         names[name] = made["metadata"]["name"]
     await crew.node("a", cpu="1")
     await crew.pod("victim", cpu="800m", priorityClassName=names["low"])
@@ -254,12 +256,12 @@ async def test_priority_and_preemption(crew: Crew) -> None:
     async def marked() -> Object:
         return condition_of(await crew.get("victim"), "DisruptionTarget")
 
-    assert (await crew.place.until(marked, "the victim is not told why"))["reason"] == "PreemptionByScheduler"
+    assert (await crew.sandbox.until(marked, "the victim is not told why"))["reason"] == "PreemptionByScheduler"
 
     async def nominated() -> str:
         return str((await crew.get("urgent"))["status"].get("nominatedNodeName", ""))
 
-    assert await crew.place.until(nominated, "it is not nominated") == crew.host("a")
+    assert await crew.sandbox.until(nominated, "it is not nominated") == crew.host("a")
     await crew.ends("victim")
     await crew.lands("urgent", "a")
 
@@ -281,7 +283,7 @@ async def test_gangs_where_they_are_served(crew: Crew) -> None:
         return
     await crew.node("a", cpu="1")
     group = {"metadata": {"name": crew.name}, "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}}}
-    await crew.server.post(f"{GROUPS}/namespaces/{crew.place.name}/podgroups", group)
+    await crew.server.post(f"{GROUPS}/namespaces/{crew.sandbox.name}/podgroups", group)
     member = {"podGroupName": crew.name}
     for name in ("first", "second"):
         await crew.pod(name, cpu="800m", schedulingGroup=member)

@@ -1,33 +1,33 @@
-"""Watches: where they begin, what they tell, and how they end."""
+"""Watches: where they begin, their events, and how they end."""
 
 import pytest
 
-from tests.contract.place import Place, a_binding
+from tests.contract.sandbox import Sandbox, a_binding
 from tests.contract.server import Object
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 STREAMING = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
 BRIEF = 3
-"""Seconds of a watch whose end is waited for."""
+"""Seconds of a watch that ends during a test."""
 
 
 def version_of(obj: Object) -> str:
     return str(obj["metadata"]["resourceVersion"])
 
 
-def chosen(place: Place, name: str) -> str:
-    return f"{place.pods}?labelSelector=watch%3D{name}"
+def chosen(sandbox: Sandbox, name: str) -> str:
+    return f"{sandbox.pods}?labelSelector=watch%3D{name}"
 
 
-async def test_a_watch_goes_on_after_a_version(place: Place) -> None:
-    path = chosen(place, "after")
-    await place.pod("after-a", {"watch": "after"})
-    version = version_of(await place.server.get(path))
-    await place.pod("after-b", {"watch": "after"})
-    await place.server.patch(f"{place.pods}/after-a", {"metadata": {"labels": {"x": "y"}}})
-    await place.server.delete(f"{place.pods}/after-b")
-    async with place.server.watching(f"{path}&resourceVersion={version}") as watch:
+async def test_a_watch_resumes_after_a_version(sandbox: Sandbox) -> None:
+    path = chosen(sandbox, "after")
+    await sandbox.pod("after-a", {"watch": "after"})
+    version = version_of(await sandbox.server.get(path))
+    await sandbox.pod("after-b", {"watch": "after"})
+    await sandbox.server.patch(f"{sandbox.pods}/after-a", {"metadata": {"labels": {"x": "y"}}})
+    await sandbox.server.delete(f"{sandbox.pods}/after-b")
+    async with sandbox.server.watching(f"{path}&resourceVersion={version}") as watch:
         events = await watch.events(4)
     assert [(event["type"], event["object"]["metadata"]["name"]) for event in events] == [
         ("ADDED", "after-b"),
@@ -41,27 +41,29 @@ async def test_a_watch_goes_on_after_a_version(place: Place) -> None:
     assert {(event["object"]["kind"], event["object"]["apiVersion"]) for event in events} == {("Pod", "v1")}
 
 
-async def test_a_watch_from_any_version_begins_with_what_is_there(place: Place) -> None:
-    path = chosen(place, "any")
+async def test_a_watch_from_any_version_begins_with_the_state(sandbox: Sandbox) -> None:
+    path = chosen(sandbox, "any")
     for name in ("any-b", "any-a"):
-        await place.pod(name, {"watch": "any"})
+        await sandbox.pod(name, {"watch": "any"})
     for version in ("", "&resourceVersion=0"):
-        async with place.server.watching(f"{path}{version}") as watch:
+        async with sandbox.server.watching(f"{path}{version}") as watch:
             assert sorted(await watch.told(2)) == [("ADDED", "any-a"), ("ADDED", "any-b")]
-            await place.server.patch(f"{place.pods}/any-a", {"metadata": {"labels": {"version": f"v{len(version)}"}}})
+            await sandbox.server.patch(
+                f"{sandbox.pods}/any-a", {"metadata": {"labels": {"version": f"v{len(version)}"}}}
+            )
             assert await watch.told(1) == [("MODIFIED", "any-a")]
 
 
-async def test_a_list_can_be_streamed(place: Place) -> None:
-    """Of any server since v1.34; others refuse it."""
-    if not place.server.since(34):
+async def test_a_list_can_be_streamed(sandbox: Sandbox) -> None:
+    """Servers before v1.34 refuse it."""
+    if not sandbox.server.since(34):
         return
-    path = chosen(place, "stream")
+    path = chosen(sandbox, "stream")
     for name in ("stream-b", "stream-a"):
-        await place.pod(name, {"watch": "stream"})
-    newest = int(version_of(await place.server.get(path)))
+        await sandbox.pod(name, {"watch": "stream"})
+    newest = int(version_of(await sandbox.server.get(path)))
     for version in ("", f"&resourceVersion={newest}"):
-        async with place.server.watching(f"{path}&{STREAMING}{version}") as watch:
+        async with sandbox.server.watching(f"{path}&{STREAMING}{version}") as watch:
             assert sorted(await watch.told(2)) == [("ADDED", "stream-a"), ("ADDED", "stream-b")]
             end = await watch.event(bookmarks=True)
             assert end["type"] == "BOOKMARK"
@@ -69,15 +71,15 @@ async def test_a_list_can_be_streamed(place: Place) -> None:
             assert (end["object"]["kind"], end["object"]["apiVersion"]) == ("Pod", "v1")
             assert int(version_of(end["object"])) >= newest
             name = f"stream-later-{len(version)}"
-            await place.pod(name, {"watch": "stream"})
+            await sandbox.pod(name, {"watch": "stream"})
             assert await watch.told(1) == [("ADDED", name)]
-        await place.server.delete(f"{place.pods}/{name}")
+        await sandbox.server.delete(f"{sandbox.pods}/{name}")
 
 
-async def test_an_empty_list_can_be_streamed(place: Place) -> None:
-    if not place.server.since(34):
+async def test_an_empty_list_can_be_streamed(sandbox: Sandbox) -> None:
+    if not sandbox.server.since(34):
         return
-    async with place.server.watching(f"{chosen(place, 'nothing')}&{STREAMING}") as watch:
+    async with sandbox.server.watching(f"{chosen(sandbox, 'nothing')}&{STREAMING}") as watch:
         end = await watch.event(bookmarks=True)
     assert (end["type"], end["object"]["metadata"]["annotations"]) == (
         "BOOKMARK",
@@ -85,75 +87,75 @@ async def test_an_empty_list_can_be_streamed(place: Place) -> None:
     )
 
 
-async def test_what_does_not_go_with_streaming_is_refused(place: Place) -> None:
-    if not place.server.since(34):
+async def test_contradictory_options_of_streamed_lists_are_refused(sandbox: Sandbox) -> None:
+    if not sandbox.server.since(34):
         return
-    watch = f"{place.pods}?watch=1"
+    watch = f"{sandbox.pods}?watch=1"
     for options in ("sendInitialEvents=true", "sendInitialEvents=true&resourceVersionMatch=Exact&resourceVersion=5"):
-        status = await place.server.refused(422, "Invalid", "GET", f"{watch}&{options}")
+        status = await sandbox.server.refused(422, "Invalid", "GET", f"{watch}&{options}")
         assert status["details"]["kind"] == "ListOptions"
-    await place.server.refused(422, "Invalid", "GET", f"{watch}&resourceVersionMatch=NotOlderThan&resourceVersion=5")
-    await place.server.refused(422, "Invalid", "GET", f"{place.pods}?{STREAMING}")
+    await sandbox.server.refused(422, "Invalid", "GET", f"{watch}&resourceVersionMatch=NotOlderThan&resourceVersion=5")
+    await sandbox.server.refused(422, "Invalid", "GET", f"{sandbox.pods}?{STREAMING}")
 
 
-async def test_what_stops_to_be_chosen_is_deleted_and_what_starts_to_be_is_added(place: Place) -> None:
-    path = chosen(place, "moves")
-    await place.pod("moves", {"watch": "moves"})
-    version = version_of(await place.server.get(path))
-    async with place.server.watching(f"{path}&resourceVersion={version}") as watch:
+async def test_objects_enter_and_leave_a_selector(sandbox: Sandbox) -> None:
+    path = chosen(sandbox, "moves")
+    await sandbox.pod("moves", {"watch": "moves"})
+    version = version_of(await sandbox.server.get(path))
+    async with sandbox.server.watching(f"{path}&resourceVersion={version}") as watch:
         for label in ("elsewhere", "else", "moves"):
-            await place.server.patch(f"{place.pods}/moves", {"metadata": {"labels": {"watch": label}}})
+            await sandbox.server.patch(f"{sandbox.pods}/moves", {"metadata": {"labels": {"watch": label}}})
         gone, back = await watch.events(2)
     assert (gone["type"], back["type"]) == ("DELETED", "ADDED")
     assert gone["object"]["metadata"]["labels"] == {"watch": "moves"}
     assert int(version_of(gone["object"])) > int(version)
 
 
-async def test_a_pod_that_ends_is_gone_for_those_who_watch_the_unfinished(place: Place) -> None:
-    unfinished = f"{place.pods}?fieldSelector=status.phase!%3DSucceeded%2Cstatus.phase!%3DFailed"
-    await place.pod("ends")
-    version = version_of(await place.server.get(place.pods))
-    async with place.server.watching(f"{unfinished}&resourceVersion={version}") as watch:
-        await place.server.patch(f"{place.pods}/ends/status", {"status": {"phase": "Succeeded"}})
+async def test_a_finished_pod_leaves_a_watch_of_unfinished_pods(sandbox: Sandbox) -> None:
+    unfinished = f"{sandbox.pods}?fieldSelector=status.phase!%3DSucceeded%2Cstatus.phase!%3DFailed"
+    await sandbox.pod("ends")
+    version = version_of(await sandbox.server.get(sandbox.pods))
+    async with sandbox.server.watching(f"{unfinished}&resourceVersion={version}") as watch:
+        await sandbox.server.patch(f"{sandbox.pods}/ends/status", {"status": {"phase": "Succeeded"}})
         event = await watch.event()
         assert (event["type"], event["object"]["metadata"]["name"]) == ("DELETED", "ends")
-        await place.server.delete(f"{place.pods}/ends")
-        await place.pod("begins")
+        await sandbox.server.delete(f"{sandbox.pods}/ends")
+        await sandbox.pod("begins")
         assert await watch.told(1) == [("ADDED", "begins")]
 
 
-async def test_a_watch_of_the_unassigned_sees_a_binding_as_their_end(place: Place) -> None:
-    path = f"{chosen(place, 'bound')}&fieldSelector=spec.nodeName%3D"
-    async with place.server.watching(path) as watch:
-        await place.pod("bound", {"watch": "bound"})
-        await place.server.post(f"{place.pods}/bound/binding", a_binding("bound", place.unique("n")))
+async def test_a_bound_pod_leaves_a_watch_of_unassigned_pods(sandbox: Sandbox) -> None:
+    path = f"{chosen(sandbox, 'bound')}&fieldSelector=spec.nodeName%3D"
+    async with sandbox.server.watching(path) as watch:
+        await sandbox.pod("bound", {"watch": "bound"})
+        await sandbox.server.post(f"{sandbox.pods}/bound/binding", a_binding("bound", sandbox.unique("n")))
         assert await watch.told(2) == [("ADDED", "bound"), ("DELETED", "bound")]
 
 
-async def test_a_deletion_with_grace_is_told_in_three_steps(place: Place) -> None:
-    path = chosen(place, "grace")
-    await place.pod("grace", {"watch": "grace"})
-    await place.bind("grace", place.unique("n"))
-    version = version_of(await place.server.get(path))
-    async with place.server.watching(f"{path}&resourceVersion={version}") as watch:
-        await place.server.delete(f"{place.pods}/grace")
-        await place.server.delete(f"{place.pods}/grace?gracePeriodSeconds=0")
+async def test_a_deletion_with_grace_is_three_watch_events(sandbox: Sandbox) -> None:
+    path = chosen(sandbox, "grace")
+    await sandbox.pod("grace", {"watch": "grace"})
+    await sandbox.bind("grace", sandbox.unique("n"))
+    version = version_of(await sandbox.server.get(path))
+    async with sandbox.server.watching(f"{path}&resourceVersion={version}") as watch:
+        await sandbox.server.delete(f"{sandbox.pods}/grace")
+        await sandbox.server.delete(f"{sandbox.pods}/grace?gracePeriodSeconds=0")
         events = await watch.events(3)
     assert [event["type"] for event in events] == ["MODIFIED", "MODIFIED", "DELETED"]
     assert all(event["object"]["metadata"]["deletionTimestamp"] for event in events)
     assert [event["object"]["metadata"]["deletionGracePeriodSeconds"] for event in events] == [30, 0, 0]
 
 
-async def test_a_watch_ends_in_time_and_says_before_up_to_where_it_was(place: Place) -> None:
-    """To those who asked for that."""
-    path = chosen(place, "brief")
-    version = version_of(await place.server.get(path))
+async def test_a_watch_ends_in_time_after_a_last_bookmark(sandbox: Sandbox) -> None:
+    """Only with allowWatchBookmarks."""
+    path = chosen(sandbox, "brief")
+    version = version_of(await sandbox.server.get(path))
     brief = f"{path}&resourceVersion={version}&timeoutSeconds={BRIEF}"
     async with (
-        place.server.watching(f"{brief}&allowWatchBookmarks=true") as asked,
-        place.server.watching(brief) as unasked,
+        sandbox.server.watching(f"{brief}&allowWatchBookmarks=true") as asked,
+        sandbox.server.watching(brief) as unasked,
     ):
-        elsewhere = version_of(await place.pod("elsewhere"))
+        elsewhere = version_of(await sandbox.pod("elsewhere"))
         told = await asked.rest()
         assert await unasked.rest() == []
     assert {event["type"] for event in told} == {"BOOKMARK"}
@@ -161,26 +163,26 @@ async def test_a_watch_ends_in_time_and_says_before_up_to_where_it_was(place: Pl
     assert told[-1]["object"]["metadata"].get("annotations", {}) == {}
 
 
-async def test_a_watch_from_what_is_remembered_no_more_is_expired(place: Place) -> None:
-    """Said in the stream, as the answer to a watch has begun by then."""
-    place.server.forget()
-    async with place.server.watching(f"{place.pods}?resourceVersion=1&timeoutSeconds={BRIEF}") as watch:
+async def test_a_watch_from_a_compacted_version_is_expired(sandbox: Sandbox) -> None:
+    """The error is in the stream, because the response has begun."""
+    sandbox.server.forget()
+    async with sandbox.server.watching(f"{sandbox.pods}?resourceVersion=1&timeoutSeconds={BRIEF}") as watch:
         (event,) = await watch.rest()
     assert event["type"] == "ERROR"
     status = event["object"]
     assert (status["kind"], status["code"], status["reason"]) == ("Status", 410, "Expired")
 
 
-async def test_a_watch_from_no_version_at_all_is_refused(place: Place) -> None:
-    answer = await place.server.ask("GET", f"{place.pods}?watch=1&resourceVersion=abc")
+async def test_a_watch_from_an_invalid_version_is_refused(sandbox: Sandbox) -> None:
+    answer = await sandbox.server.ask("GET", f"{sandbox.pods}?watch=1&resourceVersion=abc")
     assert answer.status >= 400, answer
 
 
-async def test_kinds_in_no_namespace_are_watched_alike(place: Place) -> None:
-    version = version_of(await place.server.get("/api/v1/nodes"))
-    async with place.server.watching(f"/api/v1/nodes?resourceVersion={version}") as watch:
-        name = await place.node("watched")
-        await place.server.delete(f"/api/v1/nodes/{name}")
+async def test_watches_of_cluster_scoped_kinds(sandbox: Sandbox) -> None:
+    version = version_of(await sandbox.server.get("/api/v1/nodes"))
+    async with sandbox.server.watching(f"/api/v1/nodes?resourceVersion={version}") as watch:
+        name = await sandbox.node("watched")
+        await sandbox.server.delete(f"/api/v1/nodes/{name}")
         types = []
         while "DELETED" not in types:
             event = await watch.event()

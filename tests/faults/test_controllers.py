@@ -37,7 +37,7 @@ def test_waiting_pods_are_allowed_and_ignored_ones_only_later() -> None:
     approver = Approver(bus, lambda: now[0])
     late = f"{IGNORED}-late"
     told(approver, "1", late)
-    told(approver, "2", whose="somebody-else")
+    told(approver, "2", whose="another")
     assert bus.answers == [PermitAnswer("1", PERMIT_PLUGIN, allow=True)]
     now[0] += IGNORED_FOR + 0.1
     told(approver, late)

@@ -1,4 +1,4 @@
-"""The schedule of faults, and the pods, are those of their seed."""
+"""The schedule of faults and the pods are functions of the seed."""
 
 from itertools import pairwise
 
@@ -78,7 +78,7 @@ def test_pods_go_after_they_came_and_each_once(seed: int) -> None:
 
 @pytest.mark.parametrize(("pods", "nodes"), [(100, 20), (300, 20), (5_000, 200)])
 def test_each_zone_of_wide_nodes_has_room_for_more_than_may_go_to_all(pods: int, nodes: int) -> None:
-    """So every pod that is to be there fits, whatever was placed before it."""
+    """So every pod that is meant to fit does, in any order of placement."""
     load = Workload(pods, nodes, 1)
     made = [each for wave in [load.initial(), *load.waves(10)] for each in wave.created]
     wanted = [_milli(each) for each in made if _kind(each) not in (FILLER, URGENT, *MISFITS)]

@@ -63,8 +63,8 @@ async def violate_invariants(environment: Environment, writer: ObjectWriter) -> 
     gated["spec"]["schedulingGates"] = [{"name": "example.com/gate"}]
     moving, filler, misfit = pod("small", 90_001), pod("filler", 90_000), pod("huge", 90_000)
     for each in (moving, filler):
-        each["spec"]["schedulerName"] = "somebody-else"
-    misfit["spec"]["schedulerName"] = "somebody-else"
+        each["spec"]["schedulerName"] = "another"
+    misfit["spec"]["schedulerName"] = "another"
     misfit["status"] = {"conditions": [{"type": "PodScheduled", "status": "False", "message": "nothing of the sort"}]}
     await write_wave(writer, Wave([gated, moving, filler]))
     await call(environment, f"{PODS_PATH}/{filler['metadata']['name']}/binding", {"target": {"name": "tight-0018"}})

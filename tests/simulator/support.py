@@ -1,4 +1,4 @@
-"""The API without a socket, and with one."""
+"""The API without a socket, and over HTTP."""
 
 import asyncio
 import json
@@ -52,7 +52,7 @@ def binding(name: str, to: str) -> Object:
 
 
 class Desk:
-    """Asks the API directly. The time is what the test says it is."""
+    """Calls the API directly, with a time that the test sets."""
 
     def __init__(
         self,
@@ -110,17 +110,17 @@ class Desk:
 
 
 def seen(watch: Watch) -> list[Object]:
-    """What the watch has to send now."""
+    """The events that the watch has queued."""
     return [json.loads(line) for line in b"".join([*watch.initial_chunks(), watch.take()]).splitlines()]
 
 
 def told(watch: Watch) -> list[tuple[str, str]]:
-    """The same in short: types and names."""
+    """Types and names of the queued events."""
     return [(event["type"], event["object"].get("metadata", {}).get("name", "")) for event in seen(watch)]
 
 
 class Client:
-    """Asks over HTTP."""
+    """Calls the API over HTTP."""
 
     def __init__(self, session: aiohttp.ClientSession, url: str, token: str | None) -> None:
         self.session = session

@@ -1,4 +1,4 @@
-"""What kubectl asks before everything else, and how it shows things."""
+"""Discovery, health and tables, as kubectl requests them."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Events are one and the same in both of their APIs, and do not stay for ever."""
+"""Events are the same objects in both APIs, and expire."""
 
 from typing import Any
 

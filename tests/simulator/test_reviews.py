@@ -1,4 +1,4 @@
-"""TokenReview and SubjectAccessReview, as components ask them before they answer somebody."""
+"""TokenReview and SubjectAccessReview, as components use them before they answer a request."""
 
 from typing import Any
 
@@ -38,7 +38,7 @@ def test_a_token_review_names_the_user() -> None:
         ("prometheus", "get", "/metrics/x", False),
         ("prometheus", "post", "/debug/x", True),
         ("other", "get", "/metrics", False),
-        ("nobody", "get", "/metrics", False),
+        ("unknown", "get", "/metrics", False),
     ],
 )
 def test_an_access_review_follows_the_users_rules(user: str, verb: str, path: str, allowed: bool) -> None:

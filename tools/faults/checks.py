@@ -159,7 +159,7 @@ async def inspecting(environment: Environment, nodes: int) -> AsyncIterator[Insp
 
 
 CRASHES = ("Traceback (most recent call last)", "InvariantBroken")
-"""What no service may log, whatever the faults."""
+"""What no service may log, even under faults."""
 RECENT = 2.0
 """Seconds for which a binder's reply about permits counts."""
 MAX_GROWTH, MAX_GROWTH_MIB = 0.25, 16

@@ -1,4 +1,4 @@
-"""A namespace for a module of tests, the objects in it, and those in none that bear its name; gone when it is left."""
+"""A namespace for a module of tests, with all objects that they create; deleted at the end."""
 
 import asyncio
 import secrets
@@ -19,18 +19,18 @@ SWEPT = (
     "/apis/apps/v1/namespaces/{}/replicasets",
     "/apis/scheduling.k8s.io/v1alpha2/namespaces/{}/podgroups",
 )
-"""What tests make in a namespace. Others than these go with it, if there is somebody to see to that."""
+"""Objects that tests create. Others in the namespace are deleted with it, if a controller does that."""
 NODES = "/api/v1/nodes"
 VOLUMES = "/api/v1/persistentvolumes"
 OWNER = "flotilla.io/contract"
-"""The label that all have that are in no namespace; by it a run's leavings are found if it could not clean up."""
-LOOK = 0.05
+"""The label of all cluster-scoped objects, which finds the leftovers of a run that could not clean up."""
+POLL = 0.05
 
 Condition = Callable[[], Awaitable[Any]]
 
 
-class Place:
-    """`name`: of the namespace, and what names outside of it begin with."""
+class Sandbox:
+    """`name`: of the namespace, and prefix of the names of cluster-scoped objects."""
 
     def __init__(self, server: Server, name: str) -> None:
         self.server = server
@@ -44,7 +44,7 @@ class Place:
         self._made: list[str] = []
 
     def unique(self, name: str) -> str:
-        """Nobody else's, in all of the cluster."""
+        """A name that is unique in the cluster."""
         return f"{self.name}-{name}"
 
     async def pod(self, name: str, labels: dict[str, str] | None = None, **spec: Any) -> Object:
@@ -61,7 +61,7 @@ class Place:
     async def node(
         self, name: str, labels: dict[str, str] | None = None, spec: Object | None = None, **amounts: str
     ) -> str:
-        """Its name. It has the taints of its spec alone: that of a node that nobody has seen yet is taken away."""
+        """Returns its name. It gets only the taints of its spec: the not-ready taint of new nodes is removed."""
         capacity = {"cpu": "4", "memory": "8Gi", "pods": "110", **amounts}
         full = self.unique(name)
         labelled = {"kubernetes.io/hostname": full, **(labels or {})}
@@ -72,54 +72,54 @@ class Place:
         return full
 
     async def make(self, folder: str, name: str, labels: dict[str, str] | None = None, **fields: Any) -> Object:
-        """An object in no namespace."""
+        """Create a cluster-scoped object."""
         full = self.unique(name)
         metadata = {"name": full, "labels": {**(labels or {}), OWNER: self.name}}
         self._made.append(f"{folder}/{full}")
         return await self.server.post(folder, {"metadata": metadata, **fields})
 
     def is_of_generation(self, pod: Object, generation: int) -> bool:
-        """Since v1.34, pods say it."""
+        """Always true before v1.34, where pods have no generation."""
         return not self.server.since(34) or pod["metadata"]["generation"] == generation
 
     async def until(self, condition: Condition, otherwise: str, patience: float = DEADLINE) -> Any:
-        """What the condition has said, once that is something."""
+        """Wait until the condition returns a true value, and return it."""
         deadline = asyncio.get_running_loop().time() + patience
         while not (said := await condition()):
             assert asyncio.get_running_loop().time() < deadline, f"after {patience:g} s: {otherwise}"
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(POLL)
         return said
 
     async def clean_up(self) -> None:
-        """Pods go at once, and nothing is held by finalizers. What is not there or not served is no matter."""
+        """Delete everything, without grace periods and finalizers. Missing objects and kinds are ignored."""
         for folder in (each.format(self.name) for each in SWEPT):
             listed = await self.server.ask("GET", folder)
             for item in listed.body.get("items", []):
                 if item["metadata"].get("finalizers"):
-                    await self._let_go(f"{folder}/{item['metadata']['name']}")
+                    await self._remove_finalizers(f"{folder}/{item['metadata']['name']}")
             await self.server.ask("DELETE", f"{folder}?gracePeriodSeconds=0")
         for path in reversed(self._made):
             if path.startswith(VOLUMES):
-                await self._let_go(path)
+                await self._remove_finalizers(path)
             await self.server.ask("DELETE", path)
         await self.server.ask("DELETE", f"/api/v1/namespaces/{self.name}")
 
-    async def _let_go(self, path: str) -> None:
+    async def _remove_finalizers(self, path: str) -> None:
         await self.server.ask("PATCH", path, {"metadata": {"finalizers": None}}, MERGE)
 
 
 @asynccontextmanager
-async def a_place(server: Server) -> AsyncIterator[Place]:
-    """With the ServiceAccount that pods need, which elsewhere a controller makes."""
-    place = Place(server, f"flotilla-contract-{secrets.token_hex(4)}")
-    await server.post("/api/v1/namespaces", {"metadata": {"name": place.name, "labels": {OWNER: place.name}}})
+async def a_sandbox(server: Server) -> AsyncIterator[Sandbox]:
+    """Includes the ServiceAccount that pods need, which a controller creates elsewhere."""
+    sandbox = Sandbox(server, f"flotilla-contract-{secrets.token_hex(4)}")
+    await server.post("/api/v1/namespaces", {"metadata": {"name": sandbox.name, "labels": {OWNER: sandbox.name}}})
     try:
-        accounts = f"/api/v1/namespaces/{place.name}/serviceaccounts"
+        accounts = f"/api/v1/namespaces/{sandbox.name}/serviceaccounts"
         made = await server.ask("POST", accounts, {"metadata": {"name": "default"}})
         assert made.status in (201, 409), made
-        yield place
+        yield sandbox
     finally:
-        await place.clean_up()
+        await sandbox.clean_up()
 
 
 def a_pod(name: str, labels: dict[str, str] | None = None, **spec: Any) -> Object:
@@ -132,5 +132,5 @@ def a_binding(name: str, to: str, **metadata: object) -> Object:
 
 
 def condition_of(obj: Object, type_: str) -> Object:
-    """{} where it has none of this type."""
+    """{} if there is none of this type."""
     return next((each for each in obj["status"].get("conditions", []) if each["type"] == type_), {})
