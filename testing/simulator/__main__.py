@@ -51,7 +51,9 @@ def run(options: argparse.Namespace) -> int:
         port = whole_number(0, HIGHEST_PORT)(options.port)
     except ValueError as error:
         raise UserError(f"--port: {error}, not {options.port!r}") from None
-    token = None if options.token_file is None else _token_in(options.token_file)
+    token = None if options.token_file is None else _text_of(options.token_file, "--token-file").strip()
+    if token == "":
+        raise UserError(f"--token-file: {str(options.token_file)!r} is empty")
     import uvloop
 
     from testing.simulator.service import SimulatorOptions
@@ -100,13 +102,6 @@ def _text_of(path: Path, flag: str) -> str:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not a text file"
         raise UserError(f"{flag}: cannot read {str(path)!r}: {reason}") from error
-
-
-def _token_in(path: Path) -> str:
-    token = _text_of(path, "--token-file").strip()
-    if not token:
-        raise UserError(f"--token-file: {str(path)!r} is empty")
-    return token
 
 
 def _main() -> int:

@@ -56,8 +56,10 @@ class Api:
 
     def _dispatch(self, target: Target, request: Request) -> Response | Watch:
         match request.method:
+            case "GET" if request.flag("watch") and not target.subresource:
+                return self.reader.watch(target, request)
             case "GET":
-                return self.reader.get(target, request) if target.name else self.reader.list_or_watch(target, request)
+                return self.reader.get(target, request) if target.name else self.reader.list_objects(target, request)
             case "POST" if not target.name or target.subresource:
                 return self._writer.post(target, request)
             case "PUT" if target.name:

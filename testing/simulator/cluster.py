@@ -47,12 +47,7 @@ DEFAULT_GRACE = 30
 TOPOLOGY = ("topology.kubernetes.io/region", "topology.kubernetes.io/zone")
 FINISHED = frozenset({"Succeeded", "Failed"})
 KEPT_METADATA = (
-    "uid",
-    "creationTimestamp",
-    "deletionTimestamp",
-    "deletionGracePeriodSeconds",
-    "generateName",
-    "generation",
+    *("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generateName", "generation"),
 )
 
 
@@ -71,8 +66,6 @@ class Cluster:
             self.create(NAMESPACES, "", {"metadata": {"name": name}})
         for name, value in SYSTEM_PRIORITIES.items():
             self.create(PRIORITY_CLASSES, "", {"metadata": {"name": name}, "value": value})
-
-    # Reader
 
     def find(self, resource: Resource, namespace: str, name: str) -> Item:
         item = self.store.bucket(resource).get(namespace, name)
@@ -94,8 +87,6 @@ class Cluster:
             return None
         decoded = (item.decode() for item in classes.items())
         return next((found for found in decoded if found.get("globalDefault")), None)
-
-    # Creating
 
     def create(self, resource: Resource, namespace: str, obj: Object, *, dry_run: bool = False) -> Item:
         self._check_kind(resource, obj)
@@ -173,8 +164,6 @@ class Cluster:
             if old is not None and old.uid == uid:
                 self.store.remove(EVENTS, old.decode())
 
-    # Writer
-
     def update(
         self, resource: Resource, item: Item, obj: Object, *, subresource: str = "", dry_run: bool = False
     ) -> Item:
@@ -228,8 +217,6 @@ class Cluster:
         if uid and uid != item.uid:
             raise invalid(resource, item.name, [invalid_value("metadata.uid", uid, "field is immutable")])
 
-    # Deleting
-
     def delete(
         self, resource: Resource, item: Item, grace: int | None = None, *, dry_run: bool = False
     ) -> tuple[Item, bool]:
@@ -261,18 +248,14 @@ class Cluster:
 
     def _remove(self, resource: Resource, obj: Object) -> Item:
         if resource is NAMESPACES:
-            self._empty_namespace(obj["metadata"]["name"])
+            for bucket in self.store.buckets():  # everything in it, regardless of finalizers
+                if bucket.resource.namespaced:
+                    for item in list(bucket.items(obj["metadata"]["name"])):
+                        self.store.remove(bucket.resource, item.decode())
         last = self.store.remove(resource, obj)
         if resource is DEFINITIONS:
             self._undeclare(obj)
         return last
-
-    def _empty_namespace(self, namespace: str) -> None:
-        """Remove everything in a namespace, regardless of finalizers."""
-        for bucket in self.store.buckets():
-            if bucket.resource.namespaced:
-                for item in list(bucket.items(namespace)):
-                    self.store.remove(bucket.resource, item.decode())
 
     def _undeclare(self, definition: Object) -> None:
         """Remove the types of a definition and all their objects."""

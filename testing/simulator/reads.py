@@ -45,9 +45,7 @@ class Reader:
         self._cluster = cluster
         self._max_pending_bytes = max_pending_bytes
 
-    def get(self, target: Target, request: Request) -> Response | Watch:
-        if request.flag("watch") and not target.subresource:
-            return self._watch(target, request)
+    def get(self, target: Target, request: Request) -> Response:
         item = self._cluster.find(target.resource, target.scope, target.name)
         match target.subresource:
             case "" | "status":
@@ -63,13 +61,10 @@ class Reader:
             return TableView(resource, request.query.get("includeObject", ""), self._cluster.clock)
         return DecodedView(resource) if resource.stored_as else View(resource)
 
-    def list_or_watch(self, target: Target, request: Request) -> Response | Watch:
-        if target.resource.virtual:
-            raise method_not_allowed()
-        return self._watch(target, request) if request.flag("watch") else self._list(target, request)
-
-    def _list(self, target: Target, request: Request) -> Response:
+    def list_objects(self, target: Target, request: Request) -> Response:
         resource = target.resource
+        if resource.virtual:
+            raise method_not_allowed()
         selection = select(resource, target.namespace, request.query)
         check_list(request.query)
         limit = request.number("limit") or 0
@@ -113,8 +108,10 @@ class Reader:
             raise bad_request(f'invalid resource version "{text}": strconv.ParseUint: parsing "{text}": invalid syntax')
         return int(text)
 
-    def _watch(self, target: Target, request: Request) -> Watch:
+    def watch(self, target: Target, request: Request) -> Watch:
         resource, store = target.resource, self._cluster.store
+        if resource.virtual:
+            raise method_not_allowed()
         selection = select(resource, target.namespace, request.query, target.name or None)
         version = self._version(request)
         check_watch(request.query)

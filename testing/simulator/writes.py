@@ -94,8 +94,8 @@ class Writer:
             return Response(200, encode(scale_of(written)))
         if target.subresource not in ("", "status", "finalize"):
             raise method_not_allowed()
-        if resource is NEW_EVENTS:
-            _check_event(obj, item)
+        if resource is NEW_EVENTS and (causes := changed_event_causes(obj, shown_form(NEW_EVENTS, item.decode()))):
+            raise invalid(NEW_EVENTS, item.name, causes)
         stored = stored_form(resource, obj)
         written = self._cluster.update(
             stored_type(resource), item, stored, subresource=target.subresource, dry_run=dry_run
@@ -107,7 +107,10 @@ class Writer:
         if media not in PATCHES or (media == STRATEGIC_PATCH and not target.resource.strategic):
             raise unsupported_media_type(media, PATCHES)
         resource = target.resource
-        patch = _decode_apply(request) if media == APPLY_PATCH else request.json()
+        try:
+            patch = msgspec.yaml.decode(request.body) if media == APPLY_PATCH else request.json()
+        except msgspec.DecodeError as error:
+            raise bad_request(f"error decoding YAML: {error}") from None
         item = self._cluster.store.bucket(resource).get(target.scope, target.name)
         if item is None:
             if media != APPLY_PATCH or target.subresource:
@@ -157,12 +160,6 @@ class Writer:
         )
 
 
-def _check_event(event: Object, item: Item) -> None:
-    old = shown_form(NEW_EVENTS, item.decode())
-    if causes := changed_event_causes(event, old):
-        raise invalid(NEW_EVENTS, item.name, causes)
-
-
 def _check_json(request: Request) -> None:
     if request.content_type not in ("application/json", "", "*/*"):
         raise unsupported_media_type(request.content_type, ["application/json"])
@@ -170,13 +167,6 @@ def _check_json(request: Request) -> None:
 
 def _shown(resource: Resource, item: Item) -> bytes:
     return encode(shown_form(resource, item.decode())) if resource.stored_as else item.raw
-
-
-def _decode_apply(request: Request) -> Any:
-    try:
-        return msgspec.yaml.decode(request.body)
-    except msgspec.DecodeError as error:
-        raise bad_request(f"error decoding YAML: {error}") from None
 
 
 def _patched(obj: Object, patch: Any, media: str, resource: Resource) -> Any:

@@ -56,44 +56,41 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         epilog=EXAMPLES,
     )
     actions = command.add_subparsers(title="actions", metavar="ACTION", required=True)
-    _add_validate(actions)
-    _add_show(actions)
-    _add_convert(actions)
-    _add_settings(actions)
-
-
-def _add_validate(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    action = actions.add_parser(
+    checking = actions.add_parser(
         "validate",
         help="check a file",
         description="Prints `FILE: ok`, or each error with the path of the field, its value and what is allowed. "
         "Notes fields that have no effect in Flotilla. Exit code 2: errors.",
     )
-    action.add_argument("file", metavar="FILE", help="the file, - for standard input")
-    action.set_defaults(run=_with_errors_in_lines(validate))
-
-
-def _add_show(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    action = actions.add_parser(
+    checking.add_argument("file", metavar="FILE", help="the file, - for standard input")
+    checking.set_defaults(run=_with_errors_in_lines(validate))
+    showing = actions.add_parser(
         "show",
         help="print a file with all defaults",
         description="Prints the configuration with all defaults; without a file, the defaults themselves. "
         "The output includes the keys of extenders, if the file contains any.",
     )
-    action.add_argument("file", metavar="FILE", nargs="?", help="the file, - for standard input")
-    add_output(action, "yaml", "json")
-    action.set_defaults(run=_with_errors_in_lines(show))
-
-
-def _add_convert(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    action = actions.add_parser(
+    showing.add_argument("file", metavar="FILE", nargs="?", help="the file, - for standard input")
+    add_output(showing, "yaml", "json")
+    showing.set_defaults(run=_with_errors_in_lines(show))
+    converting = actions.add_parser(
         "convert",
         help="print a Policy file as a KubeSchedulerConfiguration",
         description="Reads a Policy (kind: Policy, apiVersion: v1) and prints an equivalent profile. Reports what is "
         "dropped or changed on standard error.",
     )
-    action.add_argument("file", metavar="FILE", help="the Policy, - for standard input")
-    action.set_defaults(run=_with_errors_in_lines(convert))
+    converting.add_argument("file", metavar="FILE", help="the Policy, - for standard input")
+    converting.set_defaults(run=_with_errors_in_lines(convert))
+    settings = actions.add_parser(
+        "settings",
+        help="show all settings and where they come from",
+        description="Prints each setting with its value and its source: the default, a file, a variable or a flag.\n"
+        "Passwords and tokens are masked.",
+        epilog=SETTINGS_EXAMPLES,
+    )
+    add_output(settings, "text", "json", "yaml", "markdown")
+    add_flags(settings)
+    settings.set_defaults(run=show_settings)
 
 
 def validate(options: argparse.Namespace) -> int:
@@ -174,26 +171,18 @@ def _shown_name(file: str) -> str:
     return "standard input" if file == STDIN else file
 
 
-def _add_settings(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    action = actions.add_parser(
-        "settings",
-        help="show all settings and where they come from",
-        description="Prints each setting with its value and its source: the default, a file, a variable or a flag.\n"
-        "Passwords and tokens are masked.",
-        epilog=SETTINGS_EXAMPLES,
-    )
-    add_output(action, "text", "json", "yaml", "markdown")
-    add_flags(action)
-    action.set_defaults(run=show_settings)
-
-
 def show_settings(options: argparse.Namespace) -> int:
     if options.output == "markdown":
         from shared.config.sources import settings_table
 
         print(settings_table())
         return 0
-    shown = _settings(options)
+    given = all_given(os.environ, vars(options))
+    settings = settings_of({field: each.value for field, each in given.items()})
+    shown: dict[str, dict[str, object]] = {}
+    for source in SOURCES:
+        place = given.get(source.field) or Given(source.default, Kind.DEFAULT, "")
+        shown[source.field] = {"value": source.in_force(settings), "from": str(place.kind), "origin": place.origin}
     if options.output == "json":
         print(json.dumps(shown, indent=2))
     elif options.output == "yaml":
@@ -201,23 +190,9 @@ def show_settings(options: argparse.Namespace) -> int:
 
         print(write_yaml(shown), end="")
     else:
-        rows = [
-            (field, str(each["value"]), f"{each['from']} {each['origin']}".strip()) for field, each in shown.items()
-        ]
-        rows = [(field, "-" if value in ("", "None") else value, place) for field, value, place in rows]
-        print("\n".join(table([("SETTING", "VALUE", "FROM"), *rows])))
+        rows = [("SETTING", "VALUE", "FROM")]
+        for field, each in shown.items():
+            value = "-" if each["value"] in ("", None) else str(each["value"])
+            rows.append((field, value, f"{each['from']} {each['origin']}".strip()))
+        print("\n".join(table(rows)))
     return 0
-
-
-def _settings(options: argparse.Namespace) -> dict[str, dict[str, object]]:
-    given = all_given(os.environ, vars(options))
-    settings = settings_of({field: each.value for field, each in given.items()})
-    shown: dict[str, dict[str, object]] = {}
-    for source in SOURCES:
-        place = given.get(source.field) or Given(source.default, Kind.DEFAULT, "")
-        shown[source.field] = {
-            "value": source.in_force(settings),
-            "from": str(place.kind),
-            "origin": place.origin,
-        }
-    return shown

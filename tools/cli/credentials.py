@@ -116,8 +116,8 @@ def make(prefix: str, folder: str, lasts: timedelta, authority_files: tuple[Path
         authority = Authority.create("flotilla credentials", now, lasts)
     else:
         authority = Authority.read(*authority_files)
-    nats_passwords = {user: _password() for user in NATS_USERS}
-    redis_passwords = {user: _password() for user in REDIS_USERS}
+    nats_passwords = {user: secrets.token_urlsafe(PASSWORD_BYTES) for user in NATS_USERS}
+    redis_passwords = {user: secrets.token_urlsafe(PASSWORD_BYTES) for user in REDIS_USERS}
     rules = [
         rule(user, "#" + hashlib.sha256(word.encode()).hexdigest(), prefix) for user, word in redis_passwords.items()
     ]
@@ -135,21 +135,14 @@ def make(prefix: str, folder: str, lasts: timedelta, authority_files: tuple[Path
     )
 
 
-def _password() -> str:
-    return secrets.token_urlsafe(PASSWORD_BYTES)
-
-
 def _hosts(name: str) -> tuple[str, ...]:
-    """By which clients reach a server, in Compose and Kubernetes; its own health checks, and port-forward, locally."""
+    """The names of a server in Compose, in Kubernetes, and for its own health checks and port-forward."""
     service = f"{name}.{NAMESPACE}"
     return name, service, f"{service}.svc", f"{service}.svc.cluster.local", "localhost", "127.0.0.1"
 
 
-# For Compose
-
-
 def files_of(made: Credentials) -> dict[str, str]:
-    """By name."""
+    """Contents by name, for Compose."""
     return {
         "ca.crt": made.ca,
         **{f"{user}-nats-url": url for user, url in made.nats_urls.items()},
@@ -200,19 +193,12 @@ def write_archive(made: Credentials) -> None:
             archive.addfile(entry, io.BytesIO(text.encode()))
 
 
-# For Kubernetes
-
-
 def secrets_of(made: Credentials) -> dict[str, dict[str, str]]:
-    """What is in each Secret, by its name."""
+    """Contents by name, of each Secret of Kubernetes."""
     found = {f"flotilla-{user}": {"nats-url": url, "ca.crt": made.ca} for user, url in made.nats_urls.items()}
     for user, url in made.redis_urls.items():
         found[f"flotilla-{user}"]["redis-url"] = url
-    found["nats-server"] = {
-        "users.conf": made.nats_users,
-        "tls.crt": made.nats.certificate,
-        "tls.key": made.nats.key,
-    }
+    found["nats-server"] = {"users.conf": made.nats_users, "tls.crt": made.nats.certificate, "tls.key": made.nats.key}
     found["valkey-server"] = {
         "users.acl": made.redis_users,
         "tls.crt": made.redis.certificate,
@@ -223,13 +209,8 @@ def secrets_of(made: Credentials) -> dict[str, dict[str, str]]:
 
 
 def manifests(made: Credentials) -> str:
-    items = [
-        {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": {"name": name, "namespace": NAMESPACE, "labels": {"app.kubernetes.io/part-of": "flotilla"}},
-            "stringData": data,
-        }
-        for name, data in secrets_of(made).items()
-    ]
+    items = []
+    for name, data in secrets_of(made).items():
+        metadata = {"name": name, "namespace": NAMESPACE, "labels": {"app.kubernetes.io/part-of": "flotilla"}}
+        items.append({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": data})
     return json.dumps({"apiVersion": "v1", "kind": "List", "items": items}, indent=1)

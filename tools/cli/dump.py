@@ -94,17 +94,15 @@ async def _dump(options: argparse.Namespace) -> int:
 
     async with connected(options) as client:
         with sink_for(options.output) as sink:
-            summary: dict[str, Any] = {"queue": await _queue(client, sink)}
-            summary["cache"] = await _nodes(client, sink)
-            summary["assumed"] = await _ledger(client, sink)
+            summary = await _write_all(client, sink)
         compared = await client.request("snapshot", SNAPSHOT_LIST, CompareCache(), CacheCompared, COMPARISON_TIMEOUT)
     summary["comparison"] = _plain(compared)
     if options.output == STDOUT:
         print(json.dumps({"kind": "summary", **summary}, ensure_ascii=False))
     else:
         (Path(options.output) / "summary.json").write_text(json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
-        told = ", ".join(f"{count:,} {kind}" for kind, count in sink.counts.items())
-        print(f"{options.output}: {told}", file=sys.stderr)
+        counts = ", ".join(f"{count:,} {kind}" for kind, count in sink.counts.items())
+        print(f"{options.output}: {counts}", file=sys.stderr)
     for line in (*closed_lines(sink.closed), verdict(compared)):
         print(line, file=sys.stderr)
     return 1 if compared.failure or compared.differences else 0
@@ -122,40 +120,28 @@ def verdict(compared: "CacheCompared") -> str:
     return f"the cache differs from {cluster} in {count:,} objects" if count else f"the cache matches {cluster}"
 
 
-async def _queue(client: "ServiceClient", sink: Sink) -> dict[str, int]:
-    from shared.messages.inspection import ListQueue
+async def _write_all(client: "ServiceClient", sink: Sink) -> dict[str, Any]:
+    """Write all pods and nodes; returns the counts for the summary."""
+    from shared.bus.subjects import SNAPSHOT_LIST
+    from shared.messages.inspection import CacheListed, LedgerListed, ListCache, ListLedger, ListQueue
     from tools.cli.queue import plain, queue_pages
 
-    counts: dict[str, int] = {}
+    queued: dict[str, int] = {}
     async for page in queue_pages(client, ListQueue()):
-        counts = page.counts
-        for pod in page.pods:
-            sink.put("queue", plain(pod))
-    return counts
-
-
-async def _nodes(client: "ServiceClient", sink: Sink) -> dict[str, Any]:
-    from shared.bus.subjects import SNAPSHOT_LIST
-    from shared.messages.inspection import CacheListed, ListCache
-
-    found: dict[str, Any] = {}
+        queued = page.counts
+        for queued_pod in page.pods:
+            sink.put("queue", plain(queued_pod))
+    cache: dict[str, Any] = {}
     async for page in client.pages("snapshot", SNAPSHOT_LIST, ListCache(), CacheListed):
-        found = {"epoch": page.epoch, "seq": page.seq, **page.counts}
+        cache = {"epoch": page.epoch, "seq": page.seq, **page.counts}
         for node in page.nodes:
             sink.put("node", _plain(node))
             if node.closed:
                 sink.closed[node.name] = node.closed
-    return found
-
-
-async def _ledger(client: "ServiceClient", sink: Sink) -> int:
-    from shared.bus.subjects import SNAPSHOT_LIST
-    from shared.messages.inspection import LedgerListed, ListLedger
-
     async for page in client.pages("snapshot", SNAPSHOT_LIST, ListLedger(), LedgerListed):
-        for pod in page.pods:
-            sink.put("assumed", _plain(pod))
-    return sink.counts["assumed"]
+        for assumed_pod in page.pods:
+            sink.put("assumed", _plain(assumed_pod))
+    return {"queue": queued, "cache": cache, "assumed": sink.counts["assumed"]}
 
 
 def _plain(struct: Any) -> Any:

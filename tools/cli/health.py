@@ -42,13 +42,8 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     where.add_argument("url", metavar="URL", nargs="?", help="http://HOST:PORT, or with another path to ask")
     where.add_argument("--port", metavar="PORT", help="port on this machine (default: from the settings)")
     command.add_argument("--live", action="store_true", help=f"ask {LIVE} instead of {READY}")
-    command.add_argument(
-        "--timeout",
-        type=at_least(1),
-        default=DEFAULT_TIMEOUT,
-        metavar="SECONDS",
-        help=f"default {DEFAULT_TIMEOUT}",
-    )
+    timeout_help = f"default {DEFAULT_TIMEOUT}"
+    command.add_argument("--timeout", type=at_least(1), default=DEFAULT_TIMEOUT, metavar="SECONDS", help=timeout_help)
     command.add_argument(SETTINGS_FLAG, dest="settings", metavar="FILE", help="settings file of the service")
     command.set_defaults(run=run)
 

@@ -6,11 +6,11 @@ import json
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from tools.cli.arguments import PodName, add_nats_flags, add_pod, pod_name
+from tools.cli.arguments import PodName, add_nats_flags, add_output, add_pod, pod_name
 from tools.cli.output import age, table
 
 if TYPE_CHECKING:
-    from shared.messages.permits import PermitPending, Permits
+    from shared.messages.permits import PermitPending
     from tools.cli.service_client import ServiceClient
 
 DISCOVERY = 1.2
@@ -40,9 +40,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     )
     actions = command.add_subparsers(title="actions", metavar="ACTION", required=True)
     listing = actions.add_parser("list", help="list waiting pods, their nodes, binders and plugins")
-    listing.add_argument(
-        "-o", "--output", choices=("table", "json"), default="table", help="table or json (default table)"
-    )
+    add_output(listing, "table", "json")
     add_nats_flags(listing)
     listing.set_defaults(run=run_list)
     allowing = actions.add_parser("allow", help="let a pod be bound", description="Grants a waiting pod its permit.")
@@ -54,25 +52,18 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         action.add_argument("--plugin", metavar="PLUGIN", help="only for this plugin (default: all that it waits for)")
         add_nats_flags(action)
     rejecting.add_argument(
-        "--reason",
-        default=DEFAULT_REASON,
-        metavar="TEXT",
-        help=f"shown to its owner (default {DEFAULT_REASON})",
+        "--reason", default=DEFAULT_REASON, metavar="TEXT", help=f"shown to its owner (default {DEFAULT_REASON})"
     )
-    allowing.set_defaults(run=run_allow)
-    rejecting.set_defaults(run=run_reject)
+    allowing.set_defaults(run=run_answer, allow=True)
+    rejecting.set_defaults(run=run_answer, allow=False)
 
 
 def run_list(options: argparse.Namespace) -> int:
     return asyncio.run(_list(options))
 
 
-def run_allow(options: argparse.Namespace) -> int:
-    return asyncio.run(_answer(options, pod_name(options), allow=True))
-
-
-def run_reject(options: argparse.Namespace) -> int:
-    return asyncio.run(_answer(options, pod_name(options), allow=False))
+def run_answer(options: argparse.Namespace) -> int:
+    return asyncio.run(_answer(options, pod_name(options)))
 
 
 class Held(NamedTuple):
@@ -83,7 +74,7 @@ class Held(NamedTuple):
 
 
 class Gathered(NamedTuple):
-    """`silent`: live binders that have not replied. `more`: waiting pods that were not listed."""
+    """`held`: longest wait first. `silent`: live binders that have not replied. `more`: waiting pods not listed."""
 
     held: list[Held]
     binders: int
@@ -126,11 +117,6 @@ async def gather(client: "ServiceClient") -> Gathered:
         await subscription.close()
     if not answers:
         raise ClusterError(f"no binder replied within {REPLY_TIMEOUT:g} s ({client.where})")
-    return _gathered(answers, living)
-
-
-def _gathered(answers: "dict[str, Permits]", living: set[str]) -> Gathered:
-    """Longest wait first."""
     held = [Held(binder, pod) for binder, answer in answers.items() for pod in answer.waiting]
     held.sort(key=lambda each: (-_waited(each.pod), each.pod.namespace, each.pod.name))
     more = sum(answer.more for answer in answers.values())
@@ -138,15 +124,23 @@ def _gathered(answers: "dict[str, Permits]", living: set[str]) -> Gathered:
 
 
 async def _list(options: argparse.Namespace) -> int:
+    import msgspec
+
     from tools.cli.service_client import connected
 
     async with connected(options) as client:
         found = await gather(client)
     if options.output == "json":
-        print(_as_json(found))
+        fields = [{"binder": each.binder} | msgspec.structs.asdict(each.pod) for each in found.held]
+        shown = {"binders": found.binders, "silent": found.silent, "more": found.more, "waiting": fields}
+        print(json.dumps(shown, indent=2, ensure_ascii=False))
         return 0
     if found.held:
-        print("\n".join(table([HEAD, *map(_row, found.held)])))
+        rows = [
+            (f"{pod.namespace}/{pod.name}", pod.node, binder, age(_waited(pod)), _plugins(pod))
+            for binder, pod in found.held
+        ]
+        print("\n".join(table([HEAD, *rows])))
     else:
         print(f"no pod is waiting for a permit (binders: {found.binders})")
     if found.more:
@@ -156,7 +150,7 @@ async def _list(options: argparse.Namespace) -> int:
     return 0
 
 
-async def _answer(options: argparse.Namespace, wanted: PodName, *, allow: bool) -> int:
+async def _answer(options: argparse.Namespace, wanted: PodName) -> int:
     from shared.bus.subjects import BINDER_PERMITS
     from shared.messages.binding import PermitAnswer
     from tools.cli.service_client import connected
@@ -164,6 +158,7 @@ async def _answer(options: argparse.Namespace, wanted: PodName, *, allow: bool) 
     async with connected(options) as client:
         before = _find(await gather(client), wanted, options.plugin)
         plugins = [options.plugin] if options.plugin else list(before.pod.plugins)
+        allow = options.allow
         reason = "" if allow else options.reason
         for plugin in plugins if allow else plugins[:1]:
             client.bus.post(BINDER_PERMITS, PermitAnswer(before.pod.uid, plugin, allow, reason))
@@ -209,19 +204,5 @@ def _waited(pod: "PermitPending") -> float:
     return time.time() - pod.since if pod.waited is None else pod.waited
 
 
-def _row(held: Held) -> tuple[str, ...]:
-    pod = held.pod
-    return f"{pod.namespace}/{pod.name}", pod.node, held.binder, age(_waited(pod)), _plugins(pod)
-
-
 def _plugins(pod: "PermitPending") -> str:
     return ", ".join(f"{plugin} ({max(0.0, left):.0f} s left)" for plugin, left in pod.plugins.items())
-
-
-def _as_json(found: Gathered) -> str:
-    waiting = [
-        {"binder": each.binder} | {field: getattr(each.pod, field) for field in each.pod.__struct_fields__}
-        for each in found.held
-    ]
-    shown = {"binders": found.binders, "silent": found.silent, "more": found.more, "waiting": waiting}
-    return json.dumps(shown, indent=2, ensure_ascii=False)

@@ -22,37 +22,33 @@ def interruptible(work: Coroutine[Any, Any, int]) -> int:
 
     After a signal the exit code is the shell's: 130 for Ctrl-C.
     """
-    return asyncio.run(_Interruptible(work).run())
+    return asyncio.run(_interruptible(work))
 
 
-class _Interruptible:
-    def __init__(self, work: Coroutine[Any, Any, int]) -> None:
-        self._work = work
-        self._received: signal.Signals | None = None
+async def _interruptible(work: Coroutine[Any, Any, int]) -> int:
+    task, loop = asyncio.ensure_future(work), asyncio.get_running_loop()
+    received: list[signal.Signals] = []
 
-    async def run(self) -> int:
-        task = asyncio.ensure_future(self._work)
-        loop = asyncio.get_running_loop()
-        handled = [each for each in SIGNALS if each != signal.SIGHUP or signal.getsignal(each) != signal.SIG_IGN]
-        for each in handled:
-            loop.add_signal_handler(each, self._receive, each, task)
-        try:
-            return await task
-        except asyncio.CancelledError:
-            if self._received is None:
-                raise
-            return 128 + self._received
-        finally:
-            for each in handled:
-                loop.remove_signal_handler(each)
-
-    def _receive(self, received: signal.Signals, task: "asyncio.Task[int]") -> None:
-        if self._received is None:
-            self._received = received
+    def receive(number: signal.Signals) -> None:
+        if not received:
             task.cancel()
-            return
-        for child in psutil.Process().children():
-            child.kill()
+        else:
+            for child in psutil.Process().children():
+                child.kill()
+        received.append(number)
+
+    handled = [each for each in SIGNALS if each != signal.SIGHUP or signal.getsignal(each) != signal.SIG_IGN]
+    for each in handled:
+        loop.add_signal_handler(each, receive, each)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        if not received:
+            raise
+        return 128 + received[0]
+    finally:
+        for each in handled:
+            loop.remove_signal_handler(each)
 
 
 def resident_memory(processes: Mapping[str, int]) -> dict[str, int]:

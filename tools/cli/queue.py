@@ -6,7 +6,7 @@ import json
 from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING, Any
 
-from tools.cli.arguments import PodName, add_nats_flags, add_pod, at_least, pod_name
+from tools.cli.arguments import PodName, add_nats_flags, add_output, add_pod, at_least, pod_name
 from tools.cli.output import age, table
 
 if TYPE_CHECKING:
@@ -48,9 +48,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         "--place", action="append", choices=PLACES, metavar="PLACE", help="only pods in this place; repeatable"
     )
     command.add_argument("--limit", type=at_least(1), metavar="N", help="at most N pods (default all)")
-    command.add_argument(
-        "-o", "--output", choices=("table", "json"), default="table", help="table or json (default table)"
-    )
+    add_output(command, "table", "json")
     add_nats_flags(command)
     command.set_defaults(run=run)
 

@@ -39,11 +39,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     command.add_argument("--broken", default="", metavar="NAME", help="disable this safeguard: seeds should fail")
     command.add_argument("--schedule", type=Path, metavar="FILE", help="replay this schedule instead of seeds")
     command.add_argument(
-        "--shrink",
-        type=at_least(0),
-        default=60,
-        metavar="SECONDS",
-        help="for shortening each failure (default 60)",
+        "--shrink", type=at_least(0), default=60, metavar="SECONDS", help="for shortening each failure (default 60)"
     )
     command.set_defaults(run=run)
 
@@ -68,7 +64,11 @@ def run(options: argparse.Namespace) -> int:
             raise UserError(f"--schedule: {options.schedule}: {cause}") from cause
         result = play_schedule(schedule, chosen)
         print("\n".join(result.log))
-        return _report_schedule(result)
+        if result.held:
+            print("\npassed")
+        else:
+            _report_cause(result)
+        return 0 if result.held else 1
     seeds = range(options.first, options.first + options.count)
     results, failures = play_seeds(seeds, chosen, _progress)
     print(f"seeds {seeds[0]} to {seeds[-1]}: {sum(each.held for each in results)} of {len(results)} passed")
@@ -85,14 +85,6 @@ def _progress(done: int, failed: int, last: "Result") -> None:
         print(f"\r{done} seeds, {failed} failed", end="", file=sys.stderr, flush=True)
     elif done % PROGRESS_INTERVAL == 0:
         print(f"{done} seeds, {failed} failed", file=sys.stderr, flush=True)
-
-
-def _report_schedule(result: "Result") -> int:
-    if result.held:
-        print("\npassed")
-        return 0
-    _report_cause(result)
-    return 1
 
 
 def _report(failure: "Failure", options: "Options") -> None:

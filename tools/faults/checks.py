@@ -190,15 +190,33 @@ class Checks:
         """`activity`: what has not become idle."""
         may_wait = {pod.uid for pod in self._inspector.waiting() if self._inspector.misfit(pod) is not None}
         found = await self._environment.auditor.finish(unbound=lambda record: record.uid in may_wait)
+        witness = self._environment.witness
+        bindings = f"{witness.bindings:,} bindings"
         checks = [
             Check("everything becomes idle, and all services are ready", "", [activity] if activity else []),
             self._bound(found),
             self._waiting(),
-            self._once(found),
-            self._within(found),
-            self._allowed(found),
-            self._gangs(),
-            self._volumes(),
+            Check(
+                *("no pod was bound twice", bindings),
+                [*witness.moved, *_broken(found, Invariant.BOUND_ONCE)],
+            ),
+            Check(
+                *("no node ever exceeded its capacity", f"{self._nodes:,} nodes"),
+                [*witness.overfull, *_broken(found, Invariant.CAPACITY)],
+            ),
+            Check(
+                *("every binding met its constraints: labels, taints, host ports, affinity, volumes", bindings),
+                [*witness.misplaced, *_broken(found, Invariant.CONSTRAINTS, Invariant.HOST_PORTS)],
+            ),
+            Check(
+                *("every gang is bound completely or not at all", f"{len(witness.gangs()):,} gangs"),
+                [*witness.torn, *witness.partial_gangs()],
+            ),
+            Check(
+                "no volume was bound to two claims, and every claim kept its volume",
+                f"{len(witness.volumes.bound):,} claims",
+                witness.volumes.broken,
+            ),
             self._permits(found),
         ]
         for what, check in (
@@ -214,7 +232,7 @@ class Checks:
         fitting = [pod for pod in self._inspector.waiting() if self._inspector.misfit(pod) is None]
         bound = sum(bool(seen.node) for seen in self._environment.witness.pods.values())
         broken = [f"pod {pod.name} ({pod.uid}) fits, but is not bound" for pod in fitting]
-        broken += _told(found, Invariant.ALL_BOUND)
+        broken += _broken(found, Invariant.ALL_BOUND)
         return Check("every pod that fits is bound", f"{bound:,} pods", broken, [pod.name for pod in fitting])
 
     def _waiting(self) -> Check:
@@ -223,42 +241,17 @@ class Checks:
         what = "every pod that does not fit is pending, and its condition says why"
         return Check(what, f"{len(expected):,} pods", list(broken.values()), list(broken))
 
-    def _once(self, found: Iterable[Violation]) -> Check:
-        witness = self._environment.witness
-        broken = [*witness.moved, *_told(found, Invariant.BOUND_ONCE)]
-        return Check("no pod was bound twice", f"{witness.bindings:,} bindings", broken)
-
-    def _within(self, found: Iterable[Violation]) -> Check:
-        broken = [*self._environment.witness.overfull, *_told(found, Invariant.CAPACITY)]
-        what = "no node ever exceeded its capacity"
-        return Check(what, f"{self._nodes:,} nodes", broken)
-
-    def _allowed(self, found: Iterable[Violation]) -> Check:
-        broken = [*self._environment.witness.misplaced, *_told(found, Invariant.CONSTRAINTS, Invariant.HOST_PORTS)]
-        what = "every binding met its constraints: labels, taints, host ports, affinity, volumes"
-        return Check(what, f"{self._environment.witness.bindings:,} bindings", broken)
-
-    def _gangs(self) -> Check:
-        witness = self._environment.witness
-        what = "every gang is bound completely or not at all"
-        return Check(what, f"{len(witness.gangs()):,} gangs", [*witness.torn, *witness.partial_gangs()])
-
-    def _volumes(self) -> Check:
-        volumes = self._environment.witness.volumes
-        what = "no volume was bound to two claims, and every claim kept its volume"
-        return Check(what, f"{len(volumes.bound):,} claims", volumes.broken)
-
     def _permits(self, found: Iterable[Violation]) -> Check:
         """The approver polls both binders several times a second."""
         waiting = [f"pod {key} is waiting for a permit" for key in self._environment.approver.waiting(RECENT)]
-        told = _told(found, Invariant.PERMIT_ENDS)
+        violations = _broken(found, Invariant.PERMIT_ENDS)
         return Check(
-            "every wait for a permit ends", f"{self._environment.approver.allowed:,} permits", [*waiting, *told]
+            "every wait for a permit ends", f"{self._environment.approver.allowed:,} permits", [*waiting, *violations]
         )
 
     async def _ledger(self, what: str, found: Iterable[Violation]) -> Check:
         assumed = await self._inspector.assumed()
-        broken = [*assumed, *_told(found, Invariant.LEDGER_ENDS)]
+        broken = [*assumed, *_broken(found, Invariant.LEDGER_ENDS)]
         return Check(what, f"{len(assumed)} entries", broken)
 
     async def _cache(self, what: str, found: Iterable[Violation]) -> Check:
@@ -279,8 +272,8 @@ class Checks:
                 broken[pod.name] = f"pod {pod.name} ({uid}) is not pending, but {pod.place}"
             elif pod.place not in IDLE:
                 broken[pod.name] = f"pod {pod.name} ({uid}) is {pod.place}"
-        told = _told(found, Invariant.ACCOUNTED_FOR, Invariant.QUEUED_AND_BOUND)
-        return Check(what, f"{len(queue):,} pods", [*broken.values(), *told], list(broken))
+        violations = _broken(found, Invariant.ACCOUNTED_FOR, Invariant.QUEUED_AND_BOUND)
+        return Check(what, f"{len(queue):,} pods", [*broken.values(), *violations], list(broken))
 
     async def _nominations(self, what: str, found: Iterable[Violation]) -> Check:
         """All preemptors are bound by now, so there should be none."""
@@ -308,7 +301,7 @@ async def _answered(
         return Check(what, "", [str(cause)])
 
 
-def _told(found: Iterable[Violation], *invariants: Invariant) -> list[str]:
+def _broken(found: Iterable[Violation], *invariants: Invariant) -> list[str]:
     return [str(violation) for violation in found if violation.invariant in invariants]
 
 

@@ -236,8 +236,12 @@ class Injector:
                 async with self._blocked(targets, cut=fault is Fault.NATS_CUT):
                     yield
             case Fault.KILLED | Fault.ENDED | Fault.STOPPED | Fault.STALLED:
-                async with self._service_signalled(fault, targets[0]):
+                self._environment.pipeline.signal(targets[0], SIGNALS[fault])  # no effect if it is not running
+                try:
                     yield
+                finally:
+                    if fault in PAUSES:
+                        self._environment.pipeline.signal(targets[0], signal.SIGCONT)  # harmless to its successor
             case _:
                 async with self._calls_failing(fault, targets[0]):
                     yield
@@ -278,17 +282,6 @@ class Injector:
                 if cut:
                     link.cut()
                 link.unblock()
-
-    @asynccontextmanager
-    async def _service_signalled(self, fault: Fault, name: str) -> AsyncIterator[None]:
-        """No effect if the service is not running at that moment."""
-        pipeline = self._environment.pipeline
-        pipeline.signal(name, SIGNALS[fault])
-        try:
-            yield
-        finally:
-            if fault in PAUSES:
-                pipeline.signal(name, signal.SIGCONT)  # harmless to its successor
 
 
 @asynccontextmanager

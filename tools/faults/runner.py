@@ -7,7 +7,6 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
@@ -31,74 +30,65 @@ IDLE_TIMEOUT = 150.0
 MAX_HISTORIES = 50
 
 
-@dataclass(frozen=True, slots=True)
 class FaultRun:
-    """`seconds`: the duration of the faults."""
-
-    seconds: float
-    workload: Workload
-    output: TextIO
+    def __init__(self, seconds: float, workload: Workload, output: TextIO) -> None:
+        """`seconds`: the duration of the faults."""
+        self._seconds = seconds
+        self._workload = workload
+        self._outputs = [output]
 
     async def play(self) -> int:
         """The exit code: 0 only if all checks pass. Otherwise the logs stay in a folder that the output names."""
-        logs = Path(tempfile.mkdtemp(prefix=f"flotilla-faults-{self.workload.seed}-"))
+        logs = Path(tempfile.mkdtemp(prefix=f"flotilla-faults-{self._workload.seed}-"))
         with _logging_to(logs / "observer.log"), (logs / "run.log").open("w") as log:
-            run = _Run(self, logs, log)
+            self._outputs.append(log)
             before = {process.pid for process in psutil.Process().children(recursive=True)}
             try:
-                checks = [*await run.checks(), _leftover_processes(before)]
+                checks = [*await self._checks(logs), _leftover_processes(before)]
             except asyncio.CancelledError:
                 shutil.rmtree(logs, ignore_errors=True)
                 raise
             except (FlotillaError, BaseExceptionGroup) as error:
-                run.say(f"the run did not finish; logs: {logs}")
+                self._say(f"the run did not finish; logs: {logs}")
                 raise root_cause(error) from error
             for line in verdicts(checks):
-                run.say(line)
+                self._say(line)
             passed = not any(check.broken for check in checks)
-            run.say("all checks passed" if passed else f"checks failed; logs and histories of pods: {logs}")
+            self._say("all checks passed" if passed else f"checks failed; logs and histories of pods: {logs}")
         if passed:
             shutil.rmtree(logs, ignore_errors=True)
         return 0 if passed else 1
 
-
-class _Run:
-    def __init__(self, run: FaultRun, logs: Path, log: TextIO) -> None:
-        self._seconds = run.seconds
-        self._workload = run.workload
-        self._outputs = (run.output, log)
-        self._logs = logs
-
-    def say(self, text: str = "") -> None:
+    def _say(self, text: str) -> None:
         for output in self._outputs:
             print(text, file=output, flush=True)
 
-    async def checks(self) -> list[Check]:
+    async def _checks(self, logs: Path) -> list[Check]:
         work = self._workload
-        self.say(f"seed {work.seed}: {self._seconds:g} s of faults, {work.pods:,} pods, {work.nodes:,} nodes")
+        self._say(f"seed {work.seed}: {self._seconds:g} s of faults, {work.pods:,} pods, {work.nodes:,} nodes")
         began = time.monotonic()
         async with (
-            running_environment(work.seed, self._logs) as environment,
+            running_environment(work.seed, logs) as environment,
             inspecting(environment, work.nodes) as inspector,
         ):
             witness, writer = environment.witness, ObjectWriter(environment.api.url)
-            self.say(f"{len(environment.processes)} processes ready in {time.monotonic() - began:.1f} s")
+            self._say(f"{len(environment.processes)} processes ready in {time.monotonic() - began:.1f} s")
             await self._start(environment, inspector, writer)
             first = {seen.name for seen in witness.pods.values()}
             before = resident_memory(environment.processes)
             await self._inject(environment, writer)
             began = time.monotonic()
             activity = await inspector.wait_until_idle(IDLE_TIMEOUT)
-            self.say(f"{'not idle' if activity else 'idle'} {time.monotonic() - began:.1f} s after the last fault")
+            self._say(f"{'not idle' if activity else 'idle'} {time.monotonic() - began:.1f} s after the last fault")
             if inspector.last_activity:
-                self.say(f"  idle last: {inspector.last_activity}")
+                self._say(f"  idle last: {inspector.last_activity}")
             checks = await Checks(environment, inspector, work.nodes).all(activity)
-            await self._keep_evidence(checks, inspector, environment)
+            await self._keep_evidence(checks, inspector, environment, logs)
             await writer.delete(pod_path(seen.name) for seen in list(witness.pods.values()) if seen.name not in first)
             activity = await inspector.wait_until_idle(IDLE_TIMEOUT)
             after = resident_memory(environment.processes)
             for line in memory_table(before, after):
-                self.say(f"  {line}")
+                self._say(f"  {line}")
             return [
                 *checks,
                 Check("everything becomes idle after the new pods are deleted", "", [activity] if activity else []),
@@ -114,33 +104,35 @@ class _Run:
         if activity:
             raise ClusterError(f"before the first fault: {activity}")
         bound = environment.witness.bindings
-        self.say(f"{bound:,} pods bound and idle after {time.monotonic() - began:.1f} s; injecting faults")
+        self._say(f"{bound:,} pods bound and idle after {time.monotonic() - began:.1f} s; injecting faults")
 
     async def _inject(self, environment: Environment, writer: ObjectWriter) -> None:
         waves = self._workload.waves(max(MIN_WAVES, round(self._seconds / WAVE_INTERVAL)))
-        injector = Injector(environment, lambda text: self.say(f"  {text}"))
+        injector = Injector(environment, lambda text: self._say(f"  {text}"))
         schedule = plan(self._workload.seed, self._seconds, list(environment.links))
         async with asyncio.TaskGroup() as group:
             group.create_task(_write_waves(writer, waves, self._seconds / len(waves)))
             group.create_task(injector.run(schedule))
         witness = environment.witness
-        self.say(
+        self._say(
             f"{len(schedule)} faults of {len(injector.injected)} kinds; pods so far: {witness.created:,} created, "
             f"{writer.deleted:,} deleted, {witness.gone - writer.deleted:,} preempted, {witness.bindings:,} bindings"
         )
 
-    async def _keep_evidence(self, checks: list[Check], inspector: Inspector, environment: Environment) -> None:
+    async def _keep_evidence(
+        self, checks: list[Check], inspector: Inspector, environment: Environment, logs: Path
+    ) -> None:
         """Write the histories of suspicious pods, as `flotilla queue` shows them, and the servers' logs."""
         if not any(check.broken for check in checks):
             return
         names = list(dict.fromkeys(name for check in checks for name in check.pods))[:MAX_HISTORIES]
-        with (self._logs / "histories.txt").open("w") as file, suppress(FlotillaError):
+        with (logs / "histories.txt").open("w") as file, suppress(FlotillaError):
             for name in names:
                 for pod, page in await inspector.queue(name, NAMESPACE):
                     print("\n".join(details(pod, page.now)), end="\n\n", file=file)
         for server in (environment.nats, environment.redis):
             with suppress(OSError):
-                shutil.copy(server.folder / f"{server.name}.log", self._logs)
+                shutil.copy(server.folder / f"{server.name}.log", logs)
 
 
 async def create_cluster(writer: ObjectWriter, workload: Workload) -> None:

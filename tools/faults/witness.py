@@ -128,7 +128,7 @@ class Witness:
         """A node whose name begins with `nodes` and that fits this demand; None if there is none."""
         for item in self._nodes.items():
             if item.name.startswith(nodes):
-                totals = self._totals(item.name)
+                totals = self._usage[item.name].totals if item.name in self._usage else {}
                 together = {name: totals.get(name, 0) + amount for name, amount in demand.amounts.items()}
                 if not excess(demand.amounts, together, _allocatable(item)):
                     return item.name
@@ -138,20 +138,17 @@ class Witness:
         item = change.item
         seen = self.pods.get(item.uid)
         if change.type == DELETED:
-            self._on_gone(seen)
+            if seen is not None:
+                self.gone += 1
+                del self.pods[seen.uid]
+                if seen.node:
+                    self._usage[seen.node].remove(seen.uid)
             return
         if seen is None:
             self.created += 1
             seen = self.pods[item.uid] = Seen(item.name, item.uid, "", demand_of(decode_pod(item.raw)))
         if seen.node != item.fields[_NODE]:
             self._on_node(seen, item.fields[_NODE])
-
-    def _on_gone(self, seen: Seen | None) -> None:
-        if seen is not None:
-            self.gone += 1
-            del self.pods[seen.uid]
-            if seen.node:
-                self._usage[seen.node].remove(seen.uid)
 
     def _on_node(self, seen: Seen, node: str) -> None:
         if seen.node:
@@ -196,9 +193,6 @@ class Witness:
     def _zone(self, node: str) -> str:
         item = self._nodes.get("", node)
         return "" if item is None else item.labels.get(ZONE, "")
-
-    def _totals(self, node: str) -> Amounts:
-        return self._usage[node].totals if node in self._usage else {}
 
 
 def _keep(found: list[str], what: str) -> None:

@@ -77,33 +77,22 @@ def run(options: argparse.Namespace) -> int:
     from tools.cli.processes import interruptible
     from tools.supervisor.options import PipelineOptions
 
-    cases = [
-        Case(
-            api_calls=mode == "with",
-            round_size=size,
-            classes=classes,
-            nodes=options.nodes,
-            pods=options.strict_pods if size == 1 else options.pods,
-            workload=workload,
+    def make_case(workload: str, size: int, classes: int, *, api_calls: bool) -> Case:
+        pods = options.strict_pods if size == 1 else options.pods
+        return Case(
+            api_calls=api_calls, round_size=size, classes=classes, nodes=options.nodes, pods=pods, workload=workload
         )
+
+    cases = [
+        make_case(workload, size, classes, api_calls=mode == "with")
         for workload in options.workloads or ["plain"]
         for mode in options.modes
         for size in options.rounds
         for classes in options.classes
     ]
     if options.workloads is None:
-        cases += [
-            Case(
-                api_calls=False,
-                round_size=max(options.rounds),
-                classes=CONSTRAINED_CLASSES,
-                nodes=options.nodes,
-                pods=options.pods,
-                workload=workload,
-            )
-            for workload in WORKLOADS
-            if workload != "plain"
-        ]
+        others = (workload for workload in WORKLOADS if workload != "plain")
+        cases += [make_case(each, max(options.rounds), CONSTRAINED_CLASSES, api_calls=False) for each in others]
     for case in cases:
         check(case)
     if options.profile and options.repeat > 1:

@@ -34,18 +34,11 @@ POLL = 0.05
 
 
 class Profiling:
-    """Profiles one process. A context manager: it removes the profile's file at the end."""
+    """Profiles one process, which writes its profile to this folder."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, folder: str) -> None:
         self._name = name
-        self._folder = tempfile.TemporaryDirectory(prefix="flotilla-")
-        self._file = Path(self._folder.name) / "profile"
-
-    def __enter__(self) -> "Profiling":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._folder.cleanup()
+        self._file = Path(folder) / "profile"
 
     @property
     def variables(self) -> dict[str, dict[str, str]]:
@@ -97,7 +90,8 @@ class Bench:
         """One run with a profiler in a service, and its report."""
         name = next(name for name, kind in self._options.services().items() if kind == service)
         try:
-            with Profiling(name) as profiling:
+            with tempfile.TemporaryDirectory(prefix="flotilla-") as folder:
+                profiling = Profiling(name, folder)
                 options = replace(self._options, variables=profiling.variables)
                 figures = await self._measure(case, f"with a profiler in {name}", options, profiling)
                 self._show(case, figures)
