@@ -57,7 +57,7 @@ class Cluster:
         self.catalog = Catalog()
         self.clock = clock
         self._random = random
-        self._most_events = max_events
+        self._max_events = max_events
         self._events: deque[tuple[float, str, str, str]] = deque()
         for resource in self.catalog:
             if not resource.virtual:
@@ -158,7 +158,7 @@ class Cluster:
         now = self.clock()
         events = self._events
         events.append((now, item.namespace, item.name, item.uid))
-        while len(events) > self._most_events or events[0][0] < now - EVENT_TTL:
+        while len(events) > self._max_events or events[0][0] < now - EVENT_TTL:
             _, namespace, name, uid = events.popleft()
             old = self.store.bucket(EVENTS).get(namespace, name)
             if old is not None and old.uid == uid:

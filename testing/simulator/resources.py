@@ -182,10 +182,8 @@ class Catalog:
 
     def __init__(self) -> None:
         self._served: dict[tuple[str, str], dict[str, Resource]] = {}
-        self._builtin: set[tuple[str, str, str]] = set()
         for resource in RESOURCES:
             self.add(resource)
-            self._builtin.add((resource.group, resource.version, resource.plural))
 
     def add(self, resource: Resource) -> None:
         self._served.setdefault((resource.group, resource.version), {})[resource.plural] = resource
@@ -196,8 +194,9 @@ class Catalog:
 
     def replace_custom(self, group: str, plural: str, resources: list[Resource]) -> None:
         """Replace the types that one definition declares; built-in types stay."""
+        builtin = {(each.group, each.version, each.plural) for each in RESOURCES}
         for (known_group, version), served in list(self._served.items()):
-            if known_group == group and plural in served and (group, version, plural) not in self._builtin:
+            if known_group == group and plural in served and (group, version, plural) not in builtin:
                 del served[plural]
                 if not served:
                     del self._served[known_group, version]
@@ -230,14 +229,9 @@ class Catalog:
             yield from served.values()
 
 
-CATALOG_OF_BUILTINS = Catalog()
-
-
 def builtin(plural: str, group: str = "", version: str = "v1") -> Resource:
     """A built-in type."""
-    resource = CATALOG_OF_BUILTINS.find(group, version, plural)
-    assert resource is not None
-    return resource
+    return next(each for each in RESOURCES if (each.group, each.version, each.plural) == (group, version, plural))
 
 
 PODS = builtin("pods")

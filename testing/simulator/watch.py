@@ -30,9 +30,9 @@ class Watch:
         self.on_overflow: Callable[[], object] | None = None
         self._view = view
         self._selection = selection
-        self._most_waiting = max_pending_bytes
-        self._waiting: list[bytes] = []
-        self._waiting_bytes = 0
+        self._max_pending_bytes = max_pending_bytes
+        self._pending: list[bytes] = []
+        self._pending_bytes = 0
         self._initial: list[Item] = []
         self._initial_end = b""
 
@@ -48,7 +48,7 @@ class Watch:
             self._on_change(change)
             change.forget_lines()
         if self.overflowed:
-            self._waiting = [_error_line(expired("too old resource version: too much has changed since"))]
+            self._pending = [_error_line(expired("too old resource version: too much has changed since"))]
         else:
             self.bucket.listeners.append(self._on_change)
 
@@ -80,8 +80,8 @@ class Watch:
 
     def take(self) -> bytes:
         """Everything queued, as one piece."""
-        waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
-        return waiting[0] if len(waiting) == 1 else b"".join(waiting)
+        pending, self._pending, self._pending_bytes = self._pending, [], 0
+        return pending[0] if len(pending) == 1 else b"".join(pending)
 
     def bookmark(self, version: int, annotations: dict[str, str] | None = None) -> bytes:
         metadata: dict[str, object] = {"resourceVersion": str(version)}
@@ -106,11 +106,11 @@ class Watch:
             self._push(change.line() if same else self._view.line(type_, change.item))
 
     def _push(self, line: bytes) -> None:
-        self._waiting.append(line)
-        self._waiting_bytes += len(line)
-        if self._waiting_bytes > self._most_waiting:
+        self._pending.append(line)
+        self._pending_bytes += len(line)
+        if self._pending_bytes > self._max_pending_bytes:
             self.overflowed = True
-            self._waiting.clear()
+            self._pending.clear()
             self.close()
             if self.on_overflow is not None:
                 self.on_overflow()

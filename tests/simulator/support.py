@@ -109,14 +109,14 @@ class Desk:
         return watch
 
 
-def seen(watch: Watch) -> list[Object]:
+def events_of(watch: Watch) -> list[Object]:
     """The events that the watch has queued."""
     return [json.loads(line) for line in b"".join([*watch.initial_chunks(), watch.take()]).splitlines()]
 
 
-def told(watch: Watch) -> list[tuple[str, str]]:
+def names_of(watch: Watch) -> list[tuple[str, str]]:
     """Types and names of the queued events."""
-    return [(event["type"], event["object"].get("metadata", {}).get("name", "")) for event in seen(watch)]
+    return [(event["type"], event["object"].get("metadata", {}).get("name", "")) for event in events_of(watch)]
 
 
 class Client:

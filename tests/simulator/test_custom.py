@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.simulator.support import MERGE, Desk, told
+from tests.simulator.support import MERGE, Desk, names_of
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 BOATS = "/apis/example.com/v1/namespaces/default/boats"
@@ -56,7 +56,7 @@ def test_deleting_a_definition_deletes_its_objects() -> None:
     desk.post(BOATS, {"metadata": {"name": "b"}})
     watch = desk.watch(f"{BOATS}?watch=1")
     desk.delete(f"{DEFINITIONS}/boats.example.com")
-    assert told(watch) == [("ADDED", "b"), ("DELETED", "b")]
+    assert names_of(watch) == [("ADDED", "b"), ("DELETED", "b")]
     assert desk.refused("GET", BOATS)["code"] == 404
     desk.post(DEFINITIONS, definition("v1"))
     assert desk.get(BOATS)["items"] == []

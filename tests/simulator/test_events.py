@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from testing.simulator.cluster import EVENT_TTL
-from tests.simulator.support import MERGE, Desk, seen
+from tests.simulator.support import MERGE, Desk, events_of
 
 OLD = "/api/v1/namespaces/default/events"
 NEW = "/apis/events.k8s.io/v1/namespaces/default/events"
@@ -68,8 +68,8 @@ def test_watches_of_both_versions_see_an_event() -> None:
     desk = Desk()
     old, new = desk.watch(f"{OLD}?watch=1"), desk.watch(f"{NEW}?watch=1")
     desk.post(NEW, event("e"))
-    assert [(e["type"], e["object"]["message"]) for e in seen(old)] == [("ADDED", "bound")]
-    assert [(e["type"], e["object"]["note"]) for e in seen(new)] == [("ADDED", "bound")]
+    assert [(e["type"], e["object"]["message"]) for e in events_of(old)] == [("ADDED", "bound")]
+    assert [(e["type"], e["object"]["note"]) for e in events_of(new)] == [("ADDED", "bound")]
 
 
 @pytest.mark.parametrize(

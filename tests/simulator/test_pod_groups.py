@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from testing.simulator.requests import Response
-from tests.simulator.support import MERGE, PODS, Desk, pod, told
+from tests.simulator.support import MERGE, PODS, Desk, names_of, pod
 
 GROUPS = "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgroups"
 WORKLOADS = "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/workloads"
@@ -36,7 +36,7 @@ def test_the_status_of_a_group_is_a_subresource() -> None:
     conditions = [{"type": "PodGroupScheduled", "status": "True", "reason": "Scheduled", "message": ""}]
     patched = desk.patch(f"{GROUPS}/g/status", {"status": {"conditions": conditions}}, MERGE)
     assert (patched["status"]["conditions"], patched["metadata"]["generation"]) == (conditions, 1)
-    assert told(watch) == [("ADDED", "g"), ("MODIFIED", "g")]
+    assert names_of(watch) == [("ADDED", "g"), ("MODIFIED", "g")]
     assert desk.refused("PATCH", f"{GROUPS}/g", {"spec": {"priority": 3}}, MERGE)["code"] == 422
 
 

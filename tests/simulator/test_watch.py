@@ -16,11 +16,11 @@ from tests.simulator.support import (
     Desk,
     Object,
     binding,
+    events_of,
+    names_of,
     node,
     pod,
     running,
-    seen,
-    told,
 )
 
 PLACED = f"{PODS}?watch=1&fieldSelector=spec.nodeName!%3D"
@@ -32,7 +32,7 @@ def test_a_watch_without_a_version_begins_with_the_state() -> None:
     desk.post(PODS, pod("a"))
     watch = desk.watch(f"{PODS}?watch=true")
     desk.delete(f"{PODS}/b")
-    assert told(watch) == [("ADDED", "a"), ("ADDED", "b"), ("MODIFIED", "b"), ("DELETED", "b")]
+    assert names_of(watch) == [("ADDED", "a"), ("ADDED", "b"), ("MODIFIED", "b"), ("DELETED", "b")]
 
 
 def test_a_watch_resumes_from_a_version() -> None:
@@ -42,7 +42,7 @@ def test_a_watch_resumes_from_a_version() -> None:
     watch = desk.watch(f"{PODS}?watch=1&resourceVersion={version}")
     desk.patch(f"{PODS}/a", {"metadata": {"labels": {"x": "y"}}})
     desk.delete(f"{PODS}/b")
-    assert told(watch) == [("ADDED", "b"), ("MODIFIED", "a"), ("MODIFIED", "b"), ("DELETED", "b")]
+    assert names_of(watch) == [("ADDED", "b"), ("MODIFIED", "a"), ("MODIFIED", "b"), ("DELETED", "b")]
 
 
 def test_every_event_has_a_later_version() -> None:
@@ -52,7 +52,7 @@ def test_every_event_has_a_later_version() -> None:
     desk.post(f"{PODS}/a/binding", binding("a", "n"))
     desk.delete(f"{PODS}/a")
     desk.delete(f"{PODS}/a?gracePeriodSeconds=0")
-    versions = [int(event["object"]["metadata"]["resourceVersion"]) for event in seen(watch)]
+    versions = [int(event["object"]["metadata"]["resourceVersion"]) for event in events_of(watch)]
     assert len(versions) == 5
     assert versions == sorted(set(versions))
 
@@ -65,7 +65,7 @@ def test_leaving_a_selector_is_deleted_and_entering_it_is_added() -> None:
     desk.patch(f"{PODS}/a", {"metadata": {"labels": {"other": "z"}}})
     desk.patch(f"{PODS}/a", {"metadata": {"labels": {"app": "x"}}})
     desk.patch(f"{PODS}/a", {"metadata": {"labels": {"other": None}}})
-    events = seen(watch)
+    events = events_of(watch)
     assert [event["type"] for event in events] == ["DELETED", "ADDED", "MODIFIED"]
     gone = events[0]["object"]["metadata"]
     assert gone["labels"] == {"app": "x"}
@@ -79,8 +79,8 @@ def test_watches_select_by_field_and_by_name() -> None:
     for name in ("a", "b"):
         desk.post(PODS, pod(name))
     desk.post(f"{PODS}/b/binding", binding("b", "n"))
-    assert told(placed) == [("ADDED", "b")]
-    assert told(only_b) == [("ADDED", "b"), ("MODIFIED", "b")]
+    assert names_of(placed) == [("ADDED", "b")]
+    assert names_of(only_b) == [("ADDED", "b"), ("MODIFIED", "b")]
 
 
 def test_a_watch_of_a_namespace_sees_only_that_namespace() -> None:
@@ -88,7 +88,7 @@ def test_a_watch_of_a_namespace_sees_only_that_namespace() -> None:
     watch = desk.watch("/api/v1/namespaces/kube-system/pods?watch=1")
     desk.post(PODS, pod("a"))
     desk.post("/api/v1/namespaces/kube-system/pods", pod("b"))
-    assert told(watch) == [("ADDED", "b")]
+    assert names_of(watch) == [("ADDED", "b")]
 
 
 def test_a_compacted_version_is_an_error_event() -> None:
@@ -97,12 +97,12 @@ def test_a_compacted_version_is_an_error_event() -> None:
     for number in range(4):
         desk.patch(f"{PODS}/a", {"metadata": {"labels": {"n": str(number)}}})
     watch = desk.watch(f"{PODS}?watch=1&resourceVersion={version}")
-    (event,) = seen(watch)
+    (event,) = events_of(watch)
     assert watch.closed
     assert event["type"] == "ERROR"
     assert (event["object"]["code"], event["object"]["reason"]) == (410, "Expired")
     kept = desk.get(f"{PODS}/a")["metadata"]["resourceVersion"]
-    assert told(desk.watch(f"{PODS}?watch=1&resourceVersion={int(kept) - 3}")) == [("MODIFIED", "a")] * 3
+    assert names_of(desk.watch(f"{PODS}?watch=1&resourceVersion={int(kept) - 3}")) == [("MODIFIED", "a")] * 3
 
 
 def test_a_backlog_over_the_limit_counts_as_compacted() -> None:
@@ -110,13 +110,13 @@ def test_a_backlog_over_the_limit_counts_as_compacted() -> None:
     version = desk.post(PODS, pod("first"))["metadata"]["resourceVersion"]
     for number in range(20):
         desk.post(PODS, pod(f"p{number}"))
-    (event,) = seen(desk.watch(f"{PODS}?watch=1&resourceVersion={version}"))
+    (event,) = events_of(desk.watch(f"{PODS}?watch=1&resourceVersion={version}"))
     assert (event["type"], event["object"]["code"]) == ("ERROR", 410)
 
 
 def test_a_future_version_is_an_error_event() -> None:
     desk = Desk()
-    (event,) = seen(desk.watch(f"{PODS}?watch=1&resourceVersion=999999"))
+    (event,) = events_of(desk.watch(f"{PODS}?watch=1&resourceVersion=999999"))
     assert (event["type"], event["object"]["code"]) == ("ERROR", 410)
 
 
@@ -127,7 +127,7 @@ def test_send_initial_events_streams_the_state() -> None:
     query = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
     watch = desk.watch(f"{PODS}?{query}")
     desk.post(PODS, pod("c"))
-    events = seen(watch)
+    events = events_of(watch)
     assert [event["type"] for event in events] == ["ADDED", "ADDED", "BOOKMARK", "ADDED"]
     bookmark = events[2]["object"]
     assert bookmark["kind"] == "Pod"
@@ -143,7 +143,7 @@ def test_without_initial_events_a_watch_begins_now() -> None:
     desk.post(PODS, pod("a"))
     watch = desk.watch(f"{PODS}?watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan")
     desk.post(PODS, pod("b"))
-    assert told(watch) == [("ADDED", "b")]
+    assert names_of(watch) == [("ADDED", "b")]
 
 
 def test_an_unread_watch_ends() -> None:
@@ -250,7 +250,7 @@ def test_following_a_watch_gives_the_same_state_as_a_list(query: str) -> None:
                 ]
             )
             desk.call(method, url, body, STRATEGIC if method == "PATCH" else JSON)
-        replay(state, seen(watch))
+        replay(state, events_of(watch))
         watch.close()
         listed = desk.get(f"{PODS}?{query}")
         version = listed["metadata"]["resourceVersion"]

@@ -78,11 +78,11 @@ def ignored(given: Mapping[str, Given]) -> str:
 
 def _with_origin(cause: FlotillaError, given: Mapping[str, Given]) -> FlotillaError:
     """Add where the NATS URL comes from to an error about NATS."""
-    told = given.get("nats_url")
-    if told is None or "NATS" not in str(cause) or told.origin in str(cause):
+    url = given.get("nats_url")
+    if url is None or "NATS" not in str(cause) or url.origin in str(cause):
         return cause
     kind = UserError if isinstance(cause, UserError) else ClusterError
-    return kind(f"{cause} (the URL comes from {told.origin})")
+    return kind(f"{cause} (the URL comes from {url.origin})")
 
 
 def options_of(options: argparse.Namespace) -> "PipelineOptions":
@@ -157,11 +157,11 @@ def environment(pipeline: "Pipeline") -> str:
 
     file = pipeline.folder / "nats.url"
     write_secret(file, pipeline.nats_url)
-    set_here = environment_of(pipeline.options.settings)
-    told = {variable: value for variable, value in set_here.items() if variable in NATS_VARIABLES}
+    settings = environment_of(pipeline.options.settings)
+    variables = {variable: value for variable, value in settings.items() if variable in NATS_VARIABLES}
     if pipeline.options.settings.prefix == Settings().prefix:
-        del told["FLOTILLA_PREFIX"]
-    return shlex.join(f"{key}={value}" for key, value in {"FLOTILLA_NATS_URL_FILE": str(file), **told}.items())
+        del variables["FLOTILLA_PREFIX"]
+    return shlex.join(f"{key}={value}" for key, value in {"FLOTILLA_NATS_URL_FILE": str(file), **variables}.items())
 
 
 def address_of(url: str) -> str:

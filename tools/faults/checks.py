@@ -135,9 +135,9 @@ class Inspector:
 
     def _described(self, entry: LedgerEntry) -> str:
         seen = self._environment.witness.pods.get(entry.uid)
-        standing = "is gone" if seen is None else f"is on {seen.node}" if seen.node else "is on no node"
+        state = "is gone" if seen is None else f"is on {seen.node}" if seen.node else "is on no node"
         left = entry.deadline - time.monotonic()
-        return f"{entry.key} ({entry.uid}), assumed on {entry.node}, {standing}, {left:.1f} s left"
+        return f"{entry.key} ({entry.uid}), assumed on {entry.node}, {state}, {left:.1f} s left"
 
     async def compared(self) -> CacheCompared:
         return await self._client.request("snapshot", SNAPSHOT_LIST, CompareCache(), CacheCompared, COMPARISON_TIMEOUT)

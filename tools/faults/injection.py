@@ -193,11 +193,11 @@ class Injector:
         await asyncio.sleep(max(0.0, self._began + injection.at - time.monotonic()))
         self.injected[injection.fault] = self.injected.get(injection.fault, 0) + 1
         self._say(f"{clock(time.time())} {time.monotonic() - self._began:6.2f} s  {injection}")
-        async with self._struck(injection):
+        async with self._active(injection):
             await asyncio.sleep(injection.seconds)
 
     @asynccontextmanager
-    async def _struck(self, injection: Injection) -> AsyncIterator[None]:
+    async def _active(self, injection: Injection) -> AsyncIterator[None]:
         fault, targets = injection.fault, injection.targets
         match fault:
             case Fault.API_REFUSES:

@@ -85,20 +85,16 @@ class Server(ABC):
                 start_new_session=True,
                 preexec_fn=die_with_parent,
             )
+        deadline = asyncio.get_running_loop().time() + START_PATIENCE
         try:
-            if not await self._comes_up(self.process, answers):
-                raise UserError(f"{self.name} does not start: {_last_line(log)}")
+            while not answers():
+                if self.process.returncode is not None or asyncio.get_running_loop().time() > deadline:
+                    lines = log.read_text(errors="replace").strip().splitlines() or ["it has no output"]
+                    raise UserError(f"{self.name} does not start: {lines[-1]}")
+                await asyncio.sleep(POLL)
         except BaseException:
             await self.kill()
             raise
-
-    async def _comes_up(self, process: asyncio.subprocess.Process, answers: Callable[[], bool]) -> bool:
-        deadline = asyncio.get_running_loop().time() + START_PATIENCE
-        while not answers():
-            if process.returncode is not None or asyncio.get_running_loop().time() > deadline:
-                return False
-            await asyncio.sleep(POLL)
-        return True
 
 
 class NatsServer(Server):
@@ -231,8 +227,3 @@ def write_secret(path: Path, text: str) -> None:
     path.unlink(missing_ok=True)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(text)
-
-
-def _last_line(log: Path) -> str:
-    lines = log.read_text(errors="replace").strip().splitlines()
-    return lines[-1] if lines else "it has no output"

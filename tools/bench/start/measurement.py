@@ -205,8 +205,8 @@ class _Restarts:
     def __init__(self, client: KubeClient, api: ApiSettings, workers: int) -> None:
         self._client = client
         self._command = (sys.executable, "-P", "-m", "tools.cli.main", "up", "--workers", str(workers))
-        told = environment_of(Settings(api=api))
-        reaching = {name: value for name, value in told.items() if name in API_VARIABLES}
+        variables = environment_of(Settings(api=api))
+        reaching = {name: value for name, value in variables.items() if name in API_VARIABLES}
         self._environment = without_settings(os.environ) | reaching
 
     async def run(self, after: str, stop: Callable[[psutil.Process], None]) -> Start:
@@ -264,13 +264,13 @@ class _Restarts:
     async def _until_bound(self, name: str, up: asyncio.subprocess.Process) -> None:
         deadline = time.monotonic() + BIND_TIMEOUT
         while time.monotonic() < deadline:
-            standing = await self._client.observe_pod("default", name)
-            if standing is not None and standing.node:
+            seen = await self._client.observe_pod("default", name)
+            if seen is not None and seen.node:
                 return
             if up.returncode is not None:
                 assert up.stderr is not None
-                said = (await up.stderr.read()).decode(errors="replace").strip()
-                raise ClusterError(f"flotilla up ended with exit code {up.returncode}: {said}")
+                output = (await up.stderr.read()).decode(errors="replace").strip()
+                raise ClusterError(f"flotilla up ended with exit code {up.returncode}: {output}")
             await asyncio.sleep(POLL_INTERVAL)
         raise ClusterError(f"pod default/{name} is not bound after {BIND_TIMEOUT:g} s: see kubectl describe pod")
 
