@@ -1,8 +1,9 @@
-"""Commands that run processes: ended by signals in good order, and the errors, memory and telemetry they share."""
+"""Commands that run processes: ended by signals in good order, and the errors, memory and bus connection they share."""
 
 import asyncio
 import signal
-from collections.abc import Coroutine, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import psutil
@@ -10,7 +11,7 @@ import psutil
 from shared.errors import FlotillaError
 
 if TYPE_CHECKING:
-    from shared.telemetry import Telemetry
+    from shared.bus import Bus
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """SIGHUP counts unless it is ignored (nohup)."""
@@ -68,13 +69,20 @@ def root_cause(error: BaseException) -> BaseException:
     return error if ours is None else root_cause(ours.exceptions[0])
 
 
-def local_telemetry(name: str) -> "Telemetry":
-    """Telemetry of a command that takes part in a pipeline; it is not exported."""
+@asynccontextmanager
+async def connected_bus(nats_url: str, prefix: str, name: str) -> "AsyncIterator[Bus]":
+    """The bus of a command that takes part in a pipeline. Its telemetry is not exported."""
     from random import Random
 
+    from shared.bus import Bus
     from shared.telemetry import Telemetry
     from shared.telemetry.logs import logger
     from shared.telemetry.metrics import Metrics
     from shared.telemetry.tracing import Tracer
 
-    return Telemetry(Metrics(), Tracer(name, name, ids=Random()), logger(name))
+    telemetry = Telemetry(Metrics(), Tracer(name, name, ids=Random()), logger(name))
+    bus = await Bus.connect(nats_url, prefix, name, telemetry)
+    try:
+        yield bus
+    finally:
+        await bus.close()

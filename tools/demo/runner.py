@@ -7,12 +7,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TextIO
 
-from shared.bus import Bus
 from shared.errors import ClusterError, FlotillaError
 from testing.auditor.service import Auditor
 from tools.api_objects import ObjectWriter
 from tools.cli.output import Screen
-from tools.cli.processes import local_telemetry, root_cause
+from tools.cli.processes import connected_bus, root_cause
 from tools.cli.up import environment
 from tools.demo.preemption import PreemptionScene
 from tools.demo.progress import Gauges, Result, report, verdict, verdicts
@@ -61,12 +60,11 @@ class Demo:
     @asynccontextmanager
     async def _auditing(self, pipeline: Pipeline) -> AsyncIterator[Auditor]:
         prefix = self._options.settings.prefix
-        bus = await Bus.connect(pipeline.nats_url, prefix, "demo", local_telemetry("demo"))
-        try:
-            async with Auditor.watching(pipeline.api, redis_url=pipeline.redis_url, bus=bus, prefix=prefix) as auditor:
-                yield auditor
-        finally:
-            await bus.close()
+        async with (
+            connected_bus(pipeline.nats_url, prefix, "demo") as bus,
+            Auditor.watching(pipeline.api, redis_url=pipeline.redis_url, bus=bus, prefix=prefix) as auditor,
+        ):
+            yield auditor
 
     @asynccontextmanager
     async def _logs_on_failure(self, pipeline: Pipeline) -> AsyncIterator[None]:
@@ -123,7 +121,7 @@ class Demo:
         bound, progressed = 0, time.monotonic()
         while gauges.bound < self._workload.pods:
             await gauges.poll()
-            self._show(gauges)
+            self._screen.progress(gauges.progress().block(), gauges.progress().line())
             if gauges.failure is not None:
                 raise gauges.failure
             if gauges.bound > bound:
@@ -132,15 +130,11 @@ class Demo:
                 raise ClusterError(f"no pod was bound for {STALL_TIMEOUT:g} s: {await gauges.explanation()}")
             await asyncio.sleep(REPAINT_INTERVAL)
 
-    def _show(self, gauges: Gauges) -> None:
-        progress = gauges.progress()
-        self._screen.progress(progress.block(), progress.line())
-
     async def _result(self, gauges: Gauges, auditor: Auditor) -> Result:
         seconds = gauges.seconds
         deadline = time.monotonic() + IDLE_TIMEOUT
         while not await gauges.idle() and time.monotonic() < deadline:
-            self._show(gauges)
+            self._screen.progress(gauges.progress().block(), gauges.progress().line())
             await asyncio.sleep(REPAINT_INTERVAL)
         violations = await auditor.finish()
         return Result(

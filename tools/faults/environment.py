@@ -30,7 +30,7 @@ from testing.auditor.service import Auditor
 from testing.auditor.violations import Limits
 from testing.simulator.cluster import Cluster
 from testing.simulator.service import Simulator, SimulatorOptions
-from tools.cli.processes import local_telemetry
+from tools.cli.processes import connected_bus
 from tools.faults.nats_links import LOOPBACK, Link
 from tools.faults.witness import CLAIMS, VOLUMES, Witness
 from tools.faults.workload import NAMESPACE, PERMIT_PLUGIN, PERMIT_TIMEOUT
@@ -202,8 +202,7 @@ async def running_environment(seed: int, logs: Path, limits: Limits = LIMITS) ->
             variables={name: {"FLOTILLA_NATS_URL": link.url} for name, link in links.items()},
         )
         pipeline = await stack.enter_async_context(Pipeline.running(options))
-        bus = await Bus.connect(nats.url, settings.prefix, "faults", local_telemetry("faults"))
-        stack.push_async_callback(bus.close)
+        bus = await stack.enter_async_context(connected_bus(nats.url, settings.prefix, "faults"))
         auditor = await stack.enter_async_context(
             Auditor.watching(
                 ApiSettings(server=api.url),

@@ -85,17 +85,14 @@ def check(case: Case) -> None:
         )
 
 
-PROCESSES = (
-    ("watcher", "watcher"),
-    ("queue", "queue"),
-    ("snapshot", "snapshot"),
-    ("cycle", "cycle"),
-    ("worker", "workers"),
-    ("binder", "binder"),
-    ("nats", "nats"),
-    ("redis", "redis"),
-)
-"""Kinds of processes, and the titles of their columns."""
+PROCESSES = {
+    **{name: name for name in ("watcher", "queue", "snapshot", "cycle")},
+    "worker": "workers",
+    "binder": "binder",
+    "nats": "nats",
+    "redis": "redis",
+}
+"""Titles of the columns, by kind of process."""
 COLUMNS = (
     ("workload", -13),
     ("calls", 5),
@@ -105,7 +102,7 @@ COLUMNS = (
     ("seconds", 7),
     ("decided/s", 9),
     ("bound/s", 7),
-    *((title, max(5, len(title))) for _, title in PROCESSES),
+    *((title, max(5, len(title))) for title in PROCESSES.values()),
     ("total", 5),
     ("simulator", 9),
     ("asks/pod", 8),
@@ -117,10 +114,13 @@ def heading() -> str:
 
 
 def row(case: Case, run: Figures) -> str:
-    costs = [run.micros(kind) for kind, _ in PROCESSES]
+    costs = [run.micros(kind) for kind in PROCESSES]
     return _line(
         [
-            *_labels(case),
+            case.workload,
+            "yes" if case.api_calls else "no",
+            "strict" if case.round_size == 1 else str(case.round_size),
+            str(case.classes),
             f"{run.pods}",
             f"{run.seconds:.2f}",
             f"{run.rate:.0f}",
@@ -138,9 +138,8 @@ def shortfall(case: Case, run: Figures) -> str:
 
 def spread(runs: Sequence[Figures]) -> str:
     """Minimum, median and maximum of several runs of one case."""
-    kinds = [kind for kind, _ in PROCESSES]
     rates = _three([run.rate for run in runs])
-    totals = _three([run.micros(*kinds) for run in runs])
+    totals = _three([run.micros(*PROCESSES) for run in runs])
     bound = [run.bound_rate for run in runs if run.bound_rate is not None]
     also = f", {_three(bound)} bound/s" if bound else ""
     return f"  min / median / max of {len(runs)}: {rates} decided/s{also}, {totals} µs in total"
@@ -148,15 +147,6 @@ def spread(runs: Sequence[Figures]) -> str:
 
 def _three(values: Sequence[float]) -> str:
     return f"{min(values):.0f} / {median(values):.0f} / {max(values):.0f}"
-
-
-def _labels(case: Case) -> tuple[str, str, str, str]:
-    return (
-        case.workload,
-        "yes" if case.api_calls else "no",
-        "strict" if case.round_size == 1 else str(case.round_size),
-        str(case.classes),
-    )
 
 
 def _line(cells: Sequence[str]) -> str:

@@ -6,8 +6,7 @@ The times come from messages of cycle and binders, which the benchmark listens t
 import asyncio
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
@@ -24,7 +23,7 @@ from shared.messages.queue import Outcomes, Verdict
 from testing.inprocess.workloads import NAMESPACE
 from tools.api_objects import ObjectWriter
 from tools.bench.pipeline.cases import Case, Figures
-from tools.cli.processes import local_telemetry
+from tools.cli.processes import connected_bus
 from tools.demo.progress import pods_by_place
 from tools.supervisor.options import PipelineOptions
 from tools.supervisor.pipeline import Pipeline
@@ -58,7 +57,8 @@ class Measurement:
         self._window = Window(case.pods, case.classes, pipeline.cpu, opened)
 
     async def run(self) -> Figures:
-        async with listening(self._pipeline) as bus:
+        prefix = self._pipeline.options.settings.prefix
+        async with connected_bus(self._pipeline.nats_url, prefix, "bench") as bus:
             await self._fill()
             await self._window.listen(bus, to_binders=self._case.api_calls)
             self._say("cycle starts")
@@ -69,7 +69,8 @@ class Measurement:
                 await self._until_bound()
                 cpu = self._window.cpu()
             self._closed()
-        asks = await self._asks()
+        answer = await self._pipeline.ask(CYCLE, "/metrics")
+        asks = None if answer is None else _ASKS.search(answer.body)
         if not self._window.pods:
             raise ClusterError("all pods were decided before the clock could start")
         return Figures(
@@ -78,7 +79,7 @@ class Measurement:
             seconds=self._window.seconds,
             bound_seconds=self._window.bound_seconds if self._case.api_calls else None,
             cpu=cpu,
-            asks=asks / max(1, len(self._window.decided)),
+            asks=(float(asks[1]) if asks else 0.0) / max(1, len(self._window.decided)),
         )
 
     async def _fill(self) -> None:
@@ -120,7 +121,7 @@ class Measurement:
         answer = await get(urlsplit(self._pipeline.api_url or "").port or 0, path)
         if answer is None or answer.status != OK:
             raise ClusterError("the simulator does not list Events")
-        return msgspec.json.decode(answer.body, type=_Listing).metadata.remaining
+        return int(msgspec.json.decode(answer.body)["metadata"].get("remainingItemCount", 0))
 
     def _tell(self, text: str) -> None:
         """Show a status, but not too often."""
@@ -153,25 +154,10 @@ class Measurement:
         answer = await self._pipeline.ask("queue", "/metrics")
         return {} if answer is None else pods_by_place(answer.body)
 
-    async def _asks(self) -> float:
-        answer = await self._pipeline.ask(CYCLE, "/metrics")
-        found = None if answer is None else _ASKS.search(answer.body)
-        return float(found[1]) if found else 0.0
-
     def _check(self) -> None:
         """Raise if the pipeline has failed."""
         if self._pipeline.failure.done():
             self._pipeline.failure.result()
-
-
-class _Rest(msgspec.Struct):
-    remaining: int = msgspec.field(name="remainingItemCount", default=0)
-
-
-class _Listing(msgspec.Struct):
-    """The beginning of a list."""
-
-    metadata: _Rest
 
 
 class _StallDetector:
@@ -197,16 +183,6 @@ def options_of(case: Case, base: PipelineOptions) -> PipelineOptions:
         held=frozenset({CYCLE}),
         variables={name: {**base.variables.get(name, {}), **added.get(name, {})} for name in base.services()},
     )
-
-
-@asynccontextmanager
-async def listening(pipeline: Pipeline) -> AsyncIterator[Bus]:
-    telemetry = local_telemetry("bench")
-    bus = await Bus.connect(pipeline.nats_url, pipeline.options.settings.prefix, "bench", telemetry)
-    try:
-        yield bus
-    finally:
-        await bus.close()
 
 
 class Window:
@@ -255,15 +231,12 @@ class Window:
             else:
                 self.refusals[outcome.uid] = outcome.message
         if self.began is None and len(self.decided) >= self._warm_up:
-            self._open()
+            self._opened()
+            self._cpu = self._read_cpu()
+            self._before = len(self.decided)
+            self.began = time.monotonic()
         if len(self.decided) >= self._all:
             self.close()
-
-    def _open(self) -> None:
-        self._opened()
-        self._cpu = self._read_cpu()
-        self._before = len(self.decided)
-        self.began = time.monotonic()
 
     def _on_bound(self, message: BindingOutcomes, envelope: Envelope) -> None:
         before = len(self.bound)
