@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from testing.simulator.errors import Cause, forbidden_value, invalid, invalid_value, required, unsupported_value
-from testing.simulator.metadata import cannot_unmarshal, metadata_causes, qualified_name_causes
+from testing.simulator.metadata import cannot_unmarshal, expect, expect_objects, metadata_causes, qualified_name_causes
 from testing.simulator.pod_admission import (
     TAINT_EFFECTS,
     PriorityClasses,
@@ -217,8 +217,7 @@ def workload_causes(workload: Object) -> list[Cause]:
     templates = spec_of(workload).get("podGroupTemplates")
     if not templates:
         return [required("spec.podGroupTemplates")]
-    if not isinstance(templates, list) or not all(isinstance(template, dict) for template in templates):
-        raise cannot_unmarshal("spec.podGroupTemplates", templates, "slice of PodGroupTemplate")
+    expect_objects("spec.podGroupTemplates", templates, "slice of PodGroupTemplate")
     causes: list[Cause] = []
     if len(templates) > MAX_TEMPLATES:
         message = f"must have at most {MAX_TEMPLATES} items"
@@ -233,18 +232,15 @@ def workload_causes(workload: Object) -> list[Cause]:
 
 def policy_causes(where: str, policy: Any) -> list[Cause]:
     """Exactly one policy must be set, and a gang needs a positive minCount."""
-    if policy is None:
-        policy = {}
-    if not isinstance(policy, dict):
-        raise cannot_unmarshal(where, policy, "PodGroupSchedulingPolicy")
+    expect(where, policy, dict, "PodGroupSchedulingPolicy")
+    policy = policy or {}
     named = [name for name in ("basic", "gang") if policy.get(name) is not None]
     if len(named) != 1:
         return [invalid_value(where, ", ".join(named), "must specify exactly one of: `basic`, `gang`")]
     gang = policy.get("gang")
     if gang is None:
         return []
-    if not isinstance(gang, dict):
-        raise cannot_unmarshal(f"{where}.gang", gang, "GangSchedulingPolicy")
+    expect(f"{where}.gang", gang, dict, "GangSchedulingPolicy")
     return _count_causes(f"{where}.gang.minCount", gang.get("minCount") or 0)
 
 
@@ -277,8 +273,7 @@ def node_causes(node: Object) -> list[Cause]:
     spec, status = spec_of(node), status_of(node)
     causes: list[Cause] = []
     taints = spec.get("taints") or []
-    if not isinstance(taints, list) or not all(isinstance(taint, dict) for taint in taints):
-        raise cannot_unmarshal("spec.taints", taints, "slice of objects")
+    expect_objects("spec.taints", taints)
     for index, taint in enumerate(taints):
         if not taint.get("key"):
             causes.append(required(f"spec.taints[{index}].key"))
@@ -286,8 +281,7 @@ def node_causes(node: Object) -> list[Cause]:
             causes.append(unsupported_value(f"spec.taints[{index}].effect", taint.get("effect"), TAINT_EFFECTS))
     for which in ("capacity", "allocatable"):
         amounts = status.get(which) or {}
-        if not isinstance(amounts, dict):
-            raise cannot_unmarshal(f"status.{which}", amounts, "ResourceList")
+        expect(f"status.{which}", amounts, dict, "ResourceList")
         for name, amount in amounts.items():
             causes += amount_causes(f"status.{which}.{name}", amount)
     return causes

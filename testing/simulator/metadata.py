@@ -50,17 +50,27 @@ def metadata_of(obj: Object) -> Object:
         elif not isinstance(mapping, dict) or not all(isinstance(value, str) for value in mapping.values()):
             raise cannot_unmarshal(f"metadata.{key}", mapping, "map[string]string")
     for key in ("name", "generateName", "namespace", "uid", "resourceVersion"):
-        if not isinstance(metadata.get(key, ""), str | None):
-            raise cannot_unmarshal(f"metadata.{key}", metadata[key], "string")
+        expect(f"metadata.{key}", metadata.get(key), str, "string")
     for key in ("finalizers", "ownerReferences"):
-        if not isinstance(metadata.get(key, []), list | None):
-            raise cannot_unmarshal(f"metadata.{key}", metadata[key], "slice")
+        expect(f"metadata.{key}", metadata.get(key), list, "slice")
     return metadata
 
 
 def cannot_unmarshal(field: str, value: Any, wanted: str) -> ApiError:
     kind = {bool: "bool", dict: "object", list: "array", str: "string"}.get(type(value), "number")
     return bad_request(f"json: cannot unmarshal {kind} into Go struct field .{field} of type {wanted}")
+
+
+def expect(field: str, value: Any, wanted: type, name: str) -> None:
+    """Raise if the field is set and does not decode as this type."""
+    if value is not None and not isinstance(value, wanted):
+        raise cannot_unmarshal(field, value, name)
+
+
+def expect_objects(field: str, items: Any, name: str = "slice of objects") -> None:
+    """Raise if the field is set and is not a list of objects."""
+    if items is not None and not (isinstance(items, list) and all(isinstance(item, dict) for item in items)):
+        raise cannot_unmarshal(field, items, name)
 
 
 def metadata_causes(resource: Resource, metadata: Object) -> list[Cause]:

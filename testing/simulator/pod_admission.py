@@ -16,7 +16,7 @@ from testing.simulator.errors import (
     required,
     unsupported_value,
 )
-from testing.simulator.metadata import cannot_unmarshal, name_causes
+from testing.simulator.metadata import cannot_unmarshal, expect, expect_objects, name_causes
 from testing.simulator.resources import PODS, Object
 
 EVICTION_SECONDS = 300
@@ -157,37 +157,21 @@ def check_shape(pod: Object) -> None:
     spec = pod.get("spec")
     if spec is None:
         spec = pod["spec"] = {}
-    if not isinstance(spec, dict):
-        raise cannot_unmarshal("spec", spec, "PodSpec")
+    expect("spec", spec, dict, "PodSpec")
     for name in _LISTS:
-        items = spec.get(name)
-        if items is None:
+        expect_objects(f"spec.{name}", spec.get(name))
+        if spec.get(name) is None:
             spec.pop(name, None)
-        elif not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
-            raise cannot_unmarshal(f"spec.{name}", items, "slice of objects")
     spec.setdefault("containers", [])
     for name, kind in _SINGLE.items():
-        if not isinstance(spec.get(name), kind | None):
-            raise cannot_unmarshal(f"spec.{name}", spec[name], kind.__name__)
+        expect(f"spec.{name}", spec.get(name), kind, kind.__name__)
     for field, container in _containers(spec):
-        _check_container(field, container)
-
-
-def _check_container(field: str, container: Object) -> None:
-    resources = container.get("resources")
-    if resources is not None:
-        if not isinstance(resources, dict):
-            raise cannot_unmarshal(f"{field}.resources", resources, "ResourceRequirements")
+        resources = container.get("resources")
+        expect(f"{field}.resources", resources, dict, "ResourceRequirements")
         for which in ("requests", "limits"):
-            amounts = resources.get(which)
-            if amounts is not None and not isinstance(amounts, dict):
-                raise cannot_unmarshal(f"{field}.resources.{which}", amounts, "ResourceList")
-    ports = container.get("ports")
-    if ports is not None and not (isinstance(ports, list) and all(isinstance(port, dict) for port in ports)):
-        raise cannot_unmarshal(f"{field}.ports", ports, "slice of objects")
-    image = container.get("image")
-    if image is not None and not isinstance(image, str):
-        raise cannot_unmarshal(f"{field}.image", image, "string")
+            expect(f"{field}.resources.{which}", (resources or {}).get(which), dict, "ResourceList")
+        expect_objects(f"{field}.ports", container.get("ports"))
+        expect(f"{field}.image", container.get("image"), str, "string")
 
 
 def pod_causes(pod: Object) -> list[Cause]:
