@@ -261,7 +261,8 @@ class StorageWorld(World):
                 self._report(f"{bound.name} ({bound.uid}) is bound, and its claim {name} is not")
             elif where is not None and self._zones[claim.spec.volume_name] != where.metadata.labels[ZONE]:
                 self._report(f"{bound.name} ({bound.uid}) is bound to {where.name}, which does not reach {name}")
-            if name in SINGLE and (others := self._users(name) - {bound.uid} - self._doubtful - self._elsewhere):
+            others = self._users(name) - {bound.uid} - self._doubtful - self._elsewhere
+            if name in SINGLE and others and bound.uid not in self._doubtful:
                 self._report(f"{bound.name} ({bound.uid}) is bound, and ({min(others)}) uses {name} already")
 
     def _on_change(self, change: Change) -> None:
