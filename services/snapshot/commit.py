@@ -88,7 +88,7 @@ class CommitHandler:
             self._cycle_epoch, self._cycle, self.answer = commit.epoch, commit.cycle, None
             self._checks.min_seen = self._decided_at
         if self.answer is not None and commit.round <= self.answer.round:
-            return [Reply(self.answer)] if commit.round == self.answer.round else []
+            return [_reply(commit, self.answer)] if commit.round == self.answer.round else []
         asked: list[Decision | Nominate] = [*commit.decisions, *commit.nominations]
         if not all(0 <= each.load < len(commit.loads) for each in asked):
             self._refused.append(ProtocolError(f"commit of round {commit.round} names a load that it does not have"))
@@ -160,10 +160,15 @@ class CommitHandler:
         effects: list[Effect] = [Persist(delta, tuple(applied.entries), answer=self.answer)]
         if delta is not None:
             effects.append(Publish(delta))
-        effects.append(Reply(self.answer))
+        effects.append(_reply(commit, self.answer))
         if applied.entries:
             effects.append(DispatchOrders(tuple((entry.assignment.uid, entry.attempt) for entry in applied.entries)))
         return effects + applied.evictions
+
+
+def _reply(commit: Commit, answer: Committed) -> Reply:
+    """An empty commit confirms its cycle's epoch, which must be in Redis before the cycle relies on it."""
+    return Reply(answer, durable=not (commit.decisions or commit.nominations))
 
 
 def _worker_faults(asked: Sequence[Decision | Nominate], conflicts: Sequence[Conflict]) -> Iterator[WorkerFault]:

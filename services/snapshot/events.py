@@ -192,9 +192,10 @@ class Publish:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Effect: answer cycle."""
+    """Effect: answer the cycle. `durable`: only once everything before this is written."""
 
     message: Committed
+    durable: bool = False
 
 
 @dataclass(frozen=True, slots=True)

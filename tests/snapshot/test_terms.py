@@ -336,3 +336,36 @@ def test_pods_that_an_earlier_term_has_forgotten_are_told_before_those_that_a_ne
 
     asyncio.run(run())
     assert forgotten in told[: told.index("term 2")]
+
+
+class WaitsForStore(LosesState):
+    """As Terms, with a Redis that answers once it is told to."""
+
+    def __init__(self) -> None:
+        self.answers = asyncio.Event()
+
+    async def write(self, persists: Sequence[Persist]) -> bool:
+        await self.answers.wait()
+        return True
+
+
+def test_a_cycle_hears_that_its_epoch_stands_only_once_that_is_written() -> None:
+    """Otherwise Redis and snapshot may fail together, and nothing remembers that the epoch was used."""
+    told: list[object] = []
+
+    async def run() -> tuple[int, int]:
+        log, terms = SnapshotLog(A), WaitsForStore()
+        writer = EffectWriter(log.core, cast(Terms, terms), 1, told.append, lambda: None, lambda: 0.0)
+        for _ in range(2):  # the second one is a repetition
+            writer.add(log.handle(commit(1)))
+        running = asyncio.create_task(writer.run())
+        await asyncio.sleep(0)
+        before = len(told)
+        terms.answers.set()
+        while len(told) < 2:
+            await asyncio.sleep(0)
+        running.cancel()
+        return before, len(told)
+
+    assert asyncio.run(run()) == (0, 2)
+    assert {type(each) for each in told} == {Reply}

@@ -1,7 +1,7 @@
 """Carries out the core's effects, in order: what must be durable is written before a binder or the queue is told.
 
-Workers and cycle are told at once. If what they were told is lost, a new term begins: the workers reload its state, and
-the queue is told which pods are assumed in it, so that the others are decided again.
+Workers and cycle are told at once, but for the answer that confirms a cycle's epoch. If what they were told is lost, a
+new term begins: the workers reload its state, and the queue is told which pods are assumed in it, so that the others are decided again.
 
 Writes that wait are made together: the busier the snapshot, the less a decision costs. If the state in Redis is lost,
 or too much waits for it, a new term begins with the whole state, which includes what waited to be written.
@@ -62,7 +62,7 @@ class EffectWriter:
 
     def add(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
-            if isinstance(effect, Publish | Reply | RefuseCycle | WorkerFault | CommitFault):
+            if _is_told_at_once(effect):
                 self._carry_out(effect)
             else:
                 self._waiting.append(effect)
@@ -138,6 +138,12 @@ class EffectWriter:
             self._wake.set()
 
 
+def _is_told_at_once(effect: Effect) -> bool:
+    if isinstance(effect, Reply):
+        return not effect.durable
+    return isinstance(effect, Publish | RefuseCycle | WorkerFault | CommitFault)
+
+
 def _valid_in_any_term(effects: Iterable[Effect]) -> list[Effect]:
-    """Without those that a new term replaces."""
-    return [effect for effect in effects if not isinstance(effect, Persist | DispatchOrders | RecallAttempts)]
+    """Without those that a new term replaces. A cycle whose commit is not answered sends it again."""
+    return [effect for effect in effects if not isinstance(effect, Persist | DispatchOrders | RecallAttempts | Reply)]
