@@ -81,7 +81,7 @@ class EventHandlers:
         if pod.status.phase in FINISHED_PHASES:
             return self.on_pod_gone(pod.uid)
         if not pod.spec.node_name:
-            return self._on_pending_pod(pod)
+            return self._on_pending_pod(pod, now)
         try:
             load = load_of(pod)
         except (FlotillaError, ValueError) as cause:
@@ -89,7 +89,7 @@ class EventHandlers:
         self.bound.add(pod.uid)
         return [*self._on_assigned_pod(pod, load, now), *self._open_for(pod.uid)]
 
-    def _on_pending_pod(self, pod: Pod) -> list[Effect]:
+    def _on_pending_pod(self, pod: Pod, now: float) -> list[Effect]:
         uid, nominated = pod.uid, pod.status.nominated_node_name
         if uid in self.bound:  # pods are never unbound
             return [PodStale(uid, pod.key)]
@@ -106,13 +106,13 @@ class EventHandlers:
         except (FlotillaError, ValueError) as cause:
             return [Problem(cause if isinstance(cause, FlotillaError) else ClusterError(f"Pod {pod.key}: {cause}"))]
         before = self._nominator.get(uid)
-        now = self._nominator.observe(uid, nominated, load, pod.key)
-        if now == before:
+        after = self._nominator.observe(uid, nominated, load, pod.key, now)
+        if after == before:
             return []
-        if now is None:
+        if after is None:
             return self._cluster.publish([NominationGone(uid)])
         loads = Loads()
-        return self._cluster.publish([now.nominated(uid, loads)], loads.items, writes=(now.node,))
+        return self._cluster.publish([after.nominated(uid, loads)], loads.items, writes=(after.node,))
 
     def _on_pod_unreadable(self, seen: PodUnreadable, now: float) -> list[Effect]:
         """Counts what could be read of the pod, now or before, and closes its node."""

@@ -227,7 +227,7 @@ class Shell:
             self._fail_to_finish(writing.exception())
             return
         self._closed = True
-        self._tell_forgotten(self._core.epoch)
+        self._tell_forgotten()
         with suppress(TimeoutError, ClusterError):
             async with asyncio.timeout(SNAPSHOT_WRITES):
                 await self._writer.finish()
@@ -255,7 +255,7 @@ class Shell:
                 self._runner.feed(Tick())
                 self._runner.feed(Beat())
                 self._binders.tick(now)
-                self._tell_forgotten(self._core.epoch)
+                self._tell_forgotten()
                 self._tell_absorbed()
                 if now >= self._check_at:
                     self._check_at = now + CHECK_INTERVAL
@@ -312,7 +312,7 @@ class Shell:
             self._binders.on_recalled(message)
         else:
             self._binders.on_outcomes(message, envelope)
-            self._tell_forgotten(self._core.epoch)
+            self._tell_forgotten()
 
     def _on_is_nominated(self, asked: IsNominated, envelope: Envelope) -> None:
         """Not answered before the term begins, or once it may be over: binders ask again."""
@@ -337,8 +337,7 @@ class Shell:
     def _on_term(self) -> None:
         """What the queue was told of lost decisions is void, but not what earlier terms have forgotten."""
         self._binders.dispatcher.clear()
-        if self._told_epoch:
-            self._tell_forgotten(self._told_epoch)
+        self._tell_forgotten()
         self._bus.post(QUEUE_FORGOTTEN, Assumed(self._core.epoch, list(self._core.ledger)))
         self._told_epoch = self._core.epoch
 
@@ -392,7 +391,8 @@ class Shell:
             watch_epoch, watch_seq = self._reader.position
             self._bus.post(QUEUE_FORGOTTEN, Absorbed(self._core.epoch, self._core.seq, watch_epoch, watch_seq))
 
-    def _tell_forgotten(self, epoch: int) -> None:
-        if self._forgotten:
-            self._bus.post(QUEUE_FORGOTTEN, Forgotten(epoch, self._forgotten))
+    def _tell_forgotten(self) -> None:
+        """In the epoch that the queue was told of last: a new term may have begun and not been announced."""
+        if self._forgotten and self._told_epoch:
+            self._bus.post(QUEUE_FORGOTTEN, Forgotten(self._told_epoch, self._forgotten))
             self._forgotten = []

@@ -12,7 +12,7 @@ from services.snapshot.core import SnapshotCore
 from shared.errors import ProtocolError
 from shared.messages.binding import Evict
 from shared.messages.codec import Message
-from shared.messages.queue import Forgotten
+from shared.messages.queue import Assumed, Forgotten
 from shared.messages.sense import check_sense
 from shared.messages.state import (
     Commit,
@@ -61,6 +61,8 @@ class Auditor:
         """By pod: the last node that the snapshot nominated it to, and until when."""
         self._shown: dict[tuple[int, str], int] = {}
         self._commits: dict[tuple[int, int], Commit] = {}
+        self._announced: set[int] = set()
+        """Terms of the snapshot of which the queue was told what is assumed."""
         self._budgets = Budgets()
         self._against_budgets: dict[tuple[int, int], dict[str, str]] = {}
         """By commit: nominations that violate a budget, and how."""
@@ -104,6 +106,8 @@ class Auditor:
                 self._against_budgets[number] = {} if core is None else self._budgets.judge(message, core)
             case Committed():
                 self._on_committed(message)
+            case Assumed():
+                self._announced.add(message.epoch)
             case Forgotten():
                 self._on_forgotten(message)
             case Delta():
@@ -176,6 +180,8 @@ class Auditor:
 
     def _on_forgotten(self, message: Forgotten) -> None:
         """A place is given up only when no call can take it any more, unless a later attempt has taken it again."""
+        if message.epoch not in self._announced:
+            self._report(f"the queue hears of forgotten pods of term {message.epoch} before it hears of that term")
         core, forgotten = self._snapshot().core, {each.uid for each in message.pods}
         for binding in self._bindings:
             entry = None if core is None else core.ledger.get(binding.uid)

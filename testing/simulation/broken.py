@@ -99,9 +99,9 @@ class _Nothing(set[str]):
 def _past_is_news() -> Iterator[None]:
     on_pending_pod = EventHandlers._on_pending_pod
 
-    def believes(self: Any, pod: Any) -> Any:
+    def believes(self: Any, pod: Any, now: float) -> Any:
         self.bound = _Nothing()
-        return on_pending_pod(self, pod)
+        return on_pending_pod(self, pod, now)
 
     with (
         patch.object(VersionOrder, "is_old_list", lambda *_: False),

@@ -82,7 +82,7 @@ class Held:
         self.ledger.begin(deadline - BINDING_WINDOW)
 
     def nominate(self, name: str, where: str) -> None:
-        self.cluster.nominator.observe(f"uid-{name}", where, load_of(SMALL), f"shop/{name}")
+        self.cluster.nominator.observe(f"uid-{name}", where, load_of(SMALL), f"shop/{name}", 0.0)
 
 
 def test_a_closed_node_is_described_with_its_reason() -> None:

@@ -20,7 +20,7 @@ from services.snapshot.events import (
     PodSeen,
     Tick,
 )
-from services.snapshot.state.nominator import LOOK_UP_SECONDS
+from services.snapshot.state.nominator import LOOK_UP_SECONDS, Nomination, Nominator
 from services.snapshot.state.preemption_victims import EVICTION_WINDOW, VICTIM_SECONDS
 from shared.messages.binding import Displaced, Evict
 from shared.messages.preemption import Victim
@@ -357,6 +357,18 @@ def test_a_lost_nomination_is_revoked_in_time() -> None:
     assert isinstance(effects[-1], PodForgotten), "whoever waits for room hears of it"
     assert promised(log) == {}
     assert log.handle(LookedUp(P.uid, attempt, None), LOOK_UP_SECONDS) == []
+
+
+def test_a_nomination_that_the_status_shows_no_longer_is_looked_up() -> None:
+    """1. The status shows a nomination. 2. It is revoked, and the pod nominated there again. 3. A binder clears the
+    status because of 1."""
+    nominator, load = Nominator(), load_of(P)
+    nominator.observe(P.uid, "a", load, P.key, 0.0)
+    nominator.revoke(P.uid)
+    nominator.decide(P.uid, Nomination("a", load, P.key, 7), 1.0)
+    assert nominator.next_due() is None
+    nominator.observe(P.uid, "", load, P.key, 2.0)
+    assert [(uid, attempt) for uid, attempt, _ in nominator.due(2.0 + LOOK_UP_SECONDS)] == [(P.uid, 7)]
 
 
 def test_a_nomination_that_the_status_shows_is_not_looked_up() -> None:

@@ -84,7 +84,7 @@ class Nominator:
         self._expect(uid, "")
         return True
 
-    def observe(self, uid: str, status: str, load: PodLoad, key: str) -> Nomination | None:
+    def observe(self, uid: str, status: str, load: PodLoad, key: str, now: float) -> Nomination | None:
         """The watch shows a pending pod with this nominated node. Returns its nomination after that."""
         if self._is_news(uid, status):
             node = status
@@ -97,9 +97,12 @@ class Nominator:
             self._set(uid, Nomination(node, load, key, attempt))
         else:
             self._remove(uid)
+        nomination = self._nominations.get(uid)
         if node == status:
             self._unshown.pop(uid, None)
-        return self._nominations.get(uid)
+        elif nomination is not None:
+            self._unshown.setdefault(uid, (now + LOOK_UP_SECONDS, nomination.attempt))
+        return nomination
 
     def observe_assumed(self, uid: str, status: str) -> None:
         """The watch shows an assumed pod, which no status nominates any more."""
