@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tools.cli.arguments import at_least, numbers
 
 if TYPE_CHECKING:
-    from testing.inprocess.comparison import GroupResult
+    from testing.inprocess.cases import GroupResult
     from testing.inprocess.conformance import Results
 
 FIRST_DIFFERENCES = 3
@@ -39,9 +39,8 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
 
 
 def run(options: argparse.Namespace) -> int:
-    from testing.inprocess.cases import group_of, read_cases
-    from testing.inprocess.comparison import all_passed
-    from testing.inprocess.conformance import replay_in_parallel, worthwhile_processes
+    from testing.inprocess.cases import all_passed
+    from testing.inprocess.conformance import group_of, read_cases, replay_in_parallel, worthwhile_processes
 
     cases = [case for path in options.files for case in read_cases(path)]
     if options.group:

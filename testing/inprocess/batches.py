@@ -1,4 +1,4 @@
-"""Pods as the queue hands them out and as the cycle holds them."""
+"""Pods as the queue hands them out, as the cycle holds them, and as the watch shows them after preemption."""
 
 from collections.abc import Iterable, Mapping
 
@@ -9,7 +9,7 @@ from shared.framework.profile import Framework
 from shared.framework.signatures import class_of_pod, class_of_template
 from shared.messages.queue import Batch, Gang, QueuedPod
 from shared.model.load import PodLoad, load_of
-from shared.model.objects import Pod, encode_msgpack, pod_from_msgpack
+from shared.model.objects import Pod, PodCondition, encode_msgpack, pod_from_msgpack
 
 
 def queued_pod(pod: Pod, gang: Gang | None = None) -> QueuedPod:
@@ -46,3 +46,16 @@ def pod_info(
 def class_of(framework: Framework, pod: Pod) -> str:
     """The class that the cycle finds for a pod of this profile, if no extender judges it."""
     return class_of_pod(framework, class_of_template(framework, pod), pod)
+
+
+def nominated(pod: Pod, node: str) -> Pod:
+    """The pod with this nominated node; an empty name clears it."""
+    return msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, nominated_node_name=node))
+
+
+def terminating(pod: Pod, now: str) -> Pod:
+    """The pod while it terminates as a victim of preemption."""
+    preempted = PodCondition(type="DisruptionTarget", status="True", reason="PreemptionByScheduler")
+    status = msgspec.structs.replace(pod.status, conditions=[*pod.status.conditions, preempted])
+    metadata = msgspec.structs.replace(pod.metadata, deletion_timestamp=now)
+    return msgspec.structs.replace(pod, metadata=metadata, status=status)

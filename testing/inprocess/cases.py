@@ -1,26 +1,97 @@
-"""Reads and decodes golden cases.
+"""Golden cases about placing pods, and the result of a replay: how many cases passed, and how the others differ."""
 
-A line is a cluster with pods to schedule, or a case of another kind (`apart`), such as a configuration file and its
-expected result.
-"""
-
-import gzip
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
-from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
 import msgspec
 
 from services.snapshot.commit_checks import ProfileFilters
+from shared.errors import UserError
 from shared.framework.loading import load_frameworks, load_scheduler_config
 from shared.framework.profile import Framework
-from shared.model.objects import ClusterObject, Node, Pod, node_from, pod_from
-from testing.inprocess.apart import apart
-from testing.inprocess.comparison import UnreadableCases, objects_of
+from shared.model.objects import ClusterObject, Node, ObjectKind, Pod, node_from, object_from, pod_from
 
 RawCase = dict[str, Any]
+ABSENT = "(absent)"
+NOT_OBJECTS = frozenset({"nodes", "pods"})
+"""Decoded separately."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    case: str
+    pod: str
+    what: str
+    expected: object
+    got: object
+
+    def __str__(self) -> str:
+        expected, got = _only_differing(self.expected, self.got)
+        head = f"{self.case}, pod {self.pod}: {self.what}"
+        return f"{head}\n    expected: {_shown(expected)}\n    got:      {_shown(got)}"
+
+
+@dataclass(slots=True)
+class GroupResult:
+    total: int = 0
+    passed: int = 0
+    differences: list[Difference] = field(default_factory=list)
+
+    def count(self, differences: list[Difference]) -> None:
+        """Add a case with these differences."""
+        self.total += 1
+        self.passed += not differences
+        self.differences += differences
+
+    def add(self, other: "GroupResult") -> None:
+        self.total += other.total
+        self.passed += other.passed
+        self.differences += other.differences
+
+
+def all_passed(results: Iterable[GroupResult]) -> bool:
+    return all(result.passed == result.total for result in results)
+
+
+def _only_differing(expected: object, got: object) -> tuple[object, object]:
+    """The differing parts of two values, recursively for mappings."""
+    if not isinstance(expected, dict) or not isinstance(got, dict):
+        return expected, got
+    pairs = {key: (expected.get(key, ABSENT), got.get(key, ABSENT)) for key in {*expected, *got}}
+    differing = {key: _only_differing(*pair) for key, pair in pairs.items() if pair[0] != pair[1]}
+    return {key: one for key, (one, _) in differing.items()}, {key: other for key, (_, other) in differing.items()}
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, set):
+        value = sorted(value)
+    return msgspec.json.encode(value, order="sorted").decode() if value is not None else "nothing"
+
+
+class UnreadableCases(UserError):
+    """A file that does not contain cases."""
+
+
+def objects_of(lists: Mapping[str, list[Any]]) -> Iterator[ClusterObject]:
+    """Decode the objects of all kinds except nodes and pods."""
+    for plural, objects in lists.items():
+        if plural in NOT_OBJECTS:
+            continue
+        kind = KINDS.get(plural)
+        if kind is None:
+            raise UnreadableCases(f"objects.{plural}: unknown kind")
+        yield from (object_from(kind, each) for each in objects)
+
+
+def _plural(kind: ObjectKind) -> str:
+    if kind.endswith("y"):
+        return f"{kind[:-1]}ies"
+    return f"{kind}es" if kind.endswith("s") else f"{kind}s"
+
+
+KINDS: Mapping[str, ObjectKind] = {_plural(kind): kind for kind in ObjectKind}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,32 +106,6 @@ class Case:
     objects: list[ClusterObject]
     pending: list[Pod]
     expected: list[Mapping[str, Any]]
-
-
-def read_cases(path: Path) -> Iterator[RawCase]:
-    """The cases of a .jsonl or .jsonl.gz file."""
-    try:
-        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as lines:
-            for number, line in enumerate(lines, start=1):
-                if line.strip():
-                    try:
-                        case = msgspec.json.decode(line)
-                    except (msgspec.DecodeError, UnicodeDecodeError) as cause:
-                        raise UnreadableCases(f"{path}:{number}: {cause}") from None
-                    if not _is_case(case):
-                        raise UnreadableCases(f"{path}:{number}: not a case")
-                    yield case
-    except (OSError, EOFError) as cause:
-        reason = cause.strerror if isinstance(cause, OSError) and cause.strerror else str(cause)
-        raise UnreadableCases(f"{path}: {reason}") from None
-
-
-def group_of(case: RawCase) -> str:
-    kind = apart(case)
-    if kind is not None:
-        return kind.group
-    tags: list[str] = case.get("tags") or ["untagged"]
-    return tags[0]
 
 
 def decoded(raw: RawCase) -> Case:
@@ -81,10 +126,3 @@ def decoded(raw: RawCase) -> Case:
 @lru_cache
 def _default_frameworks() -> Mapping[str, Framework]:
     return load_frameworks(None)
-
-
-def _is_case(case: object) -> TypeGuard[RawCase]:
-    match case:
-        case {"name": str(), "objects": dict(), "pending": list(pending), "expected": list(expected)}:
-            return len(pending) == len(expected)
-    return apart(case) is not None

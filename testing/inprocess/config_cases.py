@@ -4,22 +4,21 @@ Compares the failing stage, the configuration with defaults, validation errors b
 weights at each extension point, and the written file. Only kube-scheduler's own plugins exist here.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from shared.config.building import kube_scheduler_plugins
 from shared.config.problems import InvalidConfigFile, Stage
 from shared.config.reading import ConfigFile, defaulted_text, finish
 from shared.config.struct_codec import encode
-from testing.inprocess.comparison import Difference, GroupResult
+from testing.inprocess.cases import Difference
 
-GROUP: Final = "config-file"
 GOOD: Final = "good"
 
 Case = Mapping[str, Any]
 
 
-def is_config_case(case: object) -> bool:
+def is_case(case: object) -> bool:
     """Whether a case is about a file, and not about a cluster."""
     match case:
         case {"name": str(), "input": str(), "decode_error": _, "defaulted": _, "build_error": _, **others}:
@@ -27,15 +26,7 @@ def is_config_case(case: object) -> bool:
     return False
 
 
-def run_config_cases(cases: Iterable[Case]) -> GroupResult:
-    """Run all cases as one group."""
-    result = GroupResult()
-    for case in cases:
-        result.count(list(_differences(case)))
-    return result
-
-
-def _differences(case: Case) -> Iterator[Difference]:
+def differences(case: Case) -> Iterator[Difference]:
     expected, got = _expected(case), _got(case["input"])
     for what, wanted in expected.items():
         if wanted != got[what]:

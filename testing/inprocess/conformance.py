@@ -5,17 +5,79 @@ case: the results and reasons of PreFilter and of each node's Filter, each plugi
 node, the message, and the victims of preemption. Cases of other kinds (`apart`) do not depend on shards.
 """
 
+import gzip
 import multiprocessing
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
+from typing import Any, TypeGuard
+
+import msgspec
 
 from shared.errors import FlotillaError
-from testing.inprocess.apart import apart
-from testing.inprocess.cases import Case, RawCase, decoded, group_of
-from testing.inprocess.comparison import Difference, GroupResult
+from testing.inprocess import config_cases, hint_cases, requeue_cases
+from testing.inprocess.cases import Case, Difference, GroupResult, RawCase, UnreadableCases, decoded
 from testing.inprocess.replay import Replay
+
+
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """A kind of case that is not about placing pods. `recognises` checks the shape of a whole case."""
+
+    group: str
+    recognises: Callable[[object], bool]
+    differences: Callable[[Mapping[str, Any]], Iterable[Difference]]
+
+    def run(self, case: RawCase) -> GroupResult:
+        result = GroupResult()
+        try:
+            result.count(list(self.differences(case)))
+        except (FlotillaError, ValueError, KeyError) as cause:
+            result.count([_cannot_be_run(case["name"], cause)])
+        return result
+
+
+KINDS = (
+    Apart("config-file", config_cases.is_case, config_cases.differences),
+    Apart("hints", hint_cases.is_hint_case, hint_cases.hint_differences),
+    Apart("registered", hint_cases.is_registered_case, hint_cases.registered_differences),
+    Apart("requeue", requeue_cases.is_case, requeue_cases.differences),
+)
+
+
+def apart(case: object) -> Apart | None:
+    """The kind of a case that is independent of shards; None for a case about placing pods."""
+    return next((kind for kind in KINDS if kind.recognises(case)), None)
+
+
+def read_cases(path: Path) -> Iterator[RawCase]:
+    """The cases of a .jsonl or .jsonl.gz file."""
+    try:
+        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as lines:
+            for number, line in enumerate(lines, start=1):
+                if line.strip():
+                    try:
+                        case = msgspec.json.decode(line)
+                    except (msgspec.DecodeError, UnicodeDecodeError) as cause:
+                        raise UnreadableCases(f"{path}:{number}: {cause}") from None
+                    if not _is_case(case):
+                        raise UnreadableCases(f"{path}:{number}: not a case")
+                    yield case
+    except (OSError, EOFError) as cause:
+        reason = cause.strerror if isinstance(cause, OSError) and cause.strerror else str(cause)
+        raise UnreadableCases(f"{path}: {reason}") from None
+
+
+def group_of(case: RawCase) -> str:
+    kind = apart(case)
+    if kind is not None:
+        return kind.group
+    tags: list[str] = case.get("tags") or ["untagged"]
+    return tags[0]
+
 
 Results = dict[int, dict[str, GroupResult]]
 """By number of shards and by group, in the order of first appearance."""
@@ -36,7 +98,7 @@ def replay(cases: Iterable[RawCase], shard_counts: Sequence[int]) -> Results:
     for raw in cases:
         kind = apart(raw)
         if kind is not None:
-            _add(results, {shards: {kind.group: kind.run([raw])} for shards in shard_counts})
+            _add(results, {shards: {kind.group: kind.run(raw)} for shards in shard_counts})
             continue
         try:
             case: Case | FlotillaError = decoded(raw)
@@ -80,5 +142,12 @@ def _differences(case: Case, shards: int) -> list[Difference]:
         return [_cannot_be_run(case.name, cause)]
 
 
-def _cannot_be_run(name: str, cause: FlotillaError) -> Difference:
-    return Difference(name, "-", "cannot be run", "a run", str(cause))
+def _cannot_be_run(name: str, cause: Exception) -> Difference:
+    return Difference(name, "-", "cannot be run", "a run", f"{type(cause).__name__}: {cause}")
+
+
+def _is_case(case: object) -> TypeGuard[RawCase]:
+    match case:
+        case {"name": str(), "objects": dict(), "pending": list(pending), "expected": list(expected)}:
+            return len(pending) == len(expected)
+    return apart(case) is not None

@@ -4,9 +4,9 @@ A case of `hints` is a rejected pod, an event, and the plugin's hint. The one ca
 the default profile with their registrations, and all events.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any
 
 from flotilla.events import Action, Registration, Resource
 from shared.cluster.objects import ClusterObjects
@@ -15,10 +15,7 @@ from shared.framework.clusterevents import IMPLIED, LABELS, NAMES, ClusterEvent,
 from shared.framework.loading import load_frameworks
 from shared.framework.profile import Framework
 from shared.model.objects import DEFAULT_SCHEDULER, ClusterObject, ObjectKind, Pod, node_from, object_from, pod_from
-from testing.inprocess.comparison import Difference, GroupResult, objects_of
-
-HINTS: Final = "hints"
-REGISTERED: Final = "registered"
+from testing.inprocess.cases import Difference, objects_of
 
 Case = Mapping[str, Any]
 
@@ -58,28 +55,10 @@ def is_registered_case(case: object) -> bool:
     return False
 
 
-def run_hint_cases(cases: Iterable[Case]) -> GroupResult:
-    return _counted(cases, _hint_differences)
-
-
-def run_registered_cases(cases: Iterable[Case]) -> GroupResult:
-    return _counted(cases, _registered_differences)
-
-
-def _counted(cases: Iterable[Case], differences: Callable[[Case], Iterator[Difference]]) -> GroupResult:
-    result = GroupResult()
-    for case in cases:
-        try:
-            result.count(list(differences(case)))
-        except (FlotillaError, ValueError) as cause:
-            result.count([Difference(case["name"], "-", "cannot be run", "a run", str(cause))])
-    return result
-
-
 # Hints
 
 
-def _hint_differences(case: Case) -> Iterator[Difference]:
+def hint_differences(case: Case) -> Iterator[Difference]:
     event = ClusterEvent(Resource(case["event"]["resource"]), _action(case["event"]["action"]))
     pod, old, new = pod_from(case["pod"]), _decoded(event, case["old"]), _decoded(event, case["new"])
     objects = _objects(case["objects"])
@@ -153,7 +132,7 @@ _EXTERNAL = (
 )
 
 
-def _registered_differences(case: Case) -> Iterator[Difference]:
+def registered_differences(case: Case) -> Iterator[Difference]:
     got = _registered()
     for what, wanted in case.items():
         if what != "name" and wanted != got.get(what):

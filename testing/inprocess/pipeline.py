@@ -32,8 +32,7 @@ from shared.messages.queue import POD_GONE, ForgottenPod
 from shared.messages.rounds import Explain, Explained, Proposals
 from shared.messages.state import Delta, Heartbeat
 from shared.model.objects import ClusterObject, Node, Pod
-from testing.inprocess.batches import batch_of
-from testing.inprocess.pod_fixtures import nominated
+from testing.inprocess.batches import batch_of, nominated
 
 Fate = Callable[[object], Sequence[float]]
 """For a message: the delay of each of its copies in seconds; no copy means that it is lost."""

@@ -19,9 +19,8 @@ from shared.messages.binding import Evict, Evicted, Notice
 from shared.messages.evaluation import Ties
 from shared.messages.queue import Absorbed, Batch, Forgotten, ForgottenPod, Outcomes, Take
 from shared.model.objects import Pod
-from testing.inprocess.batches import pods_in
+from testing.inprocess.batches import nominated, pods_in, terminating
 from testing.inprocess.pipeline import Fate, Outcome, Pipeline, reliable
-from testing.inprocess.pod_fixtures import nominated, terminating
 
 LEFT = ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE)
 MOST = 256

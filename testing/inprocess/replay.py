@@ -21,8 +21,7 @@ from shared.messages.rounds import ClassAnswer, ClassAsk, Explain, Propose
 from shared.messages.state import Commit
 from shared.model.objects import Pod
 from testing.builders import class_state
-from testing.inprocess.cases import Case
-from testing.inprocess.comparison import Difference
+from testing.inprocess.cases import Case, Difference
 from testing.inprocess.pipeline import Outcome, Pipeline, reliable
 
 MOST_ASKS = 8

@@ -4,7 +4,7 @@ The queue's core gets the same events as from its service, on the script's clock
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any
 
 from flotilla.events import Action, Resource
 from flotilla.results import SUCCESS, Status, unresolvable
@@ -15,7 +15,6 @@ from services.queue.scheduling.pod_queues import BackoffPolicy
 from services.queue.scheduling.queued_pod_info import PodState, QueuedPodInfo
 from services.queue.scheduling.scheduling_queue import Timeouts
 from shared.cluster.objects import ClusterObjects
-from shared.errors import FlotillaError
 from shared.framework.clusterevents import NAMES, ClusterEvent
 from shared.framework.loading import load_frameworks
 from shared.framework.profile import Framework
@@ -31,9 +30,7 @@ from shared.messages.queue import (
 from shared.model.objects import ObjectKind, Pod, key_of, node_from, object_from, pod_from
 from shared.plugins.dynamicresources import DynamicResources, usable_claims
 from testing.inprocess.batches import pods_in
-from testing.inprocess.comparison import Difference, GroupResult, objects_of
-
-GROUP: Final = "requeue"
+from testing.inprocess.cases import Difference, objects_of
 
 Case = Mapping[str, Any]
 Op = Mapping[str, Any]
@@ -45,21 +42,15 @@ NEVER = 1e9
 ACTIONS: Mapping[str, Action] = {name: action for action, name in NAMES.items()}
 
 
-def is_requeue_case(case: object) -> bool:
+def is_case(case: object) -> bool:
     match case:
         case {"name": str(), "config": dict(), "objects": dict(), "ops": list(ops), "expected": list(expected)}:
             return len(ops) == len(expected)
     return False
 
 
-def run_requeue_cases(cases: Iterable[Case]) -> GroupResult:
-    result = GroupResult()
-    for case in cases:
-        try:
-            result.count(list(Script(case).differences()))
-        except (FlotillaError, ValueError, KeyError) as cause:
-            result.count([Difference(case["name"], "-", "cannot be run", "a run", f"{type(cause).__name__}: {cause}")])
-    return result
+def differences(case: Case) -> Iterator[Difference]:
+    return Script(case).differences()
 
 
 class Script:

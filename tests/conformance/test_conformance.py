@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from testing.inprocess.cases import RawCase, read_cases
-from testing.inprocess.conformance import replay, replay_in_parallel, run_cases
+from testing.inprocess.cases import RawCase
+from testing.inprocess.conformance import read_cases, replay, replay_in_parallel, run_cases
 from tools.cli.main import main
 
 DATA = Path(__file__).parent / "data"

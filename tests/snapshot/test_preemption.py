@@ -29,8 +29,8 @@ from shared.messages.state import Assignment, Commit, Nominate, NominationGone, 
 from shared.model.load import PodLoad, load_of
 from shared.model.objects import Pod
 from testing.builders import pod
+from testing.inprocess.batches import nominated, terminating
 from testing.inprocess.pipeline import bound
-from testing.inprocess.pod_fixtures import nominated, terminating
 from tests.rounds.support import SnapshotLog, changes, commit, kinds, refusals, reply, small_node, small_pod
 
 A, B = small_node("a"), small_node("b")
