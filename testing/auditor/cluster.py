@@ -263,9 +263,6 @@ class Cluster:
     def usage(self, node: str) -> NodeUsage:
         return self._usage.get(node, EMPTY)
 
-    def add_usage(self, record: PodRecord, now: float) -> None:
-        self._usage.setdefault(record.node, NodeUsage()).add(record.uid, record.demand, now, decided=record.decided)
-
     def remove_usage(self, record: PodRecord) -> None:
         """Remove the pod from its node, if it is on one."""
         usage = self._usage.get(record.node)
@@ -274,8 +271,14 @@ class Cluster:
             if not usage.pods:
                 del self._usage[record.node]
 
-    def list_waiting(self, record: PodRecord) -> None:
-        """Update `waiting` and `gated` for this pod."""
+    def settle(self, record: PodRecord, now: float) -> None:
+        """Update node usage, `waiting` and `gated` from the record."""
+        self.unreadable.discard(record.uid)
+        if record.holds:
+            usage = self._usage.setdefault(record.node, NodeUsage())
+            usage.add(record.uid, record.demand, now, decided=record.decided)
+        else:
+            self.remove_usage(record)
         self.unlist(record.uid)
         if record.waits:
             self.waiting.add(record.uid)

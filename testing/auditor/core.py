@@ -13,26 +13,9 @@ from enum import Enum
 
 from shared.messages.watch import Kind
 from shared.model.objects import DEFAULT_SCHEDULER, Pod
+from testing.auditor import events
 from testing.auditor.checks import LedgerChecks, PermitChecks, QueueChecks
 from testing.auditor.cluster import Cluster, Counts, PodRecord, Statistics
-from testing.auditor.events import (
-    BindingsReported,
-    Event,
-    LedgerRead,
-    LedgerUnavailable,
-    NodeGone,
-    NodeSeen,
-    NodesListed,
-    PodGone,
-    PodSeen,
-    PodsListed,
-    QueueRead,
-    QueueUnavailable,
-    Tick,
-    Unreadable,
-    WatchLost,
-    WatchResumed,
-)
 from testing.auditor.placements import Placements
 from testing.auditor.usage import demand_of
 from testing.auditor.violations import Invariant, Limits, Violation
@@ -64,7 +47,7 @@ class AuditorCore:
         self._events = 0
         self._violations = 0
 
-    def handle(self, event: Event, now: float) -> list[Violation]:
+    def handle(self, event: events.Event, now: float) -> list[Violation]:
         self._events += 1
         self._take(event, now)
         self._broken += self._placements.expire(now)
@@ -97,10 +80,6 @@ class AuditorCore:
             violations=self._violations,
         )
 
-    def latency(self, quantile: float) -> float:
-        """Seconds from first seeing a pod to seeing it bound."""
-        return self.statistics.latency(quantile)
-
     @property
     def progress(self) -> float:
         """The share of our pods that are bound."""
@@ -117,44 +96,44 @@ class AuditorCore:
 
     # Events
 
-    def _take(self, event: Event, now: float) -> None:
+    def _take(self, event: events.Event, now: float) -> None:
         match event:
-            case PodSeen(pod=pod):
+            case events.PodSeen(pod=pod):
                 record = self._update(pod, now, Source.WATCH)
                 if record is not None:
                     self._broken += self._placements.check(pod, record, now)
-            case PodGone(uid=uid):
+            case events.PodGone(uid=uid):
                 self._remove(uid, now)
-            case PodsListed():
+            case events.PodsListed():
                 self._on_pods_listed(event, now)
-            case NodeSeen(node=node):
+            case events.NodeSeen(node=node):
                 if self._cluster.nodes.update(node, now, self._cluster.horizon(now)):
                     self._placements.node_changed(node.name)
-            case NodeGone(name=name):
+            case events.NodeGone(name=name):
                 self._cluster.nodes.remove(name, now, self._cluster.horizon(now))
-            case NodesListed():
+            case events.NodesListed():
                 self._on_nodes_listed(event, now)
-            case Unreadable(kind=kind, id=id):
+            case events.Unreadable(kind=kind, id=id):
                 self._on_unreadable(kind, id, now)
-            case WatchLost(kind=kind):
+            case events.WatchLost(kind=kind):
                 self._cluster.streams.begin_gap(kind, now)
-            case WatchResumed(kind=kind):
+            case events.WatchResumed(kind=kind):
                 self._cluster.streams.end_gap(kind, now)
-            case LedgerRead():
+            case events.LedgerRead():
                 self._permits.read(event)
                 self._broken += self._ledger.read(event, now)
-            case LedgerUnavailable():
+            case events.LedgerUnavailable():
                 self._ledger.unavailable()
-            case QueueRead():
+            case events.QueueRead():
                 self._broken += self._queue.read(event, now)
-            case QueueUnavailable():
+            case events.QueueUnavailable():
                 self._queue.unavailable()
-            case BindingsReported(outcomes=outcomes):
+            case events.BindingsReported(outcomes=outcomes):
                 self._permits.hear(outcomes, now)
-            case Tick():
+            case events.Tick():
                 self._broken += self._permits.expire(now)
 
-    def _on_pods_listed(self, listing: PodsListed, now: float) -> None:
+    def _on_pods_listed(self, listing: events.PodsListed, now: float) -> None:
         there = {pod.uid for pod in listing.pods} | set(listing.unreadable)
         for uid in (self._cluster.pods.keys() | self._cluster.unreadable) - there:
             self._remove(uid, now)
@@ -167,7 +146,7 @@ class AuditorCore:
                 self._broken += self._placements.check(pod, record, now)
         self._cluster.streams.end_gap(Kind.POD, now)
 
-    def _on_nodes_listed(self, listing: NodesListed, now: float) -> None:
+    def _on_nodes_listed(self, listing: events.NodesListed, now: float) -> None:
         nodes, streams = self._cluster.nodes, self._cluster.streams
         horizon, missed_since = self._cluster.horizon(now), streams.lost_at(Kind.NODE, now)
         first = not streams.is_listed(Kind.NODE)
@@ -212,7 +191,7 @@ class AuditorCore:
             record.node, record.bound_at = pod.spec.node_name, now
             record.decided = record.ours and (not met or source is Source.RELISTING)
             record.note(now, f"bound to node {record.node}")
-        self._settle(record, now)
+        self._cluster.settle(record, now)
         if met and record.ours and (not record.node or record.decided):
             self.statistics.on_created(now)
         if not newly_bound or not record.decided:
@@ -247,15 +226,6 @@ class AuditorCore:
         record.gated = gated
         if not (record.holds and _resizing(pod)):  # the node has not granted the new size yet
             record.demand = demand_of(pod)
-
-    def _settle(self, record: PodRecord, now: float) -> None:
-        """Update node usage and the waiting set from the record."""
-        self._cluster.unreadable.discard(record.uid)
-        if record.holds:
-            self._cluster.add_usage(record, now)
-        else:
-            self._cluster.remove_usage(record)
-        self._cluster.list_waiting(record)
 
     def _remove(self, uid: str, now: float) -> None:
         self._cluster.unreadable.discard(uid)

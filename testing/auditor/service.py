@@ -14,11 +14,12 @@ import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
 from typing import NoReturn
 
 import msgspec
 
-from shared.bus import Bus, Envelope, Subscription
+from shared.bus import Bus, Envelope
 from shared.bus.subjects import QUEUE_INSPECT, SNAPSHOT_BOUND
 from shared.config.settings import ApiSettings, Settings
 from shared.errors import ClusterError, FlotillaError, InvalidObject
@@ -41,29 +42,12 @@ from shared.runtime.corerunner import every
 from shared.store.link import RedisLink, connect
 from shared.store.schema import Keys, decode_entry
 from shared.telemetry.logs import Repeated, logger
+from testing.auditor import events
 from testing.auditor.cluster import Counts, Statistics
 from testing.auditor.core import AuditorCore, Expected
-from testing.auditor.events import (
-    BindingsReported,
-    Event,
-    LedgerRead,
-    LedgerUnavailable,
-    NodeGone,
-    NodeSeen,
-    NodesListed,
-    PodGone,
-    PodSeen,
-    PodsListed,
-    QueueRead,
-    QueueUnavailable,
-    Tick,
-    Unreadable,
-    WatchLost,
-    WatchResumed,
-)
 from testing.auditor.violations import Limits, Violation
 
-Emit = Callable[[Event], None]
+Emit = Callable[[events.Event], None]
 ANSWER_PATIENCE = 2.0
 """Seconds for the queue to answer."""
 BATCH = 256
@@ -113,15 +97,15 @@ class ClusterFeed:
             case WatchStarted():
                 if self._lost:
                     self._lost = False
-                    self._emit(WatchResumed(self._kind))
-            case WatchEvents(events=events):
-                for number, event in enumerate(events):
+                    self._emit(events.WatchResumed(self._kind))
+            case WatchEvents(events=seen):
+                for number, event in enumerate(seen):
                     self._emit(self._seen(event.object, event.type == "DELETED"))
                     await _give_way(number)
             case Interruption(cause=cause):
                 self._log.warning("lost", "the watch of %ss is interrupted: %s", self._kind, cause)
                 self._lost = True
-                self._emit(WatchLost(self._kind))
+                self._emit(events.WatchLost(self._kind))
 
     def _take_listed(self, raw: msgspec.Raw) -> None:
         try:
@@ -133,18 +117,18 @@ class ClusterFeed:
         listing, unreadable = self._listing, self._unreadable
         self._listing, self._unreadable, self._lost = [], [], False
         if self._kind is Kind.POD:
-            self._emit(PodsListed([each for each in listing if isinstance(each, Pod)], unreadable))
+            self._emit(events.PodsListed([each for each in listing if isinstance(each, Pod)], unreadable))
         else:
-            self._emit(NodesListed([each for each in listing if isinstance(each, Node)], unreadable))
+            self._emit(events.NodesListed([each for each in listing if isinstance(each, Node)], unreadable))
 
-    def _seen(self, raw: msgspec.Raw, gone: bool) -> Event:
+    def _seen(self, raw: msgspec.Raw, gone: bool) -> events.Event:
         if gone:
-            return PodGone(self._id(raw)) if self._kind is Kind.POD else NodeGone(self._id(raw))
+            return events.PodGone(self._id(raw)) if self._kind is Kind.POD else events.NodeGone(self._id(raw))
         try:
-            return PodSeen(decode_pod(raw)) if self._kind is Kind.POD else NodeSeen(decode_node(raw))
+            return events.PodSeen(decode_pod(raw)) if self._kind is Kind.POD else events.NodeSeen(decode_node(raw))
         except InvalidObject as cause:
             self._log.warning("unreadable", "%s", cause)
-            return Unreadable(self._kind, self._id(raw))
+            return events.Unreadable(self._kind, self._id(raw))
 
     def _id(self, raw: msgspec.Raw) -> str:
         """The id that decoding would give; empty if this is not an object."""
@@ -152,49 +136,6 @@ class ClusterFeed:
             meta = _OBJECT.decode(raw).metadata
             return meta.name if self._kind is Kind.NODE else meta.uid or f"{meta.namespace or 'default'}/{meta.name}"
         return ""
-
-
-class LedgerFeed:
-    def __init__(self, link: RedisLink, prefix: str, emit: Emit, log: logging.Logger) -> None:
-        self._link = link
-        self._key = Keys(prefix).ledger
-        self._emit = emit
-        self._log = Repeated(log)
-
-    async def look(self) -> None:
-        asked_at = now()
-        try:
-            values: Sequence[bytes] = await self._link.call("HVALS", self._key)
-            entries = [decode_entry(value) for value in values]
-        except FlotillaError as cause:
-            self._log.warning("ledger", "the ledger cannot be read: %s", cause)
-            self._emit(LedgerUnavailable())
-        else:
-            self._emit(LedgerRead(entries, asked_at))
-
-
-class QueueFeed:
-    def __init__(self, bus: Bus, emit: Emit, log: logging.Logger) -> None:
-        self._bus = bus
-        self._emit = emit
-        self._log = Repeated(log)
-
-    async def look(self) -> None:
-        asked_at = now()
-        try:
-            contents = await self._bus.request(QUEUE_INSPECT, Inspect(), QueueContents, timeout=ANSWER_PATIENCE)
-        except FlotillaError as cause:
-            self._log.warning("queue", "the queue does not answer: %s", cause)
-            self._emit(QueueUnavailable())
-        else:
-            self._emit(QueueRead(contents, asked_at))
-
-    async def listen(self) -> Subscription[BindingOutcomes]:
-        """Listen to binding outcomes; the auditor never replies."""
-        return await self._bus.subscribe(SNAPSHOT_BOUND, BindingOutcomes, self._on_outcomes)
-
-    def _on_outcomes(self, message: BindingOutcomes, _: Envelope) -> None:
-        self._emit(BindingsReported(message.outcomes))
 
 
 async def _give_way(number: int) -> None:
@@ -254,12 +195,11 @@ class Auditor:
             if redis_url is not None:
                 link = await connect(redis_url, log)
                 closing.push_async_callback(link.close)
-                auditor._looks.append(LedgerFeed(link, prefix, auditor.handle, log).look)
+                auditor._looks.append(partial(auditor._look_at_ledger, link, Keys(prefix).ledger))
             if bus is not None:
-                queue = QueueFeed(bus, auditor.handle, log)
-                listening = await queue.listen()
+                listening = await bus.subscribe(SNAPSHOT_BOUND, BindingOutcomes, auditor._on_outcomes)
                 closing.push_async_callback(listening.close)
-                auditor._looks.append(queue.look)
+                auditor._looks.append(partial(auditor._look_at_queue, bus))
             failure: Exception | None = None
             async with asyncio.TaskGroup() as group:
                 work = [ClusterFeed(client, kind, auditor.handle, log).run() for kind in (Kind.NODE, Kind.POD)]
@@ -289,9 +229,9 @@ class Auditor:
 
     def latency(self, quantile: float) -> float:
         """Seconds from first seeing a pod to seeing it bound."""
-        return self._core.latency(quantile)
+        return self._core.statistics.latency(quantile)
 
-    def handle(self, event: Event) -> None:
+    def handle(self, event: events.Event) -> None:
         self._keep(self._core.handle(event, now()))
         self._changed.set()
 
@@ -323,11 +263,36 @@ class Auditor:
     def validate(self) -> None:
         self._core.validate()
 
+    async def _look_at_ledger(self, link: RedisLink, key: str) -> None:
+        asked_at = now()
+        try:
+            values: Sequence[bytes] = await link.call("HVALS", key)
+            entries = [decode_entry(value) for value in values]
+        except FlotillaError as cause:
+            self._log.warning("ledger", "the ledger cannot be read: %s", cause)
+            self.handle(events.LedgerUnavailable())
+        else:
+            self.handle(events.LedgerRead(entries, asked_at))
+
+    async def _look_at_queue(self, bus: Bus) -> None:
+        asked_at = now()
+        try:
+            contents = await bus.request(QUEUE_INSPECT, Inspect(), QueueContents, timeout=ANSWER_PATIENCE)
+        except FlotillaError as cause:
+            self._log.warning("queue", "the queue does not answer: %s", cause)
+            self.handle(events.QueueUnavailable())
+        else:
+            self.handle(events.QueueRead(contents, asked_at))
+
+    def _on_outcomes(self, message: BindingOutcomes, _: Envelope) -> None:
+        """Binders' reports to the snapshot, which alone replies."""
+        self.handle(events.BindingsReported(message.outcomes))
+
     async def _look_on(self) -> None:
         await every(LOOK_EVERY, self._look)
 
     async def _tick_on(self) -> None:
-        await every(TICK_EVERY, lambda: self.handle(Tick()))
+        await every(TICK_EVERY, lambda: self.handle(events.Tick()))
 
     async def _look(self) -> None:
         async with self._looking:  # so that the last event has the newest state

@@ -7,13 +7,17 @@ from typing import Any
 
 import msgspec
 
+from flotilla.events import Action
 from services.snapshot.commit_checks import ProfileFilters
+from shared.cluster.objects import ClusterObjects
 from shared.errors import UserError
+from shared.framework.clusterevents import NAMES, ClusterEvent
 from shared.framework.loading import load_frameworks, load_scheduler_config
 from shared.framework.profile import Framework
 from shared.model.objects import ClusterObject, Node, ObjectKind, Pod, node_from, object_from, pod_from
 
 RawCase = dict[str, Any]
+ACTIONS: Mapping[str, Action] = {name: action for action, name in NAMES.items()}
 ABSENT = "(absent)"
 NOT_OBJECTS = frozenset({"nodes", "pods"})
 """Decoded separately."""
@@ -126,3 +130,26 @@ def decoded(raw: RawCase) -> Case:
 @lru_cache
 def _default_frameworks() -> Mapping[str, Framework]:
     return load_frameworks(None)
+
+
+def decoded_object(kind: str, obj: Any) -> Any:
+    """An object of an event, by its kind; None if absent."""
+    if obj is None:
+        return None
+    match kind:
+        case "Node":
+            return node_from(obj)
+        case "Pod":
+            return pod_from(obj)
+    return object_from(ObjectKind(kind.lower()), obj)
+
+
+def kind_in(event: ClusterEvent) -> str:
+    return event.resource.rpartition("/")[2].removeprefix("Assigned").removeprefix("Unschedulable")
+
+
+def cluster_objects(lists: Mapping[str, list[Any]]) -> ClusterObjects:
+    objects = ClusterObjects()
+    for each in objects_of(lists):
+        objects.upsert(each)
+    return objects

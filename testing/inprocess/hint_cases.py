@@ -8,18 +8,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
-from flotilla.events import Action, Registration, Resource
+from flotilla.events import Registration, Resource
 from shared.cluster.objects import ClusterObjects
 from shared.errors import FlotillaError
 from shared.framework.clusterevents import IMPLIED, LABELS, NAMES, ClusterEvent, names_of
 from shared.framework.loading import load_frameworks
 from shared.framework.profile import Framework
-from shared.model.objects import DEFAULT_SCHEDULER, ClusterObject, ObjectKind, Pod, node_from, object_from, pod_from
-from testing.inprocess.cases import Difference, objects_of
+from shared.model.objects import DEFAULT_SCHEDULER, ClusterObject, Pod, pod_from
+from testing.inprocess.cases import ACTIONS, Difference, cluster_objects, decoded_object, kind_in
 
 Case = Mapping[str, Any]
 
-ACTIONS: Mapping[str, Action] = {name: action for action, name in NAMES.items()}
 INTERNAL = (Resource.ASSIGNED_POD, Resource.UNSCHEDULABLE_POD)
 """Resources that no plugin registers by themselves: Pod covers both."""
 
@@ -59,9 +58,10 @@ def is_registered_case(case: object) -> bool:
 
 
 def hint_differences(case: Case) -> Iterator[Difference]:
-    event = ClusterEvent(Resource(case["event"]["resource"]), _action(case["event"]["action"]))
-    pod, old, new = pod_from(case["pod"]), _decoded(event, case["old"]), _decoded(event, case["new"])
-    objects = _objects(case["objects"])
+    event = ClusterEvent(Resource(case["event"]["resource"]), ACTIONS[case["event"]["action"]])
+    pod, kind = pod_from(case["pod"]), kind_in(event)
+    old, new = decoded_object(kind, case["old"]), decoded_object(kind, case["new"])
+    objects = cluster_objects(case["objects"])
     if isinstance(new, ClusterObject):
         objects.upsert(new)
     got = _asked(case["plugin"], event, pod, old, new, objects)
@@ -80,30 +80,6 @@ def _asked(plugin: str, event: ClusterEvent, pod: Pod, old: Any, new: Any, objec
     except FlotillaError:
         return "Queue", True
     return "Queue" if queue else "QueueSkip", False
-
-
-def _action(name: str) -> Action:
-    action = ACTIONS.get(name)
-    if action is None:
-        raise ValueError(f"there is no action {name!r}")
-    return action
-
-
-def _decoded(event: ClusterEvent, obj: object) -> Any:
-    if obj is None:
-        return None
-    if event.resource in INTERNAL:
-        return pod_from(obj)
-    if event.resource is Resource.NODE:
-        return node_from(obj)
-    return object_from(ObjectKind(event.resource.rpartition("/")[2].lower()), obj)
-
-
-def _objects(lists: Mapping[str, list[Any]]) -> ClusterObjects:
-    objects = ClusterObjects()
-    for each in objects_of(lists):
-        objects.upsert(each)
-    return objects
 
 
 @lru_cache

@@ -6,7 +6,7 @@ The queue's core gets the same events as from its service, on the script's clock
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from flotilla.events import Action, Resource
+from flotilla.events import Resource
 from flotilla.results import SUCCESS, Status, unresolvable
 from services.queue.core import QueueCore
 from services.queue.events import Event, PodBound, PodGone, PodPending, SendBatch, Tick
@@ -27,10 +27,10 @@ from shared.messages.queue import (
     Take,
     Verdict,
 )
-from shared.model.objects import ObjectKind, Pod, key_of, node_from, object_from, pod_from
+from shared.model.objects import ObjectKind, Pod, key_of, pod_from
 from shared.plugins.dynamicresources import DynamicResources, usable_claims
 from testing.inprocess.batches import pods_in
-from testing.inprocess.cases import Difference, objects_of
+from testing.inprocess.cases import ACTIONS, Difference, cluster_objects, decoded_object, kind_in
 
 Case = Mapping[str, Any]
 Op = Mapping[str, Any]
@@ -39,7 +39,6 @@ State = dict[str, Any]
 EPOCH = 1
 NEVER = 1e9
 """No time-outs: popped pods return when the script says so."""
-ACTIONS: Mapping[str, Action] = {name: action for action, name in NAMES.items()}
 
 
 def is_case(case: object) -> bool:
@@ -57,9 +56,7 @@ class Script:
     def __init__(self, case: Case) -> None:
         config = case["config"]
         self._case = case
-        self._objects = ClusterObjects()
-        for each in objects_of(case["objects"]):
-            self._objects.upsert(each)
+        self._objects = cluster_objects(case["objects"])
         self.core = QueueCore(
             _frameworks(self._objects),
             self._objects,
@@ -180,12 +177,12 @@ class Script:
 
     def _event(self, op: Op) -> State:
         event = ClusterEvent(Resource(op["event"]["resource"]), ACTIONS[op["event"]["action"]])
-        kind = event.resource.rpartition("/")[2].removeprefix("Assigned").removeprefix("Unschedulable")
-        self._tell(ClusterChange(event, _decoded(kind, op["old"]), _decoded(kind, op["new"])))
+        kind = kind_in(event)
+        self._tell(ClusterChange(event, decoded_object(kind, op["old"]), decoded_object(kind, op["new"])))
         return {}
 
     def _changed(self, kind: str, old: Any, new: Any) -> tuple[Any, Any, list[ClusterEvent]]:
-        before, now = _decoded(kind, old), _decoded(kind, new)
+        before, now = decoded_object(kind, old), decoded_object(kind, new)
         if kind == "Node":
             return before, now, node_events(before, now)
         if kind == "Pod":
@@ -256,17 +253,6 @@ def _frameworks(objects: ClusterObjects) -> Mapping[str, Framework]:
 def _subject(op: Op) -> str:
     pod = op.get("pod", "-")
     return pod if isinstance(pod, str) else str(pod["metadata"]["name"])
-
-
-def _decoded(kind: str, obj: Any) -> Any:
-    if obj is None:
-        return None
-    match kind:
-        case "Node":
-            return node_from(obj)
-        case "Pod":
-            return pod_from(obj)
-    return object_from(ObjectKind(kind.lower()), obj)
 
 
 def _told(events: Iterable[ClusterEvent]) -> list[dict[str, str]]:

@@ -1,7 +1,7 @@
-"""What happens in a run, and when: drawn from the seed before it begins, printed, cut shorter, and read again.
+"""Schedules: the actions and mishaps of a run and their times. They are drawn from a seed, printed, shortened, read.
 
-One entry a line: its number, the second, what happens, and with what. The number names what the entry makes
-(pod p17 comes of entry 17) and seeds what it draws, so entries that are left out change nothing of the others.
+One entry a line: its number, second, name and arguments. The number names the objects that the entry creates (pod p17
+by entry 17) and seeds its draws, so leaving out entries does not change the others.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ from shared.errors import UserError
 
 HEAD = "flotilla-simulation"
 NUMBERS = frozenset({"by", "doubled", "for", "messages", "share", "versions"})
-"""Arguments that take a number."""
+"""Arguments that are numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Entry:
 
     @property
     def told(self) -> str:
-        """For a line that begins with the second already."""
+        """The entry without its second."""
         return f"{self.number:4d} {self._happening}"
 
     @property
@@ -41,7 +41,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """`scene`: which cluster and load it is; `seconds`: when quiet begins."""
+    """`seconds`: when actions and mishaps end."""
 
     seed: int
     scene: str
@@ -58,7 +58,7 @@ class Schedule:
 
     @classmethod
     def read(cls, text: str) -> Self:
-        """UserError names the line that is wrong."""
+        """Parse a printed schedule; UserError names the line that is wrong."""
         head, *lines = [line for line in text.splitlines() if line.strip()] or [""]
         words = head.split()
         settings = _arguments(words[1:], 1)

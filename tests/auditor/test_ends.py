@@ -178,7 +178,9 @@ def test_pods_are_counted_and_timed() -> None:
     audit.see(web("r").on("a"))
     counts = audit.core.counts()
     assert (counts.created, counts.bound, counts.waiting, counts.pods, counts.nodes) == (3, 3, 0, 4, 1)
-    assert [audit.core.latency(quantile) for quantile in (0.0, 0.5, 1.0)] == [0.5, 1.0, 3.0], "less the time with gates"
+    assert [audit.core.statistics.latency(quantile) for quantile in (0.0, 0.5, 1.0)] == [0.5, 1.0, 3.0], (
+        "less the time with gates"
+    )
     statistics = audit.core.statistics
     assert (statistics.first_created, statistics.first_bound, statistics.last_bound) == (begin, begin + 1, begin + 3.5)
     assert statistics.rate == 3 / 3.5
@@ -193,7 +195,7 @@ def test_gated_pods_are_counted() -> None:
 
 def test_statistics_without_pods_are_zero() -> None:
     audit = Audit()
-    assert (audit.core.latency(0.99), audit.core.statistics.rate, audit.core.progress) == (0.0, 0.0, 0.0)
+    assert (audit.core.statistics.latency(0.99), audit.core.statistics.rate, audit.core.progress) == (0.0, 0.0, 0.0)
 
 
 def test_a_listing_after_a_gap_is_no_violation_and_counts_what_was_missed() -> None:
