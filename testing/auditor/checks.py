@@ -103,7 +103,7 @@ class LedgerChecks:
         return f"the pod is bound to node {record.node}" if record.node else ""
 
     def _check_usage(self, assumed: Sequence[tuple[PodRecord, Assumed]], at: float, now: float) -> list[Violation]:
-        """Pods assumed at least `lag` ago: whatever made usage for them has been seen by now."""
+        """Pods assumed at least `lag` ago: everything that made room for them has been seen by now."""
         by_node: defaultdict[str, list[PodRecord]] = defaultdict(list)
         for record, assumption in assumed:
             if at - assumption.since >= self._cluster.limits.lag:

@@ -104,8 +104,8 @@ class QueuePipeline(Pipeline):
 
     def _tell(self, outcome: Outcome) -> None:
         self._reported += 1
-        told = outcome_of(outcome, bool(self._pods[outcome.uid].status.nominated_node_name))
-        self._hear(Outcomes(self.cycle.epoch, self._reported, [told]))
+        reported = outcome_of(outcome, bool(self._pods[outcome.uid].status.nominated_node_name))
+        self._hear(Outcomes(self.cycle.epoch, self._reported, [reported]))
 
     def _on_forgotten(self, forgotten: ForgottenPod) -> None:
         self._hear(Forgotten(self.snapshot.epoch, [forgotten]))

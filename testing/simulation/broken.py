@@ -217,7 +217,7 @@ BROKEN: Mapping[str, Broken] = {
         first=4,
     ),
     "commits-unverified": Broken(
-        "The snapshot takes every decision of the cycle, whatever has changed since the evaluation",
+        "The snapshot takes every decision of the cycle, no matter what has changed since the evaluation",
         "plain",
         frozenset({"messages", "pause", "lose_lease"}),
         lambda: patch.object(CommitChecks, "decisions", lambda *_: {}),
@@ -263,7 +263,7 @@ BROKEN: Mapping[str, Broken] = {
         lambda: patch.object(Leadership, "settled", property(lambda _: True, lambda *_: None), create=True),
     ),
     "large-weigh-nothing": Broken(
-        "What is told of a pod on a node that is too large to be told whole leaves out what it requests",
+        "The outline of a bound pod that is too large for a message leaves out its requests",
         "plain",
         frozenset({"messages"}),
         _large_weigh_nothing,

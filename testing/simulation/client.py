@@ -331,5 +331,5 @@ def _event(type_: str, raw: bytes) -> bytes:
 
 def _end_of_list(version: int) -> bytes:
     annotations = {"k8s.io/initial-events-end": "true"}
-    told = {"metadata": {"resourceVersion": str(version), "annotations": annotations}}
-    return _event("BOOKMARK", msgspec.json.encode(told))
+    end = {"metadata": {"resourceVersion": str(version), "annotations": annotations}}
+    return _event("BOOKMARK", msgspec.json.encode(end))

@@ -1,6 +1,6 @@
 """Processes in wrong hands: what they send, with their own credentials and in the real protocol, is not so.
 
-Some lies are made to gain something by (a place, a volume, somebody's eviction); the others exchange any value.
+Some lies gain something (a place, a volume, an eviction); the others replace any value.
 """
 
 import math
@@ -99,7 +99,7 @@ LIES: Mapping[str, Callable[[Plain, random.Random], None]] = {
 
 
 def falsify(plain: Any, dice: random.Random) -> None:
-    """Exchange one value, however deep inside; epochs and the kind stay, or nobody would look at the rest."""
+    """Replace one value at any depth, except epochs and the type: with a wrong one, receivers ignore the rest."""
     places: list[tuple[Any, Any]] = []
 
     def collect(value: Any) -> None:

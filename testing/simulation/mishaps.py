@@ -1,4 +1,4 @@
-"""What goes wrong: one method for each mishap of a schedule."""
+"""Mishaps: one method for each mishap of a schedule, named after it."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,15 +14,15 @@ PREFIX = "flotilla"
 class Mishaps:
     def __init__(self, around: Surroundings, processes: dict[str, Process], start: Callable[[str], None]) -> None:
         self.last_ends = 0.0
-        """When the last of those that go on for a while is over."""
+        """When the last temporary mishap ends."""
         self.restarts_from = 0.0
-        """Until then nothing that has ended is started again."""
+        """No process is restarted before."""
         self._around = around
         self._processes = processes
         self._start = start
 
     def happen(self, entry: Entry) -> bool:
-        """False if this is none of them."""
+        """False if the entry is not a mishap."""
         method: Callable[[Entry], None] | None = getattr(self, f"_{entry.what}", None)
         if method is None:
             return False
@@ -55,7 +55,7 @@ class Mishaps:
             process.stop()
 
     def _total(self, entry: Entry) -> None:
-        """All processes end at once; meanwhile something happens to Redis, or nothing; then all start again."""
+        """End all processes at once, do something to Redis or nothing, then restart all."""
         for process in self._processes.values():
             if process.running:
                 (process.stop if entry.arguments["how"] == "stop" else process.kill)()
@@ -65,7 +65,7 @@ class Mishaps:
         self._until(entry, meanwhile.get(entry.arguments["redis"], lambda: None))
 
     def _release(self, entry: Entry) -> None:
-        """A process is replaced by one of another release, or of this one again."""
+        """Replace a process by one of another release, or of this one."""
         releases, name = self._around.releases, entry.arguments["name"]
         releases.pop(name, None)
         if entry.arguments["is"] != "this":
@@ -79,7 +79,7 @@ class Mishaps:
             self._until(entry, process.resume)
 
     def _lies(self, entry: Entry) -> None:
-        """A process is in wrong hands until somebody ends it."""
+        """A process forges messages until it is killed."""
         process = self._leading(entry)
         if process is not None and process.running:
             dice = self._around.dice.of("lies", entry.number)
@@ -88,19 +88,19 @@ class Mishaps:
             self._until(entry, process.kill)
 
     def _leading(self, entry: Entry) -> Process | None:
-        """Whichever of the two leads."""
+        """The standby if it leads, else the other one."""
         name = entry.arguments["name"]
         standby = self._processes.get(f"{name}-2")
         return standby if standby is not None and standby.shell is not None else self._processes.get(name)
 
     def _fault(self, entry: Entry) -> None:
-        """The core raises half-way through its next change."""
+        """The core raises on its next event."""
         process = self._process(entry)
         if process is not None and process.core is not None and not process.paused:
             process.inject_fault()
 
     def _clock(self, entry: Entry) -> None:
-        """The wall clock of the process's machine is set."""
+        """Set the wall clock of the process's machine."""
         skews, name = self._around.skews, entry.arguments["name"]
         skews[name] = skews.get(name, 0.0) + entry.number_of("by")
 
@@ -108,7 +108,7 @@ class Mishaps:
         self._start(entry.arguments["name"])
 
     def _lose_lease(self, entry: Entry) -> None:
-        """Nobody holds it any more, so another one may lead before the leader has noticed."""
+        """Clear the holder, so that another process may lead before the leader notices."""
         lease = self._around.server.leases.get(f"{PREFIX}-{entry.arguments['name']}")
         if lease is not None:
             self._around.server.version += 1
@@ -116,7 +116,7 @@ class Mishaps:
             lease["metadata"]["resourceVersion"] = str(self._around.server.version)
 
     def _delete_lease(self, entry: Entry) -> None:
-        """Somebody deletes it: its terms are counted from the date again. Redis remembers those of some services."""
+        """Delete a Lease: its terms are counted from the date again. Redis remembers those of snapshot and cycle."""
         if self._around.redis.data or entry.arguments["name"] not in ("snapshot", "cycle"):
             self._around.server.leases.pop(f"{PREFIX}-{entry.arguments['name']}", None)
 
@@ -136,13 +136,13 @@ class Mishaps:
         self._until(entry, lambda: setattr(self._around.network, "bad_luck", 0.0))
 
     def _replay(self, entry: Entry) -> None:
-        """Messages of long ago arrive once more."""
+        """Deliver earlier messages again."""
         self._around.network.replay(int(entry.number_of("messages")), entry.number)
 
     # The API server
 
     def _late_calls(self, entry: Entry) -> None:
-        """Writes are carried out long after they were sent, and some of them twice."""
+        """Execute writes long after they were sent, and some of them twice."""
         transport = self._around.transport
         transport.late, transport.doubled = entry.number_of("share"), entry.number_of("doubled")
 
@@ -152,7 +152,7 @@ class Mishaps:
         self._until(entry, undo)
 
     def _behind(self, entry: Entry) -> None:
-        """All watches break, and begin anew at a server that shows the past for a while."""
+        """Break all watches and let lists and new watches lag for a while."""
         transport = self._around.transport
         transport.behind = int(entry.number_of("versions"))
         transport.behind_until = asyncio.get_running_loop().time() + entry.number_of("for")
@@ -184,23 +184,23 @@ class Mishaps:
         self._flush()
 
     def _flush(self) -> None:
-        """Not while nobody else remembers terms: to lose both memories at once is not survived."""
+        """Skipped while Leases are missing: to lose both records of terms at once is not survived."""
         if {f"{PREFIX}-snapshot", f"{PREFIX}-cycle"} <= self._around.server.leases.keys():
             self._around.redis.flush()
 
     def _redis_rolls_back(self, entry: Entry) -> None:
-        """A replica that lags behind is promoted, or the last writes of the file are missing."""
+        """Promote a lagging replica, or lose the last writes of the file."""
         self._redis_and(entry)
         self._around.redis.roll_back(entry.number_of("by"))
 
     def _redis_fails_over(self, entry: Entry) -> None:
-        """The same, and the old master still answers some processes for a while."""
+        """The same, but the old master still answers some processes for a while."""
         self._redis_and(entry)
         dice, share = self._around.dice.of("stays", entry.number), entry.number_of("share")
         self._until(entry, self._around.redis.fail_over(entry.number_of("by"), lambda name: dice.random() < share))
 
     def _redis_and(self, entry: Entry) -> None:
-        """The snapshots die along with it, or live."""
+        """Kill the snapshots along with Redis, or not."""
         for process in self._processes.values():
             if process.service == "snapshot" and entry.arguments["snapshot"] == "dies":
                 process.kill()

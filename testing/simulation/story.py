@@ -253,12 +253,12 @@ class Story:
         If there are more: those about what its first line names, then without minor ones, then without the middle.
         """
         first = wrong.partition("\n")[0]
-        told: list[Note] = []
+        found: list[Note] = []
         for text, minor in ((wrong, True), (first, True), (first, False)):
-            told = [note for note in self._naming(text) if minor or not note.minor]
-            if len(told) <= MOST_LINES:
+            found = [note for note in self._naming(text) if minor or not note.minor]
+            if len(found) <= MOST_LINES:
                 break
-        rows = [(f"{note.at:.3f}", self._label(next(iter(note.about), "")), note.by, note.text) for note in told]
+        rows = [(f"{note.at:.3f}", self._label(next(iter(note.about), "")), note.by, note.text) for note in found]
         widths = [max((len(row[column]) for row in rows), default=0) for column in range(3)]
         lines = [
             f"{at:>{widths[0]}}  {about:<{widths[1]}}  {by:<{widths[2]}}  {_cut(text)}".rstrip()
@@ -270,8 +270,8 @@ class Story:
         """The notes about pods and nodes that `wrong` names; all notes if it names none."""
         named = {*_NAME.findall(wrong), *(f"node {name}" for name in _NODE.findall(wrong))}
         named |= {uid for uid, name in self._names.items() if name in named}
-        told = [note for note in self._notes if not note.about or not named.isdisjoint(note.about)]
-        return told if any(note.about for note in told) else list(self._notes)
+        found = [note for note in self._notes if not note.about or not named.isdisjoint(note.about)]
+        return found if any(note.about for note in found) else list(self._notes)
 
     def _label(self, name: str) -> str:
         """The name of a pod, with its uid unless both have the same number."""

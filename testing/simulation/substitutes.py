@@ -47,7 +47,7 @@ def substitutes() -> Iterator[None]:
         substitute(lease_keeper, "time", _Time)
         for service in SERVICES:
             module = import_module(f"services.{service}.service")
-            substitute(module, "Shell", _told_of(module.Shell))
+            substitute(module, "Shell", _known_to_process(module.Shell))
             substitute(module, "connect", _connect)
             substitute(module, "load_frameworks", lambda config: _frameworks())
             substitute(module, "load_scheduler_config", lambda source: _config())
@@ -86,10 +86,10 @@ class _Time:
         return float(owner().wall())
 
 
-def _told_of(shell: Any) -> Any:
+def _known_to_process(shell: Any) -> Any:
     """Hands the shell to its process."""
 
-    class Told(shell):  # type: ignore[misc]
+    class Known(shell):  # type: ignore[misc]
         def __init__(self, *arguments: Any, **options: Any) -> None:
             super().__init__(*arguments, **options)
             process = owner()
@@ -97,7 +97,7 @@ def _told_of(shell: Any) -> Any:
             for listwatch in getattr(self, "_listwatches", {}).values():
                 listwatch._rng = random.Random(process.name)
 
-    return Told
+    return Known
 
 
 def _keeper(keeper: Any) -> Any:

@@ -106,7 +106,7 @@ def test_a_failed_poll_restarts_the_confirmation() -> None:
     audit.queue()
     audit.tell(QueueUnavailable())
     audit.wait(PATIENCE)
-    assert audit.queue() == [], "the queue may have begun anew"
+    assert audit.queue() == [], "the queue may have restarted"
     audit.wait(PATIENCE)
     assert invariants(audit.queue()) == [Invariant.ACCOUNTED_FOR]
 

@@ -204,7 +204,7 @@ async def test_queue_and_binders_are_heard_again_after_nats_was_down() -> None:
         a_bus(nats) as bus,
         Auditor.watching(made.api, bus=bus, limits=QUICK) as auditor,
     ):
-        assert Invariant.ALL_BOUND in invariants(await auditor.finish()), "nobody answers yet"
+        assert Invariant.ALL_BOUND in invariants(await auditor.finish()), "no queue answers yet"
         auditor.violations.clear()
         await bus.subscribe(QUEUE_INSPECT, Inspect, answer)
         await nats.stop()

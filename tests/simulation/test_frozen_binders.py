@@ -14,7 +14,7 @@ BINDERS = ("b1", "b2")
 
 
 @pytest.mark.parametrize("gone", [True, False])
-def test_a_binder_that_goes_on_after_ten_minutes_evicts_for_nobody_who_is_gone(gone: bool) -> None:
+def test_a_binder_that_goes_on_after_ten_minutes_evicts_no_pod_for_a_preemptor_that_is_gone(gone: bool) -> None:
     async def run() -> None:
         world = await a_world_that_is_full()
         victims = {each.uid for each in world.server.pods.values()}

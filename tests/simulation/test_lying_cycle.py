@@ -26,8 +26,8 @@ def goes_before_all_others(spec: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("forge", [asks_for_nothing, goes_before_all_others])
-def test_forged_pods_get_no_place_and_nobody_is_evicted_for_them(forge: Callable[[dict[str, Any]], None]) -> None:
-    """The queue forges them, and the cycle decides and commits as it is told."""
+def test_forged_pods_get_no_place_and_no_pod_is_evicted_for_them(forge: Callable[[dict[str, Any]], None]) -> None:
+    """The queue forges them, and the cycle decides and commits them."""
 
     async def run() -> None:
         world = World(Schedule(1, "plain", 4, 0.0, ()))

@@ -83,7 +83,7 @@ def test_a_worker_that_always_lies_loses_its_shards_and_everything_is_bound(lie:
         failures = list(world.around.failures)
         assert not world.processes[LIAR].running, "it was told to end"
         assert any(f"worker {LIAR} is at fault ({kind})" in each for each in failures), failures
-        assert all(LIAR in each for each in failures), "nobody else is blamed, and nobody else fails"
+        assert all(LIAR in each for each in failures), "no other process is blamed, and none fails"
         world.around.failures.clear()
         await all_bound(world)
 

@@ -1,4 +1,4 @@
-"""Whatever arrives on a subject, no process ends: what makes no sense is refused, and the rest is borne."""
+"""No message on any subject ends a process: nonsense is refused, everything else is survived."""
 
 import asyncio
 import math
@@ -134,7 +134,7 @@ def _built(struct: type[Any]) -> SearchStrategy[Any]:
 
 
 def _value(struct: type[Any], field: inspect.Field) -> SearchStrategy[Any]:
-    """Epochs are mostly those that there are, for others are refused before anybody looks at the rest."""
+    """Epochs are mostly those that there are, because others are refused before the rest is read."""
     value = arbitrary(field.type)
     if field.name in ("epoch", "sender_epoch"):
         return st.sampled_from([1, 1, 1, 1, 2, 0, 1 << 27, 1 << 62])

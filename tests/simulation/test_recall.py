@@ -25,7 +25,7 @@ SNAPSHOT_DIES = 20.0
 
 
 class Gate(PermitPlugin):
-    """Has each pod wait for somebody to let it pass."""
+    """Has each pod wait for an approver."""
 
     name = "Gate"
 
@@ -112,7 +112,7 @@ def test_what_was_fenced_because_the_ledger_was_lost_ends_at_once(gate: Gate) ->
         assert holders(world) == [holder]
         world.processes["snapshot"].kill()
         world.redis.flush()
-        for each in list(world.server.nodes.values()):  # nobody orders anything for a while
+        for each in list(world.server.nodes.values()):  # no order is sent for a while
             world.server.put_node(replace(each, spec=replace(each.spec, unschedulable=True)))
         world.start("snapshot")
         await until(world, lambda: holders(world) == [], 25.0)

@@ -13,13 +13,13 @@ A_WHILE = 0.5
 """Seconds in which Redis has heard of everything."""
 
 
-def test_a_queue_that_starts_anew_goes_on_with_attempts_and_rests_as_they_were() -> None:
+def test_a_queue_that_restarts_goes_on_with_attempts_and_rests_as_they_were() -> None:
     async def run() -> None:
         world = await small_world()
         await tried_again(world)
         before = known(world)
         assert max(attempts for attempts, *_ in before.values()) > 1
-        await start_anew(world)
+        await restart(world)
         after = known(world)
         await world.end()
         assert after.keys() == before.keys()
@@ -31,13 +31,13 @@ def test_a_queue_that_starts_anew_goes_on_with_attempts_and_rests_as_they_were()
     run_on_virtual_time(run)
 
 
-def test_pods_begin_anew_where_redis_has_lost_what_it_knew() -> None:
+def test_pods_begin_again_where_redis_has_lost_what_it_knew() -> None:
     async def run() -> None:
         world = await small_world()
         await tried_again(world)
         await asyncio.sleep(A_WHILE)
         world.redis.flush()
-        await start_anew(world)
+        await restart(world)
         attempts = [entry[0] for entry in known(world).values()]
         await world.end()
         assert attempts
@@ -68,13 +68,13 @@ def kept(world: World) -> dict[bytes, bytes]:
 
 
 async def tried_again(world: World) -> None:
-    """Nodes come that have room, and are not for everybody."""
+    """Nodes come that have room, that only some pods may use."""
     for turn in range(3):
         world.server.put_node(node(f"big{turn}").capacity(cpu=64, memory="64Gi").taint("reserved").build())
         await asyncio.sleep(4.0)
 
 
-async def start_anew(world: World) -> None:
+async def restart(world: World) -> None:
     await asyncio.sleep(A_WHILE)
     world.processes["queue"].kill()
     world.start("queue")

@@ -19,7 +19,7 @@ def test_the_same_seed_draws_the_same_and_another_one_something_else() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "error"),
     [
         ("", "line 1: expected: flotilla-simulation seed=N"),
         ("flotilla-simulation seed=1", "line 1: expected"),
@@ -32,8 +32,8 @@ def test_the_same_seed_draws_the_same_and_another_one_something_else() -> None:
         ),
     ],
 )
-def test_a_line_that_cannot_be_read_is_named(text: str, told: str) -> None:
-    with pytest.raises(UserError, match=told):
+def test_a_line_that_cannot_be_read_is_named(text: str, error: str) -> None:
+    with pytest.raises(UserError, match=error):
         Schedule.read(text)
 
 

@@ -1,4 +1,4 @@
-"""Whatever happens: no node over its capacity, no pod bound twice, none forgotten, nothing left over in the end.
+"""In every run: no node over its capacity, no pod bound twice, none forgotten, nothing left over in the end.
 
 Each run is named by its seed; `flotilla simulation --first SEED --count 1` plays the same scenes with all mishaps.
 """
