@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Self
+from typing import Literal, Self
 
 from msgspec.structs import replace
 
@@ -195,29 +195,19 @@ class PodBuilder:
 
     def require_pods(self, topology_key: str, labels: LabelSelector | None, *namespaces: str) -> Self:
         """Only near pods that match."""
-        return self._affinity(
-            pod_affinity=_requiring(self._affinities().pod_affinity, topology_key, labels, namespaces)
-        )
+        return self._pod_affinity("pod_affinity", topology_key, labels, namespaces)
 
     def require_no_pods(self, topology_key: str, labels: LabelSelector | None, *namespaces: str) -> Self:
         """Only far from pods that match."""
-        return self._affinity(
-            pod_anti_affinity=_requiring(self._affinities().pod_anti_affinity, topology_key, labels, namespaces)
-        )
+        return self._pod_affinity("pod_anti_affinity", topology_key, labels, namespaces)
 
     def prefer_pods(self, weight: int, topology_key: str, labels: LabelSelector | None, *namespaces: str) -> Self:
         """Rather near pods that match."""
-        return self._affinity(
-            pod_affinity=_preferring(self._affinities().pod_affinity, weight, topology_key, labels, namespaces)
-        )
+        return self._pod_affinity("pod_affinity", topology_key, labels, namespaces, weight)
 
     def prefer_no_pods(self, weight: int, topology_key: str, labels: LabelSelector | None, *namespaces: str) -> Self:
         """Rather far from pods that match."""
-        return self._affinity(
-            pod_anti_affinity=_preferring(
-                self._affinities().pod_anti_affinity, weight, topology_key, labels, namespaces
-            )
-        )
+        return self._pod_affinity("pod_anti_affinity", topology_key, labels, namespaces, weight)
 
     def affinity(self, affinity: Affinity) -> Self:
         return self._spec(affinity=affinity)
@@ -226,18 +216,10 @@ class PodBuilder:
         return self._spec(topology_spread_constraints=[*self.spec.topology_spread_constraints, constraint])
 
     def spread_hard(self, topology_key: str, labels: LabelSelector | None, max_skew: int = 1) -> Self:
-        return self.spread(
-            TopologySpreadConstraint(
-                max_skew=max_skew, topology_key=topology_key, when_unsatisfiable="DoNotSchedule", label_selector=labels
-            )
-        )
+        return self._spread("DoNotSchedule", topology_key, labels, max_skew)
 
     def spread_soft(self, topology_key: str, labels: LabelSelector | None, max_skew: int = 1) -> Self:
-        return self.spread(
-            TopologySpreadConstraint(
-                max_skew=max_skew, topology_key=topology_key, when_unsatisfiable="ScheduleAnyway", label_selector=labels
-            )
-        )
+        return self._spread("ScheduleAnyway", topology_key, labels, max_skew)
 
     def volume(self, volume: Volume) -> Self:
         return self._spec(volumes=[*self.spec.volumes, volume])
@@ -275,6 +257,30 @@ class PodBuilder:
 
     def _affinity(self, **changes: object) -> Self:
         return self._spec(affinity=replace(self._affinities(), **changes))
+
+    def _spread(self, when: str, topology_key: str, labels: LabelSelector | None, max_skew: int) -> Self:
+        constraint = TopologySpreadConstraint(
+            max_skew=max_skew, topology_key=topology_key, when_unsatisfiable=when, label_selector=labels
+        )
+        return self.spread(constraint)
+
+    def _pod_affinity(
+        self,
+        field: Literal["pod_affinity", "pod_anti_affinity"],
+        topology_key: str,
+        labels: LabelSelector | None,
+        namespaces: tuple[str, ...],
+        weight: int | None = None,
+    ) -> Self:
+        """Add a term: preferred if it has a weight, else required."""
+        before: PodAffinity = getattr(self._affinities(), field) or PodAffinity()
+        added = PodAffinityTerm(topology_key=topology_key, label_selector=labels, namespaces=list(namespaces))
+        if weight is None:
+            after = replace(before, required=[*before.required, added])
+        else:
+            weighted = WeightedPodAffinityTerm(weight=weight, pod_affinity_term=added)
+            after = replace(before, preferred=[*before.preferred, weighted])
+        return self._affinity(**{field: after})
 
     def _last_container(self, **changes: object) -> Self:
         *others, last = self.spec.containers
@@ -346,24 +352,3 @@ def node(name: str) -> NodeBuilder:
 
 def _as_term(part: NodeSelectorTerm | NodeSelectorRequirement) -> NodeSelectorTerm:
     return part if isinstance(part, NodeSelectorTerm) else term(part)
-
-
-def _requiring(
-    before: PodAffinity | None, topology_key: str, labels: LabelSelector | None, namespaces: tuple[str, ...]
-) -> PodAffinity:
-    before = before or PodAffinity()
-    added = PodAffinityTerm(topology_key=topology_key, label_selector=labels, namespaces=list(namespaces))
-    return replace(before, required=[*before.required, added])
-
-
-def _preferring(
-    before: PodAffinity | None,
-    weight: int,
-    topology_key: str,
-    labels: LabelSelector | None,
-    namespaces: tuple[str, ...],
-) -> PodAffinity:
-    before = before or PodAffinity()
-    affinity_term = PodAffinityTerm(topology_key=topology_key, label_selector=labels, namespaces=list(namespaces))
-    added = WeightedPodAffinityTerm(weight=weight, pod_affinity_term=affinity_term)
-    return replace(before, preferred=[*before.preferred, added])
