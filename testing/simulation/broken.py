@@ -1,6 +1,6 @@
-"""Builds in which one fence is switched off, to show that the simulation would notice that it is missing.
+"""Builds in which one safeguard is switched off, to show that the simulation notices.
 
-Each says which scene and which mishaps bring it to light, so that a few seeds are enough.
+Each names the scene and the mishaps that reveal it, so that a few seeds are enough.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -44,21 +44,20 @@ from testing.simulation.processes import Process
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """`what` is switched off. `scene`, `mishaps`: where it matters. `seconds`: of trouble, with a mishap each second.
+    """`scene`, `mishaps`: those that reveal it. `seconds`: how long there is a mishap each second.
 
     `first`: a seed near which it is known to fail, for tests.
     """
 
-    what: str
     scene: str
-    mishaps: frozenset[str]
+    mishaps: str
     apply: Callable[[], AbstractContextManager[object]]
     seconds: float = 15.0
     first: int = 1
 
 
 def broken_build(name: str) -> AbstractContextManager[object]:
-    """Empty: nothing is broken. UserError if there is none of this name."""
+    """Switch off the safeguard of this name, if any; UserError if there is no such build."""
     if not name:
         return nullcontext()
     if name not in BROKEN:
@@ -203,162 +202,88 @@ def _watches_resume_late() -> AbstractContextManager[object]:
 
 
 BROKEN: Mapping[str, Broken] = {
-    "bindings-without-version": Broken(
-        "Bindings name no version of their pod, so fencing stops none of them",
-        "plain",
-        frozenset({"late_calls", "kill", "pause"}),
-        _bindings_without_version,
-    ),
-    "fence-without-touch": Broken(
-        "A place is given away once the pod was looked at, without a touch",
-        "plain",
-        frozenset({"late_calls", "kill", "pause"}),
-        _fence_by_looking,
-        first=4,
-    ),
+    # Bindings name no version of their pod, so fencing stops none of them.
+    "bindings-without-version": Broken("plain", "late_calls kill pause", _bindings_without_version),
+    # A place is given away once the pod was looked at, without a touch.
+    "fence-without-touch": Broken("plain", "late_calls kill pause", _fence_by_looking, first=4),
+    # The snapshot takes every decision of the cycle, no matter what has changed since the evaluation.
     "commits-unverified": Broken(
-        "The snapshot takes every decision of the cycle, no matter what has changed since the evaluation",
-        "plain",
-        frozenset({"messages", "pause", "lose_lease"}),
-        lambda: patch.object(CommitChecks, "decisions", lambda *_: {}),
+        "plain", "messages pause lose_lease", lambda: patch.object(CommitChecks, "decisions", lambda *_: {})
     ),
+    # A Redis that went back in time passes for one that has everything.
     "histories-alike": Broken(
-        "A Redis that went back in time passes for one that has everything",
         "plain",
-        frozenset({"redis_rolls_back", "late_calls"}),
+        "redis_rolls_back late_calls",
         lambda: patch.object(term, "_history", lambda _: "the only one"),
         seconds=30.0,
         first=2,
     ),
+    # The same, where a replica that lagged behind is the new master, and the old one still answers some.
     "masters-alike": Broken(
-        "The same, where a replica that lagged behind is the new master, and the old one still answers some",
         "plain",
-        frozenset({"redis_fails_over", "late_calls", "kill"}),
+        "redis_fails_over late_calls kill",
         lambda: patch.object(term, "_history", lambda _: "the only one"),
         seconds=30.0,
     ),
-    "deposed-writes": Broken(
-        "Redis takes the writes of a snapshot that was deposed",
-        "plain",
-        frozenset({"pause", "lose_lease"}),
-        _deposed_writes,
-    ),
+    # Redis takes the writes of a snapshot that was deposed.
+    "deposed-writes": Broken("plain", "pause lose_lease", _deposed_writes),
+    # Binders evict victims without a look at the pod they make way for.
     "evictions-unasked": Broken(
-        "Binders evict victims without a look at the pod they make way for",
-        "preemption",
-        frozenset({"pause", "replay", "kill"}),
-        lambda: patch.object(EvictionCalls, "_check", _no_check),
-        first=27,
+        "preemption", "pause replay kill", lambda: patch.object(EvictionCalls, "_check", _no_check), first=27
     ),
-    "faults-swallowed": Broken(
-        "What a core raises is counted, and the process goes on with half of a change",
-        "plain",
-        frozenset({"fault"}),
-        lambda: patch.object(Fault, "report", lambda *_: None),
-    ),
+    # What a core raises is counted, and the process goes on with half of a change.
+    "faults-swallowed": Broken("plain", "fault", lambda: patch.object(Fault, "report", lambda *_: None)),
+    # A term begins as if the one before had left nothing under way, however that one ended.
     "ends-settled": Broken(
-        "A term begins as if the one before had left nothing under way, however that one ended",
         "plain",
-        frozenset({"total", "late_calls"}),
+        "total late_calls",
         lambda: patch.object(Leadership, "settled", property(lambda _: True, lambda *_: None), create=True),
     ),
-    "large-weigh-nothing": Broken(
-        "The outline of a bound pod that is too large for a message leaves out its requests",
-        "plain",
-        frozenset({"messages"}),
-        _large_weigh_nothing,
-    ),
-    "unknown-fields-refused": Broken(
-        "A message with a field that is not known is refused, where a later release sends it",
-        "plain",
-        frozenset({"release"}),
-        _unknown_fields_refused,
-    ),
-    "proposals-believed": Broken(
-        "The snapshot takes a decision that nothing has happened to since without a look at its own state",
-        "plain",
-        frozenset({"lies"}),
-        lambda: patch.object(CommitChecks, "_room", lambda *_: None),
-    ),
-    "stops-settled": Broken(
-        "A snapshot that is asked to end says at once that nothing it ordered is under way",
-        "plain",
-        frozenset({"stop", "late_calls"}),
-        _ends_marked,
-    ),
-    "gaps-unnoticed": Broken(
-        "The snapshot and the queue read on where messages of the watcher are missing",
-        "plain",
-        frozenset({"partition", "bus_down"}),
-        _watches_skip,
-    ),
-    "watches-resume-late": Broken(
-        "A watch that broke off goes on at the latest version, not at the last one that it showed",
-        "plain",
-        frozenset({"watches_break"}),
-        _watches_resume_late,
-    ),
+    # The outline of a bound pod that is too large for a message leaves out its requests.
+    "large-weigh-nothing": Broken("plain", "messages", _large_weigh_nothing),
+    # A message with a field that is not known is refused, where a later release sends it.
+    "unknown-fields-refused": Broken("plain", "release", _unknown_fields_refused),
+    # The snapshot takes a decision that nothing has happened to since without a look at its own state.
+    "proposals-believed": Broken("plain", "lies", lambda: patch.object(CommitChecks, "_room", lambda *_: None)),
+    # A snapshot that is asked to end says at once that nothing it ordered is under way.
+    "stops-settled": Broken("plain", "stop late_calls", _ends_marked),
+    # The snapshot and the queue read on where messages of the watcher are missing.
+    "gaps-unnoticed": Broken("plain", "partition bus_down", _watches_skip),
+    # A watch that broke off goes on at the latest version, not at the last one that it showed.
+    "watches-resume-late": Broken("plain", "watches_break", _watches_resume_late),
+    # A write that Redis has not answered counts as done.
     "unwritten-counts": Broken(
-        "A write that Redis has not answered counts as done",
-        "plain",
-        frozenset({"redis_down", "kill", "late_calls"}),
-        lambda: patch.object(Terms, "write", _write_once),
+        "plain", "redis_down kill late_calls", lambda: patch.object(Terms, "write", _write_once)
     ),
-    "losses-ignored": Broken(
-        "The snapshot goes on with its term where Redis has lost the state",
-        "plain",
-        frozenset({"redis_flushed", "kill"}),
-        lambda: patch.object(Terms, "write", _never_lost),
-    ),
+    # The snapshot goes on with its term where Redis has lost the state.
+    "losses-ignored": Broken("plain", "redis_flushed kill", lambda: patch.object(Terms, "write", _never_lost)),
+    # A leader whose term was used before goes on in it.
     "terms-fall-back": Broken(
-        "A leader whose term was used before goes on in it",
-        "plain",
-        frozenset({"delete_lease", "kill"}),
-        lambda: patch.object(LaterTerm, "leave", lambda *_: None),
-        first=20,
+        "plain", "delete_lease kill", lambda: patch.object(LaterTerm, "leave", lambda *_: None), first=20
     ),
+    # The snapshot takes decisions of one gang one by one.
     "gangs-in-parts": Broken(
-        "The snapshot takes decisions of one gang one by one",
         "gangs",
-        frozenset({"messages", "pause"}),
+        "messages pause",
         lambda: patch.object(commit, "units", lambda decisions: [[each] for each in decisions]),
     ),
-    "clocks-of-day": Broken(
-        "Processes count deadlines by the time of day",
-        "waits",
-        frozenset({"clock"}),
-        lambda: patch.object(Process, "clock", Process.wall),
-    ),
+    # Processes count deadlines by the time of day.
+    "clocks-of-day": Broken("waits", "clock", lambda: patch.object(Process, "clock", Process.wall)),
+    # A wait for a permit does not end when its time is over.
     "permits-endless": Broken(
-        "A wait for a permit does not end when its time is over",
         "waits",
-        frozenset({"messages"}),
+        "messages",
         lambda: patch.object(PermitWait, "deadline", property(lambda wait: wait.began + LONGEST_WAIT)),
     ),
-    "volumes-unverified": Broken(
-        "The snapshot takes every decision about claims and volumes",
-        "waits",
-        frozenset({"messages", "kill", "lose_lease", "pause"}),
-        _volumes_unverified,
-    ),
-    "budgets-ignored": Broken(
-        "Of several nodes to preempt on, the choice does not look at disruption budgets",
-        "preemption",
-        frozenset({"messages"}),
-        _budgets_ignored,
-    ),
+    # The snapshot takes every decision about claims and volumes.
+    "volumes-unverified": Broken("waits", "messages kill lose_lease pause", _volumes_unverified),
+    # Of several nodes to preempt on, the choice does not look at disruption budgets.
+    "budgets-ignored": Broken("preemption", "messages", _budgets_ignored),
+    # What a victim takes from its disruption budget does not count for the next pod of the same search.
     "budgets-not-counted-down": Broken(
-        "What a victim takes from its disruption budget does not count for the next pod of the same search",
-        "preemption",
-        frozenset({"messages"}),
-        lambda: patch.object(CandidateSearch, "_spend", lambda *_: None),
-        first=4,
+        "preemption", "messages", lambda: patch.object(CandidateSearch, "_spend", lambda *_: None), first=4
     ),
-    "watches-go-back": Broken(
-        "The watcher tells the past again as news, and the snapshot and the queue believe it",
-        "plain",
-        frozenset({"behind"}),
-        _past_is_news,
-    ),
+    # The watcher tells the past again as news, and the snapshot and the queue believe it.
+    "watches-go-back": Broken("plain", "behind", _past_is_news),
 }
 """By the name that `--broken` takes."""
