@@ -1,7 +1,7 @@
 """BoundedDict: a dict that never holds more than a given number of entries."""
 
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import TypeVar
 
 K = TypeVar("K", bound=Hashable)
@@ -23,3 +23,11 @@ class BoundedDict(OrderedDict[K, V]):
         self.move_to_end(key)
         if len(self) > self._most:
             self.popitem(last=False)
+
+    def obtain(self, key: K, make: Callable[[], V]) -> V:
+        """The entry of this key; made and set if there is none."""
+        try:
+            return self[key]
+        except KeyError:
+            self[key] = value = make()
+            return value

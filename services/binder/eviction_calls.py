@@ -2,12 +2,11 @@
 
 import asyncio
 import math
-from collections import OrderedDict
 from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from services.binder.eviction_core import MAX_CALLS, MAX_ENDED, REPEAT_SECONDS, Effect
+from services.binder.eviction_core import MAX_CALLS, MAX_ENDED, MAX_RUNNING, REPEAT_SECONDS, Effect
 from services.binder.eviction_state import (
     Answered,
     ClearNomination,
@@ -27,6 +26,7 @@ from services.binder.eviction_state import (
 from services.binder.metrics import BinderMetrics
 from services.binder.status_reporter import StatusReporter
 from services.binder.worker_pool import WorkerPool
+from shared.bounded import BoundedDict
 from shared.bus import NoAnswer
 from shared.bus.subjects import BINDER_WITHDRAWALS, QUEUE_EVICTED, SNAPSHOT_NOMINATED
 from shared.errors import FlotillaError
@@ -70,8 +70,8 @@ class EvictionCalls:
         self._feed = feed
         self._clock = context.clock
         self._date = context.date
-        self._checked: OrderedDict[Key, tuple[float, int]] = OrderedDict()
-        """When each preemptor was last known to wait for its eviction, and its priority; the latest last."""
+        self._checked: BoundedDict[Key, tuple[float, int]] = BoundedDict(MAX_RUNNING)
+        """When each preemptor was last known to wait for its eviction, and its priority."""
         self._calls: WorkerPool[EvictionCall] = WorkerPool(
             self._make, max_workers=MAX_CALLS, max_waiting=MAX_CALLS, failed=failed
         )
@@ -152,7 +152,7 @@ class EvictionCalls:
             if isinstance(preemptor, Failed):
                 return preemptor
             priority = preemptor.priority
-            self._remember(call.key, now, priority)
+            self._checked[call.key] = now, priority
         if priority <= call.priority:
             return Failed(f"the preemptor has priority {priority}, and the victim {call.priority}", final=True)
         return None
@@ -179,12 +179,6 @@ class EvictionCalls:
         if nominated.epoch < evict.epoch:
             return Failed(f"a snapshot of epoch {nominated.epoch} answers, not of {evict.epoch}")
         return None if nominated.stands else Failed(NOT_NOMINATED, final=True)
-
-    def _remember(self, key: Key, now: float, priority: int) -> None:
-        self._checked[key] = now, priority
-        self._checked.move_to_end(key)
-        while next(iter(self._checked.values()))[0] + CHECKED_SECONDS <= now:
-            self._checked.popitem(last=False)
 
     async def _look_up(self, pod: PodRef) -> Reply:
         try:

@@ -9,15 +9,15 @@ Annotations, owners, times and the rest of the status are dropped: hints do not 
 event. Nodes are kept encoded, without heartbeats and images.
 """
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Iterable
 from sys import intern
-from typing import Generic, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
 from services.queue.events import PodBound, PodGone, PodPending, PodStale, PodUnreadable, WatchEvent
 from services.queue.scheduling.cluster_event import ClusterChange, node_events, object_events, pod_events
+from shared.bounded import BoundedDict
 from shared.cluster.objects import ClusterObjects
 from shared.framework.clusterevents import ClusterEvent
 from shared.messages.watch import OBJECT_KINDS, Kind, NodeChange, ObjectChange, PodChange, Unreadable
@@ -40,10 +40,8 @@ from shared.model.objects import (
 
 IGNORED_KINDS = frozenset({ObjectKind.POD_DISRUPTION_BUDGET})
 """No hint reads them."""
-T = TypeVar("T")
-
 MAX_PARTS = 1 << 14
-"""Different parts of one sort that are shared; then sharing starts over."""
+"""Different parts of one sort that are shared."""
 
 _NONE = msgspec.Raw(b"")
 _NO_LABELS: dict[str, str] = {}
@@ -110,9 +108,9 @@ _POD = msgspec.msgpack.Decoder(Pod, dec_hook=dec_hook)
 class AssignedPods:
     def __init__(self) -> None:
         self._pods: dict[str, _AssignedPod] = {}
-        self._labels: _Shared[dict[str, str]] = _Shared()
-        self._specs: _Shared[PodSpec] = _Shared()
-        self._statuses: _Shared[PodStatus] = _Shared()
+        self._labels: BoundedDict[bytes, dict[str, str]] = BoundedDict(MAX_PARTS)
+        self._specs: BoundedDict[bytes, PodSpec] = BoundedDict(MAX_PARTS)
+        self._statuses: BoundedDict[tuple[bytes, ...], PodStatus] = BoundedDict(MAX_PARTS)
 
     def __contains__(self, uid: str) -> bool:
         return uid in self._pods
@@ -148,7 +146,7 @@ class AssignedPods:
             intern(change.namespace),
             change.name,
             intern(change.node),
-            self._labels.get(labels, lambda: _LABELS.decode(labels)) if labels else _NO_LABELS,
+            self._labels.obtain(labels, lambda: _LABELS.decode(labels)) if labels else _NO_LABELS,
             self._spec(spec, volumes, change.node) if spec else _NO_SPEC,
             _relevant_volumes(volumes) if volumes else _NO_VOLUMES,
             self._status(body.status, change),
@@ -157,7 +155,7 @@ class AssignedPods:
     def _spec(self, raw: bytes, volumes: bytes, node: str) -> PodSpec:
         """Pods of one template differ only in node and volumes."""
         template = raw.replace(_NODE_NAME + encode_msgpack(node), b"", 1).replace(volumes, b"", 1)
-        return self._specs.get(template, lambda: replace(_SPEC.decode(raw), node_name="", volumes=_NO_VOLUMES))
+        return self._specs.obtain(template, lambda: replace(_SPEC.decode(raw), node_name="", volumes=_NO_VOLUMES))
 
     def _status(self, raw: _Resources, change: PodChange) -> PodStatus:
         conditions = bytes(raw.conditions)
@@ -171,23 +169,7 @@ class AssignedPods:
         )
         if not any(key):
             return _NO_STATUS
-        return self._statuses.get(key, lambda: _relevant_status(_POD.decode(change.body).status))
-
-
-class _Shared(Generic[T]):
-    """One object for equal parts of pods, by what it is decoded from."""
-
-    def __init__(self) -> None:
-        self._parts: dict[Hashable, T] = {}
-
-    def get(self, key: Hashable, make: Callable[[], T]) -> T:
-        part = self._parts.get(key)
-        if part is None:
-            part = make()
-            if len(self._parts) >= MAX_PARTS:
-                self._parts.clear()
-            self._parts[key] = part
-        return part
+        return self._statuses.obtain(key, lambda: _relevant_status(_POD.decode(change.body).status))
 
 
 def _relevant_volumes(raw: bytes) -> list[Volume]:

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from shared.bounded import BoundedDict
 from shared.errors import InvariantBroken
 from shared.model.clusterobjects import ClusterObject, key_of, kind_of
 from shared.model.codec import encode_msgpack
@@ -49,7 +50,7 @@ _PARTS: Mapping[type, Mapping[str, Fields]] = {
 
 class Sharing:
     def __init__(self) -> None:
-        self._parts: dict[tuple[str, bytes], object] = {}
+        self._parts: BoundedDict[tuple[str, bytes], object] = BoundedDict(MOST_PARTS)
 
     def share(self, obj: ClusterObject) -> None:
         """Replace parts of the object by equal, known ones, in place."""
@@ -58,16 +59,8 @@ class Sharing:
             for field in fields:
                 value = getattr(part, field)
                 if value is not None:
-                    msgspec.structs.force_setattr(part, field, self._one(field, value))
-
-    def _one(self, field: str, value: object) -> object:
-        key = field, encode_msgpack(value)
-        found = self._parts.get(key)
-        if found is None:
-            if len(self._parts) >= MOST_PARTS:
-                self._parts.clear()
-            found = self._parts[key] = value
-        return found
+                    known = self._parts.setdefault((field, encode_msgpack(value)), value)
+                    msgspec.structs.force_setattr(part, field, known)
 
 
 class Devices:

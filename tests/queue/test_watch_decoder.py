@@ -156,7 +156,7 @@ def test_volumes_are_not_shared() -> None:
     assert [one.spec for one in told] == [one.build().spec for one in pods]
 
 
-def test_different_pods_stay_different_when_sharing_starts_over(
+def test_different_pods_stay_different_when_shared_parts_are_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("services.queue.watch_decoder.MAX_PARTS", 2)
