@@ -237,7 +237,7 @@ class BindSteps:
             self.point_finished(attempt, ExtensionPoint.POST_BIND, Code.SUCCESS, began)
             self._log(attempt, errors)
         self.activate(attempt)
-        self._record(order, events.EventReason.SCHEDULED, f"Successfully assigned {order.key} to {order.node}")
+        self._effects.append(events.TellOwner(order, f"Successfully assigned {order.key} to {order.node}"))
         outcome = BindingOutcome(order.uid, order.attempt, version=order.version)
         self._end(attempt, AttemptState.BOUND, "", outcome, now)
 
@@ -302,9 +302,7 @@ class BindSteps:
 
     def _failed(self, order: BindingOrder, why: Failure, *, fenced: bool = False) -> BindingOutcome:
         if why.notify:
-            self._record(order, events.EventReason.FAILED, why.message)
-            of = order.assignment
-            self._effects.append(events.SetCondition(of.uid, of.namespace, of.name, why.reason, why.message))
+            self._effects.append(events.TellOwner(order, why.message, why.reason))
         return BindingOutcome(
             order.uid,
             order.attempt,
@@ -316,10 +314,6 @@ class BindSteps:
             version=order.version,
             fenced=fenced,
         )
-
-    def _record(self, order: BindingOrder, reason: events.EventReason, message: str) -> None:
-        of = order.assignment
-        self._effects.append(events.RecordEvent(reason, of.uid, of.namespace, of.name, of.profile, message))
 
     def _log(self, attempt: Attempt, errors: Iterable[str]) -> None:
         self._effects += [events.Problem(ClusterError(f"Pod {attempt.order.key}: {each}")) for each in errors]

@@ -3,7 +3,7 @@
 Structs rather than dataclasses: each pod costs several, and structs are made three times as fast.
 """
 
-from enum import Enum, StrEnum
+from enum import Enum
 
 import msgspec
 
@@ -121,32 +121,15 @@ class LookUp(msgspec.Struct, frozen=True, gc=False):
     fences: str = ""
 
 
-class EventReason(StrEnum):
-    """The reason of an Event on a pod, as in kube-scheduler."""
+class TellOwner(msgspec.Struct, frozen=True, gc=False):
+    """Effect: record an Event on the pod. Best effort.
 
-    SCHEDULED = "Scheduled"
-    FAILED = "FailedScheduling"
+    `failure`: set its condition PodScheduled to False with this reason, too, and clear its nomination; empty if bound.
+    """
 
-
-class RecordEvent(msgspec.Struct, frozen=True, gc=False):
-    """Effect: record an Event on the pod. Best effort."""
-
-    reason: EventReason
-    uid: str
-    namespace: str
-    name: str
-    scheduler: str
+    order: BindingOrder
     message: str
-
-
-class SetCondition(msgspec.Struct, frozen=True, gc=False):
-    """Effect: set the pod's condition PodScheduled to False, and clear its nomination. Best effort."""
-
-    uid: str
-    namespace: str
-    name: str
-    reason: str
-    message: str
+    failure: str = ""
 
 
 class SendBeat(msgspec.Struct, frozen=True, gc=False):
@@ -198,8 +181,7 @@ Effect = (
     | LookUp
     | BindingOutcomes
     | Recalled
-    | RecordEvent
-    | SetCondition
+    | TellOwner
     | SendBeat
     | ActivatePods
     | NameTaken

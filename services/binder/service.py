@@ -236,21 +236,14 @@ class Shell:
             case events.Problem(error=error):
                 self._metrics.refused.inc()
                 self._limited_log.warning(type(error).__name__, "%s", error)
-            case events.RecordEvent() | events.SetCondition() | events.LookUp():
-                self._call_server(effect)
+            case events.TellOwner():
+                if self._status is not None:
+                    self._status.tell(effect)
+            case events.LookUp():
+                if self._calls is not None:
+                    self._calls.put(effect)
             case _ if self._eviction_calls is not None:
                 self._eviction_calls.carry_out(effect)
-
-    def _call_server(self, effect: events.RecordEvent | events.SetCondition | events.LookUp) -> None:
-        if self._status is None or self._calls is None:
-            return
-        match effect:
-            case events.RecordEvent():
-                self._status.record(effect)
-            case events.SetCondition():
-                self._status.condition(effect)
-            case events.LookUp():
-                self._calls.put(effect)
 
     def _beat(self, room: int) -> None:
         context = self._context

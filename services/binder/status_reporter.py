@@ -17,7 +17,7 @@ from enum import Enum
 
 import msgspec
 
-from services.binder.events import EventReason, RecordEvent, SetCondition
+from services.binder.events import TellOwner
 from services.binder.eviction_state import ClearNomination, RecordPreempted
 from services.binder.metrics import BinderMetrics
 from shared.errors import FlotillaError, InvariantBroken
@@ -30,6 +30,7 @@ from shared.messages.binding import Displaced, Notice
 from shared.telemetry.logs import Repeated
 
 NORMAL, WARNING = "Normal", "Warning"
+SCHEDULED, FAILED_SCHEDULING = "Scheduled", "FailedScheduling"
 BINDING, SCHEDULING = "Binding", "Scheduling"
 PREEMPTED, PREEMPTING = "Preempted", "Preempting"
 IN_MEMORY = " (in kube-scheduler memory)."
@@ -297,23 +298,20 @@ class StatusReporter:
     def idle(self) -> bool:
         return self._events.idle and self._statuses.idle
 
-    def record(self, record: RecordEvent) -> None:
-        pod = PodRef(record.namespace, record.name, record.uid)
-        if record.reason is EventReason.SCHEDULED:
-            self._statuses.forget(record.uid)
-            type_, action = NORMAL, BINDING
+    def tell(self, told: TellOwner) -> None:
+        of = told.order.assignment
+        pod = PodRef(of.namespace, of.name, of.uid)
+        if told.failure:
+            self._event(pod, WARNING, FAILED_SCHEDULING, SCHEDULING, told.message, of.profile)
+            self._statuses.put(StatusWrite(pod, PodScheduled(told.failure, told.message, self._wall()), ""))
         else:
-            type_, action = WARNING, SCHEDULING
-        self._event(pod, type_, record.reason, action, record.message, record.scheduler)
-
-    def condition(self, condition: SetCondition) -> None:
-        pod = PodRef(condition.namespace, condition.name, condition.uid)
-        self._statuses.put(StatusWrite(pod, PodScheduled(condition.reason, condition.message, self._wall()), ""))
+            self._statuses.forget(of.uid)
+            self._event(pod, NORMAL, SCHEDULED, BINDING, told.message, of.profile)
 
     def notice(self, notice: Notice) -> None:
         pod = PodRef(notice.namespace, notice.name, notice.uid)
         if notice.event:
-            self._event(pod, WARNING, EventReason.FAILED, SCHEDULING, notice.message, notice.scheduler)
+            self._event(pod, WARNING, FAILED_SCHEDULING, SCHEDULING, notice.message, notice.scheduler)
         condition = PodScheduled(notice.reason, notice.message, self._wall()) if notice.patch else None
         if condition is not None or notice.nominated is not None:
             self._statuses.put(StatusWrite(pod, condition, notice.nominated, notice.version))

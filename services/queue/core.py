@@ -315,14 +315,6 @@ class QueueCore:
         """Read only."""
         return self._queue.pods.get(uid)
 
-    def state_of(self, uid: str) -> PodState | None:
-        info = self.pod(uid)
-        return None if info is None else info.state
-
-    def history(self, uid: str) -> str:
-        info = self.pod(uid)
-        return "unknown pod" if info is None else info.history()
-
     def validate(self) -> None:
         """Raises InvariantBroken if the queue contradicts itself, or a Take waits though there are pods."""
         self._queue.validate()

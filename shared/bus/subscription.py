@@ -40,10 +40,6 @@ class Envelope:
         header = self._headers.get(TRACE_HEADER)
         return None if header is None else TraceContext.parse(header)
 
-    @property
-    def wants_reply(self) -> bool:
-        return bool(self._reply_to)
-
     def respond(self, message: Message, *, trace: TraceContext | None = None) -> None:
         """Reply to a request, now or later; does nothing for other messages."""
         if self._reply_to:

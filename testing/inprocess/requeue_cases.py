@@ -143,7 +143,7 @@ class Script:
         plugins, pending = tuple(op.get("unschedulable", ())), tuple(op.get("pending", ()))
         if uid in self._assumed:
             self._assumed.discard(uid)
-            if self.core.state_of(uid) is not None:
+            if self.core.pod(uid) is not None:
                 failed = ForgottenPod(uid, "it could not be bound", next(iter(plugins), ""), bool(plugins))
                 self._tell(Forgotten(EPOCH, [failed]))
         else:

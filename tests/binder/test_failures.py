@@ -11,13 +11,11 @@ from services.binder.bind_steps import FIRST_PAUSE
 from services.binder.events import (
     AttemptEnded,
     Call,
-    EventReason,
     LookedUp,
     LookUp,
-    RecordEvent,
     Refused,
     Result,
-    SetCondition,
+    TellOwner,
     Unknown,
     Where,
 )
@@ -183,11 +181,8 @@ def test_a_failure_rolls_back_what_came_before_and_tells_whose_it_is(case: Case)
     case.play(script)
     assert unreserved(journal) == BACK
     assert [end.reason for end in only(AttemptEnded, script.effects)] == [case.message]
-    conditions = [] if case.reason is None else [SetCondition("p", "default", "p", case.reason, case.message)]
-    assert only(SetCondition, script.effects) == conditions
-    assert [(record.reason, record.message) for record in only(RecordEvent, script.effects)] == [
-        (EventReason.FAILED, condition.message) for condition in conditions
-    ]
+    notified = [] if case.reason is None else [(case.reason, case.message)]
+    assert [(told.failure, told.message) for told in only(TellOwner, script.effects)] == notified
     gone = case.message.startswith("the pod is gone")
     fenced = bool(only(LookUp, script.effects))
     outcome = told("p", 1, case.message, plugin=case.plugin, rejected=case.rejected, gone=gone, fenced=fenced)

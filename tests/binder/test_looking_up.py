@@ -4,7 +4,7 @@ import pytest
 
 from flotilla.results import ApiCall
 from services.binder.bind_steps import CHANGED, MAX_PAUSE, STALE_SECONDS
-from services.binder.events import Call, LookedUp, LookUp, RecordEvent, Refused, SetCondition, Unknown, Where
+from services.binder.events import Call, LookedUp, LookUp, Refused, TellOwner, Unknown, Where
 from tests.binder.support import OTHER, TIME, VERSION, Script, binding_framework, one, only, told
 from tests.framework.plugins import scripted
 
@@ -34,7 +34,7 @@ def test_of_a_pod_on_another_node_nothing_is_said_where_its_owner_looks(result: 
     journal: list[str] = []
     script, look_up = doubting(result, journal)
     effects = script.found(look_up, Where.ON_NODE, "n2")
-    assert not only(RecordEvent, effects) and not only(SetCondition, effects)
+    assert not only(TellOwner, effects)
     assert script.outcomes() == [told("p", 1, "the pod is on node n2 already", plugin="DefaultBinder", fenced=True)]
     assert journal[-1] == "A.unreserve(n1)"
 
@@ -53,7 +53,7 @@ def test_a_conflict_over_a_pod_that_has_not_changed_is_a_failure_once_it_is_fenc
     assert fencing.fences == VERSION
     assert script.outcomes() == []
     effects = script.found(fencing, Where.UNBOUND)
-    assert one(SetCondition, effects).reason == "SchedulerError"
+    assert one(TellOwner, effects).failure == "SchedulerError"
     failed = told("p", 1, FAILED + CONFLICT.message, plugin="DefaultBinder", fenced=True)
     assert script.outcomes() == [failed]
 

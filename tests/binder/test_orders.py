@@ -14,8 +14,8 @@ from services.binder.events import (
     Leave,
     LookUp,
     Problem,
-    RecordEvent,
     SendBeat,
+    TellOwner,
     Unknown,
     Where,
 )
@@ -51,7 +51,7 @@ def test_a_failure_is_reported_again_and_recorded_once() -> None:
     script.order(profile="other")
     script.order(profile="other")
     assert len(script.outcomes()) == 2
-    assert len(only(RecordEvent, script.effects)) == 1
+    assert len(only(TellOwner, script.effects)) == 1
 
 
 def test_an_older_attempt_is_not_listened_to() -> None:

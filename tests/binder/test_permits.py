@@ -4,7 +4,7 @@ import pytest
 
 from flotilla.results import Code
 from services.binder.core import BinderCore
-from services.binder.events import Call, Leave, PermitWaitEnded, RecordEvent, SetCondition
+from services.binder.events import Call, Leave, PermitWaitEnded, TellOwner
 from services.binder.extension_points import duration
 from shared.messages.binding import LONGEST_WAIT, BindingOutcomes
 from shared.messages.permits import MOST_LISTED, PermitPending
@@ -45,7 +45,8 @@ def test_the_first_rejection_ends_it() -> None:
     script.reports()
     effects = script.permit("B", allow=False, reason="quorum is lost")
     message = "0/1 nodes are available: 1 quorum is lost."
-    assert one(SetCondition, effects) == SetCondition("p", "default", "p", "Unschedulable", message)
+    owner = one(TellOwner, effects)
+    assert (owner.order.uid, owner.failure, owner.message) == ("p", "Unschedulable", message)
     assert one(PermitWaitEnded, effects).code is Code.UNSCHEDULABLE
     assert script.outcomes() == [told("p", 1, message, plugin="B", rejected=True)]
     assert journal[-2:] == ["B.unreserve(n1)", "A.unreserve(n1)"]
@@ -55,18 +56,18 @@ def test_the_first_rejection_ends_it() -> None:
 def test_the_shortest_time_out_ends_it() -> None:
     script = waiting(A=10, B=2.5)
     script.reports()
-    assert only(RecordEvent, script.pass_time(2.4)) == []
+    assert only(TellOwner, script.pass_time(2.4)) == []
     effects = script.pass_time(0.1)
     message = "0/1 nodes are available: 1 rejected due to timeout after waiting 2.5s at plugin B."
-    assert one(RecordEvent, effects).message == message
+    assert one(TellOwner, effects).message == message
     assert script.outcomes() == [told("p", 1, message, plugin="B", rejected=True)]
 
 
 def test_the_time_out_of_a_plugin_that_has_allowed_does_not_count() -> None:
     script = waiting(A=10, B=2)
     script.permit("B")
-    assert only(RecordEvent, script.pass_time(3)) == []
-    assert "at plugin A" in one(RecordEvent, script.pass_time(7)).message
+    assert only(TellOwner, script.pass_time(3)) == []
+    assert "at plugin A" in one(TellOwner, script.pass_time(7)).message
 
 
 def test_no_plugin_has_a_pod_wait_for_ever() -> None:
@@ -74,7 +75,7 @@ def test_no_plugin_has_a_pod_wait_for_ever() -> None:
     (report,) = script.reports()
     assert report.outcomes[0].wait == LONGEST_WAIT
     effects = script.pass_time(LONGEST_WAIT)
-    assert "after waiting 15m0s at plugin A" in one(RecordEvent, effects).message
+    assert "after waiting 15m0s at plugin A" in one(TellOwner, effects).message
 
 
 def test_the_snapshot_is_asked_for_more_time_and_it_is_taken_once_acknowledged() -> None:
@@ -101,7 +102,7 @@ def test_without_an_acknowledgement_the_pod_is_left_at_its_first_deadline() -> N
 
 def test_a_time_out_of_nothing_ends_at_once() -> None:
     script = waiting(A=0)
-    assert "after waiting 0s at plugin A" in one(RecordEvent, script.pass_time(0)).message
+    assert "after waiting 0s at plugin A" in one(TellOwner, script.pass_time(0)).message
 
 
 def test_a_leaving_binder_hands_back_waiting_pods() -> None:
@@ -109,7 +110,7 @@ def test_a_leaving_binder_hands_back_waiting_pods() -> None:
     script = waiting(journal, A=10)
     script.reports()
     effects = script.handle(Leave())
-    assert not only(RecordEvent, effects) and not only(SetCondition, effects)
+    assert not only(TellOwner, effects)
     script.order("q")
     assert script.outcomes() == [
         told("p", 1, "the binder is leaving", handed_back=True),

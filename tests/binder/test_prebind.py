@@ -8,7 +8,7 @@ from flotilla.plugin import BindingState, PreBindPlugin
 from flotilla.results import SUCCESS, ApiAnswer, ApiCall, Pause, PreBindSteps, Status, error, unschedulable
 from services.binder.attempts import AttemptState
 from services.binder.core import BinderCore
-from services.binder.events import Call, Done, Leave, RecordEvent, Refused, Result, Tick, Unknown
+from services.binder.events import Call, Done, Leave, Refused, Result, TellOwner, Tick, Unknown
 from shared.cluster.volumes import VolumeDecision
 from shared.config.args import VolumeBindingArgs
 from shared.config.points import ExtensionPoint
@@ -150,7 +150,7 @@ def test_a_plugin_may_give_up_after_a_pause(status: Status, message: str) -> Non
     script = script_of(Stepwise(status))
     script.answer(one(Call, script.order()))
     effects = script.pass_time(1.25)
-    assert one(RecordEvent, effects).message == message
+    assert one(TellOwner, effects).message == message
     assert last_outcome(script) == told("p", 1, message, plugin="Stepwise")
 
 

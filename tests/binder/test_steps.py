@@ -9,12 +9,11 @@ from services.binder.events import (
     AttemptEnded,
     Call,
     Done,
-    EventReason,
     PointFinished,
     Problem,
-    RecordEvent,
     Refused,
     Result,
+    TellOwner,
 )
 from tests.binder.support import Script, api_call, binding_framework, one, only, told
 from tests.framework.plugins import scripted
@@ -49,9 +48,8 @@ def test_an_order_becomes_the_default_binding_call() -> None:
 def test_a_bound_pod_is_reported_and_recorded() -> None:
     script = Script()
     effects = script.answer(one(Call, script.order()))
-    assert one(RecordEvent, effects) == RecordEvent(
-        EventReason.SCHEDULED, "p", "default", "p", "test", "Successfully assigned default/p to n1"
-    )
+    owner = one(TellOwner, effects)
+    assert (owner.order.uid, owner.message, owner.failure) == ("p", "Successfully assigned default/p to n1", "")
     assert one(AttemptEnded, effects).reason == ""
     assert script.outcomes() == [told("p", 1)]
     assert script.core.held == script.core.unacknowledged == 0
@@ -172,7 +170,7 @@ def test_a_pod_is_bound_even_if_post_bind_fails() -> None:
 def test_a_profile_that_is_not_known_fails_the_pod() -> None:
     script = Script()
     effects = script.order(profile="other")
-    assert one(RecordEvent, effects).message == 'profile not found for scheduler name "other"'
+    assert one(TellOwner, effects).message == 'profile not found for scheduler name "other"'
     assert script.outcomes() == [told("p", 1, 'profile not found for scheduler name "other"')]
 
 

@@ -44,7 +44,6 @@ async def test_an_envelope_has_the_epoch_and_the_trace() -> None:
         await until(lambda: len(envelopes) == 2)
     assert [envelope.epoch for envelope in envelopes] == [7, None]
     assert [envelope.trace for envelope in envelopes] == [TRACE, None]
-    assert not any(envelope.wants_reply for envelope in envelopes)
     envelopes[0].respond(Heartbeat(1, 1))  # no reply was asked for: nothing happens
 
 
@@ -93,7 +92,6 @@ async def test_each_request_gets_its_own_reply_now_or_later() -> None:
     held: list[tuple[Take, Envelope]] = []
 
     def hold(message: Take, envelope: Envelope) -> None:
-        assert envelope.wants_reply
         held.append((message, envelope))
 
     async with nats_server() as server, a_bus(server) as asker, a_bus(server) as other:

@@ -10,10 +10,9 @@ from services.binder.events import (
     Done,
     ExtenderBinding,
     LookUp,
-    RecordEvent,
     Refused,
     Result,
-    SetCondition,
+    TellOwner,
     Unknown,
     Where,
 )
@@ -62,8 +61,8 @@ def test_what_it_says_is_told_in_its_words() -> None:
     script = script_with(BINDER)
     call, _ = bound_by(script)
     effects = script.answer(call, Refused(0, "no such device"))
-    assert one(RecordEvent, effects).message == "no such device"
-    assert one(SetCondition, effects).reason == "SchedulerError"
+    owner = one(TellOwner, effects)
+    assert (owner.message, owner.failure) == ("no such device", "SchedulerError")
     assert script.outcomes() == [told("p", 1, "no such device")]
 
 
@@ -95,7 +94,7 @@ def test_after_one_that_may_fail_the_plugins_bind(result: Result) -> None:
     assert isinstance(asked, ExtenderBinding)
     second = one(Call, script.answer(call, result))
     assert isinstance(second.api, ApiCall)
-    assert only(RecordEvent, script.answer(second)) != []
+    assert only(TellOwner, script.answer(second)) != []
     assert script.outcomes() == [told("p", 1)]
 
 

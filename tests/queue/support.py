@@ -135,10 +135,16 @@ class Queue:
         self.tell(Evicted(uid(name), number, failure))
 
     def state(self, name: str) -> PodState | None:
-        return self.core.state_of(uid(name))
+        return state_of(self.core, uid(name))
 
     def history(self, name: str) -> str:
-        return self.core.history(uid(name))
+        info = self.core.pod(uid(name))
+        return "unknown pod" if info is None else info.history()
+
+
+def state_of(core: QueueCore, uid: str) -> PodState | None:
+    info = core.pod(uid)
+    return None if info is None else info.state
 
 
 def uid(name: str) -> str:

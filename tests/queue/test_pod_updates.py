@@ -18,7 +18,18 @@ from shared.model.objects import Pod, PodCondition, PodStatus
 from shared.plugins.registry import IN_TREE
 from testing.builders import pod
 from testing.inprocess.batches import pods_in
-from tests.queue.support import FIT, FRAMEWORKS, NODE_ADDED, NODE_DELETED, Queue, batch_in, names, notices, uid
+from tests.queue.support import (
+    FIT,
+    FRAMEWORKS,
+    NODE_ADDED,
+    NODE_DELETED,
+    Queue,
+    batch_in,
+    names,
+    notices,
+    state_of,
+    uid,
+)
 
 UNREADABLE = PodUnreadable(uid("a"), "default", "a", "default-scheduler", "Pod default/a: spec.x: is wrong")
 
@@ -167,12 +178,12 @@ def test_a_gate_may_close_after_an_attempt_and_open_at_an_awaited_event() -> Non
     core.handle(Take(1, 1, 5), 100.0)
     door.state = "shut"
     core.handle(Tick(), 160.0)
-    assert core.state_of(uid("a")) is PodState.GATED
+    assert state_of(core, uid("a")) is PodState.GATED
     core.handle(ClusterChange(NODE_DELETED), 161.0)
-    assert core.state_of(uid("a")) is PodState.GATED
+    assert state_of(core, uid("a")) is PodState.GATED
     door.state = "open"
     core.handle(ClusterChange(NODE_DELETED), 162.0)
-    assert core.state_of(uid("a")) is PodState.ACTIVE
+    assert state_of(core, uid("a")) is PodState.ACTIVE
     core.validate()
 
 
@@ -182,7 +193,7 @@ def test_a_gate_that_raises_is_logged_and_gates_only_its_pod() -> None:
     (problem,) = core.handle(PodPending(pod("a").build(), 100.0), 100.0)
     assert isinstance(problem, Problem)
     assert str(problem.error) == "Pod default/a: a PreEnqueue plugin raised: ZeroDivisionError: hinge"
-    assert core.state_of(uid("a")) is PodState.GATED
+    assert state_of(core, uid("a")) is PodState.GATED
     door.state = "shut"
     core.handle(ClusterChange(NODE_ADDED), 101.0)
     core.validate()
@@ -197,10 +208,10 @@ def test_after_an_error_a_gate_that_raised_leads_to_the_error_backoff() -> None:
     core.handle(Take(1, 1, 5), 100.0)
     door.state = "broken"
     core.handle(Outcomes(1, 1, [Outcome(uid("a"), Verdict.FAILED)]), 100.0)
-    assert core.state_of(uid("a")) is PodState.GATED
+    assert state_of(core, uid("a")) is PodState.GATED
     door.state = "open"
     core.handle(ClusterChange(NODE_ADDED), 100.5)
-    assert core.state_of(uid("a")) is PodState.ERROR_BACKOFF
+    assert state_of(core, uid("a")) is PodState.ERROR_BACKOFF
     core.validate()
 
 
@@ -363,4 +374,4 @@ def test_each_profile_has_its_pods() -> None:
     other = {"default-scheduler": FRAMEWORKS["default-scheduler"], "second": FRAMEWORKS["default-scheduler"]}
     core = QueueCore(other)
     core.handle(PodPending(pod("a").scheduler("second").build(), 1.0), 1.0)
-    assert core.state_of(uid("a")) is PodState.ACTIVE
+    assert state_of(core, uid("a")) is PodState.ACTIVE
