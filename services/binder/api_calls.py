@@ -83,7 +83,7 @@ class ApiCalls:
 
     async def _look_up(self, wanted: events.LookUp) -> events.LookedUp:
         try:
-            pod = await self._standing(wanted)
+            pod = await self._observe(wanted)
         except FlotillaError:  # the core asks again
             return events.LookedUp(wanted.uid, wanted.attempt, events.Where.UNKNOWN)
         if pod is None or pod.uid != wanted.uid:
@@ -91,7 +91,7 @@ class ApiCalls:
         where = events.Where.ON_NODE if pod.node else events.Where.UNBOUND
         return events.LookedUp(wanted.uid, wanted.attempt, where, pod.node, pod.version, pod.terminating)
 
-    async def _standing(self, wanted: events.LookUp) -> ObservedPod | None:
+    async def _observe(self, wanted: events.LookUp) -> ObservedPod | None:
         if not wanted.fences:
             return await self._client.observe_pod(wanted.namespace, wanted.name)
         pod = PodRef(wanted.namespace, wanted.name, wanted.uid)

@@ -10,7 +10,7 @@ told by an Event and a condition.
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
@@ -25,8 +25,7 @@ from shared.errors import ClusterError, InvariantBroken
 from shared.extenders.talk import binder_of, in_order
 from shared.extenders.wire import bind_request
 from shared.messages.binding import LONGEST_WAIT, BindingOutcome
-from shared.messages.state import Assignment, BindingOrder
-from shared.model.objects import Pod
+from shared.messages.state import BindingOrder
 
 FIRST_PAUSE = 0.5
 """Seconds until a pod is looked up again; doubles each time."""
@@ -106,8 +105,11 @@ class BindSteps:
 
     def _bind(self, attempt: Attempt, now: float) -> None:
         attempt.point_began = self._clock()
-        attempt.extender = _extender_binding(self._extenders, attempt.order.assignment, attempt.cycle.pod)
-        if attempt.extender is not None:
+        extender, of = binder_of(self._extenders, attempt.cycle.pod), attempt.order.assignment
+        attempt.extender = None
+        if extender is not None:
+            request = bind_request(of.namespace, of.name, of.uid, of.node)
+            attempt.extender = events.ExtenderBinding(extender, request)
             self._call(attempt, AttemptState.BINDING, "", attempt.extender, now)
         elif not attempt.order.version:
             self._begin_look_up(attempt, LookUpReason(NO_VERSION, "", FIRST_PAUSE, renews=True), now)
@@ -317,14 +319,6 @@ class BindSteps:
 
     def _log(self, attempt: Attempt, errors: Iterable[str]) -> None:
         self._effects += [events.Problem(ClusterError(f"Pod {attempt.order.key}: {each}")) for each in errors]
-
-
-def _extender_binding(extenders: Sequence[ExtenderConfig], of: Assignment, pod: Pod) -> events.ExtenderBinding | None:
-    """The call that has an extender bind the pod; None if no extender binds it."""
-    extender = binder_of(extenders, pod)
-    if extender is None:
-        return None
-    return events.ExtenderBinding(extender, bind_request(of.namespace, of.name, of.uid, of.node))
 
 
 def _with_precondition(call: ApiCall, order: BindingOrder) -> ApiCall:

@@ -18,8 +18,8 @@ A pod that is in flight or binding for too long becomes active again, so no lost
 state a pod is done when it is seen bound or deleted, and binding when the queue learns of its decision. The rules are
 those of kube-scheduler's scheduling queue: order, back-offs, queueing hints.
 
-`scheduling` has the states and the rules, `watch` makes events of the watcher's stream, `status` is what others see.
-Here messages are dispatched and answered. InvariantBroken includes the pod's latest transitions.
+`scheduling` has the states and the rules; `watch_decoder` makes events of the watcher's stream, which `event_handlers`
+handles. Here messages are dispatched and answered. InvariantBroken includes the pod's latest transitions.
 """
 
 from collections import Counter, deque
@@ -97,7 +97,8 @@ class QueueCore:
 
     def handle(self, event: events.Event, now: float) -> list[events.Effect]:
         queue = self._queue
-        queue.clear_caches()
+        self._hints.clear_cache()
+        queue.events.clear_cache()
         effects = self._dispatch(event, now)
         queue.release_groups(now)
         effects += [held_notice(held) for held in queue.groups.held_too_long(now)]
@@ -127,7 +128,9 @@ class QueueCore:
                     self._snapshot_epoch = epoch
                     self._results.on_forgotten(pods, now)
             case Assumed():
-                self._on_assumed(event, now)
+                if not self._is_old(event.epoch, self._snapshot_epoch, "assumed"):
+                    self._snapshot_epoch = event.epoch
+                    self._queue.take_back_bindings(frozenset(event.uids), now)
             case Absorbed():
                 self._on_absorbed(event, now)
             case Evicted():
@@ -246,12 +249,6 @@ class QueueCore:
                 effects += self._results.on_outcome(outcome, self._snapshot_epoch, now)
         effects.append(Received(message.epoch, message.number, self.epoch))
         return effects
-
-    def _on_assumed(self, message: Assumed, now: float) -> None:
-        """Takes back decisions that a new snapshot does not know of."""
-        if not self._is_old(message.epoch, self._snapshot_epoch, "assumed"):
-            self._snapshot_epoch = message.epoch
-            self._queue.take_back_bindings(frozenset(message.uids), now)
 
     def _on_absorbed(self, message: Absorbed, now: float) -> None:
         if self._is_old(message.epoch, self._snapshot_epoch, "absorbed"):

@@ -171,7 +171,10 @@ class Bus:
 
     async def _ask(self, subject: str, message: Message, trace: TraceContext | None, deadline: float) -> Msg:
         if not self.connected:
-            await self._until_online(subject, deadline)
+            try:
+                await asyncio.wait_for(self._online.wait(), deadline - time.monotonic())
+            except TimeoutError:
+                raise NoAnswer(subject, Silence.NOT_CONNECTED) from None
         reply_to, answer = self._requests.begin(subject, deadline - time.monotonic())
         try:
             self._outbox.send(
@@ -262,12 +265,6 @@ class Bus:
         return reader
 
     # The connection
-
-    async def _until_online(self, subject: str, deadline: float) -> None:
-        try:
-            await asyncio.wait_for(self._online.wait(), deadline - time.monotonic())
-        except TimeoutError:
-            raise NoAnswer(subject, Silence.NOT_CONNECTED) from None
 
     def _lost(self) -> None:
         self._online.clear()

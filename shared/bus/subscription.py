@@ -113,7 +113,8 @@ class Subscription(Generic[M]):
             if waiting is not None:
                 await waiting
         except asyncio.CancelledError as cause:
-            if _being_cancelled():
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():  # from outside, not by the handler
                 raise
             self._report(message, cause)
         except Exception as cause:
@@ -135,8 +136,3 @@ class Subscription(Generic[M]):
         if time.monotonic() - self._yielded > SLICE:
             await asyncio.sleep(0)
             self._yielded = time.monotonic()
-
-
-def _being_cancelled() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0

@@ -160,17 +160,13 @@ def _tell(service: str, failure: Exception) -> int:
     """
     cause = _only_cause(failure)
     if isinstance(cause, UserError):
-        return _tell_user(service, cause)
+        print(f"flotilla {service}: {' '.join(str(cause).split())}", file=sys.stderr)
+        return USER_ERROR
     if isinstance(cause, ClusterError | Unexpected):
         logger(service).error("%s ends: %s", service, cause)
     else:
         logger(service).error("%s has failed", service, exc_info=failure)
     return FAILED
-
-
-def _tell_user(service: str, error: BaseException) -> int:
-    print(f"flotilla {service}: {' '.join(str(error).split())}", file=sys.stderr)
-    return USER_ERROR
 
 
 def _only_cause(failure: BaseException) -> BaseException:

@@ -68,7 +68,7 @@ class Pages:
             "Ready": "no" if reasons else "yes",
             "Not ready": "; ".join(reasons),
             "CPU": f"{time.process_time():.1f} s",
-            "Memory": f"{_peak_memory() >> 20} MiB at most so far",
+            "Memory": f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10} MiB at most so far",
             "Tasks": str(len(asyncio.all_tasks())),
         }
         return self._headed("statusz", [f"{key}: {value}" for key, value in rows.items() if value])
@@ -120,11 +120,6 @@ def _in_force(source: ConfigSource | None) -> dict[str, Any]:
     plugins = flotilla_plugins(Registry(known).points_of)
     read = read_config_values(None, plugins) if source is None else read_config_text(source.text, plugins)
     return read.written
-
-
-def _peak_memory() -> int:
-    """In bytes."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 class HealthAnswer(NamedTuple):

@@ -52,10 +52,6 @@ class ClusterChange(msgspec.Struct, frozen=True):
         subject = self.before if self.now is None else self.now
         return subject.uid if isinstance(subject, Pod) else ""
 
-    @property
-    def has_objects(self) -> bool:
-        return self.before is not None or self.now is not None
-
 
 def anything(why: str = "") -> ClusterChange:
     """Helps every pod that waits."""

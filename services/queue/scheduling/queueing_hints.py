@@ -99,7 +99,7 @@ class QueueingHints:
         hints = self._hints(info.framework, change.event).get(plugin)
         if hints is None:
             return plugin not in info.framework.registrations
-        if not hints or not change.has_objects:
+        if not hints or (change.before is None and change.now is None):
             return True
         if change.changed_uid == info.uid:
             return self._call(plugin, hints, info, change)

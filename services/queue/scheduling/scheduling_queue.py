@@ -1,7 +1,7 @@
 """The scheduling queue: every pod in exactly one state, and the rules by which pods move from state to state."""
 
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import floor
@@ -330,11 +330,6 @@ class SchedulingQueue:
             times.append(self._flushed_at + FLUSH_INTERVAL)
         return min((time for time in times if time is not None), default=None)
 
-    def clear_caches(self) -> None:
-        """Called when the cluster may have changed."""
-        self._hints.clear_cache()
-        self.events.clear_cache()
-
     # Moves
 
     def move(
@@ -452,10 +447,7 @@ class SchedulingQueue:
         self.nominator.validate(self.pods)
         self.preemptions.validate(self.pods)
         self.conditions.validate()
-        self._validate_rejecting(self.pods.values())
-
-    def _validate_rejecting(self, pods: Iterable[QueuedPodInfo]) -> None:
-        due = Counter((plugin, info.framework.name) for info in pods for plugin in info.rejecting_plugins)
+        due = Counter((plugin, info.framework.name) for info in self.pods.values() for plugin in info.rejecting_plugins)
         if +self.counters.rejecting != due or min(self.counters.rejecting.values(), default=0) < 0:
             raise InvariantBroken("pods are counted wrongly by the plugins that rejected them")
 
