@@ -9,13 +9,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from shared.model.objects import (
-    ClaimReference,
-    ClusterObject,
-    ObjectKind,
-    PersistentVolume,
-    PersistentVolumeClaim,
-)
+from shared.model.objects import ClaimReference, ClusterObject, ObjectKind, PersistentVolume, PersistentVolumeClaim
 from shared.model.storage import BOUND_BY_CONTROLLER, SELECTED_NODE
 
 

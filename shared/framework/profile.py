@@ -29,16 +29,7 @@ from flotilla.plugin import (
     SummaryPlugin,
     Tracker,
 )
-from flotilla.results import (
-    SUCCESS,
-    Code,
-    NodeDomains,
-    Range,
-    Status,
-    Topology,
-    error,
-    unresolvable,
-)
+from flotilla.results import SUCCESS, Code, NodeDomains, Range, Status, Topology, error, unresolvable
 from shared.config.points import ExtensionPoint
 from shared.config.structs import ProfileConfig
 from shared.errors import InvalidConfig

@@ -22,9 +22,8 @@ from shared.plugins.single_node import (
     TaintToleration,
 )
 from shared.plugins.volumes.limits import AzureDiskLimits, CinderLimits, EBSLimits, GCEPDLimits, NodeVolumeLimits
+from shared.plugins.volumes.restrictions import VolumeRestrictions, VolumeZone
 from shared.plugins.volumes.volumebinding import VolumeBinding
-from shared.plugins.volumes.volumerestrictions import VolumeRestrictions
-from shared.plugins.volumes.volumezone import VolumeZone
 
 Factory = Callable[[Any], Plugin]
 """Creates a plugin from its args."""

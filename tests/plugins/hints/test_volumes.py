@@ -17,9 +17,8 @@ from shared.model.objects import (
 )
 from shared.plugins.volumes.limits import EBSLimits, NodeVolumeLimits
 from shared.plugins.volumes.migration import Untranslatable
+from shared.plugins.volumes.restrictions import VolumeRestrictions, VolumeZone
 from shared.plugins.volumes.volumebinding import VolumeBinding
-from shared.plugins.volumes.volumerestrictions import VolumeRestrictions
-from shared.plugins.volumes.volumezone import VolumeZone
 from testing.builders import PodBuilder, node, pod
 from tests.plugins.hints.asking import helps, listens, obj
 

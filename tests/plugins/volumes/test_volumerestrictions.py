@@ -11,7 +11,7 @@ from shared.cluster.nodetable import NodeTable
 from shared.cluster.view import Changes, Planned, TableView
 from shared.model.load import load_of
 from shared.model.objects import AwsElasticBlockStore, GcePersistentDisk, Iscsi, Pod, Rbd, Volume
-from shared.plugins.volumes.volumerestrictions import VolumeRestrictions
+from shared.plugins.volumes.restrictions import VolumeRestrictions
 from testing.builders import PodBuilder, node, pod
 from tests.plugins.volumes.storage import claim, cluster, is_skipped, judged, state_of
 

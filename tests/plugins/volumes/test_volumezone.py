@@ -5,7 +5,7 @@ import pytest
 from flotilla.results import Status, unresolvable
 from shared.cluster.view import TableView
 from shared.model.objects import ClusterObject
-from shared.plugins.volumes.volumezone import VolumeZone
+from shared.plugins.volumes.restrictions import VolumeZone
 from testing.builders import class_state, node, pod
 from tests.plugins.cluster import rejected
 from tests.plugins.volumes.storage import BETA_ZONE, REGION, ZONE, claim, cluster, judged, storage_class, volume

@@ -1,23 +1,24 @@
-"""VolumeRestrictions keeps pods apart that must not share a volume: a disk of a node, or a claim for one pod only.
-
-Summary: for each of the pod's claims with the access mode ReadWriteOncePod, whether a pod on some node uses it.
-"""
+"""VolumeRestrictions and VolumeZone: pods that must not share a volume, and the zones of a pod's bound volumes."""
 
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import msgspec
+import numpy as np
 
 from flotilla.events import Action, Registration, Resource
-from flotilla.nodes import Ints, NodeView, PodColumn
-from flotilla.objects import ClusterObjects, ObjectKind, Pod, PodLoad, Volume
-from flotilla.plugin import ClassState, FilterPlugin, PreFilterPlugin, StateKey, SummaryPlugin, Tracker
-from flotilla.results import SKIP, NodeDomains, PreFilterResult, Range, Topology, unresolvable, unschedulable
+from flotilla.nodes import ABSENT, Ints, NodeView, PodColumn
+from flotilla.objects import ClusterObjects, ObjectKind, PersistentVolume, Pod, PodLoad, StorageClass, Volume
+from flotilla.plugin import ClassState, FilterPlugin, PreFilterPlugin, Reads, StateKey, SummaryPlugin, Tracker
+from flotilla.results import SKIP, NodeDomains, PreFilterResult, Range, Status, Topology, unresolvable, unschedulable
 from shared.cluster.nodetable import NodeTable
 from shared.cluster.view import view_of
-from shared.model.storage import READ_WRITE_ONCE_POD
+from shared.model.storage import READ_WRITE_ONCE_POD, WAIT_FOR_FIRST_CONSUMER
+from shared.model.wellknown import BETA_REGION, BETA_ZONE, REGION, ZONE
+from shared.plugins.volumes.migration import BETWEEN_ZONES
 from shared.plugins.volumes.podvolumes import (
     ReadsVolumes,
     after_named_claim,
@@ -53,6 +54,11 @@ DISKS = StateKey[list["DiskUsers"]]("disks that cannot be shared")
 
 
 class VolumeRestrictions(ReadsVolumes, PreFilterPlugin, FilterPlugin, SummaryPlugin[InUse, None]):
+    """Keeps pods apart that must not share a volume: a disk of a node, or a claim for one pod only.
+
+    Summary: for each of the pod's claims with the access mode ReadWriteOncePod, whether a pod on some node uses it.
+    """
+
     name = "VolumeRestrictions"
     registrations = (
         Registration(Resource.POD, Action.DELETE, after_pod_deletion),
@@ -191,3 +197,117 @@ def claims_in_use(table: NodeTable) -> Collection[str]:
 
 
 _USERS: WeakKeyDictionary[NodeTable, ClaimUsers] = WeakKeyDictionary()
+
+
+SUCCESSORS = {BETA_ZONE: ZONE, BETA_REGION: REGION}
+
+OUTSIDE = unresolvable("node(s) had no available volume zone")
+LABELS = (BETA_ZONE, BETA_REGION, ZONE, REGION)
+
+
+class Zones(NamedTuple):
+    """A node must have one of the values of this label."""
+
+    label: str
+    values: frozenset[str]
+
+
+def zones_of_volume(volume: PersistentVolume) -> list[Zones]:
+    """A label that names an empty zone says nothing."""
+    zones: list[Zones] = []
+    for label in LABELS:
+        text = volume.metadata.labels.get(label)
+        if text is not None:
+            values = frozenset(value.strip() for value in text.split(BETWEEN_ZONES))
+            if "" not in values:
+                zones.append(Zones(label, values))
+    return zones
+
+
+def after_late_binding_class(pod: Pod, before: None, now: StorageClass, objects: ClusterObjects) -> bool:
+    """Its claims need no volume yet."""
+    return now.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER
+
+
+def after_volume(pod: Pod, before: PersistentVolume | None, now: PersistentVolume, objects: ClusterObjects) -> bool:
+    """The volume is new, or in other zones than before."""
+    return before is None or (
+        before.metadata.labels != now.metadata.labels and zones_of_volume(before) != zones_of_volume(now)
+    )
+
+
+ZONES = StateKey[list[Zones]]("the zones of the pod's volumes")
+
+
+class VolumeZone(ReadsVolumes, PreFilterPlugin, FilterPlugin):
+    """Keeps a pod to the zones and regions that the labels of its bound volumes name."""
+
+    name = "VolumeZone"
+    filter_reads = Reads.NODE
+    registrations = (
+        Registration(Resource.STORAGE_CLASS, Action.ADD, after_late_binding_class),
+        Registration(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL),
+        Registration(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD | Action.UPDATE, after_named_claim),
+        Registration(Resource.PERSISTENT_VOLUME, Action.ADD | Action.UPDATE, after_volume),
+    )
+
+    def reads_objects(self, state: ClassState) -> Sequence[ObjectKind]:
+        if not named_claims(state.pod):
+            return ()
+        return (ObjectKind.PERSISTENT_VOLUME_CLAIM, ObjectKind.PERSISTENT_VOLUME, ObjectKind.STORAGE_CLASS)
+
+    def pre_filter(self, state: ClassState) -> PreFilterResult:
+        zones = _zones_of(state.pod, state.objects)
+        if isinstance(zones, Status):
+            return PreFilterResult(zones)
+        state[ZONES] = zones
+        return PreFilterResult() if zones else PreFilterResult(SKIP)
+
+    def filter(self, state: ClassState, nodes: NodeView) -> None:
+        zones: list[Zones] | Status | None = state.get(ZONES)
+        if zones is None:  # PreFilter is disabled
+            zones = _zones_of(state.pod, state.objects)
+        if isinstance(zones, Status):
+            nodes.reject(nodes.valid, zones)
+            return
+        inside = np.ones(len(nodes), dtype=np.bool_)
+        for label, values in zones:
+            column = nodes.label(label)
+            matching = column.any_of(values)
+            successor = SUCCESSORS.get(label)
+            if successor is not None:  # a node without the beta label is matched by its successor
+                matching |= (column.numbers == ABSENT) & nodes.label(successor).any_of(values)
+            inside &= matching
+        # Nodes without any such label are in a cluster of one zone, where all volumes can be reached.
+        labelled = np.zeros(len(nodes), dtype=np.bool_)
+        for label in LABELS:
+            labelled |= nodes.label(label).numbers != ABSENT
+        nodes.reject(~inside & labelled, OUTSIDE)
+
+
+def _zones_of(pod: Pod, objects: ClusterObjects) -> list[Zones] | Status:
+    """Where the volumes of its bound claims are; a status if a claim is neither bound nor to be bound later."""
+    zones: list[Zones] = []
+    for name in named_claims(pod):
+        if not name:
+            return unresolvable("PersistentVolumeClaim had no name")
+        claim = claim_of(objects, pod, name)
+        if claim is None:
+            return unresolvable(claim_not_found(name))
+        if not claim.spec.volume_name:
+            class_name = claim.storage_class
+            if not class_name:
+                return unresolvable("PersistentVolumeClaim had no pv name and storageClass name")
+            storage_class = objects.storage_classes.get(class_name)
+            if storage_class is None:
+                return unresolvable(f'storageclass.storage.k8s.io "{class_name}" not found')
+            if storage_class.volume_binding_mode is None:
+                return unresolvable(f'VolumeBindingMode not set for StorageClass "{class_name}"')
+            if storage_class.volume_binding_mode != WAIT_FOR_FIRST_CONSUMER:
+                return unresolvable("PersistentVolume had no name")
+            continue
+        volume = objects.persistent_volumes.get(claim.spec.volume_name)
+        if volume is None:
+            return unresolvable(f'persistentvolume "{claim.spec.volume_name}" not found')
+        zones += zones_of_volume(volume)
+    return zones
