@@ -1,11 +1,21 @@
-"""BoundedDict: a dict that never holds more than a given number of entries."""
+"""BoundedDict: a dict that never holds more than a given number of entries.
+
+Listings: long answers in pages that are consistent with each other, while the state changes. A listing is built once,
+for its first page, and kept for a while; so a page costs no more than what is on it.
+"""
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
-from typing import TypeVar
+from collections.abc import Callable, Hashable, Sequence
+from typing import Generic, NamedTuple, TypeVar
+
+MOST_LISTINGS = 4
+"""Kept at a time; the least recently used one is dropped."""
+KEPT_SECONDS = 60.0
+"""After the last request for one of its pages."""
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
+T = TypeVar("T")
 
 
 class BoundedDict(OrderedDict[K, V]):
@@ -31,3 +41,45 @@ class BoundedDict(OrderedDict[K, V]):
         except KeyError:
             self[key] = value = make()
             return value
+
+
+class Page(NamedTuple, Generic[T]):
+    """`next`: where the next page begins; 0 after the last one."""
+
+    listing: str
+    total: int
+    items: Sequence[T]
+    next: int
+
+
+class Listings(Generic[T]):
+    def __init__(self) -> None:
+        self._kept: BoundedDict[str, tuple[float, Sequence[T]]] = BoundedDict(MOST_LISTINGS)
+        self._begun = 0
+
+    def page(
+        self, listing: str, after: int, limit: int, draw_up: Callable[[], Sequence[T]], now: float
+    ) -> Page[T] | None:
+        """A page of the named listing, or of a new one if none is named; None if it has expired."""
+        self.expire(now)
+        if listing:
+            known = self._kept.pop(listing, None)
+            if known is None:
+                return None
+            items = known[1]
+        else:
+            items = draw_up()
+            self._begun += 1
+            listing = f"{now:.6f}-{self._begun}"
+        after = max(after, 0)
+        end = min(after + max(limit, 1), len(items))
+        self._kept[listing] = (now + KEPT_SECONDS, items)
+        return Page(listing, len(items), items[after:end], end if end < len(items) else 0)
+
+    def expire(self, now: float) -> None:
+        """Drop listings that were not requested lately."""
+        while self._kept and next(iter(self._kept.values()))[0] <= now:
+            self._kept.popitem(last=False)
+
+    def __len__(self) -> int:
+        return len(self._kept)

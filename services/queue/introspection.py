@@ -7,10 +7,10 @@ from flotilla.events import Action, Registration, Resource
 from services.queue.core import QueueCore
 from services.queue.scheduling.queued_pod_info import PodState, QueuedPodInfo
 from services.queue.scheduling.scheduling_queue import IN_FLIGHT, WAITING
+from shared.bounded import Listings
 from shared.framework.clusterevents import NAMES, names_of
 from shared.framework.profile import Framework
 from shared.messages.inspection import LONGEST_TEXT, MOST_PODS, DescribedPod, ListQueue, Move, QueueListed
-from shared.runtime.listings import Listings
 
 LISTED_STATES = (
     PodState.ACTIVE,

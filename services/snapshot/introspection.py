@@ -16,6 +16,7 @@ from services.snapshot.cache_comparer import (
 )
 from services.snapshot.state.cluster_state import ClusterState
 from services.snapshot.state.ledger import Ledger
+from shared.bounded import Listings
 from shared.bus import Envelope
 from shared.errors import FlotillaError
 from shared.messages.inspection import (
@@ -36,7 +37,6 @@ from shared.messages.inspection import (
 from shared.messages.state import LedgerEntry
 from shared.model.objects import Node
 from shared.model.resources import PODS, allocatable
-from shared.runtime.listings import Listings
 from shared.telemetry.fault import Fault
 
 PAUSE = 2.0

@@ -1,6 +1,6 @@
 """Listings: pages of one list fit each other whatever happens meanwhile, and nothing is kept for long."""
 
-from shared.runtime.listings import KEPT_SECONDS, MOST_LISTINGS, Listings
+from shared.bounded import KEPT_SECONDS, MOST_LISTINGS, Listings
 
 
 def test_pages_are_consistent_while_the_state_changes() -> None:
