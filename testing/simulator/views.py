@@ -22,6 +22,8 @@ _STORED_NAMES = {
     "deprecatedCount": "count",
 }
 _NEW_NAMES = {stored: new for new, stored in _STORED_NAMES.items()}
+UNKNOWN = "<unknown>"
+NONE = "<none>"
 
 
 def stored_type(resource: Resource) -> Resource:
@@ -115,10 +117,6 @@ class TableView(DecodedView):
 
     def _table(self, objects: Sequence[Object], metadata: Object) -> bytes:
         return encode(table(self._resource, objects, metadata, self._include, self._now()))
-
-
-UNKNOWN = "<unknown>"
-NONE = "<none>"
 
 
 @dataclass(frozen=True, slots=True)

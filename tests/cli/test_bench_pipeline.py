@@ -8,7 +8,7 @@ import pytest
 
 from tests.cli.commands import flotilla
 from tests.supervisor.waiting import alive
-from tools.bench.pipeline import cases as results
+from tools.bench.pipeline import cases
 from tools.bench.pipeline.cases import Case, Figures
 from tools.cli.main import main
 
@@ -36,13 +36,13 @@ def figures(seconds: float = 2.0, bound_seconds: float | None = 4.0) -> Figures:
 def cells(line: str) -> dict[str, str]:
     """By column."""
     values = line.split()
-    assert len(values) == len(results.COLUMNS), line
-    return dict(zip((title for title, _ in results.COLUMNS), values, strict=True))
+    assert len(values) == len(cases.COLUMNS), line
+    return dict(zip((title for title, _ in cases.COLUMNS), values, strict=True))
 
 
 def rows(lines: Sequence[str]) -> list[dict[str, str]]:
     """Those below the heading, without what has been told of the progress."""
-    below = lines[list(lines).index(results.heading()) + 1 :]
+    below = lines[list(lines).index(cases.heading()) + 1 :]
     return [cells(line) for line in below if line.split()[1:2] in (["yes"], ["no"])]
 
 
@@ -55,7 +55,7 @@ def test_pods_cycle_through_all_classes() -> None:
 
 
 def test_costs_are_per_pod_and_kind_of_process() -> None:
-    row = cells(results.row(CASE, figures()))
+    row = cells(cases.row(CASE, figures()))
     assert (row["calls"], row["round"], row["classes"], row["pods"]) == ("yes", "256", "50", "1000")
     assert (row["seconds"], row["decided/s"], row["bound/s"]) == ("2.00", "500", "250")
     assert (row["watcher"], row["workers"], row["nats"], row["queue"]) == ("100", "400", "50", "0")
@@ -64,12 +64,12 @@ def test_costs_are_per_pod_and_kind_of_process() -> None:
 
 def test_without_api_calls_nothing_is_bound() -> None:
     case = Case(api_calls=False, round_size=1, classes=1, nodes=1, pods=10)
-    row = cells(results.row(case, figures(bound_seconds=None)))
+    row = cells(cases.row(case, figures(bound_seconds=None)))
     assert (row["calls"], row["round"], row["bound/s"]) == ("no", "strict", "-")
 
 
 def test_several_runs_are_summarised_by_minimum_median_and_maximum() -> None:
-    line = results.spread([figures(seconds) for seconds in (1.0, 4.0, 2.0)])
+    line = cases.spread([figures(seconds) for seconds in (1.0, 4.0, 2.0)])
     assert line == (
         "  min / median / max of 3: 250 / 500 / 1000 decided/s, 250 / 250 / 250 bound/s, 750 / 750 / 750 µs in total"
     )

@@ -21,6 +21,17 @@ PLACES = ("active", "backoff", "unschedulable", "gated", "in flight", "binding")
 _SAMPLE = re.compile(
     r'^(?:scheduler_pending_pods\{queue|flotilla_queue_pods\{place)="(?P<place>[^"]+)"\} (?P<count>\S+)$', re.MULTILINE
 )
+CHECKS = (
+    ("every pod is bound exactly once", (Invariant.BOUND_ONCE, Invariant.ALL_BOUND, Invariant.QUEUED_AND_BOUND)),
+    ("every node admits its pods: selectors, affinity, taints", (Invariant.CONSTRAINTS,)),
+    ("no node exceeds its capacity, no host port is used twice", (Invariant.CAPACITY, Invariant.HOST_PORTS)),
+    (
+        "the queue and the ledger of assumed pods are empty",
+        (Invariant.LEDGER_ENDS, Invariant.PERMIT_ENDS, Invariant.ACCOUNTED_FOR),
+    ),
+)
+SERVERS = ("nats-server", "redis-server", "simulator")
+MAX_DETAIL = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,19 +159,6 @@ def pods_by_place(exposition: str) -> dict[str, int]:
         m["place"].replace("_", " ").replace("-", " "): int(float(m["count"])) for m in _SAMPLE.finditer(exposition)
     }
     return {place: found[place] for place in PLACES if found.get(place)}
-
-
-CHECKS = (
-    ("every pod is bound exactly once", (Invariant.BOUND_ONCE, Invariant.ALL_BOUND, Invariant.QUEUED_AND_BOUND)),
-    ("every node admits its pods: selectors, affinity, taints", (Invariant.CONSTRAINTS,)),
-    ("no node exceeds its capacity, no host port is used twice", (Invariant.CAPACITY, Invariant.HOST_PORTS)),
-    (
-        "the queue and the ledger of assumed pods are empty",
-        (Invariant.LEDGER_ENDS, Invariant.PERMIT_ENDS, Invariant.ACCOUNTED_FOR),
-    ),
-)
-SERVERS = ("nats-server", "redis-server", "simulator")
-MAX_DETAIL = 300
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,14 @@ CONDITION, UNSCHEDULABLE = "PodScheduled", "Unschedulable"
 POLL_INTERVAL = 0.3
 IDLE_POLLS = 3
 """Consecutive idle polls required."""
+CRASHES = ("Traceback (most recent call last)", "InvariantBroken")
+"""What no service may log, even under faults."""
+RECENT = 2.0
+"""Seconds for which a binder's reply about permits counts."""
+MAX_GROWTH, MAX_GROWTH_MIB = 0.25, 16
+"""Allowed memory growth of a process: this share plus this many MiB."""
+MAX_SHOWN = 5
+MAX_DETAIL = 400
 
 
 class Inspector:
@@ -156,16 +164,6 @@ async def inspecting(environment: Environment, nodes: int) -> AsyncIterator[Insp
         yield Inspector(environment, redis, nodes)
     finally:
         await redis.close()
-
-
-CRASHES = ("Traceback (most recent call last)", "InvariantBroken")
-"""What no service may log, even under faults."""
-RECENT = 2.0
-"""Seconds for which a binder's reply about permits counts."""
-MAX_GROWTH, MAX_GROWTH_MIB = 0.25, 16
-"""Allowed memory growth of a process: this share plus this many MiB."""
-MAX_SHOWN = 5
-MAX_DETAIL = 400
 
 
 @dataclass(frozen=True, slots=True)

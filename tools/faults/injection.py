@@ -94,6 +94,23 @@ MIN_GAP = 0.5
 MIN_FAULTS = 48
 """Faults in every run that is long enough for them at the minimum gap."""
 MIN_DURATION = 0.1
+UNLIMITED = 1 << 62
+API_DELAY = 0.5
+"""Seconds of delay of each call while the API server is slow."""
+STATUSES = {
+    Fault.API_THROTTLES: (429, "TooManyRequests"),
+    Fault.API_FAILS: (500, "InternalError"),
+    Fault.API_CONFLICTS: (409, "Conflict"),
+}
+
+SNAPSHOTS = ("snapshot", "snapshot-standby")
+SIGNALS = {
+    Fault.KILLED: signal.SIGKILL,
+    Fault.ENDED: signal.SIGTERM,
+    Fault.STOPPED: signal.SIGSTOP,
+    Fault.STALLED: signal.SIGSTOP,
+}
+PAUSES = frozenset({Fault.STOPPED, Fault.STALLED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,25 +166,6 @@ def _deal(chance: Random, cards: list[T]) -> Iterator[T]:
     """Endlessly; the deck is reshuffled whenever it is exhausted."""
     while True:
         yield from chance.sample(cards, len(cards))
-
-
-UNLIMITED = 1 << 62
-API_DELAY = 0.5
-"""Seconds of delay of each call while the API server is slow."""
-STATUSES = {
-    Fault.API_THROTTLES: (429, "TooManyRequests"),
-    Fault.API_FAILS: (500, "InternalError"),
-    Fault.API_CONFLICTS: (409, "Conflict"),
-}
-
-SNAPSHOTS = ("snapshot", "snapshot-standby")
-SIGNALS = {
-    Fault.KILLED: signal.SIGKILL,
-    Fault.ENDED: signal.SIGTERM,
-    Fault.STOPPED: signal.SIGSTOP,
-    Fault.STALLED: signal.SIGSTOP,
-}
-PAUSES = frozenset({Fault.STOPPED, Fault.STALLED})
 
 
 class Injector:

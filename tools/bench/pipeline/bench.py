@@ -18,8 +18,7 @@ from redis.asyncio import Redis
 
 from shared.errors import ClusterError, FlotillaError
 from shared.runtime.hosting import PROFILE
-from tools.bench.pipeline import cases as results
-from tools.bench.pipeline.cases import Case, Figures
+from tools.bench.pipeline.cases import Case, Figures, heading, row, shortfall, spread
 from tools.bench.pipeline.measurement import Measurement, options_of
 from tools.cli.output import Screen
 from tools.cli.processes import root_cause
@@ -81,7 +80,7 @@ class Bench:
                     self._show(case, runs[-1])
                     complete &= runs[-1].decided >= case.pods
                 if repeat > 1:
-                    self._screen.say(results.spread(runs))
+                    self._screen.say(spread(runs))
         finally:
             self._screen.release()
         return 0 if complete else 1
@@ -103,9 +102,9 @@ class Bench:
         return 0
 
     def _show(self, case: Case, run: Figures) -> None:
-        self._screen.say(results.row(case, run))
+        self._screen.say(row(case, run))
         if run.decided < case.pods:
-            self._screen.say(results.shortfall(case, run))
+            self._screen.say(shortfall(case, run))
 
     async def _measure(
         self, case: Case, which: str, options: PipelineOptions, profiling: Profiling | None = None
@@ -141,7 +140,7 @@ class Bench:
         )
         self._screen.say("processes: microseconds of CPU per pod; total: without the simulator")
         self._screen.say()
-        self._screen.say(results.heading())
+        self._screen.say(heading())
 
 
 def _nothing() -> None:

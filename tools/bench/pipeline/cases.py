@@ -20,7 +20,6 @@ class Case:
     classes: int
     nodes: int
     pods: int
-
     workload: str = "plain"
 
     def make_nodes(self) -> Iterator[Object]:

@@ -43,6 +43,11 @@ TOLERATIONS = [
     {"key": f"node.kubernetes.io/{why}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
     for why in ("not-ready", "unreachable")
 ]
+PODS = "/api/v1/namespaces/default/pods"
+API_VARIABLES = frozenset({"FLOTILLA_SERVER", "FLOTILLA_TOKEN", "FLOTILLA_KUBECONFIG", "FLOTILLA_CONTEXT"})
+POLL_INTERVAL = 0.02
+BIND_TIMEOUT = 120.0
+STOP_TIMEOUT = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,13 +138,6 @@ def _print_usage(pipeline: Pipeline, most: dict[str, int]) -> None:
     spent = pipeline.cpu()
     for name, held in resident_memory(pipeline.processes).items():
         print(f"{name:<14}{spent[name]:>8.1f}{max(most.get(name, 0), held) / MIB:>9.0f}{held / MIB:>7.0f}")
-
-
-PODS = "/api/v1/namespaces/default/pods"
-API_VARIABLES = frozenset({"FLOTILLA_SERVER", "FLOTILLA_TOKEN", "FLOTILLA_KUBECONFIG", "FLOTILLA_CONTEXT"})
-POLL_INTERVAL = 0.02
-BIND_TIMEOUT = 120.0
-STOP_TIMEOUT = 30.0
 
 
 def interrupt(up: psutil.Process) -> None:
