@@ -30,6 +30,7 @@ class Watch:
         self.on_overflow: Callable[[], object] | None = None
         self._view = view
         self._selection = selection
+        self._everything = selection.everything
         self._max_pending_bytes = max_pending_bytes
         self._pending: list[bytes] = []
         self._pending_bytes = 0
@@ -95,6 +96,9 @@ class Watch:
 
     def _on_change(self, change: Change) -> None:
         """Queue the change as this client sees it: an object may begin or cease to match its selector."""
+        if self._everything:
+            self._push(change.line() if self._view.plain else self._view.line(change.type, change.item))
+            return
         matches = self._selection.matches
         now = change.type != DELETED and matches(change.item)
         before = change.before is not None and matches(change.before)
