@@ -9,7 +9,7 @@ import sys
 from functools import partial
 
 from services.binder.service import main
-from shared.config.commandline import settings_of_process
+from shared.config.sources import settings_of_process
 from shared.runtime import host
 
 WITHOUT_API_CALLS = "FLOTILLA_BENCHMARK_WITHOUT_API_CALLS"

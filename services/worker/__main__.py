@@ -3,7 +3,7 @@
 import sys
 
 from services.worker.service import main
-from shared.config.commandline import settings_of_process
+from shared.config.sources import settings_of_process
 from shared.runtime import host
 
 if __name__ == "__main__":

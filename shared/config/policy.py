@@ -1,6 +1,6 @@
 """Convert a Policy file (kube-scheduler before v1.23) to a KubeSchedulerConfiguration with one equivalent profile."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -8,25 +8,99 @@ import msgspec
 from shared.config.args import REQUIRED, ResourceSpec, UtilizationShapePoint
 from shared.config.plugin_lists import DEFAULT_POINTS, OLDER_PLUGINS
 from shared.config.points import EVERY_PLUGIN, MULTI_POINT, ExtensionPoint
-from shared.config.policy_tables import (
-    ALWAYS,
-    DEFAULT_PREDICATES,
-    DEFAULT_PRIORITIES,
-    FILTERING,
-    GONE,
-    LATER,
-    LATER_POINTS,
-    MANDATORY_PREDICATES,
-    OTHER_NAMES,
-    PREDICATES,
-    PRIORITIES,
-    SCORING,
-    STRATEGIES,
-)
 from shared.config.problems import InvalidConfigFile, Stage, invalid
 from shared.config.reading import parse_config
 from shared.config.struct_codec import API_VERSION, Decoder, Int32, Int64, Nanoseconds, Section, TypedSection, encode
 from shared.config.structs import KIND, ExtenderConfig
+
+# The plugins that replace predicates and priorities, as in kube-scheduler v1.22
+
+PREDICATES: Final[Mapping[str, tuple[str, ...]]] = {
+    "CheckNodeUnschedulable": ("NodeUnschedulable",),
+    "GeneralPredicates": ("NodeResourcesFit", "NodeName", "NodePorts", "NodeAffinity"),
+    "HostName": ("NodeName",),
+    "PodFitsHostPorts": ("NodePorts",),
+    "MatchNodeSelector": ("NodeAffinity",),
+    "PodFitsResources": ("NodeResourcesFit",),
+    "NoDiskConflict": ("VolumeRestrictions",),
+    "PodToleratesNodeTaints": ("TaintToleration",),
+    "MaxEBSVolumeCount": ("EBSLimits",),
+    "MaxGCEPDVolumeCount": ("GCEPDLimits",),
+    "MaxCSIVolumeCountPred": ("NodeVolumeLimits",),
+    "MaxAzureDiskVolumeCount": ("AzureDiskLimits",),
+    "MaxCinderVolumeCount": ("CinderLimits",),
+    "CheckVolumeBinding": ("VolumeBinding",),
+    "NoVolumeZoneConflict": ("VolumeZone",),
+    "EvenPodsSpread": ("PodTopologySpread",),
+    "MatchInterPodAffinity": ("InterPodAffinity",),
+}
+"""In the order in which predicates ran, which was independent of the file."""
+
+MANDATORY_PREDICATES: Final = frozenset({"CheckNodeUnschedulable", "PodToleratesNodeTaints"})
+# GeneralPredicates has what HostName, PodFitsHostPorts, MatchNodeSelector and PodFitsResources do.
+_OFF: Final = {"HostName", "PodFitsHostPorts", "MatchNodeSelector", "PodFitsResources", "MaxCinderVolumeCount"}
+DEFAULT_PREDICATES: Final = frozenset(PREDICATES.keys() - _OFF)
+"""Those of a file without predicates."""
+
+PRIORITIES: Final[Mapping[str, str]] = {
+    "BalancedResourceAllocation": "NodeResourcesBalancedAllocation",
+    "EvenPodsSpreadPriority": "PodTopologySpread",
+    "ImageLocalityPriority": "ImageLocality",
+    "InterPodAffinityPriority": "InterPodAffinity",
+    "LeastRequestedPriority": "NodeResourcesFit",
+    "MostRequestedPriority": "NodeResourcesFit",
+    "NodeAffinityPriority": "NodeAffinity",
+    "NodePreferAvoidPodsPriority": "NodePreferAvoidPods",
+    "RequestedToCapacityRatio": "NodeResourcesFit",
+    "SelectorSpreadPriority": "PodTopologySpread",
+    "TaintTolerationPriority": "TaintToleration",
+}
+_OTHER_WEIGHTS: Final = {"NodePreferAvoidPodsPriority": 10000, "EvenPodsSpreadPriority": 2}
+DEFAULT_PRIORITIES: Final[Mapping[str, int]] = {
+    priority: _OTHER_WEIGHTS.get(priority, 1)
+    for priority in PRIORITIES
+    if priority not in ("MostRequestedPriority", "RequestedToCapacityRatio")
+}
+"""Those of a file without priorities, with their weights."""
+
+STRATEGIES: Final[Mapping[str, str]] = {
+    "LeastRequestedPriority": "LeastAllocated",
+    "MostRequestedPriority": "MostAllocated",
+    "RequestedToCapacityRatio": "RequestedToCapacityRatio",
+}
+"""Priorities that are strategies of NodeResourcesFit today, which has one."""
+
+OTHER_NAMES: Final[Mapping[str, str]] = {
+    "PodFitsPorts": "PodFitsHostPorts",
+    "ServiceSpreadingPriority": "SelectorSpreadPriority",
+}
+
+GONE: Final[Mapping[str, str]] = {
+    "CheckNodeCondition": "taints of nodes do its work",
+    "CheckNodeDiskPressure": "taints of nodes do its work",
+    "CheckNodeMemoryPressure": "taints of nodes do its work",
+    "CheckNodePIDPressure": "taints of nodes do its work",
+    "EqualPriority": "it gave all nodes the same score",
+    "ResourceLimitsPriority": "its plugin was removed",
+}
+"""Names that had no effect even in the last versions, and why."""
+
+FILTERING: Final = (
+    ExtensionPoint.PRE_FILTER,
+    ExtensionPoint.FILTER,
+    ExtensionPoint.RESERVE,
+    ExtensionPoint.PRE_BIND,
+)
+"""The points at which a plugin replaces a predicate."""
+SCORING: Final = (ExtensionPoint.PRE_SCORE, ExtensionPoint.SCORE)
+LATER: Final = ("SchedulingGates", "DynamicResources", "NodeDeclaredFeatures")
+"""Newer than Policy. Without them, pods of today would be bound that must not be."""
+LATER_POINTS: Final = (ExtensionPoint.PRE_ENQUEUE, ExtensionPoint.POST_FILTER, *FILTERING)
+ALWAYS: Final[Mapping[str, tuple[ExtensionPoint, ...]]] = {
+    "PrioritySort": (ExtensionPoint.QUEUE_SORT,),
+    "DefaultPreemption": (ExtensionPoint.PRE_ENQUEUE, ExtensionPoint.POST_FILTER),
+    "DefaultBinder": (ExtensionPoint.BIND,),
+}
 
 MAX_WEIGHT: Final = 2**31 - 1
 MAX_HARD_WEIGHT: Final = 100
@@ -160,12 +234,13 @@ class _PluginLists:
     def plain(self) -> dict[str, Any]:
         """As `plugins` of a profile."""
         lists: dict[str, Any] = {MULTI_POINT: {"disabled": [{"name": EVERY_PLUGIN}]}}
-        return lists | {p.value: {"enabled": list(_entries(plugins))} for p, plugins in self._points.items() if plugins}
-
-
-def _entries(plugins: Mapping[str, int]) -> Iterator[dict[str, Any]]:
-    for name, weight in plugins.items():
-        yield {"name": name, "weight": weight} if weight else {"name": name}
+        for point, plugins in self._points.items():
+            if plugins:
+                enabled = [
+                    {"name": name, "weight": weight} if weight else {"name": name} for name, weight in plugins.items()
+                ]
+                lists[point.value] = {"enabled": enabled}
+        return lists
 
 
 class _Conversion:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shared.config.commandline import BAD_USAGE, Parser
+from shared.config.sources import BAD_USAGE, Parser
 from shared.config.values import whole_number
 from shared.errors import UserError
 

@@ -6,8 +6,14 @@ import pytest
 
 from shared.config.kubernetes_yaml import write_yaml
 from shared.config.points import ExtensionPoint
-from shared.config.policy import Converted, convert_policy
-from shared.config.policy_tables import DEFAULT_PREDICATES, DEFAULT_PRIORITIES, PREDICATES, PRIORITIES
+from shared.config.policy import (
+    DEFAULT_PREDICATES,
+    DEFAULT_PRIORITIES,
+    PREDICATES,
+    PRIORITIES,
+    Converted,
+    convert_policy,
+)
 from shared.config.problems import InvalidConfigFile
 from shared.config.reading import read_config_text, read_config_values
 from shared.config.structs import KubeSchedulerConfig

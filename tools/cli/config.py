@@ -8,8 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shared.config.commandline import BAD_USAGE
-from shared.config.sources import SOURCES, Given, Kind, add_flags, all_given, settings_of
+from shared.config.sources import BAD_USAGE, SOURCES, Given, Kind, add_flags, all_given, settings_of
 from shared.errors import UserError
 from tools.cli.arguments import add_output
 from tools.cli.output import table

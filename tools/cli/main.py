@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
-from shared.config.commandline import BAD_USAGE, Parser
+from shared.config.sources import BAD_USAGE, Parser
 from shared.errors import FlotillaError, UserError
 from tools.cli.version import Version
 
