@@ -45,6 +45,7 @@ from shared.errors import ProtocolError
 from shared.framework.profile import Framework
 from shared.messages.binding import BindingOrders, HeldAttempt, PermitAnswer, Recall, Recalled, Withdraw
 from shared.messages.identity import NameTaken
+from shared.messages.limits import BEAT_INTERVAL
 from shared.messages.permits import MOST_LISTED, PermitPending
 from shared.messages.queue import Received
 from shared.messages.state import BindingOrder
@@ -53,7 +54,6 @@ ROOM = 2048
 """Orders that the snapshot may have here at a time."""
 MAX_HELD = 2 * ROOM
 """Orders that are accepted: the snapshot may count some as ended, or lost, that are not."""
-BEAT_INTERVAL = 0.5
 MAX_IN_PART = 1 << 10
 """Attempts in one message that answers a Recall: some 200 KiB."""
 

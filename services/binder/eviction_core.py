@@ -46,8 +46,9 @@ from services.binder.eviction_state import (
 from shared.errors import InvariantBroken, ProtocolError
 from shared.kube.events_and_conditions import ObservedPod, preemption_condition
 from shared.messages.binding import Evict, Evicted, Withdraw
+from shared.messages.limits import PREEMPTION_TIMEOUT
 
-MAX_WINDOW = 20.0
+MAX_WINDOW = PREEMPTION_TIMEOUT - 10
 """Seconds that an eviction may take; the queue holds the preemptor back for longer."""
 MAX_RUNNING = 64
 """Evictions at the same time."""
@@ -59,7 +60,7 @@ MAX_ENDED = 8192
 """Evictions whose end is remembered."""
 REPEAT_SECONDS = 1.0
 """An unacknowledged end is reported again after this."""
-REPORT_SECONDS = 30.0
+REPORT_SECONDS = PREEMPTION_TIMEOUT
 """An end is not reported for longer than this: the queue has retried the preemptor by then."""
 FIRST_RETRY = 0.25
 MAX_RETRY = 2.0

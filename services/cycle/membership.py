@@ -16,10 +16,11 @@ from services.cycle.events import WorkerFault, Workers
 from shared.bounded import BoundedDict
 from shared.errors import MOST_REMEMBERED
 from shared.messages.identity import NameTaken
+from shared.messages.limits import BEAT_INTERVAL
 from shared.messages.workers import Assign, WorkerBeat
 from shared.runtime.names import Names
 
-WORKER_PATIENCE = 5.0
+WORKER_PATIENCE = 10 * BEAT_INTERVAL
 """Seconds without a beat after which a worker counts as lost: longer than it takes to load what it holds."""
 LOADING_PATIENCE = 30.0
 """Seconds for loading shards, while others have loaded theirs; after that the shards go to others."""

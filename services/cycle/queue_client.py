@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from services.cycle import events
 from shared.bus import Bus, NoAnswer, subjects
 from shared.errors import ProtocolError
+from shared.messages.limits import HALF_A_MESSAGE
 from shared.messages.queue import TAKE_PATIENCE, Batch, Outcome, Outcomes, Received, Take, Verdict
 
 MIN_PODS = 32
@@ -21,7 +22,7 @@ REPORT_INTERVAL = 0.01
 """Seconds between two reports of outcomes."""
 PAUSE = 0.1
 """Seconds between a failed request and its repetition."""
-MAX_BYTES = 4 << 20
+MAX_BYTES = HALF_A_MESSAGE
 """Messages to owners in one report: half of what a message may hold."""
 MAX_MESSAGE = 1 << 16
 """Characters of a message to a pod's owner."""

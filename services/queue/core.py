@@ -38,6 +38,7 @@ from shared.cluster.objects import ClusterObjects
 from shared.errors import MOST_REMEMBERED, FlotillaError, InvariantBroken, ProtocolError
 from shared.framework.profile import Framework
 from shared.messages.binding import Evicted, Notice
+from shared.messages.limits import HALF_A_MESSAGE, MOST_BYTES
 from shared.messages.queue import (
     TAKE_PATIENCE,
     Absorbed,
@@ -56,9 +57,9 @@ from shared.messages.queue import (
 )
 
 IN_FLIGHT_PODS = "PodPopped"
-MAX_GANG_BYTES = 7 << 20
+MAX_GANG_BYTES = MOST_BYTES - (1 << 20)
 """Bytes of a gang's pods, which go in one message."""
-MAX_BATCH_BYTES = 4 << 20
+MAX_BATCH_BYTES = HALF_A_MESSAGE
 """Bytes of a batch's pods, half of what a message may hold; a larger pod goes alone."""
 
 

@@ -4,11 +4,12 @@ from collections.abc import Sequence
 
 import msgspec
 
+from shared.messages.limits import HALF_A_MESSAGE
 from shared.messages.preemption import Candidate, ShardFindings
 from shared.messages.rounds import ClassAnswer
 from shared.model.objects import encode_msgpack
 
-MOST_BYTES = 4 << 20
+MOST_BYTES = HALF_A_MESSAGE
 """Of answers or candidates in one message, half of what it may hold."""
 FEW_RUNGS = 1 << 12
 FEW_VICTIMS = 1 << 12

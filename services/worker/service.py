@@ -13,6 +13,7 @@ from shared.config.document import read_config
 from shared.errors import ClusterError, FlotillaError
 from shared.framework.loading import load_frameworks
 from shared.messages.identity import NameTaken
+from shared.messages.limits import BEAT_INTERVAL
 from shared.messages.preemption import Preempt
 from shared.messages.rounds import Explain, Proposals, Propose
 from shared.messages.state import Delta, Heartbeat, State
@@ -27,7 +28,6 @@ from shared.store.link import RedisLink, connect
 from shared.store.reader import Reader, pipeline_of
 from shared.telemetry.logs import Repeated
 
-BEAT = 0.5
 LEAVE_LOOK = 0.05
 LOAD_PAUSE = 0.1
 """Seconds between two attempts to load, while there is no whole state."""
@@ -101,7 +101,7 @@ class Shell:
         await bus.subscribe(subjects.worker(self._context.name), types, self._on_message)
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(every(BEAT, self._beat))
+                tasks.create_task(every(BEAT_INTERVAL, self._beat))
                 tasks.create_task(self._context.fault.raised())
                 tasks.create_task(self._until_distrusted())
         except asyncio.CancelledError:

@@ -21,18 +21,9 @@ from shared.bus.metrics import REPLY, BusMetrics
 from shared.bus.outbox import Outbox, Requests
 from shared.bus.subjects import CLI, INBOXES, check_name, inbox
 from shared.bus.subscription import Handler, Subscription
-from shared.bus.wire import (
-    HEADER_BYTES,
-    MOST_BYTES,
-    NoAnswer,
-    PipelineIdentity,
-    Reader,
-    Refusal,
-    Refused,
-    Silence,
-    headers_for,
-)
+from shared.bus.wire import HEADER_BYTES, NoAnswer, PipelineIdentity, Reader, Refusal, Refused, Silence, headers_for
 from shared.messages.codec import Message, encode
+from shared.messages.limits import MOST_BYTES
 from shared.telemetry import Telemetry
 from shared.telemetry.logs import Repeated
 from shared.telemetry.tracing import TraceContext

@@ -17,6 +17,7 @@ import msgspec
 
 from shared.errors import FlotillaError, ProtocolError
 from shared.messages.codec import Message, decoder
+from shared.messages.limits import MOST_BYTES
 from shared.messages.sense import check_sense
 from shared.telemetry.tracing import TraceContext
 
@@ -25,8 +26,6 @@ VERSION_HEADER = "Flotilla-Version"
 EPOCH_HEADER = "Flotilla-Epoch"
 TRACE_HEADER = "traceparent"
 PIPELINE_HEADER = "Flotilla-Pipeline"
-MOST_BYTES = 8 << 20
-"""Of a message's body: the limit of an embedded NATS server less the headers."""
 HEADER_BYTES = 512
 """More than our headers; NATS counts them with the body."""
 

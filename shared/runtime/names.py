@@ -19,8 +19,9 @@ from dataclasses import dataclass, field
 from shared.bounded import BoundedDict
 from shared.errors import UserError
 from shared.messages.identity import NameTaken
+from shared.messages.limits import BEAT_INTERVAL
 
-SILENCE = 1.5
+SILENCE = 3 * BEAT_INTERVAL
 """Seconds without a heartbeat after which another process of that name takes over: three heartbeats."""
 FIRST_MOMENTS = 2.0
 """Seconds in which the holder that was heard first may turn out to be the younger process."""

@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from services.queue.scheduling.nominator import PREEMPTION_TIMEOUT
 from services.queue.scheduling.queued_pod_info import PodState
 from services.queue.scheduling.scheduling_queue import OVERDUE, TIME_LIMIT
+from shared.messages.limits import PREEMPTION_TIMEOUT
 from shared.model.load import load_of
 from shared.model.objects import ClusterObject, Node, Pod, PodGroup, key_of, kind_of
 from testing.simulation.actions import APP, Actions

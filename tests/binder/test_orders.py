@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 
 from services.binder.attempts import FINAL, TRANSITIONS, Attempt, AttemptState
-from services.binder.core import BEAT_INTERVAL, MAX_HELD, ROOM
+from services.binder.core import MAX_HELD, ROOM
 from services.binder.events import (
     AttemptEnded,
     Call,
@@ -23,6 +23,7 @@ from services.binder.outcome_reports import REPEAT_SECONDS
 from shared.errors import InvariantBroken
 from shared.messages.binding import BindingOrders
 from shared.messages.identity import NameTaken
+from shared.messages.limits import BEAT_INTERVAL
 from shared.messages.queue import Received
 from tests.binder.support import TIME, Script, binding_framework, one, only, told, wait
 from tests.framework.plugins import scripted

@@ -7,9 +7,9 @@ import nats
 import pytest
 
 from shared.bus import Envelope
-from shared.bus.wire import MOST_BYTES
 from shared.errors import ProtocolError, Unexpected
 from shared.messages.codec import encode
+from shared.messages.limits import MOST_BYTES
 from shared.messages.queue import Received, Take
 from shared.messages.state import Delta, Heartbeat
 from shared.messages.watch import Relist

@@ -28,7 +28,6 @@ from services.snapshot.state.cluster_state import ClusterState
 from services.snapshot.state.ledger import BINDING_WINDOW
 from shared.bus import Envelope
 from shared.bus.subjects import QUEUE_LIST, SNAPSHOT_LIST
-from shared.bus.wire import MOST_BYTES
 from shared.errors import ClusterError
 from shared.messages.codec import encode
 from shared.messages.inspection import (
@@ -42,6 +41,7 @@ from shared.messages.inspection import (
     ListLedger,
     ListQueue,
 )
+from shared.messages.limits import MOST_BYTES
 from shared.messages.state import Assignment, LedgerEntry
 from shared.model.load import load_of
 from shared.runtime.hosting import PROFILE, on_dump_signal

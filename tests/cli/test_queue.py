@@ -15,10 +15,10 @@ from services.queue.introspection import ANY_EVENT, MAX_LINES, Introspection, aw
 from services.queue.scheduling.queued_pod_info import PodState, QueuedPodInfo
 from shared.bus import Envelope
 from shared.bus.subjects import QUEUE_LIST
-from shared.bus.wire import MOST_BYTES
 from shared.framework.loading import load_frameworks
 from shared.messages.codec import encode
 from shared.messages.inspection import LONGEST_TEXT, MOST_PODS, ListQueue, Move, QueueListed
+from shared.messages.limits import MOST_BYTES
 from shared.messages.queue import Outcome, Outcomes, Take, Verdict
 from shared.model.objects import DEFAULT_SCHEDULER
 from testing.builders import PodBuilder, pod

@@ -8,10 +8,11 @@ from services.cycle.extenders import Extenders
 from services.cycle.membership import WORKER_PATIENCE, Membership
 from services.cycle.preemption.search_queue import SearchQueue
 from services.cycle.round.assign import Unfit
-from shared.bus.wire import HEADER_BYTES, MOST_BYTES
+from shared.bus.wire import HEADER_BYTES
 from shared.framework.loading import load_frameworks
 from shared.messages.codec import encode
 from shared.messages.evaluation import Summary
+from shared.messages.limits import MOST_BYTES
 from shared.messages.preemption import Candidates, Preempt, ShardFindings
 from shared.messages.rounds import ClassAnswer, Ladder
 from shared.messages.state import Committed

@@ -2,8 +2,9 @@
 
 import pytest
 
-from services.queue.scheduling.nominator import MAX_EARLY_REPORTS, PREEMPTION_TIMEOUT
+from services.queue.scheduling.nominator import MAX_EARLY_REPORTS
 from services.queue.scheduling.queued_pod_info import PodState
+from shared.messages.limits import PREEMPTION_TIMEOUT
 from testing.builders import pod
 from tests.queue.support import POD_DELETED, Queue
 

@@ -5,8 +5,9 @@ import pytest
 from services.worker.bounds import FEW_RUNGS, fewer_candidates, within_a_message
 from services.worker.core import WorkerCore
 from services.worker.events import Answer
-from shared.bus.wire import HEADER_BYTES, MOST_BYTES
+from shared.bus.wire import HEADER_BYTES
 from shared.messages.codec import encode
+from shared.messages.limits import MOST_BYTES
 from shared.messages.preemption import Candidate, Candidates, Preempt, PreemptAsk, ShardFindings, Victim
 from shared.messages.rounds import ClassAnswer, Ladder, Proposals
 from shared.messages.state import State

@@ -18,6 +18,7 @@ from services.cycle.round.admission import PodInfo
 from services.cycle.round.assign import Unfit
 from shared.framework.profile import Framework
 from shared.messages.evaluation import Ties
+from shared.messages.limits import HALF_A_MESSAGE
 from shared.messages.preemption import Candidates
 from shared.model.objects import encode_msgpack
 
@@ -27,7 +28,7 @@ MAX_CASES = 8
 """Classes in one search."""
 MAX_AT_ONCE = 128
 """Pods of one class that one search nominates."""
-MAX_ASK_BYTES = 4 << 20
+MAX_ASK_BYTES = HALF_A_MESSAGE
 """What one search says of its classes: half of what a message may hold, as summaries may grow."""
 SILENCE = error("the extenders have not answered")
 

@@ -30,6 +30,7 @@ from shared.extenders.talk import PLUGIN as EXTENDER
 from shared.extenders.talk import Judgement
 from shared.framework.profile import Framework, is_mergeable, joined, merge, merge_rejections, unfit_message
 from shared.messages.evaluation import Rejections, Summary, Ties
+from shared.messages.limits import HALF_A_MESSAGE
 from shared.messages.rounds import ClassAnswer, ClassAsk, Ladder, Proposals, Propose
 from shared.model.objects import Pod
 
@@ -37,7 +38,7 @@ MAX_ASKS = 8
 """Asks about one class in a round. If its merged summary still changes then, that of the previous ask counts."""
 MIN_UNIFORM = 256
 """Consecutive pods of one class that share a round, whatever the round size."""
-MAX_POD_BYTES = 4 << 20
+MAX_POD_BYTES = HALF_A_MESSAGE
 """Whole pods in one message: half of what a message may hold."""
 
 

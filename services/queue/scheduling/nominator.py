@@ -9,12 +9,11 @@ from msgspec.structs import replace
 from shared.bounded import BoundedDict
 from shared.errors import InvariantBroken
 from shared.messages.binding import Evicted
+from shared.messages.limits import PREEMPTION_TIMEOUT
 from shared.model.objects import Pod
 
 PREEMPTION = "DefaultPreemption"
 """The plugin that gates a pod while its victims are being evicted."""
-PREEMPTION_TIMEOUT = 30.0
-"""Seconds that the queue waits for a binder's Evicted."""
 MAX_EARLY_REPORTS = 1 << 10
 """Remembered reports on preemptions that the queue does not know of yet."""
 

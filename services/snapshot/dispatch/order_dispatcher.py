@@ -19,16 +19,17 @@ from typing import NamedTuple
 from services.snapshot.events import BindingFailed, BindingFinished, BindingReport, BindingStale, BindingWaits
 from services.snapshot.state.ledger import AttemptKey, bounded
 from shared.messages.binding import BinderBeat, BindingOrders, BindingOutcome, HeldAttempt
+from shared.messages.limits import BEAT_INTERVAL, HALF_A_MESSAGE
 from shared.messages.state import EPOCH_SHIFT, BindingOrder
 from shared.model.objects import encode_msgpack
 
-BINDER_TIMEOUT = 2.0
+BINDER_TIMEOUT = 4 * BEAT_INTERVAL
 """Seconds without a beat after which a binder is lost."""
 REPORT_TIMEOUT = 3.0
 """Seconds without a report on an order after which it is sent again: it, or the report, may have been lost."""
 MIN_WINDOW = 5.0
 """Seconds of its window with which an order is still worth giving to another binder."""
-MAX_BYTES = 4 << 20
+MAX_BYTES = HALF_A_MESSAGE
 """Of orders in one message, half of what a message may hold."""
 ORDER_BYTES = 1 << 11
 """Of an order without its pod, at most."""

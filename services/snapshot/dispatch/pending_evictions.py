@@ -10,8 +10,9 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from shared.messages.binding import Evict, Evicted
+from shared.messages.limits import PREEMPTION_TIMEOUT
 
-PENDING_SECONDS = 25.0
+PENDING_SECONDS = PREEMPTION_TIMEOUT - 5
 """For so long an eviction is sent again: then the queue will soon retry the preemptor anyway."""
 
 

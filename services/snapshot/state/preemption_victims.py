@@ -14,12 +14,13 @@ from services.snapshot.state.ledger import Ledger
 from services.snapshot.state.nominator import Nomination
 from shared.errors import InvariantBroken
 from shared.messages.binding import Displaced, Evict
+from shared.messages.limits import PREEMPTION_TIMEOUT
 from shared.messages.state import Nominate
 from shared.model.load import PodLoad
 
-VICTIM_SECONDS = 25.0
+VICTIM_SECONDS = PREEMPTION_TIMEOUT - 5
 """For so long a victim counts as terminating: less than the queue holds its preemptor back."""
-EVICTION_WINDOW = 20.0
+EVICTION_WINDOW = VICTIM_SECONDS - 5
 """Seconds that a binder has for an eviction: less than the queue holds the preemptor back."""
 
 

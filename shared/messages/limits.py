@@ -1,0 +1,12 @@
+"""Times and sizes that several services must agree on. Those of one service stand beside the code that uses them."""
+
+MOST_BYTES = 8 << 20
+"""Of a message's body: the limit of an embedded NATS server less the headers."""
+HALF_A_MESSAGE = MOST_BYTES // 2
+"""Bytes for the part of a message that its sender counts; names and numbers around it need less than the other half."""
+
+BEAT_INTERVAL = 0.5
+"""Seconds between two heartbeats of a worker or a binder."""
+
+PREEMPTION_TIMEOUT = 30.0
+"""Seconds for which the queue holds a preemptor back until its victims are evicted; then it retries the pod."""
