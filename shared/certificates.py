@@ -14,7 +14,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from shared.errors import UserError
 
 EARLIER = timedelta(hours=1)
-"""Certificates count from so long before they are made: clocks differ."""
+"""How long before its creation a certificate becomes valid, because clocks differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Authority:
 
     @classmethod
     def create(cls, name: str, now: datetime, lasts: timedelta) -> "Authority":
-        """A new one. Its key is in memory only."""
+        """A new authority, whose key is in memory only."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = _name(name)
         usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
@@ -44,7 +44,7 @@ class Authority:
 
     @classmethod
     def read(cls, certificate: Path, key: Path) -> "Authority":
-        """One that exists. UserError where the files hold none."""
+        """An existing authority. UserError if the files hold none."""
         try:
             made = cls(
                 x509.load_pem_x509_certificate(certificate.read_bytes()),

@@ -1,7 +1,7 @@
 """Flotilla's exceptions. Each branch of the tree says whose fault it is: the user's, the cluster's or ours."""
 
 MOST_REMEMBERED = 256
-"""So many of the last refusals a core keeps for whoever wants to look at them."""
+"""The latest refusals that a core keeps for inspection."""
 
 
 class FlotillaError(Exception):
@@ -9,10 +9,10 @@ class FlotillaError(Exception):
 
 
 class UserError(FlotillaError):
-    """Somebody wrote something that cannot be right: an object, a configuration, a command."""
+    """An object, a configuration or a command of the user's is wrong."""
 
     def lines(self) -> list[str]:
-        """Each thing that is wrong in a line."""
+        """A line for each thing that is wrong."""
         return [str(self)]
 
 
@@ -29,7 +29,7 @@ class InvalidObject(UserError):
 
 
 class UnreadableObject(UserError):
-    """An object that counts and cannot be read whole; names it, what is wrong, and what follows from it."""
+    """An object that counts although part of it is unreadable; names it, what is wrong, and what follows from it."""
 
 
 class InvalidConfig(UserError):
@@ -42,7 +42,7 @@ class InvalidConfig(UserError):
 
 
 class ClusterError(FlotillaError):
-    """The cluster's state and what we were told about it do not fit together (an unknown node, a doubled pod)."""
+    """The cluster or its API server fails, or contradicts what it said before (an unknown node, a duplicate pod)."""
 
 
 class ProtocolError(FlotillaError):
@@ -50,8 +50,8 @@ class ProtocolError(FlotillaError):
 
 
 class InvariantBroken(FlotillaError):
-    """A fault of ours: state that cannot be."""
+    """A fault of ours: an impossible state."""
 
 
 class Unexpected(FlotillaError):
-    """An exception that nobody expected has ended the term of this process; `__cause__` is that exception."""
+    """An unexpected exception has ended the term of this process; `__cause__` is that exception."""

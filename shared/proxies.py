@@ -1,4 +1,4 @@
-"""Proxies on the way to an HTTP server. Their URLs may hold a password, so nothing that is said of them repeats it."""
+"""Proxies for HTTP. Their URLs may hold a password, so no message shows them."""
 
 import os
 import socket
@@ -26,7 +26,7 @@ def proxy_of_environment(server: str) -> str | None:
 
 
 def goes_direct(host: str, port: int, no_proxy: str) -> bool:
-    """Whether no proxy is used for this host and port, as Go's clients decide it.
+    """Whether no proxy is used for this host and port, decided as in Go's clients.
 
     This machine is always reached directly. `no_proxy` is a list with commas: `*` (everything), addresses, address
     ranges (10.0.0.0/8), domains with all below them, and below `.example.com` or `*.example.com` alone. All but ranges
@@ -56,7 +56,7 @@ def _covers(entry: str, host: str, address: Address | None, port: int) -> bool:
 
 
 def _host_and_port(entry: str) -> tuple[str, str]:
-    """An IPv6 address with a port stands in brackets; without brackets its colons are its own."""
+    """Split off a port. An IPv6 address with a port is in brackets."""
     if entry.startswith("["):
         name, closed, rest = entry[1:].partition("]")
         return (name, rest[1:]) if closed and rest.startswith(":") else ("", "")
@@ -75,7 +75,6 @@ def _address(text: str) -> Address | None:
 
 
 def _network(text: str) -> Network | None:
-    """Of a text with a slash."""
     try:
         return ip_network(text, strict=False) if text.rpartition("/")[2].isdecimal() else None
     except ValueError:
@@ -83,7 +82,7 @@ def _network(text: str) -> Network | None:
 
 
 def _ascii(host: str) -> str:
-    """International names in the form that DNS has them in."""
+    """The form in which DNS has an international name."""
     try:
         return host if host.isascii() else host.encode("idna").decode()
     except UnicodeError:
@@ -95,7 +94,7 @@ def _variable(name: str) -> str:
 
 
 def checked_proxy(proxy: str, what: str) -> str:
-    """The same; UserError if it cannot be used."""
+    """Return the URL; UserError if it is unusable."""
     try:
         parts = urlsplit(proxy)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname)
@@ -108,11 +107,11 @@ def checked_proxy(proxy: str, what: str) -> str:
 
 
 NOT_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
-"""What OpenSSL calls an answer that is no TLS; the second since 3.2."""
+"""OpenSSL's reasons for an answer that is not TLS; the second one since 3.2."""
 
 
 def reason_of(cause: Exception) -> str:
-    """Why a request failed, in the words of what it failed by."""
+    """Why a request failed."""
     if isinstance(cause, aiohttp.ClientHttpProxyError):  # whose text has the proxy's URL
         return f"the proxy says {cause.status} {cause.message}"
     if isinstance(cause, aiohttp.ClientConnectorError) and getattr(cause.os_error, "reason", "") in NOT_TLS:
@@ -123,7 +122,7 @@ def reason_of(cause: Exception) -> str:
 
 
 def _words_of(error: OSError) -> str:
-    """What the operating system calls it; TLS and DNS have error numbers of their own."""
+    """The operating system's message; TLS and DNS have error numbers of their own."""
     if error.errno and not isinstance(error, ssl.SSLError | socket.gaierror):
         return os.strerror(error.errno)
     return error.strerror or str(error)

@@ -1,4 +1,4 @@
-"""TLS towards servers: always verified, host name included, and what is wrong told in one line."""
+"""TLS towards servers: always verified, host name included; problems are described in one line."""
 
 import os
 import ssl
@@ -9,7 +9,7 @@ from shared.errors import UserError
 EXPIRED, NOT_YET = 10, 9
 UNSIGNED = frozenset({2, 18, 19, 20, 21})
 OTHER_HOST = frozenset({62, 64})
-"""What OpenSSL says of a certificate that it does not accept."""
+"""OpenSSL's codes for a certificate that it rejects."""
 _ALERTS = {
     "CERTIFICATE_REQUIRED": "it asks for a certificate of ours",
     "CERTIFICATE_EXPIRED": "it says that our certificate has expired",
@@ -23,14 +23,14 @@ _ALERTS = {
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """`ca`: what signs servers' certificates; none: what the system trusts. `certificate`, `key`: how they know us."""
+    """`ca`: the authorities that sign servers' certificates, by default the system's. `certificate`, `key`: our own."""
 
     ca: str | None = None
     certificate: str | None = None
     key: str | None = None
 
     def context(self) -> ssl.SSLContext:
-        """As the files are now. UserError where one of them cannot be used."""
+        """Read the files. UserError if one of them is unusable."""
         try:
             context = ssl.create_default_context(cafile=self.ca)
         except (OSError, ValueError) as cause:
@@ -42,23 +42,23 @@ class TlsFiles:
         return context
 
     def check(self) -> None:
-        """UserError where a file that is named cannot be used. What the system trusts is read by who speaks TLS."""
+        """UserError if a named file is unusable. The system's authorities are read only for a TLS connection."""
         if self != TlsFiles():
             self.context()
 
     @staticmethod
     def refuses(error: BaseException | None) -> bool:
-        """Whether one of both does not trust the other: somebody has to put that right, and waiting does not."""
+        """Whether client or server rejects the other's certificate, which waiting does not mend."""
         broken_off = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
         return isinstance(error, ssl.SSLError) and not isinstance(error, broken_off)
 
     def problem(self, error: ssl.SSLError) -> str:
-        """What the server's or our certificate is not fit for."""
+        """What is wrong with the server's certificate or ours."""
         if isinstance(error, ssl.SSLCertVerificationError):
             return self._why_not_trusted(error)
         reason = error.reason or ""
-        told = next((told for alert, told in _ALERTS.items() if alert in reason), "")
-        return told or f"TLS fails: {reason.lower().replace('_', ' ') or 'broken off'}"
+        known = next((text for alert, text in _ALERTS.items() if alert in reason), "")
+        return known or f"TLS fails: {reason.lower().replace('_', ' ') or 'broken off'}"
 
     def _why_not_trusted(self, error: ssl.SSLCertVerificationError) -> str:
         code = error.verify_code
@@ -75,7 +75,7 @@ class TlsFiles:
 
 
 def _load_own(context: ssl.SSLContext, certificate: str, key: str | None) -> None:
-    """A key that asks for a password cannot be used: nobody is there to give it."""
+    """Refuse a key with a password: there is no terminal to ask for it."""
     try:
         context.load_cert_chain(certificate, key, password=lambda: "")
     except (OSError, ValueError) as cause:

@@ -43,10 +43,18 @@ from shared.config.points import ExtensionPoint
 from shared.config.structs import ExtenderConfig
 from shared.errors import ProtocolError
 from shared.framework.profile import Framework
-from shared.messages.binding import BindingOrders, HeldAttempt, PermitAnswer, Recall, Recalled, Withdraw
+from shared.messages.binding import (
+    MOST_LISTED,
+    BindingOrders,
+    HeldAttempt,
+    PermitAnswer,
+    PermitPending,
+    Recall,
+    Recalled,
+    Withdraw,
+)
 from shared.messages.identity import NameTaken
 from shared.messages.limits import BEAT_INTERVAL
-from shared.messages.permits import MOST_LISTED, PermitPending
 from shared.messages.queue import Received
 from shared.messages.state import BindingOrder
 

@@ -30,14 +30,15 @@ from shared.messages.binding import (
     BindingOutcomes,
     Evict,
     Evicted,
+    ListPermits,
     Notices,
     PermitAnswer,
+    Permits,
     Recall,
     Recalled,
     Withdraw,
 )
 from shared.messages.identity import NameTaken
-from shared.messages.permits import ListPermits, Permits
 from shared.messages.queue import Activate, Received
 from shared.runtime import Context, CoreRunner
 from shared.runtime.joining import joined

@@ -19,8 +19,7 @@ from services.cycle.preemption.candidate_search import Preemption
 from services.cycle.round.admission import PodInfo
 from services.cycle.round.assign import RoundResult, Unfit
 from services.cycle.round.gang import undecided
-from shared.messages.loads import Loads
-from shared.messages.state import Assignment, Commit, Committed, Decision, Nominate
+from shared.messages.state import Assignment, Commit, Committed, Decision, Loads, Nominate
 
 COMMIT_DEADLINE = 1.0
 """Seconds until an unanswered commit is sent again."""

@@ -24,7 +24,6 @@ from services.snapshot.state.pending_pods import PendingPods
 from services.snapshot.state.preemption_victims import evict_of, evicts
 from shared.errors import ProtocolError
 from shared.messages.binding import Evict
-from shared.messages.loads import Loads
 from shared.messages.state import (
     Change,
     Commit,
@@ -33,6 +32,7 @@ from shared.messages.state import (
     Decision,
     Delta,
     LedgerEntry,
+    Loads,
     Nominate,
     Outdated,
     PodNominated,

@@ -23,9 +23,8 @@ from services.snapshot.events import (
 from services.snapshot.state.cluster_state import ClusterState, DeltaBuilder
 from shared.errors import ClusterError, FlotillaError, InvariantBroken, UnreadableObject
 from shared.messages.binding import Withdraw
-from shared.messages.loads import Loads
 from shared.messages.queue import POD_GONE
-from shared.messages.state import Change, NominationGone, PodGone, PodPlaced
+from shared.messages.state import Change, Loads, NominationGone, PodGone, PodPlaced
 from shared.model.load import PodLoad, load_of
 from shared.model.objects import Node, ObjectMeta, Pod, validate_node
 

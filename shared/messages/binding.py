@@ -1,5 +1,5 @@
-"""Between snapshot and binders: orders, evictions and their outcomes. Between queue and binders: notices for owners of
-pods.
+"""Between snapshot and binders: orders, evictions and their outcomes. From the queue to binders: notices for owners of
+pods. From the command line to binders: which pods wait for permits?
 """
 
 import msgspec
@@ -231,3 +231,40 @@ class Notices(msgspec.Struct, frozen=True, omit_defaults=True, tag="notices"):
 
     notices: list[Notice]
     epoch: Count = 0
+
+
+# Pods that wait for permits
+
+MOST_LISTED = 1000
+"""Pods in one answer."""
+
+
+class ListPermits(msgspec.Struct, frozen=True, omit_defaults=True, tag="list-permits"):
+    """To all binders, on `binder.permits`. `id` is chosen by the asker and repeated in each answer."""
+
+    id: str
+
+
+class PermitPending(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """A pod that waits for permits. `plugins`: those that have not allowed it, and the seconds that it waits for them.
+
+    `since`: when the wait began (Unix time, by the binder's clock). `waited`: seconds so far; None from binders of
+    the last release.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    since: Seconds
+    plugins: dict[str, Seconds]
+    waited: Seconds | None = None
+
+
+class Permits(msgspec.Struct, frozen=True, omit_defaults=True, tag="permits"):
+    """From each binder, on `binder.waiting`: its waiting pods, longest first. `more`: how many are not listed."""
+
+    id: str
+    binder: str
+    waiting: list[PermitPending]
+    more: Count = 0

@@ -6,7 +6,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from shared.errors import ProtocolError
-from shared.messages import binding, identity, inspection, permits, preemption, queue, rounds, state, watch, workers
+from shared.messages import binding, identity, inspection, preemption, queue, rounds, state, watch, workers
 from shared.model.objects import dec_hook, encode_msgpack
 
 Message = (
@@ -52,8 +52,8 @@ Message = (
     | binding.Recall
     | binding.Recalled
     | binding.PermitAnswer
-    | permits.ListPermits
-    | permits.Permits
+    | binding.ListPermits
+    | binding.Permits
     | binding.Withdraw
     | binding.Evict
     | binding.Evicted

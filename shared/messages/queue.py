@@ -22,7 +22,7 @@ class Take(msgspec.Struct, frozen=True, omit_defaults=True, tag="take"):
 
 
 TAKE_PATIENCE = 1.0
-"""Seconds."""
+"""Seconds until the queue answers a Take without any pod."""
 
 
 class Gang(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from shared.errors import ProtocolError
-from shared.messages.binding import BinderBeat, BindingOrders, BindingOutcomes, Recalled
-from shared.messages.permits import Permits
+from shared.messages.binding import BinderBeat, BindingOrders, BindingOutcomes, Permits, Recalled
 from shared.messages.preemption import Candidates
 from shared.messages.queue import Take
 from shared.messages.rounds import Ladder, Proposals, Propose
@@ -36,7 +35,7 @@ def check_sense(message: Any) -> None:
 
 def _named(name: str) -> None:
     if not _NAME.fullmatch(name):
-        raise ProtocolError(f"{name[:32]!r} is no name of a process")
+        raise ProtocolError(f"{name[:32]!r} is not a name of a process")
 
 
 def _in_term(epoch: int, seq: int) -> None:

@@ -1,5 +1,6 @@
 """Between cycle, snapshot, workers and binders: decisions, and changes of the cluster's state."""
 
+from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
@@ -14,6 +15,22 @@ EPOCH_SHIFT = 36
 """A snapshot's sequence numbers begin at its epoch times 2^36, so they exceed those of every earlier leader: no result
 that was judged on an earlier leader's state looks current, and no two attempts share a number.
 """
+
+
+class Loads:
+    """The loads of one message: each is listed once, and pods refer to it by index. Identical objects share one."""
+
+    def __init__(self, items: Iterable[PodLoad] = ()) -> None:
+        """`items` have their indices already."""
+        self.items: list[PodLoad] = list(items)
+        self._numbers: dict[int, int] = {}
+
+    def number(self, load: PodLoad) -> int:
+        number = self._numbers.get(id(load))
+        if number is None:
+            number = self._numbers[id(load)] = len(self.items)
+            self.items.append(load)
+        return number
 
 
 class Assignment(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

@@ -143,7 +143,7 @@ class WatchBeat(msgspec.Struct, frozen=True, omit_defaults=True, tag="watch-beat
     at: Seconds = 0.0
 
 
-class _Told(msgspec.Struct):
+class _Undecoded(msgspec.Struct):
     """A Watched with undecoded changes."""
 
     epoch: Count
@@ -156,7 +156,7 @@ class _About(msgspec.Struct):
     kind: str = ""
 
 
-_TOLD = msgspec.msgpack.Decoder(_Told)
+_UNDECODED = msgspec.msgpack.Decoder(_Undecoded)
 _ABOUT = msgspec.msgpack.Decoder(_About)
 _CHANGE = msgspec.msgpack.Decoder(WatchChange)
 _KINDS = frozenset(Kind)
@@ -169,9 +169,9 @@ def without_unknown_kinds(raw: bytes | memoryview) -> Watched | None:
     """
     if _ABOUT.decode(raw).type != "watched":
         return None
-    told = _TOLD.decode(raw)
-    known = [change for change in told.changes if _ABOUT.decode(change).kind in _KINDS | {""}]
-    return Watched(told.epoch, told.seq, [_CHANGE.decode(change) for change in known])
+    watched = _UNDECODED.decode(raw)
+    known = [change for change in watched.changes if _ABOUT.decode(change).kind in _KINDS | {""}]
+    return Watched(watched.epoch, watched.seq, [_CHANGE.decode(change) for change in known])
 
 
 class WatchSeen(msgspec.Struct, frozen=True, omit_defaults=True, tag="watch-seen"):

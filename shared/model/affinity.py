@@ -3,7 +3,7 @@
 The fields `requiredDuringSchedulingIgnoredDuringExecution` and `preferredDuringSchedulingIgnoredDuringExecution` are
 called `required` and `preferred` here.
 
-Values that kube-scheduler compares and otherwise ignores are plain text: an unknown taint effect repels nobody, an
+Values that kube-scheduler compares and otherwise ignores are plain text: an unknown taint effect repels no pod, an
 unknown toleration operator tolerates nothing, an unknown `whenUnsatisfiable` constrains nothing, an unknown inclusion
 policy is not Honor. Operators of selectors are checked, because kube-scheduler reports an unknown one as an error.
 """
@@ -109,7 +109,7 @@ class WeightedPodAffinityTerm(ApiStruct, frozen=True, kw_only=True):
 
 
 class PodAffinity(ApiStruct, frozen=True, kw_only=True):
-    """The pods that a pod wants near; as anti-affinity, those that it wants away."""
+    """The pods that a pod wants near; as anti-affinity, the pods that it wants away."""
 
     required: list[PodAffinityTerm] = field(default_factory=list, name=_REQUIRED)
     preferred: list[WeightedPodAffinityTerm] = field(default_factory=list, name=_PREFERRED)

@@ -1,8 +1,8 @@
 """Reading what can be read of an object that does not decode as a whole.
 
 An object on a node must count although a part of it is unreadable. So everything that decodes is taken, everything that
-does not is left at its default, and the paths of the lost parts are named: whoever reads the object decides from them
-what it can still be trusted for.
+does not is left at its default, and the paths of the lost parts are named. From them, readers decide what the object
+can still be trusted for.
 
 A part goes as a whole where half of it would mean something else: a selector, and the list of a pod's required (or
 preferred) terms, which kube-scheduler drops too when one of them does not parse.

@@ -133,7 +133,7 @@ class PodGroup(Namespaced, frozen=True, kw_only=True):
 
     @property
     def timeout(self) -> float | None:
-        """Seconds after which owners of an incomplete group are told; None if not set."""
+        """Seconds after which owners of an incomplete group get an Event; None if not set."""
         seconds = self.spec.schedule_timeout_seconds
         if self.api is not GroupApi.COSCHEDULING or seconds is None or seconds <= 0:
             return None

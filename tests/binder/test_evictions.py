@@ -2,8 +2,7 @@
 
 import pytest
 
-from shared.messages.binding import Displaced, Evicted, PermitAnswer, Withdraw
-from shared.messages.permits import ListPermits
+from shared.messages.binding import Displaced, Evicted, ListPermits, PermitAnswer, Withdraw
 from tests.binder.support import binding_framework, wait
 from tests.binder.world import World, until, world
 from tests.framework.plugins import scripted

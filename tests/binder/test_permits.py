@@ -6,8 +6,7 @@ from flotilla.results import Code
 from services.binder.core import BinderCore
 from services.binder.events import Call, Leave, PermitWaitEnded, TellOwner
 from services.binder.extension_points import duration
-from shared.messages.binding import LONGEST_WAIT, BindingOutcomes
-from shared.messages.permits import MOST_LISTED, PermitPending
+from shared.messages.binding import LONGEST_WAIT, MOST_LISTED, BindingOutcomes, PermitPending
 from shared.messages.queue import Received
 from tests.binder.support import TIME, Script, binding_framework, one, only, told, wait
 from tests.framework.plugins import scripted

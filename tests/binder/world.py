@@ -26,8 +26,8 @@ from shared.messages.binding import (
     Evicted,
     IsNominated,
     Nominated,
+    Permits,
 )
-from shared.messages.permits import Permits
 from shared.messages.queue import Received
 from shared.messages.state import Assignment, BindingOrder
 from shared.runtime import Context, Health

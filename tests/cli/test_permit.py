@@ -12,8 +12,7 @@ import pytest
 from shared.bus import Bus, Envelope
 from shared.bus.subjects import BINDER_BEATS, BINDER_PERMITS, BINDER_WAITING
 from shared.errors import ClusterError
-from shared.messages.binding import BinderBeat, PermitAnswer
-from shared.messages.permits import ListPermits, PermitPending, Permits
+from shared.messages.binding import BinderBeat, ListPermits, PermitAnswer, PermitPending, Permits
 from tests.bus.support import a_bus
 from tests.cli.operating import Operator
 from tests.servers import nats_server

@@ -8,8 +8,7 @@ import pytest
 
 from shared.config.document import read_config
 from shared.framework.loading import load_scheduler_config
-from shared.messages.binding import PermitAnswer
-from shared.messages.permits import PermitPending, Permits
+from shared.messages.binding import PermitAnswer, PermitPending, Permits
 from shared.store.link import RedisLink, connect
 from shared.telemetry.logs import logger
 from tools.faults.environment import IGNORED, IGNORED_FOR, Approver, RewindableRedis, configured

@@ -19,10 +19,13 @@ from shared.messages.binding import (
     Evicted,
     HeldAttempt,
     IsNominated,
+    ListPermits,
     Nominated,
     Notice,
     Notices,
     PermitAnswer,
+    PermitPending,
+    Permits,
     Recall,
     Recalled,
     Withdraw,
@@ -46,7 +49,6 @@ from shared.messages.inspection import (
     Move,
     QueueListed,
 )
-from shared.messages.permits import ListPermits, PermitPending, Permits
 from shared.messages.preemption import Candidate, Candidates, Preempt, PreemptAsk, ShardFindings, Victim
 from shared.messages.queue import (
     Absorbed,

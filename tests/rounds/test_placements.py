@@ -6,7 +6,7 @@ import pytest
 
 from services.snapshot.state.placements import Placements
 from shared.errors import InvariantBroken
-from shared.messages.loads import Loads
+from shared.messages.state import Loads
 from shared.model.load import load_of
 from tests.rounds.support import small_pod, uid
 

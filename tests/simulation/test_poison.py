@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from shared.bus import subjects
-from shared.messages import binding, inspection, permits, preemption, queue, rounds, state, watch, workers
+from shared.messages import binding, inspection, preemption, queue, rounds, state, watch, workers
 from shared.messages.codec import Message, encode
 from shared.model.base import Digest
 from shared.model.objects import Node, Pod, encode_msgpack
@@ -45,7 +45,7 @@ SENT = {
     subjects.SNAPSHOT_NOMINATED: (binding.IsNominated,),
     subjects.BINDER_BEATS: (binding.BinderBeat,),
     subjects.BINDER_NOTICES: (binding.Notices,),
-    subjects.BINDER_PERMITS: (binding.PermitAnswer, permits.ListPermits),
+    subjects.BINDER_PERMITS: (binding.PermitAnswer, binding.ListPermits),
     subjects.BINDER_WITHDRAWALS: (binding.Withdraw,),
     subjects.BINDER_EVICTIONS: (binding.Evict,),
     subjects.worker("w1"): (rounds.Propose, preemption.Preempt, workers.Assign, rounds.Explain),

@@ -10,7 +10,7 @@ from tools.cli.arguments import PodName, add_nats_flags, add_output, add_pod, po
 from tools.cli.output import age, table
 
 if TYPE_CHECKING:
-    from shared.messages.permits import PermitPending
+    from shared.messages.binding import PermitPending
     from tools.cli.service_client import ServiceClient
 
 DISCOVERY = 1.2
@@ -89,8 +89,7 @@ async def gather(client: "ServiceClient") -> Gathered:
     from shared.bus import Envelope
     from shared.bus.subjects import BINDER_BEATS, BINDER_PERMITS, BINDER_WAITING
     from shared.errors import ClusterError
-    from shared.messages.binding import BinderBeat
-    from shared.messages.permits import ListPermits, Permits
+    from shared.messages.binding import BinderBeat, ListPermits, Permits
 
     question = ListPermits(secrets.token_hex(8))
     answers: dict[str, Permits] = {}

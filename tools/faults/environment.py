@@ -20,9 +20,8 @@ from typing import Any, Protocol
 from shared.bus import Bus
 from shared.bus.subjects import BINDER_PERMITS, BINDER_WAITING
 from shared.config.settings import ApiSettings, Settings
-from shared.messages.binding import PermitAnswer
+from shared.messages.binding import ListPermits, PermitAnswer, Permits
 from shared.messages.codec import Message
-from shared.messages.permits import ListPermits, Permits
 from shared.model.storage import BIND_COMPLETED, BOUND_BY_CONTROLLER
 from shared.store.link import connect
 from shared.telemetry.logs import logger

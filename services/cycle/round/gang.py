@@ -21,8 +21,8 @@ from services.cycle.round.admission import PodInfo, needed
 from services.cycle.round.assign import RoundResult, Unfit, VolumeReservations
 from services.cycle.round.ladder_merge import Placement
 from shared.cluster.volumes import VolumeDecision
-from shared.messages.loads import Loads
 from shared.messages.rounds import Given
+from shared.messages.state import Loads
 from shared.model.load import PodLoad
 
 PLUGIN = "GangScheduling"

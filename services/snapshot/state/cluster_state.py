@@ -17,13 +17,13 @@ from services.snapshot.state.placements import Placements
 from services.snapshot.state.preemption_victims import PreemptionVictims
 from shared.cluster.nodetable import shard_of
 from shared.errors import InvariantBroken
-from shared.messages.loads import Loads
 from shared.messages.queue import POD_GONE
 from shared.messages.state import (
     EPOCH_SHIFT,
     Change,
     Delta,
     LedgerEntry,
+    Loads,
     NodeState,
     NominationGone,
     PodGone,

@@ -13,8 +13,7 @@ from collections.abc import Iterator
 import msgspec
 
 from shared.errors import InvariantBroken
-from shared.messages.loads import Loads
-from shared.messages.state import PodNominated
+from shared.messages.state import Loads, PodNominated
 from shared.model.load import PodLoad
 
 LOOK_UP_SECONDS = 30.0

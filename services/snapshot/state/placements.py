@@ -6,8 +6,7 @@ from collections.abc import Collection, ItemsView, Mapping
 import msgspec
 
 from shared.errors import InvariantBroken
-from shared.messages.loads import Loads
-from shared.messages.state import PodPlaced, PodState
+from shared.messages.state import Loads, PodPlaced, PodState
 from shared.model.load import PodLoad
 from shared.model.resources import HostPort
 
