@@ -30,6 +30,7 @@ from shared.messages.watch import (
 FIRST_PATIENCE = 0.5
 """Seconds to wait for a requested listing; doubled each time until one is complete."""
 LONGEST_PATIENCE = 8.0
+"""Seconds between two requests for a listing, at most."""
 DOUBT_PAUSE = 10.0
 """Seconds between two listings requested because the stream showed an old state."""
 

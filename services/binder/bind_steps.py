@@ -30,6 +30,7 @@ from shared.messages.state import BindingOrder
 FIRST_PAUSE = 0.5
 """Seconds until a pod is looked up again; doubles each time."""
 MAX_PAUSE = 8.0
+"""Seconds between two look-ups of a pod, at most."""
 STALE_SECONDS = 5.0
 """A stale attempt that the snapshot does not answer for so long is looked up again."""
 PAUSE_GRAIN = 0.25

@@ -63,10 +63,13 @@ REPEAT_SECONDS = 1.0
 REPORT_SECONDS = PREEMPTION_TIMEOUT
 """An end is not reported for longer than this: the queue has retried the preemptor by then."""
 FIRST_RETRY = 0.25
+"""Seconds until the first retry of a victim; doubled each time."""
 MAX_RETRY = 2.0
+"""Seconds between two tries of a victim, at most."""
 FIRST_LOOK_UP = 0.2
 """Seconds from the withdrawal of a pod until it is looked up."""
 NEXT_LOOK_UP = 0.4
+"""Seconds between two look-ups of a withdrawn pod."""
 MAX_LOOK_UPS = 3
 """A withdrawn pod that is not bound at this many look-ups will not be bound."""
 

@@ -49,6 +49,7 @@ from shared.telemetry.logs import Repeated
 MAX_CALLS = 64
 """Calls to the API server at the same time."""
 LEAVE_POLL = 0.01
+"""Seconds between two checks whether the last orders have ended."""
 
 Event = events.Event | eviction_core.Event
 Effect = events.Effect | eviction_core.Effect

@@ -36,7 +36,9 @@ PREEMPTED, PREEMPTING = "Preempted", "Preempting"
 IN_MEMORY = " (in kube-scheduler memory)."
 """As kube-scheduler says of a victim that was kept from being bound."""
 MAX_WORKERS = 8
+"""Statuses that are written at the same time."""
 MAX_PODS = 1 << 16
+"""Pods whose status waits to be written."""
 
 POD_GONE = (CallOutcome.NOT_FOUND, CallOutcome.CONFLICT)
 """The pod is gone, or another one has its name."""
@@ -49,9 +51,12 @@ RETRIABLE = (CallOutcome.THROTTLED, CallOutcome.UNREACHABLE, CallOutcome.UNKNOWN
 MAX_TRIES = 4
 """After some seconds the status may be out of date; the queue re-sends what the pod does not show."""
 MAX_LOOK_UPS = 3
+"""Look-ups of a pod that changed before its status was written."""
 OK = CallResult(CallOutcome.OK)
 FIRST_PAUSE = 0.25
+"""Seconds until the first retry unless the server names a time; doubled each time."""
 MAX_PAUSE = 5.0
+"""Seconds between two tries, at most."""
 
 
 class StatusWrite(msgspec.Struct, frozen=True, gc=False):

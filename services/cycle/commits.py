@@ -26,6 +26,7 @@ COMMIT_DEADLINE = 1.0
 MAX_CONFLICTS = 16
 """Consecutive conflicts after which a pod goes back to the queue and backs off, so that no pod waits for it forever."""
 MAX_COUNTED = 1 << 12
+"""Pods whose conflicts are counted; beyond it, those that the cycle no longer holds are forgotten."""
 CONFLICTS = error(f"the decision was refused {MAX_CONFLICTS} times in a row")
 
 

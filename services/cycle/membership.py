@@ -36,14 +36,17 @@ MAX_SETTLING = 5.0
 """The same for workers that come one after the other."""
 
 MAX_FAULTS = 3
+"""Faults after which a worker is distrusted."""
 FORGIVEN = 600.0
 """Seconds without a fault after which earlier ones count no more."""
 FIRST_PAUSE = 30.0
 """Seconds without shards for a worker that is distrusted for the second time; each further time twice as long."""
 MAX_PAUSE = 3600.0
+"""Seconds without shards for a distrusted worker, at most."""
 RELAPSE = 86_400.0
 """Seconds without a fault after which earlier distrust counts no more."""
 MAX_NAMES = 1 << 10
+"""Names of workers that are remembered."""
 
 
 @dataclass(slots=True)

@@ -18,6 +18,7 @@ from shared.messages.queue import TAKE_PATIENCE, Batch, Outcome, Outcomes, Recei
 MIN_PODS = 32
 """Pods pulled ahead, whatever the round size: a request per pod would cost a round trip per pod."""
 ANSWER_PATIENCE = 1.0
+"""Seconds for the queue's answer, beyond the time that it may wait for pods."""
 REPORT_INTERVAL = 0.01
 """Seconds between two reports of outcomes."""
 PAUSE = 0.1

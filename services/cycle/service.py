@@ -51,6 +51,7 @@ PACE = 0.02
 LOOK_INTERVAL = 0.25
 """Seconds between two checks for lost workers, and between two updates of metrics."""
 FINISH_INTERVAL = 0.01
+"""Seconds between two checks whether the last pods are decided."""
 
 
 async def main(context: Context) -> None:

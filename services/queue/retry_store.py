@@ -30,7 +30,9 @@ WRITE_INTERVAL = 0.05
 RETRY_INTERVAL = 1.0
 """Seconds between two writes after a failure."""
 CONNECT_TIMEOUT = 0.1
+"""Seconds for one attempt to connect to Redis."""
 LAST_WRITE_TIMEOUT = 1.0
+"""Seconds for writing what waits when the process ends."""
 MAX_BATCH = 1 << 12
 """Records in one write."""
 MAX_WAITING = 1 << 17

@@ -15,6 +15,7 @@ from shared.errors import ClusterError
 from shared.messages.inspection import MOST_DIFFERENCES, CacheCompared, Difference
 
 PAGE = 1000
+"""Objects in one page of a list."""
 MISSING = "missing"
 """Listed, and not cached."""
 REDUNDANT = "redundant"

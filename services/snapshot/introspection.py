@@ -42,7 +42,9 @@ from shared.telemetry.fault import Fault
 PAUSE = 2.0
 """Seconds from a listing to its comparison, in which the watch shows what was listed; and between two comparisons."""
 COMPARE_TIMEOUT = 120.0
+"""Seconds for the two listings of a comparison."""
 MAX_LINES = 1000
+"""Nodes, and assumed pods, in one log of the cache."""
 MAX_RESOURCES = 16
 """Of a node in a line of the log."""
 

@@ -34,6 +34,7 @@ GAP_PATIENCE = 0.25
 RELOAD_PATIENCE = 1.0
 """Seconds that a state that was asked for is waited for; twice as long each time, until one has come."""
 LONGEST_PATIENCE = 16.0
+"""Seconds to wait for a requested state, at most."""
 MOST_WAITING_DELTAS = 1 << 14
 """Of more, the oldest are dropped: a state that is under way most likely includes them."""
 

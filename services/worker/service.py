@@ -29,6 +29,7 @@ from shared.store.reader import Reader, pipeline_of
 from shared.telemetry.logs import Repeated
 
 LEAVE_LOOK = 0.05
+"""Seconds between two checks whether others have taken the shards."""
 LOAD_PAUSE = 0.1
 """Seconds between two attempts to load, while there is no whole state."""
 

@@ -34,7 +34,9 @@ PATIENCE = 30.0
 MOST_PENDING = 1 << 16
 """Messages that may wait for one handler; further ones are dropped and counted."""
 MOST_PENDING_BYTES = 64 << 20
+"""Of messages that wait for one handler."""
 ROOM_PATIENCE = 1.0
+"""Seconds to wait until the client has sent what is pending."""
 _VIOLATION = re.compile(r'permissions violation for (publish|subscription) to "([^"]*)"', re.IGNORECASE)
 """As the server reports it; nats-py passes the subject on in lower case."""
 

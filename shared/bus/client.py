@@ -15,6 +15,7 @@ from nats.protocol.parser import PERMISSIONS_ERR
 from shared.errors import UserError
 
 ROUND_TRIP_SECONDS = 1
+"""Seconds for a round trip to NATS when the client closes."""
 MOST_REMEMBERED_HEADERS = 256
 """In bytes; longer headers are not ours, and are parsed each time."""
 

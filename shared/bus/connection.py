@@ -18,13 +18,17 @@ from shared.errors import ClusterError, UserError
 from shared.telemetry.logs import Repeated
 
 CONNECT_TIMEOUT = 2
+"""Seconds for one attempt to connect."""
 RECONNECT_WAIT = 0.1
+"""Seconds between two attempts to reconnect."""
 RECONNECT_JITTER = 0.1
+"""Seconds added to that at random, at most."""
 OPENING_WAIT = 0.2
 """Seconds between two attempts to connect."""
 SAY_EVERY = 3.0
 """Seconds between two log lines about an unreachable server."""
 PING_INTERVAL = 2
+"""Seconds between two pings."""
 MOST_PINGS = 2
 """A connection is given up after PING_INTERVAL * (MOST_PINGS + 1) seconds of silence."""
 FLUSH_SECONDS = 2.0

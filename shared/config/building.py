@@ -25,6 +25,7 @@ from shared.config.structs import ExtenderConfig, ExtenderTls, KubeSchedulerConf
 from shared.config.validation import plain_args
 
 DEFAULT_EXTENDER_TIMEOUT: Final = 5.0
+"""Seconds for a call to an extender whose configuration names no time-out."""
 FIT: Final = "NodeResourcesFit"
 HIDDEN: Final = "(hidden)"
 

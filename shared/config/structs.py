@@ -13,7 +13,9 @@ from shared.config.struct_codec import Filled, Float32, Int32, Int64, OmitEmpty,
 
 DEFAULT_SCHEDULER_NAME: Final = "default-scheduler"
 DEFAULT_QPS: Final = 50.0
+"""Calls to the API server a second, where the file sets a burst only."""
 DEFAULT_BURST: Final = 100
+"""Calls at once, where the file sets a rate only."""
 
 
 class LeaderElection(Section, frozen=True):

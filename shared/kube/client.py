@@ -60,9 +60,13 @@ JSON_PATCH = "application/json-patch+json"
 CALL_PATIENCE = 10.0
 """Seconds for a call, retries included, unless the caller sets another limit."""
 CONNECT_PATIENCE = 5.0
+"""Seconds for connecting."""
 MOST_CONNECTIONS = 128
+"""Connections of one process."""
 MOST_RETRIES = 3
+"""Retries of one call."""
 READ_BUFFER = 1 << 20
+"""Bytes that are read ahead of a response."""
 NOT_LIMITED = "/apis/coordination.k8s.io/"
 """Lease renewals are not rate limited: a late one loses the Lease."""
 

@@ -27,6 +27,7 @@ SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 MOST_CONTEXTS = 4
+"""TLS contexts that are kept."""
 EARLY = 300.0
 """Seconds before expiry at which the plugin is asked again; a fifth of the lifetime if that is less."""
 

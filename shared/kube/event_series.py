@@ -33,7 +33,9 @@ ROUTINE = frozenset({"Scheduled"})
 SERIES_ENDS = 360.0
 """Seconds without a repeat after which a series ends, as in client-go."""
 FIRST_REWRITE = 10.0
+"""Seconds between two writes of a count, at least."""
 LAST_REWRITE = 300.0
+"""Seconds between two writes of a count, at most."""
 MOST_SERIES = 1 << 15
 """About 1 kB each."""
 MOST_WAITING = 1 << 14
@@ -44,16 +46,21 @@ COUNTS_TURN = 4
 RATE = 200.0
 """Calls a second: a tenth to a fifth of an API server's capacity. A burst of 10,000 pods takes 50 s."""
 BURST = 400
+"""Calls at once after a quiet time."""
 YIELDING_RATE = 20.0
 """While pods wait to be bound."""
 
 SPAM_BURST = 25.0
 """New Events of one type about one object, as in client-go; then one every 5 minutes."""
 SPAM_REFILL = 300.0
+"""Seconds until one more Event about an object is allowed."""
 
 MOST_TRIES = 12
+"""Tries of one write."""
 FIRST_PAUSE = 1.0
+"""Seconds until writing is resumed after a failure; doubled each time."""
 LONGEST_PAUSE = 30.0
+"""Seconds of such a pause, at most."""
 LONGEST_RETRY_AFTER = 300.0
 """A longer Retry-After of the server is cut to this."""
 POLL = 0.1

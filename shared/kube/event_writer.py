@@ -14,6 +14,7 @@ from shared.telemetry.metrics import Metrics
 MOST_AT_ONCE = 4
 """Concurrent calls; an answer takes milliseconds, so these suffice for the rate limit."""
 LONGEST_POLL = 1.0
+"""Seconds until the writer checks again, at most."""
 
 NOT_THERE = frozenset({CallOutcome.NOT_FOUND, CallOutcome.CONFLICT})
 """The pod's namespace is gone."""

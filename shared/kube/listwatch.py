@@ -48,6 +48,7 @@ from shared.kube.wire import (
 )
 
 PAGE = 500
+"""Objects in one page of a list."""
 LARGER_PAGE = 5000
 """After a listing that took longer than the server keeps its state: fewer, larger pages are faster."""
 WATCH_START_PATIENCE = 90.0
@@ -59,6 +60,7 @@ MOST_RESUMPTIONS = 10
 RESTART_WINDOW = 2.0
 """Seconds from its start within which a listing is restarted for a follower that came too late for it."""
 LONGEST_RETRY_AFTER = 120.0
+"""Seconds; a longer Retry-After of the server is cut to this."""
 NOT_FOUND = 404
 NOT_STREAMED = frozenset({400, 405, 406, 415, 422})
 """Statuses of servers without streamed lists."""

@@ -23,9 +23,13 @@ if TYPE_CHECKING:
 TOKEN_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
 ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 TTL = 10.0
+"""Seconds for which an answer is cached."""
 MOST_CACHED = 1024
+"""Cached answers."""
 MOST_AT_ONCE = 4
+"""Reviews at the same time."""
 MOST_WAITING = 64
+"""Reviews that may be pending; a further one is refused."""
 PATIENCE = 5.0
 """Seconds for one review."""
 

@@ -11,11 +11,13 @@ from shared.model.base import Count, Integer, Seconds, SignedSeconds
 MOST_PODS = 500
 """Pods of the queue in one answer."""
 MOST_NODES = 200
+"""Nodes in one answer."""
 MOST_PODS_OF_NODES = 5000
 """In one answer: a page of nodes ends early at this many pods."""
 MOST_ENTRIES = 1000
 """Ledger entries in one answer."""
 MOST_DIFFERENCES = 1000
+"""Differences in one answer."""
 LONGEST_TEXT = 1024
 """Characters of a pod's last message in a list; a pod that is asked for alone has all of it."""
 

@@ -19,6 +19,7 @@ from shared.messages.state import EPOCH_SHIFT, Commit, Delta, Heartbeat, PodNomi
 from shared.messages.workers import Assign, WorkerBeat
 
 MOST_SHARDS = 1 << 16
+"""Shards of a pipeline."""
 MOST_ASKED = 1 << 20
 """Pods, or orders, that a receiver can ask for at once."""
 MOST_PARTS = 1 << 10

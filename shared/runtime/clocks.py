@@ -26,12 +26,15 @@ LARGEST_API_OFFSET = LARGEST_OFFSET + 0.5
 LONGEST_CALL = 1.0
 """Seconds; a slower call does not measure the API server's clock."""
 API_OFFSET_TTL = 60.0
+"""Seconds for which a measured offset of the API server's clock counts."""
 WINDOW = 10.0
 """Seconds of heartbeats that are compared."""
 SHORTEST_SPAN = 3.0
 """Seconds that these must span: after a process stood still, its messages arrive late and all at once."""
 PEER_TTL = 60.0
+"""Seconds after the last heartbeat until a peer is forgotten."""
 MOST_PEERS = 1 << 10
+"""Peers whose clocks are compared."""
 
 
 @dataclass(slots=True)

@@ -12,6 +12,7 @@ from typing import Generic, Protocol, TypeVar
 from shared.runtime.context import Context
 
 SHORTEST_SLEEP = 0.001
+"""Seconds between two ticks, at least."""
 STUCK_SLEEP = 0.05
 """The least wait after a tick that left a deadline in the past, so that the runner does not spin."""
 

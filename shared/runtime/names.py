@@ -26,7 +26,9 @@ SILENCE = 3 * BEAT_INTERVAL
 FIRST_MOMENTS = 2.0
 """Seconds in which the holder that was heard first may turn out to be the younger process."""
 MOST_NAMES = 1 << 10
+"""Names that are remembered."""
 MOST_SUPERSEDED = 16
+"""Ended processes that are remembered per name."""
 MOST_RIVALS = 16
 """Remembered per name."""
 

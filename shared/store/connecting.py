@@ -61,6 +61,7 @@ CALL_PATIENCE = 5.0
 SENTINEL_PATIENCE = 1.0
 """Seconds for one sentinel; several are asked within one call."""
 MOST_CONNECTIONS = 8
+"""Connections of one process to Redis."""
 
 
 class _TlsConnection(SSLConnection):

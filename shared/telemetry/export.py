@@ -13,10 +13,13 @@ TRACES_PATH = "/v1/traces"
 MOST_WAITING = 4096
 """Waiting spans; with more, the oldest are dropped."""
 BATCH = 512
+"""Spans in one request."""
 DELAY_MILLISECONDS = 1000.0
+"""Milliseconds between two requests."""
 EXPORT_SECONDS = 3.0
 """Seconds for one batch, retries included."""
 CLOSE_SECONDS = 1.5
+"""Seconds for the last request when the process ends."""
 LAST_SECONDS = 0.5
 """Seconds to notice that the time is over."""
 

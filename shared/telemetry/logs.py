@@ -13,6 +13,7 @@ from shared.errors import UserError
 ROOT = "flotilla"
 """The parent of all loggers of Flotilla."""
 QUIET_SECONDS = 30.0
+"""Seconds until a repeated message is logged again."""
 MOST_KEYS = 256
 """Distinct repeated messages that are remembered."""
 FORMATS = ("auto", "json", "text")

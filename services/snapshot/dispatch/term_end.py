@@ -14,6 +14,7 @@ from shared.messages.state import EPOCH_SHIFT, LedgerEntry
 from shared.runtime.stopping import SNAPSHOT_FENCES, SNAPSHOT_WORDS
 
 POLL = 0.01
+"""Seconds between two checks whether the last orders have ended."""
 REASON = "the scheduler ends"
 
 

@@ -31,6 +31,7 @@ from shared.watch import WatchReader
 WRITTEN_KINDS = (Kind.POD, Kind.PERSISTENT_VOLUME, Kind.PERSISTENT_VOLUME_CLAIM, Kind.RESOURCE_CLAIM)
 """The kinds that binders write. Only pods must have a version: a server may not show the others."""
 MAX_LISTINGS = 10
+"""Listings that a new term requests."""
 LIST_PAUSE = 1.0
 """Seconds between two listings, at least."""
 LIST_TIMEOUT = 10.0
