@@ -175,10 +175,7 @@ class KubeClient:
         Raises ClusterError without an answer, InvalidObject if it cannot be read.
         """
         answer = await self.get(_pod_path(namespace, name))
-        try:
-            return None if answer is None else observed_pod(answer)
-        except msgspec.DecodeError as cause:
-            raise InvalidObject("Pod", f"{namespace}/{name}", "", str(cause)) from cause
+        return None if answer is None else _observed(answer, namespace, name)
 
     async def create_event(self, event: PodEvent) -> CallResult:
         return await self.attempt("POST", event_path(event.pod.event_namespace), event_body(event))
@@ -204,10 +201,7 @@ class KubeClient:
             return None
         if not answer.ok:
             raise self._refused("PATCH", path, answer)
-        try:
-            return observed_pod(answer.body)
-        except msgspec.DecodeError as cause:
-            raise InvalidObject("Pod", f"{pod.namespace}/{pod.name}", "", str(cause)) from cause
+        return _observed(answer.body, pod.namespace, pod.name)
 
     async def clear_nomination(self, pod: PodRef, node: str) -> CallResult:
         """Remove the nomination to this node from the pod's status; 422 if it has another one, or none."""
@@ -379,6 +373,13 @@ class KubeClient:
 
 def _pod_path(namespace: str, name: str) -> str:
     return f"/api/v1/namespaces/{namespace}/pods/{name}"
+
+
+def _observed(raw: bytes, namespace: str, name: str) -> ObservedPod:
+    try:
+        return observed_pod(raw)
+    except msgspec.DecodeError as cause:
+        raise InvalidObject("Pod", f"{namespace}/{name}", "", str(cause)) from cause
 
 
 def _status_path(pod: PodRef) -> str:

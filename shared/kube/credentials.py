@@ -201,7 +201,7 @@ class Kubeconfig:
         self._renew_at: float | None = None
 
     async def look(self, refused: bool) -> FoundAccess:
-        """Raises whatever a malformed file, the plugin or the provider leads to."""
+        """Raises any exception: a malformed file, the plugin and the provider have types of their own."""
         if not self._path.is_file():
             raise UserError(f"{self._path}: no such file")
         import yaml  # type: ignore[import-untyped]
@@ -217,13 +217,13 @@ class Kubeconfig:
         from kubernetes_asyncio.client import Configuration
         from kubernetes_asyncio.config import load_kube_config
 
-        told = Configuration()
+        found = Configuration()
         if self._provider is not None:
-            await self._provider.load_and_set(told)
+            await self._provider.load_and_set(found)
         else:
             # it holds newer tokens than the file
-            self._provider = await load_kube_config(str(self._path), context=self._context, client_configuration=told)
-        return _from_provider(told)
+            self._provider = await load_kube_config(str(self._path), context=self._context, client_configuration=found)
+        return _from_provider(found)
 
     async def _by_plugin(self, chosen: ContextEntries, refused: bool) -> FoundAccess:
         given = await self._ask_plugin(chosen.user["exec"], chosen.cluster, refused)
@@ -248,13 +248,13 @@ class Kubeconfig:
         return given
 
 
-def _from_provider(told: "Configuration") -> FoundAccess:
-    token = told.api_key.get("BearerToken")
-    files = (told.ssl_ca_cert, told.cert_file, told.key_file)
+def _from_provider(found: "Configuration") -> FoundAccess:
+    token = found.api_key.get("BearerToken")
+    files = (found.ssl_ca_cert, found.cert_file, found.key_file)
     authority, certificate, key = (Path(path).read_bytes() if path else b"" for path in files)
-    tls = _tls(TlsMaterial(authority, certificate, key, bool(told.verify_ssl)))
+    tls = _tls(TlsMaterial(authority, certificate, key, bool(found.verify_ssl)))
     credentials = Credentials(str(token).strip() if token else None, tls)
-    return FoundAccess(told.host or "", told.tls_server_name, told.proxy, credentials)
+    return FoundAccess(found.host or "", found.tls_server_name, found.proxy, credentials)
 
 
 def _tls(material: TlsMaterial) -> ssl.SSLContext:

@@ -32,8 +32,8 @@ TERMS_BEGIN = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
 JITTER = 1.2
 """A candidate adds up to this many retry periods, at random, to each of its waits."""
 EARLY_SHARE = 0.25
-"""Share of a retry period after which a candidate asks again that got no answer, and after which a leader looks at a
-Lease that somebody else has changed."""
+"""Share of a retry period after which a candidate asks again that got no answer, and after which a leader reads a
+Lease that another process has changed."""
 
 
 class State(StrEnum):
@@ -54,7 +54,7 @@ TRANSITIONS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timings:
-    """In seconds. Without `elect` the Lease is taken at once, whoever holds it."""
+    """In seconds. Without `elect` the Lease is taken at once, even from a live holder."""
 
     elect: bool = True
     lease_duration: float = 15.0

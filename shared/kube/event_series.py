@@ -104,13 +104,13 @@ Key = tuple[str, ...]
 
 
 class Series(msgspec.Struct, gc=False, eq=False):
-    """An Event and its repeats. `began`, `seen`: the first and last occurrence; `told`: when it was last written."""
+    """An Event and its repeats. `began`, `seen`: the first and last occurrence; `written_at`: the last write."""
 
     key: Key
     event: PodEvent
     began: float
     seen: float
-    told: float
+    written_at: float
     count: int = 1
     last: float = 0.0
     written: int = 0
@@ -260,8 +260,8 @@ class EventSeries:
             self._write_count_later(series, now)
 
     def _write_count_later(self, series: Series, now: float) -> None:
-        age = series.told - series.began
-        self._push(series, max(now, series.told + min(max(age, self._first_rewrite), LAST_REWRITE)))
+        age = series.written_at - series.began
+        self._push(series, max(now, series.written_at + min(max(age, self._first_rewrite), LAST_REWRITE)))
 
     def _push(self, series: Series, at: float) -> None:
         """Without room, the next repeat tries again."""
@@ -271,7 +271,7 @@ class EventSeries:
             heapq.heappush(self._due, (at, self._pushed, series))
 
     def _settle(self, series: Series, now: float) -> None:
-        series.told = now
+        series.written_at = now
         series.queued = False
         if series.count > series.written:
             self._write_count_later(series, now)
@@ -290,7 +290,7 @@ class EventSeries:
     def _give_up(self, series: Series, now: float) -> None:
         """Without an Event there is no series; an unwritten count is retried with the next repeat."""
         series.tries = 0
-        series.told = now
+        series.written_at = now
         series.queued = False
         if not series.written and self._series.get(series.key) is series:
             del self._series[series.key]

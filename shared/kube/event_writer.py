@@ -47,14 +47,14 @@ class EventWriter:
         self,
         client: KubeClient,
         metrics: EventMetrics,
-        sparingly: Repeated,
+        log: Repeated,
         *,
         yields: Callable[[], bool],
         limits: Limits | None = None,
     ) -> None:
         self._client = client
         self._metrics = metrics
-        self._sparingly = sparingly
+        self._log = log
         self._yields = yields
         self._core = EventSeries(limits)
         metrics.waiting.set_function(lambda: self._core.waiting)
@@ -100,10 +100,10 @@ class EventWriter:
                 self._metrics.counted.inc()
             case Admission.CROWDED:
                 self._metrics.crowded.inc()
-                self._sparingly.warning("crowded", "an Event is dropped: too many are waiting")
+                self._log.warning("crowded", "an Event is dropped: too many are waiting")
             case Admission.SPAM:
                 self._metrics.spam.inc()
-                self._sparingly.warning("spam", "an Event is dropped: too many about one pod")
+                self._log.warning("spam", "an Event is dropped: too many about one pod")
 
     def _poll_in(self, seconds: float) -> None:
         self._polls_at = self._loop.time() + seconds
@@ -126,7 +126,7 @@ class EventWriter:
         cause = None if task.cancelled() else task.exception()
         if cause is not None:
             self._metrics.failed.inc()
-            self._sparingly.error(type(cause).__name__, "an Event is not written: %r", cause, exc_info=cause)
+            self._log.error(type(cause).__name__, "an Event is not written: %r", cause, exc_info=cause)
         if self._timer is None and not self._closed:
             wait = self._core.wait(self._loop.time())
             if wait is not None:
@@ -142,7 +142,7 @@ class EventWriter:
         if result.outcome not in NOT_THERE:
             pod, what = write.event.pod, f"an Event {result.outcome} {result.status}"
             said = "not written" if ending is WriteEnd.FAILED else "not written now"
-            self._sparingly.warning(what, "%s/%s: an Event is %s: %s", pod.namespace, pod.name, said, result.message)
+            self._log.warning(what, "%s/%s: an Event is %s: %s", pod.namespace, pod.name, said, result.message)
 
     async def _ask(self, write: Write) -> CallResult:
         event = write.event

@@ -1,6 +1,6 @@
 """Credentials from an exec plugin: the `exec` of a user in a kubeconfig.
 
-The program gets no standard input, because nobody could answer it, and is killed after its time.
+The program gets no standard input, because there is no terminal, and is killed at its deadline.
 """
 
 import asyncio
@@ -98,8 +98,8 @@ async def _run(argv: list[str], environment: dict[str, str], what: str, hint: ob
             start_new_session=True,  # a process group, so that its children can be killed too
         )
     except OSError as cause:
-        told = f"; {one_line(str(hint))}" if hint else ""
-        raise UserError(f"{what}: cannot be run: {cause.strerror}{told}") from cause
+        advice = f"; {one_line(str(hint))}" if hint else ""
+        raise UserError(f"{what}: cannot be run: {cause.strerror}{advice}") from cause
     assert process.stdout is not None and process.stderr is not None
     try:
         output, error_output = await asyncio.gather(_drain(process.stdout), _drain(process.stderr))

@@ -7,14 +7,14 @@
 The first list and its watch come in one stream if the server supports that; it costs no more memory than the objects in
 transit. Otherwise the list comes in pages of one state, and the watch begins there. A list always shows the newest
 state (resourceVersion is empty, never 0), because it is requested after something was missed. A server may lag all the
-same: `hear` is told the version of each list, and may refuse a list or an event by raising Gone, which relists after a
+same: `handle` gets the version of each list, and may refuse a list or an event by raising Gone, which relists after a
 pause. Later lists come in pages, because these name their version before the first object, a stream only after the
 last.
 
 If several API versions serve the same objects, a path that the server does not have (404) is followed by the next one,
 until one answers; the watch then resumes where it was.
 
-Events go to `hear` in order, one at a time. Failures are passed on as Interruption and retried with back-off, not
+Events go to `handle` in order, one at a time. Failures are passed on as Interruption and retried with back-off, not
 before the time that the server names.
 """
 
@@ -142,7 +142,7 @@ class ListWatch:
         self,
         client: KubeClient,
         path: str,
-        hear: Callable[[ListWatchEvent], Awaitable[None]],
+        handle: Callable[[ListWatchEvent], Awaitable[None]],
         rng: random.Random,
         *,
         selector: str = "",
@@ -152,7 +152,7 @@ class ListWatch:
         self._client = client
         self._paths = deque((path, *others))
         self._paths_absent = 0
-        self._hear = hear
+        self._handle = handle
         self._rng = rng
         self._selector = selector
         self._timing = timing or Timing()
@@ -219,10 +219,10 @@ class ListWatch:
     async def _list(self) -> None:
         self._begin_listing()
         page = await self._get_page_with_retries("")
-        await self._hear(ListStarted(page.metadata.resource_version))
+        await self._handle(ListStarted(page.metadata.resource_version))
         while True:
             if page.items:
-                await self._hear(ListPage(page.items))
+                await self._handle(ListPage(page.items))
             following = page.metadata.following
             if not following:
                 break
@@ -230,7 +230,7 @@ class ListWatch:
                 return
             page = await self._get_page_with_retries(following)
         version = page.metadata.resource_version
-        await self._hear(ListDone(version, version))
+        await self._handle(ListDone(version, version))
         self._version, self._page, self._has_listed = version, PAGE, True
         self._listing = self._broke_off = False
 
@@ -275,20 +275,20 @@ class ListWatch:
         lines = Lines()
         streamed = StreamedList(self._client.server, self._path, self._stream, lines)
         self._stream.patience = self._timing.list_silence
-        await self._hear(ListStarted())
+        await self._handle(ListStarted())
         try:
             async for objects in streamed.pages():
-                await self._hear(ListPage(objects))
+                await self._handle(ListPage(objects))
                 if self._restarts():
                     return
         except ClusterError as cause:
             self._broke_off = True
             self._streams = not isinstance(cause, Silent | NotStreamed)
             raise
-        await self._hear(ListDone(streamed.version, streamed.since))
+        await self._handle(ListDone(streamed.version, streamed.since))
         self._version, self._listing, self._has_listed = streamed.version, False, True
         self._wait, self._paths_absent = self._timing.first_wait, 0
-        await self._hear(WatchStarted())
+        await self._handle(WatchStarted())
         self._stream.patience = self._patience(seconds, has_bookmarks=await self._take(streamed.events))
         await self._follow(lines)
 
@@ -302,7 +302,7 @@ class ListWatch:
         if self._list_again:
             return
         self._opened_at = asyncio.get_running_loop().time()
-        await self._hear(WatchStarted())
+        await self._handle(WatchStarted())
         self._stream.patience = self._patience(seconds, has_bookmarks=False)
         await self._follow(Lines())
 
@@ -327,7 +327,7 @@ class ListWatch:
         if batch.newest is not None:
             self._newest = batch.newest
         if batch.changes:
-            await self._hear(WatchEvents(batch.changes))
+            await self._handle(WatchEvents(batch.changes))
         if batch.error is not None:
             raise error_of(batch.error, self._client.server, self._path)
         return batch.has_bookmark
@@ -367,7 +367,7 @@ class ListWatch:
             if cause.retry_after is not None:
                 named = min(cause.retry_after, LONGEST_RETRY_AFTER)
                 wait = max(wait, named * self._rng.uniform(1.0, 1.25))
-        await self._hear(Interruption(cause, wait))
+        await self._handle(Interruption(cause, wait))
         await asyncio.sleep(wait)
 
     def _patience(self, seconds: float, *, has_bookmarks: bool) -> float:

@@ -125,8 +125,8 @@ class Reviews:
         status = (await self._post(TOKEN_REVIEWS, body, _TokenReview)).status
         if not status.authenticated:
             return None
-        told = status.user
-        return User(told.username, told.uid, told.groups or (), tuple(sorted((told.extra or {}).items())))
+        user = status.user
+        return User(user.username, user.uid, user.groups or (), tuple(sorted((user.extra or {}).items())))
 
     async def _ask_access(self, user: User, verb: str, path: str) -> bool:
         spec = {

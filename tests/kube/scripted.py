@@ -20,7 +20,7 @@ World = dict[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What becomes of one request. `fault`: see `ScriptedServer`; `after`: so many writes go well before it."""
+    """The result of one request. `fault`: see `ScriptedServer`; `after`: how many writes succeed before it."""
 
     fault: str = ""
     after: int = 0
@@ -168,7 +168,7 @@ class ScriptedServer:
 
 
 class _Chunks:
-    """The body of a watch; the fault of its step comes after so many events."""
+    """The body of a watch; the fault of its step comes after a given number of events."""
 
     def __init__(self, writer: asyncio.StreamWriter, step: Step, move: Callable[[], None]) -> None:
         self._writer = writer

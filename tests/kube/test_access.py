@@ -1,4 +1,4 @@
-"""Finding the server and credentials: what is wrong is told on one line, and no secret with it."""
+"""Finding the server and credentials: an error is one line without secrets."""
 
 import asyncio
 import base64

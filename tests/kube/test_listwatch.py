@@ -1,4 +1,4 @@
-"""List and watch against a (simulated) API server: nothing is lost, whatever happens to the connection."""
+"""List and watch against a (simulated) API server: nothing is lost when connections break."""
 
 import asyncio
 import contextlib
@@ -30,7 +30,7 @@ FAST = Timing(first_wait=0.02, longest_wait=0.1)
 
 
 class Ear:
-    """Hears, and keeps the world as it is told. Versions tell one state of an object from the other."""
+    """A follower that keeps the objects it was given, with their versions."""
 
     def __init__(self, on_first_page: Callable[[], None]) -> None:
         self.on_first_page = on_first_page

@@ -1,5 +1,5 @@
-"""Whatever a server does, in whatever order: after each listing the world is one that was, and not an older one than
-was known before; and from there on every change is heard once, in order, until the next listing.
+"""For any behaviour of a server, a listing yields a state that existed and that is not older than the known one; from
+there on every change arrives once, in order, until the next listing.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ CHANGES = st.lists(
 
 
 class Follower:
-    """Follows, and refuses to hear what cannot be."""
+    """A follower that refuses impossible events."""
 
     def __init__(self, server: ScriptedServer) -> None:
         self.server = server

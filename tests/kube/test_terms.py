@@ -122,7 +122,7 @@ async def test_the_settled_mark_counts_once() -> None:
 
 
 async def test_a_settled_mark_of_another_term_does_not_count() -> None:
-    """Of one that somebody left there who took the Lease without knowing of marks; or of ours, which was overtaken."""
+    """A mark of an earlier term: its holder was followed by one that does not know marks, or ours was overtaken."""
     async with api_server() as server, client_of(server) as client:
         mine, other = a_lease(client), a_lease(client, "you")
         await take(mine, 5)
