@@ -12,7 +12,7 @@ import pytest
 from shared.bus import subjects
 from shared.config.settings import ApiSettings, Settings
 from shared.config.sources import SOURCES, settings_table
-from tests import state_machines
+from tests import limits, state_machines
 from tools.cli.main import parser
 
 ROOT = Path(__file__).parents[1]
@@ -160,6 +160,12 @@ def test_settings_are_those_of_the_code() -> None:
 
 def test_state_machines_are_those_of_the_code() -> None:
     assert (ROOT / "docs" / "state-machines.md").read_text() == state_machines.page()
+
+
+def test_limits_are_those_of_the_code() -> None:
+    made = limits.page()
+    assert (ROOT / "docs" / "limits.md").read_text() == made, "run: python -m tests.limits > docs/limits.md"
+
 
 
 def test_metrics_are_those_that_are_declared() -> None:
