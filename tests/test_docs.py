@@ -167,7 +167,6 @@ def test_limits_are_those_of_the_code() -> None:
     assert (ROOT / "docs" / "limits.md").read_text() == made, "run: python -m tests.limits > docs/limits.md"
 
 
-
 def test_metrics_are_those_that_are_declared() -> None:
     told = CELL.findall(section("telemetry.md", "Metrics"))
     assert len(told) == len(set(told)), "a metric stands there twice"

@@ -79,8 +79,9 @@ def build(file: KubeSchedulerConfiguration, registry: KnownPlugins) -> Built:
             problems.append(required(f"{path}.plugins", "is needed"))
             continue
         enabled = {plugin.name for plugin in profile.plugins.enabled()}
-        if FIT in enabled:
-            problems += _fit_problems(profile, path)
+        for j, entry in enumerate(profile.plugin_config if FIT in enabled else ()):
+            if isinstance(entry.args, NodeResourcesFitArgs):
+                problems += fit_problems(entry.args, f"{path}.pluginConfig[{j}].args")
         expansion = Expansion(profile.plugins, registry.points_of, path)
         problems += expansion.problems
         plugins[profile.scheduler_name] = expansion.running
@@ -120,12 +121,6 @@ def _without_managed(file: KubeSchedulerConfiguration, problems: list[Problem]) 
         )
         profiles.append(replace(profile, plugin_config=entries))
     return replace(file, profiles=tuple(profiles))
-
-
-def _fit_problems(profile: Profile, path: str) -> Iterator[Problem]:
-    for i, entry in enumerate(profile.plugin_config):
-        if isinstance(entry.args, NodeResourcesFitArgs):
-            yield from fit_problems(entry.args, f"{path}.pluginConfig[{i}].args")
 
 
 def _args_in_force(profile: Profile, enabled: Collection[str], registry: KnownPlugins) -> tuple[PluginConfig, ...]:

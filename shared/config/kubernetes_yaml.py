@@ -287,8 +287,5 @@ def _scalar(value: object) -> str:
 
 
 def _quoted(text: str) -> str:
-    return "".join(char if char.isprintable() else _escape(char) for char in json.dumps(text, ensure_ascii=False))
-
-
-def _escape(char: str) -> str:
-    return f"\\U{ord(char):08x}"
+    escaped = json.dumps(text, ensure_ascii=False)
+    return "".join(char if char.isprintable() else f"\\U{ord(char):08x}" for char in escaped)

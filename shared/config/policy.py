@@ -256,7 +256,11 @@ class _Conversion:
         self._filter()
         self._score()
         self._enforce_labels()
-        self._weigh_hard_affinity()
+        hard_weight = self._policy.hard_pod_affinity_symmetric_weight
+        if hard_weight and self._plugins.runs("InterPodAffinity", ExtensionPoint.SCORE):
+            self._args["InterPodAffinity"] = {"hardPodAffinityWeight": hard_weight}
+        elif hard_weight:
+            self._note("hardPodAffinitySymmetricWeight", "it does nothing without InterPodAffinityPriority")
         for plugin in LATER:
             self._plugins.enable(plugin, LATER_POINTS)
         for plugin, points in ALWAYS.items():
@@ -392,13 +396,6 @@ class _Conversion:
         if ratio.resources:
             strategy["resources"] = encode(ratio.resources)
         self._args["NodeResourcesFit"] = {"scoringStrategy": strategy}
-
-    def _weigh_hard_affinity(self) -> None:
-        weight = self._policy.hard_pod_affinity_symmetric_weight
-        if weight and self._plugins.runs("InterPodAffinity", ExtensionPoint.SCORE):
-            self._args["InterPodAffinity"] = {"hardPodAffinityWeight": weight}
-        elif weight:
-            self._note("hardPodAffinitySymmetricWeight", "it does nothing without InterPodAffinityPriority")
 
     # Notes
 

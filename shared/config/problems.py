@@ -78,22 +78,18 @@ def invalid(path: str, value: object, allowed: str) -> Problem:
 
 
 def required(path: str, what: str) -> Problem:
-    """A value is missing."""
     return Problem(path, Fault.REQUIRED, "", what)
 
 
 def duplicate(path: str, value: object, what: str) -> Problem:
-    """Another place has the value already."""
     return Problem(path, Fault.DUPLICATE, value, what)
 
 
 def not_supported(path: str, value: object, supported: Sequence[str]) -> Problem:
-    """The value is none of those that exist."""
     return Problem(path, Fault.NOT_SUPPORTED, value, f"must be one of {', '.join(supported)}, not {shown(value)}")
 
 
 def forbidden(path: str, why: str) -> Problem:
-    """There must be no value."""
     return Problem(path, Fault.FORBIDDEN, "", why)
 
 

@@ -102,7 +102,7 @@ def parse_config(text: str | bytes) -> tuple[object, list[Problem]]:
 
 def finish(file: KubeSchedulerConfiguration, registry: KnownPlugins) -> ConfigFile:
     """Validate and build. Raises InvalidConfigFile where values are wrong or name what does not exist."""
-    if problems := configuration_problems(file, registry.removed):
+    if problems := list(configuration_problems(file, registry.removed)):
         raise InvalidConfigFile(Stage.VALIDATE, problems)
     built = build(file, registry)
     return ConfigFile(_in_force(built, file), encode(file), encode(built.completed), built)

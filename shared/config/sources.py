@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from itertools import pairwise
+from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from shared.config import settings as settings_module
@@ -183,9 +184,10 @@ class Layer:
     def secret(self, path: str, origin: str) -> str:
         """The content of the file; empty, with a problem, where it cannot be read."""
         try:
-            return values.secret_in_file(path)
-        except ValueError as error:
-            self.refuse(origin, str(error))
+            return Path(path).read_text().strip()
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not text"
+            self.refuse(origin, f"takes a file that can be read, not {path!r} ({reason})")
             return ""
 
     def refuse(self, origin: str, why: str) -> None:

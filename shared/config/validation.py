@@ -8,22 +8,11 @@ from shared.config.durations import format_duration, nanoseconds_of
 from shared.config.points import ExtensionPoint
 from shared.config.problems import Fault, Problem, duplicate, invalid, required, shown
 from shared.config.struct_codec import child, encode
-from shared.config.structs import (
-    ExtenderConfig,
-    KubeSchedulerConfiguration,
-    LeaderElection,
-    PluginSet,
-    Profile,
-)
+from shared.config.structs import ExtenderConfig, KubeSchedulerConfiguration, LeaderElection, PluginSet, Profile
 from shared.model.resources import is_extended_resource
 
 MAX_PERCENTAGE = 100
 QUEUE_SORT = "queueSort"
-
-
-def configuration_problems(file: KubeSchedulerConfiguration, removed: Collection[str]) -> list[Problem]:
-    """Everything that is wrong. `removed`: plugins that a v1 file must not name at a point or give arguments."""
-    return list(_problems(file, removed))
 
 
 def plain_args(args: object) -> object:
@@ -31,7 +20,8 @@ def plain_args(args: object) -> object:
     return encode(args) if isinstance(args, PluginArgs) else args
 
 
-def _problems(file: KubeSchedulerConfiguration, removed: Collection[str]) -> Iterator[Problem]:
+def configuration_problems(file: KubeSchedulerConfiguration, removed: Collection[str]) -> Iterator[Problem]:
+    """Everything that is wrong. `removed`: plugins that a v1 file must not name at a point or give arguments."""
     yield from out_of_range("clientConnection.burst", file.client_connection.burst, 0)
     if file.leader_election.leader_elect:
         yield from _leader_election_problems(file.leader_election, "leaderElection")
@@ -164,22 +154,17 @@ def _extender_problems(extenders: Sequence[ExtenderConfig]) -> Iterator[Problem]
             reason = "must be at least 1 where there is a prioritizeVerb"
             yield invalid(f"extenders[{i}].weight", extender.weight, reason)
         for j, resource in enumerate(extender.managed_resources):
-            path = f"extenders[{i}].managedResources[{j}].name"
-            yield from _resource_problems(path, resource.name)
-            if resource.name in managed:
-                reason = f"{resource.name!r} is managed twice; a resource can be listed once"
-                yield Problem(path, Fault.INVALID, resource.name, reason)
-            managed.add(resource.name)
+            path, name = f"extenders[{i}].managedResources[{j}].name", resource.name
+            problems = list(name_problems(path, name, "a resource name"))
+            yield from problems
+            if not problems and not is_extended_resource(name):
+                reason = "is not an extended resource: it must be DOMAIN/NAME with a domain outside kubernetes.io"
+                yield Problem(path, Fault.INVALID, name, f"{name!r} {reason}")
+            if name in managed:
+                yield Problem(path, Fault.INVALID, name, f"{name!r} is managed twice; a resource can be listed once")
+            managed.add(name)
     binders = [f"extenders[{i}]" for i, extender in enumerate(extenders) if extender.bind_verb]
     if len(binders) > 1:
         value = f"found {len(binders)} extenders implementing bind"
         reason = f"only one extender can have a bindVerb, but {', '.join(binders)} have one"
         yield Problem("extenders", Fault.INVALID, value, reason)
-
-
-def _resource_problems(path: str, name: str) -> Iterator[Problem]:
-    problems = list(name_problems(path, name, "a resource name"))
-    if not problems and not is_extended_resource(name):
-        reason = f"{name!r} is not an extended resource: it must be DOMAIN/NAME with a domain outside kubernetes.io"
-        problems = [Problem(path, Fault.INVALID, name, reason)]
-    yield from problems

@@ -126,14 +126,6 @@ def address(value: str) -> tuple[str, int]:
     return bare, int(port)
 
 
-def secret_in_file(path: str) -> str:
-    try:
-        return Path(path).read_text().strip()
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise ValueError(f"takes a file that can be read, not {path!r} ({reason})") from error
-
-
 def holds_password(value: str) -> bool:
     """Whether a URL has a password, token or user name: anything before an @."""
     try:

@@ -260,7 +260,9 @@ class Election:
             if record is not None and (record.holder != self._identity or record.term > self.wanted):
                 return [self._lose(f"{record.holder or 'nobody'} has it, in term {record.term}")]
             return self._write(now)
-        if record is None or self._may_be_taken(record, self._seen_at, now):
+        # Free, our own identity's from an earlier process, or expired.
+        free = record is None or not self._timings.elect or record.holder in ("", self._identity)
+        if record is None or free or now >= self._seen_at + self._duration(record):
             self._before, self._settled = self._newest, record is not None and record.settled
             self._want_new_term(wall)
             return self._write(now)
@@ -299,11 +301,6 @@ class Election:
     def _patience(self, now: float) -> float:
         patience = self._timings.renew_deadline / 2
         return min(patience, self.leads_until - now) if self.term else patience
-
-    def _may_be_taken(self, record: Record, seen_at: float, now: float) -> bool:
-        """Whether it is free, our own identity's from an earlier process, or expired."""
-        free = not self._timings.elect or record.holder in ("", self._identity)
-        return free or now >= seen_at + self._duration(record)
 
     def _duration(self, record: Record) -> float:
         return record.duration if record.duration > 0 else self._timings.lease_duration

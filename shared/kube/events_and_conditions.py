@@ -247,7 +247,7 @@ def _condition(
 ) -> dict[str, object]:
     fields: dict[str, object] = {"type": type_, "status": status, "reason": reason, "message": message}
     if since is not None:
-        fields["lastTransitionTime"] = whole_seconds(since)
+        fields["lastTransitionTime"] = datetime.fromtimestamp(since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     if generation:
         fields["observedGeneration"] = generation
     return fields
@@ -256,11 +256,6 @@ def _condition(
 def micro_time(at: float) -> str:
     """A MicroTime: RFC 3339 with microseconds."""
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-
-
-def whole_seconds(at: float) -> str:
-    """A Time: RFC 3339."""
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 class _Meta(msgspec.Struct, frozen=True, rename="camel"):

@@ -14,7 +14,7 @@ from shared.errors import ProtocolError
 from shared.messages.binding import BinderBeat, BindingOrders, BindingOutcomes, Permits, Recalled
 from shared.messages.preemption import Candidates
 from shared.messages.queue import Take
-from shared.messages.rounds import Ladder, Proposals, Propose
+from shared.messages.rounds import Proposals, Propose
 from shared.messages.state import EPOCH_SHIFT, Commit, Delta, Heartbeat, PodNominated, PodPlaced
 from shared.messages.workers import Assign, WorkerBeat
 
@@ -98,19 +98,15 @@ def _on_propose(propose: Propose) -> None:
 def _on_proposals(proposals: Proposals) -> None:
     _from_worker(proposals)
     for answer in proposals.answers:
-        _on_ladder(answer.ladder)
-        keys = answer.topology.keys if answer.topology is not None else ()
-        if not set(answer.ladder.strata) <= set(keys):
+        ladder, keys = answer.ladder, answer.topology.keys if answer.topology is not None else ()
+        length = len(ladder.nodes)
+        beside: tuple[Sequence[object], ...] = (ladder.scores, ladder.ties, *ladder.domains.values())
+        if any(len(each) != length for each in beside) or len(ladder.volumes) not in (0, length):
+            raise ProtocolError(f"a ladder of {length} nodes has other lists of another length")
+        if any(len(values) != len(ladder.strata) for values in ladder.cut):
+            raise ProtocolError("a ladder is cut in domains that are none of its strata")
+        if not set(ladder.strata) <= set(keys):
             raise ProtocolError("a ladder has strata that its topology does not name")
-
-
-def _on_ladder(ladder: Ladder) -> None:
-    length = len(ladder.nodes)
-    beside: tuple[Sequence[object], ...] = (ladder.scores, ladder.ties, *ladder.domains.values())
-    if any(len(each) != length for each in beside) or len(ladder.volumes) not in (0, length):
-        raise ProtocolError(f"a ladder of {length} nodes has other lists of another length")
-    if any(len(values) != len(ladder.strata) for values in ladder.cut):
-        raise ProtocolError("a ladder is cut in domains that are none of its strata")
 
 
 def _from_worker(found: Proposals | Candidates) -> None:
