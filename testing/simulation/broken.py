@@ -5,7 +5,7 @@ Each names the scene and the mishaps that reveal it, so that a few seeds are eno
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from unittest.mock import patch
 
@@ -19,6 +19,7 @@ import services.watcher.bodies as bodies
 import shared.plugins.preemption as choice
 import shared.store.term as term
 import shared.store.writer as writer
+from flotilla.results import SUCCESS
 from services.binder.eviction_calls import EvictionCalls
 from services.binder.extension_points import PermitWait
 from services.cycle.preemption.candidate_search import CandidateSearch
@@ -34,6 +35,7 @@ from shared.kube.fencing import Fenced
 from shared.kube.listwatch import ListWatch
 from shared.messages.binding import LONGEST_WAIT
 from shared.messages.codec import encode
+from shared.plugins.volumes.volumebinding import VolumeBinding
 from shared.runtime.leadership import LaterTerm, Leadership
 from shared.store import scripts
 from shared.store.errors import StateLost, StoreUnreachable
@@ -46,7 +48,7 @@ from testing.simulation.processes import Process
 class Broken:
     """`scene`, `mishaps`: those that reveal it. `seconds`: how long there is a mishap each second.
 
-    `first`: a seed near which it is known to fail, for tests.
+    `often`: weights of actions that reveal it. `first`: a seed near which it is known to fail, for tests.
     """
 
     scene: str
@@ -54,6 +56,7 @@ class Broken:
     apply: Callable[[], AbstractContextManager[object]]
     seconds: float = 15.0
     first: int = 1
+    often: Mapping[str, float] = field(default_factory=dict)
 
 
 def broken_build(name: str) -> AbstractContextManager[object]:
@@ -190,6 +193,16 @@ def _ends_marked() -> Iterator[None]:
         yield
 
 
+def _nodes_come_back_empty() -> AbstractContextManager[object]:
+    on_node = EventHandlers._on_node
+
+    def without_pods(self: Any, node: Any, problem: str) -> Any:
+        with patch.object(self._pods, "on_node", lambda _: ()):
+            return on_node(self, node, problem)
+
+    return patch.object(EventHandlers, "_on_node", without_pods)
+
+
 def _watches_resume_late() -> AbstractContextManager[object]:
     version_now = ListWatch._version_now
 
@@ -281,7 +294,17 @@ BROKEN: Mapping[str, Broken] = {
     "budgets-ignored": Broken("preemption", "messages", _budgets_ignored),
     # What a victim takes from its disruption budget does not count for the next pod of the same search.
     "budgets-not-counted-down": Broken(
-        "preemption", "messages", lambda: patch.object(CandidateSearch, "_spend", lambda *_: None), first=4
+        "preemption",
+        "messages",
+        lambda: patch.object(CandidateSearch, "_spend", lambda *_: None),
+        often={"rush": 8.0, "count": 6.0},
+        first=3,
+    ),
+    # Workers are not told which pods a node has that comes back, or another one of its name.
+    "nodes-come-back-empty": Broken("plain", "messages calls", _nodes_come_back_empty, often={"renew": 6.0}),
+    # A binder binds a pod before its claims have their volumes.
+    "volumes-unawaited": Broken(
+        "waits", "messages", lambda: patch.object(VolumeBinding, "pre_bind", lambda *_: SUCCESS)
     ),
     # The watcher tells the past again as news, and the snapshot and the queue believe it.
     "watches-go-back": Broken("plain", "behind", _past_is_news),

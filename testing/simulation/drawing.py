@@ -175,12 +175,14 @@ def draw(
     round_size: int = 0,
     seconds: float = 0.0,
     mishap_every: float = MISHAP_EVERY,
+    often: Mapping[str, float] | None = None,
 ) -> Schedule:
-    """Arguments that are not given are drawn."""
+    """Arguments that are not given are drawn. `often`: other weights of some actions."""
     dice = random.Random(f"{seed} schedule")
     drawn_scene, drawn_size = dice.choice(sorted(SCENES)), dice.choice(ROUND_SIZES)
     scene, size = scene or drawn_scene, round_size or drawn_size
     kind = SCENES[scene.removesuffix(CALM)]
+    kind = Scene({**kind.actions, **(often or {})}, kind.seconds)
     ends = seconds or kind.seconds
     calm = scene.endswith(CALM)
     borne = {what for what in MISHAPS if scene in BORNE.get(what, (scene,))}

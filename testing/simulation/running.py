@@ -182,7 +182,14 @@ def drawn(seed: int, options: Options) -> Schedule:
         return draw(seed, scene=options.scene)
     broken = BROKEN[options.broken]
     scene = options.scene or broken.scene
-    return draw(seed, scene=scene, mishaps=frozenset(broken.mishaps.split()), seconds=broken.seconds, mishap_every=1.0)
+    return draw(
+        seed,
+        scene=scene,
+        mishaps=frozenset(broken.mishaps.split()),
+        seconds=broken.seconds,
+        mishap_every=1.0,
+        often=broken.often,
+    )
 
 
 def _play_seed(seed: int, options: Options) -> Result:
