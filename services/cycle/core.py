@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from flotilla.results import error
 from services.cycle.answer_checks import AnswerChecks
 from services.cycle.commits import CONFLICTS, Commits, ConflictCounts, PlannedNomination, faults_of
 from services.cycle.events import (
@@ -36,7 +37,7 @@ from services.cycle.events import (
 )
 from services.cycle.extenders import AskExtenders, Extenders, ExtendersAnswered, VictimsAnswered
 from services.cycle.preemption.search_queue import SearchProgress, SearchQueue
-from services.cycle.round.admission import Admission, PodInfo
+from services.cycle.round.admission import Admission, PodInfo, uid_of
 from services.cycle.round.assign import RoundResult
 from services.cycle.round.class_cache import ClassCache
 from services.cycle.round.gang import GangRound, take_gang
@@ -176,7 +177,11 @@ class CycleCore:
             try:
                 info, failure = self._admission.admit(queued, now)
             except msgspec.DecodeError as cause:
-                self.refused.append(ProtocolError(f"a batch has a body that is no pod: {cause}"))
+                refusal = ProtocolError(f"the queue handed out a body that is no pod: {cause}")
+                self.refused.append(refusal)
+                uid = uid_of(queued.pod)
+                if uid and uid not in self._held:
+                    effects.append(Failed(uid, error(str(refusal))))
                 continue
             if info.uid in self._held:
                 continue

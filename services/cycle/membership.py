@@ -7,6 +7,10 @@ held already. Of two processes of one name only one counts.
 Shards are assigned once the snapshot has confirmed the cycle's term, so the snapshot knows of every cycle whose shards
 a worker can hold. A beat that names the assignment of a later cycle proves nothing: the snapshot is asked again, and if
 it confirms the term, the beat was wrong.
+
+A term may have been used before, if its Lease and Redis were both lost. Then workers hold assignments of that cycle,
+and accept only higher numbers. Once the snapshot has confirmed the term, ours rise above what a beat of the same term
+names, by a bounded step each time: a forged beat wins nothing by it, and the numbers do not run out.
 """
 
 from collections import deque
@@ -34,6 +38,9 @@ together get their shards once. Otherwise the first of many would load all shard
 """
 MAX_SETTLING = 5.0
 """The same for workers that come one after the other."""
+
+MAX_STEP = 1 << 20
+"""By how much a beat may raise the numbers of assignments each time that the snapshot has confirmed the term."""
 
 MAX_FAULTS = 3
 """Faults after which a worker is distrusted."""
@@ -144,9 +151,10 @@ class Membership:
         self._trust = WorkerTrust()
         self._names = Names()
         self._number = 0
-        self._claims: dict[str, str] = {}
-        """By worker, why its beat is not believed, until the snapshot is asked."""
-        self._asked_claims: dict[str, str] | None = None if confirmed else {}
+        self._has_assigned = False
+        self._claims: dict[str, WorkerBeat] = {}
+        """By worker, the beat that is not believed, until the snapshot is asked."""
+        self._asked_claims: dict[str, WorkerBeat] | None = None if confirmed else {}
         """The claims about which the snapshot is being asked; None if it is not."""
         self._none_loaded_at = 0.0
         """When last no member was known to have loaded anything."""
@@ -155,9 +163,8 @@ class Membership:
 
     def beat(self, beat: WorkerBeat, now: float) -> list[tuple[str, Assign]]:
         if (beat.epoch, beat.assignment) > (self.epoch, self._number):
-            said = f"its beat names assignment {beat.assignment} of epoch {beat.epoch}"
             if len(self._claims) < MAX_NAMES:
-                self._claims[beat.worker] = f"{said}, and the snapshot accepts no later cycle than that of {self.epoch}"
+                self._claims[beat.worker] = beat
             return []
         of = (beat.worker, beat.incarnation, now)
         ruling = self._names.beat(*of, epoch=self.epoch, uptime=beat.uptime, leaving=beat.leaving)
@@ -189,7 +196,11 @@ class Membership:
         if member.leaving != beat.leaving:
             member.leaving = beat.leaving
             return self._share(now)
-        knows = (beat.epoch, beat.assignment) == (self.epoch, member.assignment)
+        is_ours = beat.epoch == self.epoch
+        if member.assignment and is_ours and self._is_of_another_cycle(beat, member):
+            self._number += 1
+            member.assignment, member.loaded_at = self._number, now
+        knows = is_ours and beat.assignment == member.assignment
         if member.assignment and (not knows or now - member.told_at >= REPEAT):
             return [(beat.worker, self._assign(member, now))]
         return []
@@ -203,9 +214,11 @@ class Membership:
 
     def on_confirmed(self, now: float) -> tuple[list[WorkerFault], list[tuple[str, Assign]]]:
         """The snapshot accepts this cycle: beats that named a later one before it was asked were wrong."""
-        wrong, self._asked_claims = self._asked_claims or {}, None
+        claims, self._asked_claims = self._asked_claims or {}, None
         self._confirmed = True
-        return [WorkerFault(worker, "epoch", why) for worker, why in wrong.items()], self.tick(now)
+        claimed = max((beat.assignment for beat in claims.values() if beat.epoch == self.epoch), default=0)
+        self._number = max(self._number, min(claimed, self._number + MAX_STEP))
+        return [WorkerFault(worker, "epoch", self._wrong(beat)) for worker, beat in claims.items()], self.tick(now)
 
     def fault(self, worker: str, why: str, now: float) -> list[tuple[str, Assign]]:
         """An answer was wrong. After too many faults the worker's shards go to others until it restarts."""
@@ -230,7 +243,7 @@ class Membership:
         ]
         for name in lost:
             del self._members[name]
-        unsettled = not self._number and bool(self._members)
+        unsettled = not self._has_assigned and bool(self._members)
         return self._share(now) if lost or unsettled else []
 
     def workers(self) -> Workers:
@@ -240,6 +253,17 @@ class Membership:
         return Workers(shards, self.shard_count, signed)
 
     # Inside
+
+    def _wrong(self, beat: WorkerBeat) -> str:
+        said = f"its beat names assignment {beat.assignment} of epoch {beat.epoch}"
+        return f"{said}, and the snapshot accepts no later cycle than that of {self.epoch}"
+
+    @staticmethod
+    def _is_of_another_cycle(beat: WorkerBeat, member: _Member) -> bool:
+        """Whether the worker obeys an assignment of this term that it does not have from us."""
+        if beat.assignment == member.assignment:
+            return set(beat.shards) != member.shards
+        return beat.assignment > member.assignment
 
     def _drop(self, worker: str, now: float) -> list[tuple[str, Assign]]:
         return self._share(now) if self._members.pop(worker, None) is not None else []
@@ -252,7 +276,7 @@ class Membership:
         """A new worker without shards may be followed by another one."""
         if self._begun_at is None or self._settled_at is None:
             self._begun_at, self._settled_at = now, now + SETTLING
-        elif not (self._number or beat.shards or beat.worker in self._members):
+        elif not (self._has_assigned or beat.shards or beat.worker in self._members):
             self._settled_at = min(now + SETTLING, self._begun_at + MAX_SETTLING)
 
     def _never_loaded(self, now: float) -> list[str]:
@@ -274,7 +298,7 @@ class Membership:
             return []
         before = {name: frozenset(member.shards) for name, member in self._members.items()}
         self._balance()
-        self.changed = True
+        self.changed = self._has_assigned = True
         self._number += 1
         sends = []
         for name, member in self._members.items():

@@ -103,6 +103,25 @@ def test_the_least_recently_used_template_is_forgotten_first(
     assert len(decoded) == 4
 
 
+def test_templates_are_bounded_in_bytes(decoded: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bodies have up to half a MiB each, and are keys."""
+    monkeypatch.setattr(admission, "MAX_TEMPLATE_BYTES", 100_000)
+    by = Admission(FRAMEWORKS, Extenders())
+    large = [BASE.label(l=str(number) + "x" * 30_000) for number in range(4)]
+    for each in large:
+        admit(by, each)
+    assert len(decoded) == 4
+    admit(by, large[3])
+    assert len(decoded) == 4
+    admit(by, large[0])
+    assert len(decoded) == 5
+    admit(by, BASE.label(l="x" * 200_000))
+    admit(by, BASE.label(l="x" * 200_000))
+    assert len(decoded) == 7
+    admit(by, large[0])
+    assert len(decoded) == 7
+
+
 def test_an_extender_sees_every_pod() -> None:
     by = Admission(FRAMEWORKS, Extenders([ExtenderConfig("http://x", filter_verb="filter")]))
     one, other = admit(by, BASE), admit(by, BASE.uid("other"))

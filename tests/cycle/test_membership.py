@@ -5,7 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.cycle.membership import LOADING_PATIENCE, MAX_SETTLING, REPEAT, SETTLING, WORKER_PATIENCE, Membership
+from services.cycle.membership import (
+    LOADING_PATIENCE,
+    MAX_SETTLING,
+    MAX_STEP,
+    REPEAT,
+    SETTLING,
+    WORKER_PATIENCE,
+    Membership,
+)
 from shared.messages.workers import Assign, WorkerBeat
 
 SHARDS = 8
@@ -49,10 +57,9 @@ def test_no_shards_are_assigned_before_the_snapshot_has_confirmed_the_term() -> 
     assert dict(sends)["a"].shards == list(range(SHARDS))
 
 
-@pytest.mark.parametrize("claim", [Assign(3, 1, [0], SHARDS), Assign(2, 1, [0], SHARDS)], ids=["later", "same"])
-def test_a_beat_that_names_the_assignment_of_a_later_cycle_has_the_snapshot_asked(claim: Assign) -> None:
+def test_a_beat_that_names_the_assignment_of_a_later_cycle_has_the_snapshot_asked() -> None:
     """A worker in wrong hands can send it again and again: it ends no term, and the beat does not count."""
-    membership = Membership(2, SHARDS)
+    membership, claim = Membership(2, SHARDS), Assign(3, 1, [0], SHARDS)
     for attempt in range(3):
         assert membership.beat(beat("a", assign=claim), float(attempt)) == []
         assert membership.wants_confirmation()
@@ -61,6 +68,58 @@ def test_a_beat_that_names_the_assignment_of_a_later_cycle_has_the_snapshot_aske
         assert [(fault.worker, fault.kind) for fault in faults] == [("a", "epoch")]
         assert sends == []
     assert membership.workers().shards == {}
+
+
+def reaches(membership: Membership, claim: Assign, beats: int) -> int | None:
+    """After how many beats of worker a, which obeys only numbers above its own, it has been assigned shards."""
+    for attempt in range(beats):
+        sends = membership.beat(beat("a", assign=claim), attempt / 2)
+        if membership.wants_confirmation():
+            _, confirmed = membership.on_confirmed(attempt / 2)
+            sends += confirmed
+        sends += membership.tick(attempt / 2)
+        if any(worker == "a" and assign.number > claim.number for worker, assign in sends):
+            return attempt
+    return None
+
+
+@pytest.mark.parametrize("number", [1, 5, 3 * MAX_STEP])
+def test_a_worker_with_a_later_assignment_of_another_cycle_of_the_same_term_gets_a_later_one(number: int) -> None:
+    """Lease and Redis were lost, and the term was used before. The worker refuses assignments of lower numbers."""
+    assert reaches(Membership(2, SHARDS), Assign(2, number, [0], SHARDS), 10) is not None
+
+
+def test_nothing_is_assigned_above_a_claim_before_the_snapshot_has_confirmed_the_term() -> None:
+    membership, claim = Membership(2, SHARDS), beat("a", assign=Assign(2, 5, [0], SHARDS))
+    for now in (0.0, 0.5, 1.0):
+        assert membership.beat(claim, now) + membership.tick(now) == []
+
+
+def test_a_worker_with_other_shards_of_the_same_assignment_gets_a_later_one() -> None:
+    """The other cycle of the term gave assignment 1 to this worker as well."""
+    membership = Membership(2, SHARDS)
+    claim = Assign(2, 1, [0], SHARDS)
+    membership.beat(beat("b"), 0.0)
+    assert dict(membership.tick(SETTLING))["b"].number == 1
+    sends = dict(membership.beat(beat("b", assign=claim), 1.0))
+    assert (sends["b"].number, sends["b"].shards) == (2, list(range(SHARDS)))
+
+
+def test_absurd_claims_in_a_workers_name_cost_neither_it_nor_others_their_shards() -> None:
+    """Numbers rise by a bounded step each time that the snapshot is asked, so they do not run out."""
+    membership, assigned = settled("a", "b")
+    forged = beat("a", assign=Assign(1, (1 << 63) - 1, [], SHARDS))
+    for attempt in range(1, 100):
+        now = attempt / 2
+        assert membership.beat(forged, now) == []
+        assert membership.wants_confirmation()
+        membership.on_confirmed(now)
+        for name in "ab":
+            for _, assign in membership.beat(beat(name, assign=assigned[name]), now):
+                assigned[name] = assign
+        assert membership.tick(now) == []
+    assert held(membership) == {"a": SHARDS // 2, "b": SHARDS // 2}
+    assert dict(membership.beat(beat("c"), 50.0))["c"].number <= 101 * MAX_STEP
 
 
 def test_a_beat_is_only_wrong_if_the_snapshot_was_asked_after_it() -> None:

@@ -3,7 +3,7 @@
 import msgspec
 
 from flotilla.results import error
-from services.cycle.events import Ask, Workers
+from services.cycle.events import Ask, Failed, Workers
 from services.cycle.extenders import Extenders
 from services.cycle.membership import WORKER_PATIENCE, Membership
 from services.cycle.preemption.search_queue import SearchQueue
@@ -14,10 +14,11 @@ from shared.messages.codec import encode
 from shared.messages.evaluation import Summary
 from shared.messages.limits import MOST_BYTES
 from shared.messages.preemption import Candidates, Preempt, ShardFindings
+from shared.messages.queue import Batch, QueuedPod
 from shared.messages.rounds import ClassAnswer, Ladder
 from shared.messages.state import Committed
 from shared.messages.workers import WorkerBeat
-from shared.model.objects import Pod
+from shared.model.objects import Pod, encode_msgpack
 from testing.builders import pod
 from testing.inprocess.batches import pod_info
 from tests.rounds.script import Script, asked, class_of, offer, written
@@ -141,3 +142,16 @@ def test_a_search_fits_into_a_message_however_much_extenders_have_said() -> None
     assert told == len(waiting)
     assert len(sizes) > 1
     assert max(sizes) <= MOST_BYTES - HEADER_BYTES
+
+
+def test_a_pod_whose_body_cannot_be_decoded_fails_if_its_uid_can_be_read() -> None:
+    """Without an outcome the queue hands it out again every 60 s, and nobody learns why it stays pending."""
+    script = Script("w0")
+    body = msgspec.msgpack.decode(encode_msgpack(P))
+    body["metadata"]["annotations"] = 5
+    queued = QueuedPod(msgspec.Raw(encode_msgpack(body)), 1, 0.0, 0.0)
+    (failed,) = script.handle(Batch(1, 1, [queued]))
+    assert isinstance(failed, Failed) and failed.uid == P.uid
+    assert failed.status.message.startswith("the queue handed out a body that is no pod: Expected `object`, got `int`")
+    assert len(script.core.refused) == 1
+    assert script.core.pods_held == 0

@@ -22,7 +22,10 @@ from shared.model.objects import DEFAULT_NAMESPACE, OwnerReference, Pod, pod_fro
 from shared.model.resources import filter_requests
 
 MAX_TEMPLATES = 1 << 14
+MAX_TEMPLATE_BYTES = 64 << 20
+"""Of bodies that are keys of templates; a template holds no more than its body."""
 _EMPTY_MAP = msgspec.Raw(b"\x80")
+_Key = tuple[str | bytes | None, ...]
 
 
 class _Metadata(msgspec.Struct, rename="camel", gc=False):
@@ -43,6 +46,14 @@ class _Body(msgspec.Struct, gc=False):
     metadata: _Metadata
     spec: msgspec.Raw = _EMPTY_MAP
     status: msgspec.Raw = _EMPTY_MAP
+
+
+class _Identity(msgspec.Struct, frozen=True, gc=False):
+    uid: str = ""
+
+
+class _Identified(msgspec.Struct, gc=False):
+    metadata: _Identity = _Identity()
 
 
 _BODY = msgspec.msgpack.Decoder(_Body)
@@ -102,6 +113,27 @@ class PodInfo:
         return len(self.body) if self.template.goes_along else 0
 
 
+class _Templates(BoundedDict[_Key, Template]):
+    """Bounded in the bytes of its keys, too; one that alone exceeds that is not kept. Only eviction removes."""
+
+    _bytes = 0
+
+    def __setitem__(self, key: _Key, template: Template) -> None:
+        if key not in self:
+            size = _size(key)
+            if size > MAX_TEMPLATE_BYTES:
+                return
+            self._bytes += size
+        super().__setitem__(key, template)
+        while self._bytes > MAX_TEMPLATE_BYTES:
+            self.popitem(last=False)
+
+    def popitem(self, last: bool = True) -> tuple[_Key, Template]:
+        key, template = super().popitem(last)
+        self._bytes -= _size(key)
+        return key, template
+
+
 class Admission:
     def __init__(self, frameworks: Mapping[str, Framework], extenders: Extenders) -> None:
         self._frameworks = frameworks
@@ -110,7 +142,7 @@ class Admission:
             name: any(plugin.reads_of_pod is PodParts.WHOLE for plugin in framework.judging)
             for name, framework in frameworks.items()
         }
-        self._templates: BoundedDict[tuple[str | bytes | None, ...], Template] = BoundedDict(MAX_TEMPLATES)
+        self._templates = _Templates(MAX_TEMPLATES)
 
     def admit(self, queued: QueuedPod, now: float) -> tuple[PodInfo, Status | None]:
         """The pod, and why it cannot be scheduled at all, if it cannot. DecodeError: the body is no pod."""
@@ -176,6 +208,18 @@ class Admission:
             asks=None if asks == load.requests else asks,
             goes_along=framework.binding_reads_pod or self._extenders.binder_reads(pod),
         )
+
+
+def uid_of(body: msgspec.Raw) -> str:
+    """Of a body that is no pod otherwise; empty if not even that can be read."""
+    try:
+        return msgspec.msgpack.decode(body, type=_Identified).metadata.uid
+    except msgspec.DecodeError:
+        return ""
+
+
+def _size(key: _Key) -> int:
+    return sum(len(part) for part in key if part is not None)
 
 
 def needed(gang: Gang | None) -> Gang | None:
