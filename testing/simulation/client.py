@@ -17,7 +17,7 @@ from yarl import URL
 from shared.kube.client import KubeClient
 from shared.messages.watch import Kind
 from testing.simulation.apiserver import PATHS, Answer, ApiServer, Change, Requests, status
-from testing.simulation.loop import WORLD, Dice, Gate
+from testing.simulation.loop import WORLD, Dice
 
 SERVER = "https://simulated"
 SLOW = (0.3, 2.0, 9.0, 10.5)
@@ -298,11 +298,10 @@ class _Access:
 class SimClient(KubeClient):
     """The real client of one process, over the simulated transport."""
 
-    def __init__(self, transport: Transport, name: str, gate: Gate) -> None:
+    def __init__(self, transport: Transport, name: str) -> None:
         access: Any = _Access()
         self.server = SERVER
         self.name = name
-        self.gate = gate
         self.dead = False
         self._access = access
         self._bucket = None

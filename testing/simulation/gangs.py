@@ -44,7 +44,6 @@ class GangWorld(World):
     def __init__(self, schedule: Schedule) -> None:
         super().__init__(schedule)
         self.groups: dict[str, PodGroup] = {}
-        self.placed_gangs: set[str] = set()
         self.excused: set[str] = set()
         self._commits: dict[tuple[int, int], Commit] = {}
         self._gang_of: dict[str, str] = {}
@@ -212,7 +211,6 @@ class GangWorld(World):
             await super()._settle()
             for name, group in list(self.groups.items()):
                 if len(_placed(self.members(group))) >= group.least or len(_alive(self.members(group))) < group.least:
-                    self.placed_gangs.add(name)
                     self._remove_gang(name)
             if not self.groups:
                 return

@@ -30,7 +30,6 @@ class PreemptionWorld(World):
     def __init__(self, schedule: Schedule) -> None:
         super().__init__(schedule)
         self.victims: dict[str, str] = {}
-        self.evictions = 0
         self._outstanding: dict[str, set[str]] = {}
         self.network.overhears.append(self._overhear)
 
@@ -75,7 +74,6 @@ class PreemptionWorld(World):
     def _overhear(self, evict: Message) -> None:
         if not isinstance(evict, Evict):
             return
-        self.evictions += 1
         for victim in evict.victims:
             self.victims[victim.uid] = evict.uid
         still = {uid for uid in self._outstanding.get(evict.uid, ()) if self._makes_way(uid)}

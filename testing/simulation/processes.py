@@ -125,7 +125,7 @@ class Process:
         return self.gate.paused
 
     def client(self) -> SimClient:
-        client = SimClient(self._around.transport, self.name, self.gate)
+        client = SimClient(self._around.transport, self.name)
         self._transports.append(client)
         return client
 

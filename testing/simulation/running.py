@@ -35,7 +35,6 @@ class Result:
     log: list[str] = field(default_factory=list)
     story: list[str] = field(default_factory=list)
     seconds: float = 0.0
-    settled_after: float = 0.0
 
     @property
     def held(self) -> bool:
@@ -90,7 +89,6 @@ def play(schedule: Schedule, story: Story | None = None) -> Result:
             await world.run()
         except AssertionError as wrong:
             result.wrong = str(wrong) or "an assertion without a message"
-        result.settled_after = world.settled_after
 
     try:
         with _limited_cpu():

@@ -38,7 +38,6 @@ class World(Actions):
         self.auditor = Auditor(self.server, transport.bindings, lambda: self.leading("snapshot"))
         self.network.overhears.append(self.auditor.overhear)
         transport.deletes.append(lambda uid, name: self.auditor.on_delete(uid, self.processes[name]))
-        self.settled_after = 0.0
         self._violations: list[str] = []
 
     # The run
@@ -113,7 +112,6 @@ class World(Actions):
         within = SOON if self.is_calm else SETTLED_WITHIN + (PATIENCE if self.around.lied else 0.0)
         while self._is_unsettled() and not self._broken() and self.now < began + within:
             await asyncio.sleep(0.5)
-        self.settled_after = self.now - began
         wrong = self.wrong()
         assert not wrong, "\n".join(wrong)
 

@@ -15,7 +15,7 @@ from shared.messages.watch import Kind, PodChange, Unreadable
 from shared.model.objects import ObjectMeta, Pod, PodSpec
 from testing.simulation.apiserver import ApiServer, Refusal
 from testing.simulation.client import SimClient, Transport
-from testing.simulation.loop import Dice, Gate, VirtualLoop
+from testing.simulation.loop import Dice, VirtualLoop
 from tests.bus.support import a_telemetry
 
 OURS = "ours"
@@ -27,7 +27,7 @@ class Client(SimClient):
     """`refuses`: what the next writes are answered with, by the pod's name. `most`: calls that were out at once."""
 
     def __init__(self, transport: Transport) -> None:
-        super().__init__(transport, "snapshot", Gate("snapshot"))
+        super().__init__(transport, "snapshot")
         self.refuses: dict[str, int] = {}
         self.says = "not for you"
         self.before_write: Callable[[str], None] = lambda name: None
