@@ -117,7 +117,7 @@ class FullObjects:
 
 
 class ExtenderCalls:
-    """Calls `answered` once for each effect. A newer effect of a kind cancels the one before, which nobody awaits."""
+    """Calls `answered` once for each effect. A newer effect of a kind cancels the one before."""
 
     def __init__(
         self,

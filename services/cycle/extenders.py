@@ -128,7 +128,7 @@ def plain_class(class_id: str) -> str:
 
 
 def max_judged(nodes: int) -> int:
-    """How many pods that extenders judge may share a round in a cluster of so many nodes; 0 nodes: not known yet."""
+    """How many pods that extenders judge may share a round in a cluster of `nodes` nodes; 0: not known yet."""
     return max(1, MAX_OFFERS // nodes) if nodes else 1
 
 

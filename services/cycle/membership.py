@@ -280,7 +280,7 @@ class Membership:
             self._settled_at = min(now + SETTLING, self._begun_at + MAX_SETTLING)
 
     def _never_loaded(self, now: float) -> list[str]:
-        """Members that do not load what others can. While nobody has loaded anything, no time passes."""
+        """Members that do not load what others can. No time passes while no member has loaded anything."""
         if not any(member.has_loaded for member in self._members.values()):
             self._none_loaded_at = now
         waits = {name: max(m.loaded_at, self._none_loaded_at) for name, m in self._members.items() if m.assignment}

@@ -16,7 +16,7 @@ from shared.messages.limits import HALF_A_MESSAGE
 from shared.messages.queue import TAKE_PATIENCE, Batch, Outcome, Outcomes, Received, Take, Verdict
 
 MIN_PODS = 32
-"""Pods pulled ahead, whatever the round size: a request per pod would cost a round trip per pod."""
+"""Pods pulled ahead for any round size: a request per pod would cost a round trip per pod."""
 ANSWER_PATIENCE = 1.0
 """Seconds for the queue's answer, beyond the time that it may wait for pods."""
 REPORT_INTERVAL = 0.01
@@ -38,7 +38,7 @@ M = TypeVar("M", Batch, Received)
 def outcome_of(effect: events.Outcome, has_nomination: bool) -> Outcome:
     """`has_nomination`: the pod was nominated when it was handed out.
 
-    An error ends the nomination, and so does a preemption that has nobody to evict or would not help.
+    An error ends the nomination, and so does a preemption without victims or that would not help.
     """
     lost = "" if has_nomination else None
     match effect:

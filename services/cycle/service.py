@@ -110,7 +110,7 @@ class Shell:
         self._clocks = ClockOffsets(context)
         self._snapshot = Watchdog(context.health, context.clock, "snapshot", "no snapshot has answered the commit")
         self._snapshot.stop()
-        self._sparingly = Repeated(context.log)
+        self._repeated = Repeated(context.log)
         self._rounds_before = 0
 
     async def run(self) -> None:
@@ -179,7 +179,7 @@ class Shell:
         self._send(self._membership.tick(self._context.clock()))
         for error in list(self._core.refused):
             self._metrics.refused.inc()
-            self._sparingly.warning("refused", "refused: %s", error)
+            self._repeated.warning("refused", "refused: %s", error)
         self._core.refused.clear()
         self._metrics.rounds.inc(self._core.rounds - self._rounds_before)
         self._rounds_before = self._core.rounds
@@ -187,7 +187,7 @@ class Shell:
 
     def _on_trouble(self, text: str) -> None:
         """An extender misbehaves in a way that fails no attempt."""
-        self._sparingly.warning(text, "%s", text)
+        self._repeated.warning(text, "%s", text)
 
     # Workers
 
@@ -196,7 +196,7 @@ class Shell:
             self._bus.post(subjects.worker(worker), assign)
         while self._membership.refused:
             taken = self._membership.refused.popleft()
-            self._sparingly.warning(f"name {taken.name}", "%s", name_conflict("worker", taken))
+            self._repeated.warning(f"name {taken.name}", "%s", name_conflict("worker", taken))
             self._bus.post(subjects.worker(taken.name), taken)
         if not self._membership.changed:
             return
@@ -226,7 +226,7 @@ class Shell:
             worker, kind = fault.worker, fault.kind
             self._metrics.faults.labels(worker, kind).inc()
             said = "worker %s is at fault (%s): %s"
-            self._sparingly.error(f"fault {worker} {kind}", said, worker, kind, fault.reason)
+            self._repeated.error(f"fault {worker} {kind}", said, worker, kind, fault.reason)
 
     def _on_term_confirmed(self) -> None:
         """A wrong beat costs its worker nothing more than that: another one could have sent it in its name."""

@@ -1,7 +1,7 @@
-"""Validates what a commit asks for, whatever the evaluation of workers and cycle found.
+"""Validates what a commit asks for, independently of what workers and cycle found.
 
 First, the pod must be what the watch shows. Second, nothing may have happened to its node, or to what the decision
-rests on, since the evaluation: that is a conflict, and nobody's fault. Third, what did not change since is verified
+rests on, since the evaluation: that is a conflict, not a fault. Third, what did not change since is verified
 against the snapshot's own state: room, ports, volumes, victims. A violation there is a fault of the worker that
 evaluated the node: a defect, or a lie.
 """

@@ -163,7 +163,7 @@ class Shell:
         self._look_ups = PodLookUps(client, self._runner.feed, context.log, context.fault)
         self._introspection = Introspection(core.cluster, client.get, context.clock, context.log, context.fault)
         self._forgotten: list[ForgottenPod] = []
-        self._sparingly = Repeated(context.log)
+        self._repeated = Repeated(context.log)
         self._metrics = SnapshotMetrics(context.telemetry.metrics)
 
     async def run(self) -> None:
@@ -288,7 +288,7 @@ class Shell:
             try:
                 event = self._decoder.decode(effect)
             except ProtocolError as cause:
-                self._sparingly.error("watch", "%s", cause)
+                self._repeated.error("watch", "%s", cause)
                 continue
             if event is not None:
                 events.append(event)
@@ -368,22 +368,22 @@ class Shell:
         match effect:
             case WorkerFault(worker=worker, kind=kind, reason=reason):
                 self._metrics.at_fault(effect)
-                self._sparingly.error(f"fault {worker} {kind}", "worker %s is at fault (%s): %s", worker, kind, reason)
+                self._repeated.error(f"fault {worker} {kind}", "worker %s is at fault (%s): %s", worker, kind, reason)
             case CommitFault(what=what):
                 self._metrics.misstated.inc()
-                self._sparingly.warning(
+                self._repeated.warning(
                     "misstated", "a decision was rejected, as the pod is not what was decided: %s", what
                 )
             case PodStale(key=key):
                 self._metrics.stale.inc()
-                self._sparingly.warning("stale", "pod %s: ignored an old version without its node", key)
+                self._repeated.warning("stale", "pod %s: ignored an old version without its node", key)
                 self._on_watch_effects(self._reader.doubt(self._context.clock()))
             case NodeOpened(node=node):
                 self._context.log.info("node %s is open again", node)
             case Problem(error=UnreadableObject() as error):
-                self._sparingly.error(str(error), "%s", error)
+                self._repeated.error(str(error), "%s", error)
             case Problem(error=error):
-                self._sparingly.warning(type(error).__name__, "%s", error)
+                self._repeated.warning(type(error).__name__, "%s", error)
 
     def _tell_absorbed(self) -> None:
         """The queue defers events until the state includes them."""

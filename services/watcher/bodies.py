@@ -111,7 +111,7 @@ def load_outline(pod: Pod) -> Pod:
 def node_body(node: Node) -> tuple[msgspec.Raw, str]:
     """The body of a node, and what is missing from it that decisions depend on.
 
-    A large node loses annotations that nobody reads, then its smallest images, which only affect scores.
+    A large node loses annotations that no follower reads, then its smallest images, which only affect scores.
     """
     try:
         return body_of(node), ""

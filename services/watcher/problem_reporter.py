@@ -41,7 +41,7 @@ class ProblemReporter:
         self._schedulers = schedulers
         self._instance = instance
         self._wall = wall
-        self._sparingly = sparingly
+        self._repeated = sparingly
         self._metrics = EventMetrics(metrics or Metrics())
         self._waiting: asyncio.Queue[ReportProblem] = asyncio.Queue(MOST_WAITING)
 
@@ -56,12 +56,12 @@ class ProblemReporter:
             self._waiting.put_nowait(problem)
         except asyncio.QueueFull:
             self._metrics.crowded.inc()
-            self._sparingly.warning(
+            self._repeated.warning(
                 "crowded", "more than %d objects are unreadable; some owners get no report", MOST_WAITING
             )
 
     async def run(self) -> None:
-        events = EventWriter(self._client, self._metrics, self._sparingly, yields=lambda: not self._waiting.empty())
+        events = EventWriter(self._client, self._metrics, self._repeated, yields=lambda: not self._waiting.empty())
         try:
             while True:
                 await self._report(await self._waiting.get(), events)
@@ -92,7 +92,7 @@ class ProblemReporter:
         if not patched.ok and patched.outcome not in (CallOutcome.NOT_FOUND, CallOutcome.CONFLICT):
             where = f"{change.namespace}/{change.name}"
             self._metrics.failed.inc()
-            self._sparingly.warning(
+            self._repeated.warning(
                 "condition", "pod %s: its condition could not be written: %s", where, patched.message
             )
 

@@ -32,7 +32,7 @@ Change = PodChange | NodeChange | ObjectChange
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """`read` raises whatever is wrong with an object; `gone` describes a deleted one.
+    """`read` raises the error in an object; `gone` describes a deleted one.
 
     `required`: nothing can be scheduled without it; other kinds may be missing at the server or forbidden. `older`: API
     versions for servers that lack that of `path`.

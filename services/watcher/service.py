@@ -90,11 +90,11 @@ class Shell:
         self._bus = context.bus
         self._core = core
         self._server = client.server
-        self._sparingly = Repeated(context.log)
+        self._repeated = Repeated(context.log)
         self._metrics = WatchMetrics(context.metrics)
         self._spans = WatchSpans(context.tracer, schedulers)
         self._reporter = ProblemReporter(
-            client, schedulers, context.name, context.wall, self._sparingly, context.metrics
+            client, schedulers, context.name, context.wall, self._repeated, context.metrics
         )
         self._runner: CoreRunner[Event, Effect] = CoreRunner(core, Tick(), self._carry_out, context, core.validate)
         self._listwatches = {kind: self._listwatch(client, resource) for kind, resource in RESOURCES.items()}
@@ -174,7 +174,7 @@ class Shell:
             if self._core.is_missing(kind):
                 await asyncio.sleep(MISSING_PAUSE)
                 return
-        self._sparingly.warning(f"{kind} {type(cause).__name__}", "%s: %s; trying again", plural, cause)
+        self._repeated.warning(f"{kind} {type(cause).__name__}", "%s: %s; trying again", plural, cause)
         self._context.health.wait_for(plural, str(cause))
 
     def _on_relist(self, message: Relist, envelope: Envelope) -> None:
@@ -220,7 +220,7 @@ class Shell:
             case ReportProblem(change=change):
                 self._metrics.unreadable.labels(change.kind).inc()
                 where = f"{change.namespace}/{change.name}" if change.namespace else change.name
-                self._sparingly.warning(f"{change.kind} {where}", "%s %s: %s", change.kind, where, change.problem)
+                self._repeated.warning(f"{change.kind} {where}", "%s %s: %s", change.kind, where, change.problem)
                 self._reporter.report(effect)
             case StaleState(kind=kind, problem=problem):
                 self._metrics.stale.labels(kind).inc()
@@ -233,7 +233,7 @@ class Shell:
                 self._context.log.log(level, "%s: treated as empty: %s; will be requested again", plural, problem)
             case ObjectSkipped(kind=kind, problem=problem):
                 self._metrics.unreadable.labels(kind).inc()
-                self._sparingly.warning(f"{kind} skipped", "a %s without a name: %s", kind, problem)
+                self._repeated.warning(f"{kind} skipped", "a %s without a name: %s", kind, problem)
 
     async def _send(self, began: float | None = None) -> None:
         """Publish everything in order, then wait if the bus is congested. `began`: when the pods in it were read.

@@ -13,7 +13,7 @@ MOST_BYTES = HALF_A_MESSAGE
 """Of answers or candidates in one message, half of what it may hold."""
 FEW_RUNGS = 1 << 12
 FEW_VICTIMS = 1 << 12
-"""Fewer are not weighed: they find room, whatever their nodes and pods are called."""
+"""Fewer are not weighed: they fit however long their names are."""
 
 
 def within_a_message(answers: list[ClassAnswer]) -> list[ClassAnswer]:
@@ -29,7 +29,7 @@ def within_a_message(answers: list[ClassAnswer]) -> list[ClassAnswer]:
 
 
 def fewer_candidates(found: list[ShardFindings]) -> list[ShardFindings]:
-    """Of each class only so many candidates as find room, and one in any case: no search looks for all there are."""
+    """As many candidates of each class as fit, and at least one: no search looks for all of them."""
     if sum(_victims(of_class.candidates) for of_class in found) < FEW_VICTIMS:
         return found
     share = MOST_BYTES // len(found)

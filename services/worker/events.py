@@ -1,4 +1,4 @@
-"""What a worker is told, and what it wants done."""
+"""Events and effects of the worker's core."""
 
 from dataclasses import dataclass
 

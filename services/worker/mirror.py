@@ -2,7 +2,7 @@
 
     empty --state--> following --delta by delta--> following
                        |  ^
-                       +--+ what is missing stays missing, cannot be applied, or is of a new epoch: loaded anew
+                       +--+ what is missing stays missing, cannot be applied, or is of a new epoch: reload
 
 Deltas that come early wait for the missing ones. A whole state that was asked for and does not come is asked for again.
 """
@@ -107,7 +107,7 @@ class Mirror:
         if self.patience_ends is None or now < self.patience_ends:
             return False
         if self.loaded and not self._reloading:
-            late = f"{len(self._early)} later ones wait" if self._early else "somebody has seen it"
+            late = f"{len(self._early)} later ones wait" if self._early else "another process has seen it"
             self.refused.append(ProtocolError(f"delta {self.seq + 1}: seq: it has not come, and {late}"))
         return self._reload(now)
 

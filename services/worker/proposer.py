@@ -24,7 +24,7 @@ from shared.messages.preemption import PreemptAsk, ShardFindings
 from shared.messages.rounds import ClassAnswer, ClassAsk, Ladder
 
 CLASS_MEMORY = 1 << 30
-"""About so many bytes may what is known of classes take; the class not asked about for longest goes first."""
+"""Bytes that cached classes may take, approximately; the least recently used one is dropped first."""
 
 MOST_CLASSES = 512
 """Of pods that are like no other, as those with a volume of their own, there is a new class all the time."""

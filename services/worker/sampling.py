@@ -1,4 +1,4 @@
-"""percentageOfNodesToScore, where a profile sets it: look at only so many feasible nodes, other ones each round.
+"""percentageOfNodesToScore, where a profile sets it: look at a limited number of feasible nodes, other ones each round.
 
 A shard takes its share of the number that kube-scheduler would look for in the whole cluster.
 """

@@ -83,7 +83,7 @@ class Shell:
         self._clocks = ClockOffsets(context)
         self._cycle = Watchdog(context.health, context.clock, "cycle", "no cycle has told it which shards are its own")
         self._snapshot = Watchdog(context.health, context.clock, "snapshot", "no snapshot of this pipeline is heard")
-        self._sparingly = Repeated(context.log)
+        self._repeated = Repeated(context.log)
         metrics = context.metrics
         self._nodes = metrics.gauge("flotilla_worker_nodes", "Nodes of the shards that this worker holds.")
         self._shards = metrics.gauge("flotilla_worker_shards", "Shards that this worker holds.")
@@ -117,7 +117,7 @@ class Shell:
         await self._distrusted
 
     async def _leave(self) -> None:
-        """Says so, and goes on answering until others have its shards, or nobody gives them to others."""
+        """Announces it, and goes on answering until other workers have its shards, or no cycle assigns them."""
         self._leaving = True
         deadline = asyncio.get_running_loop().time() + WORKER_SHARDS
         while self._core.shards and asyncio.get_running_loop().time() < deadline:
@@ -141,7 +141,7 @@ class Shell:
         if isinstance(message, Assign) and message.epoch >= self._core.assignment[0]:
             self._on_cycle_heard(message.repeats)
         if self._core.shards != before:
-            self._beat()  # whoever waits for these shards learns at once
+            self._beat()  # the cycle that waits for these shards learns at once
 
     def _on_cycle_heard(self, repeats: bool) -> None:
         """A cycle of the last release says it once."""
@@ -198,7 +198,7 @@ class Shell:
     def _tell_refused(self, refused: Iterable[FlotillaError]) -> None:
         for error in list(refused):
             self._refused.inc()
-            self._sparingly.warning(type(error).__name__, "refused: %s", error)
+            self._repeated.warning(type(error).__name__, "refused: %s", error)
         self._core.refused.clear()
 
     # Loading
@@ -220,9 +220,9 @@ class Shell:
             try:
                 state = await self._reader.load(shards, self._core.shard_count, self._context.bus.pipeline.id)
             except StoreUnreachable as cause:
-                self._sparingly.warning("store", "%s", cause)
+                self._repeated.warning("store", "%s", cause)
             except FlotillaError as cause:
-                self._sparingly.error("load", "%s", cause)
+                self._repeated.error("load", "%s", cause)
                 self._context.health.wait_for("state", str(cause))
             else:
                 self._context.health.clear("state")

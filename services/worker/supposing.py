@@ -28,7 +28,7 @@ def check_given(propose: Propose) -> None:
 
 @contextmanager
 def supposed(table: NodeTable, given: Sequence[Given], loads: Sequence[PodLoad]) -> Iterator[None]:
-    """While this lasts the given pods are there; afterwards all is as it was, whatever happens meanwhile.
+    """Within the context the given pods are placed; on exit everything is restored, after exceptions too.
 
     Nodes of other shards are the business of others; volumes are everybody's. A pod that the table shows somewhere is
     left there.

@@ -73,7 +73,7 @@ def test_of_pods_with_one_template_only_the_first_is_decoded(decoded: list[str])
         BASE.claim("data"),
     ],
 )
-def test_whatever_a_plugin_may_read_makes_another_template(different: PodBuilder, decoded: list[str]) -> None:
+def test_every_field_that_a_plugin_may_read_makes_another_template(different: PodBuilder, decoded: list[str]) -> None:
     by = Admission(FRAMEWORKS, Extenders())
     admit(by, BASE)
     info = admit(by, different)

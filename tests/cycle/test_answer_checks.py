@@ -1,4 +1,4 @@
-"""Forged answers: whatever a worker says, it harms nobody for long."""
+"""Forged answers of a worker do no lasting harm."""
 
 from collections.abc import Sequence
 
@@ -44,7 +44,7 @@ def node_of(worker: str) -> str:
 
 
 class World:
-    """A cycle with two workers, of which the first says whatever the test wants."""
+    """A cycle with two workers, of which the first answers as the test wants."""
 
     def __init__(self, *, preempts: bool = False) -> None:
         self.core = CycleCore(1, FRAMEWORKS if preempts else QUIET, ties=BY_NAME)
@@ -132,7 +132,7 @@ def test_a_claim_beyond_the_newest_state_is_found_by_the_answer_to_the_commit() 
     assert world.faults == [(LIAR, "sequence")]
     assert any(isinstance(each, Decided) for each in effects)
     asks = world.submit(Q)
-    assert {propose.min_seq for propose in asks.values()} == {NOW + 1}, "nobody waits for what was made up"
+    assert {propose.min_seq for propose in asks.values()} == {NOW + 1}, "no worker waits for an invented number"
 
 
 def test_an_answer_by_an_older_state_than_was_asked_for_is_a_fault() -> None:
@@ -162,7 +162,7 @@ def test_a_decision_names_the_worker_whose_node_it_is() -> None:
 
 @pytest.mark.parametrize("incarnation", ["", "0001"])
 def test_an_answer_under_another_incarnation_is_ignored(incarnation: str) -> None:
-    """Who answered under another's name is not known: so nobody is blamed for it."""
+    """The sender under another worker's name is unknown, so no worker is blamed."""
     world = World()
     asks = world.submit(P)
     offered = offer(class_of(P), (node_of(LIAR), 100))
@@ -285,7 +285,7 @@ def test_a_candidate_on_a_node_of_another_worker_is_refused() -> None:
     assert [each.worker for each in effects if isinstance(each, Ask)] == [LIAR]
 
 
-def test_a_pod_that_never_preempts_gets_no_victims_whatever_a_worker_answers() -> None:
+def test_a_pod_that_never_preempts_gets_no_victims_from_a_forged_answer() -> None:
     world = World(preempts=True)
     preempt = search_of(world, pod("high").priority(1).never_preempting().request(cpu="1").build())
     world.handle(candidates(preempt, LIAR, node_of(LIAR)))

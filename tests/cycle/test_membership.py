@@ -1,4 +1,4 @@
-"""Who holds which shards, as workers come, go and begin anew."""
+"""Which worker holds which shards, as workers come, go and restart."""
 
 import msgspec
 import pytest
@@ -253,7 +253,7 @@ def test_shards_of_another_shard_count_are_no_claim() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcdefghij"), st.sampled_from(["first", "second"]), st.floats(0.0, 3.0))))
-def test_whatever_happens_every_shard_is_held_once_and_fairly(steps: list[tuple[str, str, float]]) -> None:
+def test_every_shard_is_held_once_and_fairly_after_any_events(steps: list[tuple[str, str, float]]) -> None:
     membership, now = Membership(1, SHARDS), 0.0
     for name, incarnation, wait in steps:
         now += wait

@@ -43,7 +43,7 @@ def script_with(*workers: str, round_size: int = 256) -> Script:
 
 
 def unfit(script: Script, asks: dict[str, Propose]) -> list[Effect]:
-    """No node is feasible for whoever is asked about."""
+    """No node is feasible for any pod."""
     effects: list[Effect] = []
     while asks:
         for name, propose in asks.items():
@@ -121,7 +121,7 @@ def test_only_the_first_pod_of_a_class_is_nominated() -> None:
 
 
 def test_several_pods_of_a_class_are_nominated_if_only_nodes_matter_to_them() -> None:
-    """The best node goes to the first, the next best to the second; the third is decided anew."""
+    """The best node goes to the first, the next best to the second; the third is decided again."""
     script = script_with("w0")
     preempt = searched(unfit(script, script.submit(P, Q, R)))
     worse = Candidate("b", [msgspec.structs.replace(VICTIM, uid="w", priority=3)])
@@ -173,7 +173,7 @@ def test_a_nomination_waits_for_the_commit_of_a_round() -> None:
     script = script_with("w0")
     preempt = searched(unfit(script, script.submit(P)))
     asks = script.submit(BIG)
-    assert asks, "rounds go on while somebody searches"
+    assert asks, "rounds go on during a search"
     first = written(script.settle(asks, until="SendCommit", w0=[("b", 5)]))
     assert find(script, preempt, ROOM) == []
     effects = script.committed(first, seq=8)

@@ -1,4 +1,4 @@
-"""What became of pods is told to the queue in messages that can be sent, whatever their owners are to read."""
+"""Outcomes go to the queue in messages of bounded size, however long their texts are."""
 
 import asyncio
 from contextlib import suppress

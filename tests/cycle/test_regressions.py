@@ -78,7 +78,7 @@ def annotated(of: Pod, text: str) -> Pod:
 
 
 def test_a_worker_that_lives_and_never_loads_does_not_keep_its_shards() -> None:
-    """It cannot reach Redis, say. While it holds a shard nobody is decided anywhere."""
+    """It cannot reach Redis, say. While it holds a shard no pod is decided anywhere."""
     membership = Membership(1, 2)
     now = 0.0
     shards: dict[str, tuple[int, list[int]]] = {"good": (0, []), "bad": (0, [])}
@@ -97,7 +97,7 @@ def test_a_worker_that_lives_and_never_loads_does_not_keep_its_shards() -> None:
 def test_a_class_without_a_summary_has_no_guess() -> None:
     """All workers go while a commit is out and the next round is asked about; then they are back.
 
-    The empty guess makes every worker fail on the class, and a class that fails is not guessed about anew: for ever.
+    The empty guess makes every worker fail on the class, and a class that fails is not guessed about again: for ever.
     """
     script = Script("w0", "w1", round_size=1)
     asks = script.submit(P, small_pod("p2"))
@@ -110,7 +110,7 @@ def test_a_class_without_a_summary_has_no_guess() -> None:
 
 
 def test_a_guess_on_which_a_plugin_fails_is_dropped() -> None:
-    """A label value is new, say, and the guess does not have it; a class that fails is not guessed about anew."""
+    """A label value is new, say, and the guess does not have it; a class that fails is not guessed about again."""
     script = Script("w0")
     effects = script.settle(script.submit(P), w0=[("a", 5)])
     script.committed(written(effects))

@@ -68,7 +68,7 @@ def test_one_that_relapses_has_to_wait_longer_each_time() -> None:
     assert waited == [1.0, FIRST_PAUSE + 1, 2 * FIRST_PAUSE + 1, 4 * FIRST_PAUSE + 1]
 
 
-def test_with_the_only_worker_nobody_is_left() -> None:
+def test_with_the_only_worker_none_is_left() -> None:
     membership = settled("liar")
     blame(membership, "liar")
     assert not membership.workers().complete

@@ -79,7 +79,7 @@ def test_nothing_is_left_of_a_folder_that_could_not_be_written(
     assert list(tmp_path.iterdir()) == [folder]
 
 
-def test_files_are_for_containers_and_nobody_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_containers_can_read_the_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "secrets"
     made = make(folder)
     assert capsys.readouterr().out == f"written: {folder}\n", "and no password"

@@ -44,7 +44,7 @@ def test_nothing_that_is_needed_is_for_developers_only() -> None:
     assert "setuptools" in pinned, "the image is built with it, offline"
 
 
-def test_it_runs_as_nobody_and_without_a_shell() -> None:
+def test_it_runs_without_privileges_and_without_a_shell() -> None:
     final = DOCKERFILE[DOCKERFILE.rindex("\nFROM ") :]
     assert re.findall(r"^USER (.*)$", final, re.MULTILINE) == ["65532:65532"]
     assert not re.search(r"^RUN ", final, re.MULTILINE)

@@ -120,7 +120,7 @@ def test_containers_are_watched_limited_and_locked_in(overlay: str) -> None:
 
 
 @every_overlay
-def test_pods_are_nobodys_and_as_important_as_can_be(overlay: str) -> None:
+def test_pods_have_no_owner_and_the_highest_priority_class(overlay: str) -> None:
     found = objects(overlay)
     assert named(found, "PriorityClass", "flotilla")["value"] == 10**9, "the highest that is not the system's"
     for workload in workloads(found):
@@ -264,7 +264,7 @@ def test_the_scheduler_configuration_is_right(overlay: str, tmp_path: Path, caps
     assert ("default-scheduler" in schedulers) == (overlay == "instead")
 
 
-def test_our_own_pods_are_always_scheduled_by_somebody() -> None:
+def test_our_own_pods_always_have_a_scheduler() -> None:
     """Those of `instead` by what runs before them, which is `beside`, and by themselves."""
     wanted = {pod_of(each).get("schedulerName", "default-scheduler") for each in workloads(objects("instead"))}
     assert wanted == {"flotilla"}

@@ -65,7 +65,7 @@ async def test_a_run_does_what_is_granted_and_nothing_else(tmp_path: Path, monke
     async with a_recorded_pipeline(tmp_path) as (simulator, pipeline, asked, extender):
         await whole_objects_are_sent(pipeline, extender)
         await volumes_are_bound(pipeline)
-        await somebody_makes_way(pipeline)
+        await preempt_a_pod(pipeline)
         await an_owner_is_told_of_a_pod_that_cannot_be_read(simulator)
         monkeypatch.setenv("FLOTILLA_NATS_URL", pipeline.nats_url)
         assert await asyncio.to_thread(main, ["dump", "--output", str(tmp_path / "dump")]) == 0
@@ -144,7 +144,7 @@ async def volumes_are_bound(pipeline: Pipeline) -> None:
             await corner.lands(name, patience=PATIENCE)
 
 
-async def somebody_makes_way(pipeline: Pipeline) -> None:
+async def preempt_a_pod(pipeline: Pipeline) -> None:
     async with a_corner(pipeline, "full") as corner:
         await corner.cluster.create_priorities(little=1, much=100)
         await corner.has_nodes(node("only").capacity(cpu=2, memory="8Gi"))

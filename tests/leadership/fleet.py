@@ -1,4 +1,4 @@
-"""A small pipeline with two of each service of which one leads, as processes that nobody starts again."""
+"""A small pipeline with two of each service of which one leads, as processes that are not restarted."""
 
 import asyncio
 import io

@@ -191,7 +191,7 @@ def test_a_leader_that_slept_past_the_deadline_has_lost() -> None:
     assert script.handle(Written(), 60.0) == [Lose("it was not renewed within 10 s")]
 
 
-def test_a_lease_changed_by_somebody_is_read_and_renewed() -> None:
+def test_a_lease_changed_by_another_client_is_read_and_renewed() -> None:
     script = Script()
     term = script.leads()
     script.handle(Tick(), 2.0)

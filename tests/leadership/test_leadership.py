@@ -56,7 +56,7 @@ class World:
         return spec
 
     def write_over(self, **fields: Any) -> None:
-        """As somebody would who looks at nothing before."""
+        """Without a look at the Lease before."""
         stored = self.server.stored("leases", NAME, NAMESPACE, group="coordination.k8s.io")
         stored["spec"] |= fields
         stored["metadata"].pop("resourceVersion", None)

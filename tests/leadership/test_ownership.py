@@ -24,7 +24,7 @@ def renewed(count: int) -> Record:
     ],
     ids=["none", "given back", "ours", "of the last release"],
 )
-def test_nobody_of_another_pipeline_has_it(record: Record | None) -> None:
+def test_no_other_pipeline_has_it(record: Record | None) -> None:
     assert OwnershipTracker().judge(record, "nats-b", 0.0) is Ownership.OURS
 
 
@@ -34,13 +34,13 @@ def test_who_sees_another_pipeline_renew_it_for_long_enough_is_the_second_one() 
     assert seen == [Ownership.FOREIGN] * int(FOREIGN_TIMEOUT / PERIOD) + [Ownership.REFUSED]
 
 
-def test_what_another_pipeline_has_left_behind_ends_nobody() -> None:
+def test_a_lease_left_behind_by_another_pipeline_ends_no_leader() -> None:
     ownership = OwnershipTracker()
     for i in range(100):
         assert ownership.judge(renewed(min(i, 2)), "nats-b", i * PERIOD) is Ownership.FOREIGN
 
 
-def test_a_leader_that_has_not_noticed_yet_that_nats_was_replaced_ends_nobody() -> None:
+def test_a_leader_that_has_not_noticed_that_nats_was_replaced_ends_no_other() -> None:
     """It names the NATS before for some seconds, then none, then the present one."""
     ownership = OwnershipTracker()
     for i in range(3):

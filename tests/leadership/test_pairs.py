@@ -1,4 +1,4 @@
-"""Two processes of each service of which one leads: whatever becomes of the leader, the other goes on."""
+"""Two processes of each service, one of which leads: when the leader fails, the other takes over."""
 
 import asyncio
 import signal

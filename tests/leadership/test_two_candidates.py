@@ -38,7 +38,7 @@ NAMES = ("a", "b", "c")
 WAYS = {(before, after) for before, after, _ in TRANSITIONS}
 
 Fate = tuple[float, float]
-"""Seconds until a call reaches the server, and until its answer is back; below nought: never."""
+"""Seconds until a call reaches the server, and until its answer is back; negative: never."""
 
 
 @dataclass
@@ -77,7 +77,7 @@ class World:
 
 
 class Candidate:
-    """Its process may stop and go on: then it hears of nothing meanwhile. When it has lost it begins anew."""
+    """Its process may stop and go on: then it hears of nothing meanwhile. When it has lost it starts again."""
 
     def __init__(self, name: str, world: World) -> None:
         self.name = name

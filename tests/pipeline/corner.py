@@ -57,7 +57,7 @@ class Corner:
         return node
 
     async def is_unschedulable(self, name: str, message: str) -> None:
-        """Its owner is told so, by the pod's condition and by an event."""
+        """The pod's condition and an Event say so."""
 
         async def told() -> bool:
             return condition_of(await self.cluster.pod(self.namespace, name), "Unschedulable") == message
@@ -77,7 +77,7 @@ class Corner:
 
 
 def unfit(nodes: int, reasons: str, *, victimless: int = 0) -> str:
-    """As owners are told: on so many nodes there is nobody who could make way, and on the rest that would not help."""
+    """The message: on some nodes there are no victims, and on the rest preemption would not help."""
     helpless = {
         "No preemption victims found for incoming pod": victimless,
         "Preemption is not helpful for scheduling": nodes - victimless,
@@ -110,7 +110,7 @@ async def a_corner(pipeline: Pipeline, namespace: str) -> AsyncIterator[Corner]:
 
 
 async def waiting(pipeline: Pipeline, pods: int) -> bool:
-    """So many pods are in the queue, gated or not."""
+    """The number of pods in the queue, gated ones included."""
     answer = await pipeline.ask("queue", "/metrics")
     queues = ("active", "backoff", "unschedulable", "gated")
     return answer is not None and pods == sum(value_of(answer.body, PENDING, queue=queue) for queue in queues)

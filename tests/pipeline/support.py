@@ -159,7 +159,7 @@ async def all_ready(pipeline: Pipeline) -> bool:
 
 
 async def cached(pipeline: Pipeline, kind: str, count: int) -> bool:
-    """The snapshot knows of so many of them: one of CACHED."""
+    """The snapshot has this number of them; `what` is one of CACHED."""
     answer = await pipeline.ask("snapshot", "/metrics")
     return answer is not None and value_of(answer.body, CACHE_SIZE, type=kind) == count
 
@@ -173,7 +173,7 @@ def web(name: str, namespace: str) -> PodBuilder:
 
 
 def numbered(made: PodBuilder | NodeBuilder, count: int, **spec: object) -> Iterator[Object]:
-    """So many of the same, under their name with a number. `spec`: what no builder has."""
+    """Copies with numbered names. `spec`: fields that no builder sets."""
     sample = plain(made)
     sample["spec"] |= spec
     for i in range(count):
@@ -192,7 +192,7 @@ def _folder_of(made: PodBuilder | NodeBuilder) -> str:
 
 
 def value_of(exposition: str, name: str, **labels: str) -> float:
-    """Of one series of a metric; nought where there is none."""
+    """The value of one series of a metric; 0 without it."""
     for family in text_string_to_metric_families(exposition):
         for sample in family.samples:
             if sample.name == name and sample.labels == labels:

@@ -1,4 +1,4 @@
-"""What is wrong around a service is one line for whoever runs it, or waited for where waiting may help."""
+"""An error in a service's environment is one line for the operator, or is waited out where that may help."""
 
 import asyncio
 import os
@@ -125,7 +125,7 @@ async def test_a_pipeline_ends_with_the_line_of_the_service_that_cannot_be(tmp_p
             pass
 
 
-async def test_messages_that_nobody_understands_are_counted_and_nothing_is_lost() -> None:
+async def test_unknown_messages_are_counted_and_nothing_is_lost() -> None:
     """Of a version that is to come, or no message at all, on a subject of every service."""
     subjects = ["watch", "queue.take", "snapshot.commits", "snapshot.deltas", "cycle.answers", "worker.worker-0"]
     async with Pipeline.running(PipelineOptions(workers=1)) as pipeline, a_corner(pipeline, "odd") as corner:

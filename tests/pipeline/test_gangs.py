@@ -21,7 +21,7 @@ class Api(NamedTuple):
     name: str
     folder: str
     spec: Callable[[int], Object]
-    """Of a group that wants so many at once."""
+    """A member of a group with this minimum."""
     label: str | None
     """By which pods name their group; none: by a field."""
 
@@ -95,7 +95,7 @@ async def queued(pipeline: Pipeline, place: str, count: int) -> bool:
 
 @BOTH
 async def test_members_wait_until_enough_have_come(api: Api, pipeline: Pipeline) -> None:
-    """First nobody knows how many that is, then there are too few; whoever comes after that goes alone."""
+    """First the group is unknown, then it has too few members; later members are decided alone."""
     async with a_corner(pipeline, f"few-{api.name}") as corner:
         gangs = Gangs(corner, api)
         await corner.has_nodes(*(node(name).capacity(cpu=2, memory="8Gi") for name in "ab"))

@@ -37,7 +37,7 @@ KILL_AT = 500
 URGENT = "urgent"
 """A priority class for whom others make way."""
 GONE_AT_KILL = 20
-"""So many have made way, by then."""
+"""Victims evicted until then."""
 PATIENCE = 60.0
 """Seconds from the kill until all is bound. It takes 1 to 5."""
 
@@ -82,7 +82,7 @@ async def test_all_is_bound_though_a_process_is_killed(victims: tuple[str, ...],
 
 @pytest.mark.parametrize("victim", ["binder-0", "snapshot", "queue", "cycle"])
 async def test_preemptions_end_though_a_process_is_killed(victim: str, pipeline: Pipeline) -> None:
-    """Every node is needed, so a node that nobody gets, or that two are to have, would show."""
+    """Every node is needed, so a node that no worker has, or that two have, would show."""
     case = f"over-{victim}"
     async with an_auditor(pipeline) as auditor, a_cluster(pipeline) as cluster, following(cluster, case) as seen:
         await cluster.create_namespace(case)
@@ -95,7 +95,7 @@ async def test_preemptions_end_though_a_process_is_killed(victim: str, pipeline:
         async def some_are_gone() -> bool:
             return len(seen.gone) >= GONE_AT_KILL
 
-        await until(some_are_gone, "nobody makes way")
+        await until(some_are_gone, "no victim is evicted")
         pipeline.kill(victim)
         await bound(NODES, auditor, pipeline)
         assert await auditor.finish() == [], said_by(pipeline)

@@ -159,7 +159,7 @@ async def test_every_kind_reaches_the_worker_as_it_comes_changes_and_goes() -> N
         )
 
 
-async def test_what_changes_while_nobody_looks_is_known_afterwards() -> None:
+async def test_changes_during_an_outage_of_the_watch_are_known_afterwards() -> None:
     async with a_world() as world:
         world.put(ObjectKind.SERVICE, raw_object(ObjectKind.SERVICE))
         await world.assign()

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PRIORITIES = {"least": 1, "little": 2, "middle": 50, "much": 100}
 PATIENT = "patient"
-"""A priority class as high as any, whose pods have nobody make way."""
+"""A high priority class whose pods never preempt."""
 PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 HELD_BACK = {"metadata": {"finalizers": ["a.example/not-yet"]}}
 """Keeps a pod from going: it is terminating until it is let go."""
@@ -161,7 +161,7 @@ async def test_a_pod_that_is_not_to_preempt_waits_and_says_so(pipeline: Pipeline
         assert not seen.disruption_of("small")
 
 
-async def test_nobody_makes_way_for_an_equal(pipeline: Pipeline) -> None:
+async def test_no_pod_of_equal_priority_is_evicted(pipeline: Pipeline) -> None:
     async with a_corner(pipeline, "equals") as corner, following(corner.cluster, corner.namespace) as seen:
         await has_full_nodes(corner, 2, {"a": {"first": ("much", 2)}})
         await create(corner, corner.pod("second").request(cpu=1), "much")
@@ -175,7 +175,7 @@ async def test_nobody_makes_way_for_an_equal(pipeline: Pipeline) -> None:
 
 
 async def test_room_that_others_made_is_kept_until_all_have_gone(pipeline: Pipeline) -> None:
-    """One victim goes at once, the other one takes its time. Meanwhile somebody comes to whom half of it would do."""
+    """One victim goes at once, the other one late. Meanwhile a pod comes that needs half of the room."""
     async with a_corner(pipeline, "kept") as corner, following(corner.cluster, corner.namespace) as seen:
         await has_full_nodes(corner, 2, {"a": {"quick": ("least", 1), "slow": ("least", 1)}})
         async with slow_to_go(corner, "slow"):
@@ -187,7 +187,7 @@ async def test_room_that_others_made_is_kept_until_all_have_gone(pipeline: Pipel
             async def quick_is_gone() -> bool:
                 return "quick" in seen.gone
 
-            await until(quick_is_gone, "nobody has gone")
+            await until(quick_is_gone, "no victim has gone")
             await create(corner, corner.pod("modest").request(cpu=1), "little")
             await corner.is_unschedulable("modest", NO_HELP)
             assert await nominated(corner, "urgent") == "a"

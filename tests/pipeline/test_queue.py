@@ -62,7 +62,7 @@ async def tally(pipeline: Pipeline) -> Tally:
 
 
 async def comes_to(pipeline: Pipeline, attempts: float, resting: float) -> None:
-    """Waits until there were so many attempts and so many pods rest; more attempts are a fault."""
+    """Waits for this number of attempts and of unschedulable pods; more attempts are an error."""
 
     async def is_so() -> bool:
         now = await tally(pipeline)
@@ -109,7 +109,7 @@ async def all_land(corner: Corner, kind: str, on: str) -> None:
 
 
 async def much_happens(corner: Corner) -> int:
-    """Two hundred changes that nobody waits for; once the scheduler has seen them, how many pods were bound by it."""
+    """Two hundred changes that wake no pod. Returns how many pods are bound once the scheduler has seen them."""
     heartbeat: Object = {"type": "Ready", "status": "True"}
     for i in range(60):
         heartbeat["lastHeartbeatTime"] = f"2030-01-01T00:00:{i:02}Z"

@@ -44,7 +44,7 @@ class Storage:
         return msgspec.json.decode(found, type=Object)
 
     async def write(self, method: str, path: str, body: Object) -> None:
-        """Whoever is slower than somebody else looks again."""
+        """The slower of two writers reads again."""
         answer = await self._client.call(method, path, msgspec.json.encode(body))
         assert answer.ok or answer.status == CONFLICT, answer.message
 

@@ -31,7 +31,7 @@ async def test_a_condition_that_could_not_be_written_is_said_again() -> None:
                 conditions = {c["type"]: c["status"] for c in pod.get("status", {}).get("conditions", ())}
                 return conditions.get("PodScheduled") == "False"
 
-            await until(is_refused, "nobody has tried to write the condition")
+            await until(is_refused, "no binder has tried to write the condition")
             assert not await is_told()
             await until(is_told, "the condition is not written", RETRY_DELAYS[0] + SOON)
             events = await corner.cluster.events_of(corner.namespace, "large", "FailedScheduling")

@@ -79,7 +79,7 @@ class GangRun(Audited):
 
 
 def members(of: PodBuilder, count: int, name: str = "m") -> list[Pod]:
-    """So many pods that are alike but for their names."""
+    """Pods that differ only in their names."""
     names = (f"{name}{i}" for i in range(count))
     return [replace(of, metadata=msgspec.structs.replace(of.metadata, name=each)).build() for each in names]
 

@@ -25,7 +25,7 @@ class Preempting(Audited, QueuePipeline):
 
     - Room that is kept for a nominated pod goes to no other of at most its priority.
     - Victims are of lower priority than whom they make way for, and on its node.
-    - Nobody has more pods make way while those that go for the room that it was promised are still there.
+    - No pod preempts again while its earlier victims are still there.
 
     `hold_bindings`: orders to bind stay where they are.
     """

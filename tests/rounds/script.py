@@ -34,7 +34,7 @@ def offer(class_id: str, *nodes: tuple[str, int], of: Summary | None = None, com
 class Script:
     """Feeds a cycle core and validates it after every event.
 
-    Nodes are called as it reads best, and are taken to be in the shards of whoever names them.
+    Nodes have readable names, and count as being in the shards of the worker that names them.
     """
 
     def __init__(

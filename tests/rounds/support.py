@@ -139,7 +139,7 @@ def held(state: State) -> Replica:
 class SnapshotLog:
     """A snapshot core that keeps the deltas it published and is validated after every event.
 
-    In epoch 0, if not told otherwise, sequence numbers begin at nought.
+    By default in epoch 0, so sequence numbers begin at 0.
     """
 
     def __init__(self, *nodes: Node, epoch: int = 0) -> None:

@@ -89,7 +89,7 @@ def test_only_the_class_whose_guess_was_wrong_is_asked_about_again() -> None:
 
 
 def test_a_class_whose_summary_keeps_changing_is_decided_by_the_previous_one() -> None:
-    """It would be no other in the next round, and whoever is behind it would wait as well."""
+    """The next round would decide the same, and the pods behind it would wait."""
     script = Script("w0", "w1")
     calm = class_of(BIG)
     asks, count = script.submit(P, BIG), 0

@@ -151,7 +151,7 @@ def test_the_summary_after_a_round_is_predicted() -> None:
     st.sampled_from([1, 2, 5, 30]),
 )
 def test_rules_hold_among_classes(wanted: list[tuple[str, int]], zones: int, shards: int, round_size: int) -> None:
-    """Each pod's own limit held when it was decided; in strict mode nobody is turned away for whom there was room."""
+    """Each pod's own limit held when it was decided; in strict mode no pod for which there was room is refused."""
     pods = [few(f"p{i}", app, most) for i, (app, most) in enumerate(wanted)]
     pipeline = run(zoned(zones, 2), pods, shards, round_size)
     order = [uid for uid, outcome in pipeline.outcomes.items() if isinstance(outcome, Decided)]

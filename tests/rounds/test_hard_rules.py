@@ -1,7 +1,7 @@
 """No round, however large, and no number of shards, lets two pods land that exclude each other.
 
-Every decision is checked, in the order of decisions, against rules written down plainly; and whoever was told that no
-node fits is checked to have been told the truth.
+Every decision is checked, in the order of decisions, against rules written down plainly; and every pod that was told
+that no node fits is checked to have been told the truth.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Whatever the cluster, the shards, the rounds and the luck: what must hold of every run."""
+"""Invariants of every run, for any cluster, shards, round size and seed."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -34,7 +34,7 @@ def test_a_pod_that_is_put_elsewhere_leaves_its_place() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_whatever_is_put_and_taken_every_index_agrees(seed: int) -> None:
+def test_every_index_agrees_after_any_puts_and_removals(seed: int) -> None:
     dice, places = random.Random(seed), Placements()
     plain: dict[str, tuple[str, int]] = {}
     for _ in range(300):

@@ -48,7 +48,7 @@ def test_in_rounds_everybody_of_higher_priority_ends_bound(seed: int, shards: in
 
 @pytest.mark.parametrize("shards", [1, 3])
 @pytest.mark.parametrize("seed", range(12))
-def test_whatever_becomes_of_messages(seed: int, shards: int) -> None:
+def test_with_messages_lost_doubled_and_delayed(seed: int, shards: int) -> None:
     luck = BadLuck(seed, 0.1)
     full, run = Full(seed), Preempting(shards=shards, round_size=4, fate=luck)
     full.into(run)
@@ -61,7 +61,7 @@ def test_whatever_becomes_of_messages(seed: int, shards: int) -> None:
 
 
 def while_victims_go(seed: int, shards: int) -> tuple[Full, Preempting]:
-    """Half of those of higher priority have been nominated, and nobody has left yet."""
+    """Half of the pods of higher priority are nominated, and no victim has gone yet."""
     full, run = Full(seed), Preempting(shards=shards, round_size=256)
     full.into(run)
     run.submit(full.high[:4])

@@ -1,4 +1,4 @@
-"""What becomes of a pod that cannot be scored: its attempt fails, and nobody else is held up."""
+"""What becomes of a pod that cannot be scored: its attempt fails, and no other pod waits."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar

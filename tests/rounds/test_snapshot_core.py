@@ -211,7 +211,7 @@ def test_of_two_cycles_in_one_epoch_one_is_heard_and_the_other_told_the_newest()
 
 
 def test_a_new_cycle_has_to_have_seen_what_the_one_before_decided_last() -> None:
-    """On whatever node: the two pods might exclude each other from a zone. Its own decisions it knows."""
+    """On any node: the two pods might exclude each other from a zone. Its own decisions it knows."""
     log = SnapshotLog(A, B)
     log.handle(commit(7, (P, "a", 2), epoch=1))
     (conflict,) = reply(log.handle(commit(1, (Q, "b", 2), epoch=2))).conflicts

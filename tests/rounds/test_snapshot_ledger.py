@@ -233,7 +233,7 @@ def test_who_is_due_first_is_looked_up_first() -> None:
 
 
 @pytest.mark.parametrize("wait", [1e12, -1.0, float("nan"), float("inf")])
-def test_no_wait_is_longer_than_that_for_a_permit_whoever_says_it(wait: float) -> None:
+def test_no_reported_wait_counts_for_longer_than_the_longest_permit(wait: float) -> None:
     log = assumed()
     log.handle(BindingWaits(P.uid, FIRST, wait))
     assert log.core.next_deadline() == LONGEST_WAIT + DUE
@@ -245,7 +245,7 @@ def test_a_pod_that_waits_for_a_permit_is_not_looked_up_before_it_is_over() -> N
     assert kinds(effects) == ["Persist"]
     assert log.core.next_deadline() == 100.0 + DUE
     order = log.core.order((P.uid, FIRST), 50.0)
-    assert order is not None and order.window == 50.0 + BINDING_WINDOW, "whoever gets it next has as long"
+    assert order is not None and order.window == 50.0 + BINDING_WINDOW, "the next binder has as long"
     assert log.handle(BindingWaits(P.uid, FIRST - 1, 900.0)) == []
     assert log.handle(Tick(), now=DUE) == []
     assert kinds(log.handle(BindingFailed(P.uid, FIRST, "rejected"))) == ["Persist", "Publish", "PodForgotten"]

@@ -29,7 +29,7 @@ Placements = dict[str, str | None]
 
 
 def reference(nodes: Sequence[Node], pods: Sequence[Pod], ties: Ties) -> Placements:
-    """One evaluator, made anew for every pod, over one table; nothing is remembered, guessed or merged."""
+    """One new evaluator for every pod, over one table; nothing is remembered, guessed or merged."""
     table, images = NodeTable(), ImageSizes()
     for each_node in nodes:
         table.add_node(images.settle(each_node, None))
@@ -127,7 +127,7 @@ def crowd(shapes: Sequence[Shape], pods: int, likings: tuple[int, int]) -> tuple
     2,
 )
 @example([(1, "a", 0, 32), (2, "b", 0, 32), (4, "c", 0, 32)], 7, (100, 30), 1)
-# All nodes of a shard are liked best. Once they are full, the likings of the others' nodes are to be scaled anew.
+# All nodes of a shard are liked best. Once they are full, the scores of the others' nodes are normalised again.
 @example([(2, "c", 1, 32), (1, "b", 2, 8), (1, "a", 0, 8)], 3, (100, 30), 2)
 @example([(1, "c", 1, 8), (2, "b", 2, 4), (1, "a", 2, 32)], 3, (100, 30), 7)
 @example([(1, "c", 1, 8), (1, "a", 2, 32), (3, "c", 2, 32), (3, "b", 2, 4)], 2, (100, 30), 7)
@@ -153,7 +153,7 @@ def test_larger_rounds_place_as_many_pods_of_one_class(seed: int, nodes: int, po
 
 @pytest.mark.parametrize("round_size", [1, 2, 5, 256])
 def test_no_pod_takes_the_node_of_one_with_higher_priority(round_size: int) -> None:
-    """Room for six of ten: whatever the rounds, the six of highest priority get it."""
+    """Room for six of ten: the six of highest priority get it with any round size."""
     run = Audited(shards=3, round_size=round_size)
     run.add_nodes(small_node(f"n{i}", cpu=2) for i in range(3))
     pods = [pod(f"p{i}").priority(10 - i).label(of=str(i)).request(cpu=1).build() for i in range(10)]

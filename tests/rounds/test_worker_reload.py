@@ -1,4 +1,4 @@
-"""Worker: when it loads the state anew, and that it asks for it no more often than it must."""
+"""Worker: when it reloads the state, and that it asks for it no more often than necessary."""
 
 from itertools import pairwise
 
@@ -91,7 +91,7 @@ def test_a_heartbeat_of_a_newer_epoch_makes_it_reload_once() -> None:
     assert (core.seq, set(plain_table(core.table))) == (0, {"c"})
 
 
-def test_a_state_of_a_newer_epoch_is_taken_whatever_its_number() -> None:
+def test_a_state_of_a_newer_epoch_is_taken_with_any_number() -> None:
     core = worker()
     core.handle(state(7, A, B), 0.0)
     core.handle(state(2, C, epoch=2), 1.0)
@@ -284,7 +284,9 @@ def test_a_state_that_cannot_be_built_is_refused_whole(bad: State, why: str) -> 
     core.handle(Tick(), 1.0 + GAP_PATIENCE)
     table, before = core.table, plain_table(core.table)
     assert core.handle(bad, 1.5) == []
-    assert [str(refusal) for refusal in core.refused][:1] == ["delta 2: seq: it has not come, and somebody has seen it"]
+    assert [str(refusal) for refusal in core.refused][:1] == [
+        "delta 2: seq: it has not come, and another process has seen it"
+    ]
     assert [why in str(refusal) for refusal in core.refused] == [False, True]
     assert core.table is table and plain_table(table) == before
     assert core.seq == 1

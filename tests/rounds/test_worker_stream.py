@@ -44,7 +44,7 @@ def test_before_it_has_loaded_anything_deltas_wait() -> None:
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_deltas_have_one_effect_in_whatever_order_and_number_they_come(order: tuple[Delta, ...]) -> None:
+def test_deltas_have_one_effect_in_any_order_and_number(order: tuple[Delta, ...]) -> None:
     core = worker()
     core.handle(state(1, A, B), 0.0)
     for news in (*order, *reversed(order)):

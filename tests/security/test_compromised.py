@@ -1,4 +1,4 @@
-"""A worker's, and a permitter's, credentials in the hands of somebody who forges messages, against a real pipeline."""
+"""A worker's, and a permitter's, credentials, used to forge messages to a real pipeline."""
 
 import asyncio
 import time
@@ -147,7 +147,7 @@ async def test_a_compromised_worker_puts_no_pod_where_there_is_no_room(tmp_path:
 
 
 async def test_absurd_numbers_stop_nothing(tmp_path: Path) -> None:
-    """Epochs, rounds and sequence numbers that nobody can have come to, from worker and binder."""
+    """Impossible epochs, rounds and sequence numbers, from worker and binder."""
     async with a_place(tmp_path) as place:
         async with place.intruder("worker") as worker:
             for _ in range(10):

@@ -1,4 +1,4 @@
-"""What the credentials of one service let nobody do, on a real NATS: everything but its own subjects."""
+"""The credentials of one service allow its own subjects only, on a real NATS."""
 
 import asyncio
 from collections.abc import Iterator
@@ -83,7 +83,7 @@ async def test_nothing_is_heard_but_its_own_subjects(user: str) -> None:
         await client.close()
 
 
-async def test_a_wrong_password_is_nobody() -> None:
+async def test_a_wrong_password_is_refused() -> None:
     async with configured_nats(authorization()) as server:
         for user in ("worker:pw-queue", "worker", "nobody:x", ""):
             url = server.as_user(user) if user else server.url

@@ -1,4 +1,4 @@
-"""An epoch that nobody can have come to would depose the rightful leader for good: no message with one is read."""
+"""An impossible epoch would depose the rightful leader for good: no message with one is read."""
 
 import typing
 

@@ -200,7 +200,7 @@ def test_a_node_that_was_never_read_is_there_and_closed() -> None:
 
 
 def test_a_closed_node_rejects_pods_that_tolerate_everything() -> None:
-    """Whatever a profile filters by, there is no room for a pod, and the snapshot says why."""
+    """With any filters there is no room for a pod, and the snapshot says why."""
     log = SnapshotLog(A)
     log.handle(UNREADABLE)
     ((why, _),) = refusals(log.handle(commit(1, (Q, "a", log.core.seq)))).values()
@@ -224,7 +224,7 @@ def seen_by_snapshot(log: SnapshotLog, kind: Kind, *objects: Any) -> list[Effect
 
 
 def big_pod(name: str) -> dict[str, Any]:
-    """Larger than a message may be, by what somebody reads of it."""
+    """Larger than a message may be, counting only what followers read."""
     env = [{"name": f"E{i}", "value": "x" * 60} for i in range(4000)]
     expressions = [{"key": f"k{i}" * 20, "operator": "Exists"} for i in range(9000)]
     terms = [{"weight": 1, "preference": {"matchExpressions": [expression]}} for expression in expressions]
@@ -246,7 +246,7 @@ def big_pod(name: str) -> dict[str, Any]:
     ],
     ids=["large", "restart policy", "toleration", "bad toleration", "bad selector"],
 )
-def test_a_bound_pod_counts_whatever_else_it_says(pod: dict[str, Any]) -> None:
+def test_a_bound_pod_counts_with_any_other_fields(pod: dict[str, Any]) -> None:
     """Its three CPUs are taken: a pod that needs two does not fit beside it on a node of four."""
     log = SnapshotLog(A)
     seen_by_snapshot(log, Kind.POD, pod)

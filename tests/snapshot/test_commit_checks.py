@@ -1,4 +1,4 @@
-"""The owner checks: the snapshot verifies what a worker proposes against its own state, whatever the worker says."""
+"""The owner checks: the snapshot verifies what a worker proposes against its own state."""
 
 from collections.abc import Sequence
 
@@ -44,7 +44,7 @@ def reasons(effects: Sequence[Effect]) -> dict[str, str]:
 
 
 def nominate(of: Pod, seen: int, *victims: Pod, on: str = "a", narrowed: bool = False, never: bool = False) -> Commit:
-    named = [Victim(each.uid, each.key, 0) for each in victims]  # of whatever priority, so the worker says
+    named = [Victim(each.uid, each.key, 0) for each in victims]  # the priority that the worker claims
     assignment = Assignment(of.uid, of.namespace, of.name, "default-scheduler", on)
     wanted = Nominate(assignment, 0, seen, named, "liar", None, narrowed, never)
     return Commit(1, 1, [load_of(of)], [], [wanted])
@@ -229,7 +229,7 @@ def with_claim(name: str) -> Pod:
 
 
 def test_a_claim_for_one_pod_only_is_not_used_by_two_wherever_they_are() -> None:
-    """The other may have come since the evaluation, on any node: so that is a conflict, and nobody's fault."""
+    """The other may have come since the evaluation, on any node: so that is a conflict, not a fault."""
     log = a_log()
     log.handle(ObjectSeen(a_claim("data", accessModes=["ReadWriteOncePod"])))
     log.handle(PodSeen(bound(with_claim("there"), "b")))

@@ -32,7 +32,7 @@ def since(pod: Pod, text: str | None) -> Pod:
 
 
 def shared(log: SnapshotLog, event: object) -> list[list[str]]:
-    """What is told of shared hostnames after an event."""
+    """Problems reported of shared hostnames after an event."""
     return [change.values for change in changes(log.handle(event)) if isinstance(change, SharedHostnames)]
 
 

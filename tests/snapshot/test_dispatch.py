@@ -143,7 +143,7 @@ def test_an_order_that_waits_for_a_permit_is_not_sent_again_before_the_wait_ends
     assert play.pass_time(63.0) == [(63.0, {"one": [1]})]
 
 
-def test_a_wait_is_never_endless_whatever_a_binder_says() -> None:
+def test_no_binder_can_report_an_endless_wait() -> None:
     assert bounded(float("nan")) == bounded(-1.0) == bounded(1e30) == LONGEST_WAIT
     assert bounded(5.0) == 5.0
 

@@ -1,4 +1,4 @@
-"""Decisions of one gang stand or fall together; and what the queue is told of a binding that failed."""
+"""Decisions of one gang stand or fall together; and what the queue hears of a failed binding."""
 
 import msgspec
 import pytest

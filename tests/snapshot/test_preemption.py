@@ -1,4 +1,4 @@
-"""A nomination as a decision: what stands against it, how the room is kept from then on, and who is told to go."""
+"""Nominations in commits: conflicts, reserved room, and evictions."""
 
 from collections.abc import Sequence
 
@@ -110,7 +110,7 @@ def test_a_nomination_stands_by_its_number_and_node_until_another_one_counts() -
     assert log.core.is_nominated(P.uid, evict.attempt, "a"), "its status shows it"
     log.handle(PodSeen(nominated(P, "b")))
     log.handle(PodSeen(nominated(P, "a")))
-    assert not log.core.is_nominated(P.uid, evict.attempt, "a"), "somebody else's word"
+    assert not log.core.is_nominated(P.uid, evict.attempt, "a"), "it is set by another client"
 
 
 def test_terminating_victims_are_not_evicted_again() -> None:
@@ -292,7 +292,7 @@ def test_a_status_that_does_not_show_it_yet_is_no_news() -> None:
     assert changes(log.handle(PodSeen(P))) == []
     assert promised(log) == {P.uid: "a"}
     assert changes(log.handle(PodSeen(nominated(P, "a")))) == []
-    assert changes(log.handle(PodSeen(P))) == [NominationGone(P.uid)], "somebody has cleared it"
+    assert changes(log.handle(PodSeen(P))) == [NominationGone(P.uid)], "another client has cleared it"
 
 
 def test_an_earlier_nomination_may_show_late() -> None:
@@ -343,7 +343,7 @@ def test_a_pod_that_was_deleted_before_it_was_nominated_is_looked_up() -> None:
     assert changes(log.handle(LookedUp(P.uid, attempt - 1, None, gone=True), LOOK_UP_SECONDS)) == []
     effects = log.handle(LookedUp(P.uid, attempt, None, gone=True), LOOK_UP_SECONDS)
     assert changes(effects) == [NominationGone(P.uid)]
-    assert effects[-1] == PodForgotten(P.uid, POD_GONE), "whoever waits for room hears of it"
+    assert effects[-1] == PodForgotten(P.uid, POD_GONE), "pods that wait for room are woken"
     assert log.core.next_deadline() is None
 
 
@@ -354,7 +354,7 @@ def test_a_lost_nomination_is_revoked_in_time() -> None:
     assert log.handle(LookedUp(P.uid, attempt, "b")) == [], "it is bound; the watch will say so"
     effects = log.handle(LookedUp(P.uid, attempt, None), LOOK_UP_SECONDS)
     assert changes(effects) == [NominationGone(P.uid)]
-    assert isinstance(effects[-1], PodForgotten), "whoever waits for room hears of it"
+    assert isinstance(effects[-1], PodForgotten), "pods that wait for room are woken"
     assert promised(log) == {}
     assert log.handle(LookedUp(P.uid, attempt, None), LOOK_UP_SECONDS) == []
 
@@ -414,7 +414,7 @@ def test_victims_that_were_not_evicted_count_as_before() -> None:
     assert changes(log.handle(EvictionFailed(Q.uid))) == [], "others are meant"
     effects = log.handle(EvictionFailed(P.uid))
     assert changes(effects) == [PodPlaced(LOW.uid, "a", 0, LOW.key)]
-    assert isinstance(effects[-1], PodForgotten), "whoever waited for it hears of it"
+    assert isinstance(effects[-1], PodForgotten), "pods that waited for it are woken"
     assert loads_of(log)[LOW.uid] == load_of(LOW)
     assert changes(log.handle(EvictionFailed(P.uid))) == []
 

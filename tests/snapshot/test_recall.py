@@ -1,4 +1,4 @@
-"""What a new term learns from binders, whatever of it is lost, comes twice or comes late."""
+"""What a new term learns from binders, also if messages are lost, doubled or late."""
 
 from services.snapshot.dispatch.order_dispatcher import BINDER_TIMEOUT, REPORT_TIMEOUT
 from services.snapshot.dispatch.recall import RECALL_TIMEOUT, BinderRecall, Claimed

@@ -1,4 +1,4 @@
-"""Snapshot: orders without a word, pods that finished unseen, look-ups that pile up, what is told before it is safe."""
+"""Snapshot: orders without a word, pods that finished unseen, look-ups that pile up, early effects."""
 
 import asyncio
 import logging
@@ -86,7 +86,7 @@ def test_a_pod_that_finished_while_no_snapshot_ran_gives_its_place_back() -> Non
 
 
 class SlowServer:
-    """Answers once it is told to, that there is no such pod."""
+    """Answers on demand that there is no such pod."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []

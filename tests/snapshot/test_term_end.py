@@ -131,7 +131,7 @@ def test_open_attempts_are_fenced_if_all_binders_end(gone: bool) -> None:
 
 
 def test_attempts_of_binders_that_stay_are_left_to_the_next_term() -> None:
-    """It would begin anew its waits for permits."""
+    """It would restart its waits for permits."""
 
     async def test() -> None:
         term = Term()

@@ -58,7 +58,7 @@ P, Q, R = small_pod("p"), small_pod("q", cpu="2"), small_pod("r")
 
 
 def left_behind() -> SnapshotLog:
-    """p and q are assumed on a and b; q is bound, and nobody has seen it yet."""
+    """p and q are assumed on a and b; q is bound, and the watch has not shown it."""
     log = SnapshotLog(A, B, epoch=1)
     log.handle(commit(1, (P, "a", log.core.seq), (Q, "b", log.core.seq)))
     log.handle(BindingFinished(Q.uid, log.attempt(Q)))
@@ -257,7 +257,7 @@ def test_a_store_that_stays_away_is_told_once(
 
 
 def test_nothing_is_written_to_a_state_whose_rewriting_was_broken_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where a term is ended while it begins anew: what waits for a write is as good as lost, which is no fault."""
+    """As when a term ends while it restates: what waits for a write is lost, which is no fault."""
 
     async def opens(*_: object) -> Writer:
         return Writer(link, "flotilla", 1, 1)
@@ -278,7 +278,7 @@ def test_nothing_is_written_to_a_state_whose_rewriting_was_broken_off(monkeypatc
 
 
 def test_nothing_is_written_to_a_state_that_was_found_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where the term is ended before it has begun anew."""
+    """As when the term ends before the next one has begun."""
 
     async def opens(*_: object) -> Writer:
         return Writer(link, "flotilla", 1, 1)
@@ -339,7 +339,7 @@ def test_pods_that_an_earlier_term_has_forgotten_are_told_before_those_that_a_ne
 
 
 class WaitsForStore(LosesState):
-    """As Terms, with a Redis that answers once it is told to."""
+    """As Terms, with a Redis that answers on demand."""
 
     def __init__(self) -> None:
         self.answers = asyncio.Event()

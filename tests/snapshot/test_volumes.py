@@ -253,7 +253,7 @@ def test_the_watch_showing_the_same_says_nothing_new() -> None:
     shown = volume(log)
     assert changes(log.handle(ObjectSeen(shown))) == []
     fail(log, P)
-    assert volume(log) == shown, "it was done, whatever became of the pod"
+    assert volume(log) == shown, "it was done, though the pod is gone"
 
 
 @pytest.mark.parametrize(
@@ -268,7 +268,7 @@ def test_the_watch_showing_another_claim_wins(shown: ClusterObject) -> None:
 
 
 def test_provisioning_that_failed_is_seen_as_such() -> None:
-    """The provisioner takes the node away again, for the scheduler to decide anew."""
+    """The provisioner takes the node away again, so that the scheduler decides again."""
     log = a_log()
     decided(log, 1, (P, "a", DYNAMIC))
     log.handle(ObjectSeen(claim(log)))

@@ -1,4 +1,4 @@
-"""A watcher between a simulated API server and a real NATS server, and somebody who follows its stream."""
+"""A watcher between a simulated API server and a real NATS server, with a follower of its stream."""
 
 import asyncio
 from collections import Counter

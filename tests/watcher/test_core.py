@@ -138,7 +138,7 @@ def test_an_object_too_large_for_a_message_is_reported() -> None:
     node["metadata"]["annotations"] = {"a": "x" * MOST_BODY_BYTES}
     change = changes(WatcherCore(1).handle(page(Kind.NODE, node), NOW))[0]
     assert isinstance(change, NodeChange)
-    assert change.problem == "", "nobody reads such annotations"
+    assert change.problem == "", "no follower reads such annotations"
     waiting = raw_pod("p", schedulerName="default-scheduler")
     waiting["metadata"]["annotations"] = {"a": "x" * MOST_BODY_BYTES}
     change = changes(WatcherCore(1).handle(page(Kind.POD, waiting), NOW))[0]

@@ -1,4 +1,4 @@
-"""The watcher says no more than those who follow can take, and waits for nobody who is gone."""
+"""The watcher sends no more than its followers can take, and does not wait for those that are gone."""
 
 from services.watcher.flow_control import MOST_UNSEEN_BYTES, SILENCE, FlowControl
 from shared.messages.watch import WatchSeen

@@ -1,4 +1,4 @@
-"""What occupies a node is told although it cannot be read whole, or is very large."""
+"""What occupies a node is published even if it is partly unreadable or very large."""
 
 from typing import Any
 
@@ -90,7 +90,7 @@ def test_unknown_values_are_accepted(fields: Raw) -> None:
         {"schedulingGates": [{}]},
     ],
 )
-def test_an_invalid_field_that_nobody_reads_does_not_matter(fields: Raw) -> None:
+def test_an_invalid_field_that_no_follower_reads_does_not_matter(fields: Raw) -> None:
     change, pod = told_pod(on_node(**fields))
     assert change.problem
     assert not change.closes

@@ -1,4 +1,4 @@
-"""WatchReader: what a consumer of the stream is told, and when it asks for a listing."""
+"""WatchReader: what a consumer of the stream gets, and when it asks for a listing."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Whatever happens to the messages on their way, after a whole listing the consumer's world is the watcher's."""
+"""With messages lost, doubled or late, after a whole listing the consumer has the watcher's state."""
 
 from dataclasses import dataclass, field
 

@@ -264,7 +264,7 @@ async def events_of(world: World) -> list[dict[str, Any]]:
 
 
 async def listed_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However slow the machine is, nobody asks for a second listing."""
+    """However slow the machine is, no second listing is asked for."""
     monkeypatch.setattr("services.watcher.service.FOLLOWERS_PATIENCE", 60.0)
     monkeypatch.setattr("shared.watch.FIRST_PATIENCE", 60.0)
     await until(lambda: world.follower.reader.epoch)
@@ -329,7 +329,7 @@ async def test_reading_pauses_while_a_follower_is_behind(monkeypatch: pytest.Mon
 
 
 def waiting(world: World, created: int) -> int:
-    """Of these pods, so many have not been told of."""
+    """How many of these pods have not been published."""
     return created - sum((Kind.POD, f"p{number}") in world.follower.world for number in range(created))
 
 

@@ -43,7 +43,7 @@ def test_an_old_list_is_refused_at_its_start() -> None:
 
 
 def test_an_old_streamed_list_is_refused_at_its_end() -> None:
-    """Its version is known at the end only; what is missing from it is not gone, for nobody hears that it has ended."""
+    """Its version is known at the end only; what is missing from it is not gone, as its end is not known."""
     core = WatcherCore(1)
     listed(core, 10, at(5))
     assert changes(core.handle(Received(Kind.POD, ListStarted()), NOW)) == [ListingBegins(Kind.POD)]

@@ -31,7 +31,7 @@ def test_answers_that_find_no_room_are_to_be_asked_for_again() -> None:
 
 @pytest.mark.parametrize("rungs", [1, FEW_RUNGS - 1, 40_000])
 def test_the_first_answer_is_given_in_any_case(rungs: int) -> None:
-    """Else nobody would ever be decided."""
+    """Otherwise no pod would ever be decided."""
     assert not within_a_message([answer(0, rungs), answer(1, 1)])[0].unknown
 
 
@@ -45,7 +45,7 @@ def test_a_search_keeps_some_candidates_of_each_class() -> None:
 
 
 def test_a_search_that_is_asked_for_again_is_not_done_again() -> None:
-    """It may take longer than its asker waits; done anew each time, the worker would fall ever further behind."""
+    """It may take longer than its asker waits; repeated each time, the worker would fall ever further behind."""
     core = WorkerCore("w", frozenset({0}), 1, FRAMEWORKS)
     core.start(0.0)
     core.handle(State(1, 10, [], []), 0.0)

@@ -92,7 +92,7 @@ def test_the_other_plugins_are_asked_in_their_turn_and_a_final_answer_ends_it() 
         assert bool(shard.candidates) is tried
 
 
-def test_nodes_that_somebody_outside_refused() -> None:
+def test_nodes_that_an_extender_refused() -> None:
     table, made = full_nodes(1), profile()
     for name in ("refused", "never", "dropped", "no-victims"):
         table.add_node(node(name).capacity(cpu="4").build())

@@ -164,7 +164,7 @@ def test_a_volume_that_is_given_away_is_not_offered_to_another() -> None:
 @pytest.mark.parametrize(
     "decided", [VolumeDecision(bindings=[("default/data", "v")]), VolumeDecision(provisions=["default/data"])]
 )
-def test_whoever_shares_a_claim_goes_where_its_volume_will_be(decided: VolumeDecision) -> None:
+def test_pods_that_share_a_claim_go_where_its_volume_will_be(decided: VolumeDecision) -> None:
     core = with_objects(storage_class(), volume("v", nodes={HOSTNAME: ["a"]}), claim("data"))
     before = everything(core)
     kind = pod("p").claim("data")

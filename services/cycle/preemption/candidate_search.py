@@ -245,7 +245,7 @@ class CandidateSearch:
         findings, first = self._findings[class_id], self.cases[class_id].pods[0]
         ineligible = next((of_shard.ineligible for of_shard in findings if of_shard.ineligible), None)
         if first.template.never_preempts:
-            ineligible = NEVER  # whatever workers answer
+            ineligible = NEVER  # regardless of what workers answer
         if ineligible is not None:
             return unschedulable(f"preemption: {ineligible}"), Preemption()
         if class_id in self._failed:

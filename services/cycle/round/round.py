@@ -37,7 +37,7 @@ from shared.model.objects import Pod
 MAX_ASKS = 8
 """Asks about one class in a round. If its merged summary still changes then, that of the previous ask counts."""
 MIN_UNIFORM = 256
-"""Consecutive pods of one class that share a round, whatever the round size."""
+"""Consecutive pods of one class that share a round of any size."""
 MAX_POD_BYTES = HALF_A_MESSAGE
 """Whole pods in one message: half of what a message may hold."""
 

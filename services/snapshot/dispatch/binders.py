@@ -64,7 +64,7 @@ class Binders:
         self._evictions = PendingEvictions()
         self._names = Names()
         self._reporters: dict[tuple[str, int, int], Envelope] = {}
-        self._sparingly = Repeated(context.log)
+        self._repeated = Repeated(context.log)
 
     # Messages
 
@@ -73,7 +73,7 @@ class Binders:
         now, process = self._context.clock(), (beat.binder, beat.incarnation)
         ruling = self._names.beat(*process, now, epoch=self._core.epoch, uptime=beat.uptime, leaving=beat.gone)
         if ruling.taken is not None:
-            self._sparingly.warning(f"name {beat.binder}", "%s", name_conflict("binder", ruling.taken))
+            self._repeated.warning(f"name {beat.binder}", "%s", name_conflict("binder", ruling.taken))
             self._bus.post(binder(beat.binder), ruling.taken)
         if not ruling.counts:
             return
@@ -155,7 +155,7 @@ class Binders:
         health, missing = self._context.health, self.dispatcher.no_binder(now)
         if missing:
             health.wait_for("binders", missing)
-            self._sparingly.warning("binders", "%s", missing)
+            self._repeated.warning("binders", "%s", missing)
         else:
             health.clear("binders")
         self._send(self._recall.tick(now))

@@ -23,7 +23,7 @@ class PodLookUps:
     def __init__(self, client: KubeClient, tell: Callable[[LookedUp], None], log: logging.Logger, fault: Fault) -> None:
         self._client = client
         self._tell = tell
-        self._sparingly = Repeated(log)
+        self._repeated = Repeated(log)
         self._fault = fault
         self._room = asyncio.Semaphore(MAX_LOOK_UPS)
         self._under_way: dict[Fence, asyncio.Task[None]] = {}
@@ -45,9 +45,9 @@ class PodLookUps:
                 async with self._room:
                     standing = await self._look_up(wanted)
             except ClusterError as cause:
-                self._sparingly.warning("look-up", "%s", cause)
+                self._repeated.warning("look-up", "%s", cause)
             except FlotillaError as cause:
-                self._sparingly.warning(wanted.uid, "%s", cause)
+                self._repeated.warning(wanted.uid, "%s", cause)
                 return
             else:
                 self._tell(outcome(wanted, standing))

@@ -129,7 +129,7 @@ class Ledger:
         return bound
 
     def extend(self, entry: LedgerEntry, wait: float, now: float) -> LedgerEntry:
-        """A binder waits for so many seconds, at most LONGEST_WAIT, and has a whole window after that."""
+        """A binder waits for `wait` seconds, at most LONGEST_WAIT, and has a whole window after that."""
         window = bounded(wait) + BINDING_WINDOW
         extended = msgspec.structs.replace(entry, deadline=now + window + self.ahead, window=window)
         self._entries[entry.uid] = extended
@@ -216,5 +216,5 @@ class Ledger:
 
 
 def bounded(wait: float) -> float:
-    """How long a binder may wait at a time, whatever number it reports."""
+    """How long a binder may wait at a time, regardless of the number it reports."""
     return wait if 0.0 <= wait <= LONGEST_WAIT else LONGEST_WAIT

@@ -69,7 +69,7 @@ class Nominator:
         return [(uid, nomination) for uid, nomination in there if nomination.load.priority < priority]
 
     def decide(self, uid: str, nomination: Nomination, now: float) -> None:
-        """Nominates the pod, whatever its status says."""
+        """Nominates the pod, regardless of its status."""
         self._set(uid, nomination)
         self._expect(uid, nomination.node)
         self._unshown.pop(uid, None)
@@ -77,7 +77,7 @@ class Nominator:
             self._unshown[uid] = now + LOOK_UP_SECONDS, nomination.attempt
 
     def revoke(self, uid: str) -> bool:
-        """Revokes the pod's nomination, whatever its status says. Returns whether it had one."""
+        """Revokes the pod's nomination, regardless of its status. Returns whether it had one."""
         if not self._remove(uid):
             return False
         self._expect(uid, "")

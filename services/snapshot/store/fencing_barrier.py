@@ -1,4 +1,4 @@
-"""If the store may have lost entries of the ledger, a term first fences whatever earlier terms may have ordered.
+"""If the store may have lost entries of the ledger, a term first fences all that earlier terms may have ordered.
 
 No ledger says what was ordered, and no wait is longer than every call that is on its way. But every order named a pod
 that the listing shows without a node, and the version that the pod had. So each of these pods is given a new version,
@@ -57,7 +57,7 @@ class FencingBarrier:
         self._mark = BindingFenced("", f"term {epoch}")
         self._log = log
         self._fault = fault
-        self._sparingly = Repeated(log)
+        self._repeated = Repeated(log)
         self._open: dict[str, PodRef] = {}
         self._bound: set[str] = set()
         """Of the open ones, those that are on a node by an answer, which the watch has not shown."""
@@ -184,7 +184,7 @@ class FencingBarrier:
 
     def _fail(self, problem: str) -> None:
         self._problem = problem
-        self._sparingly.warning("fence", "pending pods cannot be fenced: %s", problem)
+        self._repeated.warning("fence", "pending pods cannot be fenced: %s", problem)
 
     async def _ask(self, pod: PodRef) -> ObservedPod | None:
         """Touches the pod. Only looks it up if it was bound, and may be gone, or if it cannot be touched."""

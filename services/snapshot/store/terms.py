@@ -45,7 +45,7 @@ class Terms:
         self._prefix = prefix
         self._health = health
         self._log = log
-        self._sparingly = Repeated(log)
+        self._repeated = Repeated(log)
         self._pipeline = pipeline
         self._writer: Writer | None = None
         self.epoch = 0
@@ -117,5 +117,5 @@ class Terms:
     async def _wait(self, cause: Exception) -> None:
         self.healthy = False
         self._health.wait_for("term", str(cause))
-        self._sparingly.warning("wait", "%s", cause)
+        self._repeated.warning("wait", "%s", cause)
         await asyncio.sleep(PAUSE)
