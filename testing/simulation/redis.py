@@ -1,53 +1,73 @@
-"""Redis as one process: its data, the commands that Flotilla uses, and its scripts, read as Redis would read them.
+"""Redis as one process: its data, the commands that Flotilla uses, and scripts, run by Lua 5.1 as in Redis.
 
-Its data can be put back to what it was a while ago (a replica that lagged behind was promoted, or the last second of
-the file is missing), emptied, or be out of reach. Each start has a run id of its own, as INFO tells it.
+Data can be rolled back (a lagging replica was promoted, or the last second of the file is lost), flushed, or cut off;
+each start has its own run id in INFO.
 """
 
 import asyncio
+import hashlib
+import itertools
 from collections.abc import Callable
 from typing import Any
 
+from lupa.lua51 import LuaRuntime, lua_type
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoScriptError, ResponseError
 
 from testing.simulation.loop import WORLD
-from testing.simulation.lua import Program
 
 LATENCY = 0.002
 REMEMBERED = 3.0
-"""Seconds that it can be put back by."""
+"""Seconds that it can be rolled back by."""
 META = b":meta"
 Data = dict[bytes, Any]
 
 
 def _raw(value: object) -> bytes:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
     return value if isinstance(value, bytes) else str(value).encode()
+
+
+def _answer(value: Any) -> Any:
+    """A script's return value as Redis converts it: arrays end at the first nil, numbers are truncated."""
+    if lua_type(value) == "table":
+        numbers = itertools.takewhile(lambda number: value[number] is not None, itertools.count(1))
+        return [_answer(value[number]) for number in numbers]
+    if isinstance(value, bool) or value is None:
+        return 1 if value else None
+    return int(value) if isinstance(value, int | float) else value
+
+
+def _copied(data: Data) -> Data:
+    """Hashes change in place, their values do not."""
+    return {key: dict(value) if isinstance(value, dict) else value for key, value in data.items()}
 
 
 class Redis:
     def __init__(self, clock: Callable[[], float]) -> None:
         self.down = False
         self.broken: list[str] = []
-        """What must never be, and was."""
+        """Violated invariants."""
         self.data: Data = {}
         self._clock = clock
         self._history: list[tuple[float, Data]] = []
-        self._scripts: dict[str, Program] = {}
+        self._scripts: dict[bytes, Callable[..., Any]] = {}
+        self._lua = LuaRuntime(encoding=None, register_builtins=False, register_eval=False)
         self._starts = 0
         self.connections: list[Connection] = []
-        self._restart()
+        self.restart()
 
     # Mishaps
 
     def fail_over(self, seconds: float, stays: Callable[[str], bool]) -> Callable[[], None]:
-        """A replica that is so far behind becomes the master. Processes that stay still talk to the old one.
+        """Promote a replica that lags by `seconds`; processes for which `stays` is true keep talking to the old master.
 
-        What is returned ends that: the old one is a replica from then on, and what only it was told is lost.
+        Call the result to demote the old master: writes that only it has are lost.
         """
         old = Redis(self._clock)
         old.data, old.broken, old._starts = self.data, self.broken, self._starts
-        self.data = {key: dict(value) if isinstance(value, dict) else value for key, value in self.data.items()}
+        self.data = _copied(self.data)
         self.roll_back(seconds)
         left = [each for each in self.connections if not each.dead]
         self.connections = left
@@ -63,21 +83,16 @@ class Redis:
         return end
 
     def flush(self) -> None:
-        """It comes back empty."""
         self.data = {}
-        self._restart()
+        self.restart()
 
     def roll_back(self, seconds: float) -> None:
-        """It comes back as it was so many seconds ago."""
+        """Restart with the data of `seconds` ago."""
         since = self._clock() - seconds
         self.data = next((data for at, data in self._history if at > since), self.data)
-        self._restart()
+        self.restart()
 
     def restart(self) -> None:
-        """It comes back with all its data."""
-        self._restart()
-
-    def _restart(self) -> None:
         self._starts += 1
         self._scripts.clear()
         self._history.clear()
@@ -85,32 +100,40 @@ class Redis:
     # Commands
 
     def execute(self, command: tuple[object, ...]) -> Any:
-        name = str(command[0]).upper()
-        if name not in ("EVAL", "EVALSHA"):
-            return self._call([name.encode(), *map(_raw, command[1:])])
-        if name == "EVAL":
-            text = str(command[1])
-            program = Program(text)
-            self._scripts[program.sha] = program
-        else:
-            known = self._scripts.get(str(command[1]))
-            if known is None:
-                raise NoScriptError("NOSCRIPT No matching script")
-            program = known
-        count = int(str(command[2]))
-        rest = list(map(_raw, command[3:]))
+        name, *rest = map(_raw, command)
+        match name.upper():
+            case b"EVAL":
+                sha = hashlib.sha1(rest[0], usedforsecurity=False).hexdigest().encode()
+                self._scripts[sha] = self._lua.execute(b"return function(KEYS, ARGV, redis) " + rest[0] + b"\nend")
+            case b"EVALSHA":
+                sha = rest[0]
+            case _:
+                return self._call(name, *rest)
+        if sha not in self._scripts:
+            raise NoScriptError("NOSCRIPT No matching script")
+        count = int(rest[1])
+        return self._run(self._scripts[sha], rest[2 : 2 + count], rest[2 + count :])
+
+    def _run(self, script: Callable[..., Any], keys: list[bytes], arguments: list[bytes]) -> Any:
         self._remember()
-        keys, arguments = rest[:count], rest[count:]
         before = self._written(keys)
-        answer = program.run(keys, arguments, self._call)
+        tables = self._lua.table_from(keys), self._lua.table_from(arguments)
+        answer = script(*tables, self._lua.table_from({b"call": self._called_by_script}))
         after = self._written(keys)
         if after != before and after[0] == before[0] != arguments[0]:
             epochs = arguments[0].decode(), before[0].decode()
             self.broken.append(f"at {self._clock():.3f} Redis takes a write of epoch {epochs[0]} in epoch {epochs[1]}")
-        return answer
+        return _answer(answer)
+
+    def _called_by_script(self, *words: Any) -> Any:
+        """Redis turns nil into false, and lists into tables."""
+        found = self._call(*map(_raw, words))
+        if isinstance(found, list):
+            return self._lua.table_from(False if each is None else each for each in found)
+        return False if found is None else found
 
     def _written(self, keys: list[bytes]) -> tuple[bytes, bytes]:
-        """The epoch of the snapshot's state, and the number of its last write; of other keys nothing."""
+        """The epoch of the snapshot's state and the number of its last write; empty for scripts with other keys."""
         meta = self._hash(keys[0]) if keys and keys[0].endswith(META) else {}
         return meta.get(b"epoch", b""), meta.get(b"write", b"")
 
@@ -118,15 +141,12 @@ class Redis:
         return [self.execute(command) for command in commands]
 
     def _remember(self) -> None:
-        """What there is before a write. Hashes change in place, their values do not."""
         now = self._clock()
         while len(self._history) > 1 and self._history[1][0] < now - REMEMBERED:
             self._history.pop(0)
-        copied = {key: dict(value) if isinstance(value, dict) else value for key, value in self.data.items()}
-        self._history.append((now, copied))
+        self._history.append((now, _copied(self.data)))
 
-    def _call(self, command: list[bytes]) -> Any:
-        name, *arguments = command
+    def _call(self, name: bytes, *arguments: bytes) -> Any:
         found = getattr(self, f"_{name.decode().lower()}", None)
         if found is None:
             raise ResponseError(f"the simulated Redis does not know {name.decode()}")
@@ -136,7 +156,6 @@ class Redis:
         return b"PONG"
 
     def _info(self, section: bytes = b"") -> dict[str, str]:
-        """As the client reads it."""
         run = f"{self._starts:040x}"
         return {"redis_version": "6.2.0", "run_id": run, "role": "master", "master_replid": run}
 
@@ -194,9 +213,9 @@ class Redis:
 
 
 class Connection:
-    """As `redis.asyncio.Redis`, of one process. `dead`: it is killed, and nothing it sends from now on arrives.
+    """Stands in for `redis.asyncio.Redis` in one process. `dead`: the process is killed and sends nothing more.
 
-    `breaks`: the next call finds it broken.
+    `breaks`: the next call fails.
     """
 
     def __init__(self, server: Redis, name: str) -> None:
