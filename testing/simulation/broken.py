@@ -20,8 +20,9 @@ import shared.plugins.preemption as choice
 import shared.store.term as term
 import shared.store.writer as writer
 from flotilla.results import SUCCESS
+from services.binder.events import Done
 from services.binder.eviction_calls import EvictionCalls
-from services.binder.extension_points import PermitWait
+from services.binder.extension_points import Failure, PermitWait
 from services.cycle.preemption.candidate_search import CandidateSearch
 from services.queue.watch_decoder import WatchDecoder
 from services.snapshot.commit_checks import CommitChecks
@@ -184,6 +185,18 @@ async def _never_lost(self: Any, persists: Any) -> bool:
     return True
 
 
+def _unanswered_binds_fail() -> AbstractContextManager[object]:
+    on_bind_called = bind_steps.BindSteps._on_bind_called
+
+    def fails(self: Any, attempt: Any, result: Any, now: float) -> None:
+        if isinstance(result, Done):
+            on_bind_called(self, attempt, result, now)
+        else:
+            self._fail_bind(attempt, Failure(result.message), now, fenced=True)
+
+    return patch.object(bind_steps.BindSteps, "_on_bind_called", fails)
+
+
 @contextmanager
 def _ends_marked() -> Iterator[None]:
     async def run(_: Any) -> None:
@@ -306,6 +319,8 @@ BROKEN: Mapping[str, Broken] = {
     "volumes-unawaited": Broken(
         "waits", "messages", lambda: patch.object(VolumeBinding, "pre_bind", lambda *_: SUCCESS)
     ),
+    # A binder takes a Bind without an answer for one that was not carried out.
+    "unanswered-binds-fail": Broken("plain", "calls late_calls", _unanswered_binds_fail),
     # The watcher tells the past again as news, and the snapshot and the queue believe it.
     "watches-go-back": Broken("plain", "behind", _past_is_news),
 }
