@@ -1,19 +1,18 @@
-"""Worker: filters and scores the nodes of its shards, and proposes the best of them.
+"""The worker's core: filters and scores the nodes of its shards, and proposes the best of them.
 
-It mirrors the snapshot's state. Asked for proposals, it answers as soon as it has seen what the asker has seen. Which
-shards it holds is cycle's to say; others than before are loaded whole, and until then nothing is answered.
+It keeps a replica of the snapshot's state, and answers as soon as the replica includes what the cycle has seen. The
+cycle assigns its shards; when they change, their state is loaded whole, and nothing is answered until then.
 """
 
 from collections import deque
 from collections.abc import Mapping
 
 from flotilla.results import error
-from services.worker.bounds import fewer_candidates, within_a_message
-from services.worker.events import Answer, Distrusted, Effect, Event, Reload, Tick, Unnamed
-from services.worker.mirror import Mirror
-from services.worker.preempting import Inbox
+from services.worker.events import Answer, Effect, End, Event, Reload, Tick
+from services.worker.message_limits import fitting_answers, fitting_candidates
 from services.worker.proposer import Proposer
-from services.worker.supposing import check_given, supposed
+from services.worker.state_replica import StateReplica
+from services.worker.what_if import check_given, pods_placed
 from shared.cluster.nodetable import NodeTable
 from shared.errors import FlotillaError, ProtocolError
 from shared.framework.profile import Framework
@@ -25,7 +24,7 @@ from shared.messages.state import Delta, Heartbeat, State
 from shared.messages.workers import Assign
 
 NOT_YET_PATIENCE = 20.0
-"""Seconds until the state is loaded again for something that it did not show, if no heartbeat tells of it before."""
+"""Seconds until the state is loaded again for a sequence number that it lacked, unless a heartbeat names it before."""
 
 
 class WorkerCore:
@@ -37,174 +36,182 @@ class WorkerCore:
         self.assignment = (0, 0)
         """The epoch and number of the assignment by which it holds its shards."""
         self.no_shards_because = ""
-        """Why the cycle gives it none, if that is for its faults."""
+        """Why the cycle assigns it no shards, if that is for its faults."""
         self.incarnation = ""
         """Of the process; its answers name it."""
-        self._mirror = Mirror(shards, shard_count)
+        self._replica = StateReplica(shards, shard_count)
         self._proposer: Proposer | None = None
-        self._searches = Inbox()
-        self._found: Candidates | None = None
         self._cycle_epoch = 0
-        self._newest = (0, 0)
-        self._waiting: Propose | None = None
+        self._newest_ask = (0, 0)
+        self._ask: Propose | None = None
+        """The newest ask, until it is answered."""
+        self._newest_search = (0, 0, 0)
+        self._search: Preempt | None = None
+        """The newest search, until it is answered."""
+        self._found: Candidates | None = None
+        """The answer to the last search, in case the cycle asks for it again."""
         self._not_yet = 0
-        """A sequence number that even the whole state did not show: it has not happened yet, and may never."""
-        self._look_again_at = 0.0
+        """A sequence number that even the whole state did not include: it is still to come, and may never."""
+        self._reload_after = 0.0
 
     def start(self, now: float) -> list[Effect]:
-        return [Reload()] if self._mirror.start(now) else []
+        self._replica.request(now)
+        return [Reload()]
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         reload = False
         match event:
             case Delta():
-                reload = self._mirror.take_delta(event, now)
+                reload = self._replica.take_delta(event, now)
             case Heartbeat():
-                reload = self._mirror.take_heartbeat(event, now)
+                reload = self._replica.take_heartbeat(event, now)
             case State():
-                reload = self._mirror.take_state(event, now)
-                wanted = 0 if self._waiting is None else self._waiting.min_seq
-                wanted = max(wanted, self._searches.waits_for or 0)
+                reload = self._replica.take_state(event, now)
+                wanted = max(each.min_seq if each is not None else 0 for each in (self._ask, self._search))
                 if wanted:
                     self._not_yet = max(self._not_yet, wanted)
-                    self._look_again_at = now + NOT_YET_PATIENCE
+                    self._reload_after = now + NOT_YET_PATIENCE
             case Tick():
-                reload = self._mirror.take_time(now)
+                reload = self._replica.take_time(now)
             case Assign() if event.refused:
-                return self._take_refusal(event)
+                return self._on_refusal(event)
             case NameTaken(epoch=epoch, incarnation=incarnation):
-                is_told = incarnation == self.incarnation and epoch >= max(self.assignment[0], self._cycle_epoch)
-                return [Unnamed(event)] if is_told else []
+                is_meant = incarnation == self.incarnation and epoch >= max(self.assignment[0], self._cycle_epoch)
+                return [End(event)] if is_meant else []
             case Assign():
-                reload = self._take_shards(event, now)
+                reload = self._on_assignment(event, now)
             case Propose():
-                self._take_ask(event)
+                self._on_ask(event)
             case Preempt():
-                if not self._searches.take(event):
-                    what = f"search {event.search}.{event.ask} of epoch {event.epoch}"
-                    self.refused.append(ProtocolError(f"{what} is older than another"))
+                self._on_search(event)
             case Explain():
                 return self._explain(event)
         effects: list[Effect] = [Reload()] if reload else []
-        return effects + self._answer_waiting(now) + self._answer_search(now)
+        return effects + self._answer_ask(now) + self._answer_search(now)
 
     def next_deadline(self) -> float | None:
-        return self._mirror.patience_ends
-
-    # What others may look at
+        return self._replica.next_deadline()
 
     @property
     def shards(self) -> frozenset[int]:
-        return self._mirror.shards
+        return self._replica.shards
 
     @property
     def shard_count(self) -> int:
-        return self._mirror.shard_count
+        return self._replica.shard_count
 
     @property
     def table(self) -> NodeTable:
-        return self._mirror.table
+        return self._replica.table
 
     @property
     def seq(self) -> int:
-        return self._mirror.seq
+        return self._replica.seq
 
     @property
     def loaded(self) -> bool:
         """Whether it can answer for all of its shards."""
-        return self._mirror.loaded
+        return self._replica.loaded
 
     @property
     def refused(self) -> deque[FlotillaError]:
-        """What was not taken, and why."""
-        return self._mirror.refused
+        """Why messages were refused."""
+        return self._replica.refused
 
     def validate(self) -> None:
         self.table.validate()
 
     # Inside
 
-    def _take_refusal(self, assign: Assign) -> list[Effect]:
-        """Nothing is answered any more; where it is this very process that is not believed, it ends."""
+    def _on_refusal(self, assign: Assign) -> list[Effect]:
+        """Gives up all shards. The process ends if the cycle distrusts this incarnation."""
         if assign.epoch < self.assignment[0] or assign.incarnation not in ("", self.incarnation):
             return []
         self.no_shards_because = assign.refused
-        if self._mirror.shards:
-            self._mirror = self._mirror.with_shards(frozenset(), assign.shard_count)
-        return [Distrusted(assign.refused)] if assign.incarnation else []
+        if self._replica.shards:
+            self._replica = self._replica.with_shards(frozenset(), assign.shard_count)
+        return [End(assign.refused)] if assign.incarnation else []
 
-    def _take_shards(self, assign: Assign, now: float) -> bool:
+    def _on_assignment(self, assign: Assign, now: float) -> bool:
         if (assign.epoch, assign.number) <= self.assignment:
             return False
         self.assignment, self.no_shards_because = (assign.epoch, assign.number), ""
         shards = frozenset(assign.shards)
-        if shards == self._mirror.shards and assign.shard_count == self._mirror.shard_count:
+        if shards == self._replica.shards and assign.shard_count == self._replica.shard_count:
             return False
-        self._mirror = self._mirror.with_shards(shards, assign.shard_count)
-        return bool(shards) and self._mirror.start(now)
+        self._replica = self._replica.with_shards(shards, assign.shard_count)
+        return bool(shards) and self._replica.request(now)
 
-    def _take_ask(self, propose: Propose) -> None:
-        newest = (propose.round, propose.ask)
-        if propose.epoch < self._cycle_epoch or (propose.epoch == self._cycle_epoch and newest < self._newest):
+    def _on_ask(self, propose: Propose) -> None:
+        number = (propose.round, propose.ask)
+        if propose.epoch < self._cycle_epoch or (propose.epoch == self._cycle_epoch and number < self._newest_ask):
             what = f"ask {propose.round}.{propose.ask} of epoch {propose.epoch}"
-            self.refused.append(ProtocolError(f"{what} is old, now {self._newest} of epoch {self._cycle_epoch}"))
+            self.refused.append(ProtocolError(f"{what} is old, now {self._newest_ask} of epoch {self._cycle_epoch}"))
             return
         try:
             check_given(propose)
         except ProtocolError as cause:
             self.refused.append(cause)
             return
-        self._cycle_epoch, self._newest = propose.epoch, newest
-        self._waiting = propose
+        self._cycle_epoch, self._newest_ask, self._ask = propose.epoch, number, propose
 
-    def _answer_waiting(self, now: float) -> list[Effect]:
-        propose, mirror = self._waiting, self._mirror
+    def _on_search(self, preempt: Preempt) -> None:
+        number = (preempt.epoch, preempt.search, preempt.ask)
+        if number < self._newest_search:
+            what = f"search {preempt.search}.{preempt.ask} of epoch {preempt.epoch}"
+            self.refused.append(ProtocolError(f"{what} is older than another"))
+            return
+        self._newest_search, self._search = number, preempt
+
+    def _answer_ask(self, now: float) -> list[Effect]:
+        propose, replica = self._ask, self._replica
         if propose is None or not self._has_seen(propose.min_seq, now):
             return []
-        self._waiting = None
-        with supposed(mirror.table, propose.given, propose.loads):
+        self._ask = None
+        with pods_placed(replica.table, propose.given, propose.loads):
             proposed = self._proposer_for(propose.ties).propose(propose.classes, propose.round, propose.keys)
         answer = Proposals(
             worker=self.name,
             epoch=propose.epoch,
             round=propose.round,
             ask=propose.ask,
-            seq=mirror.seq,
-            shards=sorted(mirror.shards),
-            answers=within_a_message(proposed),
+            seq=replica.seq,
+            shards=sorted(replica.shards),
+            answers=fitting_answers(proposed),
             incarnation=self.incarnation,
         )
         return [Answer(answer)]
 
     def _has_seen(self, min_seq: int, now: float) -> bool:
-        """If not, what is missing is waited for."""
-        mirror = self._mirror
-        if mirror.loaded and min_seq <= mirror.seq:
+        """If not, the replica waits for what is missing."""
+        replica = self._replica
+        if replica.loaded and min_seq <= replica.seq:
             return True
-        if not mirror.loaded or min_seq > self._not_yet or now >= self._look_again_at:
-            mirror.miss(now)
+        if not replica.loaded or min_seq > self._not_yet or now >= self._reload_after:
+            replica.await_missing(now)
         return False
 
     def _answer_search(self, now: float) -> list[Effect]:
-        mirror, wanted = self._mirror, self._searches.waits_for
-        if wanted is None or not self._has_seen(wanted, now):
+        search = self._search
+        if search is None or not self._has_seen(search.min_seq, now):
             return []
-        search = self._searches.ready(mirror.seq)
-        if search is None:
-            return []
-        if self._found is None or not _answers(self._found, search, mirror.shards):
-            self._found = self._candidates(search)
+        self._search = None
+        if self._found is None or not _answers(self._found, search, self._replica.shards):
+            proposer = self._proposer_for(Ties() if self._proposer is None else self._proposer.ties)
+            self._found = Candidates(
+                worker=self.name,
+                epoch=search.epoch,
+                search=search.search,
+                ask=search.ask,
+                seq=self._replica.seq,
+                shards=sorted(self._replica.shards),
+                findings=fitting_candidates([proposer.preempt(ask, search.search) for ask in search.classes]),
+                incarnation=self.incarnation,
+            )
         return [Answer(self._found)]
 
-    def _candidates(self, search: Preempt) -> Candidates:
-        proposer = self._proposer_for(Ties() if self._proposer is None else self._proposer.ties)
-        found = fewer_candidates([proposer.preempt(ask, search.search) for ask in search.classes])
-        shards = sorted(self._mirror.shards)
-        of = (self.name, search.epoch, search.search, search.ask, self._mirror.seq, shards, found)
-        return Candidates(*of, self.incarnation)
-
     def _explain(self, event: Explain) -> list[Effect]:
-        if not self._mirror.loaded:
+        if not self._replica.loaded:
             answer = ClassAnswer(event.ask.class_id, failure=error(f"{self.name} has not loaded its nodes yet"))
             return [Answer(Explained(self.name, event.id, self.seq, answer, Explanation()))]
         ties = Ties() if self._proposer is None else self._proposer.ties
@@ -212,15 +219,15 @@ class WorkerCore:
         return [Answer(Explained(self.name, event.id, self.seq, answer, explanation))]
 
     def _proposer_for(self, ties: Ties) -> Proposer:
-        """A new one if the table was reloaded, or ties are broken otherwise than before."""
-        proposer, mirror = self._proposer, self._mirror
-        if proposer is None or proposer.table is not mirror.table or proposer.ties != ties:
-            share = len(mirror.shards) / mirror.shard_count
-            proposer = self._proposer = Proposer(mirror.table, self.frameworks, ties, share)
+        """A new one if the table was reloaded, or the cycle breaks ties in another way."""
+        proposer, replica = self._proposer, self._replica
+        if proposer is None or proposer.table is not replica.table or proposer.ties != ties:
+            share = len(replica.shards) / replica.shard_count
+            proposer = self._proposer = Proposer(replica.table, self.frameworks, ties, share)
         return proposer
 
 
 def _answers(found: Candidates, search: Preempt, shards: frozenset[int]) -> bool:
-    """Whether this was found for the same ask: a search may take longer than its asker waits before asking again."""
+    """Whether this answers the same ask: a search may take longer than the cycle waits before it asks again."""
     same = (found.epoch, found.search, found.ask) == (search.epoch, search.search, search.ask)
     return same and found.seq >= search.min_seq and found.shards == sorted(shards)

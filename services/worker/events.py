@@ -23,22 +23,15 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Reload:
-    """Effect: fetch the whole state of this worker's shards; it comes back as a State event."""
+    """Effect: load the whole state of this worker's shards; it becomes a State event."""
 
 
 @dataclass(frozen=True, slots=True)
-class Distrusted:
-    """Effect: end this process. The cycle believes it no more; the next one reloads its state."""
+class End:
+    """Effect: end this process, because another one has its name, or because the cycle distrusts it (why, as text)."""
 
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Unnamed:
-    """Effect: end this process. Another one has its name."""
-
-    taken: NameTaken
+    why: NameTaken | str
 
 
 Event = Delta | Heartbeat | State | Assign | Propose | Explain | Preempt | NameTaken | Tick
-Effect = Answer | Reload | Distrusted | Unnamed
+Effect = Answer | Reload | End

@@ -1,4 +1,4 @@
-"""What a worker may say at once: a message that is too large is never sent, and would be asked for again for ever."""
+"""Limits the size of a worker's answers: one that is too large is never sent, and the cycle would ask for ever."""
 
 from collections.abc import Sequence
 
@@ -9,47 +9,41 @@ from shared.messages.preemption import Candidate, ShardFindings
 from shared.messages.rounds import ClassAnswer
 from shared.model.objects import encode_msgpack
 
-MOST_BYTES = HALF_A_MESSAGE
-"""Of answers or candidates in one message, half of what it may hold."""
-FEW_RUNGS = 1 << 12
-FEW_VICTIMS = 1 << 12
-"""Fewer are not weighed: they fit however long their names are."""
+MAX_BYTES = HALF_A_MESSAGE
+"""Of answers or candidates in one message: half of what a message may hold."""
+MIN_RUNGS = 1 << 12
+MIN_VICTIMS = 1 << 12
+"""Fewer are not measured: they fit however long their names are."""
 
 
-def within_a_message(answers: list[ClassAnswer]) -> list[ClassAnswer]:
-    """As many of the first answers as find room; the other classes are to be asked about again."""
-    if sum(len(answer.ladder.nodes) for answer in answers) < FEW_RUNGS:
+def fitting_answers(answers: list[ClassAnswer]) -> list[ClassAnswer]:
+    """Keeps the first answers that fit, at least one; the cycle must ask about the other classes again."""
+    if sum(len(answer.ladder.nodes) for answer in answers) < MIN_RUNGS:
         return answers
-    room = MOST_BYTES
-    kept: list[ClassAnswer] = []
+    room = MAX_BYTES
+    fitting: list[ClassAnswer] = []
     for answer in answers:
         room -= len(encode_msgpack(answer))
-        kept.append(answer if room >= 0 or not kept else ClassAnswer(answer.class_id, unknown=True))
-    return kept
+        fitting.append(answer if room >= 0 or not fitting else ClassAnswer(answer.class_id, unknown=True))
+    return fitting
 
 
-def fewer_candidates(found: list[ShardFindings]) -> list[ShardFindings]:
-    """As many candidates of each class as fit, and at least one: no search looks for all of them."""
-    if sum(_victims(of_class.candidates) for of_class in found) < FEW_VICTIMS:
-        return found
-    share = MOST_BYTES // len(found)
+def fitting_candidates(findings: list[ShardFindings]) -> list[ShardFindings]:
+    """Keeps the first candidates of each class that fit, at least one: no search needs all of them."""
+    victims = sum(len(candidate.victims) for of_class in findings for candidate in of_class.candidates)
+    if victims < MIN_VICTIMS:
+        return findings
+    share = MAX_BYTES // len(findings)
     return [
-        msgspec.structs.replace(of_class, candidates=_that_fit(of_class.candidates, share))
-        if of_class.candidates
-        else of_class
-        for of_class in found
+        msgspec.structs.replace(of_class, candidates=_first_of(of_class.candidates, share)) for of_class in findings
     ]
 
 
-def _that_fit(candidates: Sequence[Candidate], room: int) -> list[Candidate]:
-    kept: list[Candidate] = []
+def _first_of(candidates: Sequence[Candidate], room: int) -> list[Candidate]:
+    fitting: list[Candidate] = []
     for candidate in candidates:
         room -= len(encode_msgpack(candidate))
-        if room < 0 and kept:
+        if room < 0 and fitting:
             break
-        kept.append(candidate)
-    return kept
-
-
-def _victims(candidates: Sequence[Candidate]) -> int:
-    return sum(len(candidate.victims) for candidate in candidates)
+        fitting.append(candidate)
+    return fitting

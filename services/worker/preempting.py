@@ -1,8 +1,7 @@
-"""A worker's part in finding out who could make way for pods that no node has room for."""
+"""A worker's part in a preemption search: the candidates among its nodes for a class without a feasible node."""
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -12,49 +11,13 @@ from shared.framework.dry_run import DryRun, Tried
 from shared.framework.evaluator import ShardEvaluator
 from shared.framework.pod_class import PodClass
 from shared.messages.evaluation import Rejections, Summary
-from shared.messages.preemption import Preempt, PreemptAsk, ShardFindings
+from shared.messages.preemption import PreemptAsk, ShardFindings
 from shared.plugins.preemption import DefaultPreemption, is_final
 
 
-class Inbox:
-    """The newest search that was asked for, until the worker has seen enough to answer."""
-
-    def __init__(self) -> None:
-        self._newest = (0, 0, 0)
-        self._waiting: Preempt | None = None
-
-    def take(self, preempt: Preempt) -> bool:
-        """False if it is older than another that came."""
-        number = (preempt.epoch, preempt.search, preempt.ask)
-        if number < self._newest:
-            return False
-        self._newest, self._waiting = number, preempt
-        return True
-
-    @property
-    def waits_for(self) -> int | None:
-        """The sequence number to be seen before the answer."""
-        return None if self._waiting is None else self._waiting.min_seq
-
-    def ready(self, seq: int) -> Preempt | None:
-        """What can be answered now; once."""
-        waiting = self._waiting
-        if waiting is None or waiting.min_seq > seq:
-            return None
-        self._waiting = None
-        return waiting
-
-
 def findings(evaluator: ShardEvaluator, pod_class: PodClass, ask: PreemptAsk, search: int) -> ShardFindings:
-    """`search`: where the search begins among the nodes that may help, so that not always the same ones are tried."""
+    """Runs the PostFilter plugins. `search`: its number; each search begins the dry run at another node."""
     return _Finder(evaluator, pod_class, ask).find(search)
-
-
-@dataclass(slots=True)
-class _Found:
-    others: dict[str, PostFilterResult] = field(default_factory=dict)
-    ineligible: str = ""
-    tried: Tried = field(default_factory=Tried)
 
 
 class _Finder:
@@ -72,27 +35,38 @@ class _Finder:
         self._potential: Rows = np.sort(np.concatenate(may_help)) if may_help else np.empty(0, dtype=np.intp)
 
     def find(self, search: int) -> ShardFindings:
-        found = self._ask_plugins(search)
+        others: dict[str, PostFilterResult] = {}
+        ineligible, tried = "", Tried()
+        for plugin in self._evaluator.framework.post_filter:
+            if isinstance(plugin, DefaultPreemption):
+                ineligible = plugin.ineligible(self._class.state.pod, self._table, self._status_of_nominated())
+                if not ineligible:
+                    tried = self._try(plugin, search)
+            else:
+                result = plugin.post_filter(self._class.state, self._by_name())
+                others[plugin.name] = result
+                if is_final(result.status):
+                    break
         return ShardFindings(
             self._class.id,
             summary=self._summary,
-            others=found.others,
-            ineligible=found.ineligible,
+            others=others,
+            ineligible=ineligible,
             potential=len(self._potential),
-            candidates=found.tried.candidates,
-            rejections=[Rejections(status, nodes) for status, nodes in found.tried.rejected.items()],
-            faults=found.tried.faults,
+            candidates=tried.candidates,
+            rejections=[Rejections(status, nodes) for status, nodes in tried.rejected.items()],
+            faults=tried.faults,
         )
 
     def _refreshed(self) -> dict[str, object]:
-        """Judges by the merged summaries, or by what this shard knows where there are none yet. Tells the latter."""
+        """Uses the merged summaries, or this shard's own where there are none yet. Returns the latter."""
         rejection = self._class.pre.rejection
         if rejection is not None and rejection.code is not Code.UNSCHEDULABLE:
             return {}
         return self._evaluator.refresh_by(self._class, self._ask.summaries)
 
     def _judged(self) -> Iterator[tuple[Rows, Status]]:
-        """Why each node is not feasible."""
+        """Yields rows of nodes that are not feasible, and why."""
         rows = np.flatnonzero(self._table.valid[: self._table.size])
         rejection = self._class.pre.rejection
         if rejection is not None:
@@ -106,22 +80,8 @@ class _Finder:
             if row is not None and judged.fits[rows == row].any():
                 yield np.array([row], dtype=np.intp), status
 
-    def _ask_plugins(self, search: int) -> _Found:
-        found = _Found()
-        for plugin in self._evaluator.framework.post_filter:
-            if isinstance(plugin, DefaultPreemption):
-                found.ineligible = plugin.ineligible(self._class.state.pod, self._table, self._status_of_nominated())
-                if not found.ineligible:
-                    found.tried = self._try(plugin, search)
-            else:
-                result = plugin.post_filter(self._class.state, self._by_name())
-                found.others[plugin.name] = result
-                if is_final(result.status):
-                    break
-        return found
-
     def _try(self, plugin: DefaultPreemption, search: int) -> Tried:
-        """Looks for this shard's share of the candidates."""
+        """Searches this shard's share of the candidates."""
         rows = self._potential
         if not rows.size:
             return Tried()

@@ -1,5 +1,6 @@
-"""Proposer: judges the nodes of one table for classes of pods, and remembers what it worked out about them."""
+"""Evaluates classes of pods on the nodes of one table, and caches the classes."""
 
+import math
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -10,7 +11,6 @@ import numpy as np
 from flotilla.plugin import Mask
 from flotilla.results import Status, error
 from services.worker.preempting import findings
-from services.worker.sampling import sample
 from shared.cluster.nodetable import NodeTable
 from shared.cluster.topology import domains_of
 from shared.errors import FlotillaError
@@ -26,12 +26,14 @@ from shared.messages.rounds import ClassAnswer, ClassAsk, Ladder
 CLASS_MEMORY = 1 << 30
 """Bytes that cached classes may take, approximately; the least recently used one is dropped first."""
 
-MOST_CLASSES = 512
-"""Of pods that are like no other, as those with a volume of their own, there is a new class all the time."""
+MAX_CLASSES = 512
+"""Cached classes. Pods that differ from all others, such as those with a volume of their own, are a new class each."""
+FEWEST_NODES = 100
+"""Feasible nodes that percentageOfNodesToScore leaves in any case."""
 
 
 class Context(NamedTuple):
-    """What the asks of one message have in common: the round, and the labels to be told of."""
+    """What the asks of one message share. `keys`: labels whose values each ladder lists."""
 
     round: int
     keys: tuple[str, ...]
@@ -48,9 +50,9 @@ class Proposer:
         self._classes: OrderedDict[str, tuple[ShardEvaluator, PodClass]] = OrderedDict()
 
     def propose(self, asks: list[ClassAsk], round_: int, keys: Sequence[str] = ()) -> list[ClassAnswer]:
-        """One answer an ask; `keys`: labels whose values are to be told of each node that is proposed.
+        """Returns an answer for each ask. `keys`: labels whose values are listed for each proposed node.
 
-        A plugin that fails on one class does no harm to the others.
+        A plugin that fails on one class does not affect the others.
         """
         by_profile: dict[str, list[ClassAsk]] = {}
         for ask in asks:
@@ -65,7 +67,7 @@ class Proposer:
         return answers
 
     def explain(self, ask: ClassAsk) -> tuple[ClassAnswer, Explanation]:
-        """How every node fares for the ask's pod, as of now."""
+        """Explains the result of every node for the ask's pod, at present."""
         evaluator = self._evaluators.get(ask.profile)
         if evaluator is None:
             return _no_profile(ask), Explanation()
@@ -82,7 +84,7 @@ class Proposer:
             return ClassAnswer(ask.class_id, failure=_failure(cause)), Explanation()
 
     def preempt(self, ask: PreemptAsk, search: int) -> ShardFindings:
-        """What could be done for a class that no node has room for; `search`: which one this is."""
+        """Searches preemption candidates for a class without a feasible node. `search`: the number of the search."""
         evaluator = self._evaluators.get(ask.profile)
         if evaluator is None:
             return ShardFindings(ask.class_id, failure=error(f"there is no profile {ask.profile!r}"))
@@ -120,11 +122,11 @@ class Proposer:
         """Lines are laid out in powers of two, so up to half of them may be empty."""
         if self._room_for[0] != self.table.capacity:
             each = max((2 * evaluator.bytes_per_class() for evaluator in self._evaluators.values()), default=1)
-            self._room_for = (self.table.capacity, max(1, min(MOST_CLASSES, CLASS_MEMORY // each)))
+            self._room_for = (self.table.capacity, max(1, min(MAX_CLASSES, CLASS_MEMORY // each)))
         return self._room_for[1]
 
     def _class(self, evaluator: ShardEvaluator, ask: ClassAsk) -> PodClass | ClassAnswer:
-        """The class that is asked about, or at once the answer if no node is to be looked at."""
+        """Returns the class, or the answer if no node has to be evaluated."""
         pod_class = self._prepared(evaluator, ask)
         if isinstance(pod_class, ClassAnswer):
             return pod_class
@@ -137,7 +139,7 @@ class Proposer:
         return pod_class
 
     def _prepared(self, evaluator: ShardEvaluator, ask: ClassAsk) -> PodClass | ClassAnswer:
-        """The class that is asked about, if it is known or a pod came along."""
+        """Returns the class if it is cached or the ask brings a pod, else an answer that says why not."""
         known = self._classes.get(ask.class_id)
         pod = ask.pod
         if known is not None and not evaluator.is_current(known[1]):
@@ -216,7 +218,7 @@ class Proposer:
     def _among(self, evaluator: ShardEvaluator, ask: ClassAsk, round_: int, feasible: Mask) -> Mask | None:
         """The rows to consider, None for all."""
         if ask.among is None:
-            return sample(evaluator, feasible, self._share, round_)
+            return sample_nodes(evaluator, feasible, self._share, round_)
         among = np.zeros(self.table.size, dtype=np.bool_)
         among[[row for name in ask.among if (row := self.table.row_of(name)) is not None]] = True
         return among
@@ -239,7 +241,7 @@ class Proposer:
         )
 
     def _make_room(self, asks: list[ClassAsk], most: int) -> None:
-        """Forgets the classes not asked about for longest, until these find room."""
+        """Drops the least recently used classes until these asks' classes fit."""
         for ask in asks:
             if ask.class_id in self._classes:
                 self._classes.move_to_end(ask.class_id)
@@ -260,7 +262,7 @@ def _failure(cause: Exception) -> Status:
 
 
 def own_node(table: NodeTable, pod_class: PodClass, feasible: Mask) -> Mask | None:
-    """Only the row that the pod itself is nominated to, if it is feasible: then it is taken at once."""
+    """The row of the node that the pod is nominated to, if it is feasible; no other node is compared."""
     name = pod_class.state.pod.status.nominated_node_name
     row = table.row_of(name) if name else None
     if row is None or not feasible[row]:
@@ -268,3 +270,26 @@ def own_node(table: NodeTable, pod_class: PodClass, feasible: Mask) -> Mask | No
     alone = np.zeros_like(feasible)
     alone[row] = True
     return alone
+
+
+def nodes_to_find(nodes: int, percentage: int) -> int:
+    """How many feasible nodes are enough in a cluster of this size."""
+    return nodes if nodes < FEWEST_NODES else max(FEWEST_NODES, nodes * percentage // 100)
+
+
+def sample_nodes(evaluator: ShardEvaluator, feasible: Mask, share: float, round_: int) -> Mask | None:
+    """Applies percentageOfNodesToScore: the nodes to consider, other ones each round; None for all.
+
+    A shard considers its share of the nodes that kube-scheduler would look for in the whole cluster. `share`: this
+    table's part of the cluster.
+    """
+    percentage = evaluator.framework.percentage_of_nodes_to_score
+    if not percentage or percentage >= 100:
+        return None
+    wanted = math.ceil(nodes_to_find(round(evaluator.table.node_count / share), percentage) * share)
+    rows = np.flatnonzero(feasible)
+    if len(rows) <= wanted:
+        return None
+    among = np.zeros_like(feasible)
+    among[np.roll(rows, -(round_ * wanted % len(rows)))[:wanted]] = True
+    return among

@@ -1,13 +1,12 @@
-"""Worker's shell: asks and deltas in, proposals out, its shards' state from Redis."""
+"""The worker's shell: receives asks and deltas, sends proposals, and loads the state of its shards from Redis."""
 
 import asyncio
 import secrets
-from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 
 from services.worker.core import WorkerCore
-from services.worker.events import Answer, Distrusted, Effect, Event, Reload, Tick, Unnamed
-from services.worker.spans import EvaluationSpans
+from services.worker.events import Answer, Effect, End, Event, Reload, Tick
 from shared.bus import Envelope, subjects
 from shared.config.document import read_config
 from shared.errors import ClusterError, FlotillaError
@@ -16,7 +15,7 @@ from shared.messages.identity import NameTaken
 from shared.messages.limits import BEAT_INTERVAL
 from shared.messages.preemption import Preempt
 from shared.messages.rounds import Explain, Proposals, Propose
-from shared.messages.state import Delta, Heartbeat, State
+from shared.messages.state import Delta, Heartbeat
 from shared.messages.workers import Assign, WorkerBeat
 from shared.runtime import Context, CoreRunner, every
 from shared.runtime.clocks import ClockOffsets
@@ -27,9 +26,10 @@ from shared.store.errors import StoreUnreachable
 from shared.store.link import RedisLink, connect
 from shared.store.reader import Reader, pipeline_of
 from shared.telemetry.logs import Repeated
+from shared.telemetry.tracing import TraceContext
 
-LEAVE_LOOK = 0.05
-"""Seconds between two checks whether others have taken the shards."""
+LEAVE_POLL = 0.05
+"""Seconds between two checks whether other workers hold the shards."""
 LOAD_PAUSE = 0.1
 """Seconds between two attempts to load, while there is no whole state."""
 
@@ -47,23 +47,33 @@ async def main(context: Context) -> None:
 
 
 async def learn_pipeline(context: Context, link: RedisLink) -> None:
-    """Whose worker this is the state in Redis tells: it waits until there is one. Nothing is heard before.
+    """Waits for a state in Redis, which names the worker's pipeline; until then no message is handled.
 
-    Where the state does not tell, as that of the last release, the first pipeline is believed that is heard.
+    The last release's state names none: then the worker joins the first pipeline that it hears.
     """
-    found, settings, sparingly = None, context.settings, Repeated(context.log)
+    found, settings, limited_log = None, context.settings, Repeated(context.log)
     while found is None:
         try:
             found = await pipeline_of(link, settings.prefix)
             why = f"Redis at {link.where} has no keys {settings.prefix}:* yet: the snapshot has begun no term"
         except StoreUnreachable as cause:
             why = str(cause)
-            sparingly.warning("store", "%s", cause)
+            limited_log.warning("store", "%s", cause)
         if found is None:
             context.health.wait_for("pipeline", why)
             await asyncio.sleep(LOAD_PAUSE)
     context.health.clear("pipeline")
     context.bus.pipeline.id = found
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """The newest ask, until it is answered: for its span, and for how long the answer took."""
+
+    ask: tuple[int, int, int]
+    parent: TraceContext | None
+    classes: int
+    began: float
 
 
 class Shell:
@@ -72,18 +82,17 @@ class Shell:
         self._core = core
         self._reader = Reader(link, context.settings.prefix)
         self._incarnation = core.incarnation = secrets.token_hex(8)
-        self._distrusted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._loading: asyncio.Task[None] | None = None
         self._term_heard = asyncio.Event()
-        """A heartbeat says that the state is there whole."""
+        """Set by a heartbeat of the snapshot: the whole state is in Redis."""
         self._leaving = False
         self._began = context.clock()
         self._runner: CoreRunner[Event, Effect] = CoreRunner(core, Tick(), self._carry_out, context)
-        self._spans = EvaluationSpans(context.tracer, context.name)
+        self._evaluation: Evaluation | None = None
         self._clocks = ClockOffsets(context)
         self._cycle = Watchdog(context.health, context.clock, "cycle", "no cycle has told it which shards are its own")
         self._snapshot = Watchdog(context.health, context.clock, "snapshot", "no snapshot of this pipeline is heard")
-        self._repeated = Repeated(context.log)
+        self._limited_log = Repeated(context.log)
         metrics = context.metrics
         self._nodes = metrics.gauge("flotilla_worker_nodes", "Nodes of the shards that this worker holds.")
         self._shards = metrics.gauge("flotilla_worker_shards", "Shards that this worker holds.")
@@ -104,7 +113,6 @@ class Shell:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(every(BEAT_INTERVAL, self._beat))
                 tasks.create_task(self._context.fault.raised())
-                tasks.create_task(self._until_distrusted())
         except asyncio.CancelledError:
             await self._leave()
             raise
@@ -113,16 +121,13 @@ class Shell:
             if self._loading is not None:
                 self._loading.cancel()
 
-    async def _until_distrusted(self) -> None:
-        await self._distrusted
-
     async def _leave(self) -> None:
-        """Announces it, and goes on answering until other workers have its shards, or no cycle assigns them."""
+        """Announces the end, and answers until other workers hold its shards, or no cycle has assigned them in time."""
         self._leaving = True
         deadline = asyncio.get_running_loop().time() + WORKER_SHARDS
         while self._core.shards and asyncio.get_running_loop().time() < deadline:
             self._beat()
-            await asyncio.sleep(LEAVE_LOOK)
+            await asyncio.sleep(LEAVE_POLL)
 
     # What comes in
 
@@ -135,20 +140,17 @@ class Shell:
 
     def _on_message(self, message: Propose | Assign | Explain | Preempt | NameTaken, envelope: Envelope) -> None:
         if isinstance(message, Propose):
-            self._spans.begin(message, envelope.trace, self._context.clock())
+            ask, began = (message.epoch, message.round, message.ask), self._context.clock()
+            self._evaluation = Evaluation(ask, envelope.trace, len(message.classes), began)
         before = self._core.shards
         self._runner.feed(message)
         if isinstance(message, Assign) and message.epoch >= self._core.assignment[0]:
-            self._on_cycle_heard(message.repeats)
+            if message.repeats:
+                self._cycle.reset()
+            else:
+                self._cycle.stop()  # a cycle of the last release assigns once
         if self._core.shards != before:
             self._beat()  # the cycle that waits for these shards learns at once
-
-    def _on_cycle_heard(self, repeats: bool) -> None:
-        """A cycle of the last release says it once."""
-        if repeats:
-            self._cycle.reset()
-        else:
-            self._cycle.stop()
 
     # What goes out
 
@@ -157,19 +159,39 @@ class Shell:
             case Answer(message=answer):
                 self._context.bus.post(subjects.CYCLE_ANSWERS, answer)
                 if isinstance(answer, Proposals):
-                    self._seconds.observe(self._spans.end(answer, self._context.clock()))
+                    self._record_evaluation(answer)
             case Reload():
                 self._load()
-            case Unnamed(taken=taken):
+            case End(why=NameTaken() as taken):
                 self._context.fault.end(name_taken("worker", taken, self._context.wall()))
-            case Distrusted(why=why):
-                if not self._distrusted.done():
-                    self._distrusted.set_exception(ClusterError(f"the cycle believes this process no more: {why}"))
+            case End(why=str() as why):
+                self._context.fault.end(ClusterError(f"the cycle believes this process no more: {why}"))
+
+    def _record_evaluation(self, answer: Proposals) -> None:
+        evaluation, context = self._evaluation, self._context
+        if evaluation is None or evaluation.ask != (answer.epoch, answer.round, answer.ask):
+            self._seconds.observe(0.0)
+            return
+        self._evaluation, ended, tracer = None, context.clock(), context.tracer
+        self._seconds.observe(ended - evaluation.began)
+        if tracer.enabled and evaluation.parent is not None:
+            tracer.record(
+                "evaluate",
+                tracer.child(evaluation.parent),
+                evaluation.began,
+                ended,
+                parent=evaluation.parent,
+                attributes={"worker": context.name, "shards": len(answer.shards), "classes": evaluation.classes},
+                failed=next((each.failure.message for each in answer.answers if each.failure is not None), ""),
+            )
 
     def _beat(self) -> None:
         core = self._core
-        self._tell_refused(core.refused)
-        if core.loaded or not core.shards:  # who holds none is there for when others are lost
+        for error in core.refused:
+            self._refused.inc()
+            self._limited_log.warning(type(error).__name__, "refused: %s", error)
+        core.refused.clear()
+        if core.loaded or not core.shards:  # a worker without shards is a spare, and ready
             self._context.health.clear("shards")
         else:
             self._context.health.wait_for("shards", f"{len(core.shards)} are being loaded")
@@ -195,16 +217,10 @@ class Shell:
         )
         self._context.bus.post(subjects.WORKER_BEATS, beat)
 
-    def _tell_refused(self, refused: Iterable[FlotillaError]) -> None:
-        for error in list(refused):
-            self._refused.inc()
-            self._repeated.warning(type(error).__name__, "refused: %s", error)
-        self._core.refused.clear()
-
     # Loading
 
     def _load(self) -> None:
-        """A load that is under way is waited for, unless it is of other shards than are held now."""
+        """Starts a load, unless one of the same shards is under way."""
         wanted = self._core.shards
         if self._loading is not None and not self._loading.done():
             if self._loading.get_name() == str(sorted(wanted)):
@@ -220,20 +236,17 @@ class Shell:
             try:
                 state = await self._reader.load(shards, self._core.shard_count, self._context.bus.pipeline.id)
             except StoreUnreachable as cause:
-                self._repeated.warning("store", "%s", cause)
+                self._limited_log.warning("store", "%s", cause)
             except FlotillaError as cause:
-                self._repeated.error("load", "%s", cause)
+                self._limited_log.error("load", "%s", cause)
                 self._context.health.wait_for("state", str(cause))
             else:
                 self._context.health.clear("state")
-                if self._core.shards == shards and state is not None:
-                    self._take(state)
-                    return
                 if self._core.shards != shards:
+                    return
+                if state is not None:
+                    self._runner.feed(state)
+                    self._beat()
                     return
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._term_heard.wait(), LOAD_PAUSE)
-
-    def _take(self, state: State) -> None:
-        self._runner.feed(state)
-        self._beat()

@@ -1,10 +1,10 @@
-"""Mirror: a worker's copy of the state of its shards, kept up by the snapshot's deltas.
+"""A worker's replica of the state of its shards, kept current by the snapshot's deltas.
 
     empty --state--> following --delta by delta--> following
                        |  ^
-                       +--+ what is missing stays missing, cannot be applied, or is of a new epoch: reload
+                       +--+ reload: a delta is lost or cannot be applied, or the epoch is new
 
-Deltas that come early wait for the missing ones. A whole state that was asked for and does not come is asked for again.
+Deltas that arrive early wait for the missing ones. The request for the whole state is repeated until it arrives.
 """
 
 from collections import deque
@@ -28,19 +28,21 @@ from shared.messages.state import (
     State,
 )
 from shared.model.load import PodLoad
+from shared.runtime.unanswered import Unanswered, doubling
 
 GAP_PATIENCE = 0.25
-"""Seconds that a missing delta is waited for: longer than it takes on a busy machine, shorter than any deadline."""
+"""Seconds to wait for a missing delta: longer than it takes on a busy machine, shorter than any deadline."""
 RELOAD_PATIENCE = 1.0
-"""Seconds that a state that was asked for is waited for; twice as long each time, until one has come."""
+"""Seconds until the state is requested again; doubled each time, until one has arrived."""
 LONGEST_PATIENCE = 16.0
-"""Seconds to wait for a requested state, at most."""
-MOST_WAITING_DELTAS = 1 << 14
-"""Of more, the oldest are dropped: a state that is under way most likely includes them."""
+"""Seconds between two requests for the state, at most."""
+MAX_EARLY_DELTAS = 1 << 14
+"""Of more, the oldest are dropped: the requested state most likely includes them."""
+STATE = "state"
 
 
-class Mirror:
-    """The methods that take something tell whether the whole state is to be fetched now."""
+class StateReplica:
+    """The methods that take a message return whether to request the whole state now."""
 
     def __init__(self, shards: frozenset[int], shard_count: int) -> None:
         self.shards = shards
@@ -48,21 +50,29 @@ class Mirror:
         self.table = NodeTable()
         self.seq = 0
         self.loaded = False
-        self.patience_ends: float | None = None
+        """Whether the state of all shards is here."""
         self.refused: deque[FlotillaError] = deque(maxlen=MOST_REMEMBERED)
+        """Why messages were refused."""
         self._epoch = 0
-        self._reload_patience = RELOAD_PATIENCE
-        self._reloading = False
+        self._requests = Unanswered[str, bool](doubling(RELOAD_PATIENCE, LONGEST_PATIENCE))
+        self._gap_ends: float | None = None
+        """When a missing delta counts as lost. None while none is missing, or the state is requested."""
         self._early: dict[int, Delta] = {}
 
-    def start(self, now: float) -> bool:
-        return self._reload(now)
+    def with_shards(self, shards: frozenset[int], shard_count: int) -> "StateReplica":
+        """An empty replica of other shards that follows the same snapshot leader."""
+        replica = StateReplica(shards, shard_count)
+        replica.refused, replica._epoch = self.refused, self._epoch
+        return replica
 
-    def with_shards(self, shards: frozenset[int], shard_count: int) -> "Mirror":
-        """One of other shards, still empty, that remembers which leader it follows and what was refused."""
-        mirror = Mirror(shards, shard_count)
-        mirror.refused, mirror._epoch = self.refused, self._epoch
-        return mirror
+    def next_deadline(self) -> float | None:
+        return self._requests.next_deadline() if self._gap_ends is None else self._gap_ends
+
+    def request(self, now: float) -> bool:
+        """Request the whole state."""
+        self._gap_ends = None
+        self._requests.sent(STATE, True, now)
+        return True
 
     def take_delta(self, delta: Delta, now: float) -> bool:
         if self._is_old(delta.epoch, f"delta {delta.seq}"):
@@ -72,9 +82,9 @@ class Mirror:
             return False
         self._early[delta.seq] = delta
         reload = self._catch_up(now) or reload
-        if len(self._early) > MOST_WAITING_DELTAS:
+        if len(self._early) > MAX_EARLY_DELTAS:
             del self._early[min(self._early)]
-            reload = reload or (not self._reloading and self._reload(now))
+            reload = reload or (not self._requests and self.request(now))
         return reload
 
     def take_heartbeat(self, heartbeat: Heartbeat, now: float) -> bool:
@@ -82,39 +92,38 @@ class Mirror:
             return False
         reload = self._notice_epoch(heartbeat.epoch, now)
         if self.loaded and heartbeat.seq > self.seq:
-            self.miss(now)
+            self.await_missing(now)
         return reload
 
     def take_state(self, state: State, now: float) -> bool:
-        """Taken whole, or refused whole."""
+        """Takes the whole state, or refuses it and changes nothing."""
         if self._is_old(state.epoch, "state"):
             return False
         if self.loaded and state.epoch == self._epoch and state.seq <= self.seq:
-            self._reloading, self._reload_patience, self.patience_ends = False, RELOAD_PATIENCE, None
-            return self._catch_up(now)  # nothing was missing, or it is not there yet
+            self._stop_waiting()
+            return self._catch_up(now)  # nothing was missing, or Redis does not have it yet
         try:
             table = self._build(state)
         except FlotillaError as cause:
             self.refused.append(cause)
             return False
-        self._reloading, self._reload_patience = False, RELOAD_PATIENCE
+        self._stop_waiting()
         self.table, self._epoch, self.seq, self.loaded = table, state.epoch, state.seq, True
-        self.patience_ends = None
         self._early = {seq: d for seq, d in self._early.items() if seq > state.seq and d.epoch == state.epoch}
         return self._catch_up(now)
 
     def take_time(self, now: float) -> bool:
-        if self.patience_ends is None or now < self.patience_ends:
-            return False
-        if self.loaded and not self._reloading:
+        if self._gap_ends is None or now < self._gap_ends:
+            return bool(self._requests.due(now))
+        if self.loaded:
             late = f"{len(self._early)} later ones wait" if self._early else "another process has seen it"
             self.refused.append(ProtocolError(f"delta {self.seq + 1}: seq: it has not come, and {late}"))
-        return self._reload(now)
+        return self.request(now)
 
-    def miss(self, now: float) -> None:
-        """Something that is known to exist has not come yet."""
-        if self.patience_ends is None:
-            self.patience_ends = now + GAP_PATIENCE
+    def await_missing(self, now: float) -> None:
+        """Wait for a delta that exists and has not arrived; the whole state is requested if it does not come."""
+        if self._gap_ends is None and not self._requests:
+            self._gap_ends = now + GAP_PATIENCE
 
     def is_ours(self, node: str) -> bool:
         return shard_of(node, self.shard_count) in self.shards
@@ -128,7 +137,7 @@ class Mirror:
         return False
 
     def _notice_epoch(self, epoch: int, now: float) -> bool:
-        """A new snapshot leader: its state is loaded whole, and nothing is answered before."""
+        """Begins to follow a new snapshot leader: its whole state is loaded before anything is answered."""
         if epoch == self._epoch:
             return False
         first, self._epoch = self._epoch == 0, epoch
@@ -136,28 +145,25 @@ class Mirror:
             return False
         self.loaded = False
         self._early.clear()
-        return self._reload(now)
+        return self.request(now)
 
-    def _reload(self, now: float) -> bool:
-        self.patience_ends = now + self._reload_patience
-        self._reload_patience = min(2 * self._reload_patience, LONGEST_PATIENCE)
-        self._reloading = True
-        return True
+    def _stop_waiting(self) -> None:
+        self._gap_ends = None
+        self._requests.answered(STATE)
 
     def _catch_up(self, now: float) -> bool:
-        """Applies what has come in order."""
+        """Applies the deltas that follow the state without a gap."""
         while self.loaded and (following := self._early.pop(self.seq + 1, None)) is not None:
             try:
                 self._apply(following)
             except FlotillaError as cause:
                 self.refused.append(cause)
                 self.loaded = False
-                return self._reload(now)
+                return self.request(now)
         if self._early:
-            self.miss(now)
+            self.await_missing(now)
         elif self.loaded:
-            self.patience_ends = None
-            self._reloading, self._reload_patience = False, RELOAD_PATIENCE
+            self._stop_waiting()
         return False
 
     def _apply(self, delta: Delta) -> None:
@@ -195,7 +201,7 @@ class Mirror:
                 table.set_shared_hostnames(values)
 
     def _nominate(self, table: NodeTable, nominated: PodNominated, kinds: "_Kinds") -> None:
-        """Other nodes are the business of others."""
+        """A nomination to a node of another shard only ends the pod's nomination here."""
         uid, node = nominated.uid, nominated.node
         if self.is_ours(node):
             table.nominate(uid, node, kinds.kind(nominated.load).load, nominated.key)
@@ -221,7 +227,7 @@ class Mirror:
 
 
 class _Kinds:
-    """The loads of one message, as the table shares them."""
+    """The loads that one message names by number, as the table shares them."""
 
     def __init__(self, table: NodeTable, loads: Sequence[PodLoad]) -> None:
         self._table = table

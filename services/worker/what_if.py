@@ -1,7 +1,7 @@
-"""Pods that are supposed to be where they are to go, for the time of one evaluation.
+"""Evaluates as if pods were placed already that are decided but not committed.
 
-A gang is placed whole or not at all. While its members are decided one after the other, those that come later are
-judged as if those before them were there; the state shows none of them until all are committed.
+A gang is placed whole or not at all. Its members are decided one after the other, and each is judged with the ones
+before it in place; the state shows none of them until all are committed.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,61 +20,54 @@ from shared.model.storage import BIND_COMPLETED
 
 
 def check_given(propose: Propose) -> None:
-    """ProtocolError if a load is named that did not come along."""
+    """Raises ProtocolError if a given pod names a load that the message does not contain."""
     for each in propose.given:
         if not 0 <= each.load < len(propose.loads):
             raise ProtocolError(f"given pod {each.uid}: load: {each.load} of {len(propose.loads)}")
 
 
 @contextmanager
-def supposed(table: NodeTable, given: Sequence[Given], loads: Sequence[PodLoad]) -> Iterator[None]:
-    """Within the context the given pods are placed; on exit everything is restored, after exceptions too.
+def pods_placed(table: NodeTable, given: Sequence[Given], loads: Sequence[PodLoad]) -> Iterator[None]:
+    """Places the given pods within the context, and restores the table on exit, also after an exception.
 
-    Nodes of other shards are the business of others; volumes are everybody's. A pod that the table shows somewhere is
-    left there.
+    A pod on a node of another shard changes only the volumes here. A pod that the table shows already stays there.
     """
     with ExitStack() as undo:
         for each in given:
             if table.place_of(each.uid) is None:
-                _suppose(table, each, loads[each.load], undo)
+                _place(table, each, loads[each.load], undo)
         yield
 
 
-def _suppose(table: NodeTable, given: Given, load: PodLoad, undo: ExitStack) -> None:
-    if table.nominations:
-        _denominate(table, given.uid, undo)
+def _place(table: NodeTable, given: Given, load: PodLoad, undo: ExitStack) -> None:
+    for node in table.nominations:
+        nominated = table.nominations.of(node).get(given.uid)
+        if nominated is not None:  # a placed pod needs no reserved room
+            table.denominate(given.uid)
+            undo.callback(table.nominate, given.uid, node, nominated.kind.load, nominated.key)
+            break
     if given.node in table:
         table.add_pod(given.uid, given.node, load)
         undo.callback(table.remove_pod, given.uid)
     if given.volumes is not None:
-        _promise(table, given.node, given.volumes, undo)
+        _take_volumes(table.objects, given.node, given.volumes, undo)
 
 
-def _denominate(table: NodeTable, uid: str, undo: ExitStack) -> None:
-    """Who is there needs no room to be kept for it."""
-    for node in table.nominations:
-        nominated = table.nominations.of(node).get(uid)
-        if nominated is not None:
-            table.denominate(uid)
-            undo.callback(table.nominate, uid, node, nominated.kind.load, nominated.key)
-            return
+def _take_volumes(objects: ClusterObjects, node: str, volumes: VolumeDecision, undo: ExitStack) -> None:
+    """Shows claims and volumes as they will be once the decision is carried out, with the claims bound.
 
-
-def _promise(table: NodeTable, node: str, volumes: VolumeDecision, undo: ExitStack) -> None:
-    """Claims and volumes look as they will once the pod's decision is taken, and those bound that are to be.
-
-    Were a claim only promised a volume, then where that is out of reach another one might be made for it.
+    A claim that was only promised a volume might be provisioned another one where that volume is out of reach.
     """
-    claims = table.objects.claims
-    known = {key: claim.uid for key in _claims(volumes) if (claim := claims.get(key)) is not None}
-    for (kind, key), change in changes_of(node, msgspec.structs.replace(volumes, uids=known)):
-        shown = table.objects.of(kind).get(key)
+    decided = (*(claim for claim, _ in volumes.bindings), *volumes.provisions)
+    uids = {key: claim.uid for key in decided if (claim := objects.claims.get(key)) is not None}
+    for (kind, key), change in changes_of(node, msgspec.structs.replace(volumes, uids=uids)):
+        shown = objects.of(kind).get(key)
         if shown is not None:
-            _replace(table.objects, shown, change.over(shown), undo)
+            _replace(objects, shown, change.over(shown), undo)
     for key, volume in volumes.bindings:
-        claim = claims.get(key)
+        claim = objects.claims.get(key)
         if claim is not None and not claim.spec.volume_name:
-            _replace(table.objects, claim, _bound(claim, volume), undo)
+            _replace(objects, claim, _bound(claim, volume), undo)
 
 
 def _replace(objects: ClusterObjects, shown: ClusterObject, expected: ClusterObject, undo: ExitStack) -> None:
@@ -84,14 +77,7 @@ def _replace(objects: ClusterObjects, shown: ClusterObject, expected: ClusterObj
 
 
 def _bound(claim: PersistentVolumeClaim, volume: str) -> PersistentVolumeClaim:
-    metadata = msgspec.structs.replace(
-        claim.metadata, annotations={**claim.metadata.annotations, BIND_COMPLETED: "yes"}
-    )
-    return msgspec.structs.replace(
-        claim, metadata=metadata, spec=msgspec.structs.replace(claim.spec, volume_name=volume)
-    )
-
-
-def _claims(volumes: VolumeDecision) -> Iterator[str]:
-    yield from (claim for claim, _ in volumes.bindings)
-    yield from volumes.provisions
+    annotations = {**claim.metadata.annotations, BIND_COMPLETED: "yes"}
+    metadata = msgspec.structs.replace(claim.metadata, annotations=annotations)
+    spec = msgspec.structs.replace(claim.spec, volume_name=volume)
+    return msgspec.structs.replace(claim, metadata=metadata, spec=spec)

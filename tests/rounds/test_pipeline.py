@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from services.cycle.events import Decided, Superseded
 from services.snapshot.events import Beat, NodeSeen
 from services.worker.core import WorkerCore
-from services.worker.mirror import RELOAD_PATIENCE
+from services.worker.state_replica import RELOAD_PATIENCE
 from shared.cluster.nodetable import NodeTable
 from shared.messages.state import Delta, State
 from testing.inprocess.pipeline import reliable

@@ -185,7 +185,7 @@ def test_a_commit_of_an_earlier_round_is_passed_over_in_silence() -> None:
     assert log.pods() == {P.uid: "a"}
 
 
-def test_an_older_epoch_is_refused_and_a_newer_one_counts_its_rounds_anew() -> None:
+def test_an_older_epoch_is_refused_and_a_newer_one_counts_its_rounds_again_from_one() -> None:
     log = SnapshotLog(A, B)
     log.handle(commit(7, (P, "a", 2), epoch=2))
     assert log.handle(commit(8, (Q, "b", 2), epoch=1)) == [RefuseCycle(Outdated(1, "", 2))]

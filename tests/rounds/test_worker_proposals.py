@@ -97,7 +97,7 @@ def test_what_is_asked_out_of_date_is_refused(old: Event) -> None:
     assert len(core.refused) == 1
 
 
-def test_a_new_cycle_leader_counts_its_rounds_anew() -> None:
+def test_a_new_cycle_leader_counts_its_rounds_again_from_one() -> None:
     core = loaded(A)
     core.handle(propose(ask_for(P), round_=5, ask=2, epoch=2), 0.0)
     assert core.handle(propose(ask_for(P), round_=1, ask=1, epoch=3), 0.0)

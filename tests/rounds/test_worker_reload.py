@@ -6,7 +6,7 @@ import pytest
 
 from services.worker.core import WorkerCore
 from services.worker.events import Effect, Reload, Tick
-from services.worker.mirror import GAP_PATIENCE, LONGEST_PATIENCE, MOST_WAITING_DELTAS, RELOAD_PATIENCE
+from services.worker.state_replica import GAP_PATIENCE, LONGEST_PATIENCE, MAX_EARLY_DELTAS, RELOAD_PATIENCE
 from shared.errors import ProtocolError
 from shared.messages.rounds import ClassAsk
 from shared.messages.state import Delta, Heartbeat, NodeState, NodeUpserted, PodGone, PodPlaced, PodState, State
@@ -230,7 +230,7 @@ def test_no_more_than_so_many_deltas_wait_for_a_state() -> None:
     """Only the oldest are dropped, which a state that is under way most likely includes."""
     core = following()
     assert core.handle(delta(2, epoch=2), 1.0) == [Reload()]
-    last = MOST_WAITING_DELTAS + 11
+    last = MAX_EARLY_DELTAS + 11
     asks: list[Effect] = []
     for seq in range(3, last + 1):
         asks += core.handle(delta(seq, epoch=2), 1.1)
@@ -244,10 +244,10 @@ def test_no_more_than_so_many_deltas_wait_for_a_state() -> None:
 
 def test_the_missing_delta_is_taken_however_many_wait_for_it() -> None:
     core = following()
-    for seq in range(3, MOST_WAITING_DELTAS + 3):
+    for seq in range(3, MAX_EARLY_DELTAS + 3):
         core.handle(delta(seq), 1.0)
     assert core.handle(delta(2), 1.01) == []
-    assert core.seq == MOST_WAITING_DELTAS + 2
+    assert core.seq == MAX_EARLY_DELTAS + 2
 
 
 def test_a_doubled_state_does_not_drop_what_is_known() -> None:
@@ -304,7 +304,7 @@ def test_a_first_state_that_cannot_be_built_is_asked_for_again(bad: State, why: 
     assert core.handle(bad, 0.5) == []
     assert [why in str(refusal) for refusal in core.refused] == [True]
     assert (core.seq, core.table.node_count) == (0, 0)
-    assert until(core, 1.5) == [RELOAD_PATIENCE], "what was refused puts nothing off"
+    assert until(core, 1.5) == [RELOAD_PATIENCE], "a refused state delays no request"
     assert kinds(core.handle(state(2, A), 1.6)) == ["Answer"]
 
 

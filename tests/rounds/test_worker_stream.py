@@ -3,7 +3,7 @@
 import pytest
 
 from services.worker.events import Reload, Tick
-from services.worker.mirror import GAP_PATIENCE, MOST_WAITING_DELTAS, RELOAD_PATIENCE
+from services.worker.state_replica import GAP_PATIENCE, MAX_EARLY_DELTAS, RELOAD_PATIENCE
 from shared.cluster.nodetable import NodeTable
 from shared.messages.state import Delta, NodeRemoved, NodeUpserted, PodGone, State
 from tests.rounds.support import (
@@ -106,9 +106,9 @@ def test_a_gap_that_is_still_there_after_a_state_is_waited_for_again() -> None:
 def test_too_many_early_deltas_are_not_waited_for() -> None:
     core = worker()
     core.handle(state(1, A), 0.0)
-    for seq in range(3, MOST_WAITING_DELTAS + 3):
+    for seq in range(3, MAX_EARLY_DELTAS + 3):
         assert core.handle(delta(seq), 0.0) == []
-    assert core.handle(delta(MOST_WAITING_DELTAS + 3), 0.0) == [Reload()]
+    assert core.handle(delta(MAX_EARLY_DELTAS + 3), 0.0) == [Reload()]
 
 
 def test_a_delta_of_an_old_epoch_is_refused() -> None:

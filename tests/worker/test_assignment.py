@@ -1,6 +1,6 @@
 """A worker holds the shards that cycle gives it."""
 
-from services.worker.events import Reload, Unnamed
+from services.worker.events import End, Reload
 from shared.cluster.nodetable import shard_of
 from shared.messages.identity import NameTaken
 from shared.messages.workers import Assign
@@ -69,4 +69,4 @@ def test_it_ends_if_another_process_has_its_name() -> None:
     assert core.handle(NameTaken(3, core.name, "second", "first", 1.0), 0.1) == [], "a cycle that was deposed says so"
     assert core.handle(NameTaken(4, core.name, "third", "first", 1.0), 0.2) == [], "it is for another one"
     taken = NameTaken(4, core.name, "second", "first", 1.0)
-    assert core.handle(taken, 0.3) == [Unnamed(taken)]
+    assert core.handle(taken, 0.3) == [End(taken)]

@@ -76,7 +76,7 @@ def test_only_the_kind_that_changes_has_a_new_generation(kind: ObjectKind) -> No
     assert [of for of in ObjectKind if core.table.objects.generation(of)] == [kind]
 
 
-def test_a_state_that_is_loaded_anew_brings_its_own() -> None:
+def test_a_state_that_is_loaded_again_brings_its_own() -> None:
     core = loaded(objects=ALL)
     before = core.table.objects
     core.handle(whole(9, objects=ALL[:1]), 1.0)
@@ -124,7 +124,7 @@ def test_shared_hostnames_are_those_told_last() -> None:
     assert core.table.shared_hostnames == frozenset()
 
 
-def test_a_nomination_that_names_no_load_is_refused_and_all_is_loaded_anew() -> None:
+def test_a_nomination_that_names_no_load_is_refused_and_all_is_loaded_again() -> None:
     core = loaded()
     core.handle(delta(2, PodNominated(Q.uid, "a", 7)), 1.0)
     assert [str(cause) for cause in core.refused] == ["a message of 0 loads names number 7"]

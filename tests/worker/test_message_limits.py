@@ -2,9 +2,9 @@
 
 import pytest
 
-from services.worker.bounds import FEW_RUNGS, fewer_candidates, within_a_message
 from services.worker.core import WorkerCore
 from services.worker.events import Answer
+from services.worker.message_limits import MIN_RUNGS, fitting_answers, fitting_candidates
 from shared.bus.wire import HEADER_BYTES
 from shared.messages.codec import encode
 from shared.messages.limits import MOST_BYTES
@@ -21,7 +21,7 @@ def answer(number: int, rungs: int) -> ClassAnswer:
 
 
 def test_answers_that_find_no_room_are_to_be_asked_for_again() -> None:
-    answers = within_a_message([answer(number, 300) for number in range(100)])
+    answers = fitting_answers([answer(number, 300) for number in range(100)])
     assert [each.class_id for each in answers] == [f"class-{number}" for number in range(100)]
     said = [not each.unknown for each in answers]
     assert said == sorted(said, reverse=True)
@@ -29,16 +29,16 @@ def test_answers_that_find_no_room_are_to_be_asked_for_again() -> None:
     assert len(encode(Proposals("w", 1, 1, 1, 1, [0], answers))) <= MOST_BYTES - HEADER_BYTES
 
 
-@pytest.mark.parametrize("rungs", [1, FEW_RUNGS - 1, 40_000])
+@pytest.mark.parametrize("rungs", [1, MIN_RUNGS - 1, 40_000])
 def test_the_first_answer_is_given_in_any_case(rungs: int) -> None:
     """Otherwise no pod would ever be decided."""
-    assert not within_a_message([answer(0, rungs), answer(1, 1)])[0].unknown
+    assert not fitting_answers([answer(0, rungs), answer(1, 1)])[0].unknown
 
 
 def test_a_search_keeps_some_candidates_of_each_class() -> None:
     victims = [Victim(f"{i:036}", f"default/{i:060}") for i in range(50)]
     many = [Candidate(f"n{i}", victims) for i in range(500)]
-    found = fewer_candidates([ShardFindings(str(i), candidates=many if i else []) for i in range(20)])
+    found = fitting_candidates([ShardFindings(str(i), candidates=many if i else []) for i in range(20)])
     assert [bool(of_class.candidates) for of_class in found] == [False] + [True] * 19
     assert all(of_class.candidates == many[: len(of_class.candidates)] for of_class in found)
     assert len(encode(Candidates("w", 1, 1, 1, 1, [0], found))) <= MOST_BYTES - HEADER_BYTES

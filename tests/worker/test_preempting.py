@@ -3,17 +3,19 @@
 import pytest
 
 from flotilla.results import SUCCESS, PostFilterResult, error, unresolvable, unschedulable
-from services.worker.preempting import Inbox, findings
+from services.worker.events import Answer, Effect
+from services.worker.preempting import findings
 from shared.cluster.nodetable import NodeTable
 from shared.framework.evaluator import ShardEvaluator
 from shared.framework.profile import Framework
 from shared.messages.evaluation import Ties
-from shared.messages.preemption import Preempt, PreemptAsk, ShardFindings
+from shared.messages.preemption import Candidates, Preempt, PreemptAsk, ShardFindings
 from shared.model.load import load_of
 from shared.model.objects import ObjectKind, object_from
 from testing.builders import node, pod
 from tests.framework.plugins import scripted
 from tests.plugins.cluster import framework
+from tests.rounds.support import delta, state, worker
 
 NO = unschedulable("no")
 NEW = pod("new").uid("new").request(cpu="1").priority(10).build()
@@ -115,25 +117,30 @@ def preempt(search: int, ask: int = 1, min_seq: int = 0, epoch: int = 1) -> Pree
     return Preempt(epoch, search, ask, min_seq, [])
 
 
-def test_it_answers_once_it_has_seen_enough() -> None:
-    inbox = Inbox()
-    assert inbox.ready(5) is None
-    assert inbox.waits_for is None
-    assert inbox.take(preempt(1, min_seq=7))
-    assert inbox.waits_for == 7
-    assert inbox.ready(6) is None
-    assert inbox.ready(7) == preempt(1, min_seq=7)
-    assert inbox.ready(8) is None
-    assert inbox.waits_for is None
+def answered(effects: list[Effect]) -> list[tuple[int, int, int]]:
+    """The searches that are answered: epoch, number and ask."""
+    messages = [effect.message for effect in effects if isinstance(effect, Answer)]
+    return [(each.epoch, each.search, each.ask) for each in messages if isinstance(each, Candidates)]
+
+
+def test_a_search_is_answered_once_the_replica_is_new_enough() -> None:
+    core = worker()
+    core.start(0.0)
+    core.handle(state(6), 0.0)
+    assert answered(core.handle(preempt(1, min_seq=7), 0.0)) == []
+    assert answered(core.handle(delta(7), 0.1)) == [(1, 1, 1)]
+    assert answered(core.handle(delta(8), 0.2)) == []
 
 
 def test_only_the_newest_search_is_answered() -> None:
-    inbox = Inbox()
-    assert inbox.take(preempt(2, ask=1, min_seq=9))
-    assert not inbox.take(preempt(1, ask=8))
-    assert inbox.take(preempt(2, ask=2))
-    assert inbox.ready(0) == preempt(2, ask=2)
-    assert inbox.take(preempt(2, ask=2))  # asked again, as the answer was lost
-    assert inbox.ready(0) == preempt(2, ask=2)
-    assert inbox.take(preempt(1, epoch=2))
-    assert not inbox.take(preempt(3))
+    core = worker()
+    core.start(0.0)
+    core.handle(state(6), 0.0)
+    assert answered(core.handle(preempt(2, min_seq=9), 0.0)) == []
+    assert answered(core.handle(preempt(1, ask=8), 0.0)) == []
+    assert [str(refusal) for refusal in core.refused] == ["search 1.8 of epoch 1 is older than another"]
+    assert answered(core.handle(preempt(2, ask=2), 0.0)) == [(1, 2, 2)]
+    assert answered(core.handle(preempt(2, ask=2), 0.0)) == [(1, 2, 2)], "asked again, as the answer was lost"
+    assert answered(core.handle(preempt(1, epoch=2), 0.0)) == [(2, 1, 1)]
+    assert answered(core.handle(preempt(3), 0.0)) == []
+    assert answered(core.handle(delta(7), 0.0) + core.handle(delta(8), 0.0) + core.handle(delta(9), 0.0)) == []

@@ -5,7 +5,7 @@ import pytest
 from msgspec.structs import replace
 
 from services.cycle.events import Decided
-from services.worker.sampling import nodes_to_find, sample
+from services.worker.proposer import nodes_to_find, sample_nodes
 from shared.cluster.nodetable import NodeTable
 from shared.config.reading import load_config
 from shared.framework.evaluator import Question, ShardEvaluator
@@ -42,14 +42,14 @@ def test_how_many_nodes_are_enough(nodes: int, percentage: int, wanted: int) -> 
 @pytest.mark.parametrize("percentage", [None, 0, 100])
 def test_all_nodes_are_considered_unless_told_otherwise(percentage: int | None) -> None:
     evaluator, pod_class = evaluated(300, percentage)
-    assert sample(evaluator, evaluator.feasible_rows(pod_class), 1.0, 1) is None
+    assert sample_nodes(evaluator, evaluator.feasible_rows(pod_class), 1.0, 1) is None
 
 
 def test_so_many_feasible_nodes_are_considered_and_other_ones_each_round() -> None:
     evaluator, pod_class = evaluated(400, 30, full=100)
     seen: set[int] = set()
     for round_ in range(3):
-        among = sample(evaluator, evaluator.feasible_rows(pod_class), 1.0, round_)
+        among = sample_nodes(evaluator, evaluator.feasible_rows(pod_class), 1.0, round_)
         assert among is not None
         assert np.count_nonzero(among) == 120
         assert not np.any(among & ~evaluator.feasible_rows(pod_class))
@@ -59,7 +59,7 @@ def test_so_many_feasible_nodes_are_considered_and_other_ones_each_round() -> No
 
 def test_the_same_round_considers_the_same_nodes() -> None:
     evaluator, pod_class = evaluated(400, 30)
-    first, again = (sample(evaluator, evaluator.feasible_rows(pod_class), 1.0, 7) for _ in range(2))
+    first, again = (sample_nodes(evaluator, evaluator.feasible_rows(pod_class), 1.0, 7) for _ in range(2))
     assert first is not None
     assert again is not None
     assert np.array_equal(first, again)
@@ -67,7 +67,7 @@ def test_the_same_round_considers_the_same_nodes() -> None:
 
 def test_a_shard_takes_its_share() -> None:
     evaluator, pod_class = evaluated(200, 50)
-    among = sample(
+    among = sample_nodes(
         evaluator, evaluator.feasible_rows(pod_class), 0.25, 0
     )  # a quarter of 800 nodes, of which 400 are wanted
     assert among is not None
@@ -76,7 +76,7 @@ def test_a_shard_takes_its_share() -> None:
 
 def test_fewer_feasible_nodes_than_wanted_are_all_considered() -> None:
     evaluator, pod_class = evaluated(400, 30, full=300)
-    assert sample(evaluator, evaluator.feasible_rows(pod_class), 1.0, 1) is None
+    assert sample_nodes(evaluator, evaluator.feasible_rows(pod_class), 1.0, 1) is None
 
 
 @pytest.mark.parametrize("shards", [1, 3])

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.worker.core import WorkerCore
-from services.worker.supposing import supposed
+from services.worker.what_if import pods_placed
 from shared.cluster.nodetable import NodeTable
 from shared.cluster.volumes import VolumeDecision
 from shared.messages.codec import copy
@@ -97,7 +97,7 @@ def test_what_fails_meanwhile_leaves_no_trace() -> None:
     before = everything(core)
     with (
         pytest.raises(ZeroDivisionError),
-        supposed(core.table, [Given(Q.uid, "a", 0)], [load_of(Q)]),
+        pods_placed(core.table, [Given(Q.uid, "a", 0)], [load_of(Q)]),
     ):
         assert core.table.place_of(Q.uid) == "a"
         raise ZeroDivisionError
@@ -174,10 +174,10 @@ def test_pods_that_share_a_claim_go_where_its_volume_will_be(decided: VolumeDeci
     assert everything(core) == before
 
 
-def test_nothing_supposed_is_nothing_done() -> None:
+def test_without_given_pods_the_table_is_not_touched() -> None:
     table = NodeTable()
     table.add_node(A)
     generation = table.generation.copy()
-    with supposed(table, [], []):
+    with pods_placed(table, [], []):
         pass
     assert (table.generation == generation).all()
