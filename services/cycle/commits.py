@@ -1,12 +1,12 @@
-"""Commits: what the cycle has the snapshot write, one at a time, and what their conflicts mean.
+"""Commits: decisions and nominations sent to the snapshot, one commit at a time, and the conflicts in its answers.
 
     planned --no commit under way--> under way --answered--> done
                                       |  ^
                                       +--+ sent again after its deadline
 
-A commit has the decisions of a round, or nominations that a preemption search came to. Commits have numbers of their
-own, as a search may end while a round is asked about. Lost nominations go with the next commit of either kind. An empty
-one asks the snapshot whether it still accepts this cycle.
+A commit has the decisions of a round, or the nominations of a preemption search. Commits have numbers of their own,
+because a search may end while a round is asked about. Lost nominations go with the next commit of either kind. An empty
+commit asks the snapshot whether it still accepts this cycle.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -20,6 +20,7 @@ from services.cycle.round.admission import PodInfo
 from services.cycle.round.assign import RoundResult, Unfit
 from services.cycle.round.gang import undecided
 from shared.messages.state import Assignment, Commit, Committed, Decision, Loads, Nominate
+from shared.runtime.unanswered import Unanswered
 
 COMMIT_DEADLINE = 1.0
 """Seconds until an unanswered commit is sent again."""
@@ -76,7 +77,8 @@ class PendingCommit:
 class Commits:
     def __init__(self, epoch: int, incarnation: str, checks: AnswerChecks) -> None:
         self.pending: PendingCommit | None = None
-        self.deadline: float | None = None
+        self.unanswered = Unanswered[int, SendCommit]((COMMIT_DEADLINE,))
+        """The pending commit, by its number."""
         self._epoch = epoch
         self._incarnation = incarnation
         self._checks = checks
@@ -144,10 +146,8 @@ class Commits:
         return [self._send(self._commit(loads, [], nominations), now, nominations=planned)]
 
     def resend(self, now: float) -> list[SendCommit]:
-        if self.pending is None:
-            return []
-        self.deadline = now + COMMIT_DEADLINE
-        return [SendCommit(self.pending.commit, self.pending.round)]
+        """The pending commit, for a snapshot that has not received it."""
+        return [] if self.pending is None else [self._sent(SendCommit(self.pending.commit, self.pending.round), now)]
 
     def take(self, committed: Committed) -> PendingCommit | None:
         """The commit that this answers; None if it was answered before, or is another cycle's."""
@@ -156,7 +156,8 @@ class Commits:
             return None
         if (committed.epoch, committed.round) != (self._epoch, pending.commit.round):
             return None
-        self.pending = self.deadline = None
+        self.pending = None
+        self.unanswered.answered(committed.round)
         return pending
 
     def _nominate(self, planned: PlannedNomination, loads: Loads) -> Nominate:
@@ -190,8 +191,11 @@ class Commits:
         self._checks.on_commit_sent()
         self.pending = PendingCommit(commit, round, result, nominations, self._confirm)
         self._confirm = False
-        self.deadline = now + COMMIT_DEADLINE
-        return SendCommit(commit, round)
+        return self._sent(SendCommit(commit, round), now)
+
+    def _sent(self, send: SendCommit, now: float) -> SendCommit:
+        self.unanswered.sent(send.message.round, send, now)
+        return send
 
 
 def faults_of(commit: Commit, committed: Committed) -> Iterator[WorkerFault]:

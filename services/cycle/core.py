@@ -49,6 +49,7 @@ from shared.messages.preemption import Candidates
 from shared.messages.queue import Batch
 from shared.messages.rounds import Proposals
 from shared.messages.state import EPOCH_SHIFT, Committed, Conflict, Heartbeat
+from shared.runtime.unanswered import Unanswered
 
 ASK_DEADLINE = 1.0
 """Seconds until a worker that has not answered is asked again."""
@@ -105,7 +106,7 @@ class CycleCore:
         """The newest sequence number that a worker has seen."""
         self._not_before = 0.0
         self._begin_at: float | None = None
-        self._ask_by: float | None = None
+        self._asks = Unanswered[int, Round]((ASK_DEADLINE,))
         self._extend_by: float | None = None
         self._round: Round | None = None
 
@@ -145,8 +146,8 @@ class CycleCore:
                 return self._on_tick(now)
 
     def next_deadline(self) -> float | None:
-        own = (self._ask_by, self._extend_by, self._begin_at)
-        deadlines = (*own, self._commits.deadline, self._searches.deadline)
+        repeats = (self._asks.next_deadline(), self._commits.unanswered.next_deadline(), self._searches.next_deadline())
+        deadlines = (self._extend_by, self._begin_at, *repeats)
         return min((by for by in deadlines if by is not None), default=None)
 
     @property
@@ -212,11 +213,9 @@ class CycleCore:
         return [*self._commits.resend(now)] if is_new else []
 
     def _on_tick(self, now: float) -> list[Effect]:
-        effects: list[Effect] = []
-        if self._commits.deadline is not None and now >= self._commits.deadline:
-            effects += self._commits.resend(now)
-        if self._round is not None and self._ask_by is not None and now >= self._ask_by:
-            effects += self._send(self._round, now)
+        effects: list[Effect] = [*self._commits.unanswered.due(now)]
+        for round_ in self._asks.due(now):
+            effects += self._send(round_, now)
         effects += self._on_search(self._searches.on_tick(self._workers, now), now)
         if self._round is not None and self._extend_by is not None and now >= self._extend_by:
             silence = ExtendersAnswered(self._round.number, self._round.ask, self._round.silence())
@@ -263,7 +262,7 @@ class CycleCore:
 
     def _send(self, round_: Round, now: float) -> list[Effect]:
         """Asks every worker that has not answered yet."""
-        self._ask_by = now + ASK_DEADLINE
+        self._asks.sent(round_.number, round_, now)
         return [self._ask_worker(round_, worker) for worker in self._workers if worker not in round_.answered]
 
     def _ask_worker(self, round_: Round, worker: str) -> Ask:
@@ -304,7 +303,7 @@ class CycleCore:
         if not self._workers or len(round_.answered) < len(self._workers):
             return []
         if self.is_committing:
-            self._ask_by = None
+            self._asks.answered(round_.number)
             return []
         try:
             round_.settle(self.frameworks, len(self._workers))
@@ -314,7 +313,8 @@ class CycleCore:
             return self._ask(round_, now)
         questions = round_.questions()
         if questions:
-            self._ask_by, self._extend_by = None, now + self._extenders.patience(questions)
+            self._asks.answered(round_.number)
+            self._extend_by = now + self._extenders.patience(questions)
             return [AskExtenders(round_.number, round_.ask, questions)]
         return self._decide(round_, now)
 
@@ -340,7 +340,8 @@ class CycleCore:
             result = round_.decide(self.frameworks)
         except Exception as cause:
             return self._blame(round_, cause, now)
-        self._round = self._ask_by = None
+        self._round = None
+        self._asks.answered(round_.number)
         if round_.gang is not None:
             round_.gang.take(result)
             if not round_.gang.is_over:
@@ -473,7 +474,8 @@ class CycleCore:
         """Pods that lost a conflict, and those deferred in the same round, go before all others, in their order."""
         if self._round is not None:
             self._backlog.extendleft(reversed(self._round.held))
-            self._round = self._ask_by = self._extend_by = None
+            self._asks.answered(self._round.number)
+            self._round = self._extend_by = None
         waiting = lost | {info.uid: self._backlog.popleft() for info in result.deferred}
         self._backlog.extendleft(waiting[uid] for uid in reversed(result.order) if uid in waiting)
 
@@ -485,7 +487,7 @@ class CycleCore:
             del round_.answered[worker]
         again = [w for w in self._workers if w in early or (in_vain and w not in round_.answered)]
         if again:
-            self._ask_by = now + ASK_DEADLINE
+            self._asks.sent(round_.number, round_, now)
             return [self._ask_worker(round_, worker) for worker in again]
         return self._try_to_decide(round_, now)
 

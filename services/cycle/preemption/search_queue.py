@@ -21,6 +21,7 @@ from shared.messages.evaluation import Ties
 from shared.messages.limits import HALF_A_MESSAGE
 from shared.messages.preemption import Candidates
 from shared.model.objects import encode_msgpack
+from shared.runtime.unanswered import Unanswered
 
 SEARCH_DEADLINE = 1.0
 """Seconds until a worker that has not answered is asked again."""
@@ -61,7 +62,8 @@ class SearchQueue:
 
         `stands_alone`: whether pods of a class matter to each other only by the nodes they take.
         """
-        self.deadline: float | None = None
+        self._asks = Unanswered[int, CandidateSearch]((SEARCH_DEADLINE,))
+        self._extend_by: float | None = None
         self._at_once = min(at_once, MAX_AT_ONCE)
         self._stands_alone = stands_alone
         self._epoch = epoch
@@ -115,19 +117,21 @@ class SearchQueue:
         if self._search is None:
             return []
         self._search.start_over()
-        self._questions = ()
+        self._questions, self._extend_by = (), None
         return self._ask(self._search, workers, now)
+
+    def next_deadline(self) -> float | None:
+        return self._asks.next_deadline() if self._extend_by is None else self._extend_by
 
     def on_tick(self, workers: Shards, now: float) -> SearchProgress:
         """Asks late workers again; late extenders have failed."""
-        search = self._search
-        if search is None or self.deadline is None or now < self.deadline:
-            return SearchProgress()
-        if not self._questions:
+        for search in self._asks.due(now):
             return SearchProgress(self._ask(search, workers, now))
+        if self._search is None or self._extend_by is None or now < self._extend_by:
+            return SearchProgress()
         for question in self._questions:
-            search.fail(question.class_id, SILENCE)
-        return self._conclude(search)
+            self._search.fail(question.class_id, SILENCE)
+        return self._conclude(self._search)
 
     def awaits(self, candidates: Candidates) -> bool:
         """Whether this is a worker's first answer to the present ask."""
@@ -157,7 +161,8 @@ class SearchQueue:
         self._questions = self._questions_of(search)
         if not self._questions:
             return self._conclude(search)
-        self.deadline = now + self._extenders.victim_patience(self._questions)
+        self._asks.answered(search.number)
+        self._extend_by = now + self._extenders.victim_patience(self._questions)
         return SearchProgress([AskAboutVictims(self._searches, self._questions)])
 
     def on_victims(self, answered: VictimsAnswered) -> SearchProgress:
@@ -180,7 +185,8 @@ class SearchQueue:
         return tuple(questions)
 
     def _conclude(self, search: CandidateSearch) -> SearchProgress:
-        self._search, self.deadline, self._questions = None, None, ()
+        self._asks.answered(search.number)
+        self._search, self._extend_by, self._questions = None, None, ()
         progress = SearchProgress()
         for class_id, case in search.cases.items():
             found = search.outcome(class_id, self._frameworks[case.pods[0].template.profile], self._ties)
@@ -216,6 +222,6 @@ class SearchQueue:
         progress.nominations += [*planned, replace(last, others=case.pods[len(shares) :])]
 
     def _ask(self, search: CandidateSearch, workers: Shards, now: float) -> list[Effect]:
-        self.deadline = now + SEARCH_DEADLINE
+        self._asks.sent(search.number, search, now)
         message = search.message(self._epoch, self._min_seq)
         return [Ask(worker, message) for worker in workers if worker not in search.answered]
