@@ -210,6 +210,9 @@ class Waiting:
         yield from self._check_reach(volume)
         if volume.spec.claim_ref is None or not volume.spec.claim_ref.uid:
             raise NeverBound(f'ClaimRef got reset for pv "{volume_name}"')
+        if claim.spec.volume_name not in ("", volume_name):
+            # A call of an earlier attempt, carried out late, may have reserved another volume for it.
+            yield from self._check_reach_of(claim.spec.volume_name)
         if not claim.fully_bound:
             raise _NotYet
 
@@ -221,11 +224,7 @@ class Waiting:
         if claim.selected_node != self._node:
             raise NeverBound(f'provisioning failed for PVC "{claim.name}"')
         if claim.spec.volume_name:
-            try:
-                volume = yield from self._volume(claim.spec.volume_name)
-            except _Missing as missing:  # if it stays missing, the claim will be unbound again
-                raise _NotYet from missing
-            yield from self._check_reach(volume)
+            yield from self._check_reach_of(claim.spec.volume_name)
         if not claim.fully_bound:
             raise _NotYet
 
@@ -240,6 +239,13 @@ class Waiting:
             raise NeverBound(f"pod does not exist any more: {missing}") from missing
         if pod.uid != self._pod.uid:
             raise NeverBound(f'pod does not exist any more: pods "{self._pod.name}" not found')
+
+    def _check_reach_of(self, volume_name: str) -> Steps[None]:
+        try:
+            volume = yield from self._volume(volume_name)
+        except _Missing as missing:  # if it stays missing, the claim will be unbound again
+            raise _NotYet from missing
+        yield from self._check_reach(volume)
 
     def _check_reach(self, volume: PersistentVolume) -> Steps[None]:
         """The node's labels may have changed, and a volume may have been provisioned where it should not."""

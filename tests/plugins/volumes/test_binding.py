@@ -213,6 +213,25 @@ def made_elsewhere(found: Objects) -> None:
     found[VOLUME]["spec"]["nodeAffinity"] = {"required": {"nodeSelectorTerms": [term]}}
 
 
+def bound_to_another(zone: str) -> Callable[[Objects], None]:
+    """A reservation of an earlier attempt is carried out late, and the controller follows it."""
+
+    def binding(found: Objects) -> None:
+        complete(found)
+        term = {"matchExpressions": [{"key": "zone", "operator": "In", "values": [zone]}]}
+        spec = {"nodeAffinity": {"required": {"nodeSelectorTerms": [term]}}}
+        found[f"{VOLUME}2"] = {"metadata": {"name": "v2", "resourceVersion": "5"}, "spec": spec}
+        found[CLAIM]["spec"]["volumeName"] = "v2"
+
+    return binding
+
+
+def test_a_claim_that_is_bound_to_another_volume_binds_the_pod_only_where_the_node_reaches_it() -> None:
+    assert Server(bound_to_another("a")).run(STATIC) == SUCCESS
+    unreachable = 'pv "v2" node affinity doesn\'t match node "n": no matching NodeSelectorTerms'
+    assert Server(bound_to_another("b")).run(STATIC) == error(f"binding volumes: {unreachable}")
+
+
 @pytest.mark.parametrize(
     ("decision", "during", "expected"),
     [
