@@ -7,9 +7,9 @@ STAMP := $(VENV)/.installed
 PIP := -m pip --disable-pip-version-check
 PIP_TOOLS := pip-tools==7.6.2
 ARGS ?=
-# One more than there are CPUs: some tests wait for a while.
+# One more than there are CPUs, because some tests mostly wait.
 TESTERS = $$(($$(nproc 2>/dev/null || echo 2) + 1))
-# As pip does with what it installs, but for what is editable: with PYTHONDONTWRITEBYTECODE each start would compile all of it.
+# pip compiles what it installs, but not editable packages: with PYTHONDONTWRITEBYTECODE every start would compile them again.
 COMPILE_OURS = $(BIN)/python -m compileall -q shared services tools testing
 GROUPS ?= resources taints nodeaffinity ports images spread-hard spread-soft spread-default podaffinity-hard podaffinity-soft \
 	volumes preemption nominated config mixed sequence config-file hints registered requeue
@@ -61,7 +61,7 @@ simulation: $(STAMP)  ## all services on virtual time, seed by seed; ARGS="--fir
 conformance: $(STAMP)  ## replay kube-scheduler's recorded decisions (GROUPS="mixed": only these; ARGS="--shards 1,7")
 	$(BIN)/flotilla conformance $(ARGS) $(foreach group,$(GROUPS),tests/conformance/data/$(group).jsonl.gz)
 
-# Locked on the oldest Python that is supported: what it needs is what every later one needs.
+# Locked on the oldest supported Python, whose requirements include those of all later ones.
 COMPILE = CUSTOM_COMPILE_COMMAND="make lock" $(VENV)/lock/bin/python -m piptools compile pyproject.toml \
 	--quiet --generate-hashes --allow-unsafe --strip-extras --no-header \
 	--no-emit-index-url --no-emit-trusted-host --no-emit-find-links
@@ -86,7 +86,7 @@ $(STAMP): requirements-dev.txt pyproject.toml | $(BIN)/python
 	$(COMPILE_OURS)
 	@touch $@
 
-# Order-only above: the link has the time of the interpreter it points at, so only its existence counts.
+# Order-only above: the link has the interpreter's timestamp, so only its existence matters.
 $(BIN)/python:
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is not installed: install Python 3.11 or newer, or say make PYTHON=/path/to/python" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, and $(PYTHON) is %d.%d: say make PYTHON=/path/to/python" % sys.version_info[:2])'

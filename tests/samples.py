@@ -1,4 +1,4 @@
-"""One object of each kind that is neither node nor pod, as an API server shows it: with much that nobody reads."""
+"""One object of each kind but nodes and pods, as API servers show it: with many fields that Flotilla does not read."""
 
 import copy
 from typing import Any

@@ -111,7 +111,7 @@ class BindingFailed:
 
 @dataclass(frozen=True, slots=True)
 class BindingWaits:
-    """Event: a binder waits with an assumed pod for at most so many seconds."""
+    """Event: a binder waits with an assumed pod for at most this many seconds."""
 
     uid: str
     attempt: int

@@ -4,7 +4,7 @@
                           |-- a part is lost that decisions depend on --> the node is closed to new pods
                           +-- nothing can be read                     --> Unreadable, which closes the node as well
 
-A pending pod is not published in part: it waits, and its owner is told why.
+A pending pod is not published in part: it stays pending, and an Event tells its owner why.
 """
 
 import re

@@ -97,7 +97,7 @@ class Requests:
         if request is None or request.answer.done():
             return  # late or duplicate
         if not msg.data and msg.headers and msg.headers.get(STATUS_HEADER) == NO_SUBSCRIBER:
-            _fail(request.subject, request.answer, Silence.NOBODY_LISTENS)
+            _fail(request.subject, request.answer, Silence.NO_LISTENER)
         else:
             request.answer.set_result(msg)
 

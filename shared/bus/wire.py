@@ -42,7 +42,7 @@ M = TypeVar("M", bound=Message)
 
 
 class Silence(StrEnum):
-    NOBODY_LISTENS = "nobody listens"
+    NO_LISTENER = "no listener"
     """Known at once: wait before retrying."""
     TOO_LATE = "no answer in time"
     NOT_CONNECTED = "not connected"

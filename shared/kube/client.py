@@ -140,7 +140,7 @@ class KubeClient:
         content_type: str = JSON,
         timeout: float = CALL_PATIENCE,
     ) -> ApiResponse:
-        """The server's answer, whatever its status, except that 401, 403 and no answer raise Unauthorized, Forbidden
+        """The server's answer with any status, except that 401, 403 and no answer raise Unauthorized, Forbidden
         and Unreachable.
 
         `path` may include an encoded query.

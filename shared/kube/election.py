@@ -14,7 +14,7 @@ only those on one NATS share messages. Otherwise each of two pipelines could hol
 stop. So:
 
 - Every leader writes the identity of its NATS into its Lease (`Record.network`).
-- The snapshot's Lease is taken like any other, also from another pipeline, once nobody renews it.
+- The snapshot's Lease is taken like any other, also from another pipeline, once it is no longer renewed.
 - The other three Leases are not taken while a process on another NATS holds the snapshot's.
 - A process that sees another pipeline renew the snapshot's Lease for FOREIGN_TIMEOUT ends, standby or leader.
 
@@ -66,7 +66,7 @@ class Timings:
 class Record:
     """What a Lease says. `renewed` is only compared for equality; `duration` in seconds, 0 if unknown.
 
-    `settled`: nobody holds it, and the last leader left nothing behind that the next term would have to wait for.
+    `settled`: it has no holder, and the last leader left nothing behind that the next term would have to wait for.
     `network`: the identity of its holder's NATS, empty if unknown. `acquired`: when it was taken, for people.
     """
 

@@ -143,7 +143,7 @@ class Absorbed(msgspec.Struct, frozen=True, omit_defaults=True, tag="absorbed"):
 
 
 class Activate(msgspec.Struct, frozen=True, omit_defaults=True, tag="activate"):
-    """From a binder: a plugin activates these pods (uids), whatever they wait for."""
+    """From a binder: a plugin activates these pods (uids), regardless of what they wait for."""
 
     uids: list[str]
 

@@ -130,4 +130,4 @@ def utc(at: float) -> str:
 
 def name_conflict(service: str, taken: NameTaken) -> str:
     """The leader's log line about it."""
-    return f"two {service}s are named {taken.name}: {taken.holder} keeps the name, {taken.incarnation} is told to end"
+    return f"two {service}s are named {taken.name}: {taken.holder} keeps the name, {taken.incarnation} must end"

@@ -69,7 +69,7 @@ class RedisLink:
         return dict(await self.call("INFO"))
 
     async def within(self, patience: float, doing: Awaitable[T]) -> T:
-        """Convert failures: UserError if somebody has to change a setting, StoreUnreachable otherwise."""
+        """Convert failures: UserError if a setting has to change, StoreUnreachable otherwise."""
         try:
             async with asyncio.timeout(patience):
                 return await doing

@@ -249,7 +249,7 @@ class SimBus:
         raw = self.said(message)
         sent = None if raw is None else self._sent(message, raw)
         if not self.talks or sent is None or not self.wires.post(self.name, subject, sent, respond, raw):
-            raise NoAnswer(subject, Silence.NOBODY_LISTENS)
+            raise NoAnswer(subject, Silence.NO_LISTENER)
         try:
             async with asyncio.timeout(timeout):
                 return await answer

@@ -12,7 +12,7 @@ from tests.auditor.support import LAG, PATIENCE, Audit, entry, invariants, small
 
 
 @pytest.mark.parametrize("skew", [-60.0, 0.0, 60.0])
-def test_an_entry_past_its_window_is_reported_whatever_the_owners_clock_says(skew: float) -> None:
+def test_an_entry_past_its_window_is_reported_regardless_of_the_owners_clock(skew: float) -> None:
     audit = Audit(small("a"))
     audit.see(web("p"))
     late = entry(web("p"), "a", window=2 * LAG, clock=audit.now + skew)

@@ -94,7 +94,7 @@ class World:
             self.unsent.clear()
 
     def pass_time(self, rng: Random) -> None:
-        """What is under way is told within the lag."""
+        """Bindings under way are reported within the lag."""
         self.send(rng)
         for uid in sorted(self.assumed):
             self.change(self.pods[uid].on(self.assumed.pop(uid)))

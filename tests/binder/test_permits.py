@@ -118,7 +118,7 @@ def test_a_leaving_binder_hands_back_waiting_pods() -> None:
     assert journal == ["A.reserve(n1)", "A.permit", "A.unreserve(n1)"]
 
 
-def test_whoever_leaves_finishes_what_is_under_way() -> None:
+def test_a_leaving_binder_finishes_its_bindings() -> None:
     script = Script()
     call = one(Call, script.order())
     script.handle(Leave())

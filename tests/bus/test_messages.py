@@ -123,9 +123,9 @@ async def test_an_asynchronous_handler_may_send_requests() -> None:
 async def test_no_listener_and_a_timeout_are_distinguished() -> None:
     telemetry = a_telemetry()
     async with nats_server() as server, a_bus(server, telemetry) as bus:
-        with pytest.raises(NoAnswer, match=r"queue\.take: nobody listens") as unanswered:
+        with pytest.raises(NoAnswer, match=r"queue\.take: no listener") as unanswered:
             await bus.request("queue.take", Take(1, 1, 1), Received, timeout=5)
-        assert unanswered.value.silence is Silence.NOBODY_LISTENS
+        assert unanswered.value.silence is Silence.NO_LISTENER
         late: list[Envelope] = []
         await bus.subscribe("queue.take", Take, lambda _, envelope: late.append(envelope))
         with pytest.raises(NoAnswer, match=r"queue\.take: no answer in time") as none:
@@ -134,7 +134,7 @@ async def test_no_listener_and_a_timeout_are_distinguished() -> None:
         late[0].respond(Received(1, 1))  # too late: the request is over
         await bus.subscribe("queue.inspect", Take, lambda _, e: e.respond(Received(2, 2)))
         assert await bus.request("queue.inspect", Take(1, 1, 1), Received, timeout=5) == Received(2, 2)
-    for silence in (Silence.NOBODY_LISTENS, Silence.TOO_LATE):
+    for silence in (Silence.NO_LISTENER, Silence.TOO_LATE):
         assert sample(telemetry, "flotilla_bus_unanswered_total", subject="queue.take", reason=silence) == 1
 
 

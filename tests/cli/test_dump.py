@@ -403,7 +403,7 @@ async def test_a_missing_service_is_named(operator: Operator) -> None:
         operator.reaches(server)
         said = await operator.types("dump")
     assert (said.code, said.err.count("\n")) == (1, 1)
-    assert said.err.startswith("flotilla: no reply from the queue: nobody listens")
+    assert said.err.startswith("flotilla: no reply from the queue: no listener")
 
 
 def test_a_dump_contains_nothing_of_a_pods_spec() -> None:

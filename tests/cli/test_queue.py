@@ -284,7 +284,7 @@ async def test_no_reply_is_one_line_and_exit_code_1(operator: Operator, monkeypa
         said = await operator.types("queue")
         assert said.code == 1
         assert said.err == (
-            f"flotilla: no reply from the queue: nobody listens "
+            f"flotilla: no reply from the queue: no listener "
             f"(NATS at 127.0.0.1:{server.url.rpartition(':')[2]}, prefix 'test')\n"
         )
         monkeypatch.setenv("FLOTILLA_NATS_URL", server.url.replace("flotilla:", "flotilla:wrong"))

@@ -261,7 +261,7 @@ def test_lost_nominations_go_with_the_next_commit() -> None:
     assert ([each.assignment.name for each in commit.decisions], commit.denominated) == (["big"], [P.uid])
 
 
-# What the queue is told
+# What is sent to the queue
 
 WHY = Unfit("no room", ("A",))
 

@@ -145,7 +145,7 @@ def test_a_search_fits_into_a_message_however_much_extenders_have_said() -> None
 
 
 def test_a_pod_whose_body_cannot_be_decoded_fails_if_its_uid_can_be_read() -> None:
-    """Without an outcome the queue hands it out again every 60 s, and nobody learns why it stays pending."""
+    """Without an outcome the queue hands it out again every 60 s, and its owner does not learn why it stays pending."""
     script = Script("w0")
     body = msgspec.msgpack.decode(encode_msgpack(P))
     body["metadata"]["annotations"] = 5

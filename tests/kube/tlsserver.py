@@ -91,7 +91,7 @@ async def tls_server(folder: Path) -> AsyncIterator[TlsServer]:
 
 @asynccontextmanager
 async def proxy_server() -> AsyncIterator[tuple[str, list[str]]]:
-    """An HTTP proxy that connects to wherever it is told: its URL, and to where it was."""
+    """An HTTP proxy that connects to any address: its URL, and where it connected to."""
     targets: list[str] = []
     tasks: set[asyncio.Task[None]] = set()
 

@@ -71,7 +71,7 @@ async def a_world() -> AsyncIterator[World]:
 
 
 class Candidate:
-    """Leads from when it can until it is told to stop, or has lost."""
+    """Leads from when it can until it is stopped, or has lost."""
 
     def __init__(self, context: Context, config: LeaderElection, lease: str = NAME) -> None:
         self.context = context

@@ -22,7 +22,7 @@ from tests.servers import nats_server
 
 @dataclass
 class Queues:
-    """Both of them answer, the older one first. `newest`: what the newer one is; before that is told, there is none."""
+    """Both of them answer, the older one first. `newest`: what the newer one is; until that is known, there is none."""
 
     newest: int = 0
     older: int = 4

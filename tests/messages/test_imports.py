@@ -1,4 +1,4 @@
-"""Message types are plain data: whoever only speaks the protocol needs neither NumPy nor the engine."""
+"""Message types are plain data: a client that only speaks the protocol needs neither NumPy nor the engine."""
 
 import subprocess
 import sys

@@ -54,7 +54,7 @@ def test_kind_and_key_survive_every_encoding(kind: ObjectKind) -> None:
 
 
 @pytest.mark.parametrize("kind", ObjectKind)
-def test_fields_that_nobody_reads_make_no_difference(kind: ObjectKind) -> None:
+def test_fields_that_are_not_read_make_no_difference(kind: ObjectKind) -> None:
     noise: dict[str, Any] = {"resourceVersion": "7", "annotations": {"example.com/other": "o"}}
     if kind is not ObjectKind.RESOURCE_SLICE:
         noise["generation"] = 9

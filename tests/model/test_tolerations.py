@@ -40,7 +40,7 @@ def test_one_of_many_is_enough() -> None:
 
 
 @pytest.mark.parametrize("effect", ["", "Never", "PreferNoSchedule"])
-def test_a_taint_of_an_unknown_effect_repels_nobody(effect: str) -> None:
+def test_a_taint_of_an_unknown_effect_repels_no_pod(effect: str) -> None:
     assert not repel([Taint(key="a", effect=effect)], [])
 
 

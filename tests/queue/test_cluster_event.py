@@ -86,7 +86,7 @@ def test_removing_one_of_two_gates_is_a_general_update() -> None:
     assert of_pod(both, pod("p").build()) == ["UnschedulablePod/UpdatePodSchedulingGatesEliminated"]
 
 
-NOBODY_REGISTERS = {
+WITHOUT_REGISTRATION = {
     ObjectKind.NAMESPACE,
     ObjectKind.SERVICE,
     ObjectKind.REPLICA_SET,
@@ -100,7 +100,7 @@ NOBODY_REGISTERS = {
 def test_objects_of_other_kinds(kind: ObjectKind) -> None:
     obj: ClusterObject = an_object(kind)
     events = [object_events(kind, *change) for change in ((None, obj), (obj, obj), (obj, None), (None, None))]
-    if kind in NOBODY_REGISTERS:
+    if kind in WITHOUT_REGISTRATION:
         assert events == [[], [], [], []]
         return
     resources = {event.resource for each in events for event in each}

@@ -74,7 +74,7 @@ async def fails_on_a_message(context: Context) -> None:
 
 
 async def stays(context: Context) -> None:
-    """Whatever it is told."""
+    """The messages it gets."""
     say(f"at {context.http_url}")
     while True:
         try:

@@ -114,7 +114,7 @@ async def test_of_two_pipelines_started_together_the_later_one_ends() -> None:
 
 
 async def test_a_recreated_cluster_at_the_same_address_is_noticed(monkeypatch: Any) -> None:
-    """Also where nobody talks: the pipeline may be idle, or the only one."""
+    """Also without any message: the pipeline may be idle, or the only one."""
     monkeypatch.setattr(joining, "LOOK_EVERY", 0.05)
     async with nats_server() as nats, api_server() as api, a_member(nats, api) as context:
         put_up_anew(api, "new-uid")

@@ -1,4 +1,4 @@
-"""Listings: pages of one list fit each other whatever happens meanwhile, and nothing is kept for long."""
+"""Listings: pages of one list are consistent despite changes in between, and are kept for a short time."""
 
 from shared.bounded import KEPT_SECONDS, MOST_LISTINGS, Listings
 

@@ -1,4 +1,4 @@
-"""Of two processes of one name one goes on undisturbed and the other is refused, whoever comes, stops and wakes."""
+"""Of two processes of one name one continues and the other is refused, in any order of starts, pauses and stops."""
 
 from hypothesis import given
 from hypothesis import strategies as st

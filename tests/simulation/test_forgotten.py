@@ -1,4 +1,4 @@
-"""What the queue is told of forgotten pods belongs to the term in which they were forgotten."""
+"""What the queue learns about forgotten pods belongs to the term in which they were forgotten."""
 
 import asyncio
 from typing import Any

@@ -43,7 +43,7 @@ async def linked_to(url: str) -> AsyncIterator[RedisLink]:
 
 
 def plain(state: State) -> Plain:
-    """Equal data, equal states, whatever the order and numbering."""
+    """Equal data, equal states, in any order and numbering."""
     return {
         each.node.name: (each.node, {uid: state.loads[pod.load] for uid, pod in each.pods.items()})
         for each in state.nodes

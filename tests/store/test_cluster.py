@@ -43,7 +43,7 @@ def everything() -> list[Event]:
 
 
 def facts(state: State) -> tuple[object, ...]:
-    """Equal data, equal states, whatever the order and numbering."""
+    """Equal data, equal states, in any order and numbering."""
     objects: dict[tuple[ObjectKind, str], ClusterObject] = {(kind_of(o), key_of(o)): o for o in state.objects}
     nominations = {each.uid: (each.node, each.key, state.loads[each.load]) for each in state.nominations}
     pods = {

@@ -1,4 +1,4 @@
-"""A ledger that somebody or something has emptied does not pass for one that is empty."""
+"""A ledger that was emptied from outside does not pass for an empty one."""
 
 from collections.abc import Awaitable, Callable, Iterable
 

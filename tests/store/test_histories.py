@@ -72,7 +72,7 @@ async def test_a_cycle_that_uses_a_term_again_is_refused_though_the_ledger_is_lo
 
 
 async def test_a_server_whose_append_only_file_ends_early_has_lost_the_ledger() -> None:
-    """As after a crash with `appendfsync everysec`; it starts again in another process, whatever its file holds."""
+    """As after a crash with `appendfsync everysec`; it starts again in another process, with any state of its file."""
     core = a_core()
     async with configured_redis("appendonly yes\nappendfsync everysec") as server:
         async with linked_to(server.url) as link:

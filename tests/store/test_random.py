@@ -1,4 +1,4 @@
-"""Whatever happens to the snapshot, the store holds the same, at every write and in every shard."""
+"""The store always holds what the snapshot holds, at every write and in every shard."""
 
 import asyncio
 from collections.abc import Iterator

@@ -94,7 +94,7 @@ async def test_failover_to_an_up_to_date_replica() -> None:
 
 
 async def test_failover_to_a_replica_that_lacks_the_last_writes() -> None:
-    """The state is told to be lost, and is whole again after a new term has begun."""
+    """The state is reported as lost, and is whole again in a new term."""
     async with (
         watched() as them,
         linked_to(them.url) as link,
@@ -117,7 +117,7 @@ async def test_failover_to_a_replica_that_lacks_the_last_writes() -> None:
 
 
 async def test_a_hanging_master_is_replaced() -> None:
-    """Its connections stay open, and nobody answers on them: only deadlines tell."""
+    """Its connections stay open without answers: only deadlines detect it."""
     async with watched() as them, linked_to(them.url) as link:
         await link.call("SET", "key", "1")
         assert await link.call("WAIT", 1, 5000) == 1

@@ -1,4 +1,4 @@
-"""A permit: the pod has its node, and is bound once somebody approves."""
+"""A permit: the pod has its node, and is bound once a user approves it."""
 
 from typing import Any
 

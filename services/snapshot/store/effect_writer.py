@@ -1,7 +1,7 @@
 """Carries out the core's effects, in order: what must be durable is written before a binder or the queue is told.
 
 Workers and cycle are told at once, but for the answer that confirms a cycle's epoch. If what they were told is lost, a
-new term begins: the workers reload its state, and the queue is told which pods are assumed in it, so that the others
+new term begins: the workers reload its state, and the queue learns which pods are assumed in it, so that the others
 are decided again.
 
 Writes that wait are made together: the busier the snapshot, the less a decision costs. If the state in Redis is lost,
