@@ -55,13 +55,14 @@ Effect = Seen | Relist
 class _Objects:
     """Known objects of one kind: pods by uid, others by key. `listed`: the part of the current listing seen so far.
 
-    `version`: of the last complete listing.
+    `version`: of the last complete listing. `newest`: the highest resourceVersion shown, in any epoch.
     """
 
     names: dict[str, tuple[str, str]] = field(default_factory=dict)
     listed: set[str] | None = None
     complete: bool = False
     version: str = ""
+    newest: int = 0
 
 
 class WatchReader:
@@ -104,6 +105,11 @@ class WatchReader:
         """The resourceVersion of the kind's last complete listing; empty if there is none."""
         return self._objects[kind].version
 
+    @property
+    def versions(self) -> dict[str, int]:
+        """The highest resourceVersion shown of each kind, in any epoch."""
+        return {kind.value: objects.newest for kind, objects in self._objects.items() if objects.newest}
+
     def count(self, kind: Kind) -> int:
         return len(self._objects[kind].names)
 
@@ -119,7 +125,7 @@ class WatchReader:
         if self._ask_at is not None or now < self._doubt_at:
             return []
         self._doubt_at = now + DOUBT_PAUSE
-        return [Relist(self._asker)]
+        return [Relist(self._asker, self.versions)]
 
     def tick(self, now: float) -> list[Effect]:
         return [self._ask(now)] if self._ask_at is not None and now >= self._ask_at else []
@@ -144,6 +150,8 @@ class WatchReader:
         if message.seq > self._seq + 1:
             self._miss(message.seq - 1, effects, now)
         self._seq = message.seq
+        if self._is_older(message, now):
+            return effects
         for change in message.changes:
             self._apply(change, effects)
         if self.synced:
@@ -153,6 +161,22 @@ class WatchReader:
         return effects
 
     # Inside
+
+    def _is_older(self, message: Watched, now: float) -> bool:
+        """Whether a watcher of a later epoch shows a state older than an earlier one did; then a listing is needed."""
+        kind = _kind_of(message)
+        if kind is None:
+            return False
+        objects = self._objects[kind]
+        if not 0 < message.version < objects.newest:
+            objects.newest = max(objects.newest, message.version)
+            return False
+        shown = f"watch {message.seq} of epoch {message.epoch}: {kind} at version {message.version}"
+        self.refused.append(ProtocolError(f"{shown}, older than {objects.newest}, which was shown before"))
+        objects.complete, objects.listed = False, None
+        if self._ask_at is None:
+            self._ask_at = now + self._patience
+        return True
 
     def _rest(self) -> None:
         self._ask_at, self._patience = None, FIRST_PATIENCE
@@ -179,7 +203,7 @@ class WatchReader:
     def _ask(self, now: float) -> Relist:
         self._ask_at = now + self._patience
         self._patience = min(2 * self._patience, LONGEST_PATIENCE)
-        return Relist(self._asker)
+        return Relist(self._asker, self.versions)
 
     def _apply(self, change: WatchChange, effects: list[Effect]) -> None:
         match change:
@@ -233,6 +257,21 @@ class WatchReader:
                 raise InvariantBroken(f"{kind}: listed and not known: {objects.listed - objects.names.keys()}")
 
 
+def _kind_of(message: Watched) -> Kind | None:
+    """A message has changes of one kind; None if it has none that is known here."""
+    for change in message.changes:
+        match change:
+            case PodChange():
+                return Kind.POD
+            case NodeChange():
+                return Kind.NODE
+            case ObjectChange(kind=object_kind):
+                return Kind(object_kind.value)
+            case ListingBegins(kind=kind) | ListingEnds(kind=kind) | Unreadable(kind=kind):
+                return kind
+    return None
+
+
 def _gone(kind: Kind, key: str, namespace: str, name: str) -> Seen:
     if kind is Kind.POD:
         return PodChange(key, namespace, name, gone=True)
@@ -248,10 +287,11 @@ class Progress:
         self._asker = asker
         self._told = (0, 0)
 
-    def due(self, position: tuple[int, int], *, beat: bool) -> WatchSeen | None:
-        """The report to send after handling the message at this position (epoch and number), if one is due."""
-        epoch, seq = position
-        if not (beat or epoch != self._told[0] or seq - self._told[1] >= REPORT_EVERY):
+    def due(self, reader: WatchReader, *, beat: bool) -> WatchSeen | None:
+        """The report to send after the reader's last message, if one is due."""
+        epoch, seq = reader.position
+        is_first = epoch != self._told[0]
+        if not (beat or is_first or seq - self._told[1] >= REPORT_EVERY):
             return None
-        self._told = position
-        return WatchSeen(self._asker, epoch, seq)
+        self._told = epoch, seq
+        return WatchSeen(self._asker, epoch, seq, reader.versions if is_first else {})

@@ -149,7 +149,7 @@ class Shell:
         if isinstance(message, WatchBeat):
             self._clocks.heard("watcher", message.at)
         self._on_watch_effects(self._reader.take(message, self._context.clock()))
-        seen = self._progress.due(self._reader.position, beat=isinstance(message, WatchBeat))
+        seen = self._progress.due(self._reader, beat=isinstance(message, WatchBeat))
         if seen is not None:
             self._bus.post(subjects.WATCHER_SEEN, seen)
         if self._reader.synced and not self._listed:

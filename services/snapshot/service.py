@@ -206,7 +206,7 @@ class Shell:
             raise
 
     def _relist(self) -> None:
-        self._bus.post(WATCHER_RELIST, Relist(self._context.name))
+        self._bus.post(WATCHER_RELIST, Relist(self._context.name, self._reader.versions))
 
     async def _finish(self) -> None:
         """Writes what was accepted, and settles what was ordered. Further requests go to the next snapshot.
@@ -269,7 +269,7 @@ class Shell:
         if isinstance(message, WatchBeat):
             self._clocks.heard("watcher", message.at)
         self._on_watch_effects(self._reader.take(message, self._context.clock()))
-        seen = self._progress.due(self._reader.position, beat=isinstance(message, WatchBeat))
+        seen = self._progress.due(self._reader, beat=isinstance(message, WatchBeat))
         if seen is not None:
             self._bus.post(WATCHER_SEEN, seen)
         if self._reader.synced:

@@ -19,6 +19,7 @@ from services.watcher.events import (
     KindMissing,
     KindUnavailable,
     ListAll,
+    NewestShown,
     ObjectSkipped,
     Publish,
     Received,
@@ -45,6 +46,7 @@ from shared.messages.watch import (
     WatchChange,
     Watched,
 )
+from shared.model.base import version_number
 
 MOST_CHANGES = 256
 """Per message."""
@@ -68,6 +70,10 @@ class WatcherCore:
                 return self._on_heard(kind, what, at)
             case KindUnavailable(kind=kind, problem=problem):
                 return self._on_denied(kind, problem, now)
+            case NewestShown(versions=shown):
+                for kind in RESOURCES.keys() & shown.keys():
+                    self._kinds[kind].versions.reach(shown[kind])
+                return []
             case RelistRequested():
                 return self._on_asked(now)
             case Tick():
@@ -86,6 +92,10 @@ class WatcherCore:
         """Whether the server does not serve this kind, so that the stream says that it has no objects."""
         return self._kinds[kind].availability.missing
 
+    def is_resumed(self) -> bool:
+        """Whether followers know a state of the cluster that no list may go back behind."""
+        return any(state.versions.newest for state in self._kinds.values())
+
     # What the API server says
 
     def _on_heard(
@@ -101,13 +111,14 @@ class WatcherCore:
             case ListStarted(version=version):
                 if self._kinds[kind].versions.is_old_list(version):
                     return [self._stale(kind, version)]
+                self._kinds[kind].versions.reach(version_number(version))
                 self._kinds[kind].problems.begin_listing()
-                return [] if self.is_missing(kind) else [self._publish([ListingBegins(kind)])]
+                return [] if self.is_missing(kind) else [self._publish(kind, [ListingBegins(kind)])]
             case ListDone(version=version, since=since):
                 if not self._kinds[kind].versions.accept_list(version, since):
                     return [self._stale(kind, version)]
                 self._kinds[kind].problems.end_listing()
-                effects = [*self._shown(kind), self._publish([ListingEnds(kind, version)])]
+                effects = [*self._shown(kind), self._publish(kind, [ListingEnds(kind, version)])]
                 self._kinds[kind].availability.listed = True
                 return effects
 
@@ -116,12 +127,12 @@ class WatcherCore:
     def _shown(self, kind: Kind) -> list[Effect]:
         """A missing kind gets its ListingBegins only with its first objects, because most likely none will come."""
         was_missing = self._kinds[kind].availability.served()
-        return [self._publish([ListingBegins(kind)])] if was_missing else []
+        return [self._publish(kind, [ListingBegins(kind)])] if was_missing else []
 
     def _on_denied(self, kind: Kind, problem: str, now: float) -> list[Effect]:
         if not self._kinds[kind].availability.refused(now):
             return []
-        return [self._publish([ListingBegins(kind), ListingEnds(kind)]), KindMissing(kind, problem)]
+        return [self._publish(kind, [ListingBegins(kind), ListingEnds(kind)]), KindMissing(kind, problem)]
 
     def _on_page(self, kind: Kind, objects: Sequence[msgspec.Raw], at: float) -> list[Effect]:
         """Finished pods are left out: followers that know them as unfinished learn at the end of the listing that they
@@ -133,7 +144,7 @@ class WatcherCore:
             change = self._read(kind, raw, at, effects)
             if change is not None and not (isinstance(change, PodChange) and change.finished):
                 changes.append(change)
-        return [*self._publish_all(changes), *effects]
+        return [*self._publish_all(kind, changes), *effects]
 
     def _on_events(self, kind: Kind, events: Iterable[WatchEvent], at: float) -> list[Effect]:
         effects: list[Effect] = []
@@ -149,7 +160,7 @@ class WatcherCore:
                 change = self._read(kind, event.object, at, effects)
             if change is not None:
                 changes.append(change)
-        return [*self._publish_all(changes), *effects]
+        return [*self._publish_all(kind, changes), *effects]
 
     def _read(self, kind: Kind, raw: msgspec.Raw, at: float, effects: list[Effect]) -> WatchChange | None:
         try:
@@ -223,26 +234,26 @@ class WatcherCore:
             return []
         self._list_at, self._listed_at = None, now
         missing = [kind for kind in RESOURCES if self.is_missing(kind)]
-        return [ListAll(), *(self._publish([ListingBegins(kind), ListingEnds(kind)]) for kind in missing)]
+        return [ListAll(), *(self._publish(kind, [ListingBegins(kind), ListingEnds(kind)]) for kind in missing)]
 
     # Messages
 
-    def _publish_all(self, changes: Sequence[WatchChange]) -> Iterable[Effect]:
+    def _publish_all(self, kind: Kind, changes: Sequence[WatchChange]) -> Iterable[Effect]:
         part: list[WatchChange] = []
         size = 0
         for change in changes:
             more = len(change.body) if isinstance(change, Change) else 0
             if part and (len(part) == MOST_CHANGES or size + more > MOST_MESSAGE_BYTES):
-                yield self._publish(part)
+                yield self._publish(kind, part)
                 part, size = [], 0
             part.append(change)
             size += more
         if part:
-            yield self._publish(part)
+            yield self._publish(kind, part)
 
-    def _publish(self, changes: list[WatchChange]) -> Publish:
+    def _publish(self, kind: Kind, changes: list[WatchChange]) -> Publish:
         self._seq += 1
-        return Publish(Watched(self.epoch, self._seq, changes))
+        return Publish(Watched(self.epoch, self._seq, changes, self._kinds[kind].versions.newest))
 
     def validate(self) -> None:
         """What is remembered is bounded."""

@@ -24,6 +24,13 @@ class KindUnavailable:
 
 
 @dataclass(frozen=True, slots=True)
+class NewestShown:
+    """Event: the highest resourceVersions that a follower was shown, by kind, perhaps by earlier watchers."""
+
+    versions: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
 class RelistRequested:
     """Event: a follower requests a listing."""
 
@@ -86,5 +93,5 @@ class KindMissing:
     problem: str
 
 
-Event = Received | KindUnavailable | RelistRequested | Tick | Beat
+Event = Received | KindUnavailable | NewestShown | RelistRequested | Tick | Beat
 Effect = Publish | ListAll | ReportProblem | ObjectSkipped | StaleState | KindMissing

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from shared.kube.wire import version_number
+from shared.model.base import version_number
 
 REFUSAL_TIMEOUT = 60.0
 """Seconds that the server may refuse a kind that was listed before; from then on the kind counts as missing."""
@@ -49,13 +49,17 @@ class VersionOrder:
         list or event with a version --not older than `newest`--> accepted, and the new mark
                                      +-older--------------------> refused: relist after a pause
 
-    A watch delivers events in the order of their versions, so one mark per kind is enough.
+    A watch delivers events in the order of their versions, so one mark per kind is enough. A new watcher learns from
+    the queue and the snapshot what earlier ones have shown.
     """
 
     newest: int = 0
-    """The newest version seen, in a list or an event."""
+    """The newest version shown, in a list or an event, by this watcher or an earlier one."""
     floor: int = 0
     """Older events were seen before, or were superseded by a list."""
+
+    def reach(self, number: int) -> None:
+        self.newest = max(self.newest, number)
 
     def is_old_list(self, version: str) -> bool:
         """Whether a list of this version would go back in time."""
@@ -65,7 +69,7 @@ class VersionOrder:
         """A list of this version is complete; False if it goes back in time. Events from `since` on follow."""
         if self.is_old_list(version):
             return False
-        self.newest = max(self.newest, version_number(version))
+        self.reach(version_number(version))
         self.floor = version_number(since)
         return True
 
@@ -75,7 +79,7 @@ class VersionOrder:
         if 0 < number < self.floor:
             return False
         self.floor = max(self.floor, number)
-        self.newest = max(self.newest, number)
+        self.reach(number)
         return True
 
 

@@ -16,6 +16,7 @@ from services.watcher.events import (
     KindMissing,
     KindUnavailable,
     ListAll,
+    NewestShown,
     ObjectSkipped,
     Publish,
     Received,
@@ -126,6 +127,9 @@ class Shell:
         with suppress(TimeoutError):
             async with asyncio.timeout(FOLLOWERS_PATIENCE):
                 await self._all_follow.wait()
+        if self._core.is_resumed():
+            for listwatch in self._listwatches.values():
+                listwatch.list_in_pages()
         async with asyncio.TaskGroup() as tasks:
             for listwatch in self._listwatches.values():
                 tasks.create_task(listwatch.run())
@@ -180,6 +184,7 @@ class Shell:
     def _on_relist(self, message: Relist, envelope: Envelope) -> None:
         self._metrics.asked.inc()
         self._context.log.info("%s requests a listing", message.asker)
+        self._runner.feed(NewestShown(message.versions))
         self._follows(WatchSeen(message.asker, self._core.epoch, self._core.seq))  # it hears everything from here on
         self._runner.feed(RelistRequested())
 
@@ -190,6 +195,8 @@ class Shell:
                 f"{message.asker} has seen message {message.seq} of term {message.epoch},"
                 f" and we are at {self._core.seq} of term {self._core.epoch}",
             )
+        if message.versions:
+            self._runner.feed(NewestShown(message.versions))
         self._follows(message)
 
     def _follows(self, seen: WatchSeen) -> None:

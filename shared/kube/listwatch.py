@@ -164,7 +164,7 @@ class ListWatch:
         self._listing_since = 0.0
         self._streams = True
         self._broke_off = False
-        self._has_listed = False
+        self._in_pages = False
         self._refusals = 0
         self._wait = self._timing.first_wait
         self._stream: Stream | None = None
@@ -175,6 +175,10 @@ class ListWatch:
         self._list_again = True
         if self._stream is not None and not self._listing:
             self._stream.close()
+
+    def list_in_pages(self) -> None:
+        """List in pages, which name their version first, also the first time: the state must not go back in time."""
+        self._in_pages = True
 
     async def run(self) -> NoReturn:
         """Runs until cancelled."""
@@ -209,7 +213,7 @@ class ListWatch:
     async def _go_on(self) -> None:
         if self._version is not None and not self._list_again:
             await self._watch(self._version_now())
-        elif self._streams and not self._broke_off and not self._has_listed:
+        elif self._streams and not self._broke_off and not self._in_pages:
             await self._stream_list()
         else:
             await self._list()
@@ -231,7 +235,7 @@ class ListWatch:
             page = await self._get_page_with_retries(following)
         version = page.metadata.resource_version
         await self._handle(ListDone(version, version))
-        self._version, self._page, self._has_listed = version, PAGE, True
+        self._version, self._page, self._in_pages = version, PAGE, True
         self._listing = self._broke_off = False
 
     async def _get_page_with_retries(self, following: str) -> Page:
@@ -286,7 +290,7 @@ class ListWatch:
             self._streams = not isinstance(cause, Silent | NotStreamed)
             raise
         await self._handle(ListDone(streamed.version, streamed.since))
-        self._version, self._listing, self._has_listed = streamed.version, False, True
+        self._version, self._listing, self._in_pages = streamed.version, False, True
         self._wait, self._paths_absent = self._timing.first_wait, 0
         await self._handle(WatchStarted())
         self._stream.patience = self._patience(seconds, has_bookmarks=await self._take(streamed.events))

@@ -126,11 +126,6 @@ def version_of(raw: msgspec.Raw) -> str:
         return ""
 
 
-def version_number(version: str) -> int:
-    """A resourceVersion as a comparable number; 0 if it is none."""
-    return int(version) if version.isascii() and version.isdecimal() else 0
-
-
 def ends_initial_events(bookmark: msgspec.Raw) -> bool:
     try:
         annotations = _OBJECT.decode(bookmark).metadata.annotations

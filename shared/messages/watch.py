@@ -125,9 +125,12 @@ WatchChange = PodChange | NodeChange | ObjectChange | ListingBegins | ListingEnd
 
 
 class Watched(msgspec.Struct, frozen=True, omit_defaults=True, tag="watched"):
+    """Changes of one kind. `version`: the highest resourceVersion of it that the server has shown, 0 if unknown."""
+
     epoch: Count
     seq: Count
     changes: list[WatchChange]
+    version: Count = 0
 
 
 class WatchBeat(msgspec.Struct, frozen=True, omit_defaults=True, tag="watch-beat"):
@@ -149,6 +152,7 @@ class _Undecoded(msgspec.Struct):
     epoch: Count
     seq: Count
     changes: list[msgspec.Raw]
+    version: Count = 0
 
 
 class _About(msgspec.Struct):
@@ -171,18 +175,26 @@ def without_unknown_kinds(raw: bytes | memoryview) -> Watched | None:
         return None
     watched = _UNDECODED.decode(raw)
     known = [change for change in watched.changes if _ABOUT.decode(change).kind in _KINDS | {""}]
-    return Watched(watched.epoch, watched.seq, [_CHANGE.decode(change) for change in known])
+    return Watched(watched.epoch, watched.seq, [_CHANGE.decode(change) for change in known], watched.version)
 
 
 class WatchSeen(msgspec.Struct, frozen=True, omit_defaults=True, tag="watch-seen"):
-    """To the watcher: how far a follower has read. `epoch` is the watcher's, 0 if unknown yet."""
+    """To the watcher: how far a follower has read. `epoch` is the watcher's, 0 if unknown yet.
+
+    `versions`: the highest resourceVersions that it was shown, by kind; only in the first report of an epoch.
+    """
 
     asker: str
     epoch: Count
     seq: Count
+    versions: dict[str, Count] = {}
 
 
 class Relist(msgspec.Struct, frozen=True, omit_defaults=True, tag="relist"):
-    """To the watcher: list everything again, because a follower has missed a message or has just started."""
+    """To the watcher: list everything again, because a follower has missed a message or has just started.
+
+    `versions`: the highest resourceVersions that it was shown, by kind.
+    """
 
     asker: str
+    versions: dict[str, Count] = {}

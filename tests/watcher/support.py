@@ -63,7 +63,7 @@ class Follower:
             self.say_how_far(beat=isinstance(message, WatchBeat))
 
     def say_how_far(self, *, beat: bool) -> None:
-        seen = None if self.silent else self._progress.due(self.reader.position, beat=beat)
+        seen = None if self.silent else self._progress.due(self.reader, beat=beat)
         if seen is not None:
             self.bus.post("watcher.seen", seen)
 

@@ -1,8 +1,8 @@
 """The watcher sends no more than its followers can take, and does not wait for those that are gone."""
 
 from services.watcher.flow_control import MOST_UNSEEN_BYTES, SILENCE, FlowControl
-from shared.messages.watch import WatchSeen
-from shared.watch import REPORT_EVERY, Progress
+from shared.messages.watch import Watched, WatchSeen
+from shared.watch import REPORT_EVERY, Progress, WatchReader
 
 EPOCH = 7
 HALF = MOST_UNSEEN_BYTES // 2 + 1
@@ -54,8 +54,14 @@ def test_a_report_about_an_earlier_watcher_counts_as_nothing_seen() -> None:
 
 
 def test_progress_is_reported_every_few_messages_and_at_heartbeats() -> None:
-    progress = Progress("queue")
-    assert progress.due((EPOCH, 1), beat=False) == WatchSeen("queue", EPOCH, 1), "of a new watcher at once"
-    told = [seq for seq in range(2, 3 * REPORT_EVERY) if progress.due((EPOCH, seq), beat=False)]
+    progress, reader = Progress("queue"), WatchReader("queue")
+
+    def seen(seq: int, *, beat: bool = False) -> WatchSeen | None:
+        reader.take(Watched(EPOCH, seq, []), 0.0)
+        return progress.due(reader, beat=beat)
+
+    assert seen(1) == WatchSeen("queue", EPOCH, 1), "of a new watcher at once"
+    told = [seq for seq in range(2, 3 * REPORT_EVERY) if seen(seq)]
     assert told == [1 + REPORT_EVERY, 1 + 2 * REPORT_EVERY]
-    assert progress.due((EPOCH, told[-1]), beat=True) == WatchSeen("queue", EPOCH, told[-1])
+    newest = 3 * REPORT_EVERY - 1
+    assert seen(newest, beat=True) == WatchSeen("queue", EPOCH, newest)

@@ -15,9 +15,10 @@ from shared.messages.watch import (
     WatchBeat,
     WatchChange,
     Watched,
+    WatchSeen,
 )
 from shared.model.objects import ObjectKind
-from shared.watch import DOUBT_PAUSE, FIRST_PATIENCE, LONGEST_PATIENCE, WatchReader
+from shared.watch import DOUBT_PAUSE, FIRST_PATIENCE, LONGEST_PATIENCE, Progress, WatchReader
 
 A, B = PodChange("a", "ns", "pod-a"), PodChange("b", "ns", "pod-b")
 N = NodeChange("n")
@@ -197,6 +198,44 @@ def test_a_listing_is_requested_from_a_new_watcher_heard_late() -> None:
     assert reader.take(WatchBeat(2, 5), 1.0) == []
     assert not reader.synced
     assert reader.tick(1.0 + FIRST_PATIENCE) == [ASK]
+
+
+def shown(seq: int, version: int, *changes: WatchChange, epoch: int = 1) -> Watched:
+    return Watched(epoch, seq, list(changes), version)
+
+
+def test_a_new_watcher_cannot_show_an_older_state_than_the_one_before() -> None:
+    reader = synced_reader()
+    assert reader.take(shown(2, 20, PodChange("c", "ns", "pod-c")), 0.2) == [PodChange("c", "ns", "pod-c")]
+    assert reader.versions == {"pod": 20}
+    old: list[WatchChange] = [ListingBegins(Kind.POD), A, ListingEnds(Kind.POD, "12")]
+    assert [reader.take(shown(seq, 12, part, epoch=2), 1.0) for seq, part in enumerate(old, 1)] == [[], [], []]
+    reader.take(watched(4, *listing(Kind.NODE, N), *OTHERS, epoch=2), 1.0)
+    assert not reader.synced
+    assert reader.count(Kind.POD) == 3
+    assert reader.tick(1.0 + FIRST_PATIENCE) == [Relist("queue", {"pod": 20})]
+    gone = [PodChange(uid, "ns", f"pod-{uid}", gone=True) for uid in "ab"]
+    new = listing(Kind.POD, PodChange("c", "ns", "pod-c"))
+    assert reader.take(shown(5, 21, *new, epoch=2), 2.0) == [PodChange("c", "ns", "pod-c"), *gone]
+    assert reader.synced
+    assert "pod at version 12, older than 20" in str(reader.refused[0])
+
+
+def test_a_listing_that_shows_its_age_only_at_its_end_sweeps_nothing() -> None:
+    reader = synced_reader()
+    reader.take(shown(2, 20, B), 0.2)
+    assert reader.take(watched(1, ListingBegins(Kind.POD), B, epoch=2), 1.0) == [B]
+    assert reader.take(shown(2, 12, ListingEnds(Kind.POD, "12"), epoch=2), 1.0) == []
+    assert reader.count(Kind.POD) == 2
+
+
+def test_the_first_report_to_a_watcher_names_the_versions_shown() -> None:
+    reader, progress = synced_reader(), Progress("queue")
+    reader.take(shown(2, 20, B), 0.2)
+    assert progress.due(reader, beat=True) == WatchSeen("queue", 1, 2, {"pod": 20})
+    assert progress.due(reader, beat=True) == WatchSeen("queue", 1, 2)
+    reader.take(WatchBeat(2, 0), 1.0)
+    assert progress.due(reader, beat=True) == WatchSeen("queue", 2, 0, {"pod": 20})
 
 
 def test_kinds_that_an_older_watcher_lacks_are_not_awaited() -> None:

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from services.watcher.core import WatcherCore
-from services.watcher.events import Effect, Received, StaleState
+from services.watcher.events import Effect, NewestShown, Publish, Received, StaleState
 from shared.kube.listwatch import ListDone, ListStarted
-from shared.messages.watch import Kind, ListingBegins, ListingEnds
+from shared.messages.watch import Kind, ListingBegins, ListingEnds, Watched
 from tests.kube.support import raw_pod
 from tests.watcher.test_core import NOW, changes, events, page
 
@@ -40,6 +40,17 @@ def test_an_old_list_is_refused_at_its_start() -> None:
     assert "11" in refused.problem
     assert "12" in refused.problem
     assert stale(listed(core, 12, at(12, node="n"))) == [], "as new as what was told"
+
+
+def test_a_new_watcher_refuses_what_is_older_than_what_its_followers_were_shown() -> None:
+    core = WatcherCore(2)
+    assert not core.is_resumed()
+    core.handle(NewestShown({"pod": 20, "unknown": 99}), NOW)
+    assert core.is_resumed()
+    assert stale(core.handle(Received(Kind.POD, ListStarted("19")), NOW)) == [Kind.POD]
+    (published,) = core.handle(Received(Kind.POD, ListStarted("21")), NOW)
+    assert published == Publish(Watched(2, 1, [ListingBegins(Kind.POD)], 21))
+    assert stale(core.handle(Received(Kind.NODE, ListStarted("3")), NOW)) == []
 
 
 def test_an_old_streamed_list_is_refused_at_its_end() -> None:

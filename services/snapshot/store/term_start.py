@@ -22,9 +22,9 @@ from enum import Enum, auto
 from functools import partial
 
 from services.snapshot.store.fencing_barrier import FencingBarrier
-from shared.kube.wire import version_number
 from shared.messages.state import LedgerEntry
 from shared.messages.watch import Kind
+from shared.model.base import version_number
 from shared.runtime import Context
 from shared.watch import WatchReader
 
