@@ -11,10 +11,6 @@ from services.snapshot.events import (
     CommitFault,
     DispatchOrders,
     Effect,
-    EvictVictims,
-    Persist,
-    Publish,
-    RefuseCycle,
     Reply,
     WorkerFault,
 )
@@ -38,6 +34,7 @@ from shared.messages.state import (
     PodNominated,
     PodPlaced,
 )
+from shared.store.schema import Persist
 
 
 @dataclass(slots=True)
@@ -49,7 +46,7 @@ class _Applied:
     conflicts: list[Conflict] = field(default_factory=list)
     entries: list[LedgerEntry] = field(default_factory=list)
     written: list[str] = field(default_factory=list)
-    evictions: list[EvictVictims] = field(default_factory=list)
+    evictions: list[Evict] = field(default_factory=list)
 
 
 class CommitHandler:
@@ -83,7 +80,7 @@ class CommitHandler:
         if commit.epoch < newest or (commit.epoch == newest and commit.cycle != self._cycle):
             which = "another cycle's commit" if commit.epoch == newest else "commit"
             self._refused.append(ProtocolError(f"{which} of epoch {commit.epoch}, now {newest}"))
-            return [RefuseCycle(Outdated(commit.epoch, commit.cycle, newest))]
+            return [Outdated(commit.epoch, commit.cycle, newest)]
         if commit.epoch > newest:
             self._cycle_epoch, self._cycle, self.answer = commit.epoch, commit.cycle, None
             self._checks.min_seen = self._decided_at
@@ -140,7 +137,7 @@ class CommitHandler:
             losers = cluster.nominator.below(node, nomination.load.priority)
             applied.changes += cluster.revoke(loser for loser, _ in losers)
             evict = evict_of(nominate, cluster.epoch, cluster.seq + 1, cluster.ledger, losers)
-            applied.evictions.append(EvictVictims(evict))
+            applied.evictions.append(evict)
             self._add_victims(evict, applied, now)
 
     def _add_victims(self, evict: Evict, applied: _Applied, now: float) -> None:
@@ -159,7 +156,7 @@ class CommitHandler:
         self.answer = Committed(commit.epoch, commit.round, self._cluster.seq, applied.conflicts, commit.cycle)
         effects: list[Effect] = [Persist(delta, tuple(applied.entries), answer=self.answer)]
         if delta is not None:
-            effects.append(Publish(delta))
+            effects.append(delta)
         effects.append(_reply(commit, self.answer))
         if applied.entries:
             effects.append(DispatchOrders(tuple((entry.assignment.uid, entry.attempt) for entry in applied.entries)))

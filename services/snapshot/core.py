@@ -33,20 +33,12 @@ from services.snapshot.commit_checks import ProfileFilters
 from services.snapshot.event_handlers import EventHandlers
 from services.snapshot.events import (
     Beat,
-    BindingFailed,
-    BindingFinished,
-    BindingReports,
-    BindingStale,
-    BindingWaits,
+    BindingReport,
     DispatchOrders,
     Effect,
     Event,
-    EvictionFailed,
     Fence,
     LookedUp,
-    Persist,
-    PodForgotten,
-    Publish,
     RecallAttempts,
     Tick,
     WatchEvents,
@@ -55,7 +47,8 @@ from services.snapshot.state.cluster_state import ClusterState
 from services.snapshot.state.ledger import AttemptKey, Failure
 from services.snapshot.state.pending_pods import PendingPods
 from shared.errors import MOST_REMEMBERED, ProtocolError
-from shared.messages.queue import POD_GONE
+from shared.messages.binding import BindingOutcome, Evicted
+from shared.messages.queue import POD_GONE, ForgottenPod
 from shared.messages.state import (
     BindingOrder,
     Change,
@@ -67,6 +60,7 @@ from shared.messages.state import (
     PodPlaced,
     State,
 )
+from shared.store.schema import Persist
 
 
 class SnapshotCore:
@@ -83,11 +77,11 @@ class SnapshotCore:
         `pending`: the pending pods. Without it, what commits say of pods is not checked.
         """
         self.refused: deque[ProtocolError] = deque(maxlen=MOST_REMEMBERED)
-        self._cluster = ClusterState(epoch, ledger)
-        self._nominator = self._cluster.nominator
-        self._ledger = self._cluster.ledger
-        self._handlers = EventHandlers(self._cluster)
-        self._commits = CommitHandler(self._cluster, answer, self.refused, filters or {}, pending)
+        self.cluster = ClusterState(epoch, ledger)
+        self._nominator = self.cluster.nominator
+        self._ledger = self.cluster.ledger
+        self._handlers = EventHandlers(self.cluster)
+        self._commits = CommitHandler(self.cluster, answer, self.refused, filters or {}, pending)
 
     def begin(self, now: float) -> list[Effect]:
         """The watch has listed everything: takes over the ledger of the term before."""
@@ -101,24 +95,16 @@ class SnapshotCore:
     def assume_again(self, entries: Iterable[LedgerEntry]) -> None:
         """Before `begin`: assumes pods that an earlier term may have bound, unless the listing shows their node."""
         for entry in entries:
-            if entry.uid not in self._cluster.pods:
-                self._cluster.restore(msgspec.structs.replace(entry, bound=False))
+            if entry.uid not in self.cluster.pods:
+                self.cluster.restore(msgspec.structs.replace(entry, bound=False))
 
     def order(self, key: AttemptKey, now: float) -> BindingOrder | None:
         """The order as a binder must have it now; None if no binder must have it."""
         return self._ledger.order(key, self.epoch, now)
 
-    def is_nominated(self, uid: str, attempt: int, node: str) -> bool:
-        """Whether the nomination of this number stands."""
-        return self._nominator.stands(uid, attempt, node)
-
-    def set_wall(self, ahead: float) -> None:
-        """Seconds from the clock of `now` to Unix time, for what people read."""
-        self._ledger.ahead = ahead
-
     def restate(self, epoch: int) -> None:
         """The stored state was lost: the same state continues in a new term."""
-        self._cluster.begin_term(epoch)
+        self.cluster.begin_term(epoch)
         self._commits.begin_term()
 
     # Events
@@ -129,30 +115,21 @@ class SnapshotCore:
                 return self._commits.handle(event, now)
             case WatchEvents():
                 return self._handlers.handle_all(event, now)
-            case BindingReports(reports=reports):
-                return [effect for report in reports for effect in self.handle(report, now)]
-            case BindingFinished(uid=uid, attempt=attempt):
-                return self._on_bound(uid, attempt, now)
-            case BindingFailed():
-                return self._on_failed(event, now)
-            case BindingWaits(uid=uid, attempt=attempt, wait=wait):
-                entry = self._ledger.find_unbound(uid, attempt)
-                return [] if entry is None else [Persist(ledger=(self._ledger.extend(entry, wait, now),))]
-            case BindingStale():
-                return self._on_stale(event)
+            case BindingReport():
+                return self._on_report(event, now)
             case LookedUp():
                 return self._on_looked_up(event, now)
-            case EvictionFailed(uid=uid):
-                return self._cluster.spare(self._cluster.victims.spare(uid))
+            case Evicted(uid=uid, failure=failure):
+                return self.cluster.spare(self.cluster.victims.spare(uid)) if failure else []
             case Tick():
                 return self._on_tick(now)
             case Beat():
-                return [Publish(Heartbeat(self.epoch, self._cluster.seq))]
+                return [self.heartbeat()]
             case _:
                 return self._handlers.handle(event, now)
 
     def next_deadline(self) -> float | None:
-        cluster = self._cluster
+        cluster = self.cluster
         deadlines = (
             self._ledger.next_due(),
             self._nominator.next_due(),
@@ -161,28 +138,28 @@ class SnapshotCore:
         )
         return min((at for at in deadlines if at is not None), default=None)
 
-    def _on_bound(self, uid: str, attempt: int, now: float) -> list[Effect]:
-        entry = self._ledger.find_unbound(uid, attempt)
-        return [] if entry is None else [Persist(ledger=(self._ledger.bind(entry, now),))]
-
-    def _on_failed(self, failed: BindingFailed, now: float) -> list[Effect]:
-        entry = self._ledger.find_unbound(failed.uid, failed.attempt)
+    def _on_report(self, report: BindingReport, now: float) -> list[Effect]:
+        outcome = report.outcome
+        entry = self._ledger.find_unbound(outcome.uid, outcome.attempt)
         if entry is None:
             return []
-        failure = Failure(failed.reason, failed.plugin, failed.rejected)
-        if failed.gone or (failed.sure and failed.version == entry.version):
+        if outcome.found:
+            return self._on_stale(entry, outcome)
+        if outcome.wait is not None:
+            return [Persist(ledger=(self._ledger.extend(entry, outcome.wait, now),))]
+        if outcome.bound:
+            return [Persist(ledger=(self._ledger.bind(entry, now),))]
+        failure = Failure(outcome.reason, outcome.plugin, outcome.rejected)
+        if outcome.gone or (report.sure and outcome.version == entry.version):
             return self._forget(entry, failure)
-        return [self._fence(entry, failure, now)] if failed.sole else []
+        return [self._fence(entry, failure, now)] if report.sole else []
 
-    def _on_stale(self, stale: BindingStale) -> list[Effect]:
+    def _on_stale(self, entry: LedgerEntry, outcome: BindingOutcome) -> list[Effect]:
         """Orders the attempt with the found version, once the ledger has that: a deposed leader's find is void."""
-        entry = self._ledger.find_unbound(stale.uid, stale.attempt)
-        if entry is None:
-            return []
-        effects: list[Effect] = []
-        if stale.version == entry.version:
-            effects.append(Persist(ledger=(self._ledger.set_version(entry, stale.found),)))
-        return [*effects, DispatchOrders(((entry.uid, entry.attempt),))]
+        dispatch = DispatchOrders(((entry.uid, entry.attempt),))
+        if outcome.version != entry.version:
+            return [dispatch]
+        return [Persist(ledger=(self._ledger.set_version(entry, outcome.found),)), dispatch]
 
     def _fence(self, entry: LedgerEntry, failure: Failure, now: float) -> Fence:
         """The pod stays assumed until no call can bind it any more."""
@@ -190,16 +167,16 @@ class SnapshotCore:
         return _fence_of(entry)
 
     def _forget(self, entry: LedgerEntry, failure: Failure) -> list[Effect]:
-        forgotten = PodForgotten(entry.uid, failure.reason, failure.plugin, failure.rejected)
-        return [*self._cluster.remove_pod(entry.uid), forgotten]
+        forgotten = ForgottenPod(entry.uid, failure.reason, failure.plugin, failure.rejected)
+        return [*self.cluster.remove_pod(entry.uid), forgotten]
 
     def _on_tick(self, now: float) -> list[Effect]:
         effects: list[Effect] = [self._fence(entry, Failure(), now) for entry in self._ledger.due(now)]
         for uid, attempt, nomination in self._nominator.due(now):
             namespace, _, name = nomination.key.partition("/")
             effects.append(Fence(uid, attempt, namespace, name, version=""))
-        effects += self._cluster.spare(list(self._cluster.victims.expire(now)))
-        return effects + self._cluster.publish(self._cluster.objects.expire(now, self._cluster.seq + 1))
+        effects += self.cluster.spare(list(self.cluster.victims.expire(now)))
+        return effects + self.cluster.publish(self.cluster.objects.expire(now, self.cluster.seq + 1))
 
     def _on_looked_up(self, found: LookedUp, now: float) -> list[Effect]:
         entry = self._ledger.find(found.uid, found.attempt)
@@ -211,15 +188,15 @@ class SnapshotCore:
             is_fenced = found.version == entry.version
             return self._forget(entry, self._ledger.failure(found.uid)) if is_fenced else [_fence_of(entry)]
         if found.node == entry.node:
-            return self._on_bound(found.uid, found.attempt, now)
+            return [] if entry.bound else [Persist(ledger=(self._ledger.bind(entry, now),))]
         return self._on_bound_elsewhere(entry, found.node)
 
     def _on_bound_elsewhere(self, entry: LedgerEntry, node: str) -> list[Effect]:
-        cluster, uid = self._cluster, entry.uid
+        cluster, uid = self.cluster, entry.uid
         self._ledger.remove(uid)
         cluster.pods.put(uid, node, entry.load, entry.key, assumed=False)
         changes: list[Change] = cluster.objects.release(uid, cluster.seq + 1)
-        forgotten = PodForgotten(uid, f"{POD_GONE} from there: it is on node {node}")
+        forgotten = ForgottenPod(uid, f"{POD_GONE} from there: it is on node {node}")
         if node not in cluster.nodes:
             return [*cluster.publish([PodGone(uid), *changes], settled=(uid,)), forgotten]
         changes.append(PodPlaced(uid, node, 0, entry.key))
@@ -234,21 +211,24 @@ class SnapshotCore:
         if nomination is None or not self._nominator.is_unshown(found.uid, found.attempt):
             return []
         if found.gone:
-            return [*self._handlers.on_pod_gone(found.uid), PodForgotten(found.uid, POD_GONE)]
+            return [*self._handlers.on_pod_gone(found.uid), ForgottenPod(found.uid, POD_GONE)]
         if found.node is not None or found.nominated == nomination.node:
             return []
-        forgotten = PodForgotten(found.uid, f"{POD_GONE} from node {nomination.node}: its nomination was lost")
-        return [*self._cluster.publish(self._cluster.revoke((found.uid,))), forgotten]
+        forgotten = ForgottenPod(found.uid, f"{POD_GONE} from node {nomination.node}: its nomination was lost")
+        return [*self.cluster.publish(self.cluster.revoke((found.uid,))), forgotten]
 
-    # Introspection
+    # What the shell reads
+
+    def heartbeat(self) -> Heartbeat:
+        return Heartbeat(self.epoch, self.seq)
 
     @property
     def epoch(self) -> int:
-        return self._cluster.epoch
+        return self.cluster.epoch
 
     @property
     def seq(self) -> int:
-        return self._cluster.seq
+        return self.cluster.seq
 
     @property
     def ledger(self) -> dict[str, LedgerEntry]:
@@ -259,28 +239,16 @@ class SnapshotCore:
         """To a repeated commit of the last round."""
         return self._commits.answer
 
-    @property
-    def closed_nodes(self) -> int:
-        return len(self._cluster.nodes.closed)
-
     def state(self, shards: Container[int] = (0,), shard_count: int = 1) -> State:
         """The whole state of these shards, for a worker that starts or has missed a delta."""
-        return self._cluster.state(shards, shard_count)
-
-    def counts(self) -> dict[str, int]:
-        return self._cluster.counts()
+        return self.cluster.state(shards, shard_count)
 
     def is_bound(self, uid: str) -> bool:
         """Whether the watch has shown this pod on a node, and not finished or gone since."""
         return uid in self._handlers.bound
 
-    @property
-    def cluster(self) -> ClusterState:
-        """Read only."""
-        return self._cluster
-
     def validate(self) -> None:
-        self._cluster.validate()
+        self.cluster.validate()
         self._handlers.validate()
 
 

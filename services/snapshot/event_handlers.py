@@ -11,19 +11,17 @@ from services.snapshot.events import (
     ObjectGone,
     ObjectSeen,
     PodDeleted,
-    PodForgotten,
     PodSeen,
     PodStale,
     PodUnreadable,
     Problem,
     WatchEvent,
     WatchEvents,
-    WithdrawAttempt,
 )
 from services.snapshot.state.cluster_state import ClusterState, DeltaBuilder
 from shared.errors import ClusterError, FlotillaError, InvariantBroken, UnreadableObject
 from shared.messages.binding import Withdraw
-from shared.messages.queue import POD_GONE
+from shared.messages.queue import POD_GONE, ForgottenPod
 from shared.messages.state import Change, Loads, NominationGone, PodGone, PodPlaced
 from shared.model.load import PodLoad, load_of
 from shared.model.objects import Node, ObjectMeta, Pod, validate_node
@@ -158,7 +156,7 @@ class EventHandlers:
         entry = self._cluster.ledger.entries().get(uid)
         if entry is None or entry.bound:
             return []
-        return [WithdrawAttempt(Withdraw(uid, entry.attempt, "", "the pod is deleted"))]
+        return [Withdraw(uid, entry.attempt, "", "the pod is deleted")]
 
     # Nodes
 
@@ -208,7 +206,7 @@ class EventHandlers:
         name = self._nodes.closed.open_for(uid)
         if not name or name in self._nodes.closed:
             return []
-        return [*self._refresh(name), PodForgotten(uid, f"{POD_GONE} from closed node {name}"), NodeOpened(name)]
+        return [*self._refresh(name), ForgottenPod(uid, f"{POD_GONE} from closed node {name}"), NodeOpened(name)]
 
     def _refresh(self, name: str) -> list[Effect]:
         return self._cluster.publish(self._nodes.refresh(name), writes=(name,)) if name in self._nodes else []

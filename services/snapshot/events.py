@@ -5,9 +5,11 @@ from dataclasses import dataclass
 
 from services.snapshot.state.ledger import AttemptKey
 from shared.errors import FlotillaError
-from shared.messages.binding import Evict, Withdraw
-from shared.messages.state import Commit, Committed, Delta, Heartbeat, LedgerEntry, Outdated
+from shared.messages.binding import BindingOutcome, Evict, Evicted, Withdraw
+from shared.messages.queue import ForgottenPod
+from shared.messages.state import Commit, Committed, Delta, Heartbeat, Outdated
 from shared.model.objects import ClusterObject, Node, ObjectKind, Pod
+from shared.store.schema import Persist
 
 # Events of the watch
 
@@ -83,59 +85,15 @@ class WatchEvents:
 
 
 @dataclass(frozen=True, slots=True)
-class BindingFinished:
-    """Event: the API server has bound an assumed pod."""
+class BindingReport:
+    """Event: a binder's outcome of an attempt. `sure`: no call that names its version can bind the pod any more.
 
-    uid: str
-    attempt: int
-
-
-@dataclass(frozen=True, slots=True)
-class BindingFailed:
-    """Event: a binder reports that it does not bind an assumed pod. `rejected` by the plugin: not an error.
-
-    `version`: in the binder's order. `sure`: no call that names it can bind the pod any more. `gone`: there is no such
-    pod. `sole`: no other binder has the order.
+    `sole`: no other binder has the order.
     """
 
-    uid: str
-    attempt: int
-    reason: str = ""
-    plugin: str = ""
-    rejected: bool = False
-    version: str = ""
+    outcome: BindingOutcome
     sure: bool = True
-    gone: bool = False
     sole: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class BindingWaits:
-    """Event: a binder waits with an assumed pod for at most this many seconds."""
-
-    uid: str
-    attempt: int
-    wait: float
-
-
-@dataclass(frozen=True, slots=True)
-class BindingStale:
-    """Event: a binder's order names `version`, but the pod, not bound, has version `found`."""
-
-    uid: str
-    attempt: int
-    version: str
-    found: str
-
-
-BindingReport = BindingFinished | BindingFailed | BindingWaits | BindingStale
-
-
-@dataclass(frozen=True, slots=True)
-class BindingReports:
-    """Event: several at once, in order."""
-
-    reports: Sequence[BindingReport]
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,13 +112,6 @@ class LookedUp:
 
 
 @dataclass(frozen=True, slots=True)
-class EvictionFailed:
-    """Event: not all victims of this preemptor were evicted."""
-
-    uid: str
-
-
-@dataclass(frozen=True, slots=True)
 class Tick:
     """Event: time has passed."""
 
@@ -174,35 +125,11 @@ class Beat:
 
 
 @dataclass(frozen=True, slots=True)
-class Persist:
-    """Effect: make this durable. `answer`: to a repeated commit of the same round. `settled`: left the ledger."""
-
-    delta: Delta | None = None
-    ledger: tuple[LedgerEntry, ...] = ()
-    settled: tuple[str, ...] = ()
-    answer: Committed | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Publish:
-    """Effect: send this to all workers."""
-
-    message: Delta | Heartbeat
-
-
-@dataclass(frozen=True, slots=True)
 class Reply:
     """Effect: answer the cycle. `durable`: only once everything before this is written."""
 
     message: Committed
     durable: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class RefuseCycle:
-    """Effect: tell this cycle that the snapshot accepts the commits of another."""
-
-    message: Outdated
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,20 +147,6 @@ class RecallAttempts:
 
 
 @dataclass(frozen=True, slots=True)
-class EvictVictims:
-    """Effect: send this to a binder."""
-
-    message: Evict
-
-
-@dataclass(frozen=True, slots=True)
-class WithdrawAttempt:
-    """Effect: send this to all binders."""
-
-    message: Withdraw
-
-
-@dataclass(frozen=True, slots=True)
 class Fence:
     """Effect: give the pod another version than this one unless it has one, so that no call that names it can succeed.
 
@@ -245,16 +158,6 @@ class Fence:
     namespace: str
     name: str
     version: str
-
-
-@dataclass(frozen=True, slots=True)
-class PodForgotten:
-    """Effect: tell the queue that this pod is not assumed any more, and why."""
-
-    uid: str
-    reason: str
-    plugin: str = ""
-    rejected: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,7 +207,10 @@ class CommitFault:
     what: str
 
 
-Event = WatchEvent | WatchEvents | BindingReport | BindingReports | LookedUp | EvictionFailed | Commit | Tick | Beat
-ToBinders = DispatchOrders | RecallAttempts | EvictVictims | WithdrawAttempt | AcknowledgeBinder
+Event = WatchEvent | WatchEvents | BindingReport | LookedUp | Evicted | Commit | Tick | Beat
+ToBinders = DispatchOrders | RecallAttempts | Evict | Withdraw | AcknowledgeBinder
 ToLog = PodStale | Problem | NodeOpened | WorkerFault | CommitFault
-Effect = Persist | Publish | Reply | RefuseCycle | ToBinders | Fence | PodForgotten | ToLog
+Effect = Persist | Delta | Heartbeat | Reply | Outdated | ToBinders | Fence | ForgottenPod | ToLog
+"""Messages are sent: deltas and heartbeats to workers, Outdated to the cycle, Withdraw to all binders, Evict to one of
+them, ForgottenPod to the queue.
+"""

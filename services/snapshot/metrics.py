@@ -45,9 +45,9 @@ class SnapshotMetrics:
         self._faults.labels(fault.worker, fault.kind).inc()
 
     def show(self, core: SnapshotCore, waiting_orders: int) -> None:
-        for kind, count in core.counts().items():
+        for kind, count in core.cluster.counts().items():
             self._size.labels(kind).set(count)
-        self._closed_nodes.set(core.closed_nodes)
+        self._closed_nodes.set(len(core.cluster.nodes.closed))
         self._waiting_orders.set(waiting_orders)
 
 

@@ -18,21 +18,16 @@ from services.snapshot.events import (
     DispatchOrders,
     Effect,
     Event,
-    EvictVictims,
     Fence,
     NodeOpened,
-    Persist,
-    PodForgotten,
     PodStale,
     Problem,
-    Publish,
     RecallAttempts,
-    RefuseCycle,
     Reply,
     Tick,
+    ToLog,
     WatchEvent,
     WatchEvents,
-    WithdrawAttempt,
     WorkerFault,
 )
 from services.snapshot.introspection import Introspection
@@ -63,10 +58,10 @@ from shared.errors import ClusterError, ProtocolError, UnreadableObject, UserErr
 from shared.framework.loading import load_scheduler_config
 from shared.kube.access import client_connection
 from shared.kube.client import KubeClient
-from shared.messages.binding import BinderBeat, BindingOutcomes, Evicted, IsNominated, Recalled
+from shared.messages.binding import BinderBeat, BindingOutcomes, Evict, Evicted, IsNominated, Recalled, Withdraw
 from shared.messages.inspection import CompareCache, ListCache, ListLedger
 from shared.messages.queue import Absorbed, Assumed, Forgotten, ForgottenPod
-from shared.messages.state import Commit, Heartbeat
+from shared.messages.state import Commit, Delta, Heartbeat, Outdated
 from shared.messages.watch import Relist, WatchBeat, Watched
 from shared.runtime import Context, CoreRunner
 from shared.runtime.clocks import ClockOffsets
@@ -75,6 +70,7 @@ from shared.runtime.joining import joined
 from shared.runtime.leadership import leadership
 from shared.runtime.stopping import SNAPSHOT_WRITES
 from shared.store.link import connect
+from shared.store.schema import Persist
 from shared.telemetry.logs import Repeated
 from shared.watch import Effect as WatchEffect
 from shared.watch import Progress, WatchReader
@@ -149,7 +145,7 @@ class Shell:
         self._spans = CommitSpans(context.telemetry.tracer)
         self._clocks = ClockOffsets(context)
         self._runner: CoreRunner[Event, Effect] = CoreRunner(core, None, self._add, context, core.validate)
-        core.set_wall(context.wall() - context.clock())
+        core.cluster.ledger.ahead = context.wall() - context.clock()
         self._binders = Binders(
             context, core, self._clocks, self._runner.feed, lambda effect: self._writer.add([effect])
         )
@@ -197,7 +193,7 @@ class Shell:
         await self._writer.begin()
         self._context.health.clear("listing")
         self._context.health.ready()
-        counts = ", ".join(f"{what} {number:,}" for what, number in self._core.counts().items())
+        counts = ", ".join(f"{what} {number:,}" for what, number in self._core.cluster.counts().items())
         self._context.log.info("term %d begins with: %s", self._core.epoch, counts)
         try:
             await self._writer.run()
@@ -249,7 +245,7 @@ class Shell:
         while True:
             await asyncio.sleep(BEAT_INTERVAL)
             now = self._context.clock()
-            self._core.set_wall(self._context.wall() - now)
+            self._core.cluster.ledger.ahead = self._context.wall() - now
             self._on_watch_effects(self._reader.tick(now))
             if self._begun:
                 self._runner.feed(Tick())
@@ -329,7 +325,7 @@ class Shell:
         """Before the term begins most effects are dropped: the whole state will be written and published."""
         if self._begun:
             self._writer.add([effect])
-        elif isinstance(effect, PodForgotten | PodStale) or (
+        elif isinstance(effect, ForgottenPod | PodStale) or (
             isinstance(effect, Problem) and isinstance(effect.error, UserError)
         ):
             self._carry_out(effect)
@@ -343,28 +339,28 @@ class Shell:
 
     def _carry_out(self, effect: Effect) -> None:
         match effect:
-            case Publish(message=Heartbeat() as heartbeat):
+            case Heartbeat():
                 api_ahead = self._context.api_clock.ahead(self._context.clock())
-                heartbeat = replace(heartbeat, at=self._context.wall(), api_ahead=api_ahead)
+                heartbeat = replace(effect, at=self._context.wall(), api_ahead=api_ahead)
                 self._bus.post(SNAPSHOT_DELTAS, heartbeat)
                 self._bus.post(CYCLE_COMMITTED, heartbeat)
-            case Publish(message=message):
-                self._bus.post(SNAPSHOT_DELTAS, message)
+            case Delta():
+                self._bus.post(SNAPSHOT_DELTAS, effect)
             case Reply(message=committed):
                 self._metrics.answered(committed, self._spans.end(committed, self._context.clock()))
                 self._bus.post(CYCLE_COMMITTED, committed)
-            case RefuseCycle(message=outdated):
-                self._bus.post(CYCLE_COMMITTED, outdated)
-            case RecallAttempts() | DispatchOrders() | EvictVictims() | WithdrawAttempt() | AcknowledgeBinder():
+            case Outdated():
+                self._bus.post(CYCLE_COMMITTED, effect)
+            case RecallAttempts() | DispatchOrders() | Evict() | Withdraw() | AcknowledgeBinder():
                 self._binders.carry_out(effect)
-            case PodForgotten(uid=uid, reason=reason, plugin=plugin, rejected=rejected):
-                self._forgotten.append(ForgottenPod(uid, reason, plugin, rejected))
+            case ForgottenPod():
+                self._forgotten.append(effect)
             case Fence():
                 self._look_ups.begin(effect)
             case WorkerFault() | CommitFault() | PodStale() | NodeOpened() | Problem():
                 self._log(effect)
 
-    def _log(self, effect: WorkerFault | CommitFault | PodStale | NodeOpened | Problem) -> None:
+    def _log(self, effect: ToLog) -> None:
         match effect:
             case WorkerFault(worker=worker, kind=kind, reason=reason):
                 self._metrics.at_fault(effect)

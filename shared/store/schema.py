@@ -11,7 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from shared.errors import ProtocolError, UserError
-from shared.messages.state import Committed, LedgerEntry
+from shared.messages.state import Committed, Delta, LedgerEntry
 from shared.model.load import PodLoad
 from shared.model.objects import ClusterObject, Node, ObjectKind, dec_hook, enc_hook, object_from_msgpack
 
@@ -62,6 +62,16 @@ class Keys:
 
     def pods(self, shard: int) -> str:
         return f"{self.prefix}:pods:{shard}"
+
+
+@dataclass(frozen=True, slots=True)
+class Persist:
+    """What must be durable. `settled`: uids that leave the ledger. `answer`: to a repeated commit of the round."""
+
+    delta: Delta | None = None
+    ledger: tuple[LedgerEntry, ...] = ()
+    settled: tuple[str, ...] = ()
+    answer: Committed | None = None
 
 
 class StoredPod(msgspec.Struct, array_like=True, gc=False):

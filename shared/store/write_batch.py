@@ -4,7 +4,6 @@ Of several changes to one field the last one counts, so order does not matter wi
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 from shared.cluster.nodetable import shard_of
 from shared.messages.state import (
@@ -25,23 +24,10 @@ from shared.messages.state import (
 from shared.model.load import PodLoad
 from shared.model.objects import ClusterObject, Node, key_of, kind_of
 from shared.store.link import Argument
-from shared.store.schema import SHARED_HOSTNAMES, Keys, encode, encode_names, encode_pod
+from shared.store.schema import SHARED_HOSTNAMES, Keys, Persist, encode, encode_names, encode_pod
 
 Fields = dict[str, bytes | None]
 """None deletes the field."""
-
-
-class Persisted(Protocol):
-    """What the snapshot wants durable: a delta, ledger entries, uids that leave the ledger, the answer to a commit."""
-
-    @property
-    def delta(self) -> Delta | None: ...
-    @property
-    def ledger(self) -> Sequence[LedgerEntry]: ...
-    @property
-    def settled(self) -> Sequence[str]: ...
-    @property
-    def answer(self) -> Committed | None: ...
 
 
 class Group:
@@ -57,17 +43,17 @@ class Group:
         self._shard_count = shard_count
         self._shards = shards
 
-    def add(self, persisted: Persisted) -> None:
-        if persisted.delta is not None:
-            self._add_delta(persisted.delta)
-        if persisted.ledger or persisted.settled:
+    def add(self, persist: Persist) -> None:
+        if persist.delta is not None:
+            self._add_delta(persist.delta)
+        if persist.ledger or persist.settled:
             ledger = self._fields(self._keys.ledger)
-            for entry in persisted.ledger:
+            for entry in persist.ledger:
                 ledger[entry.uid] = encode(entry)
-            for uid in persisted.settled:
+            for uid in persist.settled:
                 ledger[uid] = None
-        if persisted.answer is not None:
-            self.answer = persisted.answer
+        if persist.answer is not None:
+            self.answer = persist.answer
 
     def put_node(self, node: Node) -> None:
         value = self._fields(self._keys.nodes(self._shard(node.name)))[node.name] = encode(node)

@@ -9,10 +9,10 @@ from shared.messages.state import Committed, LedgerEntry, State
 from shared.model.objects import ObjectKind
 from shared.store.errors import Deposed, StateLost
 from shared.store.link import Argument, RedisLink
-from shared.store.schema import Keys, check_schema, encode
+from shared.store.schema import Keys, Persist, check_schema, encode
 from shared.store.scripts import APPLY, BEGIN, FINISH, Script
 from shared.store.term import refuse
-from shared.store.write_batch import Group, Persisted
+from shared.store.write_batch import Group
 
 CHUNK = 512 << 10
 """Bytes of values that a rewrite sends per command, so that Redis is busy for milliseconds."""
@@ -63,18 +63,18 @@ class Writer:
         await self._numbered(FINISH, ends, state.seq, answer, [entries])
         self._whole = True
 
-    async def write(self, persisted: Sequence[Persisted]) -> None:
+    async def write(self, persists: Sequence[Persist]) -> None:
         """Write all of these in order, in one round trip; on an error the state is unchanged.
 
         After StoreUnreachable, and only then, the outcome is unknown: repeat the same write before any other.
         """
         if not self._whole:
             raise InvariantBroken("a term begins with the whole state")
-        if not persisted:
+        if not persists:
             return
         group = self._group()
-        for each in persisted:
-            group.add(each)
+        for persist in persists:
+            group.add(persist)
         await self._apply(group)
 
     # Internals

@@ -23,7 +23,7 @@ from shared.framework.loading import load_frameworks
 from shared.framework.profile import Framework
 from shared.messages.codec import copy
 from shared.messages.rounds import Proposals
-from shared.messages.state import Commit, State
+from shared.messages.state import Commit, Delta, State
 from shared.model.objects import ObjectKind, Pod, decode_node, decode_pod, object_from
 from testing.inprocess.batches import batch_of
 from testing.inprocess.workloads import WORKLOADS, Object, node
@@ -168,9 +168,9 @@ class Bench:
         """Persistence and binding are not measured."""
         following: list[cycle.Effect] = []
         for effect in self._timed("snapshot", partial(self.snapshot.handle, commit, 0.0)):
-            if isinstance(effect, snapshot.Publish):
+            if isinstance(effect, Delta):
                 for core in self.workers.values():
-                    self._timed("apply", partial(core.handle, effect.message, 0.0))
+                    self._timed("apply", partial(core.handle, effect, 0.0))
             elif isinstance(effect, snapshot.Reply):
                 following += self._timed("cycle", partial(self.cycle.handle, effect.message, 0.0))
         return following

@@ -24,7 +24,7 @@ from services.worker.core import WorkerCore
 from shared.errors import FlotillaError, InvariantBroken
 from shared.framework.loading import load_frameworks
 from shared.framework.profile import Framework
-from shared.messages.binding import BindingOrders, Evict
+from shared.messages.binding import BindingOrders, BindingOutcome, Evict
 from shared.messages.codec import M, copy
 from shared.messages.evaluation import Ties
 from shared.messages.preemption import Candidates
@@ -32,6 +32,7 @@ from shared.messages.queue import POD_GONE, ForgottenPod
 from shared.messages.rounds import Explain, Explained, Proposals
 from shared.messages.state import Delta, Heartbeat
 from shared.model.objects import ClusterObject, Node, Pod
+from shared.store.schema import Persist
 from testing.inprocess.batches import batch_of, nominated
 
 Fate = Callable[[object], Sequence[float]]
@@ -211,10 +212,10 @@ class Pipeline:
     def _carry_out_snapshot(self, effects: Iterable[snapshot.Effect]) -> None:
         for effect in effects:
             match effect:
-                case snapshot.Publish(message=Delta() as delta):
+                case Delta() as delta:
                     for name in self.workers:
                         self._send(delta, partial(self._to_worker, name))
-                case snapshot.Publish(message=Heartbeat() as heartbeat):
+                case Heartbeat() as heartbeat:
                     for name in self.workers:
                         self._send(heartbeat, partial(self._to_worker, name))
                     self._send(heartbeat, self._to_cycle)
@@ -224,7 +225,7 @@ class Pipeline:
                     if self._binds:
                         orders = [order for each in attempts if (order := self.snapshot.order(each, self.now))]
                         self._send(BindingOrders(self.snapshot.epoch, orders), self._bind_all)
-                case snapshot.EvictVictims(message=evict):
+                case Evict() as evict:
                     self._displace(evict)
                 case snapshot.Fence(uid=uid, attempt=attempt):
                     self._look_up(uid, attempt)
@@ -232,9 +233,9 @@ class Pipeline:
                     self.problems.append(error)
                 case snapshot.WorkerFault(worker=name, reason=reason):
                     raise InvariantBroken(f"{name} is blamed: {reason}")
-                case snapshot.PodForgotten(uid=uid, reason=reason, plugin=plugin, rejected=rejected):
-                    self._on_forgotten(ForgottenPod(uid, reason, plugin, rejected))
-                case snapshot.Persist():
+                case ForgottenPod() as forgotten:
+                    self._on_forgotten(forgotten)
+                case Persist():
                     pass  # one process: nothing is persisted
 
     def _bind_all(self, orders: BindingOrders) -> None:
@@ -242,7 +243,7 @@ class Pipeline:
             self._bind(order.uid, order.attempt, order.node)
 
     def _bind(self, uid: str, attempt: int, node: str) -> None:
-        self.observe(snapshot.BindingFinished(uid, attempt))
+        self.observe(snapshot.BindingReport(BindingOutcome(uid, attempt)))
         self.observe(snapshot.PodSeen(bound(self._pods[uid], node)))
 
     def _look_up(self, uid: str, attempt: int) -> None:

@@ -15,7 +15,7 @@ from services.snapshot import events as snapshot
 from shared.framework.clusterevents import ClusterEvent
 from shared.framework.loading import load_frameworks
 from shared.framework.profile import Framework
-from shared.messages.binding import Evict, Evicted, Notice
+from shared.messages.binding import BindingOutcome, Evict, Evicted, Notice
 from shared.messages.evaluation import Ties
 from shared.messages.queue import Absorbed, Batch, Forgotten, ForgottenPod, Outcomes, Take
 from shared.model.objects import Pod
@@ -134,7 +134,8 @@ class QueuePipeline(Pipeline):
                 self._later(self._grace, partial(self._go, victim.uid))
             elif victim.attempt:
                 version = pod.metadata.resource_version
-                self.observe(snapshot.BindingFailed(victim.uid, victim.attempt, "preempted", PREEMPTION, True, version))
+                failed = BindingOutcome(victim.uid, victim.attempt, "preempted", PREEMPTION, True, version=version)
+                self.observe(snapshot.BindingReport(failed))
         self._send(Evicted(evict.uid, evict.attempt), self._hear)
 
     def _go(self, uid: str) -> None:

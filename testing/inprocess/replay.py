@@ -12,9 +12,10 @@ import msgspec
 
 from flotilla.results import Status
 from services.cycle import events as cycle
-from services.snapshot.events import EvictionFailed, NodeSeen, ObjectSeen, PodDeleted, PodSeen, WatchEvent, WatchEvents
+from services.snapshot.events import NodeSeen, ObjectSeen, PodDeleted, PodSeen, WatchEvent, WatchEvents
 from shared.errors import InvalidObject, InvariantBroken
 from shared.framework.profile import Framework, merge
+from shared.messages.binding import Evicted
 from shared.messages.evaluation import Explanation, Ties
 from shared.messages.preemption import Candidate
 from shared.messages.rounds import ClassAnswer, ClassAsk, Explain, Propose
@@ -105,7 +106,7 @@ class Replay:
         there = (*self._case.pods, *self._case.pending)
         waiting = [pod for pod in there if not pod.spec.node_name and pod.uid not in decided]
         for pod in waiting:
-            self._pipeline.observe(EvictionFailed(pod.uid))
+            self._pipeline.observe(Evicted(pod.uid, 1, "no"))
         self._pipeline.observe(WatchEvents([PodDeleted(pod.uid) for pod in waiting]))
         self._pipeline.observe(WatchEvents([PodSeen(pod) for pod in waiting]))
         self._pipeline.settle()

@@ -11,6 +11,7 @@ from shared.framework.profile import Framework
 from shared.messages.evaluation import Ties
 from shared.messages.queue import Gang
 from shared.model.objects import Pod
+from shared.store.schema import Persist
 from testing.builders import PodBuilder
 from testing.inprocess.batches import batch_of
 from testing.inprocess.pipeline import Fate, Outcome, reliable
@@ -66,7 +67,7 @@ class GangRun(Audited):
     def _carry_out_snapshot(self, effects: Iterable[snapshot.Effect]) -> None:
         effects = list(effects)
         for effect in effects:
-            if isinstance(effect, snapshot.Persist) and effect.delta is not None and effect.answer is not None:
+            if isinstance(effect, Persist) and effect.delta is not None and effect.answer is not None:
                 by_gang: dict[str, int] = {}
                 for entry in effect.ledger:
                     gang = self.gangs.get(entry.uid)

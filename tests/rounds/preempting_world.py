@@ -76,8 +76,8 @@ class Preempting(Audited, QueuePipeline):
     def _carry_out_snapshot(self, effects: Iterable[snapshot.Effect]) -> None:
         effects = list(effects)
         for effect in effects:
-            if isinstance(effect, snapshot.EvictVictims):
-                self._audit(effect.message)
+            if isinstance(effect, Evict):
+                self._audit(effect)
         super()._carry_out_snapshot(effects)
 
     def _bind_all(self, orders: BindingOrders) -> None:

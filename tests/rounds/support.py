@@ -8,8 +8,8 @@ import msgspec
 from flotilla.plugin import ClassState, NodeInfo, PerNodeFilter
 from flotilla.results import SUCCESS, Status, unschedulable
 from services.snapshot.core import SnapshotCore
+from services.snapshot.events import BindingReport, NodeSeen, Reply
 from services.snapshot.events import Effect as SnapshotEffect
-from services.snapshot.events import NodeSeen, Persist, Publish, Reply
 from services.worker.core import WorkerCore
 from services.worker.events import Answer
 from services.worker.events import Effect as WorkerEffect
@@ -18,6 +18,7 @@ from shared.config.points import ExtensionPoint, PluginRef
 from shared.config.reading import load_config
 from shared.framework.loading import load_frameworks
 from shared.framework.profile import Framework
+from shared.messages.binding import BindingOutcome
 from shared.messages.evaluation import Summary, Ties
 from shared.messages.rounds import ClassAnswer, ClassAsk, Proposals, Propose
 from shared.messages.state import (
@@ -40,6 +41,7 @@ from shared.messages.state import (
 from shared.model.load import PodLoad, load_of
 from shared.model.objects import DEFAULT_SCHEDULER, Node, Pod
 from shared.plugins.registry import IN_TREE
+from shared.store.schema import Persist
 from testing.builders import node, pod
 
 BY_NAME = Ties(mode="name")
@@ -155,9 +157,9 @@ class SnapshotLog:
         for effect in effects:
             if isinstance(effect, Persist) and effect.delta is not None:
                 persisted.add(effect.delta.seq)
-            elif isinstance(effect, Publish) and isinstance(effect.message, Delta):
-                assert effect.message.seq in persisted, "published before it was safe"
-                self.deltas.append(effect.message)
+            elif isinstance(effect, Delta):
+                assert effect.seq in persisted, "published before it was safe"
+                self.deltas.append(effect)
         return effects
 
     def pods(self) -> dict[str, str]:
@@ -174,6 +176,34 @@ def kinds(effects: Iterable[object]) -> list[str]:
 
 def decision(of: Pod, where: str, seen: int, load: int = 0) -> Decision:
     return Decision(Assignment(of.uid, of.namespace, of.name, DEFAULT_SCHEDULER, where), load, seen)
+
+
+def finished(pod_uid: str, attempt: int) -> BindingReport:
+    """A binder reports that the pod is bound."""
+    return BindingReport(BindingOutcome(pod_uid, attempt))
+
+
+def failed(
+    pod_uid: str,
+    attempt: int,
+    reason: str = "no",
+    plugin: str = "",
+    rejected: bool = False,
+    *,
+    version: str = "",
+    sure: bool = True,
+    sole: bool = True,
+) -> BindingReport:
+    return BindingReport(BindingOutcome(pod_uid, attempt, reason, plugin, rejected, version=version), sure, sole)
+
+
+def waits(pod_uid: str, attempt: int, wait: float) -> BindingReport:
+    return BindingReport(BindingOutcome(pod_uid, attempt, wait=wait))
+
+
+def stale(pod_uid: str, attempt: int, version: str, found: str) -> BindingReport:
+    """The pod is unbound, and has another version than the order."""
+    return BindingReport(BindingOutcome(pod_uid, attempt, version=version, found=found))
 
 
 def reassigned(of: A, **fields: Any) -> A:
@@ -195,8 +225,7 @@ def reply(effects: Iterable[SnapshotEffect]) -> Committed:
 
 
 def changes(effects: Iterable[SnapshotEffect]) -> list[Change]:
-    published = [effect.message for effect in effects if isinstance(effect, Publish)]
-    return [change for message in published if isinstance(message, Delta) for change in message.changes]
+    return [change for effect in effects if isinstance(effect, Delta) for change in effect.changes]
 
 
 def refusals(effects: Iterable[SnapshotEffect]) -> dict[str, tuple[str, bool]]:

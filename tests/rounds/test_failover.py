@@ -1,6 +1,6 @@
 """A new snapshot leader: all its sequence numbers are greater than any of the one before it."""
 
-from services.snapshot.events import BindingFailed, BindingFinished, LookedUp, NodeSeen
+from services.snapshot.events import LookedUp, NodeSeen
 from shared.messages.state import Commit
 from tests.rounds.support import (
     BASE,
@@ -8,6 +8,8 @@ from tests.rounds.support import (
     answers,
     ask_for,
     commit,
+    failed,
+    finished,
     propose,
     refusals,
     relabelled,
@@ -58,7 +60,7 @@ def test_a_late_report_on_an_earlier_leaders_attempt_is_ignored() -> None:
         assert refusals(log.handle(decided)) == {}
     earlier = old.attempt(P)
     assert new.attempt(P) > earlier
-    for late in (BindingFailed(P.uid, earlier), BindingFinished(P.uid, earlier), LookedUp(P.uid, earlier, None)):
+    for late in (failed(P.uid, earlier), finished(P.uid, earlier), LookedUp(P.uid, earlier, None)):
         assert new.handle(late) == []
     assert new.pods() == {P.uid: "b"}
     assert not new.core.ledger[P.uid].bound

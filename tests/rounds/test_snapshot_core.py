@@ -7,22 +7,12 @@ import msgspec
 import pytest
 
 from services.snapshot.commit import CommitHandler
-from services.snapshot.events import (
-    Beat,
-    DispatchOrders,
-    NodeGone,
-    NodeSeen,
-    Persist,
-    PodDeleted,
-    PodSeen,
-    Publish,
-    RefuseCycle,
-    Reply,
-)
+from services.snapshot.events import Beat, DispatchOrders, NodeGone, NodeSeen, PodDeleted, PodSeen, Reply
 from services.snapshot.state.cluster_state import ClusterState
 from services.snapshot.state.ledger import BINDING_WINDOW, FENCE_GRACE
 from shared.cluster.nodetable import shard_of
-from shared.messages.state import Committed, Heartbeat, Outdated, PodPlaced
+from shared.messages.state import Committed, Delta, Heartbeat, Outdated, PodPlaced
+from shared.store.schema import Persist
 from testing.inprocess.pipeline import bound
 from tests.rounds.support import (
     SnapshotLog,
@@ -45,11 +35,11 @@ P, Q = small_pod("p"), small_pod("q")
 def test_an_accepted_commit_is_persisted_published_replied_dispatched_in_this_order() -> None:
     log = SnapshotLog(A, B)
     effects = log.handle(commit(1, (P, "a", 2), (Q, "b", 2)), now=10.0)
-    assert kinds(effects) == ["Persist", "Publish", "Reply", "DispatchOrders"]
+    assert kinds(effects) == ["Persist", "Delta", "Reply", "DispatchOrders"]
     persist, publish, answer, dispatch = effects
-    assert isinstance(persist, Persist) and isinstance(publish, Publish) and isinstance(dispatch, DispatchOrders)
+    assert isinstance(persist, Persist) and isinstance(publish, Delta) and isinstance(dispatch, DispatchOrders)
     assert isinstance(answer, Reply)
-    assert persist.delta == publish.message
+    assert persist.delta == publish
     assert persist.answer == answer.message == Committed(1, 1, 3, [])
     assert [(e.uid, e.attempt, e.node, e.deadline, e.bound) for e in persist.ledger] == [
         (P.uid, 3, "a", 10.0 + BINDING_WINDOW, False),
@@ -188,7 +178,7 @@ def test_a_commit_of_an_earlier_round_is_passed_over_in_silence() -> None:
 def test_an_older_epoch_is_refused_and_a_newer_one_counts_its_rounds_again_from_one() -> None:
     log = SnapshotLog(A, B)
     log.handle(commit(7, (P, "a", 2), epoch=2))
-    assert log.handle(commit(8, (Q, "b", 2), epoch=1)) == [RefuseCycle(Outdated(1, "", 2))]
+    assert log.handle(commit(8, (Q, "b", 2), epoch=1)) == [Outdated(1, "", 2)]
     assert [str(refusal) for refusal in log.core.refused] == ["commit of epoch 1, now 2"]
     assert reply(log.handle(commit(1, (Q, "b", 3), epoch=3))) == Committed(3, 1, 4, [])
     assert log.pods() == {P.uid: "a", Q.uid: "b"}
@@ -200,13 +190,13 @@ def test_of_two_cycles_in_one_epoch_one_is_heard_and_the_other_told_the_newest()
     first = msgspec.structs.replace(commit(1, (P, "a", 2), epoch=5), cycle="one")
     second = msgspec.structs.replace(commit(1, (Q, "b", 3), epoch=5), cycle="two")
     assert reply(log.handle(first)).cycle == "one"
-    assert log.handle(second) == [RefuseCycle(Outdated(5, "two", 5))]
+    assert log.handle(second) == [Outdated(5, "two", 5)]
     assert log.pods() == {P.uid: "a"}
     after = CommitHandler(ClusterState(9, []), log.core.answer, deque(), {})
-    assert after.handle(second, 0.0) == [RefuseCycle(Outdated(5, "two", 5))]
+    assert after.handle(second, 0.0) == [Outdated(5, "two", 5)]
     assert reply(after.handle(first, 0.0)).cycle == "one", "a doubled one is answered as before"
     assert reply(log.handle(msgspec.structs.replace(second, epoch=6))).cycle == "two"
-    assert log.handle(msgspec.structs.replace(first, round=2)) == [RefuseCycle(Outdated(5, "one", 6))]
+    assert log.handle(msgspec.structs.replace(first, round=2)) == [Outdated(5, "one", 6)]
     assert log.pods() == {P.uid: "a", Q.uid: "b"}
 
 
@@ -243,10 +233,10 @@ def test_a_commit_that_names_a_load_it_does_not_have_is_refused_whole() -> None:
 
 def test_a_heartbeat_tells_how_far_the_state_is() -> None:
     log = SnapshotLog()
-    assert log.handle(Beat()) == [Publish(Heartbeat(0, 0))]
+    assert log.handle(Beat()) == [Heartbeat(0, 0)]
     log.handle(NodeSeen(A))
     log.handle(commit(1, (P, "a", 1)))
-    assert log.handle(Beat()) == [Publish(Heartbeat(0, 2))] == log.handle(Beat())
+    assert log.handle(Beat()) == [Heartbeat(0, 2)] == log.handle(Beat())
     assert log.core.seq == 2
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.snapshot.events import BindingFailed, BindingFinished, NodeGone, NodeSeen, PodDeleted, PodSeen, Problem
+from services.snapshot.events import NodeGone, NodeSeen, PodDeleted, PodSeen, Problem
 from shared.messages.state import NodeRemoved, NodeUpserted, PodGone, PodPlaced
 from testing.builders import node, pod
 from testing.inprocess.pipeline import bound
@@ -10,6 +10,8 @@ from tests.rounds.support import (
     SnapshotLog,
     changes,
     commit,
+    failed,
+    finished,
     held,
     kinds,
     refusals,
@@ -81,7 +83,7 @@ def test_a_pod_on_an_unknown_node_waits_for_it() -> None:
 def test_a_pod_that_moves_to_an_unknown_node_leaves_the_known_one() -> None:
     log = assumed()
     effects = log.handle(PodSeen(bound(P, "c")))
-    assert kinds(effects) == ["Problem", "Persist", "Publish"]
+    assert kinds(effects) == ["Problem", "Persist", "Delta"]
     assert changes(effects) == [PodGone(P.uid)]
     assert log.core.ledger == {}
 
@@ -124,11 +126,11 @@ def test_the_state_is_all_deltas_played_one_after_another() -> None:
         commit(1, (P, "a", 2), (Q, "b", 2)),
         PodSeen(bound(small_pod("r", cpu="2"), "a")),
         NodeGone("b"),
-        BindingFinished(P.uid, 3),
+        finished(P.uid, 3),
         PodSeen(bound(P, "a")),
         PodSeen(bound(small_pod("s"), "b")),
         NodeSeen(B),
-        BindingFailed(Q.uid, 3),
+        failed(Q.uid, 3),
         NodeSeen(relabelled(A, zone="z")),
         PodDeleted(uid("r")),
     ]

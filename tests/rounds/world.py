@@ -21,6 +21,7 @@ from shared.model.objects import Node, Pod
 from shared.model.resources import allocatable
 from shared.plugins.single_node import CORDON as UNSCHEDULABLE
 from shared.plugins.single_node import conflict
+from shared.store.schema import Persist
 from testing.builders import NodeBuilder, PodBuilder, expr, node, pod
 from testing.inprocess.pipeline import Fate, Outcome, Pipeline, bound, reliable
 from tests.rounds.support import FRAMEWORKS, apply_change
@@ -101,7 +102,7 @@ class Audited(Pipeline):
     def _carry_out_snapshot(self, effects: Iterable[snapshot.Effect]) -> None:
         effects = list(effects)
         for effect in effects:
-            if isinstance(effect, snapshot.Persist):
+            if isinstance(effect, Persist):
                 if effect.answer is not None:
                     self.conflicts += effect.answer.conflicts
                 if effect.delta is not None:

@@ -15,7 +15,6 @@ from services.snapshot.events import (
     NodeSeen,
     NodeUnreadable,
     PodDeleted,
-    PodForgotten,
     PodSeen,
     PodStale,
     PodUnreadable,
@@ -27,7 +26,7 @@ from services.watcher.events import Publish, Received
 from shared.errors import UnreadableObject
 from shared.kube.listwatch import WatchEvents
 from shared.kube.wire import WatchEvent
-from shared.messages.queue import POD_GONE
+from shared.messages.queue import POD_GONE, ForgottenPod
 from shared.messages.state import NodeUpserted
 from shared.messages.watch import Kind, NodeChange, ObjectChange, PodChange, Unreadable, Watched
 from shared.model.objects import Node, Pod, encode_msgpack
@@ -74,10 +73,10 @@ def test_a_pod_that_is_unreadable_closes_its_node_until_it_is_gone() -> None:
     (told,) = problems(effects)
     assert told.startswith("Node a gets no further pod, as what is on it is unknown: pod default/p: spec.containers")
     assert [type(change) for change in changes(effects)] == [NodeUpserted]
-    assert (is_closed(log), is_closed(log, "b"), log.core.closed_nodes) == (True, False, 1)
+    assert (is_closed(log), is_closed(log, "b"), len(log.core.cluster.nodes.closed)) == (True, False, 1)
     assert problems(log.handle(UNREADABLE)) == [], "told once"
     assert opened(log.handle(PodDeleted(P.uid))) == ["a"]
-    assert (is_closed(log), log.core.closed_nodes) == (False, 0)
+    assert (is_closed(log), len(log.core.cluster.nodes.closed)) == (False, 0)
     assert shown(log) == A
 
 
@@ -310,5 +309,5 @@ def test_no_toleration_or_preemption_brings_a_pod_to_a_closed_node() -> None:
 def test_pods_that_wait_hear_that_a_node_is_open_again() -> None:
     log = SnapshotLog(A)
     log.handle(UNREADABLE)
-    (free,) = [effect for effect in log.handle(PodDeleted(P.uid)) if isinstance(effect, PodForgotten)]
+    (free,) = [effect for effect in log.handle(PodDeleted(P.uid)) if isinstance(effect, ForgottenPod)]
     assert free.reason.startswith(POD_GONE)

@@ -7,9 +7,10 @@ import pytest
 
 from services.snapshot.commit_checks import ProfileFilters
 from services.snapshot.core import SnapshotCore
-from services.snapshot.events import Effect, EvictVictims, NodeGone, NodeSeen, ObjectSeen, PodSeen, WorkerFault
+from services.snapshot.events import Effect, NodeGone, NodeSeen, ObjectSeen, PodSeen, WorkerFault
 from shared.cluster.volumes import VolumeDecision
 from shared.framework.loading import load_scheduler_config
+from shared.messages.binding import Evict
 from shared.messages.preemption import Victim
 from shared.messages.state import EPOCH_SHIFT, Assignment, Commit, Decision, Nominate
 from shared.model.load import load_of
@@ -306,7 +307,7 @@ def test_a_pod_of_the_highest_priority_does_not_make_way_for_one_of_priority_1()
     effects = log.handle(nominate(cpu("p", "1", 1), log.core.seq, cpu("system", "4")))
     assert reasons(effects) == {"default/p": "pod default/system is not of lower priority"}
     assert faults(effects) == [("liar", "victims")]
-    assert "EvictVictims" not in kinds(effects)
+    assert "Evict" not in kinds(effects)
     assert log.core.state().nominations == []
 
 
@@ -319,7 +320,7 @@ def test_one_victim_of_higher_priority_among_others_is_one_too_many() -> None:
     log = a_log(on_a=[cpu("low", "3", 1), cpu("high", "1", 9)])
     effects = log.handle(nominate(cpu("p", "1", 5), log.core.seq, cpu("low", "3"), cpu("high", "1")))
     assert faults(effects) == [("liar", "victims")]
-    assert not any(isinstance(each, EvictVictims) for each in effects)
+    assert not any(isinstance(each, Evict) for each in effects)
 
 
 def test_a_pod_with_preemption_policy_never_gets_no_victims() -> None:

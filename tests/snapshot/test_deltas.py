@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from services.snapshot.events import BindingFailed, NodeGone, NodeSeen, ObjectGone, ObjectSeen, PodSeen, WatchEvents
+from services.snapshot.events import NodeGone, NodeSeen, ObjectGone, ObjectSeen, PodSeen, WatchEvents
 from services.snapshot.watch_decoder import WatchDecoder
 from shared.messages.state import NodeUpserted, ObjectRemoved, ObjectUpserted, PodPlaced, SharedHostnames
 from shared.messages.watch import Kind, ObjectChange, Unreadable
@@ -12,7 +12,7 @@ from shared.model.objects import Node, NodeStatus, ObjectKind, Pod, encode_msgpa
 from shared.model.wellknown import HOSTNAME, PREFER_AVOID_PODS
 from testing.builders import node
 from testing.inprocess.pipeline import bound
-from tests.rounds.support import SnapshotLog, changes, commit, refusals, small_node, small_pod
+from tests.rounds.support import SnapshotLog, changes, commit, failed, refusals, small_node, small_pod
 from tests.samples import an_object
 
 A = small_node("a")
@@ -97,7 +97,7 @@ def test_the_start_of_a_pod_does_not_invalidate_evaluations() -> None:
 def test_a_pod_that_is_decided_again_has_not_started() -> None:
     log = SnapshotLog(A)
     log.handle(commit(1, (P, "a", log.core.seq)))
-    log.handle(BindingFailed(P.uid, log.attempt(P), "no"))
+    log.handle(failed(P.uid, log.attempt(P), "no"))
     log.handle(commit(2, (P, "a", log.core.seq)))
     (held,) = log.core.state().nodes
     assert held.pods[P.uid].started is None
@@ -123,7 +123,7 @@ def test_events_of_one_message_make_one_delta() -> None:
     log = SnapshotLog()
     log.handle(WatchEvents([ObjectSeen(an_object(kind)) for kind in ObjectKind]))
     assert [len(delta.changes) for delta in log.deltas] == [len(ObjectKind)]
-    assert log.core.counts()["objects"] == len(ObjectKind)
+    assert log.core.cluster.counts()["objects"] == len(ObjectKind)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in ObjectKind if kind not in QUEUE_KINDS])

@@ -9,7 +9,7 @@ from services.snapshot.dispatch.order_dispatcher import (
     OrderDispatcher,
     Sends,
 )
-from services.snapshot.events import BindingWaits
+from services.snapshot.events import BindingReport
 from services.snapshot.state.ledger import AttemptKey, bounded
 from shared.messages.binding import LONGEST_WAIT, BinderBeat, BindingOutcome
 from shared.messages.state import EPOCH_SHIFT, Assignment, BindingOrder
@@ -317,9 +317,9 @@ def test_only_the_holder_reports_on_an_order_and_any_binder_on_one_that_none_hol
     """The binder that may extend the deadline may also end the wait."""
     play = Play("one")
     play.give(1)
-    waits = [told(1, wait=5.0), told(2, wait=5.0)]
-    reports = [play.dispatcher.report_of(process, outcome) for process in (ONE, TWO) for outcome in waits]
-    one, two = (BindingWaits(*attempt(number), 5.0) for number in (1, 2))
+    outcomes = [told(1, wait=5.0), told(2, wait=5.0)]
+    reports = [play.dispatcher.report_of(process, outcome) for process in (ONE, TWO) for outcome in outcomes]
+    one, two = (BindingReport(outcome, sure=False) for outcome in outcomes)
     assert reports == [one, two, None, two]
 
 

@@ -3,12 +3,13 @@
 import msgspec
 import pytest
 
-from services.snapshot.events import BindingFailed, NodeGone, NodeSeen, ObjectSeen, PodForgotten, PodSeen
+from services.snapshot.events import NodeGone, NodeSeen, ObjectSeen, PodSeen
 from shared.cluster.volumes import VolumeDecision
+from shared.messages.queue import ForgottenPod
 from shared.messages.state import Commit
 from testing.builders import pod
 from testing.inprocess.pipeline import bound
-from tests.rounds.support import SnapshotLog, commit, reassigned, refusals, small_node, small_pod
+from tests.rounds.support import SnapshotLog, commit, failed, reassigned, refusals, small_node, small_pod
 from tests.samples import a_claim, a_volume
 
 A, B = small_node("a"), small_node("b")
@@ -82,9 +83,9 @@ def test_only_members_of_a_gang_may_share_a_claim_and_not_give_it_two_volumes(
 def test_the_queue_is_told_which_plugin_failed_a_binding(plugin: str, rejected: bool) -> None:
     log = SnapshotLog(A)
     log.handle(commit(1, (P, "a", log.core.seq)))
-    effects = log.handle(BindingFailed(P.uid, log.attempt(P), "no", plugin, rejected))
-    assert [effect for effect in effects if isinstance(effect, PodForgotten)] == [
-        PodForgotten(P.uid, "no", plugin, rejected)
+    effects = log.handle(failed(P.uid, log.attempt(P), "no", plugin, rejected))
+    assert [effect for effect in effects if isinstance(effect, ForgottenPod)] == [
+        ForgottenPod(P.uid, "no", plugin, rejected)
     ]
 
 
@@ -92,8 +93,8 @@ def test_a_node_that_goes_before_the_binding_takes_the_decision_with_it() -> Non
     log = SnapshotLog(A, B)
     log.handle(commit(1, (P, "a", log.core.seq)))
     log.handle(NodeGone("a"))
-    effects = log.handle(BindingFailed(P.uid, log.attempt(P), "node a is gone"))
-    assert PodForgotten(P.uid, "node a is gone") in effects
+    effects = log.handle(failed(P.uid, log.attempt(P), "node a is gone"))
+    assert ForgottenPod(P.uid, "node a is gone") in effects
     assert refusals(log.handle(commit(2, (P, "b", log.core.seq)))) == {}
     log.handle(NodeSeen(A))
     assert log.pods() == {P.uid: "b"}

@@ -4,14 +4,14 @@ import msgspec
 import pytest
 
 from services.snapshot.core import SnapshotCore
-from services.snapshot.events import BindingFailed, NodeSeen, PodDeleted, PodSeen, WatchEvents
+from services.snapshot.events import NodeSeen, PodDeleted, PodSeen, WatchEvents
 from services.snapshot.watch_decoder import WatchDecoder
 from shared.messages.state import Delta, NominationGone, PodGone, PodNominated, PodPlaced
 from shared.messages.watch import PodChange
 from shared.model.load import load_of
 from shared.model.objects import Pod, encode_msgpack
 from testing.inprocess.pipeline import bound
-from tests.rounds.support import SnapshotLog, changes, commit, refusals, small_node, small_pod
+from tests.rounds.support import SnapshotLog, changes, commit, failed, refusals, small_node, small_pod
 
 A, B = small_node("a"), small_node("b")
 P, Q = small_pod("p"), small_pod("q")
@@ -64,7 +64,7 @@ def test_it_ends_where_the_pod_gets_its_place_for_good() -> None:
     effects = log.handle(commit(1, (P, "b", log.core.seq)))
     assert [type(change) for change in changes(effects)] == [NominationGone, PodPlaced]
     assert promised(log) == {}
-    assert changes(log.handle(BindingFailed(P.uid, log.attempt(P), "no"))) == [PodGone(P.uid)]
+    assert changes(log.handle(failed(P.uid, log.attempt(P), "no"))) == [PodGone(P.uid)]
     assert changes(log.handle(PodSeen(nominated(P)))) == []
     assert promised(log) == {}
     assert changes(log.handle(PodSeen(nominated(P, "b")))) == [PodNominated(P.uid, "b", 0, P.key)]
@@ -74,7 +74,7 @@ def test_a_status_that_changes_while_the_pod_is_assumed_does_not_count() -> None
     log = a_log()
     log.handle(commit(1, (P, "b", log.core.seq)))
     assert changes(log.handle(PodSeen(nominated(P, "b")))) == []
-    log.handle(BindingFailed(P.uid, log.attempt(P), "no"))
+    log.handle(failed(P.uid, log.attempt(P), "no"))
     assert promised(log) == {}
 
 

@@ -6,32 +6,19 @@ import msgspec
 import pytest
 
 from services.snapshot.core import SnapshotCore
-from services.snapshot.events import (
-    BindingFinished,
-    Effect,
-    EvictionFailed,
-    EvictVictims,
-    Fence,
-    LookedUp,
-    NodeGone,
-    NodeSeen,
-    PodDeleted,
-    PodForgotten,
-    PodSeen,
-    Tick,
-)
+from services.snapshot.events import Effect, Fence, LookedUp, NodeGone, NodeSeen, PodDeleted, PodSeen, Tick
 from services.snapshot.state.nominator import LOOK_UP_SECONDS, Nomination, Nominator
 from services.snapshot.state.preemption_victims import EVICTION_WINDOW, VICTIM_SECONDS
-from shared.messages.binding import Displaced, Evict
+from shared.messages.binding import Displaced, Evict, Evicted
 from shared.messages.preemption import Victim
-from shared.messages.queue import POD_GONE
+from shared.messages.queue import POD_GONE, ForgottenPod
 from shared.messages.state import Assignment, Commit, Nominate, NominationGone, PodGone, PodNominated, PodPlaced
 from shared.model.load import PodLoad, load_of
 from shared.model.objects import Pod
 from testing.builders import pod
 from testing.inprocess.batches import nominated, terminating
 from testing.inprocess.pipeline import bound
-from tests.rounds.support import SnapshotLog, changes, commit, kinds, refusals, reply, small_node, small_pod
+from tests.rounds.support import SnapshotLog, changes, commit, finished, kinds, refusals, reply, small_node, small_pod
 
 A, B = small_node("a"), small_node("b")
 LOW, OTHER = (pod(name).request(cpu="1").priority(1).build() for name in ("low", "other"))
@@ -67,7 +54,7 @@ def promised(log: SnapshotLog) -> dict[str, str]:
 
 
 def evicted(effects: Sequence[Effect]) -> list[Evict]:
-    return [effect.message for effect in effects if isinstance(effect, EvictVictims)]
+    return [effect for effect in effects if isinstance(effect, Evict)]
 
 
 def after_nomination(*victims: Pod) -> SnapshotLog:
@@ -79,7 +66,7 @@ def after_nomination(*victims: Pod) -> SnapshotLog:
 def test_a_nomination_is_safe_published_answered_and_carried_out_in_this_order() -> None:
     log = a_log()
     effects = log.handle(nominations(1, nominate(P, log.core.seq, victim(LOW))))
-    assert kinds(effects) == ["Persist", "Publish", "Reply", "EvictVictims"]
+    assert kinds(effects) == ["Persist", "Delta", "Reply", "Evict"]
     assert changes(effects) == [PodNominated(P.uid, "a", 0, P.key), PodPlaced(LOW.uid, "a", 1, LOW.key)]
     assert log.deltas[-1].loads == [load_of(P), as_going(LOW)]
     assert (reply(effects).seq, reply(effects).conflicts) == (log.core.seq, [])
@@ -102,15 +89,15 @@ def test_a_nomination_is_safe_published_answered_and_carried_out_in_this_order()
 def test_a_nomination_stands_by_its_number_and_node_until_another_one_counts() -> None:
     log = a_log()
     (evict,) = evicted(log.handle(nominations(1, nominate(P, log.core.seq, victim(LOW)))))
-    assert log.core.is_nominated(P.uid, evict.attempt, "a")
-    assert not log.core.is_nominated(P.uid, evict.attempt, "b")
-    assert not log.core.is_nominated(P.uid, evict.attempt + 1, "a")
-    assert not log.core.is_nominated(P.uid, 0, "a")
+    assert log.core.cluster.nominator.stands(P.uid, evict.attempt, "a")
+    assert not log.core.cluster.nominator.stands(P.uid, evict.attempt, "b")
+    assert not log.core.cluster.nominator.stands(P.uid, evict.attempt + 1, "a")
+    assert not log.core.cluster.nominator.stands(P.uid, 0, "a")
     log.handle(PodSeen(nominated(P, "a")))
-    assert log.core.is_nominated(P.uid, evict.attempt, "a"), "its status shows it"
+    assert log.core.cluster.nominator.stands(P.uid, evict.attempt, "a"), "its status shows it"
     log.handle(PodSeen(nominated(P, "b")))
     log.handle(PodSeen(nominated(P, "a")))
-    assert not log.core.is_nominated(P.uid, evict.attempt, "a"), "it is set by another client"
+    assert not log.core.cluster.nominator.stands(P.uid, evict.attempt, "a"), "it is set by another client"
 
 
 def test_terminating_victims_are_not_evicted_again() -> None:
@@ -130,7 +117,7 @@ def test_if_all_victims_are_terminating_no_eviction_is_sent() -> None:
 def test_an_assumed_victim_is_sent_with_its_attempt() -> None:
     log = SnapshotLog(A, B)
     log.handle(commit(1, (LOW, "a", log.core.seq), (OTHER, "a", log.core.seq)))
-    log.handle(BindingFinished(OTHER.uid, log.attempt(OTHER)))
+    log.handle(finished(OTHER.uid, log.attempt(OTHER)))
     wanted = nominate(P, log.core.seq, victim(LOW), victim(OTHER))
     (evict,) = evicted(log.handle(nominations(2, wanted)))
     assert {each.uid: each.attempt for each in evict.victims} == {LOW.uid: log.attempt(LOW), OTHER.uid: 0}
@@ -343,7 +330,7 @@ def test_a_pod_that_was_deleted_before_it_was_nominated_is_looked_up() -> None:
     assert changes(log.handle(LookedUp(P.uid, attempt - 1, None, gone=True), LOOK_UP_SECONDS)) == []
     effects = log.handle(LookedUp(P.uid, attempt, None, gone=True), LOOK_UP_SECONDS)
     assert changes(effects) == [NominationGone(P.uid)]
-    assert effects[-1] == PodForgotten(P.uid, POD_GONE), "pods that wait for room are woken"
+    assert effects[-1] == ForgottenPod(P.uid, POD_GONE), "pods that wait for room are woken"
     assert log.core.next_deadline() is None
 
 
@@ -354,7 +341,7 @@ def test_a_lost_nomination_is_revoked_in_time() -> None:
     assert log.handle(LookedUp(P.uid, attempt, "b")) == [], "it is bound; the watch will say so"
     effects = log.handle(LookedUp(P.uid, attempt, None), LOOK_UP_SECONDS)
     assert changes(effects) == [NominationGone(P.uid)]
-    assert isinstance(effects[-1], PodForgotten), "pods that wait for room are woken"
+    assert isinstance(effects[-1], ForgottenPod), "pods that wait for room are woken"
     assert promised(log) == {}
     assert log.handle(LookedUp(P.uid, attempt, None), LOOK_UP_SECONDS) == []
 
@@ -404,19 +391,19 @@ def test_once_it_is_shown_to_go_nothing_is_to_be_remembered() -> None:
     shown = terminating(bound(LOW, "a"), "now")
     log.handle(PodSeen(shown))
     assert loads_of(log) == {LOW.uid: load_of(shown)}
-    log.handle(EvictionFailed(P.uid))
+    log.handle(Evicted(P.uid, 1, "no"))
     assert loads_of(log)[LOW.uid].preempted
 
 
 def test_victims_that_were_not_evicted_count_as_before() -> None:
     log = after_nomination(LOW, OTHER)
     log.handle(PodSeen(terminating(bound(OTHER, "a"), "now")))
-    assert changes(log.handle(EvictionFailed(Q.uid))) == [], "others are meant"
-    effects = log.handle(EvictionFailed(P.uid))
+    assert changes(log.handle(Evicted(Q.uid, 1, "no"))) == [], "others are meant"
+    effects = log.handle(Evicted(P.uid, 1, "no"))
     assert changes(effects) == [PodPlaced(LOW.uid, "a", 0, LOW.key)]
-    assert isinstance(effects[-1], PodForgotten), "pods that waited for it are woken"
+    assert isinstance(effects[-1], ForgottenPod), "pods that waited for it are woken"
     assert loads_of(log)[LOW.uid] == load_of(LOW)
-    assert changes(log.handle(EvictionFailed(P.uid))) == []
+    assert changes(log.handle(Evicted(P.uid, 1, "no"))) == []
 
 
 def test_victims_that_do_not_terminate_in_time_count_as_before() -> None:
@@ -425,7 +412,7 @@ def test_victims_that_do_not_terminate_in_time_count_as_before() -> None:
     assert changes(log.handle(Tick(), VICTIM_SECONDS - 1)) == []
     effects = log.handle(Tick(), VICTIM_SECONDS)
     assert changes(effects) == [PodPlaced(LOW.uid, "a", 0, LOW.key)]
-    assert isinstance(effects[-1], PodForgotten)
+    assert isinstance(effects[-1], ForgottenPod)
     assert loads_of(log) == {LOW.uid: load_of(LOW)}
     assert log.core.next_deadline() == LOOK_UP_SECONDS
 

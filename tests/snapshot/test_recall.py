@@ -2,8 +2,8 @@
 
 from services.snapshot.dispatch.order_dispatcher import BINDER_TIMEOUT, REPORT_TIMEOUT
 from services.snapshot.dispatch.recall import RECALL_TIMEOUT, BinderRecall, Claimed
-from services.snapshot.events import BindingWaits
 from shared.messages.binding import LONGEST_WAIT, BindingOutcome, HeldAttempt, Recall, Recalled, Withdraw
+from tests.rounds.support import waits
 from tests.snapshot.test_dispatch import ONE, TWO, Play, V, W, attempt, sent
 
 EPOCH = 2
@@ -59,7 +59,7 @@ def test_new_commits_need_not_wait() -> None:
 def test_a_waiting_attempt_is_not_sent_again_before_its_wait_ends() -> None:
     term = Term("one")
     learnt = term.tells(ONE, term.begin()["one"], 1, 2, 3, wait=40.0)
-    assert learnt.waits == [BindingWaits(*attempt(number), 40.0) for number in (1, 2, 3)]
+    assert learnt.waits == [waits(*attempt(number), 40.0) for number in (1, 2, 3)]
     assert term.tick() == {}
     assert term.pass_time(40.0) == []
     assert term.pass_time(40.0 + REPORT_TIMEOUT) == [(43.0, {"one": [1, 2, 3]})]

@@ -12,12 +12,13 @@ from services.binder.events import LookUp as BinderLookUp
 from services.snapshot.core import SnapshotCore
 from services.snapshot.dispatch.order_dispatcher import OrderDispatcher
 from services.snapshot.dispatch.pod_lookups import PodLookUps, outcome
-from services.snapshot.events import Fence, LookedUp, NodeGone, NodeSeen, PodForgotten, Tick
+from services.snapshot.events import Fence, LookedUp, NodeGone, NodeSeen, Tick
 from services.snapshot.state.ledger import BINDING_WINDOW, FENCE_GRACE
 from shared.kube.client import KubeClient
 from shared.kube.events_and_conditions import ObservedPod
 from shared.kube.outcome import CallResult
 from shared.messages.binding import BinderBeat, BindingOrders
+from shared.messages.queue import ForgottenPod
 from shared.messages.state import Assignment, BindingOrder, Commit, Decision
 from shared.model.load import load_of
 from shared.telemetry.fault import Fault
@@ -82,7 +83,7 @@ def test_a_pod_that_finished_while_no_snapshot_ran_gives_its_place_back() -> Non
     for effect in core.handle(Tick(), BINDING_WINDOW + FENCE_GRACE):
         assert isinstance(effect, Fence)
         core.handle(outcome(effect, finished), 1.0)
-    assert core.counts()["pods"] == 0
+    assert core.cluster.counts()["pods"] == 0
 
 
 class SlowServer:
@@ -139,4 +140,4 @@ def test_a_new_term_forgets_no_pod_whose_binding_may_be_under_way() -> None:
     core.handle(NodeGone("a"), 1.0)
     core.restate(2)
     effects = core.begin(1.0)
-    assert not [effect for effect in effects if isinstance(effect, PodForgotten)]
+    assert not [effect for effect in effects if isinstance(effect, ForgottenPod)]

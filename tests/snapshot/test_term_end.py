@@ -10,20 +10,12 @@ from msgspec.structs import replace
 from services.snapshot.core import SnapshotCore
 from services.snapshot.dispatch.order_dispatcher import OrderDispatcher
 from services.snapshot.dispatch.term_end import TermEnd
-from services.snapshot.events import (
-    BindingFailed,
-    BindingFinished,
-    Effect,
-    Event,
-    Fence,
-    LookedUp,
-    NodeSeen,
-    PodForgotten,
-)
+from services.snapshot.events import Effect, Event, Fence, LookedUp, NodeSeen
 from shared.messages.binding import BinderBeat
+from shared.messages.queue import ForgottenPod
 from shared.runtime.stopping import SNAPSHOT_FENCES, SNAPSHOT_WORDS
 from testing.simulation.loop import VirtualLoop
-from tests.rounds.support import reassigned
+from tests.rounds.support import failed, finished, reassigned
 from tests.store.support import commit, small_node
 
 
@@ -52,7 +44,7 @@ class Term:
                     self.fenced.append(uid)
                     if self.fencing:
                         self.loop.call_later(0.1, self.feed, LookedUp(uid, attempt, None, version=version))
-                case PodForgotten(uid=uid):
+                case ForgottenPod(uid=uid):
                     self.forgotten.append(uid)
 
     def beat(self, room: int, *, gone: bool = False) -> None:
@@ -108,8 +100,8 @@ def test_the_reports_of_binders_are_waited_for() -> None:
         term = Term()
         term.send()
         for uid in "ab":
-            term.loop.call_later(0.2, term.feed, BindingFinished(uid, term.attempt(uid)))
-        term.loop.call_later(0.3, term.feed, BindingFailed("c", term.attempt("c"), "no", version="7"))
+            term.loop.call_later(0.2, term.feed, finished(uid, term.attempt(uid)))
+        term.loop.call_later(0.3, term.feed, failed("c", term.attempt("c"), "no", version="7"))
         assert 0.3 <= await term.settle() < 0.4
         assert term.settling.settled and not term.fenced
         assert term.forgotten == ["c"]
@@ -122,7 +114,7 @@ def test_open_attempts_are_fenced_if_all_binders_end(gone: bool) -> None:
     async def test() -> None:
         term = Term()
         term.send()
-        term.loop.call_later(0.1, term.feed, BindingFinished("a", term.attempt("a")))
+        term.loop.call_later(0.1, term.feed, finished("a", term.attempt("a")))
         term.loop.call_later(0.2, lambda: term.beat(0, gone=gone))
         assert await term.settle() < SNAPSHOT_WORDS + 0.2
         assert term.fenced == ["b", "c"] and term.settling.settled

@@ -10,17 +10,12 @@ import pytest
 from services.snapshot.core import SnapshotCore
 from services.snapshot.event_handlers import MAX_CHANGES
 from services.snapshot.events import (
-    BindingFailed,
-    BindingFinished,
     Effect,
     Fence,
     NodeGone,
     NodeSeen,
-    Persist,
     PodDeleted,
-    PodForgotten,
     PodSeen,
-    Publish,
     RecallAttempts,
     Reply,
     Tick,
@@ -31,6 +26,7 @@ from services.snapshot.store.effect_writer import EffectWriter
 from services.snapshot.store.terms import Terms, ledger_is_lost
 from shared.errors import InvariantBroken
 from shared.messages.codec import encode
+from shared.messages.queue import ForgottenPod
 from shared.messages.state import (
     EPOCH_SHIFT,
     Assignment,
@@ -46,11 +42,23 @@ from shared.runtime import Health
 from shared.runtime.leadership import Leadership
 from shared.store.errors import StateLost, StoreUnreachable
 from shared.store.link import RedisLink
+from shared.store.schema import Persist
 from shared.store.term import Recovered
 from shared.store.writer import Writer
 from testing.builders import node, pod
 from testing.inprocess.pipeline import bound
-from tests.rounds.support import SnapshotLog, commit, held, kinds, refusals, replayed, small_node, small_pod
+from tests.rounds.support import (
+    SnapshotLog,
+    commit,
+    failed,
+    finished,
+    held,
+    kinds,
+    refusals,
+    replayed,
+    small_node,
+    small_pod,
+)
 
 A, B = small_node("a"), small_node("b")
 DUE = BINDING_WINDOW + FENCE_GRACE
@@ -61,7 +69,7 @@ def left_behind() -> SnapshotLog:
     """p and q are assumed on a and b; q is bound, and the watch has not shown it."""
     log = SnapshotLog(A, B, epoch=1)
     log.handle(commit(1, (P, "a", log.core.seq), (Q, "b", log.core.seq)))
-    log.handle(BindingFinished(Q.uid, log.attempt(Q)))
+    log.handle(finished(Q.uid, log.attempt(Q)))
     return log
 
 
@@ -117,7 +125,7 @@ def test_a_failure_may_be_reported_before_the_term_has_begun() -> None:
     core = SnapshotCore(2)
     core.handle(WatchEvents([NodeSeen(A), NodeSeen(B)]), 1.0)
     core.assume_again(list(old.core.ledger.values()))
-    (fence,) = core.handle(BindingFailed(P.uid, old.attempt(P), "it broke", sure=False, sole=True), 1.0)
+    (fence,) = core.handle(failed(P.uid, old.attempt(P), "it broke", sure=False, sole=True), 1.0)
     assert isinstance(fence, Fence) and fence.uid == P.uid
     core.validate()
     assert P.uid not in [uid for uid, *_ in orders(core, core.begin(2.0))]
@@ -162,15 +170,14 @@ def test_a_state_that_was_lost_goes_on_in_a_later_term() -> None:
     assert log.core.state().epoch == 7
     assert log.core.seq > seen
     assert orders(log.core, log.core.begin(1.0)) == [("p", "a", 7)]
-    (published,) = [e.message for e in log.core.handle(PodDeleted(P.uid), 1.0) if isinstance(e, Publish)]
-    assert isinstance(published, Delta)
+    (published,) = [e for e in log.core.handle(PodDeleted(P.uid), 1.0) if isinstance(e, Delta)]
     assert (published.epoch, published.seq) == (7, log.core.seq)
 
 
 def test_events_of_the_watch_at_once_make_one_delta() -> None:
     log = SnapshotLog(epoch=1)
     effects = log.handle(WatchEvents([NodeSeen(A), PodSeen(bound(P, "a")), NodeSeen(B), PodSeen(bound(Q, "b"))]))
-    assert kinds(effects) == ["Persist", "Publish"]
+    assert kinds(effects) == ["Persist", "Delta"]
     (delta,) = log.deltas
     assert [type(change) for change in delta.changes] == [NodeUpserted, PodPlaced, NodeUpserted, PodPlaced]
     assert replayed(log.deltas) == held(log.core.state())
@@ -182,8 +189,8 @@ def test_one_delta_settles_all_that_was_seen_bound() -> None:
     effects = log.handle(WatchEvents([PodSeen(bound(P, "a")), PodSeen(bound(Q, "b")), PodDeleted(Q.uid)]))
     (persist, publish) = effects
     assert isinstance(persist, Persist) and persist.settled == (P.uid, Q.uid)
-    assert isinstance(publish, Publish) and isinstance(publish.message, Delta)
-    assert publish.message.changes == [PodGone(Q.uid)]
+    assert isinstance(publish, Delta)
+    assert publish.changes == [PodGone(Q.uid)]
 
 
 def test_nodes_that_a_delta_changes_invalidate_earlier_evaluations() -> None:
@@ -214,8 +221,8 @@ def test_very_much_that_the_watch_says_at_once_makes_several_deltas() -> None:
     pods = [pod(f"{name}-{i}").request(cpu="1m").build() for name in names for i in range(MAX_CHANGES // 2)]
     core.handle(WatchEvents([PodSeen(bound(made, made.name.partition("-")[0])) for made in pods]), 0.0)
     effects = core.handle(WatchEvents([NodeSeen(node(name).build()) for name in names]), 0.0)
-    assert kinds(effects) == ["Persist", "Publish"] * 2
-    deltas = [e.message for e in effects if isinstance(e, Publish) and isinstance(e.message, Delta)]
+    assert kinds(effects) == ["Persist", "Delta"] * 2
+    deltas = [e for e in effects if isinstance(e, Delta)]
     assert [len(delta.changes) for delta in deltas] == [MAX_CHANGES + 2] * 2
     assert all(len(encode(delta)) < 4 << 20 for delta in deltas)
     assert replayed(deltas) == held(core.state())
@@ -321,7 +328,7 @@ class LosesState:
 
 def test_pods_that_an_earlier_term_has_forgotten_are_told_before_those_that_a_new_term_assumes() -> None:
     """The queue takes back all that is not assumed in the new term; what comes later would undo new decisions."""
-    forgotten = PodForgotten(P.uid, "no rights")
+    forgotten = ForgottenPod(P.uid, "no rights")
     told: list[object] = []
 
     async def run() -> None:

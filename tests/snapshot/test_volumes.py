@@ -7,7 +7,6 @@ import pytest
 
 from services.snapshot.core import SnapshotCore
 from services.snapshot.events import (
-    BindingFailed,
     DispatchOrders,
     Effect,
     LookedUp,
@@ -15,19 +14,19 @@ from services.snapshot.events import (
     ObjectGone,
     ObjectSeen,
     PodDeleted,
-    PodForgotten,
     PodSeen,
     Tick,
     WatchEvents,
 )
 from services.snapshot.state.object_overlay import LINGER_SECONDS
 from shared.cluster.volumes import VolumeDecision
+from shared.messages.queue import ForgottenPod
 from shared.messages.state import Change, Commit, Decision, ObjectRemoved, ObjectUpserted, PodGone, PodPlaced
 from shared.model.objects import ClusterObject, ObjectKind, PersistentVolume, PersistentVolumeClaim, Pod
 from shared.model.storage import BOUND_BY_CONTROLLER, SELECTED_NODE
 from testing.builders import pod
 from testing.inprocess.pipeline import bound
-from tests.rounds.support import SnapshotLog, changes, commit, decision, reassigned, refusals, small_node
+from tests.rounds.support import SnapshotLog, changes, commit, decision, failed, reassigned, refusals, small_node
 from tests.samples import a_claim, a_volume
 
 A, B = small_node("a"), small_node("b")
@@ -83,7 +82,7 @@ def object_changes(effects: Sequence[Effect]) -> list[Change]:
 
 
 def fail(log: SnapshotLog, pod: Pod) -> list[Effect]:
-    return log.handle(BindingFailed(pod.uid, log.attempt(pod), "no"))
+    return log.handle(failed(pod.uid, log.attempt(pod), "no"))
 
 
 def forget(log: SnapshotLog, how: str) -> None:
@@ -344,7 +343,7 @@ def test_a_new_term_overlays_the_decisions_of_the_ledger(claim_first: bool) -> N
         core.handle(ObjectSeen(obj), 1.0)
         core.validate()
     assert {obj.key: obj for obj in core.state().objects} == objects_of(log)
-    core.handle(BindingFailed(P.uid, core.ledger[P.uid].attempt), 2.0)
+    core.handle(failed(P.uid, core.ledger[P.uid].attempt), 2.0)
     core.validate()
     assert FREE in core.state().objects
 
@@ -355,11 +354,11 @@ def test_a_new_leader_that_is_shown_the_volume_claimed_leaves_it_so() -> None:
     shown = claim(log)
     core = SnapshotCore(2, log.core.ledger.values(), log.core.answer)
     core.handle(ObjectSeen(shown), 1.0)
-    effects = core.handle(BindingFailed(P.uid, core.ledger[P.uid].attempt), 2.0)
+    effects = core.handle(failed(P.uid, core.ledger[P.uid].attempt), 2.0)
     core.validate()
     assert core.state().objects == [shown]
     assert [type(change) for change in changes(effects)] == [PodGone]
-    assert any(isinstance(effect, PodForgotten) for effect in effects)
+    assert any(isinstance(effect, ForgottenPod) for effect in effects)
 
 
 def test_a_commit_without_volumes_is_as_before() -> None:

@@ -7,12 +7,13 @@ from contextlib import asynccontextmanager, suppress
 from urllib.parse import urlsplit
 
 from services.snapshot.core import SnapshotCore
-from services.snapshot.events import Event, Persist
+from services.snapshot.events import Event
 from shared.messages.state import Assignment, Commit, Decision, State
 from shared.model.load import PodLoad
 from shared.model.objects import Node
 from shared.store.link import RedisLink, connect
 from shared.store.reader import Reader
+from shared.store.schema import Persist
 from shared.store.term import open_term
 from shared.store.writer import Writer
 from testing.builders import node

@@ -5,7 +5,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 from services.snapshot.core import SnapshotCore
-from services.snapshot.events import NodeSeen, RefuseCycle
+from services.snapshot.events import NodeSeen
 from shared.messages.state import Commit, Outdated
 from shared.store.term import open_term
 from tests.servers import TriedRedis as Redis
@@ -68,7 +68,7 @@ async def test_a_cycle_that_uses_a_term_again_is_refused_though_the_ledger_is_lo
             found = await open_term(link, PREFIX, 2)
         again = SnapshotCore(2, found.ledger, found.answer)
         effects = again.handle(Commit(1, 1, [], [], cycle="second"), 0.0)
-        assert effects == [RefuseCycle(Outdated(1, "second", 1))]
+        assert effects == [Outdated(1, "second", 1)]
 
 
 async def test_a_server_whose_append_only_file_ends_early_has_lost_the_ledger() -> None:

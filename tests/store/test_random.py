@@ -10,25 +10,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from services.snapshot.core import SnapshotCore
-from services.snapshot.events import (
-    BindingFailed,
-    BindingFinished,
-    Event,
-    LookedUp,
-    NodeGone,
-    NodeSeen,
-    Persist,
-    PodDeleted,
-    PodSeen,
-    Tick,
-)
+from services.snapshot.events import Event, LookedUp, NodeGone, NodeSeen, PodDeleted, PodSeen, Tick
 from shared.messages.state import Committed
 from shared.model.load import PodLoad
 from shared.store.link import RedisLink, connect
 from shared.store.reader import Reader
+from shared.store.schema import Persist
 from shared.store.term import open_term
 from shared.store.writer import Writer
 from testing.builders import pod
+from tests.rounds.support import failed, finished
 from tests.servers import redis_server
 from tests.store.support import LOG, SHARDS, commit, persists, plain, small_node
 
@@ -63,9 +54,9 @@ def event_of(core: SnapshotCore, number: int, kind: str, node: str, uid: str, am
             places = [(uid, node), (f"{uid}x", NODES[amount])]
             return commit(core, number, places, PodLoad("default", requests={"cpu": amount}))
         case "bound":
-            return BindingFinished(uid, attempt)
+            return finished(uid, attempt)
         case "failed":
-            return BindingFailed(uid, attempt)
+            return failed(uid, attempt)
         case "looked-up":
             return LookedUp(uid, attempt, (None, node, node, node)[amount])
         case _:

@@ -5,15 +5,17 @@ from collections.abc import Iterator
 import pytest
 
 from services.snapshot.core import SnapshotCore
-from services.snapshot.events import BindingFinished, NodeGone, NodeSeen, Persist, PodDeleted, PodSeen
+from services.snapshot.events import NodeGone, NodeSeen, PodDeleted, PodSeen
 from shared.errors import InvariantBroken, UserError
 from shared.messages.state import LedgerEntry
 from shared.store import writer as writer_module
 from shared.store.errors import StateLost, StoreUnreachable
 from shared.store.reader import Reader
+from shared.store.schema import Persist
 from shared.store.term import open_term
 from shared.store.writer import Writer
 from testing.builders import pod
+from tests.rounds.support import finished
 from tests.servers import redis_server
 from tests.store.support import (
     PREFIX,
@@ -96,7 +98,7 @@ async def test_ledger_and_answer_outlive_the_term() -> None:
         decided = persists(core, commit(core, 1, [("a", "n0"), ("b", "n1"), ("c", "n2")]), now=5.0)
         await writer.write(decided)
         (persist,) = decided
-        await writer.write(persists(core, BindingFinished("a", core.ledger["a"].attempt), PodDeleted("b")))
+        await writer.write(persists(core, finished("a", core.ledger["a"].attempt), PodDeleted("b")))
         left = await open_term(link, PREFIX, 2)
         assert left.epoch == 1
         assert {entry.uid: entry for entry in left.ledger} == core.ledger

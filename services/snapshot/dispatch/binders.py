@@ -11,13 +11,9 @@ from services.snapshot.dispatch.recall import BinderRecall
 from services.snapshot.events import (
     AcknowledgeBinder,
     BindingReport,
-    BindingReports,
-    BindingWaits,
     DispatchOrders,
-    EvictionFailed,
-    EvictVictims,
     RecallAttempts,
-    WithdrawAttempt,
+    ToBinders,
 )
 from shared.bus import Envelope
 from shared.bus.subjects import BINDER_EVICTIONS, BINDER_WITHDRAWALS, binder
@@ -25,6 +21,7 @@ from shared.messages.binding import (
     BinderBeat,
     BindingOutcome,
     BindingOutcomes,
+    Evict,
     Evicted,
     IsNominated,
     Nominated,
@@ -47,7 +44,7 @@ class Binders:
         context: Context,
         core: SnapshotCore,
         clocks: ClockOffsets,
-        feed: Callable[[BindingReports | BindingWaits | EvictionFailed], None],
+        feed: Callable[[BindingReport | Evicted], None],
         acknowledge: Callable[[AcknowledgeBinder], None],
     ) -> None:
         """`acknowledge` is called for each report; its effect comes back once what the report changed is durable."""
@@ -95,8 +92,8 @@ class Binders:
     def on_outcomes(self, message: BindingOutcomes, envelope: Envelope) -> None:
         process, now = (message.binder, message.incarnation), self._context.clock()
         reports = [each for outcome in message.outcomes if (each := self._report_of(process, outcome, now)) is not None]
-        if reports:
-            self._feed(BindingReports(reports))
+        for report in reports:
+            self._feed(report)
         self._reporters[message.binder, message.epoch, message.number] = envelope
         self._acknowledge(AcknowledgeBinder(message.binder, message.epoch, message.number))
 
@@ -116,18 +113,16 @@ class Binders:
     def on_evicted(self, evicted: Evicted, envelope: Envelope) -> None:
         self._evictions.on_evicted(evicted)
         if evicted.failure:
-            self._feed(EvictionFailed(evicted.uid))
+            self._feed(evicted)
 
     def on_is_nominated(self, asked: IsNominated, envelope: Envelope) -> None:
-        stands = self._core.is_nominated(asked.uid, asked.attempt, asked.node)
+        stands = self._core.cluster.nominator.stands(asked.uid, asked.attempt, asked.node)
         has_victims = self._evictions.has_victims(asked.uid, asked.attempt, asked.victims)
         envelope.respond(Nominated(self._core.epoch, stands and has_victims))
 
     # Effects
 
-    def carry_out(
-        self, effect: RecallAttempts | DispatchOrders | EvictVictims | WithdrawAttempt | AcknowledgeBinder
-    ) -> None:
+    def carry_out(self, effect: ToBinders) -> None:
         now = self._context.clock()
         match effect:
             case RecallAttempts() | DispatchOrders() if self.stopped:
@@ -137,11 +132,11 @@ class Binders:
                     self._ask(name, recall)
             case DispatchOrders(attempts=attempts):
                 self._send(self.dispatcher.dispatch(attempts, now))
-            case EvictVictims(message=evict):
-                self._evictions.add(evict, now)
-                self._bus.post(BINDER_EVICTIONS, evict)
-            case WithdrawAttempt(message=withdraw):
-                self.withdraw(withdraw)
+            case Evict():
+                self._evictions.add(effect, now)
+                self._bus.post(BINDER_EVICTIONS, effect)
+            case Withdraw():
+                self.withdraw(effect)
             case AcknowledgeBinder(binder=name, epoch=epoch, number=number):
                 reporter = self._reporters.pop((name, epoch, number), None)
                 if reporter is not None:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from services.snapshot.events import BindingFailed, BindingFinished, BindingReport, BindingStale, BindingWaits
+from services.snapshot.events import BindingReport
 from services.snapshot.state.ledger import AttemptKey, bounded
 from shared.messages.binding import BinderBeat, BindingOrders, BindingOutcome, HeldAttempt
 from shared.messages.limits import BEAT_INTERVAL, HALF_A_MESSAGE
@@ -174,24 +174,13 @@ class OrderDispatcher:
     def report_of(self, process: Process, outcome: BindingOutcome) -> BindingReport | None:
         """What an outcome tells the core; None if another binder has the order, and this one may not tell it."""
         key = (outcome.uid, outcome.attempt)
-        if outcome.found:
-            return BindingStale(*key, outcome.version, outcome.found) if self.holds(process, key) else None
-        # The holder may extend the deadline and end the wait; its failure is fenced all the same.
-        may_report = key not in self._holder or self.holds(process, key)
-        if outcome.wait is not None:
-            return BindingWaits(*key, bounded(outcome.wait)) if may_report else None
-        if outcome.bound:
-            return BindingFinished(*key)
-        return BindingFailed(
-            *key,
-            outcome.reason,
-            outcome.plugin,
-            outcome.rejected,
-            version=outcome.version,
-            sure=outcome.fenced or self.is_sole(process, key, outcome.version),
-            gone=outcome.gone,
-            sole=may_report,
-        )
+        holds = self.holds(process, key)
+        may_report = holds or key not in self._holder
+        if (outcome.found and not holds) or (outcome.waits and not may_report):
+            return None
+        # Another process than the holder may report a failure, which is fenced all the same.
+        sure = outcome.fenced or self.is_sole(process, key, outcome.version)
+        return BindingReport(outcome, sure, sole=may_report)
 
     def on_outcome(self, process: Process, outcome: BindingOutcome, now: float) -> Sends:
         attempt = (outcome.uid, outcome.attempt)

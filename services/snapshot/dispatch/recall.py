@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from services.snapshot.dispatch.order_dispatcher import BINDER_TIMEOUT, OrderDispatcher, Process, Sends
-from services.snapshot.events import BindingWaits
+from services.snapshot.events import BindingReport
 from services.snapshot.state.ledger import AttemptKey
-from shared.messages.binding import Recall, Recalled, Withdraw
+from shared.messages.binding import BindingOutcome, Recall, Recalled, Withdraw
 
 RECALL_TIMEOUT = 3.0
 """Seconds for which a binder that beats is asked."""
@@ -38,7 +38,7 @@ class Claimed:
     """What follows from an answer."""
 
     sends: Sends = field(default_factory=list)
-    waits: list[BindingWaits] = field(default_factory=list)
+    waits: list[BindingReport] = field(default_factory=list)
     withdrawn: list[Withdraw] = field(default_factory=list)
 
 
@@ -87,7 +87,7 @@ class BinderRecall:
                 continue
             claimed.sends += sends
             if held.wait > 0:
-                claimed.waits.append(BindingWaits(*attempt, held.wait))
+                claimed.waits.append(BindingReport(BindingOutcome(*attempt, wait=held.wait)))
         parts = asked.parts.get(message.number)
         if parts is not None:
             parts.add(message.part)

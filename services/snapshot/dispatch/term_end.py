@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 
 from services.snapshot.core import SnapshotCore
 from services.snapshot.dispatch.order_dispatcher import OrderDispatcher
-from services.snapshot.events import BindingFailed
+from services.snapshot.events import BindingReport
+from shared.messages.binding import BindingOutcome
 from shared.messages.state import EPOCH_SHIFT, LedgerEntry
 from shared.runtime.stopping import SNAPSHOT_FENCES, SNAPSHOT_WORDS
 
@@ -23,7 +24,7 @@ class TermEnd:
         self,
         core: SnapshotCore,
         dispatcher: OrderDispatcher,
-        feed: Callable[[BindingFailed], None],
+        feed: Callable[[BindingReport], None],
         clock: Callable[[], float],
     ) -> None:
         self._core = core
@@ -58,7 +59,7 @@ class TermEnd:
         return of_this_term and not self._dispatcher.was_sent(key) and self._core.order(key, now) is not None
 
     def _fail(self, entry: LedgerEntry, *, sure: bool) -> None:
-        self._feed(BindingFailed(entry.uid, entry.attempt, REASON, version=entry.version, sure=sure))
+        self._feed(BindingReport(BindingOutcome(entry.uid, entry.attempt, REASON, version=entry.version), sure))
 
     async def _wait(self, timeout: float) -> None:
         ends = self._clock() + timeout

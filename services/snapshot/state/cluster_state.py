@@ -8,7 +8,7 @@ from collections.abc import Container, Iterable, Sequence
 
 import msgspec
 
-from services.snapshot.events import Effect, Persist, PodForgotten, Publish
+from services.snapshot.events import Effect
 from services.snapshot.state.ledger import Ledger
 from services.snapshot.state.nodes import Nodes
 from services.snapshot.state.nominator import Nominator
@@ -17,7 +17,7 @@ from services.snapshot.state.placements import Placements
 from services.snapshot.state.preemption_victims import PreemptionVictims
 from shared.cluster.nodetable import shard_of
 from shared.errors import InvariantBroken
-from shared.messages.queue import POD_GONE
+from shared.messages.queue import POD_GONE, ForgottenPod
 from shared.messages.state import (
     EPOCH_SHIFT,
     Change,
@@ -32,6 +32,7 @@ from shared.messages.state import (
     State,
 )
 from shared.model.load import PodLoad
+from shared.store.schema import Persist
 
 
 class DeltaBuilder:
@@ -90,7 +91,7 @@ class ClusterState:
         if not changes:
             return [Persist(settled=settled)] if settled else []
         delta = self.delta(changes, list(loads), writes)
-        return [Persist(delta, settled=settled), Publish(delta)]
+        return [Persist(delta, settled=settled), delta]
 
     def publish_built(self) -> list[Effect]:
         built, self.building = self.building, None
@@ -133,7 +134,7 @@ class ClusterState:
             placement = self.pods.set_load(uid, load)
             if placement.node in self.nodes:
                 changes.append(placement.placed(uid, told))
-        return [*self.publish(changes, told.items), PodForgotten(loads[0][0], f"{POD_GONE} from the victims")]
+        return [*self.publish(changes, told.items), ForgottenPod(loads[0][0], f"{POD_GONE} from the victims")]
 
     def revoke(self, uids: Iterable[str]) -> list[Change]:
         return [NominationGone(uid) for uid in uids if self.nominator.revoke(uid)]

@@ -16,16 +16,14 @@ from services.snapshot.events import (
     CommitFault,
     DispatchOrders,
     Effect,
-    Persist,
-    PodForgotten,
-    Publish,
     RecallAttempts,
-    RefuseCycle,
     Reply,
     WorkerFault,
 )
 from services.snapshot.store.terms import Terms
-from shared.messages.state import Heartbeat
+from shared.messages.queue import ForgottenPod
+from shared.messages.state import Delta, Heartbeat, Outdated
+from shared.store.schema import Persist
 
 GATHER_SECONDS = 0.005
 """Seconds between two writes: each costs a round trip, however little it writes."""
@@ -128,12 +126,12 @@ class EffectWriter:
 
     def _continue(self) -> None:
         """Tells the queue of pods that earlier terms have forgotten before it learns which are assumed in this term."""
-        forgotten = [effect for effect in self._waiting if isinstance(effect, PodForgotten)]
-        self._waiting = [effect for effect in self._waiting if not isinstance(effect, PodForgotten)]
+        forgotten = [effect for effect in self._waiting if isinstance(effect, ForgottenPod)]
+        self._waiting = [effect for effect in self._waiting if not isinstance(effect, ForgottenPod)]
         for effect in forgotten:
             self._carry_out(effect)
         self._new_term()
-        self._carry_out(Publish(Heartbeat(self._core.epoch, self._core.seq)))
+        self._carry_out(self._core.heartbeat())
         self.add(self._core.begin(self._clock()))
         if self._waiting:
             self._wake.set()
@@ -142,7 +140,7 @@ class EffectWriter:
 def _is_told_at_once(effect: Effect) -> bool:
     if isinstance(effect, Reply):
         return not effect.durable
-    return isinstance(effect, Publish | RefuseCycle | WorkerFault | CommitFault)
+    return isinstance(effect, Delta | Heartbeat | Outdated | WorkerFault | CommitFault)
 
 
 def _valid_in_any_term(effects: Iterable[Effect]) -> list[Effect]:

@@ -5,12 +5,12 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 
 from services.snapshot.core import SnapshotCore
-from services.snapshot.events import Persist
 from shared.errors import ClusterError
 from shared.runtime import Health
 from shared.runtime.leadership import Leadership, LeaseLost
 from shared.store.errors import Deposed, StateLost, StoreUnreachable
 from shared.store.link import RedisLink
+from shared.store.schema import Persist
 from shared.store.term import Recovered, open_term
 from shared.store.writer import Writer
 from shared.telemetry.logs import Repeated
