@@ -1,7 +1,7 @@
 """Validates the cycle's commits, applies what still holds, replies, and emits binding orders and evictions."""
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -91,9 +91,16 @@ class CommitHandler:
             self._refused.append(ProtocolError(f"commit of round {commit.round} names a load that it does not have"))
             return []
         applied = self._apply(commit, now)
-        faults: list[Effect] = [*_worker_faults(asked, applied.conflicts)]
-        faults += [CommitFault(each) for each in self._checks.take_misstated()]
-        return [*faults, *self._reply(commit, applied)]
+        effects: list[Effect] = []
+        at_fault = {conflict.uid: conflict for conflict in applied.conflicts if conflict.fault}
+        for each in asked if at_fault else ():
+            # Of a gang, only members that are at fault themselves count.
+            conflict = at_fault.pop(each.uid, None)
+            if conflict is not None:
+                effects.append(WorkerFault(each.worker, conflict.fault, f"pod {each.key}: {conflict.reason}"))
+        effects += map(CommitFault, self._checks.misstated)
+        self._checks.misstated.clear()
+        return effects + self._reply(commit, applied)
 
     def _apply(self, commit: Commit, now: float) -> _Applied:
         if self._pending is not None:
@@ -133,18 +140,14 @@ class CommitHandler:
         nomination = Nomination(node, commit.loads[nominate.load], nominate.key, cluster.seq + 1)
         cluster.nominator.decide(uid, nomination, now)
         applied.changes.append(PodNominated(uid, node, nominate.load, nomination.key))
-        if evicts(nominate):
-            losers = cluster.nominator.below(node, nomination.load.priority)
-            applied.changes += cluster.revoke(loser for loser, _ in losers)
-            evict = evict_of(nominate, cluster.epoch, cluster.seq + 1, cluster.ledger, losers)
-            applied.evictions.append(evict)
-            self._add_victims(evict, applied, now)
-
-    def _add_victims(self, evict: Evict, applied: _Applied, now: float) -> None:
-        """Victims count as terminating from now on."""
-        cluster = self._cluster
-        for victim in evict.victims:
-            load = cluster.victims.add(victim.uid, evict.uid, cluster.pods[victim.uid].load, now)
+        if not evicts(nominate):
+            return
+        losers = cluster.nominator.below(node, nomination.load.priority)
+        applied.changes += cluster.revoke(loser for loser, _ in losers)
+        evict = evict_of(nominate, cluster.epoch, cluster.seq + 1, cluster.ledger, losers)
+        applied.evictions.append(evict)
+        for victim in evict.victims:  # they count as terminating from now on
+            load = cluster.victims.add(victim.uid, uid, cluster.pods[victim.uid].load, now)
             applied.changes.append(cluster.pods.set_load(victim.uid, load).placed(victim.uid, applied.loads))
 
     def _reply(self, commit: Commit, applied: _Applied) -> list[Effect]:
@@ -166,12 +169,3 @@ class CommitHandler:
 def _reply(commit: Commit, answer: Committed) -> Reply:
     """An empty commit confirms its cycle's epoch, which must be in Redis before the cycle relies on it."""
     return Reply(answer, durable=not (commit.decisions or commit.nominations))
-
-
-def _worker_faults(asked: Sequence[Decision | Nominate], conflicts: Sequence[Conflict]) -> Iterator[WorkerFault]:
-    """Of a gang, only members that are at fault themselves count."""
-    at_fault = {conflict.uid: conflict for conflict in conflicts if conflict.fault}
-    for each in asked if at_fault else ():
-        conflict = at_fault.pop(each.uid, None)
-        if conflict is not None:
-            yield WorkerFault(each.worker, conflict.fault, f"pod {each.key}: {conflict.reason}")

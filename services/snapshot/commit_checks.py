@@ -6,7 +6,7 @@ against the snapshot's own state: room, ports, volumes, victims. A violation the
 evaluated the node: a defect, or a lie.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -15,7 +15,7 @@ from services.snapshot.state.pending_pods import PendingPods
 from shared.cluster.volumes import VolumeDecision
 from shared.config.args import NodeResourcesFitArgs
 from shared.config.points import ExtensionPoint
-from shared.config.structs import KubeSchedulerConfig, ProfileConfig
+from shared.config.structs import KubeSchedulerConfig
 from shared.messages.state import EPOCH_SHIFT, Conflict, Decision, FaultKind, Nominate
 from shared.model.load import PodLoad
 from shared.model.resources import PODS, HostPort, is_extended_resource
@@ -40,7 +40,20 @@ class ProfileFilters(msgspec.Struct, frozen=True):
     @staticmethod
     def of(config: KubeSchedulerConfig) -> "Mapping[str, ProfileFilters]":
         """By scheduler name."""
-        return {profile.scheduler_name: _of_profile(profile) for profile in config.profiles}
+        by_profile: dict[str, ProfileFilters] = {}
+        for profile in config.profiles:
+            filters = {plugin.name for plugin in profile.plugins.get(ExtensionPoint.FILTER, ())}
+            args = profile.args.get("NodeResourcesFit")
+            fit = args if isinstance(args, NodeResourcesFitArgs) else NodeResourcesFitArgs()
+            by_profile[profile.scheduler_name] = ProfileFilters(
+                resources="NodeResourcesFit" in filters,
+                ports="NodePorts" in filters,
+                volumes="VolumeRestrictions" in filters,
+                binding="VolumeBinding" in filters,
+                ignored=frozenset(fit.ignored_resources),
+                ignored_groups=frozenset(fit.ignored_resource_groups),
+            )
+        return by_profile
 
     def counts(self, resource: str) -> bool:
         if not (self.ignored or self.ignored_groups) or not is_extended_resource(resource):
@@ -50,72 +63,54 @@ class ProfileFilters(msgspec.Struct, frozen=True):
 
 ALL_FILTERS = ProfileFilters()
 
-
-def _of_profile(profile: ProfileConfig) -> ProfileFilters:
-    filters = {plugin.name for plugin in profile.plugins.get(ExtensionPoint.FILTER, ())}
-    args = profile.args.get("NodeResourcesFit")
-    fit = args if isinstance(args, NodeResourcesFitArgs) else NodeResourcesFitArgs()
-    return ProfileFilters(
-        resources="NodeResourcesFit" in filters,
-        ports="NodePorts" in filters,
-        volumes="VolumeRestrictions" in filters,
-        binding="VolumeBinding" in filters,
-        ignored=frozenset(fit.ignored_resources),
-        ignored_groups=frozenset(fit.ignored_resource_groups),
-    )
+GangLoads = Mapping[str, Sequence[PodLoad]]
+"""By node: the loads of a gang's members that passed the checks before the next member."""
 
 
-class GangLoads:
-    """The loads of a gang's members that passed the checks before the next member."""
+class Rejected(Exception):
+    """Why a decision or nomination is rejected; the fields are those of Conflict."""
 
-    def __init__(self) -> None:
-        self._on_node: dict[str, list[PodLoad]] = {}
-        self._claims: set[str] = set()
+    def __init__(self, reason: str, fault: FaultKind = "", *, placed: bool = False) -> None:
+        super().__init__(reason)
+        self.fault: FaultKind = fault
+        self.placed = placed
 
-    def add(self, node: str, load: PodLoad) -> None:
-        self._on_node.setdefault(node, []).append(load)
-        self._claims.update(f"{load.namespace}/{name}" for name in load.claims)
-
-    def on_node(self, node: str) -> Sequence[PodLoad]:
-        return self._on_node.get(node, ())
-
-    def uses(self, claim: str) -> bool:
-        return claim in self._claims
+    def conflict(self, uid: str) -> Conflict:
+        return Conflict(uid, str(self), self.placed, self.fault)
 
 
 class CommitChecks:
-    """`min_seen`: the state that an evaluation must have seen, on any node, not to be that of an earlier cycle."""
+    """`min_seen`: the state that an evaluation must have seen, on any node, not to be that of an earlier cycle.
+
+    `misstated`: wrong descriptions of pods, for the caller to take. Methods `_check_...` raise Rejected.
+    """
 
     def __init__(
         self, cluster: ClusterState, filters: Mapping[str, ProfileFilters], pending: PendingPods | None
     ) -> None:
         """`filters`: by profile. `pending`: without it, a commit's description of a pod is not checked."""
         self.min_seen = 0
+        self.misstated: list[str] = []
         self._cluster = cluster
         self._nodes = cluster.nodes
         self._pods = cluster.pods
         self._objects = cluster.objects
         self._filters = filters
         self._pending = pending
-        self._misstated: list[str] = []
-
-    def take_misstated(self) -> list[str]:
-        """Wrong descriptions of pods since the last call."""
-        misstated, self._misstated = self._misstated, []
-        return misstated
 
     def decisions(self, unit: Sequence[Decision], loads: Sequence[PodLoad]) -> dict[str, Conflict]:
         """The conflicts by uid: of no member of a gang, or of all."""
         conflicts: dict[str, Conflict] = {}
-        gang = GangLoads() if len(unit) > 1 else None
+        gang: dict[str, list[PodLoad]] = {}
         for each in unit:
             load = loads[each.load]
-            conflict = self._decision(each, load, gang)
-            if conflict is not None:
-                conflicts[each.uid] = conflict
-            elif gang is not None:
-                gang.add(each.node, load)
-        if not conflicts and gang is not None and (conflict := _contradiction(unit)) is not None:
+            try:
+                self._check_decision(each, load, gang)
+            except Rejected as cause:
+                conflicts[each.uid] = cause.conflict(each.uid)
+            else:
+                gang.setdefault(each.node, []).append(load)
+        if not conflicts and len(unit) > 1 and (conflict := _contradiction(unit)) is not None:
             conflicts[conflict.uid] = conflict
         if conflicts:
             first = next(iter(conflicts.values()))
@@ -125,67 +120,65 @@ class CommitChecks:
 
     def nomination(self, wanted: Nominate, load: PodLoad, written: Collection[str]) -> Conflict | None:
         """`written`: the nodes of earlier decisions and nominations of the commit."""
-        conflict = self._freshness(wanted) or self._identity(wanted, load)
-        if conflict is not None:
-            return conflict
-        if wanted.node in written:
-            return Conflict(wanted.uid, f"node {wanted.node} was given to another pod since the evaluation")
-        for victim in wanted.victims:
-            placement = self._pods.get(victim.uid)
-            if placement is None or placement.node != wanted.node:
-                return Conflict(wanted.uid, f"pod {victim.key} has left node {wanted.node} since the evaluation")
-        return self._victims(wanted, load)
+        try:
+            self._check_freshness(wanted)
+            self._check_identity(wanted, load)
+            if wanted.node in written:
+                raise Rejected(f"node {wanted.node} was given to another pod since the evaluation")
+            for victim in wanted.victims:
+                placement = self._pods.get(victim.uid)
+                if placement is None or placement.node != wanted.node:
+                    raise Rejected(f"pod {victim.key} has left node {wanted.node} since the evaluation")
+            self._check_victims(wanted, load)
+        except Rejected as cause:
+            return cause.conflict(wanted.uid)
+        return None
 
-    def _decision(self, wanted: Decision, load: PodLoad, gang: GangLoads | None) -> Conflict | None:
-        volumes = wanted.assignment.volumes
-        conflict = self._freshness(wanted) or self._identity(wanted, load)
-        if conflict is None and volumes is not None:
-            conflict = self._volume_decision(wanted, load, volumes)
-        return self._room(wanted, load, gang) if conflict is None else conflict
+    def _check_decision(self, wanted: Decision, load: PodLoad, gang: GangLoads) -> None:
+        self._check_freshness(wanted)
+        self._check_identity(wanted, load)
+        if wanted.assignment.volumes is not None:
+            self._check_volumes(wanted, load, wanted.assignment.volumes)
+        self._check_room(wanted, load, gang)
 
     # What has changed since the evaluation
 
-    def _freshness(self, wanted: Decision | Nominate) -> Conflict | None:
-        of, seen, nodes = wanted.assignment, wanted.seen, self._nodes
+    def _check_freshness(self, wanted: Decision | Nominate) -> None:
+        of, seen, nodes, newest = wanted.assignment, wanted.seen, self._nodes, self._cluster.seq
         uid, node = of.uid, of.node
         placement = self._pods.get(uid)
         if placement is not None:
-            return Conflict(uid, f"the pod is on node {placement.node} already", placed=True)
-        if seen > self._cluster.seq:
-            return self._from_the_future(wanted)
+            raise Rejected(f"the pod is on node {placement.node} already", placed=True)
+        if seen > newest:
+            # If the state is of a later term, this snapshot is deposed and does not know it yet.
+            later_term = newest >> EPOCH_SHIFT < seen >> EPOCH_SHIFT
+            raise Rejected(f"evaluated on state {seen}, and the newest is {newest}", "" if later_term else "sequence")
         if node not in nodes:
             if seen >= nodes.last_removal:
-                return at_fault(wanted, "node", f"there was no node {node} at the evaluation")
-            return Conflict(uid, f"node {node} is gone")
+                raise Rejected(f"there was no node {node} at the evaluation", "node")
+            raise Rejected(f"node {node} is gone")
         if nodes.written(node) > seen:
-            return Conflict(uid, f"node {node} has changed since the evaluation")
+            raise Rejected(f"node {node} has changed since the evaluation")
         if node in nodes.closed:
-            return Conflict(uid, f"node {node} is closed: {nodes.closed.why(node)}")
+            raise Rejected(f"node {node} is closed: {nodes.closed.why(node)}")
         if seen < self.min_seen:  # a cycle counts with its own decisions, on any node
-            return Conflict(uid, "evaluated before the last decisions of an earlier cycle")
-        return None
+            raise Rejected("evaluated before the last decisions of an earlier cycle")
 
-    def _from_the_future(self, wanted: Decision | Nominate) -> Conflict:
-        """If the state is of a later term, this snapshot is deposed and does not know it yet."""
-        newest = self._cluster.seq
-        reason = f"evaluated on state {wanted.seen}, and the newest is {newest}"
-        later_term = newest >> EPOCH_SHIFT < wanted.seen >> EPOCH_SHIFT
-        return Conflict(wanted.uid, reason) if later_term else at_fault(wanted, "sequence", reason)
-
-    def _identity(self, wanted: Decision | Nominate, load: PodLoad) -> Conflict | None:
+    def _check_identity(self, wanted: Decision | Nominate, load: PodLoad) -> None:
         """The pod must be what the commit says. It may have just changed, or not be shown yet."""
         if self._pending is None:
-            return None
+            return
         if not self._pending.knows(wanted.uid):
-            return Conflict(wanted.uid, "the watch has not shown this pod as pending")
+            raise Rejected("the watch has not shown this pod as pending")
         wrong = self._pending.difference(wanted, load)
-        return self._misdescribed(wanted, wrong) if wrong else None
+        if wrong:
+            raise self._misdescribed(wanted, wrong)
 
-    def _misdescribed(self, wanted: Decision | Nominate, wrong: str, fault: FaultKind = "") -> Conflict:
-        self._misstated.append(f"pod {wanted.key}: {wrong}")
-        return Conflict(wanted.uid, f"the pod is not what was decided: {wrong}", fault=fault)
+    def _misdescribed(self, wanted: Decision | Nominate, wrong: str, fault: FaultKind = "") -> Rejected:
+        self.misstated.append(f"pod {wanted.key}: {wrong}")
+        return Rejected(f"the pod is not what was decided: {wrong}", fault)
 
-    def _volume_decision(self, wanted: Decision, load: PodLoad, volumes: VolumeDecision) -> Conflict | None:
+    def _check_volumes(self, wanted: Decision, load: PodLoad, volumes: VolumeDecision) -> None:
         """The claims must be the pod's own, each decided once, and fit their volumes and the node.
 
         A worker proposed the volumes, and the cycle committed them: both know whose claims they are.
@@ -194,64 +187,58 @@ class CommitChecks:
         decided = (*(claim for claim, _ in volumes.bindings), *volumes.provisions)
         foreign = next((claim for claim in decided if claim not in own), None)
         if foreign is not None:
-            return self._misdescribed(wanted, f"it does not use claim {foreign}", "volumes")
+            raise self._misdescribed(wanted, f"it does not use claim {foreign}", "volumes")
         contradiction = _contradiction([wanted])
         if contradiction is not None:
-            return at_fault(wanted, "volumes", contradiction.reason)
+            raise Rejected(contradiction.reason, "volumes")
         changed = self._objects.changed_since(volumes, wanted.seen)
         if changed is not None:
-            return Conflict(wanted.uid, changed)
+            raise Rejected(changed)
         reason = self._objects.impossible(wanted.node, volumes)
         node = self._nodes.reported(wanted.node)
         if reason is None and node is not None and self._filters_of(wanted).binding:
             reason = self._objects.misfit(volumes, node.metadata.labels)
-        return None if reason is None else at_fault(wanted, "volumes", reason)
+        if reason is not None:
+            raise Rejected(reason, "volumes")
 
     # What the state shows
 
     def _filters_of(self, wanted: Decision | Nominate) -> ProfileFilters:
         return self._filters.get(wanted.profile, ALL_FILTERS)
 
-    def _room(self, wanted: Decision, load: PodLoad, gang: GangLoads | None) -> Conflict | None:
+    def _check_room(self, wanted: Decision, load: PodLoad, gang: GangLoads) -> None:
         of = wanted.assignment
         node, filters = of.node, self._filters.get(of.profile, ALL_FILTERS)
-        members = () if gang is None else gang.on_node(node)
+        members = gang.get(node, ())
         if filters.resources and (lacking := self._lacking(wanted, load, filters, added=members)):
-            return at_fault(wanted, "capacity", f"node {node} has no room for it: {lacking}")
+            raise Rejected(f"node {node} has no room for it: {lacking}", "capacity")
         if load.ports and filters.ports:
             taken = (*self._pods.ports_on(node), *(port for member in members for port in member.ports))
             if _conflicts(load.ports, taken):
-                return at_fault(wanted, "ports", f"a host port that it wants is taken on node {node}")
+                raise Rejected(f"a host port that it wants is taken on node {node}", "ports")
         if filters.volumes and (load.claims or load.disks):
-            return self._volume_restrictions(wanted, load, gang)
-        return None
+            self._check_volume_restrictions(wanted, load, gang)
 
-    def _victims(self, wanted: Nominate, load: PodLoad) -> Conflict | None:
+    def _check_victims(self, wanted: Nominate, load: PodLoad) -> None:
         """The victims must be of lower priority, and leave enough room."""
         if wanted.never and wanted.victims:
-            return at_fault(wanted, "victims", "its preemptionPolicy is Never")
+            raise Rejected("its preemptionPolicy is Never", "victims")
         victims = [self._pods[uid] for uid in dict.fromkeys(victim.uid for victim in wanted.victims)]
         for victim in victims:
             if victim.load.priority >= load.priority:
-                return at_fault(wanted, "victims", f"pod {victim.key} is not of lower priority")
+                raise Rejected(f"pod {victim.key} is not of lower priority", "victims")
         if not victims or wanted.narrowed:
-            return None
-        lacking = self._lacking_without(wanted, load, [victim.load for victim in victims])
+            return
+        filters, lacking = self._filters_of(wanted), ""
+        if filters.resources:
+            lacking = self._lacking(wanted, load, filters, removed=[victim.load for victim in victims])
+        if not lacking and load.ports and filters.ports:
+            # kube-scheduler takes a port for free once one of its users is gone, even if another one stays.
+            freed = {port for victim in victims for port in victim.load.ports}
+            if _conflicts(load.ports, (port for port in self._pods.ports_on(wanted.node) if port not in freed)):
+                lacking = "a host port that it wants is taken"
         if lacking:
-            reason = f"node {wanted.node} has no room for it even without these pods: {lacking}"
-            return at_fault(wanted, "victims", reason)
-        return None
-
-    def _lacking_without(self, wanted: Nominate, load: PodLoad, victims: Sequence[PodLoad]) -> str:
-        filters = self._filters_of(wanted)
-        if filters.resources and (lacking := self._lacking(wanted, load, filters, removed=victims)):
-            return lacking
-        if not (load.ports and filters.ports):
-            return ""
-        # kube-scheduler takes a port for free once one of its users is gone, even if another one stays.
-        freed = {port for victim in victims for port in victim.ports}
-        taken = [port for port in self._pods.ports_on(wanted.node) if port not in freed]
-        return "a host port that it wants is taken" if _conflicts(load.ports, taken) else ""
+            raise Rejected(f"node {wanted.node} has no room for it even without these pods: {lacking}", "victims")
 
     def _lacking(
         self,
@@ -269,43 +256,30 @@ class CommitChecks:
             used, pods = _changed(used, removed, added), pods - len(removed) + len(added)
         if pods >= capacity.get(PODS, 0):
             return "Too many pods"
-        for resource, amount in self._requests(wanted, load).items():
+        # What the watch shows counts, not the commit.
+        requests = None if self._pending is None else self._pending.requests(wanted.uid)
+        if requests is None:
+            requests = load.requests if wanted.asks is None else wanted.asks
+        for resource, amount in requests.items():
             if amount > capacity.get(resource, 0) - used.get(resource, 0) and amount > 0 and filters.counts(resource):
                 return f"Insufficient {resource}"
         return ""
 
-    def _requests(self, wanted: Decision | Nominate, load: PodLoad) -> Mapping[str, int]:
-        """What must be free for the pod: what the watch shows counts, not the commit."""
-        known = None if self._pending is None else self._pending.requests(wanted.uid)
-        if known is not None:
-            return known
-        return load.requests if wanted.asks is None else wanted.asks
-
-    def _volume_restrictions(self, wanted: Decision, load: PodLoad, gang: GangLoads | None) -> Conflict | None:
-        for claim in self._exclusive_claims(wanted, load):
-            if self._is_used(claim) or (gang is not None and gang.uses(claim)):
-                return Conflict(wanted.uid, f"claim {claim} is ReadWriteOncePod, and in use")
-        if not load.disks:
-            return None
-        there = [self._pods[uid].load for uid in self._pods.on_node(wanted.node)]
-        there += () if gang is None else gang.on_node(wanted.node)
-        if any(disks_clash(mine, disk) for other in there for disk in other.disks for mine in load.disks):
-            return at_fault(wanted, "volumes", f"a disk that it wants is in use on node {wanted.node}")
-        return None
-
-    def _exclusive_claims(self, wanted: Decision, load: PodLoad) -> Iterator[str]:
-        """Its ReadWriteOncePod claims, but for those that were made for the pod itself."""
+    def _check_volume_restrictions(self, wanted: Decision, load: PodLoad, gang: GangLoads) -> None:
         for name in load.claims:
-            key = f"{load.namespace}/{name}"
-            if self._objects.is_for_one_pod(key) and not self._objects.is_made_for(key, wanted.uid):
-                yield key
-
-    def _is_used(self, claim: str) -> bool:
-        return any(self._pods[uid].node in self._nodes for uid in self._pods.users_of(claim))
-
-
-def at_fault(wanted: Decision | Nominate, kind: FaultKind, reason: str) -> Conflict:
-    return Conflict(wanted.uid, reason, fault=kind)
+            claim = f"{load.namespace}/{name}"
+            if not self._objects.is_for_one_pod(claim) or self._objects.is_made_for(claim, wanted.uid):
+                continue
+            users = [self._pods[uid].node for uid in self._pods.users_of(claim)]
+            members = (member for each in gang.values() for member in each if member.namespace == load.namespace)
+            if any(node in self._nodes for node in users) or any(name in member.claims for member in members):
+                raise Rejected(f"claim {claim} is ReadWriteOncePod, and in use")
+        if not load.disks:
+            return
+        there = [self._pods[uid].load for uid in self._pods.on_node(wanted.node)]
+        there += gang.get(wanted.node, ())
+        if any(disks_clash(mine, disk) for other in there for disk in other.disks for mine in load.disks):
+            raise Rejected(f"a disk that it wants is in use on node {wanted.node}", "volumes")
 
 
 def units(decisions: Iterable[Decision]) -> Iterable[list[Decision]]:

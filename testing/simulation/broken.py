@@ -118,8 +118,8 @@ def _past_is_news() -> Iterator[None]:
 
 @contextmanager
 def _volumes_unverified() -> Iterator[None]:
-    unverified = patch.object(CommitChecks, "_volume_decision", lambda *_: None)
-    with unverified, patch.object(CommitChecks, "_volume_restrictions", lambda *_: None):
+    unverified = patch.object(CommitChecks, "_check_volumes", lambda *_: None)
+    with unverified, patch.object(CommitChecks, "_check_volume_restrictions", lambda *_: None):
         yield
 
 
@@ -270,7 +270,7 @@ BROKEN: Mapping[str, Broken] = {
     # A message with a field that is not known is refused, where a later release sends it.
     "unknown-fields-refused": Broken("plain", "release", _unknown_fields_refused),
     # The snapshot takes a decision that nothing has happened to since without a look at its own state.
-    "proposals-believed": Broken("plain", "lies", lambda: patch.object(CommitChecks, "_room", lambda *_: None)),
+    "proposals-believed": Broken("plain", "lies", lambda: patch.object(CommitChecks, "_check_room", lambda *_: None)),
     # A snapshot that is asked to end says at once that nothing it ordered is under way.
     "stops-settled": Broken("plain", "stop late_calls", _ends_marked),
     # The snapshot and the queue read on where messages of the watcher are missing.
