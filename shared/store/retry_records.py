@@ -26,13 +26,13 @@ class Memory:
         self._owner = f"{prefix}:queue:pipeline"
 
     async def claim(self, epoch: int) -> None:
-        """Shut out queues of earlier epochs. Deposed if a later one has claimed the records."""
+        """Shuts out queues of earlier epochs.
+
+        Deposed if a later one has claimed the records, UserError if another pipeline has.
+        """
         await self._run(CLAIM, epoch, [self._term, self._owner], [self._pipeline])
 
     async def load(self) -> dict[str, bytes]:
-        """Shut out queues of earlier epochs. Deposed if a later one has claimed the records, UserError if another
-        pipeline has.
-        """
         found: Mapping[bytes, bytes] = await self._link.call("HGETALL", self._records, patience=LOAD_PATIENCE)
         return {uid.decode(errors="replace"): record for uid, record in found.items()}
 

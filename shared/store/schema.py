@@ -4,7 +4,7 @@ A change that another release would misread takes a new schema number. Each rele
 schemas from OLDEST_READABLE on; everything else is rewritten when a term begins.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -24,35 +24,17 @@ SHARED_HOSTNAMES = "shared_hostnames"
 """A field of Keys.cluster."""
 
 
-@dataclass(frozen=True, slots=True)
 class Keys:
-    prefix: str
-
-    @property
-    def meta(self) -> str:
-        return f"{self.prefix}:meta"
-
-    @property
-    def answer(self) -> str:
-        return f"{self.prefix}:answer"
-
-    @property
-    def ledger(self) -> str:
-        return f"{self.prefix}:ledger"
-
-    @property
-    def next_ledger(self) -> str:
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+        self.meta = f"{prefix}:meta"
+        self.answer = f"{prefix}:answer"
+        self.ledger = f"{prefix}:ledger"
+        self.next_ledger = f"{prefix}:ledger:next"
         """The ledger of a state that is being rewritten; until that is complete, the previous ledger counts."""
-        return f"{self.prefix}:ledger:next"
-
-    @property
-    def nominations(self) -> str:
-        return f"{self.prefix}:nominations"
-
-    @property
-    def cluster(self) -> str:
+        self.nominations = f"{prefix}:nominations"
+        self.cluster = f"{prefix}:cluster"
         """State of the cluster as a whole."""
-        return f"{self.prefix}:cluster"
 
     def objects(self, kind: ObjectKind) -> str:
         return f"{self.prefix}:objects:{kind}"
@@ -84,15 +66,9 @@ class StoredPod(msgspec.Struct, array_like=True, gc=False):
 
 
 _ENCODER = msgspec.msgpack.Encoder(enc_hook=enc_hook)
-_NODE = msgspec.msgpack.Decoder(Node, dec_hook=dec_hook)
-_POD = msgspec.msgpack.Decoder(StoredPod)
-_LOAD = msgspec.msgpack.Decoder(PodLoad)
-_ENTRY = msgspec.msgpack.Decoder(LedgerEntry, dec_hook=dec_hook)
-_NAMES = msgspec.msgpack.Decoder(list[str])
-_ANSWER = msgspec.msgpack.Decoder(Committed)
 
 
-def encode(value: Node | ClusterObject | PodLoad | LedgerEntry | Committed) -> bytes:
+def encode(value: Node | ClusterObject | PodLoad | LedgerEntry | Committed | Sequence[str]) -> bytes:
     return _ENCODER.encode(value)
 
 
@@ -100,46 +76,23 @@ def encode_pod(node: str, load: bytes, key: str, started: float | None = None) -
     return _ENCODER.encode(StoredPod(node, msgspec.Raw(load), key, started))
 
 
-def encode_names(names: Sequence[str]) -> bytes:
-    return _ENCODER.encode(names)
+def _checked(decode: Callable[[bytes], T], what: str) -> Callable[[bytes], T]:
+    def checked(raw: bytes) -> T:
+        try:
+            return decode(raw)
+        except ValueError as cause:
+            raise ProtocolError(f"not a {what} as it stands in Redis: {cause}") from cause
+
+    return checked
 
 
-def decode_node(raw: bytes) -> Node:
-    return _decode(_NODE, raw, "node")
-
-
-def decode_pod(raw: bytes) -> StoredPod:
-    return _decode(_POD, raw, "pod")
-
-
-def decode_load(raw: bytes) -> PodLoad:
-    return _decode(_LOAD, raw, "load")
-
-
-def decode_names(raw: bytes) -> list[str]:
-    return _decode(_NAMES, raw, "list of names")
-
-
-def decode_object(raw: bytes) -> ClusterObject:
-    try:
-        return object_from_msgpack(raw)
-    except ValueError as cause:
-        raise ProtocolError(f"not an object as it stands in Redis: {cause}") from cause
-
-
-def decode_entry(raw: bytes) -> LedgerEntry:
-    return _decode(_ENTRY, raw, "ledger entry")
-
-
-def decode_answer(raw: bytes) -> Committed:
-    return _decode(_ANSWER, raw, "answer")
-
-
-def _decode(decoder: msgspec.msgpack.Decoder[T], raw: bytes, what: str) -> T:
-    try:
-        return decoder.decode(raw)
-    except ValueError as cause:
-        raise ProtocolError(f"not a {what} as it stands in Redis: {cause}") from cause
+decode_node = _checked(msgspec.msgpack.Decoder(Node, dec_hook=dec_hook).decode, "node")
+decode_pod = _checked(msgspec.msgpack.Decoder(StoredPod).decode, "pod")
+decode_load = _checked(msgspec.msgpack.Decoder(PodLoad).decode, "load")
+decode_names = _checked(msgspec.msgpack.Decoder(list[str]).decode, "list of names")
+decode_object = _checked(object_from_msgpack, "object")
+decode_entry = _checked(msgspec.msgpack.Decoder(LedgerEntry, dec_hook=dec_hook).decode, "ledger entry")
+decode_answer = _checked(msgspec.msgpack.Decoder(Committed).decode, "answer")
 
 
 def check_schema(prefix: str, stored: bytes | None) -> None:

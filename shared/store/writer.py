@@ -1,21 +1,141 @@
 """The writer of a term: writes the complete state once, and from then on what changes."""
 
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Self
 
+from shared.cluster.nodetable import shard_of
 from shared.errors import InvariantBroken
-from shared.messages.state import Committed, LedgerEntry, State
-from shared.model.objects import ObjectKind
+from shared.messages.state import (
+    Change,
+    Committed,
+    LedgerEntry,
+    NodeRemoved,
+    NodeUpserted,
+    NominationGone,
+    ObjectRemoved,
+    ObjectUpserted,
+    PodGone,
+    PodNominated,
+    PodPlaced,
+    SharedHostnames,
+    State,
+)
+from shared.model.load import PodLoad
+from shared.model.objects import ObjectKind, key_of, kind_of
 from shared.store.errors import Deposed, StateLost
 from shared.store.link import Argument, RedisLink
-from shared.store.schema import Keys, Persist, check_schema, encode
+from shared.store.schema import SHARED_HOSTNAMES, Keys, Persist, check_schema, encode, encode_pod
 from shared.store.scripts import APPLY, BEGIN, FINISH, Script
 from shared.store.term import refuse
-from shared.store.write_batch import Group
 
 CHUNK = 512 << 10
 """Bytes of values that a rewrite sends per command, so that Redis is busy for milliseconds."""
+
+
+class WriteBatch:
+    """What one write does to Redis, collected before anything is sent.
+
+    Of several changes to one field the last one counts, so order does not matter within one write. `moved`: the shards
+    of pods after this write; None for nowhere.
+    """
+
+    def __init__(self, keys: Keys, shard_count: int, shards: Mapping[str, int]) -> None:
+        """`shards`: of pods before this write."""
+        self.hashes: dict[str, dict[str, bytes | None]] = {}
+        """By key: the fields with their values; None removes the field."""
+        self.moved: dict[str, int | None] = {}
+        self.seq: int | None = None
+        self.answer: Committed | None = None
+        self.size = 0
+        self._keys = keys
+        self._shard_count = shard_count
+        self._shards = shards
+
+    def add(self, persist: Persist) -> None:
+        if persist.delta is not None:
+            loads = EncodedLoads(persist.delta.loads)
+            for change in persist.delta.changes:
+                self.add_change(change, loads)
+            self.seq = persist.delta.seq
+        for entry in persist.ledger:
+            self.put(self._keys.ledger, entry.uid, encode(entry))
+        for uid in persist.settled:
+            self.put(self._keys.ledger, uid, None)
+        if persist.answer is not None:
+            self.answer = persist.answer
+
+    def add_change(self, change: Change, loads: "EncodedLoads") -> None:
+        keys = self._keys
+        match change:
+            case PodPlaced(uid=uid, node=name, load=load, key=key, started=started):
+                self.put_pod(uid, name, loads[load], key, started)
+            case PodGone(uid=uid):
+                self._move(uid, None)
+            case NodeUpserted(node=node):
+                self.put(keys.nodes(shard_of(node.name, self._shard_count)), node.name, encode(node))
+            case NodeRemoved(name=name):
+                self.put(keys.nodes(shard_of(name, self._shard_count)), name, None)
+            case ObjectUpserted(object=obj):
+                self.put(keys.objects(kind_of(obj)), key_of(obj), encode(obj))
+            case ObjectRemoved(kind=kind, key=key):
+                self.put(keys.objects(kind), key, None)
+            case PodNominated(uid=uid, node=name, load=load, key=key):
+                self.put(keys.nominations, uid, encode_pod(name, loads[load], key))
+            case NominationGone(uid=uid):
+                self.put(keys.nominations, uid, None)
+            case SharedHostnames(values=values):
+                self.put(keys.cluster, SHARED_HOSTNAMES, encode(values))
+
+    def put(self, key: str, field: str, value: bytes | None) -> None:
+        fields = self.hashes.get(key)
+        if fields is None:
+            fields = self.hashes[key] = {}
+        fields[field] = value
+        if value is not None:
+            self.size += len(value)
+
+    def put_pod(self, uid: str, node: str, load: bytes, key: str, started: float | None) -> None:
+        shard = shard_of(node, self._shard_count)
+        self._move(uid, shard)
+        self.put(self._keys.pods(shard), uid, encode_pod(node, load, key, started))
+
+    def _move(self, uid: str, shard: int | None) -> None:
+        """Removes the pod from another shard than this."""
+        before = self.moved[uid] if uid in self.moved else self._shards.get(uid)
+        if before is not None and before != shard:
+            self.put(self._keys.pods(before), uid, None)
+        self.moved[uid] = shard
+
+    def arguments(self) -> list[Argument]:
+        """The script's arguments for each of the hashes in turn."""
+        arguments: list[Argument] = []
+        for fields in self.hashes.values():
+            sets: list[Argument] = []
+            removes: list[Argument] = []
+            for field, value in fields.items():
+                if value is None:
+                    removes.append(field)
+                else:
+                    sets += (field, value)
+            arguments += (len(sets), len(removes))
+            arguments += sets
+            arguments += removes
+        return arguments
+
+
+class EncodedLoads:
+    """The loads of one message, each encoded once, and only if a pod has it."""
+
+    def __init__(self, loads: Sequence[PodLoad]) -> None:
+        self._loads = loads
+        self._encoded: dict[int, bytes] = {}
+
+    def __getitem__(self, number: int) -> bytes:
+        encoded = self._encoded.get(number)
+        if encoded is None:
+            encoded = self._encoded[number] = encode(self._loads[number])
+        return encoded
 
 
 class Writer:
@@ -45,7 +165,7 @@ class Writer:
         return cls(link, prefix, epoch, shard_count)
 
     async def rewrite(self, state: State, ledger: Iterable[LedgerEntry], answer: Committed | None) -> None:
-        """Replace everything. Until it is complete readers see no state, and the previous ledger counts.
+        """Replaces everything. Until it is complete readers see no state, and the previous ledger counts.
 
         After StoreUnreachable, start again.
         """
@@ -64,7 +184,7 @@ class Writer:
         self._whole = True
 
     async def write(self, persists: Sequence[Persist]) -> None:
-        """Write all of these in order, in one round trip; on an error the state is unchanged.
+        """Writes all of these in order, in one round trip; on an error the state is unchanged.
 
         After StoreUnreachable, and only then, the outcome is unknown: repeat the same write before any other.
         """
@@ -72,55 +192,50 @@ class Writer:
             raise InvariantBroken("a term begins with the whole state")
         if not persists:
             return
-        group = self._group()
+        batch = self._batch()
         for persist in persists:
-            group.add(persist)
-        await self._apply(group)
+            batch.add(persist)
+        await self._apply(batch)
 
     # Internals
 
-    def _group(self) -> Group:
-        return Group(self._keys, self.shard_count, self._shards)
+    def _batch(self) -> WriteBatch:
+        return WriteBatch(self._keys, self.shard_count, self._shards)
 
     async def _write_state(self, state: State) -> None:
-        loads = [encode(load) for load in state.loads]
-        group = self._group()
+        loads, batch = EncodedLoads(state.loads), self._batch()
         for each in state.nodes:
-            group.put_node(each.node)
+            batch.add_change(NodeUpserted(each.node), loads)
             for uid, pod in each.pods.items():
-                group.put_pod(uid, each.node.name, loads[pod.load], pod.key, pod.started)
-            group = await self._full(group)
-        for obj in state.objects:
-            group.put_object(obj)
-            group = await self._full(group)
-        for nominated in state.nominations:
-            group.put_nomination(nominated, loads[nominated.load])
-            group = await self._full(group)
-        group.put_shared_hostnames(state.shared_hostnames)
-        await self._apply(group)
-
-    async def _full(self, group: Group) -> Group:
-        """The batch to continue with: this one, or a new one once this one is large enough to be written."""
-        if group.size < CHUNK:
-            return group
-        await self._apply(group)
-        return self._group()
+                batch.put_pod(uid, each.node.name, loads[pod.load], pod.key, pod.started)
+            batch = await self._apply_large(batch)
+        others: list[Change] = [*map(ObjectUpserted, state.objects), *state.nominations]
+        for change in (*others, SharedHostnames(state.shared_hostnames)):
+            batch.add_change(change, loads)
+            batch = await self._apply_large(batch)
+        await self._apply(batch)
 
     async def _write_ledger(self, ledger: Iterable[LedgerEntry]) -> int:
         """The number of entries."""
-        group, uids = self._group(), set[str]()
+        batch, uids = self._batch(), set[str]()
         for entry in ledger:
             uids.add(entry.uid)
-            group.put_next_entry(entry)
-            group = await self._full(group)
-        await self._apply(group)
+            batch.put(self._keys.next_ledger, entry.uid, encode(entry))
+            batch = await self._apply_large(batch)
+        await self._apply(batch)
         return len(uids)
 
-    async def _apply(self, group: Group) -> None:
-        hashes, arguments = group.arguments()
-        keys = [self._keys.meta, self._keys.answer, self._keys.ledger, *hashes]
-        await self._numbered(APPLY, keys, group.seq, group.answer, arguments)
-        for uid, shard in group.moved.items():
+    async def _apply_large(self, batch: WriteBatch) -> WriteBatch:
+        """The batch to continue with: this one, or a new one once this one is large enough to be written."""
+        if batch.size < CHUNK:
+            return batch
+        await self._apply(batch)
+        return self._batch()
+
+    async def _apply(self, batch: WriteBatch) -> None:
+        keys = [self._keys.meta, self._keys.answer, self._keys.ledger, *batch.hashes]
+        await self._numbered(APPLY, keys, batch.seq, batch.answer, batch.arguments())
+        for uid, shard in batch.moved.items():
             if shard is None:
                 self._shards.pop(uid, None)
             else:
@@ -132,20 +247,13 @@ class Writer:
         keys: Sequence[str],
         seq: int | None,
         answer: Committed | None,
-        arguments: Sequence[Argument] = (),
+        arguments: Sequence[Argument],
     ) -> None:
         """The next number. Any number from the last confirmed one up to it may be the last one in Redis."""
         self._last += 1
-        told: list[Argument] = [
-            self.epoch,
-            self._run,
-            self._done,
-            self._last,
-            "" if seq is None else seq,
-            b"" if answer is None else encode(answer),
-            *arguments,
-        ]
-        self._check(await self._link.run(script, keys, told))
+        numbers: list[Argument] = [self.epoch, self._run, self._done, self._last, "" if seq is None else seq]
+        encoded = b"" if answer is None else encode(answer)
+        self._check(await self._link.run(script, keys, [*numbers, encoded, *arguments]))
         self._done = self._last
 
     def _check(self, answer: list[object]) -> None:
