@@ -5,27 +5,27 @@ Messages about permits may be lost, so a wait has also ended when its pod is bou
 ledger.
 """
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 
 from shared.messages.binding import BindingOutcome
 from shared.messages.queue import QueueContents
 from shared.messages.state import LedgerEntry
 from testing.auditor.cluster import Assumed, Cluster, PodRecord
-from testing.auditor.events import LedgerRead, QueueRead
 from testing.auditor.placements import capacity_objection
-from testing.auditor.usage import NOTHING, Demand, NodeUsage
+from testing.auditor.usage import NOTHING, Amounts, Demand, NodeUsage
 from testing.auditor.violations import Debouncer, Invariant, Violation
 
 Key = tuple[str, int]
+"""A pod's uid and its attempt."""
+AssumedPods = Sequence[tuple[PodRecord, Assumed]]
 
 
 class LedgerChecks:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._entries: dict[str, LedgerEntry] = {}
-        self._ends: dict[str, tuple[LedgerEntry, float]] = {}
-        """By uid: the entry as first read with its current window, and when that window ends by our clock."""
+        self._entries: dict[str, tuple[LedgerEntry, float]] = {}
+        """By uid, with the end of the entry's window by our clock."""
         self._unending: Debouncer[Key] = Debouncer(cluster.limits.patience)
         self._crowded: set[Key] = set()
         self._unavailable = False
@@ -33,21 +33,20 @@ class LedgerChecks:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def read(self, ledger: LedgerRead, now: float) -> list[Violation]:
-        self._entries, self._unavailable = {entry.uid: entry for entry in ledger.entries}, False
-        self._begin_windows(ledger)
-        self._crowded &= {(entry.uid, entry.attempt) for entry in ledger.entries}
-        assumed = self._assumed(ledger)
-        self._cluster.oldest_assumed = min((a.since for _, a in assumed), default=None)
-        if not self._cluster.streams.steady(ledger.asked_at):
+    def read(self, entries: Sequence[LedgerEntry] | None, asked_at: float, now: float) -> list[Violation]:
+        """None: the ledger is unavailable, so no one could have removed entries either."""
+        self._unavailable = entries is None
+        if entries is None:
             self._unending.clear()
             return []
-        return [*self._check_ends(ledger, now), *self._check_usage(assumed, ledger.asked_at, now)]
-
-    def unavailable(self) -> None:
-        """The ledger is unavailable, so no one could have removed entries either."""
-        self._unavailable = True
-        self._unending.clear()
+        self._begin_windows(entries, asked_at)
+        self._crowded &= {(entry.uid, entry.attempt) for entry in entries}
+        assumed = self._assumed(entries, asked_at)
+        self._cluster.oldest_assumed = min((a.since for _, a in assumed), default=None)
+        if not self._cluster.streams.steady(asked_at):
+            self._unending.clear()
+            return []
+        return [*self._check_ends(entries, asked_at, now), *self._check_usage(assumed, asked_at, now)]
 
     @property
     def at_rest(self) -> bool:
@@ -56,44 +55,43 @@ class LedgerChecks:
     def finish(self, now: float) -> list[Violation]:
         if self._unavailable:
             return [self._cluster.violation(Invariant.LEDGER_ENDS, now, "the ledger cannot be read")]
-        return [self._violation(entry, "the entry is still there at the end", now) for entry in self._entries.values()]
+        return [
+            self._not_ended(entry, "the entry is still there at the end", now) for entry, _ in self._entries.values()
+        ]
 
-    def _begin_windows(self, ledger: LedgerRead) -> None:
+    def _begin_windows(self, entries: Sequence[LedgerEntry], asked_at: float) -> None:
         """Deadlines are by another clock, so count each window from when it is first seen."""
-        before, self._ends = self._ends, {}
-        for entry in ledger.entries:
-            known = before.get(entry.uid)
-            if known is None or (known[0].attempt, known[0].deadline) != (entry.attempt, entry.deadline):
-                known = entry, ledger.asked_at + entry.window
-            self._ends[entry.uid] = known
+        before, self._entries = self._entries, {}
+        for entry in entries:
+            known, end = before.get(entry.uid, (None, 0.0))
+            if known is None or (known.attempt, known.deadline) != (entry.attempt, entry.deadline):
+                end = asked_at + entry.window
+            self._entries[entry.uid] = entry, end
 
-    def _assumed(self, ledger: LedgerRead) -> list[tuple[PodRecord, Assumed]]:
+    def _assumed(self, entries: Sequence[LedgerEntry], asked_at: float) -> AssumedPods:
         """The pods that occupy a node only by the ledger."""
         found = []
-        for entry in ledger.entries:
+        for entry in entries:
             record = self._cluster.pods.get(entry.uid)
             if record is None or record.node or record.finished:
                 continue
             assumed = record.assumed
             if assumed is None or assumed.attempt != entry.attempt:
-                assumed = record.assumed = Assumed(entry.attempt, entry.node, ledger.asked_at)
-                record.note(ledger.asked_at, f"assumed on node {entry.node}, attempt {entry.attempt}")
+                assumed = record.assumed = Assumed(entry.attempt, entry.node, asked_at)
+                record.note(asked_at, f"assumed on node {entry.node}, attempt {entry.attempt}")
             found.append((record, assumed))
         return found
 
-    def _check_ends(self, ledger: LedgerRead, now: float) -> list[Violation]:
+    def _check_ends(self, entries: Sequence[LedgerEntry], at: float, now: float) -> list[Violation]:
         suspects: dict[Key, tuple[LedgerEntry, str]] = {}
-        for entry in ledger.entries:
-            why = self._why_over(entry, ledger.asked_at)
+        for entry in entries:
+            why = self._why_over(entry, at)
             if why:
-                suspects[entry.uid, entry.attempt] = entry, why
-        return [
-            self._violation(suspects[key][0], f"{suspects[key][1]}, but the entry is still there", now)
-            for key, _ in self._unending.look(suspects, ledger.asked_at)
-        ]
+                suspects[entry.uid, entry.attempt] = entry, f"{why}, but the entry is still there"
+        return [self._not_ended(*suspects[key], now) for key, _ in self._unending.look(suspects, at)]
 
     def _why_over(self, entry: LedgerEntry, at: float) -> str:
-        if self._ends[entry.uid][1] < at:
+        if self._entries[entry.uid][1] < at:
             return "its window has ended"
         record = self._cluster.pods.get(entry.uid)
         if record is None:
@@ -102,92 +100,70 @@ class LedgerChecks:
             return "the pod has finished"
         return f"the pod is bound to node {record.node}" if record.node else ""
 
-    def _check_usage(self, assumed: Sequence[tuple[PodRecord, Assumed]], at: float, now: float) -> list[Violation]:
+    def _not_ended(self, entry: LedgerEntry, what: str, now: float) -> Violation:
+        return self._cluster.violation(Invariant.LEDGER_ENDS, now, what, uid=entry.uid, node=entry.node)
+
+    def _check_usage(self, assumed: AssumedPods, at: float, now: float) -> list[Violation]:
         """Pods assumed at least `lag` ago: everything that made room for them has been seen by now."""
-        by_node: defaultdict[str, list[PodRecord]] = defaultdict(list)
+        by_node: defaultdict[str, list[tuple[PodRecord, Assumed]]] = defaultdict(list)
         for record, assumption in assumed:
             if at - assumption.since >= self._cluster.limits.lag:
-                by_node[assumption.node].append(record)
-        return [
-            violation
-            for node, records in by_node.items()
-            for violation in (*self._check_capacity(node, records, now), *self._check_ports(node, records, now))
-        ]
+                by_node[assumption.node].append((record, assumption))
+        broken: list[Violation] = []
+        for node, pods in by_node.items():
+            since = min(assumption.since for _, assumption in pods) - self._cluster.limits.lag
+            broken += self._check_capacity(node, pods, since, now)
+            broken += self._check_ports(node, pods, since, now)
+        return broken
 
-    def _check_capacity(self, name: str, records: Sequence[PodRecord], now: float) -> list[Violation]:
-        together: dict[str, int] = {}
-        for record in records:
-            for resource, amount in record.demand.amounts.items():
-                together[resource] = together.get(resource, 0) + amount
-        since = self._since(records)
-        totals = self._cluster.usage(name).counted(since)
-        for resource, amount in together.items():
-            totals[resource] = totals.get(resource, 0) + amount
+    def _check_capacity(self, name: str, pods: AssumedPods, since: float, now: float) -> list[Violation]:
+        together: Amounts = Counter()
+        for record, _ in pods:
+            together.update(record.demand.amounts)
+        totals = self._cluster.usage(name).counted(since) + together
         nodes, objection = self._cluster.nodes, None
         if nodes.was_unknown(name, since):
             return []
         for standing in nodes.states_since(name, since):
-            objection = capacity_objection(Demand(together), totals, standing)
+            objection = capacity_objection(together, totals, standing)
             if objection is None:
                 return []
         if objection is None:
             return []  # the node is gone; the scheduler will drop what is assumed there
-        return self._report(
-            records, Invariant.CAPACITY, f"with what is assumed there, {objection.what}", now, objection.numbers
-        )
+        return self._report(pods, Invariant.CAPACITY, f"with what is assumed there, {objection}", now)
 
-    def _check_ports(self, name: str, records: Sequence[PodRecord], now: float) -> list[Violation]:
-        since, bound, among = self._since(records), self._cluster.usage(name), NodeUsage()
+    def _check_ports(self, name: str, pods: AssumedPods, since: float, now: float) -> list[Violation]:
+        bound, among = self._cluster.usage(name), NodeUsage()
         broken: list[Violation] = []
-        for record in records:
-            if not record.demand.ports:
-                continue
-            clash = bound.port_clash(record.uid, record.demand, since) or among.port_clash(
-                record.uid, record.demand, since
-            )
+        for record, assumption in pods:
+            clashes = (usage.port_clash(record.uid, record.demand, since) for usage in (bound, among))
+            clash = next(filter(None, clashes), None)
             if clash is not None:
                 what = f"{clash[1].protocol} port {clash[1].number}, assumed, is taken by pod {clash[0]}"
-                broken += self._report([record], Invariant.HOST_PORTS, what, now, {"port": clash[1].number})
+                broken += self._report([(record, assumption)], Invariant.HOST_PORTS, what, now)
             among.add(record.uid, Demand(NOTHING.amounts, record.demand.ports), now, decided=True)
         return broken
 
-    def _since(self, records: Sequence[PodRecord]) -> float:
-        first = min(record.assumed.since for record in records if record.assumed is not None)
-        return first - self._cluster.limits.lag
-
-    def _report(
-        self, records: Sequence[PodRecord], invariant: Invariant, what: str, now: float, numbers: Mapping[str, float]
-    ) -> list[Violation]:
+    def _report(self, pods: AssumedPods, invariant: Invariant, what: str, now: float) -> list[Violation]:
         """Report each assumption once; of several that exceed a node together, name the newest."""
-        keys = {(r.uid, r.assumed.attempt) for r in records if r.assumed is not None}
+        keys = {(record.uid, assumption.attempt) for record, assumption in pods}
         if keys <= self._crowded:
             return []
         self._crowded |= keys
-        newest = max(records, key=lambda record: record.assumed.attempt if record.assumed is not None else 0)
-        node = newest.assumed.node if newest.assumed is not None else ""
-        return [self._cluster.violation(invariant, now, what, uid=newest.uid, node=node, numbers=numbers)]
-
-    def _violation(self, entry: LedgerEntry, what: str, now: float) -> Violation:
-        numbers = {
-            "attempt": float(entry.attempt),
-            "window": entry.window,
-            "overdue": now - self._ends[entry.uid][1],
-        }
-        return self._cluster.violation(
-            Invariant.LEDGER_ENDS, now, what, uid=entry.uid, node=entry.node, numbers=numbers
-        )
+        newest, assumption = max(pods, key=lambda each: each[1].attempt)
+        return [self._cluster.violation(invariant, now, what, uid=newest.uid, node=assumption.node)]
 
 
 class PermitChecks:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._waits: dict[tuple[str, int], tuple[float, float]] = {}
-        """By pod and attempt: when the wait ends, and when that was reported."""
+        self._waits: dict[Key, tuple[float, float]] = {}
+        """When the wait ends, and when that was reported."""
 
     def __len__(self) -> int:
         return len(self._waits)
 
-    def hear(self, outcomes: Sequence[BindingOutcome], now: float) -> None:
+    def on_outcomes(self, outcomes: Sequence[BindingOutcome], now: float) -> None:
         for outcome in outcomes:
             wait = (outcome.uid, outcome.attempt)
             if outcome.wait is None:
@@ -198,12 +174,12 @@ class PermitChecks:
                 if record is not None:
                     record.note(now, f"waits for a permit, attempt {outcome.attempt}")
 
-    def read(self, ledger: LedgerRead) -> None:
-        standing = {(entry.uid, entry.attempt) for entry in ledger.entries}
+    def read_ledger(self, entries: Sequence[LedgerEntry], asked_at: float) -> None:
+        standing = {(entry.uid, entry.attempt) for entry in entries}
         self._waits = {
-            wait: (until, heard)
-            for wait, (until, heard) in self._waits.items()
-            if wait in standing or heard >= ledger.asked_at
+            wait: (until, reported)
+            for wait, (until, reported) in self._waits.items()
+            if wait in standing or reported >= asked_at
         }
 
     def expire(self, now: float) -> list[Violation]:
@@ -215,55 +191,50 @@ class PermitChecks:
     def finish(self, now: float) -> list[Violation]:
         return self._end(list(self._waits), now)
 
-    def _end(self, waits: Sequence[tuple[str, int]], now: float) -> list[Violation]:
+    def _end(self, waits: Sequence[Key], now: float) -> list[Violation]:
         broken = []
         for uid, attempt in waits:
-            until, _ = self._waits.pop((uid, attempt))
+            del self._waits[uid, attempt]
             record = self._cluster.pods.get(uid)
             if record is not None and not record.node:
-                numbers = {"attempt": float(attempt), "until": until, "overdue": now - until}
                 what = f"attempt {attempt} still waits for a permit"
-                broken.append(self._cluster.violation(Invariant.PERMIT_ENDS, now, what, uid=uid, numbers=numbers))
+                broken.append(self._cluster.violation(Invariant.PERMIT_ENDS, now, what, uid=uid))
         return broken
 
 
 class QueueChecks:
     def __init__(self, cluster: Cluster) -> None:
-        patience = cluster.limits.patience
         self._cluster = cluster
         self._contents: QueueContents | None = None
         self._unavailable = False
-        self._bound: Debouncer[str] = Debouncer(patience)
-        self._missing: Debouncer[str] = Debouncer(patience)
-        self._ghosts: Debouncer[str] = Debouncer(patience)
+        self._suspects: Debouncer[tuple[str, str]] = Debouncer(cluster.limits.patience)
+        """What is wrong, and the pod's uid."""
 
-    def read(self, look: QueueRead, now: float) -> list[Violation]:
-        self._contents, self._unavailable = look.contents, False
-        if not self._cluster.streams.steady(look.asked_at):
-            self._forget()
+    def read(self, contents: QueueContents | None, asked_at: float, now: float) -> list[Violation]:
+        """None: the queue is unavailable, and the next one to answer may have started empty."""
+        self._contents, self._unavailable = contents, contents is None
+        if contents is None or not self._cluster.streams.steady(asked_at):
+            self._suspects.clear()
             return []
-        pods, at = self._cluster.pods, look.asked_at
-        to_decide = _to_decide(look.contents)
-        binding = set(look.contents.binding)
-        bound = [uid for uid in to_decide if _was_bound(pods.get(uid), at)]
+        pods, binding = self._cluster.pods, set(contents.binding)
+        resting = {*contents.backoff, *contents.unschedulable, *contents.gated}
+        to_decide = {*contents.active, *contents.in_flight} | resting
+        bound = {uid for uid in to_decide if uid in pods and pods[uid].was_bound(asked_at)}
         missing = self._cluster.waiting - to_decide - binding
         ghosts = (to_decide | binding) - pods.keys() - self._cluster.unreadable
-        broken: list[Violation] = []
-        for uid, since in self._bound.look(bound, at):
-            what = f"bound, but in the queue for {at - since:.1f} s as {_place(look.contents, uid)}"
-            broken.append(self._violation(Invariant.QUEUED_AND_BOUND, uid, what, now, at - since))
-        for uid, since in self._missing.look(missing, at):
-            what = f"not bound, but missing from the queue for {at - since:.1f} s"
-            broken.append(self._violation(Invariant.ACCOUNTED_FOR, uid, what, now, at - since))
-        for uid, since in self._ghosts.look(ghosts, at):
-            what = f"does not exist, but in the queue for {at - since:.1f} s as {_place(look.contents, uid)}"
-            broken.append(self._violation(Invariant.ACCOUNTED_FOR, uid, what, now, at - since))
+        suspects: dict[tuple[str, str], Invariant] = {}
+        for what, uids, invariant in (
+            ("bound, but in the queue", bound, Invariant.QUEUED_AND_BOUND),
+            ("not bound, but missing from the queue", missing, Invariant.ACCOUNTED_FOR),
+            ("does not exist, but in the queue", ghosts, Invariant.ACCOUNTED_FOR),
+        ):
+            suspects.update(((what, uid), invariant) for uid in uids)
+        broken = []
+        for (what, uid), since in self._suspects.look(suspects, asked_at):
+            place = f" as {_place(contents, uid)}" if uid not in missing else ""
+            text = f"{what} for {asked_at - since:.1f} s{place}"
+            broken.append(self._cluster.violation(suspects[what, uid], now, text, uid=uid))
         return broken
-
-    def unavailable(self) -> None:
-        """The queue is unavailable: the next one to answer may have started empty."""
-        self._contents, self._unavailable = None, True
-        self._forget()
 
     @property
     def at_rest(self) -> bool:
@@ -285,27 +256,6 @@ class QueueChecks:
             return []
         busy = [*contents.active, *contents.backoff, *contents.in_flight, *contents.binding]
         return [(uid, _place(contents, uid)) for uid in busy]
-
-    def _forget(self) -> None:
-        for suspicions in (self._bound, self._missing, self._ghosts):
-            suspicions.clear()
-
-    def _violation(self, invariant: Invariant, uid: str, what: str, now: float, seconds: float) -> Violation:
-        return self._cluster.violation(invariant, now, what, uid=uid, numbers={"seconds": seconds})
-
-
-def _was_bound(record: PodRecord | None, at: float) -> bool:
-    return record is not None and record.bound_at is not None and bool(record.node) and record.bound_at < at
-
-
-def _to_decide(contents: QueueContents) -> set[str]:
-    return {
-        *contents.active,
-        *contents.backoff,
-        *contents.unschedulable,
-        *contents.gated,
-        *contents.in_flight,
-    }
 
 
 def _place(contents: QueueContents, uid: str) -> str:

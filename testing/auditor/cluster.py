@@ -1,7 +1,6 @@
 """The auditor's view of the cluster, shared by all checks: nodes with their recent versions, pods, and watches."""
 
 import math
-from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -149,6 +148,9 @@ class PodRecord:
         """Whether our scheduler has yet to place it."""
         return self.ours and not self.node and not self.finished and not self.terminating
 
+    def was_bound(self, at: float) -> bool:
+        return self.bound_at is not None and bool(self.node) and self.bound_at < at
+
     def note(self, now: float, what: str) -> None:
         if len(self.notes) == MAX_STORY:
             del self.notes[1]
@@ -198,46 +200,6 @@ class Counts:
     assumed: int
     events: int
     violations: int
-
-
-class Statistics:
-    """Latencies are from first seeing a pod without gates to seeing it bound."""
-
-    def __init__(self) -> None:
-        self.created = 0
-        self.bound = 0
-        self.first_created: float | None = None
-        self.first_bound: float | None = None
-        self.last_bound: float | None = None
-        self._latencies = array("d")
-
-    def on_created(self, now: float) -> None:
-        self.created += 1
-        if self.first_created is None:
-            self.first_created = now
-
-    def on_bound(self, waited: float | None, now: float) -> None:
-        """`waited`: None if it was never seen waiting."""
-        self.bound += 1
-        if self.first_bound is None:
-            self.first_bound = now
-        self.last_bound = now
-        if waited is not None:
-            self._latencies.append(waited)
-
-    @property
-    def rate(self) -> float:
-        """Pods bound a second, from the first creation to the last binding."""
-        if self.first_created is None or self.last_bound is None or self.last_bound <= self.first_created:
-            return 0.0
-        return self.bound / (self.last_bound - self.first_created)
-
-    def latency(self, quantile: float) -> float:
-        """The given quantile of the latencies; 1 is the maximum."""
-        if not self._latencies:
-            return 0.0
-        rank = math.ceil(quantile * len(self._latencies)) - 1
-        return sorted(self._latencies)[max(rank, 0)]
 
 
 EMPTY = NodeUsage()
@@ -301,16 +263,7 @@ class Cluster:
             reach = min(reach, assumed.since)
         return reach - self.limits.lag
 
-    def violation(
-        self,
-        invariant: Invariant,
-        now: float,
-        what: str,
-        *,
-        uid: str = "",
-        node: str = "",
-        numbers: Mapping[str, float] | None = None,
-    ) -> Violation:
+    def violation(self, invariant: Invariant, now: float, what: str, *, uid: str = "", node: str = "") -> Violation:
         record = self.pods.remembered(uid)
         return Violation(
             invariant,
@@ -319,7 +272,6 @@ class Cluster:
             uid=uid,
             pod=record.key if record is not None else "unknown" if uid else "",
             node=node or (record.node if record is not None else ""),
-            numbers=numbers or {},
             story=record.story() if record is not None else (),
         )
 

@@ -8,14 +8,18 @@ the sources cannot explain.
         +--> created with a node: counted, not checked
 """
 
-from collections.abc import Callable
-from enum import Enum
+import math
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
+from shared.messages.binding import BindingOutcomes
+from shared.messages.queue import QueueContents
+from shared.messages.state import LedgerEntry
 from shared.messages.watch import Kind
-from shared.model.objects import DEFAULT_SCHEDULER, Pod
-from testing.auditor import events
+from shared.model.objects import DEFAULT_SCHEDULER, Node, Pod
 from testing.auditor.checks import LedgerChecks, PermitChecks, QueueChecks
-from testing.auditor.cluster import Cluster, Counts, PodRecord, Statistics
+from testing.auditor.cluster import Cluster, Counts, PodRecord
 from testing.auditor.placements import Placements
 from testing.auditor.usage import demand_of
 from testing.auditor.violations import Invariant, Limits, Violation
@@ -26,17 +30,80 @@ Expected = int | Callable[[PodRecord], bool]
 """How many pods may be left unbound at the end, or a predicate that says which."""
 
 
-class Source(Enum):
-    WATCH = "watch"
-    FIRST_LISTING = "first listing"
-    RELISTING = "listing after a gap"
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The watch shows an object."""
+
+    object: Pod | Node
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """The watch shows that an object was deleted. `id`: a pod's uid or a node's name, here and below."""
+
+    kind: Kind
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """All objects of a kind, as of one moment. `unreadable`: ids of those that cannot be decoded."""
+
+    kind: Kind
+    objects: Sequence[Pod | Node]
+    unreadable: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """The watch shows an object that cannot be decoded."""
+
+    kind: Kind
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class WatchLost:
+    """A watch has ended: changes from now on are seen later, or not at all."""
+
+    kind: Kind
+
+
+@dataclass(frozen=True, slots=True)
+class WatchResumed:
+    """A watch has resumed where it ended: nothing was missed."""
+
+    kind: Kind
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerRead:
+    """The whole ledger, at some moment since `asked_at`; None: it could not be read."""
+
+    entries: Sequence[LedgerEntry] | None
+    asked_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRead:
+    """The queue's contents, at some moment since `asked_at`; None: it did not answer."""
+
+    contents: QueueContents | None
+    asked_at: float
+
+
+class Tick:
+    """Time has passed."""
+
+
+Event = Seen | Gone | Listed | Unreadable | WatchLost | WatchResumed | LedgerRead | QueueRead | BindingOutcomes | Tick
+"""Times are Unix times, like those in the ledger."""
 
 
 class AuditorCore:
     def __init__(
         self, schedulers: frozenset[str] = frozenset({DEFAULT_SCHEDULER}), limits: Limits | None = None
     ) -> None:
-        self.statistics = Statistics()
         self._schedulers = schedulers
         self._cluster = Cluster(limits or Limits())
         self._placements = Placements(self._cluster)
@@ -44,10 +111,10 @@ class AuditorCore:
         self._queue = QueueChecks(self._cluster)
         self._permits = PermitChecks(self._cluster)
         self._broken: list[Violation] = []
-        self._events = 0
-        self._violations = 0
+        self._created = self._bound = self._events = self._violations = 0
+        self._latencies = array("d")
 
-    def handle(self, event: events.Event, now: float) -> list[Violation]:
+    def handle(self, event: Event, now: float) -> list[Violation]:
         self._events += 1
         self._take(event, now)
         self._broken += self._placements.expire(now)
@@ -69,8 +136,8 @@ class AuditorCore:
 
     def counts(self) -> Counts:
         return Counts(
-            created=self.statistics.created,
-            bound=self.statistics.bound,
+            created=self._created,
+            bound=self._bound,
             waiting=len(self._cluster.waiting),
             gated=len(self._cluster.gated),
             pods=len(self._cluster.pods),
@@ -80,11 +147,12 @@ class AuditorCore:
             violations=self._violations,
         )
 
-    @property
-    def progress(self) -> float:
-        """The share of our pods that are bound."""
-        waiting, bound = len(self._cluster.waiting), self.statistics.bound
-        return bound / (bound + waiting) if bound + waiting else 0.0
+    def latency(self, quantile: float) -> float:
+        """Seconds from first seeing a pod without gates to seeing it bound, at this quantile; 1 is the maximum."""
+        if not self._latencies:
+            return 0.0
+        rank = math.ceil(quantile * len(self._latencies)) - 1
+        return sorted(self._latencies)[max(rank, 0)]
 
     @property
     def is_listed(self) -> bool:
@@ -96,71 +164,70 @@ class AuditorCore:
 
     # Events
 
-    def _take(self, event: events.Event, now: float) -> None:
+    def _take(self, event: Event, now: float) -> None:
+        cluster = self._cluster
         match event:
-            case events.PodSeen(pod=pod):
-                record = self._update(pod, now, Source.WATCH)
+            case Seen(object=Pod() as pod):
+                record = self._update(pod, now)
                 if record is not None:
                     self._broken += self._placements.check(pod, record, now)
-            case events.PodGone(uid=uid):
-                self._remove(uid, now)
-            case events.PodsListed():
-                self._on_pods_listed(event, now)
-            case events.NodeSeen(node=node):
-                if self._cluster.nodes.update(node, now, self._cluster.horizon(now)):
+            case Seen(object=Node() as node):
+                if cluster.nodes.update(node, now, cluster.horizon(now)):
                     self._placements.node_changed(node.name)
-            case events.NodeGone(name=name):
-                self._cluster.nodes.remove(name, now, self._cluster.horizon(now))
-            case events.NodesListed():
+            case Gone(kind=Kind.NODE, id=name):
+                cluster.nodes.remove(name, now, cluster.horizon(now))
+            case Gone(id=uid):
+                self._remove(uid, now)
+            case Listed(kind=Kind.NODE):
                 self._on_nodes_listed(event, now)
-            case events.Unreadable(kind=kind, id=id):
+            case Listed():
+                self._on_pods_listed(event, now)
+            case Unreadable(kind=kind, id=id):
                 self._on_unreadable(kind, id, now)
-            case events.WatchLost(kind=kind):
-                self._cluster.streams.begin_gap(kind, now)
-            case events.WatchResumed(kind=kind):
-                self._cluster.streams.end_gap(kind, now)
-            case events.LedgerRead():
-                self._permits.read(event)
-                self._broken += self._ledger.read(event, now)
-            case events.LedgerUnavailable():
-                self._ledger.unavailable()
-            case events.QueueRead():
-                self._broken += self._queue.read(event, now)
-            case events.QueueUnavailable():
-                self._queue.unavailable()
-            case events.BindingsReported(outcomes=outcomes):
-                self._permits.hear(outcomes, now)
-            case events.Tick():
+            case WatchLost(kind=kind):
+                cluster.streams.begin_gap(kind, now)
+            case WatchResumed(kind=kind):
+                cluster.streams.end_gap(kind, now)
+            case LedgerRead(entries=entries, asked_at=asked_at):
+                if entries is not None:
+                    self._permits.read_ledger(entries, asked_at)
+                self._broken += self._ledger.read(entries, asked_at, now)
+            case QueueRead(contents=contents, asked_at=asked_at):
+                self._broken += self._queue.read(contents, asked_at, now)
+            case BindingOutcomes(outcomes=outcomes):
+                self._permits.on_outcomes(outcomes, now)
+            case Tick():
                 self._broken += self._permits.expire(now)
 
-    def _on_pods_listed(self, listing: events.PodsListed, now: float) -> None:
-        there = {pod.uid for pod in listing.pods} | set(listing.unreadable)
+    def _on_pods_listed(self, listing: Listed, now: float) -> None:
+        pods = [each for each in listing.objects if isinstance(each, Pod)]
+        there = {pod.uid for pod in pods} | set(listing.unreadable)
         for uid in (self._cluster.pods.keys() | self._cluster.unreadable) - there:
             self._remove(uid, now)
         for uid in listing.unreadable:
             self._on_unreadable(Kind.POD, uid, now)
-        source = Source.RELISTING if self._cluster.streams.is_listed(Kind.POD) else Source.FIRST_LISTING
-        updated = [(pod, self._update(pod, now, source)) for pod in listing.pods]
+        again = self._cluster.streams.is_listed(Kind.POD)
+        updated = [(pod, self._update(pod, now, relisted=again)) for pod in pods]
         for pod, record in updated:
             if record is not None:
                 self._broken += self._placements.check(pod, record, now)
         self._cluster.streams.end_gap(Kind.POD, now)
 
-    def _on_nodes_listed(self, listing: events.NodesListed, now: float) -> None:
+    def _on_nodes_listed(self, listing: Listed, now: float) -> None:
         nodes, streams = self._cluster.nodes, self._cluster.streams
         horizon, missed_since = self._cluster.horizon(now), streams.lost_at(Kind.NODE, now)
         first = not streams.is_listed(Kind.NODE)
-        there = {node.name for node in listing.nodes} | set(listing.unreadable)
-        for name in nodes.names() - there:
+        listed = {each.name: each for each in listing.objects if isinstance(each, Node)}
+        for name in nodes.names() - listed.keys() - set(listing.unreadable):
             nodes.mark_unknown(name, missed_since, horizon)
             nodes.remove(name, now, horizon)
         for name in listing.unreadable:
             self._on_unreadable(Kind.NODE, name, now)
-        for node in listing.nodes:
+        for name, node in listed.items():
             if not first and not nodes.is_as_known(node):
-                nodes.mark_unknown(node.name, missed_since, horizon)
+                nodes.mark_unknown(name, missed_since, horizon)
             nodes.update(node, now, horizon)
-            self._placements.node_changed(node.name)
+            self._placements.node_changed(name)
         streams.end_gap(Kind.NODE, now)
 
     def _on_unreadable(self, kind: Kind, id: str, now: float) -> None:
@@ -172,13 +239,20 @@ class AuditorCore:
 
     # Pods
 
-    def _update(self, pod: Pod, now: float, source: Source) -> PodRecord | None:
-        """Update a pod's record; returns it if the scheduler bound the pod and this is new."""
+    def _update(self, pod: Pod, now: float, *, relisted: bool = False) -> PodRecord | None:
+        """Update a pod's record; returns it if the scheduler bound the pod and this is new.
+
+        `relisted`: seen in a listing after a gap.
+        """
         record = self._cluster.pods.get(pod.uid)
         met = record is None
+        gated = bool(pod.spec.scheduling_gates)
         if record is None:
-            record = self._meet(pod, now)
-        version = _version(pod)
+            ours = pod.spec.scheduler_name in self._schedulers
+            record = self._cluster.pods[pod.uid] = PodRecord(pod.uid, pod.key, ours, now, demand_of(pod), gated=gated)
+            record.note(now, "seen, gated" if gated else "seen")
+        text = pod.metadata.resource_version
+        version = int(text) if text.isdecimal() else 0
         if 0 < version < record.resource_version:
             return None  # outdated
         record.resource_version = version
@@ -189,23 +263,18 @@ class AuditorCore:
         self._take_in(pod, record, now)
         if newly_bound:
             record.node, record.bound_at = pod.spec.node_name, now
-            record.decided = record.ours and (not met or source is Source.RELISTING)
+            record.decided = record.ours and (not met or relisted)
             record.note(now, f"bound to node {record.node}")
         self._cluster.settle(record, now)
         if met and record.ours and (not record.node or record.decided):
-            self.statistics.on_created(now)
+            self._created += 1
         if not newly_bound or not record.decided:
             return None
         if first_time:
-            self.statistics.on_bound(None if met else now - record.waits_since, now)
+            self._bound += 1
+            if not met:
+                self._latencies.append(now - record.waits_since)
         return None if record.finished else record
-
-    def _meet(self, pod: Pod, now: float) -> PodRecord:
-        ours = pod.spec.scheduler_name in self._schedulers
-        record = PodRecord(pod.uid, pod.key, ours, now, demand_of(pod), gated=bool(pod.spec.scheduling_gates))
-        record.note(now, "seen, gated" if record.gated else "seen")
-        self._cluster.pods[pod.uid] = record
-        return record
 
     def _on_moved(self, record: PodRecord, node: str, now: float) -> None:
         what = f"was bound to node {record.node} and is now " + (f"bound to node {node}" if node else "not bound")
@@ -247,20 +316,12 @@ class AuditorCore:
         if len(left) == unbound:
             return []
         what = f"{len(left)} pods are not bound, {unbound} expected"
-        numbers = {"unbound": len(left), "expected": unbound}
-        uid = left[0].uid if left else ""
-        return [self._cluster.violation(Invariant.ALL_BOUND, now, what, uid=uid, numbers=numbers)]
+        return [self._cluster.violation(Invariant.ALL_BOUND, now, what, uid=left[0].uid if left else "")]
 
     def _reported(self) -> list[Violation]:
         reported, self._broken = self._broken, []
         self._violations += len(reported)
         return reported
-
-
-def _version(pod: Pod) -> int:
-    """The resource version; 0 if absent."""
-    text = pod.metadata.resource_version
-    return int(text) if text.isdecimal() else 0
 
 
 def _resizing(pod: Pod) -> bool:

@@ -13,7 +13,7 @@ from functools import partial
 
 from shared.model.objects import NodeSelectorRequirement, NodeSelectorTerm, Pod, Taint, Toleration
 from testing.auditor.cluster import Cluster, NodeState, PodRecord
-from testing.auditor.usage import Amounts, Demand, excess
+from testing.auditor.usage import Amounts, excess
 from testing.auditor.violations import Invariant, Violation
 
 REPELLING = ("NoSchedule", "NoExecute")
@@ -21,16 +21,8 @@ CORDONED = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 
 
-@dataclass(frozen=True, slots=True)
-class Objection:
-    what: str
-    numbers: Mapping[str, float]
-
-
-NO_SUCH_NODE = Objection("no such node is known", {})
-
-
-Check = Callable[[NodeState], Objection | None]
+Check = Callable[[NodeState], str | None]
+"""Why a pod may not be on a node; None if it may."""
 
 
 @dataclass(slots=True)
@@ -43,7 +35,7 @@ class PendingViolation:
     since: float
     until: float
     check: Check
-    last: Objection
+    last: str
 
 
 class Placements:
@@ -57,26 +49,25 @@ class Placements:
 
     def check(self, pod: Pod, record: PodRecord, now: float) -> list[Violation]:
         """Check a pod that is newly seen on its node, once everything listed with it has been taken in."""
-        self._check_versions(Invariant.CONSTRAINTS, record, partial(_constraint_objection, pod), now)
+        self._check_versions(Invariant.CONSTRAINTS, record, partial(objection, pod), now)
         usage, standing = self._cluster.usage(record.node), self._cluster.nodes.current(record.node)
+        since = self._cluster.decided_since(record, now)
         if standing is None or excess(record.demand.amounts, usage.totals, standing.allocatable):
-            totals = usage.counted(self._cluster.decided_since(record, now))
-            fits = partial(capacity_objection, record.demand, totals)
+            fits = partial(capacity_objection, record.demand.amounts, usage.counted(since))
             self._check_versions(Invariant.CAPACITY, record, fits, now)
-        if not record.demand.ports:
-            return []
-        clash = usage.port_clash(record.uid, record.demand, self._cluster.decided_since(record, now))
+        clash = usage.port_clash(record.uid, record.demand, since)
         if clash is None:
             return []
         other, port = clash
-        what = f"{port.protocol} port {port.number} on {port.address} is taken by pod {self._name(other)}"
-        return [self._cluster.violation(Invariant.HOST_PORTS, now, what, uid=record.uid, numbers={"port": port.number})]
+        key = self._cluster.pods[other].key
+        what = f"{port.protocol} port {port.number} on {port.address} is taken by pod {key}"
+        return [self._cluster.violation(Invariant.HOST_PORTS, now, what, uid=record.uid)]
 
     def node_changed(self, name: str) -> None:
         """Drop pending violations that a newer version of the node explains."""
         standing = self._cluster.nodes.current(name)
         if self._pending and standing is not None:
-            self._pending = deque(d for d in self._pending if d.node != name or not _explains(d, standing))
+            self._pending = deque(p for p in self._pending if p.node != name or not _explains(p, standing))
 
     def expire(self, now: float) -> list[Violation]:
         """Confirm violations that no version of the node has explained in time."""
@@ -87,14 +78,14 @@ class Placements:
         return broken
 
     def finish(self, now: float) -> list[Violation]:
-        broken = [violation for doubt in self._pending for violation in self._confirm(doubt, now)]
+        broken = [violation for pending in self._pending for violation in self._confirm(pending, now)]
         self._pending.clear()
         return broken
 
     def _check_versions(self, invariant: Invariant, record: PodRecord, check: Check, now: float) -> None:
         nodes = self._cluster.nodes
         standing = nodes.current(record.node)
-        last = NO_SUCH_NODE if standing is None else check(standing)
+        last = "no such node is known" if standing is None else check(standing)
         if last is None:
             return
         since = self._cluster.decided_since(record, now)
@@ -103,37 +94,24 @@ class Placements:
         until = now + self._cluster.limits.lag
         self._pending.append(PendingViolation(invariant, record.uid, record.node, since, until, check, last))
 
-    def _confirm(self, doubt: PendingViolation, now: float) -> list[Violation]:
-        if self._cluster.nodes.was_unknown(doubt.node, doubt.since):
+    def _confirm(self, pending: PendingViolation, now: float) -> list[Violation]:
+        if self._cluster.nodes.was_unknown(pending.node, pending.since):
             return []
-        last = doubt.last
-        return [
-            self._cluster.violation(
-                doubt.invariant, now, last.what, uid=doubt.uid, node=doubt.node, numbers=last.numbers
-            )
-        ]
-
-    def _name(self, uid: str) -> str:
-        return self._cluster.pods[uid].key
+        return [self._cluster.violation(pending.invariant, now, pending.last, uid=pending.uid, node=pending.node)]
 
 
-def capacity_objection(demand: Demand, totals: Amounts, node: NodeState) -> Objection | None:
-    numbers = excess(demand.amounts, totals, node.allocatable)
+def capacity_objection(wanted: Amounts, totals: Amounts, node: NodeState) -> str | None:
+    numbers = excess(wanted, totals, node.allocatable)
     if not numbers:
         return None
     texts = [f"{name} {amount:g}" for name, amount in numbers.items()]
-    return Objection(f"the pods on the node request more than it has: {', '.join(texts)}", numbers)
+    return f"the pods on the node request more than it has: {', '.join(texts)}"
 
 
-def _constraint_objection(pod: Pod, node: NodeState) -> Objection | None:
-    what = objection(pod, node)
-    return None if what is None else Objection(what, {})
-
-
-def _explains(doubt: PendingViolation, standing: NodeState) -> bool:
-    last = doubt.check(standing)
+def _explains(pending: PendingViolation, standing: NodeState) -> bool:
+    last = pending.check(standing)
     if last is not None:
-        doubt.last = last
+        pending.last = last
     return last is None
 
 

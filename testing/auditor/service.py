@@ -19,7 +19,7 @@ from typing import NoReturn
 
 import msgspec
 
-from shared.bus import Bus, Envelope
+from shared.bus import Bus
 from shared.bus.subjects import QUEUE_INSPECT, SNAPSHOT_BOUND
 from shared.config.settings import ApiSettings, Settings
 from shared.errors import ClusterError, FlotillaError, InvalidObject
@@ -42,17 +42,33 @@ from shared.runtime.corerunner import every
 from shared.store.link import RedisLink, connect
 from shared.store.schema import Keys, decode_entry
 from shared.telemetry.logs import Repeated, logger
-from testing.auditor import events
-from testing.auditor.cluster import Counts, Statistics
-from testing.auditor.core import AuditorCore, Expected
+from testing.auditor.cluster import Counts
+from testing.auditor.core import (
+    AuditorCore,
+    Event,
+    Expected,
+    Gone,
+    LedgerRead,
+    Listed,
+    QueueRead,
+    Seen,
+    Tick,
+    Unreadable,
+    WatchLost,
+    WatchResumed,
+)
 from testing.auditor.violations import Limits, Violation
 
-Emit = Callable[[events.Event], None]
+Emit = Callable[[Event], None]
 ANSWER_PATIENCE = 2.0
 """Seconds for the queue to answer."""
 BATCH = 256
 """Objects handled before yielding to the event loop."""
-PATHS = {Kind.POD: "/api/v1/pods", Kind.NODE: "/api/v1/nodes"}
+SOURCES: dict[Kind, tuple[str, Callable[[msgspec.Raw], Pod | Node]]] = {
+    Kind.POD: ("/api/v1/pods", decode_pod),
+    Kind.NODE: ("/api/v1/nodes", decode_node),
+}
+"""Where the objects of a kind are listed, and how they are decoded."""
 _AHEAD = time.time() - time.monotonic()
 
 
@@ -73,62 +89,53 @@ class ClusterFeed:
     """Watches one kind of object. Reports a listing as a whole, when it is complete."""
 
     def __init__(self, client: KubeClient, kind: Kind, emit: Emit, log: logging.Logger) -> None:
+        path, self._decode = SOURCES[kind]
         self._kind = kind
         self._emit = emit
         self._log = Repeated(log)
         self._listing: list[Pod | Node] = []
         self._unreadable: list[str] = []
         self._lost = False
-        self._list_watch = ListWatch(client, PATHS[kind], self._hear, random.Random())
+        self._list_watch = ListWatch(client, path, self._handle, random.Random())
 
     async def run(self) -> NoReturn:
         await self._list_watch.run()
 
-    async def _hear(self, heard: ListWatchEvent) -> None:
-        match heard:
+    async def _handle(self, event: ListWatchEvent) -> None:
+        match event:
             case ListStarted():
                 self._listing, self._unreadable = [], []
             case ListPage(objects=objects):
                 for number, raw in enumerate(objects):
-                    self._take_listed(raw)
+                    try:
+                        self._listing.append(self._decode(raw))
+                    except InvalidObject:
+                        self._unreadable.append(self._id(raw))
                     await _give_way(number)
             case ListDone():
-                self._end_listing()
+                self._emit(Listed(self._kind, self._listing, self._unreadable))
+                self._listing, self._unreadable, self._lost = [], [], False
             case WatchStarted():
                 if self._lost:
                     self._lost = False
-                    self._emit(events.WatchResumed(self._kind))
+                    self._emit(WatchResumed(self._kind))
             case WatchEvents(events=seen):
-                for number, event in enumerate(seen):
-                    self._emit(self._seen(event.object, event.type == "DELETED"))
+                for number, change in enumerate(seen):
+                    self._emit(self._seen(change.object, change.type == "DELETED"))
                     await _give_way(number)
             case Interruption(cause=cause):
                 self._log.warning("lost", "the watch of %ss is interrupted: %s", self._kind, cause)
                 self._lost = True
-                self._emit(events.WatchLost(self._kind))
+                self._emit(WatchLost(self._kind))
 
-    def _take_listed(self, raw: msgspec.Raw) -> None:
-        try:
-            self._listing.append(decode_pod(raw) if self._kind is Kind.POD else decode_node(raw))
-        except InvalidObject:
-            self._unreadable.append(self._id(raw))
-
-    def _end_listing(self) -> None:
-        listing, unreadable = self._listing, self._unreadable
-        self._listing, self._unreadable, self._lost = [], [], False
-        if self._kind is Kind.POD:
-            self._emit(events.PodsListed([each for each in listing if isinstance(each, Pod)], unreadable))
-        else:
-            self._emit(events.NodesListed([each for each in listing if isinstance(each, Node)], unreadable))
-
-    def _seen(self, raw: msgspec.Raw, gone: bool) -> events.Event:
+    def _seen(self, raw: msgspec.Raw, gone: bool) -> Event:
         if gone:
-            return events.PodGone(self._id(raw)) if self._kind is Kind.POD else events.NodeGone(self._id(raw))
+            return Gone(self._kind, self._id(raw))
         try:
-            return events.PodSeen(decode_pod(raw)) if self._kind is Kind.POD else events.NodeSeen(decode_node(raw))
+            return Seen(self._decode(raw))
         except InvalidObject as cause:
             self._log.warning("unreadable", "%s", cause)
-            return events.Unreadable(self._kind, self._id(raw))
+            return Unreadable(self._kind, self._id(raw))
 
     def _id(self, raw: msgspec.Raw) -> str:
         """The id that decoding would give; empty if this is not an object."""
@@ -197,7 +204,10 @@ class Auditor:
                 closing.push_async_callback(link.close)
                 auditor._looks.append(partial(auditor._look_at_ledger, link, Keys(prefix).ledger))
             if bus is not None:
-                listening = await bus.subscribe(SNAPSHOT_BOUND, BindingOutcomes, auditor._on_outcomes)
+                # Binders' reports to the snapshot, which alone replies.
+                listening = await bus.subscribe(
+                    SNAPSHOT_BOUND, BindingOutcomes, lambda message, _: auditor.handle(message)
+                )
                 closing.push_async_callback(listening.close)
                 auditor._looks.append(partial(auditor._look_at_queue, bus))
             failure: Exception | None = None
@@ -215,23 +225,14 @@ class Auditor:
             if failure is not None:
                 raise failure
 
-    @property
-    def progress(self) -> float:
-        """The share of our pods that are bound."""
-        return self._core.progress
-
-    @property
-    def statistics(self) -> Statistics:
-        return self._core.statistics
-
     def counts(self) -> Counts:
         return self._core.counts()
 
     def latency(self, quantile: float) -> float:
-        """Seconds from first seeing a pod to seeing it bound."""
-        return self._core.statistics.latency(quantile)
+        """Seconds from first seeing a pod to seeing it bound, at this quantile."""
+        return self._core.latency(quantile)
 
-    def handle(self, event: events.Event) -> None:
+    def handle(self, event: Event) -> None:
         self._keep(self._core.handle(event, now()))
         self._changed.set()
 
@@ -264,35 +265,27 @@ class Auditor:
         self._core.validate()
 
     async def _look_at_ledger(self, link: RedisLink, key: str) -> None:
-        asked_at = now()
+        asked_at, entries = now(), None
         try:
             values: Sequence[bytes] = await link.call("HVALS", key)
             entries = [decode_entry(value) for value in values]
         except FlotillaError as cause:
             self._log.warning("ledger", "the ledger cannot be read: %s", cause)
-            self.handle(events.LedgerUnavailable())
-        else:
-            self.handle(events.LedgerRead(entries, asked_at))
+        self.handle(LedgerRead(entries, asked_at))
 
     async def _look_at_queue(self, bus: Bus) -> None:
-        asked_at = now()
+        asked_at, contents = now(), None
         try:
             contents = await bus.request(QUEUE_INSPECT, Inspect(), QueueContents, timeout=ANSWER_PATIENCE)
         except FlotillaError as cause:
             self._log.warning("queue", "the queue does not answer: %s", cause)
-            self.handle(events.QueueUnavailable())
-        else:
-            self.handle(events.QueueRead(contents, asked_at))
-
-    def _on_outcomes(self, message: BindingOutcomes, _: Envelope) -> None:
-        """Binders' reports to the snapshot, which alone replies."""
-        self.handle(events.BindingsReported(message.outcomes))
+        self.handle(QueueRead(contents, asked_at))
 
     async def _look_on(self) -> None:
         await every(LOOK_EVERY, self._look)
 
     async def _tick_on(self) -> None:
-        await every(TICK_EVERY, lambda: self.handle(events.Tick()))
+        await every(TICK_EVERY, lambda: self.handle(Tick()))
 
     async def _look(self) -> None:
         async with self._looking:  # so that the last event has the newest state

@@ -1,7 +1,7 @@
 """Invariants and their violations, and the limits within which the auditor tolerates delays."""
 
-from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Generic, TypeVar
 
@@ -31,7 +31,7 @@ class Invariant(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """`pod` is its key, `numbers` the evidence, `story` what was seen of the pod, oldest first."""
+    """`pod` is its key, `story` what was seen of the pod, oldest first."""
 
     invariant: Invariant
     at: float
@@ -39,7 +39,6 @@ class Violation:
     uid: str = ""
     pod: str = ""
     node: str = ""
-    numbers: Mapping[str, float] = field(default_factory=dict)
     story: tuple[str, ...] = ()
 
     def __str__(self) -> str:

@@ -8,21 +8,9 @@ from msgspec import structs
 
 from shared.messages.queue import QueueContents
 from shared.messages.state import Assignment, LedgerEntry
+from shared.messages.watch import Kind
 from shared.model.load import load_of
-from shared.model.objects import Node, Pod
-from testing.auditor.core import AuditorCore, Expected
-from testing.auditor.events import (
-    Event,
-    LedgerRead,
-    NodeGone,
-    NodeSeen,
-    NodesListed,
-    PodGone,
-    PodSeen,
-    PodsListed,
-    QueueRead,
-    Tick,
-)
+from testing.auditor.core import AuditorCore, Event, Expected, Gone, LedgerRead, Listed, QueueRead, Seen, Tick
 from testing.auditor.violations import Invariant, Limits, Violation
 from testing.builders import NodeBuilder, PodBuilder, node, pod
 
@@ -38,8 +26,8 @@ class Audit:
         self.core = AuditorCore(limits=Limits(lag=LAG, patience=PATIENCE))
         self.now = BEGIN
         self.broken: list[Violation] = []
-        self.tell(NodesListed([n.build() for n in nodes]))
-        self.tell(PodsListed([p.build() for p in pods]))
+        self.tell(Listed(Kind.NODE, [n.build() for n in nodes]))
+        self.tell(Listed(Kind.POD, [p.build() for p in pods]))
         self.wait(LAG)
 
     def tell(self, event: Event) -> list[Violation]:
@@ -53,22 +41,18 @@ class Audit:
         return self.tell(Tick())
 
     def see(self, *objects: PodBuilder | NodeBuilder) -> list[Violation]:
-        """The watch tells of them."""
-        found: list[Violation] = []
-        for made in objects:
-            thing: Pod | Node = made.build()
-            found += self.tell(PodSeen(thing) if isinstance(thing, Pod) else NodeSeen(thing))
-        return found
+        """The watch shows them."""
+        return [violation for made in objects for violation in self.tell(Seen(made.build()))]
 
     def bind(self, made: PodBuilder, on: str) -> list[Violation]:
         """It is seen waiting, and then bound."""
         return [*self.see(made), *self.see(made.on(on))]
 
     def lose(self, made: PodBuilder) -> list[Violation]:
-        return self.tell(PodGone(made.build().uid))
+        return self.tell(Gone(Kind.POD, made.build().uid))
 
     def lose_node(self, name: str) -> list[Violation]:
-        return self.tell(NodeGone(name))
+        return self.tell(Gone(Kind.NODE, name))
 
     def ledger(self, *entries: LedgerEntry) -> list[Violation]:
         return self.tell(LedgerRead(entries, self.now))

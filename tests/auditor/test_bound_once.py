@@ -1,7 +1,7 @@
 """A pod is bound to one node, once."""
 
 from shared.messages.watch import Kind
-from testing.auditor.events import PodsListed, WatchLost
+from testing.auditor.core import Listed, WatchLost
 from testing.auditor.violations import Invariant
 from tests.auditor.support import Audit, invariants, small, versioned, web
 
@@ -26,7 +26,7 @@ def test_a_move_shown_by_a_listing_is_reported() -> None:
     audit = Audit(small("a"), small("b"))
     audit.bind(web("p"), "a")
     audit.tell(WatchLost(Kind.POD))
-    assert invariants(audit.tell(PodsListed([web("p").on("b").build()]))) == [Invariant.BOUND_ONCE]
+    assert invariants(audit.tell(Listed(Kind.POD, [web("p").on("b").build()]))) == [Invariant.BOUND_ONCE]
 
 
 def test_a_pod_of_the_same_name_with_another_uid_is_another_pod() -> None:
@@ -41,7 +41,7 @@ def test_a_recreated_pod_in_a_listing_is_another_pod() -> None:
     audit = Audit(small("a", cpu="1"))
     audit.bind(web("p").uid("1"), "a")
     audit.tell(WatchLost(Kind.POD))
-    audit.tell(PodsListed([web("p").uid("2").on("a").build()]))
+    audit.tell(Listed(Kind.POD, [web("p").uid("2").on("a").build()]))
     assert audit.settle() == []
 
 

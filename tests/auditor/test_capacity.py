@@ -1,9 +1,11 @@
 """What the pods on a node request, bound or assumed, is within what it has."""
 
+import re
+
 import pytest
 
 from shared.messages.watch import Kind
-from testing.auditor.events import PodsListed, WatchLost
+from testing.auditor.core import Listed, WatchLost
 from testing.auditor.violations import Invariant
 from testing.builders import PodBuilder, node, pod
 from tests.auditor.support import LAG, PATIENCE, Audit, entry, invariants, small, web
@@ -29,8 +31,10 @@ def test_two_pods_that_together_exceed_a_resource_are_reported(resource: str, re
     assert audit.broken == [], "the node may have grown, and that be heard of soon"
     (violation,) = audit.settle()
     assert (violation.invariant, violation.pod, violation.node) == (Invariant.CAPACITY, "default/q", "a")
-    assert set(violation.numbers) == {f"{resource} requested", f"{resource} allocatable"}
-    assert violation.numbers[f"{resource} requested"] > violation.numbers[f"{resource} allocatable"]
+    numbers = rf"{resource} requested (\S+), {resource} allocatable (\S+)"
+    found = re.fullmatch(f"the pods on the node request more than it has: {numbers}", violation.what)
+    assert found is not None
+    assert float(found[1]) > float(found[2])
 
 
 def test_more_pods_than_allocatable_are_reported() -> None:
@@ -38,7 +42,7 @@ def test_more_pods_than_allocatable_are_reported() -> None:
     audit.bind(pod("p"), "a")
     audit.bind(pod("q"), "a")
     (violation,) = audit.settle()
-    assert violation.numbers == {"pods requested": 2, "pods allocatable": 1}
+    assert violation.what.endswith(": pods requested 2, pods allocatable 1")
 
 
 def test_a_request_for_a_resource_the_node_lacks_is_reported() -> None:
@@ -174,7 +178,7 @@ def test_a_pod_fits_exactly_its_requests(made: PodBuilder, cpu: str) -> None:
     assert audit.settle() == []
     audit.bind(made.uid("2"), "short")
     (violation,) = audit.settle()
-    assert violation.numbers == {"cpu requested": millis, "cpu allocatable": millis - 1}
+    assert violation.what.endswith(f": cpu requested {millis}, cpu allocatable {millis - 1}")
 
 
 # Races with the node
@@ -235,7 +239,7 @@ def test_a_listing_is_atomic() -> None:
     audit.see(web("q"), web("r"))
     audit.tell(WatchLost(Kind.POD))
     audit.wait(30)
-    audit.tell(PodsListed([web("q").on("a").build(), web("r").build()]))
+    audit.tell(Listed(Kind.POD, [web("q").on("a").build(), web("r").build()]))
     assert audit.settle() == []
 
 
@@ -244,7 +248,7 @@ def test_an_overcommitted_node_in_a_listing_is_reported() -> None:
     audit.bind(web("p"), "a")
     audit.see(web("q"))
     audit.tell(WatchLost(Kind.POD))
-    audit.tell(PodsListed([web("q").on("a").build(), web("p").on("a").build()]))
+    audit.tell(Listed(Kind.POD, [web("q").on("a").build(), web("p").on("a").build()]))
     assert invariants(audit.settle()) == [Invariant.CAPACITY]
 
 
@@ -259,7 +263,7 @@ def test_bound_and_assumed_together_must_fit() -> None:
     audit.wait(LAG)
     (violation,) = audit.ledger(entry(web("q"), "a"))
     assert (violation.invariant, violation.pod, violation.node) == (Invariant.CAPACITY, "default/q", "a")
-    assert violation.numbers == {"cpu requested": 2000, "cpu allocatable": 1000}
+    assert violation.what.endswith(": cpu requested 2000, cpu allocatable 1000")
     audit.wait(LAG)
     assert audit.ledger(entry(web("q"), "a")) == [], "once is enough"
 
@@ -291,6 +295,6 @@ def test_the_ledger_is_not_compared_during_a_gap() -> None:
     for _ in range(5):
         assert audit.ledger(entry(web("q"), "a")) == []
         audit.wait(PATIENCE)
-    audit.tell(PodsListed([web("q").on("a").build()]))
+    audit.tell(Listed(Kind.POD, [web("q").on("a").build()]))
     audit.ledger()
     assert audit.settle() == []

@@ -3,7 +3,7 @@
 import pytest
 
 from shared.messages.watch import Kind
-from testing.auditor.events import NodesListed, PodsListed, Unreadable, WatchLost, WatchResumed
+from testing.auditor.core import Listed, Unreadable, WatchLost, WatchResumed
 from testing.auditor.violations import Invariant
 from testing.builders import NodeBuilder, PodBuilder, expr, pod, term
 from tests.auditor.support import LAG, Audit, invariants, renewed, small
@@ -119,7 +119,7 @@ def test_violations_stay_pending_while_the_node_watch_is_interrupted() -> None:
     audit.bind(POD, "a")
     audit.wait(60)
     assert audit.broken == []
-    audit.tell(NodesListed([renewed(TAINTED, 3).build()]))
+    audit.tell(Listed(Kind.NODE, [renewed(TAINTED, 3).build()]))
     assert audit.settle() == [], "it may have been without the taint in between"
 
 
@@ -127,7 +127,7 @@ def test_a_node_unchanged_in_a_listing_did_not_change_during_the_gap() -> None:
     audit = Audit(renewed(TAINTED, 1))
     audit.tell(WatchLost(Kind.NODE))
     audit.bind(POD, "a")
-    audit.tell(NodesListed([renewed(TAINTED, 1).build()]))
+    audit.tell(Listed(Kind.NODE, [renewed(TAINTED, 1).build()]))
     assert audit.broken == []
     assert invariants(audit.settle()) == [Invariant.CONSTRAINTS]
 
@@ -139,7 +139,7 @@ def test_a_binding_during_a_gap_is_checked_against_the_node_before_it() -> None:
     audit.wait(30)
     audit.see(TAINTED)
     audit.wait(30)
-    audit.tell(PodsListed([POD.on("a").build()]))
+    audit.tell(Listed(Kind.POD, [POD.on("a").build()]))
     assert audit.settle() == []
 
 

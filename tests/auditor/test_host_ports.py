@@ -35,7 +35,7 @@ def test_a_port_clash_names_the_other_pod() -> None:
     audit = Audit(small("a"))
     audit.bind(serving("p"), "a")
     (violation,) = audit.bind(serving("q"), "a")
-    assert (violation.pod, violation.node, violation.numbers) == ("default/q", "a", {"port": 80})
+    assert (violation.pod, violation.node) == ("default/q", "a")
     assert violation.what == "TCP port 80 on 0.0.0.0 is taken by pod default/p"
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from shared.messages.watch import Kind
-from testing.auditor.events import PodsListed, QueueUnavailable, Unreadable, WatchLost
+from testing.auditor.core import Listed, QueueRead, Unreadable, WatchLost
 from testing.auditor.violations import Invariant
 from testing.builders import PodBuilder
 from tests.auditor.support import LAG, PATIENCE, Audit, invariants, small, web
@@ -104,7 +104,7 @@ def test_a_failed_poll_restarts_the_confirmation() -> None:
     audit = Audit(small("a"))
     audit.see(web("p"))
     audit.queue()
-    audit.tell(QueueUnavailable())
+    audit.tell(QueueRead(None, audit.now))
     audit.wait(PATIENCE)
     assert audit.queue() == [], "the queue may have restarted"
     audit.wait(PATIENCE)
@@ -118,7 +118,7 @@ def test_the_queue_is_not_compared_during_a_gap() -> None:
     for _ in range(3):
         assert audit.queue(active=[web("new")]) == []
         audit.wait(PATIENCE)
-    audit.tell(PodsListed([web("new").build()]))
+    audit.tell(Listed(Kind.POD, [web("new").build()]))
     audit.wait(LAG)
     assert audit.queue(active=[web("new")]) == []
 
@@ -128,5 +128,5 @@ def test_an_unneeded_relisting_does_not_delay_a_violation() -> None:
     audit.see(web("p"))
     audit.queue()
     audit.wait(PATIENCE)
-    audit.tell(PodsListed([web("p").build()]))
+    audit.tell(Listed(Kind.POD, [web("p").build()]))
     assert invariants(audit.queue()) == [Invariant.ACCOUNTED_FOR]

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.messages.watch import Kind
-from testing.auditor.events import NodesListed, PodsListed, WatchLost
+from testing.auditor.core import Listed, WatchLost
 from testing.auditor.violations import Invariant
 from testing.builders import NodeBuilder, PodBuilder, node, pod
 from tests.auditor.support import LAG, PATIENCE, Audit, entry, invariants, renewed, versioned
@@ -117,10 +117,10 @@ class World:
         if self.nodes_lost:
             self.nodes_lost = False
             self.unsent.clear()
-            self.audit.tell(NodesListed([made.build() for made in self.nodes.values()]))
+            self.audit.tell(Listed(Kind.NODE, [made.build() for made in self.nodes.values()]))
         if self.pods_lost:
             self.pods_lost = False
-            self.audit.tell(PodsListed([made.build() for made in self.pods.values()]))
+            self.audit.tell(Listed(Kind.POD, [made.build() for made in self.pods.values()]))
 
     # Inside
 

@@ -105,9 +105,7 @@ async def test_bindings_are_seen() -> None:
         for name in ("p", "q", "r"):
             await made.place(web(name), "a")
         await auditor.wait_until(lambda a: a.counts().bound == 3, SOON)
-        assert auditor.progress == 1.0
         assert 0 < auditor.latency(0.5) <= auditor.latency(1.0) < SOON
-        assert auditor.statistics.rate > 0
         assert await auditor.finish() == []
         auditor.validate()
 

@@ -1,5 +1,6 @@
 """What the witness holds against a binding: rooms, moves, host ports and affinity between pods."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from random import Random
 
@@ -107,7 +108,7 @@ def test_a_binding_to_a_missing_node_is_reported(cluster: Cluster, witness: Witn
 
 
 def test_has_room_finds_a_node_with_capacity(cluster: Cluster, witness: Witness) -> None:
-    one = Demand({"cpu": 1000, "pods": 1})
+    one = Demand(Counter({"cpu": 1000, "pods": 1}))
     assert witness.has_room(one, TIGHT) == TIGHT_A
     for i in range(4):
         place(cluster, pod("filler", i), TIGHT_A)

@@ -128,9 +128,8 @@ class Witness:
         """A node whose name begins with `nodes` and that fits this demand; None if there is none."""
         for item in self._nodes.items():
             if item.name.startswith(nodes):
-                totals = self._usage[item.name].totals if item.name in self._usage else {}
-                together = {name: totals.get(name, 0) + amount for name, amount in demand.amounts.items()}
-                if not excess(demand.amounts, together, _allocatable(item)):
+                usage = self._usage.get(item.name, NodeUsage())
+                if not excess(demand.amounts, usage.totals + demand.amounts, _allocatable(item)):
                     return item.name
         return None
 
