@@ -22,13 +22,19 @@ MAX_COUNTED = 1 << 32
 MAX_NODES = 1 << 18
 """Nodes whose shards are cached."""
 
+BEATS_TO_REFUTE = 2
+"""The snapshot's heartbeats below the queue's claim; the first may have been sent before the claim."""
+
 Answer = Proposals | Candidates
 
 
 class AnswerChecks:
     def __init__(self) -> None:
         self.known_seq = 0
-        """The newest sequence number from anyone but a worker."""
+        """The newest sequence number that the snapshot named."""
+        self.claimed_seq = 0
+        """The newest that the queue named, until heartbeats of the snapshot refute it."""
+        self._beats_below_claim = 0
         self._shards: Mapping[str, frozenset[int]] = {}
         self._holder: dict[int, str] = {}
         self._shard_count = 1
@@ -54,13 +60,21 @@ class AnswerChecks:
         self._committed_claims.clear()
         self._doubted.clear()
 
-    def learn(self, seq: int) -> None:
-        """The snapshot or the queue names a sequence number."""
-        self.known_seq = max(self.known_seq, seq)
+    def on_claim(self, seq: int) -> None:
+        if seq > self.claimed_seq:
+            self.claimed_seq, self._beats_below_claim = seq, 0
 
-    def on_heartbeat(self, seq: int) -> None:
+    def on_heartbeat(self, seq: int) -> bool:
+        """Whether it refutes the queue's claim: workers would wait for that sequence number in vain."""
         self._heartbeats += 1
-        self.learn(seq)
+        if seq < self.known_seq:
+            return False  # of a snapshot of an earlier term
+        self.known_seq = seq
+        self._beats_below_claim += seq < self.claimed_seq
+        refuted = seq < self.claimed_seq and self._beats_below_claim >= BEATS_TO_REFUTE
+        if refuted:
+            self.claimed_seq = seq
+        return refuted
 
     def worker_of(self, node: str) -> str:
         """The worker that holds the node's shard; empty if none does."""
@@ -141,7 +155,7 @@ class AnswerChecks:
 
     def _is_ahead(self, answer: Answer) -> bool:
         """False without heartbeats: a snapshot of the previous release sends none."""
-        return bool(self._heartbeats) and answer.seq > self.known_seq + MAX_AHEAD
+        return bool(self._heartbeats) and answer.seq > max(self.known_seq, self.claimed_seq) + MAX_AHEAD
 
     def _wrong(self, answer: Answer, least: int, told: Sequence[str], classes: Iterable[str]) -> WorkerFault | None:
         worker, seq = answer.worker, answer.seq
@@ -162,7 +176,7 @@ class AnswerChecks:
         self._committed_claims, self._claims = self._claims, {}
 
     def on_committed(self, seq: int) -> list[WorkerFault]:
-        self.learn(seq)
+        self.known_seq = max(self.known_seq, seq)
         lies = {worker: claim for worker, claim in self._committed_claims.items() if claim > seq}
         self._committed_claims = {}
         return [

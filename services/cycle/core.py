@@ -101,7 +101,6 @@ class CycleCore:
         )
         self._min_seq = 0
         """The sequence number of the last commit's answer."""
-        self._batch_seq = 0
         self._newest_seq = 0
         """The newest sequence number that a worker has seen."""
         self._not_before = 0.0
@@ -171,8 +170,7 @@ class CycleCore:
         return self._commits.pending is not None
 
     def _on_batch(self, batch: Batch, now: float) -> list[Effect]:
-        self._batch_seq = max(self._batch_seq, batch.seq)
-        self._checks.learn(batch.seq)
+        self._checks.on_claim(batch.seq)
         effects: list[Effect] = []
         for queued in batch.pods:
             try:
@@ -209,7 +207,10 @@ class CycleCore:
     def _on_heartbeat(self, heartbeat: Heartbeat, now: float) -> list[Effect]:
         """A snapshot that has just begun its term has not heard the pending commit."""
         is_new = heartbeat.seq >> EPOCH_SHIFT > self._checks.known_seq >> EPOCH_SHIFT
-        self._checks.on_heartbeat(heartbeat.seq)
+        if self._checks.on_heartbeat(heartbeat.seq):
+            newest = f"and the snapshot's newest is {heartbeat.seq}"
+            self.refused.append(ProtocolError(f"the queue named a later sequence number, {newest}"))
+            self._searches.wait_for(max(self._min_seq, heartbeat.seq))
         return [*self._commits.resend(now)] if is_new else []
 
     def _on_tick(self, now: float) -> list[Effect]:
@@ -268,7 +269,7 @@ class CycleCore:
     def _ask_worker(self, round_: Round, worker: str) -> Ask:
         # The pending commit will most likely be the next change that workers see.
         seq = max(self._min_seq, self._newest_seq + 1) if self.is_committing else self._min_seq
-        seq = max(seq, self._batch_seq)
+        seq = max(seq, self._checks.claimed_seq)
         return Ask(worker, round_.propose(self.epoch, self.ties, seq, worker, len(self._workers)))
 
     def _on_proposals(self, proposals: Proposals, now: float) -> list[Effect]:
@@ -379,7 +380,7 @@ class CycleCore:
         """Once the last decisions are committed, so that workers see them."""
         if self.is_committing:
             return []
-        return self._searches.begin(self._workers, max(self._min_seq, self._batch_seq), now)
+        return self._searches.begin(self._workers, max(self._min_seq, self._checks.claimed_seq), now)
 
     def _on_candidates(self, candidates: Candidates, now: float) -> list[Effect]:
         if not self._searches.awaits(candidates) or self._is_refused(candidates):
@@ -481,7 +482,7 @@ class CycleCore:
 
     def _resume(self, round_: Round, now: float) -> list[Effect]:
         """The commit before this round is answered: asks workers again that judged without it, or that wait in vain."""
-        in_vain = max(self._min_seq, self._batch_seq) < round_.min_seq
+        in_vain = max(self._min_seq, self._checks.claimed_seq) < round_.min_seq
         early = {worker for worker, proposals in round_.answered.items() if proposals.seq < self._min_seq}
         for worker in early:
             del round_.answered[worker]

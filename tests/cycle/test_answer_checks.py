@@ -112,6 +112,34 @@ def test_an_answer_from_the_far_future_is_refused() -> None:
     assert world.decided(Q) == node_of(LIAR)
 
 
+@pytest.mark.parametrize("claim", [FAR, 16 << EPOCH_SHIFT, NOW + 5])
+def test_a_sequence_number_that_only_the_queue_names_is_waited_for_until_heartbeats_refute_it(claim: int) -> None:
+    world = World()
+    asks = asked(world.handle(batch_of([P], claim)))
+    assert {propose.min_seq for propose in asks.values()} == {claim}
+    world.handle(Heartbeat(1, NOW))
+    world.now += ASK_DEADLINE
+    assert {propose.min_seq for propose in asked(world.handle(Tick())).values()} == {claim}
+    world.handle(Heartbeat(1, NOW + 1))
+    world.now += ASK_DEADLINE
+    asks = asked(world.handle(Tick()))
+    assert {propose.min_seq for propose in asks.values()} == {NOW + 1}
+    commit = written(world.both(asks, P))
+    assert [type(each) for each in world.handle(Committed(1, commit.round, NOW + 2, []))] == [Decided]
+    assert world.faults == []
+
+
+def test_a_search_does_not_wait_for_a_refuted_sequence_number() -> None:
+    world = World(preempts=True)
+    world.handle(batch_of([], FAR))
+    assert search_of(world, P).min_seq == FAR
+    for beat in (1, 2):
+        world.handle(Heartbeat(1, NOW + beat))
+    world.now += ASK_DEADLINE
+    asks = [each.message for each in world.handle(Tick()) if isinstance(each, Ask)]
+    assert {each.min_seq for each in asks if isinstance(each, Preempt)} == {NOW + 2}
+
+
 def test_an_answer_of_a_new_snapshot_term_is_accepted_once_the_term_is_known() -> None:
     world = World()
     asks = world.submit(P)

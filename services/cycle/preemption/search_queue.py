@@ -149,6 +149,10 @@ class SearchQueue:
         """Whether the summaries of an answer can be merged."""
         return self._search is not None and self._search.is_usable(candidates, self._frameworks)
 
+    def wait_for(self, min_seq: int) -> None:
+        """Wait for this sequence number instead of a higher one that does not exist."""
+        self._min_seq = min(self._min_seq, min_seq)
+
     def ask_again(self, worker: str) -> list[Effect]:
         return [] if self._search is None else [Ask(worker, self._search.message(self._epoch, self._min_seq))]
 
