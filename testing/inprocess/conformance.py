@@ -87,11 +87,6 @@ REPLAYS_PER_PROCESS = 400
 CHUNK = 16
 
 
-def run_cases(cases: Iterable[RawCase], shards: int) -> dict[str, GroupResult]:
-    """Results by group, with the nodes spread over `shards` workers."""
-    return replay(cases, [shards])[shards]
-
-
 def replay(cases: Iterable[RawCase], shard_counts: Sequence[int]) -> Results:
     """Results for several numbers of shards; each case is decoded once."""
     results: Results = {shards: {} for shards in shard_counts}

@@ -3,7 +3,7 @@
 Messages travel as bytes; `fate` loses, duplicates, delays and reorders them. Nothing waits: time jumps to the next
 delivery or deadline. The same seed gives the same run.
 
-An outcome is final: unschedulable pods are not retried, and victims are not evicted. `queue_pipeline` adds both.
+An outcome is final: unschedulable pods are not retried, and victims are not evicted.
 """
 
 import heapq
@@ -80,14 +80,8 @@ class Pipeline:
         self._order = itertools.count()
         for core in self.workers.values():
             self._carry_out_worker(core, core.start(self.now))
-        self._carry_out_cycle(
-            self.cycle.handle(
-                cycle.Workers({name: core.shards for name, core in self.workers.items()}, shards), self.now
-            )
-        )
+        self._to_cycle(cycle.Workers({name: core.shards for name, core in self.workers.items()}, shards))
         self.settle()
-
-    # What the world does
 
     def observe(self, event: snapshot.Event) -> None:
         """An event from the watch or a binder."""
@@ -116,7 +110,7 @@ class Pipeline:
         """Pods to schedule, in queue order. `seq`: workers must not evaluate them on an older state."""
         self._pods.update((pod.uid, pod) for pod in pods)
         self._shown.update((pod.uid, pod) for pod in pods)
-        self._carry_out_cycle(self.cycle.handle(batch_of(pods, seq), self.now))
+        self._to_cycle(batch_of(pods, seq))
 
     def explain(self, ask: Explain) -> list[Explained]:
         """Every worker's current evaluation of a pod."""
@@ -153,9 +147,9 @@ class Pipeline:
         if due is None:
             return False
         self.now = max(self.now, due)
-        self._carry_out_cycle(self.cycle.handle(cycle.Tick(), self.now))
-        for core in self.workers.values():
-            self._carry_out_worker(core, core.handle(worker.Tick(), self.now))
+        self._to_cycle(cycle.Tick())
+        for name in self.workers:
+            self._to_worker(name, worker.Tick())
         if self._binds:
             self._carry_out_snapshot(self.snapshot.handle(snapshot.Tick(), self.now))
         return True
@@ -189,7 +183,7 @@ class Pipeline:
                 case outcome:
                     self.outcomes[outcome.uid] = outcome
                     if self._binds:
-                        self._tell(outcome)
+                        self._on_outcome(outcome)
 
     def _carry_out_worker(self, core: WorkerCore, effects: Iterable[worker.Effect]) -> None:
         for effect in effects:
@@ -225,8 +219,6 @@ class Pipeline:
                     if self._binds:
                         orders = [order for each in attempts if (order := self.snapshot.order(each, self.now))]
                         self._send(BindingOrders(self.snapshot.epoch, orders), self._bind_all)
-                case Evict() as evict:
-                    self._displace(evict)
                 case snapshot.Fence(uid=uid, attempt=attempt):
                     self._look_up(uid, attempt)
                 case snapshot.Problem(error=error):
@@ -235,7 +227,7 @@ class Pipeline:
                     raise InvariantBroken(f"{name} is blamed: {reason}")
                 case ForgottenPod() as forgotten:
                     self._on_forgotten(forgotten)
-                case Persist():
+                case Persist() | Evict():
                     pass  # one process: nothing is persisted
 
     def _bind_all(self, orders: BindingOrders) -> None:
@@ -253,16 +245,13 @@ class Pipeline:
         else:
             self._bind(uid, attempt, entry.node)
 
-    def _tell(self, outcome: Outcome) -> None:
+    def _on_outcome(self, outcome: Outcome) -> None:
         """Write a nomination into the pod's status."""
         if isinstance(outcome, cycle.Unschedulable) and outcome.preemption is not None:
             pod, node = self._pods[outcome.uid], outcome.preemption.nominated
             if node is not None and node != pod.status.nominated_node_name:
                 self._pods[outcome.uid] = nominated(pod, node)
                 self.observe(snapshot.PodSeen(self._pods[outcome.uid]))
-
-    def _displace(self, evict: Evict) -> None:
-        """Victims are not evicted here."""
 
     def _on_forgotten(self, forgotten: ForgottenPod) -> None:
         if not forgotten.reason.startswith(POD_GONE):

@@ -25,8 +25,7 @@ from shared.model.objects import Node, ObjectKind, Pod, node_from, object_from, 
 from shared.model.selectors import node_selector_term_matches
 from shared.model.wellknown import HOSTNAME, ZONE
 from testing.inprocess.pipeline import Pipeline
-
-Object = dict[str, Any]
+from testing.inprocess.workloads import PREFERRED, Object, affinity, make_node, spread
 
 SHARDS = 3
 ZONES = 5
@@ -160,20 +159,37 @@ def scenes(nodes: int, pods: int) -> list[Scene]:
             }
         ],
     }
-    owned = [(ObjectKind.REPLICA_SET, _replica_set(app)) for app in range(APPS)]
+    replica_sets = [
+        (
+            ObjectKind.REPLICA_SET,
+            {
+                "metadata": {"name": _app(app), "namespace": "default", "uid": _app(app)},
+                "spec": {"selector": {"matchLabels": {"app": _app(app)}}},
+            },
+        )
+        for app in range(APPS)
+    ]
     return [
         Scene("equal pods", plain, [_pod(i, apps=1) for i in some]),
         Scene("twenty apps", plain, [_pod(i) for i in some]),
         Scene("nodes of three sizes", mixed, [_pod(i) for i in some]),
         Scene("small and large pods", mixed, [_pod(i, cpu=(50, 1500)[i % 7 == 0]) for i in some]),
         Scene("packed (MostAllocated)", mixed, [_pod(i) for i in some], config=most_allocated),
-        Scene("of ReplicaSets (system defaults)", plain, [_pod(i, owned=True) for i in some], owned),
-        Scene("soft spread over zones", plain, [_pod(i, **_spread("ScheduleAnyway", ZONE)(i)) for i in some]),
-        Scene("soft spread over nodes", plain, [_pod(i, **_spread("ScheduleAnyway", HOSTNAME)(i)) for i in some]),
-        Scene("hard spread over zones", plain, [_pod(i, **_spread("DoNotSchedule", ZONE)(i)) for i in some]),
-        Scene("rather apart (preferred anti-affinity)", plain, [_pod(i, **_apart(i)) for i in some]),
-        Scene("rather together, by zone", plain, [_pod(i, **_together(i)) for i in some]),
-        Scene("preferred zones (node affinity)", plain, [_pod(i, **_prefers(i)) for i in some]),
+        Scene("of ReplicaSets (system defaults)", plain, [_pod(i, owned=True) for i in some], replica_sets),
+        *(
+            Scene(name, plain, [_pod(i, **rule(i)) for i in some])
+            for name, rule in (
+                ("soft spread over zones", lambda i: spread(_labels(i), ZONE, "ScheduleAnyway", 1)),
+                ("soft spread over nodes", lambda i: spread(_labels(i), HOSTNAME, "ScheduleAnyway", 1)),
+                ("hard spread over zones", lambda i: spread(_labels(i), ZONE, "DoNotSchedule", 1)),
+                (
+                    "rather apart (preferred anti-affinity)",
+                    lambda i: affinity("podAntiAffinity", _labels(i), HOSTNAME, 100),
+                ),
+                ("rather together, by zone", lambda i: affinity("podAffinity", _labels(i), ZONE, 100)),
+                ("preferred zones (node affinity)", _prefers),
+            )
+        ),
         Scene(
             "some nodes with soft taints",
             [_node(i, taint=i % 4 == 0) for i in range(nodes)],
@@ -183,18 +199,16 @@ def scenes(nodes: int, pods: int) -> list[Scene]:
 
 
 def _node(i: int, *, cpus: int = 8, taint: bool = False) -> Object:
-    labels = {HOSTNAME: f"node-{i:04}", ZONE: f"zone-{i % ZONES}"}
-    amounts = {"cpu": str(cpus), "memory": f"{4 * cpus}Gi", "pods": "110"}
     taints = [{"key": "spot", "effect": "PreferNoSchedule"}] if taint else []
-    return {
-        "metadata": {"name": f"node-{i:04}", "labels": labels},
-        "spec": {"taints": taints},
-        "status": {"allocatable": amounts},
-    }
+    return make_node(f"node-{i:04}", str(cpus), f"{4 * cpus}Gi", {ZONE: f"zone-{i % ZONES}"}, taints)
 
 
 def _app(i: int, apps: int = APPS) -> str:
     return f"app-{i % apps:02}"
+
+
+def _labels(i: int) -> dict[str, str]:
+    return {"app": _app(i)}
 
 
 def _pod(i: int, *, apps: int = APPS, cpu: int | None = None, owned: bool = False, **spec: Any) -> Object:
@@ -207,35 +221,7 @@ def _pod(i: int, *, apps: int = APPS, cpu: int | None = None, owned: bool = Fals
     return {"metadata": metadata, "spec": {"containers": [{"name": "c", "resources": {"requests": requests}}], **spec}}
 
 
-def _replica_set(app: int) -> Object:
-    selector = {"matchLabels": {"app": _app(app)}}
-    return {"metadata": {"name": _app(app), "namespace": "default", "uid": _app(app)}, "spec": {"selector": selector}}
-
-
-def _spread(when: str, key: str) -> Any:
-    def rule(i: int) -> Object:
-        selector = {"matchLabels": {"app": _app(i)}}
-        constraint = {"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": when, "labelSelector": selector}
-        return {"topologySpreadConstraints": [constraint]}
-
-    return rule
-
-
-def _weighted(kind: str, key: str, i: int) -> Object:
-    term = {"topologyKey": key, "labelSelector": {"matchLabels": {"app": _app(i)}}}
-    preferred = [{"weight": 100, "podAffinityTerm": term}]
-    return {"affinity": {kind: {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}}
-
-
-def _apart(i: int) -> Object:
-    return _weighted("podAntiAffinity", HOSTNAME, i)
-
-
-def _together(i: int) -> Object:
-    return _weighted("podAffinity", ZONE, i)
-
-
 def _prefers(i: int) -> Object:
     zone = {"key": ZONE, "operator": "In", "values": [f"zone-{i % APPS % ZONES}"]}
     preferred = [{"weight": 50, "preference": {"matchExpressions": [zone]}}]
-    return {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}}
+    return {"affinity": {"nodeAffinity": {PREFERRED: preferred}}}

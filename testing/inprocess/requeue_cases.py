@@ -107,7 +107,7 @@ class Script:
     def _add(self, op: Op) -> State:
         pod = pod_from(op["pod"])
         self._pods[pod.key] = pod
-        self._tell(PodPending(pod, self._now))
+        self._handle(PodPending(pod, self._now))
         return {}
 
     def _update(self, op: Op) -> State:
@@ -116,15 +116,15 @@ class Script:
         if pod.spec.node_name:
             del self._pods[pod.key]
             for event in events:
-                self._tell(ClusterChange(event, None, pod))
-            self._tell(PodBound(pod.uid))
+                self._handle(ClusterChange(event, None, pod))
+            self._handle(PodBound(pod.uid))
         else:
             self._pods[pod.key] = pod
-            self._tell(PodPending(pod, self._now))
-        return {"events": _told(events)}
+            self._handle(PodPending(pod, self._now))
+        return {"events": _shown(events)}
 
     def _delete(self, op: Op) -> State:
-        self._tell(PodGone(self._pods.pop(op["pod"]).uid))
+        self._handle(PodGone(self._pods.pop(op["pod"]).uid))
         return {}
 
     def _pop(self, op: Op) -> State:
@@ -132,7 +132,7 @@ class Script:
             return {"popped": None}
         self._numbers += 1
         (batch,) = (
-            effect.batch for effect in self._tell(Take(EPOCH, self._numbers, 1)) if isinstance(effect, SendBatch)
+            effect.batch for effect in self._handle(Take(EPOCH, self._numbers, 1)) if isinstance(effect, SendBatch)
         )
         (queued,), (pod,) = batch.pods, pods_in(batch)
         self._taken[pod.key] = pod.uid
@@ -145,7 +145,7 @@ class Script:
             self._assumed.discard(uid)
             if self.core.pod(uid) is not None:
                 failed = ForgottenPod(uid, "it could not be bound", next(iter(plugins), ""), bool(plugins))
-                self._tell(Forgotten(EPOCH, [failed]))
+                self._handle(Forgotten(EPOCH, [failed]))
         else:
             verdict = Verdict.UNSCHEDULABLE if plugins or pending else Verdict.FAILED
             self._report(Outcome(uid, verdict, plugins=plugins, pending=pending, nominated=op.get("nominate")))
@@ -161,24 +161,24 @@ class Script:
         """An assumed pod remains so until it is seen bound; any other is finished."""
         uid = self._taken.pop(op["pod"])
         if uid not in self._assumed:
-            self._tell(PodBound(uid))
+            self._handle(PodBound(uid))
         self._assumed.discard(uid)
         return {}
 
     def _activate(self, op: Op) -> State:
-        self._tell(Activate([self._pods[name].uid for name in op["pods"] if name in self._pods]))
+        self._handle(Activate([self._pods[name].uid for name in op["pods"] if name in self._pods]))
         return {}
 
     def _change(self, op: Op) -> State:
         before, now, events = self._changed(op["kind"], op["old"], op["new"])
         for event in events:
-            self._tell(ClusterChange(event, before, now))
-        return {"events": _told(events)}
+            self._handle(ClusterChange(event, before, now))
+        return {"events": _shown(events)}
 
     def _event(self, op: Op) -> State:
         event = ClusterEvent(Resource(op["event"]["resource"]), ACTIONS[op["event"]["action"]])
         kind = kind_in(event)
-        self._tell(ClusterChange(event, decoded_object(kind, op["old"]), decoded_object(kind, op["new"])))
+        self._handle(ClusterChange(event, decoded_object(kind, op["old"]), decoded_object(kind, op["new"])))
         return {}
 
     def _changed(self, kind: str, old: Any, new: Any) -> tuple[Any, Any, list[ClusterEvent]]:
@@ -199,14 +199,14 @@ class Script:
     def _pass_time(self, until: float) -> None:
         while (due := self.core.next_deadline()) is not None and due <= until:
             self._now = max(self._now, due)
-            self._tell(Tick())
+            self._handle(Tick())
         self._now = until
 
     def _report(self, outcome: Outcome) -> None:
         self._numbers += 1
-        self._tell(Outcomes(EPOCH, self._numbers, [outcome]))
+        self._handle(Outcomes(EPOCH, self._numbers, [outcome]))
 
-    def _tell(self, event: Event) -> list[Any]:
+    def _handle(self, event: Event) -> list[Any]:
         effects = self.core.handle(event, self._now)
         self.core.validate()
         return effects
@@ -255,7 +255,7 @@ def _subject(op: Op) -> str:
     return pod if isinstance(pod, str) else str(pod["metadata"]["name"])
 
 
-def _told(events: Iterable[ClusterEvent]) -> list[dict[str, str]]:
+def _shown(events: Iterable[ClusterEvent]) -> list[dict[str, str]]:
     return [{"resource": event.resource, "action": NAMES[event.action]} for event in events]
 
 

@@ -1,6 +1,6 @@
 """What benchmarks schedule: nodes in zones, and pods of several kinds with the rules that cost something."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,23 +15,46 @@ CPU_OF_NODE, MOST_PODS_OF_NODE = 4_000, 110
 CPU, MEMORY = 100, 500
 """Thousandths and MiB that pods ask for; each class a little more than the one before."""
 
-_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+def make_node(
+    name: str,
+    cpu: str,
+    memory: str,
+    labels: dict[str, str],
+    taints: Sequence[Object] = (),
+    images: Sequence[Object] = (),
+) -> Object:
+    """A ready node with room for 110 pods."""
+    amounts = {"cpu": cpu, "memory": memory, "pods": str(MOST_PODS_OF_NODE)}
+    conditions = [{"type": "Ready", "status": "True"}]
+    return {
+        "metadata": {"name": name, "labels": {HOSTNAME: name, **labels}},
+        "spec": {"taints": taints},
+        "status": {"capacity": amounts, "allocatable": amounts, "images": images, "conditions": conditions},
+    }
 
 
 def node(i: int) -> Object:
     """4 cpu, 32 GiB, 110 pods."""
-    name = f"node-{i:06}"
-    labels = {
-        HOSTNAME: name,
-        ZONE: f"zone-{i % ZONES}",
-        REGION: "region-0",
-        INSTANCE_TYPE: f"type-{i % NODE_TYPES}",
-    }
-    amounts = {"cpu": f"{CPU_OF_NODE}m", "memory": "32Gi", "pods": str(MOST_PODS_OF_NODE)}
-    conditions = [{"type": "Ready", "status": "True"}]
-    status = {"capacity": amounts, "allocatable": amounts, "conditions": conditions}
-    return {"metadata": {"name": name, "labels": labels}, "status": status}
+    labels = {ZONE: f"zone-{i % ZONES}", REGION: "region-0", INSTANCE_TYPE: f"type-{i % NODE_TYPES}"}
+    return make_node(f"node-{i:06}", f"{CPU_OF_NODE}m", "32Gi", labels)
+
+
+def spread(labels: dict[str, str], key: str, when: str, skew: int) -> Object:
+    """The part of a pod's spec that spreads pods with these labels over domains."""
+    selector = {"matchLabels": labels}
+    constraint = {"maxSkew": skew, "topologyKey": key, "whenUnsatisfiable": when, "labelSelector": selector}
+    return {"topologySpreadConstraints": [constraint]}
+
+
+def affinity(kind: str, labels: dict[str, str], key: str, weight: int | None = None) -> Object:
+    """The part of a pod's spec with a term about pods with these labels; `weight`: of a preference, else required."""
+    term = {"topologyKey": key, "labelSelector": {"matchLabels": labels}}
+    terms = {REQUIRED: [term]} if weight is None else {PREFERRED: [{"weight": weight, "podAffinityTerm": term}]}
+    return {"affinity": {kind: terms}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +66,7 @@ class Workload:
     """
 
     name: str
-    rule: Callable[[dict[str, str]], Object]
+    rule: Callable[[dict[str, str]], Object] = lambda labels: {}
     claims: bool = False
     owned: bool = False
 
@@ -74,50 +97,23 @@ class Workload:
             yield "persistentvolumeclaims", _claim(i)
 
 
-def _nothing(labels: dict[str, str]) -> Object:
-    return {}
-
-
-def _spread(when: str, skew: int) -> Callable[[dict[str, str]], Object]:
-    def rule(labels: dict[str, str]) -> Object:
-        selector = {"matchLabels": labels}
-        constraint = {"maxSkew": skew, "topologyKey": ZONE, "whenUnsatisfiable": when, "labelSelector": selector}
-        return {"topologySpreadConstraints": [constraint]}
-
-    return rule
-
-
-def _required(kind: str, key: str) -> Callable[[dict[str, str]], Object]:
-    def rule(labels: dict[str, str]) -> Object:
-        term = {"topologyKey": key, "labelSelector": {"matchLabels": labels}}
-        return {"affinity": {kind: {_REQUIRED: [term]}}}
-
-    return rule
-
-
 def _preferred(labels: dict[str, str]) -> Object:
     """Rather in one zone, and rather not on one node."""
-    near = {"topologyKey": ZONE, "labelSelector": {"matchLabels": labels}}
-    apart = {"topologyKey": HOSTNAME, "labelSelector": {"matchLabels": labels}}
-    return {
-        "affinity": {
-            "podAffinity": {_PREFERRED: [{"weight": 20, "podAffinityTerm": near}]},
-            "podAntiAffinity": {_PREFERRED: [{"weight": 80, "podAffinityTerm": apart}]},
-        }
-    }
+    near, apart = affinity("podAffinity", labels, ZONE, 20), affinity("podAntiAffinity", labels, HOSTNAME, 80)
+    return {"affinity": near["affinity"] | apart["affinity"]}
 
 
 WORKLOADS = {
     workload.name: workload
     for workload in (
-        Workload("plain", _nothing),
-        Workload("replicasets", _nothing, owned=True),
-        Workload("spread-hard", _spread("DoNotSchedule", 5)),
-        Workload("spread-soft", _spread("ScheduleAnyway", 1)),
-        Workload("anti-host", _required("podAntiAffinity", HOSTNAME)),
-        Workload("affinity-zone", _required("podAffinity", ZONE)),
+        Workload("plain"),
+        Workload("replicasets", owned=True),
+        Workload("spread-hard", lambda labels: spread(labels, ZONE, "DoNotSchedule", 5)),
+        Workload("spread-soft", lambda labels: spread(labels, ZONE, "ScheduleAnyway", 1)),
+        Workload("anti-host", lambda labels: affinity("podAntiAffinity", labels, HOSTNAME)),
+        Workload("affinity-zone", lambda labels: affinity("podAffinity", labels, ZONE)),
         Workload("preferred", _preferred),
-        Workload("volumes", _nothing, claims=True),
+        Workload("volumes", claims=True),
     )
 }
 

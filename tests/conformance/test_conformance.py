@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from testing.inprocess.cases import RawCase
-from testing.inprocess.conformance import read_cases, replay, replay_in_parallel, run_cases
+from testing.inprocess.conformance import read_cases, replay, replay_in_parallel
 from tools.cli.main import main
 
 DATA = Path(__file__).parent / "data"
@@ -63,14 +63,14 @@ def written(path: Path, made: list[RawCase]) -> Path:
 @pytest.mark.parametrize("shards", [1, 2, 3, 7])
 @pytest.mark.parametrize("group", GROUPS)
 def test_every_decision_is_kube_schedulers(group: str, shards: int) -> None:
-    (result,) = run_cases(every_case(group), shards).values()
+    (result,) = replay(every_case(group), [shards])[shards].values()
     assert [str(difference) for difference in result.differences] == []
     assert result.passed == result.total == len(every_case(group))
 
 
 @pytest.mark.parametrize("group", APART)
 def test_pods_wait_for_what_they_wait_for_with_kube_scheduler(group: str) -> None:
-    (result,) = run_cases(every_case(group), 1).values()
+    (result,) = replay(every_case(group), [1])[1].values()
     assert [str(difference) for difference in result.differences] == []
     assert result.passed == result.total == len(every_case(group)) > 0
 
@@ -81,7 +81,7 @@ def test_no_group_is_forgotten() -> None:
 
 
 def test_cases_about_devices_are_run_and_reported() -> None:
-    (result,) = run_cases(every_case(DEVICES)[:SOME], 2).values()
+    (result,) = replay(every_case(DEVICES)[:SOME], [2])[2].values()
     assert result.total == SOME
     differing = {difference.case for difference in result.differences}
     assert len(differing) == result.total - result.passed

@@ -2,10 +2,11 @@
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from shared.bus import Bus
 from shared.config.document import read_config
 from shared.framework.loading import load_scheduler_config
 from shared.messages.binding import PermitAnswer, PermitPending, Permits
@@ -33,7 +34,7 @@ def told(approver: Approver, *uids: str, binder: str = "binder-0", whose: str | 
 
 def test_waiting_pods_are_allowed_and_ignored_ones_only_later() -> None:
     now, bus = [100.0], Posted()
-    approver = Approver(bus, lambda: now[0])
+    approver = Approver(cast(Bus, bus), lambda: now[0])
     late = f"{IGNORED}-late"
     told(approver, "1", late)
     told(approver, "2", whose="another")
@@ -45,7 +46,7 @@ def test_waiting_pods_are_allowed_and_ignored_ones_only_later() -> None:
 
 def test_only_recent_replies_count() -> None:
     now, bus = [100.0], Posted()
-    approver = Approver(bus, lambda: now[0])
+    approver = Approver(cast(Bus, bus), lambda: now[0])
     told(approver, "1")
     told(approver, "2", binder="binder-1")
     assert approver.waiting(2.0) == ["faults/pod-1", "faults/pod-2"]

@@ -4,14 +4,14 @@ from itertools import pairwise
 
 import pytest
 
-from tools.faults.injection import OF_CALLS, OF_SERVICES, Fault, plan
+from testing.inprocess.workloads import Object
+from tools.faults.injection import Affects, Fault, plan
 from tools.faults.workload import (
     FILLER,
     FILLERS_PER_NODE,
     INITIAL_SHARE,
     MISFITS,
     URGENT,
-    Object,
     Workload,
     kind_of,
 )
@@ -30,7 +30,7 @@ def test_the_plan_is_that_of_its_seed() -> None:
 def test_a_minute_has_all_faults_for_all_services(seed: int) -> None:
     injections = plan(seed, 60, SERVICES)
     assert {each.fault for each in injections} == set(Fault)
-    struck = {name for each in injections if each.fault in OF_SERVICES for name in each.targets}
+    struck = {name for each in injections if each.fault.value.affects is Affects.SERVICES for name in each.targets}
     assert struck == set(SERVICES)
     assert sum(each.fault is Fault.KILLED for each in injections) >= 8
 
@@ -42,7 +42,7 @@ def test_all_faults_are_over_in_time(seed: int, seconds: float) -> None:
     assert injections
     assert all(one.at <= next.at for one, next in pairwise(injections))
     assert all(each.at + each.seconds <= seconds + 0.01 for each in injections)
-    assert all(bool(each.targets) for each in injections if each.fault in OF_CALLS | OF_SERVICES)
+    assert all(bool(each.targets) for each in injections if each.fault.value.affects is not None)
 
 
 def test_an_injection_says_what_it_does() -> None:

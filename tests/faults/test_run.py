@@ -10,7 +10,7 @@ import pytest
 from testing.auditor.violations import Limits
 from testing.simulator.resources import PODS
 from tools.api_objects import ObjectWriter
-from tools.faults.checks import Checks, inspecting
+from tools.faults.checks import Inspector
 from tools.faults.environment import Environment, running_environment
 from tools.faults.runner import FaultRun, create_cluster, write_wave
 from tools.faults.workload import NAMESPACE, PODS_PATH, Wave, Workload, pod
@@ -42,14 +42,14 @@ async def test_violations_are_found(tmp_path: Path) -> None:
     work = Workload(100, NODES, 1)
     async with (
         running_environment(work.seed, tmp_path, LIMITS) as environment,
-        inspecting(environment, NODES) as inspector,
+        Inspector.of(environment) as inspector,
     ):
         writer = ObjectWriter(environment.api.url)
         await create_cluster(writer, work)
         await write_wave(writer, work.initial())
         assert await inspector.wait_until_idle(IDLE_TIMEOUT) == ""
         await violate_invariants(environment, writer)
-        checks = await Checks(environment, inspector, NODES).all(await inspector.activity())
+        checks = await inspector.checks(await inspector.activity())
     broken = {check.what.partition(",")[0]: "\n".join(check.broken) for check in checks if check.broken}
     assert "small-90000" in broken["every pod that fits is bound"]
     assert "which exceeds its capacity" in broken["no node ever exceeded its capacity"]

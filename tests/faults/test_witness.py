@@ -8,10 +8,11 @@ import pytest
 
 from shared.model.storage import BOUND_BY_CONTROLLER
 from testing.auditor.usage import Demand
+from testing.inprocess.workloads import Object
 from testing.simulator.cluster import Cluster
 from testing.simulator.resources import NAMESPACES, NODES, PODS
 from testing.simulator.subresources import bind
-from tools.faults.environment import ClaimController
+from tools.faults.environment import reconcile_claims
 from tools.faults.witness import CLAIMS, VOLUMES, Witness
 from tools.faults.workload import (
     APART,
@@ -22,7 +23,6 @@ from tools.faults.workload import (
     STUCK,
     TIGHT,
     TOGETHER,
-    Object,
     Workload,
     claim_of,
     pod,
@@ -151,14 +151,13 @@ def test_a_bound_member_of_a_stuck_gang_is_reported(cluster: Cluster, witness: W
 
 def test_a_claim_is_bound_to_its_reserved_volume(cluster: Cluster, witness: Witness) -> None:
     store(cluster, storage(2))
-    controller = ClaimController(cluster)
     reserve(cluster, "volume-00000", claim_of(0))
-    controller.reconcile()
+    reconcile_claims(cluster)
     assert witness.volumes.bound == {claim_of(0): "volume-00000"}
     place(cluster, pod(CLAIMING, 0), WIDE_A)
     assert (witness.misplaced, witness.volumes.broken) == ([], [])
     reserve(cluster, "volume-00003", claim_of(0))
-    controller.reconcile()
+    reconcile_claims(cluster)
     assert "claimRef" not in cluster.find(VOLUMES, "", "volume-00003").decode()["spec"]
     assert witness.volumes.bound == {claim_of(0): "volume-00000"}
 
@@ -167,7 +166,7 @@ def test_a_pod_in_another_zone_than_its_volume_is_reported(cluster: Cluster, wit
     store(cluster, storage(2))
     place(cluster, pod(CLAIMING, 1), WIDE_A)
     reserve(cluster, "volume-00001", claim_of(0))
-    ClaimController(cluster).reconcile()
+    reconcile_claims(cluster)
     place(cluster, pod(CLAIMING, 0), WIDE_A)
     without, elsewhere = witness.misplaced
     assert without.endswith("but its claim claim-00001 has no volume yet")
@@ -177,7 +176,7 @@ def test_a_pod_in_another_zone_than_its_volume_is_reported(cluster: Cluster, wit
 def test_a_volume_bound_to_two_claims_is_reported(cluster: Cluster, witness: Witness) -> None:
     store(cluster, storage(2))
     reserve(cluster, "volume-00000", claim_of(0))
-    ClaimController(cluster).reconcile()
+    reconcile_claims(cluster)
     reserve(cluster, "volume-00000", claim_of(1))
     claim = cluster.find(CLAIMS, NAMESPACE, claim_of(1)).decode()
     claim["spec"]["volumeName"] = "volume-00000"

@@ -12,7 +12,7 @@ from shared.model.load import PodLoad
 from shared.model.objects import Node, Pod
 from testing.builders import node, pod
 from testing.inprocess.pipeline import Fate, bound, reliable
-from testing.inprocess.queue_pipeline import QueuePipeline
+from tests.rounds.queue_pipeline import QueuePipeline
 from tests.rounds.support import FRAMEWORKS
 from tests.rounds.world import Audited, violations
 

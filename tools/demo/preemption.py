@@ -13,10 +13,11 @@ import msgspec
 
 from shared.errors import ClusterError
 from shared.kube.client import KubeClient
+from testing.inprocess.workloads import Object, make_node
 from tools.api_objects import ObjectWriter
 from tools.cli.output import Screen
 from tools.demo.progress import verdict
-from tools.demo.workload import NAMESPACE, URGENT, Object, node
+from tools.demo.workload import NAMESPACE, URGENT
 from tools.supervisor.pipeline import Pipeline
 
 SCENE = {"scene": "full"}
@@ -194,7 +195,7 @@ class PreemptionScene:
     def _nodes(self) -> Iterator[Object]:
         for i in range(self._count):
             taint = {"key": "scene", "value": "full", "effect": "NoSchedule"}
-            yield node(f"full-{i:03}", FILLERS_PER_NODE, 16, labels=SCENE, taints=[taint])
+            yield make_node(f"full-{i:03}", str(FILLERS_PER_NODE), "16Gi", SCENE, [taint])
 
     def _fillers(self) -> Iterator[Object]:
         for i in range(FILLERS_PER_NODE * self._count):

@@ -3,12 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
-from typing import Any
 
 from shared.errors import UserError
-from shared.model.wellknown import HOSTNAME, INSTANCE_TYPE, ZONE
-
-Object = dict[str, Any]
+from shared.model.wellknown import INSTANCE_TYPE, ZONE
+from testing.inprocess.workloads import PREFERRED, REQUIRED, Object, make_node
 
 NAMESPACE = "demo"
 ZONES = ("a", "b", "c")
@@ -52,7 +50,7 @@ class Workload:
             labels = {ZONE: ZONES[i // len(SIZES) % len(ZONES)], INSTANCE_TYPE: size}
             taints = [{"key": "dedicated", "value": "batch", "effect": "NoSchedule"}] if i % 10 == 9 else []
             images = [{"names": [image(kind)], "sizeBytes": 300 << 20} for kind in range(i % 7, min(self.kinds, 50), 7)]
-            yield node(name, cpus, memory, labels=labels, taints=taints, images=images)
+            yield make_node(name, str(cpus), f"{memory}Gi", labels, taints, images)
 
     def make_pods(self) -> Iterator[Object]:
         """Pods of all kinds in turn."""
@@ -87,10 +85,8 @@ class Workload:
         required = {"key": INSTANCE_TYPE, "operator": "In", "values": sizes[1:] or sizes}
         preferred = {"key": ZONE, "operator": "In", "values": [zone]}
         return {
-            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [required]}]},
-            "preferredDuringSchedulingIgnoredDuringExecution": [
-                {"weight": 50, "preference": {"matchExpressions": [preferred]}}
-            ],
+            REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [required]}]},
+            PREFERRED: [{"weight": 50, "preference": {"matchExpressions": [preferred]}}],
         }
 
     def _zones(self) -> tuple[str, ...]:
@@ -108,23 +104,3 @@ class Workload:
 
 def image(kind: int) -> str:
     return f"registry.example/app-{kind:02}:1"
-
-
-def node(
-    name: str,
-    cpus: int,
-    memory: int,
-    *,
-    labels: dict[str, str],
-    taints: list[Object],
-    images: list[Object] | None = None,
-) -> Object:
-    """`memory` in GiB."""
-    amounts = {"cpu": str(cpus), "memory": f"{memory}Gi", "pods": "110"}
-    conditions = [{"type": "Ready", "status": "True"}]
-    status = {"capacity": amounts, "allocatable": amounts, "images": images or [], "conditions": conditions}
-    return {
-        "metadata": {"name": name, "labels": labels | {HOSTNAME: name}},
-        "spec": {"taints": taints},
-        "status": status,
-    }

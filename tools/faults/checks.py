@@ -2,16 +2,15 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 
 from shared.bus.subjects import SNAPSHOT_LIST
 from shared.errors import FlotillaError
 from shared.messages.inspection import (
     CacheCompared,
-    CachedPod,
     CacheListed,
     CompareCache,
     DescribedPod,
@@ -19,7 +18,6 @@ from shared.messages.inspection import (
     ListQueue,
     QueueListed,
 )
-from shared.messages.state import LedgerEntry
 from shared.model.objects import Pod
 from shared.store.link import RedisLink, connect
 from shared.store.schema import Keys, decode_entry
@@ -47,16 +45,35 @@ MAX_SHOWN = 5
 MAX_DETAIL = 400
 
 
+@dataclass(frozen=True, slots=True)
+class Check:
+    """`broken`: failures with their evidence; `pods`: names of pods whose history is worth keeping."""
+
+    what: str
+    count: str
+    broken: Sequence[str] = ()
+    pods: Sequence[str] = ()
+
+
 class Inspector:
     """`last_activity`: what became idle last."""
 
-    def __init__(self, environment: Environment, redis: RedisLink, nodes: int) -> None:
+    def __init__(self, environment: Environment, redis: RedisLink) -> None:
         self.last_activity = ""
-        self._nodes = nodes
         self._environment = environment
+        self._witness = environment.witness
         self._redis = redis
         self._settings = environment.pipeline.options.settings
         self._client = ServiceClient(environment.bus, self._settings)
+
+    @classmethod
+    @asynccontextmanager
+    async def of(cls, environment: Environment) -> AsyncIterator["Inspector"]:
+        redis = await connect(environment.redis.url, logger("faults"))
+        try:
+            yield cls(environment, redis)
+        finally:
+            await redis.close()
 
     async def wait_until_idle(self, timeout: float) -> str:
         """Returns an empty string once idle, or the activity that is left after the time-out."""
@@ -72,134 +89,59 @@ class Inspector:
 
     async def activity(self) -> str:
         """What is going on now; empty if the pipeline is idle."""
-        fitting = [pod for pod in self.waiting() if self.misfit(pod) is None]
+        fitting, _ = self._pending()
         if fitting:
-            return f"{len(fitting)} pods that fit are not bound: {await self.describe(fitting[0])}"
-        if terminating := self._environment.witness.terminating():
+            return f"{len(fitting)} pods that fit are not bound: {await self._describe(fitting[0])}"
+        if terminating := self._witness.terminating():
             return f"{terminating} pods are being deleted"
         if unready := await self._environment.pipeline.unready():
             return f"not ready: {unready}"
+        counts: dict[str, int] = {}
         try:
-            busy = {place: count for place, count in (await self.counts()).items() if count and place not in IDLE}
-            assumed = await self.assumed()
+            async for page in queue_pages(self._client, ListQueue(), limit=1):
+                counts = page.counts
+            assumed = await self._assumed()
         except FlotillaError as cause:
             return str(cause)
+        busy = {place: count for place, count in counts.items() if count and place not in IDLE}
         if busy:
             return f"in the queue: {busy}"
         if assumed:
             return f"{len(assumed)} pods are in the ledger: {assumed[0]}"
-        wrong = [pod for pod in self.waiting() if self.wrong_condition(pod)]
+        wrong = [pod for pod in self._waiting() if self._wrong_condition(pod)]
         return f"{len(wrong)} pods have no condition that says why, such as {wrong[0].name}" if wrong else ""
-
-    def waiting(self) -> list[Pod]:
-        """The pending pods that are not being deleted."""
-        return [pod for pod in self._environment.witness.waiting() if pod.metadata.deletion_timestamp is None]
-
-    def misfit(self, pod: Pod) -> str | None:
-        """What the condition of a pod that fits nowhere must contain; None if the pod fits."""
-        kind = kind_of(pod.name)
-        if kind == FILLER:
-            return None if self._environment.witness.has_room(demand_of(pod), TIGHT) else FILLER_MISFIT
-        return MISFITS.get(kind)
-
-    def wrong_condition(self, pod: Pod) -> str:
-        """What is wrong with the condition of a pod that fits nowhere; empty if it is right."""
-        why = self.misfit(pod)
-        subject = f"pod {pod.name} ({pod.uid}) fits nowhere, but"
-        condition = next((each for each in pod.status.conditions if each.type == CONDITION), None)
-        if condition is None:
-            return f"{subject} has no condition {CONDITION}"
-        said = (condition.status, condition.reason) == ("False", UNSCHEDULABLE)
-        if said and f"0/{self._nodes} nodes are available" in condition.message and (why or "") in condition.message:
-            return ""
-        return f"{subject} its condition is {condition.status}, {condition.reason}: {condition.message!r}"
-
-    async def counts(self) -> dict[str, int]:
-        """The number of queued pods by place."""
-        async for page in queue_pages(self._client, ListQueue(), limit=1):
-            return page.counts
-        return {}
 
     async def queue(self, name: str = "", namespace: str = "") -> list[tuple[DescribedPod, QueueListed]]:
         """The queued pods, or those of this name with their histories."""
         request = ListQueue(namespace=namespace, name=name)
         return [(pod, page) async for page in queue_pages(self._client, request) for pod in page.pods]
 
-    async def describe(self, pod: Pod) -> str:
-        """Where a pod is, in a few words."""
-        try:
-            found = await self.queue(pod.name, pod.metadata.namespace)
-        except FlotillaError as cause:
-            return f"{pod.name} ({cause})"
-        if not found:
-            return f"{pod.name} is not in the queue"
-        queued, page = found[0]
-        return f"{pod.name} is {queued.place} for {page.now - queued.since:.1f} s ({queued.gate or queued.why})"
-
-    async def assumed(self) -> list[str]:
-        """Descriptions of the entries of the ledger in Redis."""
-        values = await self._redis.call("HVALS", Keys(self._settings.prefix).ledger)
-        return [self._described(entry) for entry in map(decode_entry, values)]
-
-    def _described(self, entry: LedgerEntry) -> str:
-        seen = self._environment.witness.pods.get(entry.uid)
-        state = "is gone" if seen is None else f"is on {seen.node}" if seen.node else "is on no node"
-        left = entry.deadline - time.monotonic()
-        return f"{entry.key} ({entry.uid}), assumed on {entry.node}, {state}, {left:.1f} s left"
-
-    async def compared(self) -> CacheCompared:
-        return await self._client.request("snapshot", SNAPSHOT_LIST, CompareCache(), CacheCompared, COMPARISON_TIMEOUT)
-
-    async def nominated(self) -> list[tuple[str, CachedPod]]:
-        """The pods for which the snapshot reserves a node, with its name."""
-        pages = self._client.pages("snapshot", SNAPSHOT_LIST, ListCache(), CacheListed)
-        return [(node.name, pod) async for page in pages for node in page.nodes for pod in node.nominated]
-
-
-@asynccontextmanager
-async def inspecting(environment: Environment, nodes: int) -> AsyncIterator[Inspector]:
-    """`nodes`: the number of nodes."""
-    redis = await connect(environment.redis.url, logger("faults"))
-    try:
-        yield Inspector(environment, redis, nodes)
-    finally:
-        await redis.close()
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """`broken`: failures with their evidence; `pods`: names of pods whose history is worth keeping."""
-
-    what: str
-    count: str
-    broken: Sequence[str] = ()
-    pods: Sequence[str] = field(default=())
-
-
-class Checks:
-    """`nodes`: the number of nodes."""
-
-    def __init__(self, environment: Environment, inspector: Inspector, nodes: int) -> None:
-        self._environment = environment
-        self._inspector = inspector
-        self._nodes = nodes
-
-    async def all(self, activity: str) -> list[Check]:
+    async def checks(self, activity: str) -> list[Check]:
         """`activity`: what has not become idle."""
-        may_wait = {pod.uid for pod in self._inspector.waiting() if self._inspector.misfit(pod) is not None}
+        fitting, misfits = self._pending()
+        may_wait = {pod.uid for pod in misfits}
         found = await self._environment.auditor.finish(unbound=lambda record: record.uid in may_wait)
-        witness = self._environment.witness
+        witness, approver, lines = self._witness, self._environment.approver, self._environment.pipeline.log_lines
+        bound = sum(bool(seen.node) for seen in witness.pods.values())
         bindings = f"{witness.bindings:,} bindings"
+        unbound = [f"pod {pod.name} ({pod.uid}) fits, but is not bound" for pod in fitting]
+        wrong = {pod.name: what for pod in misfits if (what := self._wrong_condition(pod))}
+        waiting = [f"pod {key} is waiting for a permit" for key in approver.waiting(RECENT)]
         checks = [
             Check("everything becomes idle, and all services are ready", "", [activity] if activity else []),
-            self._bound(found),
-            self._waiting(),
             Check(
-                *("no pod was bound twice", bindings),
-                [*witness.moved, *_broken(found, Invariant.BOUND_ONCE)],
+                *("every pod that fits is bound", f"{bound:,} pods"),
+                [*unbound, *_broken(found, Invariant.ALL_BOUND)],
+                [pod.name for pod in fitting],
             ),
             Check(
-                *("no node ever exceeded its capacity", f"{self._nodes:,} nodes"),
+                *("every pod that does not fit is pending, and its condition says why", f"{len(misfits):,} pods"),
+                list(wrong.values()),
+                list(wrong),
+            ),
+            Check("no pod was bound twice", bindings, [*witness.moved, *_broken(found, Invariant.BOUND_ONCE)]),
+            Check(
+                *("no node ever exceeded its capacity", f"{witness.nodes:,} nodes"),
                 [*witness.overfull, *_broken(found, Invariant.CAPACITY)],
             ),
             Check(
@@ -215,54 +157,41 @@ class Checks:
                 f"{len(witness.volumes.bound):,} claims",
                 witness.volumes.broken,
             ),
-            self._permits(found),
+            Check(
+                *("every wait for a permit ends", f"{approver.allowed:,} permits"),
+                [*waiting, *_broken(found, Invariant.PERMIT_ENDS)],
+            ),
         ]
         for what, check in (
-            ("the ledger of assumed pods is empty", self._ledger),
-            ("the snapshot's cache matches the API server", self._cache),
-            ("the queue holds the pending pods and no others", self._queue),
-            ("no nomination is left over", self._nominations),
+            ("the ledger of assumed pods is empty", self._check_ledger),
+            ("the snapshot's cache matches the API server", self._check_cache),
+            ("the queue holds the pending pods and no others", self._check_queue),
+            ("no nomination is left over", self._check_nominations),
         ):
-            checks.append(await _answered(what, check, found))
-        return [*checks, self._no_crash()]
+            try:
+                checks.append(await check(what, found))
+            except FlotillaError as cause:  # a service does not reply
+                checks.append(Check(what, "", [str(cause)]))
+        crashes = [before for before, line in pairwise(lines) if any(text in line for text in CRASHES)]
+        return [*checks, Check("no service crashed by itself", f"{len(lines):,} log lines", crashes)]
 
-    def _bound(self, found: Iterable[Violation]) -> Check:
-        fitting = [pod for pod in self._inspector.waiting() if self._inspector.misfit(pod) is None]
-        bound = sum(bool(seen.node) for seen in self._environment.witness.pods.values())
-        broken = [f"pod {pod.name} ({pod.uid}) fits, but is not bound" for pod in fitting]
-        broken += _broken(found, Invariant.ALL_BOUND)
-        return Check("every pod that fits is bound", f"{bound:,} pods", broken, [pod.name for pod in fitting])
+    async def _check_ledger(self, what: str, found: Iterable[Violation]) -> Check:
+        assumed = await self._assumed()
+        return Check(what, f"{len(assumed)} entries", [*assumed, *_broken(found, Invariant.LEDGER_ENDS)])
 
-    def _waiting(self) -> Check:
-        expected = [pod for pod in self._inspector.waiting() if self._inspector.misfit(pod) is not None]
-        broken = {pod.name: what for pod in expected if (what := self._inspector.wrong_condition(pod))}
-        what = "every pod that does not fit is pending, and its condition says why"
-        return Check(what, f"{len(expected):,} pods", list(broken.values()), list(broken))
-
-    def _permits(self, found: Iterable[Violation]) -> Check:
-        """The approver polls both binders several times a second."""
-        waiting = [f"pod {key} is waiting for a permit" for key in self._environment.approver.waiting(RECENT)]
-        violations = _broken(found, Invariant.PERMIT_ENDS)
-        return Check(
-            "every wait for a permit ends", f"{self._environment.approver.allowed:,} permits", [*waiting, *violations]
+    async def _check_cache(self, what: str, found: Iterable[Violation]) -> Check:
+        compared = await self._client.request(
+            "snapshot", SNAPSHOT_LIST, CompareCache(), CacheCompared, COMPARISON_TIMEOUT
         )
-
-    async def _ledger(self, what: str, found: Iterable[Violation]) -> Check:
-        assumed = await self._inspector.assumed()
-        broken = [*assumed, *_broken(found, Invariant.LEDGER_ENDS)]
-        return Check(what, f"{len(assumed)} entries", broken)
-
-    async def _cache(self, what: str, found: Iterable[Violation]) -> Check:
-        compared = await self._inspector.compared()
         broken = [str(difference) for difference in compared.differences]
         broken += [f"{compared.more} more"] if compared.more else []
         broken += [compared.failure] if compared.failure else []
         names = [difference.name.rpartition("/")[2] for difference in compared.differences if difference.kind == "pod"]
         return Check(what, f"{compared.nodes:,} nodes, {compared.pods:,} pods", broken, names)
 
-    async def _queue(self, what: str, found: Iterable[Violation]) -> Check:
-        waiting = {pod.uid: pod.name for pod in self._inspector.waiting()}
-        queue = {pod.uid: pod for pod, _ in await self._inspector.queue()}
+    async def _check_queue(self, what: str, found: Iterable[Violation]) -> Check:
+        waiting = {pod.uid: pod.name for pod in self._waiting()}
+        queue = {pod.uid: pod for pod, _ in await self.queue()}
         missing = {uid: name for uid, name in waiting.items() if uid not in queue}
         broken = {name: f"pod {name} ({uid}) is pending, but missing" for uid, name in missing.items()}
         for uid, pod in queue.items():
@@ -273,30 +202,74 @@ class Checks:
         violations = _broken(found, Invariant.ACCOUNTED_FOR, Invariant.QUEUED_AND_BOUND)
         return Check(what, f"{len(queue):,} pods", [*broken.values(), *violations], list(broken))
 
-    async def _nominations(self, what: str, found: Iterable[Violation]) -> Check:
-        """All preemptors are bound by now, so there should be none."""
-        kept = [f"{node} is reserved for pod {pod.key} ({pod.uid})" for node, pod in await self._inspector.nominated()]
-        said = [
+    async def _check_nominations(self, what: str, found: Iterable[Violation]) -> Check:
+        """All preemptors are bound by now, so no node should be reserved or named in a status."""
+        pages = self._client.pages("snapshot", SNAPSHOT_LIST, ListCache(), CacheListed)
+        broken = [
+            f"{node.name} is reserved for pod {pod.key} ({pod.uid})"
+            async for page in pages
+            for node in page.nodes
+            for pod in node.nominated
+        ]
+        broken += [
             f"pod {pod.name} ({pod.uid}) is nominated to {pod.status.nominated_node_name}"
-            for pod in self._inspector.waiting()
+            for pod in self._waiting()
             if pod.status.nominated_node_name
         ]
-        return Check(what, f"{len(kept) + len(said)} nominations", [*kept, *said])
+        return Check(what, f"{len(broken)} nominations", broken)
 
-    def _no_crash(self) -> Check:
-        lines = self._environment.pipeline.log_lines
-        broken = [before for before, line in pairwise(lines) if any(text in line for text in CRASHES)]
-        return Check("no service crashed by itself", f"{len(lines):,} log lines", broken)
+    def _waiting(self) -> list[Pod]:
+        """The pending pods that are not being deleted."""
+        return [pod for pod in self._witness.waiting() if pod.metadata.deletion_timestamp is None]
 
+    def _pending(self) -> tuple[list[Pod], list[Pod]]:
+        """The waiting pods that fit, and those that fit nowhere."""
+        fitting: list[Pod] = []
+        misfits: list[Pod] = []
+        for pod in self._waiting():
+            (fitting if self._misfit(pod) is None else misfits).append(pod)
+        return fitting, misfits
 
-async def _answered(
-    what: str, check: Callable[[str, Iterable[Violation]], Awaitable[Check]], found: Iterable[Violation]
-) -> Check:
-    """The check fails if a service does not reply."""
-    try:
-        return await check(what, found)
-    except FlotillaError as cause:
-        return Check(what, "", [str(cause)])
+    def _misfit(self, pod: Pod) -> str | None:
+        """What the condition of a pod that fits nowhere must contain; None if the pod fits."""
+        kind = kind_of(pod.name)
+        if kind == FILLER:
+            return None if self._witness.has_room(demand_of(pod), TIGHT) else FILLER_MISFIT
+        return MISFITS.get(kind)
+
+    def _wrong_condition(self, pod: Pod) -> str:
+        """What is wrong with the condition of a pod that fits nowhere; empty if it is right."""
+        why = self._misfit(pod)
+        subject = f"pod {pod.name} ({pod.uid}) fits nowhere, but"
+        condition = next((each for each in pod.status.conditions if each.type == CONDITION), None)
+        if condition is None:
+            return f"{subject} has no condition {CONDITION}"
+        stated = (condition.status, condition.reason) == ("False", UNSCHEDULABLE)
+        nodes = f"0/{self._witness.nodes} nodes are available"
+        if stated and nodes in condition.message and (why or "") in condition.message:
+            return ""
+        return f"{subject} its condition is {condition.status}, {condition.reason}: {condition.message!r}"
+
+    async def _describe(self, pod: Pod) -> str:
+        """Where a pod is, in a few words."""
+        try:
+            found = await self.queue(pod.name, pod.metadata.namespace)
+        except FlotillaError as cause:
+            return f"{pod.name} ({cause})"
+        if not found:
+            return f"{pod.name} is not in the queue"
+        queued, page = found[0]
+        return f"{pod.name} is {queued.place} for {page.now - queued.since:.1f} s ({queued.gate or queued.why})"
+
+    async def _assumed(self) -> list[str]:
+        """Descriptions of the entries of the ledger in Redis."""
+        described = []
+        for entry in map(decode_entry, await self._redis.call("HVALS", Keys(self._settings.prefix).ledger)):
+            seen = self._witness.pods.get(entry.uid)
+            state = "is gone" if seen is None else f"is on {seen.node}" if seen.node else "is on no node"
+            left = entry.deadline - time.monotonic()
+            described.append(f"{entry.key} ({entry.uid}), assumed on {entry.node}, {state}, {left:.1f} s left")
+        return described
 
 
 def _broken(found: Iterable[Violation], *invariants: Invariant) -> list[str]:

@@ -13,16 +13,16 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from unittest.mock import patch
 
 from shared.bus import Bus
 from shared.bus.subjects import BINDER_PERMITS, BINDER_WAITING
 from shared.config.settings import ApiSettings, Settings
 from shared.messages.binding import ListPermits, PermitAnswer, Permits
-from shared.messages.codec import Message
 from shared.model.storage import BIND_COMPLETED, BOUND_BY_CONTROLLER
+from shared.runtime.corerunner import every
 from shared.store.link import connect
 from shared.telemetry.logs import logger
 from testing.auditor.service import Auditor
@@ -64,21 +64,16 @@ profiles:
     permit: {{enabled: [{{name: {PERMIT_PLUGIN}}}]}}
 """
 DUMP, BACKUP = "dump.rdb", "backup.rdb"
-Object = dict[str, Any]
 POLL_INTERVAL = 0.25
 IGNORED = "7"
 """Pods whose uid begins with this are ignored at first, so that their wait times out and they are retried."""
 IGNORED_FOR = PERMIT_TIMEOUT + 0.5
 
 
-class Poster(Protocol):
-    def post(self, subject: str, message: Message) -> None: ...
-
-
 class Approver:
     """Allows every pod that waits for a permit."""
 
-    def __init__(self, bus: Poster, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, bus: Bus, clock: Callable[[], float] = time.monotonic) -> None:
         self._bus = bus
         self.id = secrets.token_hex(8)
         self._clock = clock
@@ -87,16 +82,14 @@ class Approver:
         self._ignored: dict[str, float] = {}
         self.allowed = 0
 
-    async def run(self, bus: Bus) -> None:
-        await bus.subscribe(BINDER_WAITING, Permits, lambda reply, _: self.on_reply(reply))
-        while True:
-            self._bus.post(BINDER_PERMITS, ListPermits(self.id))
-            await asyncio.sleep(POLL_INTERVAL)
+    async def run(self) -> None:
+        await self._bus.subscribe(BINDER_WAITING, Permits, lambda reply, _: self.on_reply(reply))
+        await every(POLL_INTERVAL, lambda: self._bus.post(BINDER_PERMITS, ListPermits(self.id)))
 
     def waiting(self, recent: float) -> list[str]:
         """The waiting pods, by the replies of the last `recent` seconds."""
         since = self._clock() - recent
-        return sorted(name for heard, names in self._listed.values() if heard >= since for name in names)
+        return sorted(name for replied, names in self._listed.values() if replied >= since for name in names)
 
     def on_reply(self, reply: Permits) -> None:
         """Allow the pods that a binder lists."""
@@ -110,39 +103,26 @@ class Approver:
                 self._bus.post(BINDER_PERMITS, PermitAnswer(pod.uid, PERMIT_PLUGIN, allow=True))
 
 
-class ClaimController:
-    """Binds each claim to the volume that the scheduler reserved for it."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._store = cluster.store
-        self._claims, self._volumes = self._store.bucket(CLAIMS), self._store.bucket(VOLUMES)
-
-    async def run(self) -> None:
-        while True:
-            self.reconcile()
-            await asyncio.sleep(POLL_INTERVAL)
-
-    def reconcile(self) -> None:
-        """Bind claims to their reserved volumes, and release volumes whose claim has another one."""
-        for item in list(self._volumes.items()):
-            volume = item.decode()
-            name = volume["spec"].get("claimRef", {}).get("name")
-            found = None if name is None else self._claims.get(NAMESPACE, name)
-            if found is not None:
-                self._bind_or_release(volume, found.decode())
-
-    def _bind_or_release(self, volume: Object, claim: Object) -> None:
-        name = volume["metadata"]["name"]
-        has = claim["spec"].get("volumeName")
-        if not has:
-            claim["spec"]["volumeName"] = name
+def reconcile_claims(cluster: Cluster) -> None:
+    """Bind claims to the volumes that the scheduler reserved for them; release volumes whose claim has another one."""
+    store = cluster.store
+    for item in list(store.bucket(VOLUMES).items()):
+        volume = item.decode()
+        name = volume["spec"].get("claimRef", {}).get("name")
+        found = None if name is None else store.bucket(CLAIMS).get(NAMESPACE, name)
+        if found is None:
+            continue
+        claim = found.decode()
+        bound_to = claim["spec"].get("volumeName")
+        if not bound_to:
+            claim["spec"]["volumeName"] = item.name
             claim["metadata"].setdefault("annotations", {})[BIND_COMPLETED] = "yes"
             claim["status"] = {"phase": "Bound"}
-            self._store.put(CLAIMS, claim)
-        elif has != name and BOUND_BY_CONTROLLER in volume["metadata"].get("annotations", {}):
+            store.put(CLAIMS, claim)
+        elif bound_to != item.name and BOUND_BY_CONTROLLER in volume["metadata"].get("annotations", {}):
             del volume["spec"]["claimRef"]
             del volume["metadata"]["annotations"][BOUND_BY_CONTROLLER]
-            self._store.put(VOLUMES, volume)
+            store.put(VOLUMES, volume)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,28 +151,25 @@ class Environment:
 @asynccontextmanager
 async def running_environment(seed: int, logs: Path, limits: Limits = LIMITS) -> AsyncIterator[Environment]:
     """Yields when everything is ready and the cluster is empty. Logs of the processes go to files in `logs`."""
+    base = PipelineOptions(workers=WORKERS, binders=BINDERS, standbys=True)
     async with AsyncExitStack() as stack:
         folder = await stack.enter_async_context(temporary_folder())
-        nats, redis = NatsServer(folder), RewindableRedis(folder)
-        for server in (nats, redis):
+        holder = stack.enter_context(socket.socket())
+        # The port stays reserved while nothing listens on it, so that connections are refused.
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind((LOOPBACK, 0))
+        nats, redis, api = NatsServer(folder), RewindableRedis(folder), Simulator()
+        faulty_options = SimulatorOptions(port=holder.getsockname()[1], kubelet=False)
+        faulty_api = Simulator(faulty_options, cluster=api.cluster)
+        links = {name: Link(lambda: nats.url) for name in base.services()}
+        servers: list[NatsServer | RedisServer | Simulator | Link] = [nats, redis, api, faulty_api, *links.values()]
+        for server in servers:
             stack.push_async_callback(server.stop)
             await server.start()
-        api = await stack.enter_async_context(_running(Simulator()))
-        port = stack.enter_context(_reserved_port())
-        faulty_api = await stack.enter_async_context(
-            _running(Simulator(SimulatorOptions(port=port, kubelet=False), cluster=api.cluster))
-        )
         config = stack.enter_context(configured(folder))
         settings = Settings(seed=seed, api=ApiSettings(server=faulty_api.url), config=str(config))
-        members = PipelineOptions(workers=WORKERS, binders=BINDERS, standbys=True).services()
-        links = {name: Link(lambda: nats.url) for name in members}
-        for link in links.values():
-            stack.push_async_callback(link.stop)
-            await link.start()
-        options = PipelineOptions(
-            workers=WORKERS,
-            binders=BINDERS,
-            standbys=True,
+        options = replace(
+            base,
             settings=settings,
             nats_url=nats.url,
             redis_url=redis.url,
@@ -204,15 +181,11 @@ async def running_environment(seed: int, logs: Path, limits: Limits = LIMITS) ->
         bus = await stack.enter_async_context(connected_bus(nats.url, settings.prefix, "faults"))
         auditor = await stack.enter_async_context(
             Auditor.watching(
-                ApiSettings(server=api.url),
-                redis_url=redis.url,
-                bus=bus,
-                prefix=settings.prefix,
-                limits=limits,
+                ApiSettings(server=api.url), redis_url=redis.url, bus=bus, prefix=settings.prefix, limits=limits
             )
         )
         approver = Approver(bus)
-        for work in (approver.run(bus), ClaimController(api.cluster).run()):
+        for work in (approver.run(), every(POLL_INTERVAL, lambda: reconcile_claims(api.cluster))):
             stack.push_async_callback(_cancel, asyncio.create_task(work))
         yield Environment(
             api=api,
@@ -235,24 +208,6 @@ async def _cancel(task: asyncio.Task[None]) -> None:
         await task
 
 
-@asynccontextmanager
-async def _running(simulator: Simulator) -> AsyncIterator[Simulator]:
-    try:
-        await simulator.start()
-        yield simulator
-    finally:
-        await simulator.stop()
-
-
-@contextmanager
-def _reserved_port() -> Iterator[int]:
-    """A port that stays reserved while nothing listens on it, so that connections are refused."""
-    with socket.socket() as holder:
-        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        holder.bind((LOOPBACK, 0))
-        yield holder.getsockname()[1]
-
-
 @contextmanager
 def configured(folder: Path) -> Iterator[Path]:
     """The path of the configuration file, for services started in this context."""
@@ -264,15 +219,9 @@ def configured(folder: Path) -> Iterator[Path]:
     (about / "entry_points.txt").write_text(f"[flotilla.plugins]\n{PERMIT_PLUGIN} = flotilla_faults:{PERMIT_PLUGIN}\n")
     config = folder / "faults.yaml"
     config.write_text(_CONFIG)
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(site), before]))
-    try:
+    path = os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH")]))
+    with patch.dict(os.environ, PYTHONPATH=path):
         yield config
-    finally:
-        if before is None:
-            del os.environ["PYTHONPATH"]
-        else:
-            os.environ["PYTHONPATH"] = before
 
 
 class RewindableRedis(RedisServer):

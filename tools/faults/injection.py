@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum, auto
 from random import Random
 from typing import NamedTuple, TypeVar
 
@@ -21,57 +21,46 @@ from tools.supervisor.servers import Process
 T = TypeVar("T")
 
 
-class Fault(StrEnum):
-    API_SLOW = "API server: slow"
-    API_REFUSES = "API server: refuses connections"
-    API_THROTTLES = "API server: answers 429"
-    API_FAILS = "API server: answers 500"
-    API_CONFLICTS = "API server: answers 409"
-    API_MUTE = "API server: carries out requests, loses responses"
-    WATCHES_END = "API server: drops all watches"
-    API_RESTARTED = "API server: restarted with a compacted history"
-    NATS_RESTARTED = "NATS: killed and restarted"
-    NATS_DELAYED = "NATS: blocked, then delivered late"
-    NATS_CUT = "NATS: blocked, then connections lost"
-    REDIS_EMPTIED = "Redis: killed and restarted empty"
-    REDIS_ROLLED_BACK = "Redis: killed and restarted with an earlier state"
-    STATE_ROLLED_BACK = "Redis and snapshot: killed, Redis restarted with an earlier state"
-    REDIS_HANGS = "Redis: hangs"
-    KILLED = "killed"
-    ENDED = "terminated"
-    STOPPED = "paused"
-    STALLED = "paused past its Lease"
+class Affects(Enum):
+    """What the targets of a fault are."""
+
+    CALLS = auto()
+    SERVICES = auto()
+    LINKS = auto()
 
 
 class Kind(NamedTuple):
     """`cards`: how many are in the deck. Minimum and maximum seconds of faults that last."""
 
+    text: str
     cards: int
     shortest: float = 0.0
     longest: float = 0.0
+    affects: Affects | None = None
 
 
-KINDS = {
-    Fault.API_SLOW: Kind(1, 1.0, 4.0),
-    Fault.API_REFUSES: Kind(1, 0.5, 4.0),
-    Fault.API_THROTTLES: Kind(1, 1.0, 4.0),
-    Fault.API_FAILS: Kind(1, 1.0, 4.0),
-    Fault.API_CONFLICTS: Kind(1, 1.0, 4.0),
-    Fault.API_MUTE: Kind(1, 0.5, 2.0),
-    Fault.WATCHES_END: Kind(1),
-    Fault.API_RESTARTED: Kind(1, 0.2, 3.0),
-    Fault.NATS_RESTARTED: Kind(1, 0.1, 2.0),
-    Fault.NATS_DELAYED: Kind(1, 1.0, 6.0),
-    Fault.NATS_CUT: Kind(1, 1.0, 6.0),
-    Fault.REDIS_EMPTIED: Kind(1, 0.1, 2.0),
-    Fault.REDIS_ROLLED_BACK: Kind(1, 0.5, 3.0),
-    Fault.STATE_ROLLED_BACK: Kind(1, 0.5, 3.0),
-    Fault.REDIS_HANGS: Kind(1, 1.0, 6.0),
-    Fault.KILLED: Kind(6),
-    Fault.ENDED: Kind(2),
-    Fault.STOPPED: Kind(3, 0.5, 6.0),
-    Fault.STALLED: Kind(2, 9.5, 13.0),
-}
+class Fault(Enum):
+    API_SLOW = Kind("API server: slow", 1, 1.0, 4.0, Affects.CALLS)
+    API_REFUSES = Kind("API server: refuses connections", 1, 0.5, 4.0)
+    API_THROTTLES = Kind("API server: answers 429", 1, 1.0, 4.0, Affects.CALLS)
+    API_FAILS = Kind("API server: answers 500", 1, 1.0, 4.0, Affects.CALLS)
+    API_CONFLICTS = Kind("API server: answers 409", 1, 1.0, 4.0, Affects.CALLS)
+    API_MUTE = Kind("API server: carries out requests, loses responses", 1, 0.5, 2.0, Affects.CALLS)
+    WATCHES_END = Kind("API server: drops all watches", 1)
+    API_RESTARTED = Kind("API server: restarted with a compacted history", 1, 0.2, 3.0)
+    NATS_RESTARTED = Kind("NATS: killed and restarted", 1, 0.1, 2.0)
+    NATS_DELAYED = Kind("NATS: blocked, then delivered late", 1, 1.0, 6.0, Affects.LINKS)
+    NATS_CUT = Kind("NATS: blocked, then connections lost", 1, 1.0, 6.0, Affects.LINKS)
+    REDIS_EMPTIED = Kind("Redis: killed and restarted empty", 1, 0.1, 2.0)
+    REDIS_ROLLED_BACK = Kind("Redis: killed and restarted with an earlier state", 1, 0.5, 3.0)
+    STATE_ROLLED_BACK = Kind("Redis and snapshot: killed, Redis restarted with an earlier state", 1, 0.5, 3.0)
+    REDIS_HANGS = Kind("Redis: hangs", 1, 1.0, 6.0)
+    KILLED = Kind("killed", 6, affects=Affects.SERVICES)
+    ENDED = Kind("terminated", 2, affects=Affects.SERVICES)
+    STOPPED = Kind("paused", 3, 0.5, 6.0, Affects.SERVICES)
+    STALLED = Kind("paused past its Lease", 2, 9.5, 13.0, Affects.SERVICES)
+
+
 CALLS = {
     "all calls": ("*", ""),
     "bindings": ("POST", r"/binding$"),
@@ -83,14 +72,13 @@ CALLS = {
     "evictions": ("*", r"/eviction$|/pods/[^/]+$"),
 }
 """Method and path (a regular expression) of the calls that a fault of the API server may affect."""
-OF_CALLS = frozenset({Fault.API_SLOW, Fault.API_THROTTLES, Fault.API_FAILS, Fault.API_CONFLICTS, Fault.API_MUTE})
-OF_SERVICES = frozenset({Fault.KILLED, Fault.ENDED, Fault.STOPPED, Fault.STALLED})
-OF_LINKS = frozenset({Fault.NATS_DELAYED, Fault.NATS_CUT})
 MAX_BLOCKED = 3
 """Services that lose NATS at the same time."""
 MEAN_GAP = 1.25
 """Average seconds between faults; less in short runs, so that these meet some as well."""
 MIN_GAP = 0.5
+GAPS = (0.3, 1.7)
+"""Shortest and longest gap, as shares of the mean."""
 MIN_FAULTS = 48
 """Faults in every run that is long enough for them at the minimum gap."""
 MIN_DURATION = 0.1
@@ -110,7 +98,6 @@ SIGNALS = {
     Fault.STOPPED: signal.SIGSTOP,
     Fault.STALLED: signal.SIGSTOP,
 }
-PAUSES = frozenset({Fault.STOPPED, Fault.STALLED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,43 +110,37 @@ class Injection:
     seconds: float
 
     def __str__(self) -> str:
-        targets = ", ".join(self.targets)
-        if self.fault in OF_SERVICES:
-            what = f"{targets}: {self.fault}"
-        else:
-            what = f"{self.fault} ({targets})" if targets else str(self.fault)
+        targets, what = ", ".join(self.targets), self.fault.value.text
+        if self.fault.value.affects is Affects.SERVICES:
+            what = f"{targets}: {what}"
+        elif targets:
+            what = f"{what} ({targets})"
         return f"{what}, for {self.seconds:.1f} s" if self.seconds else what
 
 
 def plan(seed: int, seconds: float, services: Sequence[str]) -> list[Injection]:
     """The injections in order of time. All faults are over after `seconds`, apart from restarts."""
     chance = Random(f"faults {seed}")
-    deck = _deal(chance, [fault for fault, kind in KINDS.items() for _ in range(kind.cards)])
+    deck = _deal(chance, [fault for fault in Fault for _ in range(fault.value.cards)])
     calls, victims, cut = _deal(chance, list(CALLS)), _deal(chance, list(services)), _deal(chance, list(services))
     mean = max(MIN_GAP, min(MEAN_GAP, seconds / MIN_FAULTS))
     injections: list[Injection] = []
-    at = _gap(chance, mean)
+    at = chance.uniform(*GAPS) * mean
     while at < seconds - MIN_DURATION:
         fault = next(deck)
-        lasts = round(min(chance.uniform(KINDS[fault].shortest, KINDS[fault].longest), seconds - at), 2)
-        injections.append(Injection(round(at, 2), fault, _targets(chance, fault, (calls, victims, cut)), lasts))
-        at += _gap(chance, mean)
+        kind = fault.value
+        lasts = round(min(chance.uniform(kind.shortest, kind.longest), seconds - at), 2)
+        targets: tuple[str, ...] = ()
+        match kind.affects:
+            case Affects.CALLS:
+                targets = (next(calls),)
+            case Affects.SERVICES:
+                targets = (next(victims),)
+            case Affects.LINKS:
+                targets = tuple(sorted({next(cut) for _ in range(chance.randint(1, MAX_BLOCKED))}))
+        injections.append(Injection(round(at, 2), fault, targets, lasts))
+        at += chance.uniform(*GAPS) * mean
     return injections
-
-
-def _gap(chance: Random, mean: float) -> float:
-    return chance.uniform(0.3, 1.7) * mean
-
-
-def _targets(chance: Random, fault: Fault, dealt: tuple[Iterator[str], ...]) -> tuple[str, ...]:
-    calls, victims, cut = dealt
-    if fault in OF_CALLS:
-        return (next(calls),)
-    if fault in OF_SERVICES:
-        return (next(victims),)
-    if fault in OF_LINKS:
-        return tuple(sorted({next(cut) for _ in range(chance.randint(1, MAX_BLOCKED))}))
-    return ()
 
 
 def _deal(chance: Random, cards: list[T]) -> Iterator[T]:
@@ -169,10 +150,10 @@ def _deal(chance: Random, cards: list[T]) -> Iterator[T]:
 
 
 class Injector:
-    """Calls `say` with each fault as it is injected, and counts them in `injected`."""
+    """Calls `say` with each fault as it is injected, and collects them in `injected`."""
 
     def __init__(self, environment: Environment, say: Callable[[str], None]) -> None:
-        self.injected: dict[Fault, int] = {}
+        self.injected: set[Fault] = set()
         self._environment = environment
         self._say = say
         self._began = 0.0
@@ -189,7 +170,7 @@ class Injector:
 
     async def _inject(self, injection: Injection) -> None:
         await asyncio.sleep(max(0.0, self._began + injection.at - time.monotonic()))
-        self.injected[injection.fault] = self.injected.get(injection.fault, 0) + 1
+        self.injected.add(injection.fault)
         self._say(f"{clock(time.time())} {time.monotonic() - self._began:6.2f} s  {injection}")
         async with self._active(injection):
             await asyncio.sleep(injection.seconds)
@@ -231,14 +212,22 @@ class Injector:
                 async with self._redis, stopped(self._environment.redis.process):
                     yield
             case Fault.NATS_DELAYED | Fault.NATS_CUT:
-                async with self._blocked(targets, cut=fault is Fault.NATS_CUT):
+                links = [self._environment.links[name] for name in targets]
+                for link in links:
+                    link.block()
+                try:
                     yield
+                finally:
+                    for link in links:
+                        if fault is Fault.NATS_CUT:
+                            link.cut()
+                        link.unblock()
             case Fault.KILLED | Fault.ENDED | Fault.STOPPED | Fault.STALLED:
                 self._environment.pipeline.signal(targets[0], SIGNALS[fault])  # no effect if it is not running
                 try:
                     yield
                 finally:
-                    if fault in PAUSES:
+                    if SIGNALS[fault] is signal.SIGSTOP:
                         self._environment.pipeline.signal(targets[0], signal.SIGCONT)  # harmless to its successor
             case _:
                 async with self._calls_failing(fault, targets[0]):
@@ -267,19 +256,6 @@ class Injector:
                 yield
             finally:
                 await self._environment.faulty_api.start()
-
-    @asynccontextmanager
-    async def _blocked(self, names: Sequence[str], *, cut: bool) -> AsyncIterator[None]:
-        links = [self._environment.links[name] for name in names]
-        for link in links:
-            link.block()
-        try:
-            yield
-        finally:
-            for link in links:
-                if cut:
-                    link.cut()
-                link.unblock()
 
 
 @asynccontextmanager

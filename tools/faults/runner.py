@@ -16,7 +16,7 @@ from shared.errors import ClusterError, FlotillaError
 from tools.api_objects import ObjectWriter
 from tools.cli.processes import resident_memory, root_cause
 from tools.cli.queue import details
-from tools.faults.checks import Check, Checks, Inspector, inspecting, memory_growth, memory_table, verdicts
+from tools.faults.checks import Check, Inspector, memory_growth, memory_table, verdicts
 from tools.faults.environment import Environment, running_environment
 from tools.faults.injection import Injector, plan
 from tools.faults.workload import NAMESPACE, NODES_PATH, PODS_PATH, Wave, Workload, pod_path
@@ -44,7 +44,9 @@ class FaultRun:
             self._outputs.append(log)
             before = {process.pid for process in psutil.Process().children(recursive=True)}
             try:
-                checks = [*await self._checks(logs), _leftover_processes(before)]
+                checks = await self._checks(logs)
+                left = [each for each in psutil.Process().children(recursive=True) if each.pid not in before]
+                checks.append(Check("no process is left over", f"{len(left)} processes", list(map(str, left))))
             except asyncio.CancelledError:
                 shutil.rmtree(logs, ignore_errors=True)
                 raise
@@ -69,7 +71,7 @@ class FaultRun:
         began = time.monotonic()
         async with (
             running_environment(work.seed, logs) as environment,
-            inspecting(environment, work.nodes) as inspector,
+            Inspector.of(environment) as inspector,
         ):
             witness, writer = environment.witness, ObjectWriter(environment.api.url)
             self._say(f"{len(environment.processes)} processes ready in {time.monotonic() - began:.1f} s")
@@ -82,7 +84,7 @@ class FaultRun:
             self._say(f"{'not idle' if activity else 'idle'} {time.monotonic() - began:.1f} s after the last fault")
             if inspector.last_activity:
                 self._say(f"  idle last: {inspector.last_activity}")
-            checks = await Checks(environment, inspector, work.nodes).all(activity)
+            checks = await inspector.checks(activity)
             await self._keep_evidence(checks, inspector, environment, logs)
             await writer.delete(pod_path(seen.name) for seen in list(witness.pods.values()) if seen.name not in first)
             activity = await inspector.wait_until_idle(IDLE_TIMEOUT)
@@ -150,11 +152,6 @@ async def _write_waves(writer: ObjectWriter, waves: Iterable[Wave], interval: fl
     for wave in waves:
         await write_wave(writer, wave)
         await asyncio.sleep(interval)
-
-
-def _leftover_processes(before: set[int]) -> Check:
-    left = [process for process in psutil.Process().children(recursive=True) if process.pid not in before]
-    return Check("no process is left over", f"{len(left)} processes", [str(process) for process in left])
 
 
 @contextmanager

@@ -6,7 +6,6 @@ runs, and the scheduler knows only of deletions that have happened.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from shared.model.objects import Pod, decode_node, decode_pod
 from shared.model.wellknown import ZONE
@@ -60,17 +59,13 @@ class VolumeWitness:
         if change.type == DELETED:
             return
         volume, spec = change.item.name, change.item.decode()["spec"]
-        self._zones[volume] = _zone(spec)
+        terms = spec.get("nodeAffinity", {}).get("required", {}).get("nodeSelectorTerms", [])
+        zones = (each["values"][0] for term in terms for each in term["matchExpressions"] if each["key"] == ZONE)
+        self._zones[volume] = next(zones, "")
         claim, before = spec.get("claimRef", {}).get("name", ""), self._reserved.get(volume, "")
         if before and claim and before != claim:
             _keep(self.broken, f"volume {volume} was reserved for claim {before} and now for {claim}")
         self._reserved[volume] = claim
-
-
-def _zone(spec: dict[str, Any]) -> str:
-    terms = spec.get("nodeAffinity", {}).get("required", {}).get("nodeSelectorTerms", [])
-    found = (each["values"][0] for term in terms for each in term["matchExpressions"] if each["key"] == ZONE)
-    return next(found, "")
 
 
 @dataclass(slots=True)
@@ -102,6 +97,10 @@ class Witness:
         self._bucket = cluster.store.bucket(PODS)
         self._usage: dict[str, NodeUsage] = {}
         self._bucket.listeners.append(self._on_change)
+
+    @property
+    def nodes(self) -> int:
+        return len(self._nodes)
 
     def waiting(self) -> Iterator[Pod]:
         """The pending pods."""
@@ -174,20 +173,14 @@ class Witness:
             wrong = self.volumes.misplaced(int(seen.name.partition("-")[2]), self._zone(seen.node))
             if wrong:
                 _keep(self.misplaced, f"{where}, {wrong}")
-        if seen.kind not in (APART, TOGETHER):
-            return
-        for other in self.pods.values():
-            if other is not seen and other.node and other.kind == seen.kind:
-                why = self._contradiction(seen, other)
-                if why:
-                    _keep(self.misplaced, f"{where}, {why} pod {other.name} ({other.uid}) on node {other.node}")
-
-    def _contradiction(self, seen: Seen, other: Seen) -> str:
-        if seen.kind == APART and seen.node == other.node:
-            return "but must not share it with"
-        if seen.kind == TOGETHER and self._zone(seen.node) != self._zone(other.node):
-            return "but must be in the zone of"
-        return ""
+        for other in self.pods.values() if seen.kind in (APART, TOGETHER) else ():
+            if other is seen or not other.node or other.kind != seen.kind:
+                continue
+            there = f"pod {other.name} ({other.uid}) on node {other.node}"
+            if seen.kind == APART and seen.node == other.node:
+                _keep(self.misplaced, f"{where}, but must not share it with {there}")
+            if seen.kind == TOGETHER and self._zone(seen.node) != self._zone(other.node):
+                _keep(self.misplaced, f"{where}, but must be in the zone of {there}")
 
     def _zone(self, node: str) -> str:
         item = self._nodes.get("", node)

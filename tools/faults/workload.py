@@ -7,11 +7,9 @@ urgent pods preempt; a filler that is created late may not fit.
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any
 
 from shared.model.wellknown import HOSTNAME, ZONE
-
-Object = dict[str, Any]
+from testing.inprocess.workloads import PREFERRED, Object, affinity, make_node, spread
 
 NAMESPACE = "faults"
 PODS_PATH = f"/api/v1/namespaces/{NAMESPACE}/pods"
@@ -97,18 +95,9 @@ class Workload:
         for i in range(self.nodes):
             tight = i >= self.wide
             name = f"{TIGHT if tight else WIDE}-{i:04}"
-            labels = {POOL: TIGHT if tight else WIDE, ZONE: ZONES[i % len(ZONES)], HOSTNAME: name}
-            amounts = {"cpu": str(FILLERS_PER_NODE if tight else 16), "memory": "64Gi", "pods": "110"}
+            labels = {POOL: TIGHT if tight else WIDE, ZONE: ZONES[i % len(ZONES)]}
             taints = [{"key": POOL, "value": TIGHT, "effect": "NoSchedule"}] if tight else []
-            yield {
-                "metadata": {"name": name, "labels": labels},
-                "spec": {"taints": taints},
-                "status": {
-                    "capacity": amounts,
-                    "allocatable": amounts,
-                    "conditions": [{"type": "Ready", "status": "True"}],
-                },
-            }
+            yield make_node(name, str(FILLERS_PER_NODE if tight else 16), "64Gi", labels, taints)
 
     def initial(self) -> Wave:
         """Pods before the first fault: some of all kinds, and all fillers that fit."""
@@ -240,22 +229,22 @@ def _is_labelled(group: int) -> bool:
 
 def _particular(kind: str, number: int) -> Object:
     """What a kind has besides its requests."""
-    own = {"labelSelector": {"matchLabels": {"kind": kind}}}
+    own = {"kind": kind}
     match kind:
         case "zonal":
             return {"nodeSelector": {ZONE: ZONES[number % len(ZONES)]}}
         case "spread":
-            return {"topologySpreadConstraints": [_spread(ZONE, "DoNotSchedule", own)]}
+            return spread(own, ZONE, "DoNotSchedule", 2)
         case "loose":
-            return {"topologySpreadConstraints": [_spread(HOSTNAME, "ScheduleAnyway", own)]}
+            return spread(own, HOSTNAME, "ScheduleAnyway", 2)
         case "drawn":
             wanted = {"matchExpressions": [{"key": ZONE, "operator": "In", "values": ["b"]}]}
             preferred = [{"weight": 10, "preference": wanted}]
-            return {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}}
+            return {"affinity": {"nodeAffinity": {PREFERRED: preferred}}}
         case "apart":
-            return {"affinity": {"podAntiAffinity": _required(HOSTNAME, own)}}
+            return affinity("podAntiAffinity", own, HOSTNAME)
         case "together":
-            return {"affinity": {"podAffinity": _required(ZONE, own)}}
+            return affinity("podAffinity", own, ZONE)
         case "filler" | "urgent":
             tolerated = [{"key": POOL, "operator": "Exists"}]
             return {"nodeSelector": {POOL: TIGHT}, "tolerations": tolerated, "priorityClassName": kind}
@@ -267,11 +256,3 @@ def _particular(kind: str, number: int) -> Object:
         case "nowhere":
             return {"nodeSelector": {POOL: "none"}}
     return {}
-
-
-def _spread(key: str, otherwise: str, own: Object) -> Object:
-    return {"maxSkew": 2, "topologyKey": key, "whenUnsatisfiable": otherwise, **own}
-
-
-def _required(key: str, own: Object) -> Object:
-    return {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": key, **own}]}

@@ -53,11 +53,11 @@ class QueuePipeline(Pipeline):
     def observe(self, event: snapshot.Event) -> None:
         super().observe(event)
         if isinstance(event, snapshot.PodDeleted):
-            self._hear(queue.WatchEvents([queue.PodGone(event.uid)]))
+            self._tell_queue(queue.WatchEvents([queue.PodGone(event.uid)]))
 
     def submit(self, pods: Sequence[Pod], seq: int = 0) -> None:
         """Add new pods to the queue, which decides their order."""
-        self._hear(queue.WatchEvents([self._pending(pod) for pod in pods]))
+        self._tell_queue(queue.WatchEvents([self._pending(pod) for pod in pods]))
 
     def run_for(self, seconds: float) -> None:
         """Run for a while: the queue always has deadlines, so the pipeline never settles."""
@@ -72,9 +72,9 @@ class QueuePipeline(Pipeline):
         self._pods[pod.uid] = self._shown[pod.uid] = pod
         return queue.PodPending(pod, self.now)
 
-    # What the queue hears
+    # The queue
 
-    def _hear(self, *events: queue.Event) -> None:
+    def _tell_queue(self, *events: queue.Event) -> None:
         """Tell the queue which state the snapshot has applied, then the events; ask for pods if there are any."""
         epoch, seq = self.snapshot.epoch, self.snapshot.seq
         for event in (Absorbed(epoch, seq, 0, 0), *events):
@@ -95,36 +95,40 @@ class QueuePipeline(Pipeline):
                 case Notice() as notice if notice.nominated is not None and notice.uid in self._shown:
                     pending = self._pending(nominated(self._pods[notice.uid], notice.nominated))
                     self.observe(snapshot.PodSeen(pending.pod))
-                    self._later(0.0, partial(self._hear, pending))
+                    self._later(0.0, partial(self._tell_queue, pending))
 
     def _hand_out(self, batch: Batch) -> None:
         self._pods.update((pod.uid, pod) for pod in pods_in(batch))
         self._carry_out_cycle(self.cycle.handle(batch, self.now))
-        self._hear()
+        self._tell_queue()
 
-    def _tell(self, outcome: Outcome) -> None:
+    def _on_outcome(self, outcome: Outcome) -> None:
         self._reported += 1
         reported = outcome_of(outcome, bool(self._pods[outcome.uid].status.nominated_node_name))
-        self._hear(Outcomes(self.cycle.epoch, self._reported, [reported]))
+        self._tell_queue(Outcomes(self.cycle.epoch, self._reported, [reported]))
 
     def _on_forgotten(self, forgotten: ForgottenPod) -> None:
-        self._hear(Forgotten(self.snapshot.epoch, [forgotten]))
+        self._tell_queue(Forgotten(self.snapshot.epoch, [forgotten]))
 
     def _bind(self, uid: str, attempt: int, node: str) -> None:
         super()._bind(uid, attempt, node)
-        self._hear(queue.WatchEvents([queue.PodBound(uid)]))
+        self._tell_queue(queue.WatchEvents([queue.PodBound(uid)]))
 
     # Making way
 
-    def _displace(self, evict: Evict) -> None:
-        self._send(evict, self._evict)
+    def _carry_out_snapshot(self, effects: Iterable[snapshot.Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, Evict):
+                self._send(effect, self._evict)
+            else:
+                super()._carry_out_snapshot([effect])
 
     def _evict(self, evict: Evict) -> None:
         for loser in evict.denominated:
             if loser.uid in self._shown and not self._shown[loser.uid].spec.node_name:
                 pending = self._pending(nominated(self._pods[loser.uid], ""))
                 self.observe(snapshot.PodSeen(pending.pod))
-                self._hear(queue.WatchEvents([pending]))
+                self._tell_queue(queue.WatchEvents([pending]))
         for victim in evict.victims:
             pod = self._shown.get(victim.uid)
             if pod is None or pod.metadata.deletion_timestamp is not None:
@@ -136,13 +140,13 @@ class QueuePipeline(Pipeline):
                 version = pod.metadata.resource_version
                 failed = BindingOutcome(victim.uid, victim.attempt, "preempted", PREEMPTION, True, version=version)
                 self.observe(snapshot.BindingReport(failed))
-        self._send(Evicted(evict.uid, evict.attempt), self._hear)
+        self._send(Evicted(evict.uid, evict.attempt), self._tell_queue)
 
     def _go(self, uid: str) -> None:
         pod = self._shown.get(uid)
         if pod is not None:
             self.observe(snapshot.PodDeleted(uid))
-            self._hear(queue.WatchEvents([ClusterChange(LEFT, pod)]))
+            self._tell_queue(queue.WatchEvents([ClusterChange(LEFT, pod)]))
 
     # Time
 
@@ -157,5 +161,5 @@ class QueuePipeline(Pipeline):
         went_on = super().step()
         due = self.queue.next_deadline()
         if due is not None and due <= self.now:
-            self._hear(queue.Tick())
+            self._tell_queue(queue.Tick())
         return went_on
