@@ -13,7 +13,6 @@ from shared.errors import UserError
 
 if TYPE_CHECKING:
     from testing.simulator.service import SimulatorOptions
-    from testing.simulator.subresources import ReviewedUser
 
 DESCRIPTION = "Serves the API of an empty, simulated cluster. Everything is kept in memory. Ctrl-C stops it."
 EXAMPLES = """\
@@ -54,11 +53,18 @@ def run(options: argparse.Namespace) -> int:
     token = None if options.token_file is None else _text_of(options.token_file, "--token-file").strip()
     if token == "":
         raise UserError(f"--token-file: {str(options.token_file)!r} is empty")
+    import msgspec
     import uvloop
 
     from testing.simulator.service import SimulatorOptions
+    from testing.simulator.subresources import ReviewedUser
 
-    users = () if options.users_file is None else _users_in(options.users_file)
+    users: tuple[ReviewedUser, ...] = ()
+    if options.users_file is not None:
+        try:
+            users = msgspec.json.decode(_text_of(options.users_file, "--users-file"), type=tuple[ReviewedUser, ...])
+        except msgspec.DecodeError as error:
+            raise UserError(f"--users-file: {options.users_file}: {error}") from error
     chosen = SimulatorOptions(host=options.host, port=port, token=token, users=users, kubelet=not options.no_kubelet)
     # kubectl sends no token over plain HTTP, so suggest curl where one is required.
     hint = "kubectl --server {url} get nodes"
@@ -83,17 +89,6 @@ async def _serve(options: "SimulatorOptions", hint: str) -> None:
         await stop.wait()
     finally:
         await simulator.stop()
-
-
-def _users_in(path: Path) -> "tuple[ReviewedUser, ...]":
-    import msgspec
-
-    from testing.simulator.subresources import ReviewedUser
-
-    try:
-        return msgspec.json.decode(_text_of(path, "--users-file"), type=tuple[ReviewedUser, ...])
-    except msgspec.DecodeError as error:
-        raise UserError(f"--users-file: {path}: {error}") from error
 
 
 def _text_of(path: Path, flag: str) -> str:

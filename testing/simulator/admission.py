@@ -4,7 +4,7 @@ Types that a scheduler writes or reads closely are validated as by a real server
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from testing.simulator.errors import Cause, forbidden_value, invalid, invalid_value, required, unsupported_value
@@ -111,7 +111,7 @@ def admit_update(resource: Resource, obj: Object, old: Object) -> None:
 
 def _check(resource: Resource, obj: Object, old: Object | None = None) -> None:
     """Raise if the object is invalid, or may not replace the old one."""
-    causes = metadata_causes(resource, obj["metadata"])
+    causes = [*metadata_causes(resource, obj["metadata"])]
     if rule := _RULES.get(resource):
         causes += rule(obj)
     if old is not None and (update_rule := _UPDATE_RULES.get(resource)):
@@ -131,75 +131,75 @@ def _default_node(node: Object) -> None:
         status["conditions"] = [{**ready, "message": "the simulated kubelet is ready", **times}]
 
 
-def new_event_causes(event: Object, namespace: str) -> list[Cause]:
+def new_event_causes(event: Object, namespace: str) -> Iterator[Cause]:
     """Validate a new events.k8s.io/v1 Event. The deprecated fields must be unset."""
-    causes: list[Cause] = []
     check_micro_time("eventTime", event.get("eventTime"))
     if not event.get("eventTime"):
-        causes.append(required("eventTime"))
+        yield required("eventTime")
     for field in ("reportingController", "reportingInstance", "action", "reason"):
         text = event.get(field)
         if not text:
-            causes.append(required(field))
+            yield required(field)
         elif len(text) > MAX_TEXT and field != "reportingController":
-            causes.append(invalid_value(field, "", f"can have at most {MAX_TEXT} characters"))
+            yield invalid_value(field, "", f"can have at most {MAX_TEXT} characters")
     if event.get("reportingController"):
-        causes += qualified_name_causes("reportingController", event["reportingController"])
+        yield from qualified_name_causes("reportingController", event["reportingController"])
     if len((event.get("note") or "").encode()) > MAX_NOTE_BYTES:
-        causes.append(invalid_value("message", "", f"can have at most {MAX_NOTE_BYTES} characters"))
+        yield invalid_value("message", "", f"can have at most {MAX_NOTE_BYTES} characters")
     if event.get("type") not in TYPES:
-        causes.append(invalid_value("type", "", f"has invalid value: {event.get('type')}"))
-    causes += [invalid_value(field, "", "needs to be unset") for field in DEPRECATED if event.get(field)]
+        yield invalid_value("type", "", f"has invalid value: {event.get('type')}")
+    for field in DEPRECATED:
+        if event.get(field):
+            yield invalid_value(field, "", "needs to be unset")
     if not (event.get("regarding") or {}).get("namespace") and namespace not in _NAMESPACES_OF_CLUSTER_OBJECTS:
-        causes.append(invalid_value("involvedObject.namespace", "", "does not match event.namespace"))
-    return causes + _series_causes(event.get("series"))
+        yield invalid_value("involvedObject.namespace", "", "does not match event.namespace")
+    yield from _series_causes(event.get("series"))
 
 
-def changed_event_causes(event: Object, old: Object) -> list[Cause]:
+def changed_event_causes(event: Object, old: Object) -> Iterator[Cause]:
     """In an events.k8s.io/v1 Event only the series may change."""
-    causes = _series_causes(event.get("series")) if event.get("series") != old.get("series") else []
-    return causes + [
-        invalid_value(field, event.get(field), IMMUTABLE)
-        for field in IMMUTABLE_EVENT_FIELDS
-        if (event.get(field) or None) != (old.get(field) or None)
-    ]
+    if event.get("series") != old.get("series"):
+        yield from _series_causes(event.get("series"))
+    for field in IMMUTABLE_EVENT_FIELDS:
+        if (event.get(field) or None) != (old.get(field) or None):
+            yield invalid_value(field, event.get(field), IMMUTABLE)
 
 
-def _series_causes(series: Any) -> list[Cause]:
+def _series_causes(series: Any) -> Iterator[Cause]:
     if series is None:
-        return []
+        return
     if not isinstance(series, dict) or not isinstance(series.get("count", 0), int):
         raise cannot_unmarshal("series", series, "EventSeries")
     observed = series.get("lastObservedTime")
     check_micro_time("series.lastObservedTime", observed)
-    causes = [] if series.get("count", 0) >= 2 else [invalid_value("series.count", "", "should be at least 2")]
-    return causes if observed else [*causes, required("series.lastObservedTime")]
+    if series.get("count", 0) < 2:
+        yield invalid_value("series.count", "", "should be at least 2")
+    if not observed:
+        yield required("series.lastObservedTime")
 
 
-def lease_causes(lease: Object) -> list[Cause]:
+def lease_causes(lease: Object) -> Iterator[Cause]:
     spec = lease.get("spec") or {}
     for field in ("acquireTime", "renewTime"):
         check_micro_time(f"spec.{field}", spec.get(field))
-    causes: list[Cause] = []
     duration, transitions = spec.get("leaseDurationSeconds"), spec.get("leaseTransitions")
     if duration is not None and duration <= 0:
-        causes.append(invalid_value("spec.leaseDurationSeconds", duration, "must be greater than 0"))
+        yield invalid_value("spec.leaseDurationSeconds", duration, "must be greater than 0")
     if transitions is not None and transitions < 0:
-        causes.append(invalid_value("spec.leaseTransitions", transitions, "must be greater than or equal to 0"))
-    return causes
+        yield invalid_value("spec.leaseTransitions", transitions, "must be greater than or equal to 0")
 
 
-def claim_causes(claim: Object, old: Object) -> list[Cause]:
+def claim_causes(claim: Object, old: Object) -> Iterator[Cause]:
     """A claim's spec is immutable except for its size; its volume name is written once."""
-    was, wanted = _immutable_part(old), _immutable_part(claim)
+    was, wanted = (
+        {key: value for key, value in (each.get("spec") or {}).items() if key not in MUTABLE_CLAIM_FIELDS}
+        for each in (old, claim)
+    )
     if not was.get("volumeName"):
         wanted.pop("volumeName", None)
         was.pop("volumeName", None)
-    return [] if was == wanted else [Cause("spec", "FieldValueForbidden", f"Forbidden: {CLAIM_IMMUTABLE}")]
-
-
-def _immutable_part(claim: Object) -> Object:
-    return {key: value for key, value in (claim.get("spec") or {}).items() if key not in MUTABLE_CLAIM_FIELDS}
+    if was != wanted:
+        yield forbidden_value("spec", CLAIM_IMMUTABLE)
 
 
 def check_micro_time(field: str, value: Any) -> None:
@@ -208,134 +208,119 @@ def check_micro_time(field: str, value: Any) -> None:
         raise cannot_unmarshal(field, value, "MicroTime, as in 2006-01-02T15:04:05.000000Z")
 
 
-def pod_group_causes(group: Object) -> list[Cause]:
+def pod_group_causes(group: Object) -> Iterator[Cause]:
     """Validate a PodGroup of scheduling.k8s.io."""
-    return policy_causes("spec.schedulingPolicy", spec_of(group).get("schedulingPolicy"))
+    return policy_causes("spec.schedulingPolicy", _part(group, "spec").get("schedulingPolicy"))
 
 
-def workload_causes(workload: Object) -> list[Cause]:
-    templates = spec_of(workload).get("podGroupTemplates")
+def workload_causes(workload: Object) -> Iterator[Cause]:
+    templates = _part(workload, "spec").get("podGroupTemplates")
     if not templates:
-        return [required("spec.podGroupTemplates")]
+        yield required("spec.podGroupTemplates")
+        return
     expect_objects("spec.podGroupTemplates", templates, "slice of PodGroupTemplate")
-    causes: list[Cause] = []
     if len(templates) > MAX_TEMPLATES:
-        message = f"must have at most {MAX_TEMPLATES} items"
-        causes.append(invalid_value("spec.podGroupTemplates", len(templates), message))
+        yield invalid_value("spec.podGroupTemplates", len(templates), f"must have at most {MAX_TEMPLATES} items")
     for index, template in enumerate(templates):
         where = f"spec.podGroupTemplates[{index}]"
         if not template.get("name"):
-            causes.append(required(f"{where}.name"))
-        causes += policy_causes(f"{where}.schedulingPolicy", template.get("schedulingPolicy"))
-    return causes
+            yield required(f"{where}.name")
+        yield from policy_causes(f"{where}.schedulingPolicy", template.get("schedulingPolicy"))
 
 
-def policy_causes(where: str, policy: Any) -> list[Cause]:
+def policy_causes(where: str, policy: Any) -> Iterator[Cause]:
     """Exactly one policy must be set, and a gang needs a positive minCount."""
     expect(where, policy, dict, "PodGroupSchedulingPolicy")
-    policy = policy or {}
-    named = [name for name in ("basic", "gang") if policy.get(name) is not None]
+    named = [name for name in ("basic", "gang") if (policy or {}).get(name) is not None]
     if len(named) != 1:
-        return [invalid_value(where, ", ".join(named), "must specify exactly one of: `basic`, `gang`")]
-    gang = policy.get("gang")
-    if gang is None:
-        return []
-    expect(f"{where}.gang", gang, dict, "GangSchedulingPolicy")
-    return _count_causes(f"{where}.gang.minCount", gang.get("minCount") or 0)
+        yield invalid_value(where, ", ".join(named), "must specify exactly one of: `basic`, `gang`")
+    elif named == ["gang"]:
+        expect(f"{where}.gang", policy["gang"], dict, "GangSchedulingPolicy")
+        yield from _count_causes(f"{where}.gang.minCount", policy["gang"].get("minCount") or 0)
 
 
-def coscheduling_group_causes(group: Object) -> list[Cause]:
+def coscheduling_group_causes(group: Object) -> Iterator[Cause]:
     """Validate a PodGroup of scheduling.x-k8s.io as its CustomResourceDefinition does."""
-    spec = spec_of(group)
-    causes = [] if spec.get("minMember") is None else _count_causes("spec.minMember", spec["minMember"])
+    spec = _part(group, "spec")
+    if spec.get("minMember") is not None:
+        yield from _count_causes("spec.minMember", spec["minMember"])
     timeout = spec.get("scheduleTimeoutSeconds")
     if timeout is not None and not _is_integer(timeout):
-        causes.append(invalid_value("spec.scheduleTimeoutSeconds", timeout, "must be of type integer"))
-    return causes
+        yield invalid_value("spec.scheduleTimeoutSeconds", timeout, "must be of type integer")
 
 
-def fixed_spec_causes(obj: Object, old: Object) -> list[Cause]:
+def fixed_spec_causes(obj: Object, old: Object) -> Iterator[Cause]:
     """The spec of pod groups and workloads of scheduling.k8s.io is immutable."""
-    return [] if obj.get("spec") == old.get("spec") else [forbidden_value("spec", IMMUTABLE)]
+    if obj.get("spec") != old.get("spec"):
+        yield forbidden_value("spec", IMMUTABLE)
 
 
-def _count_causes(where: str, count: Any) -> list[Cause]:
+def _count_causes(where: str, count: Any) -> Iterator[Cause]:
     if not _is_integer(count):
         raise cannot_unmarshal(where, count, "int32")
-    return [] if count >= 1 else [invalid_value(where, count, "must be greater than or equal to 1")]
+    if count < 1:
+        yield invalid_value(where, count, "must be greater than or equal to 1")
 
 
 def _is_integer(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def node_causes(node: Object) -> list[Cause]:
-    spec, status = spec_of(node), status_of(node)
-    causes: list[Cause] = []
+def node_causes(node: Object) -> Iterator[Cause]:
+    spec, status = _part(node, "spec"), _part(node, "status")
     taints = spec.get("taints") or []
     expect_objects("spec.taints", taints)
     for index, taint in enumerate(taints):
         if not taint.get("key"):
-            causes.append(required(f"spec.taints[{index}].key"))
+            yield required(f"spec.taints[{index}].key")
         if taint.get("effect") not in TAINT_EFFECTS:
-            causes.append(unsupported_value(f"spec.taints[{index}].effect", taint.get("effect"), TAINT_EFFECTS))
+            yield unsupported_value(f"spec.taints[{index}].effect", taint.get("effect"), TAINT_EFFECTS)
     for which in ("capacity", "allocatable"):
         amounts = status.get(which) or {}
         expect(f"status.{which}", amounts, dict, "ResourceList")
         for name, amount in amounts.items():
-            causes += amount_causes(f"status.{which}.{name}", amount)
-    return causes
+            yield from amount_causes(f"status.{which}.{name}", amount)
 
 
-def priority_class_causes(priority_class: Object) -> list[Cause]:
-    value = priority_class.get("value")
-    name: str = priority_class["metadata"]["name"]
+def priority_class_causes(priority_class: Object) -> Iterator[Cause]:
+    value, name = priority_class.get("value"), priority_class["metadata"]["name"]
     if not isinstance(value, int):
-        return [required("value")]
-    if value > HIGHEST_USER_PRIORITY and not name.startswith(SYSTEM_PREFIX):
-        return [invalid_value("value", value, _TOO_HIGH)]
-    return []
+        yield required("value")
+    elif value > HIGHEST_USER_PRIORITY and not name.startswith(SYSTEM_PREFIX):
+        yield invalid_value("value", value, _TOO_HIGH)
 
 
-def budget_causes(budget: Object) -> list[Cause]:
-    spec = spec_of(budget)
+def budget_causes(budget: Object) -> Iterator[Cause]:
+    spec = _part(budget, "spec")
     if spec.get("minAvailable") is not None and spec.get("maxUnavailable") is not None:
-        return [invalid_value("spec", spec, "minAvailable and maxUnavailable cannot be both set")]
-    return []
+        yield invalid_value("spec", spec, "minAvailable and maxUnavailable cannot be both set")
 
 
-def definition_causes(definition: Object) -> list[Cause]:
-    spec = spec_of(definition)
-    causes = [required(f"spec.{key}") for key in ("group", "names", "scope", "versions") if not spec.get(key)]
-    if causes:
-        return causes
+def definition_causes(definition: Object) -> Iterator[Cause]:
+    """Only the first problem is named, except for missing fields."""
+    spec, name = _part(definition, "spec"), definition["metadata"]["name"]
+    missing = [key for key in ("group", "names", "scope", "versions") if not spec.get(key)]
+    if missing:
+        yield from (required(f"spec.{key}") for key in missing)
+        return
     names, versions = spec["names"], spec["versions"]
     if not isinstance(names, dict) or not names.get("plural") or not names.get("kind"):
-        return [required("spec.names.plural"), required("spec.names.kind")]
-    if not isinstance(versions, list) or not all(isinstance(v, dict) and v.get("name") for v in versions):
-        return [required("spec.versions[0].name")]
-    expected = f"{names['plural']}.{spec['group']}"
-    name = definition["metadata"]["name"]
-    if name != expected:
-        return [invalid_value("metadata.name", name, 'must be spec.names.plural+"."+spec.group')]
-    return []
+        yield required("spec.names.plural")
+        yield required("spec.names.kind")
+    elif not isinstance(versions, list) or not all(isinstance(v, dict) and v.get("name") for v in versions):
+        yield required("spec.versions[0].name")
+    elif name != f"{names['plural']}.{spec['group']}":
+        yield invalid_value("metadata.name", name, 'must be spec.names.plural+"."+spec.group')
 
 
-def priority_class_update_causes(priority_class: Object, old: Object) -> list[Cause]:
+def priority_class_update_causes(priority_class: Object, old: Object) -> Iterator[Cause]:
     value = priority_class.get("value")
-    return [] if value == old.get("value") else [invalid_value("value", value, "may not be changed in an update.")]
-
-
-def spec_of(obj: Object) -> Object:
-    """The spec, created if absent; raises if it is not an object."""
-    return _part(obj, "spec")
-
-
-def status_of(obj: Object) -> Object:
-    return _part(obj, "status")
+    if value != old.get("value"):
+        yield invalid_value("value", value, "may not be changed in an update.")
 
 
 def _part(obj: Object, name: str) -> Object:
+    """The spec or the status, created if absent; raises if it is not an object."""
     if name == "status" and obj.get(name) is None:
         obj[name] = {}
     part = obj.setdefault(name, {})
@@ -344,7 +329,7 @@ def _part(obj: Object, name: str) -> Object:
     return part
 
 
-_RULES: dict[Resource, Callable[[Object], list[Cause]]] = {
+_RULES: dict[Resource, Callable[[Object], Iterator[Cause]]] = {
     PODS: pod_causes,
     NODES: node_causes,
     PRIORITY_CLASSES: priority_class_causes,
@@ -355,7 +340,7 @@ _RULES: dict[Resource, Callable[[Object], list[Cause]]] = {
     COSCHEDULING_POD_GROUPS: coscheduling_group_causes,
     builtin("leases", "coordination.k8s.io"): lease_causes,
 }
-_UPDATE_RULES: dict[Resource, Callable[[Object, Object], list[Cause]]] = {
+_UPDATE_RULES: dict[Resource, Callable[[Object, Object], Iterator[Cause]]] = {
     PODS: pod_update_causes,
     POD_GROUPS: fixed_spec_causes,
     WORKLOADS: fixed_spec_causes,

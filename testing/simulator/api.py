@@ -3,13 +3,15 @@
 Includes discovery: groups, versions and resources, as kubectl asks for them first.
 """
 
+from collections.abc import Iterator, Sequence
+
 from testing.simulator.cluster import Cluster
 from testing.simulator.errors import ApiError, bad_request, method_not_allowed, no_such_route
 from testing.simulator.reads import Reader
 from testing.simulator.requests import JSON, Request, Response, Target, error_response, resolve
 from testing.simulator.resources import Catalog, Object, Resource
 from testing.simulator.store import encode
-from testing.simulator.subresources import Reviews
+from testing.simulator.subresources import ReviewedUser
 from testing.simulator.watch import Watch
 from testing.simulator.writes import Writer
 
@@ -36,10 +38,10 @@ OPENAPI_V2 = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 
 
 class Api:
-    def __init__(self, cluster: Cluster, max_pending_bytes: int, reviews: Reviews) -> None:
+    def __init__(self, cluster: Cluster, max_pending_bytes: int, users: Sequence[ReviewedUser] = ()) -> None:
         self.reader = Reader(cluster, max_pending_bytes)
         self._cluster = cluster
-        self._writer = Writer(cluster, reviews)
+        self._writer = Writer(cluster, users)
 
     def handle(self, request: Request) -> Response | Watch:
         """Never raises for anything a client can send: a refusal is a response, too."""
@@ -126,11 +128,10 @@ def _resource_list(catalog: Catalog, group: str, version: str) -> Object | None:
         scope = {"namespaced": resource.namespaced}
         names = {"name": resource.plural, "singularName": resource.kind.lower()}
         shown.append({**names, **scope, "kind": resource.kind, "verbs": _verbs(resource), **_names(resource)})
-        for subresource in resource.subresources:
-            kind, own_group, own_version = _subresource_kind(resource, subresource)
-            part = {"name": f"{resource.plural}/{subresource}", "singularName": "", **scope, "kind": kind}
-            elsewhere = {} if own_group == group else {"group": own_group, "version": own_version}
-            shown.append({**part, "verbs": SUBRESOURCE_VERBS.get(subresource, ["get", "patch", "update"]), **elsewhere})
+        for subresource, kind, verbs in _subresources(resource):
+            part = {"name": f"{resource.plural}/{subresource}", "singularName": "", **scope, "kind": kind["kind"]}
+            elsewhere = {} if kind["group"] == group else {"group": kind["group"], "version": kind["version"]}
+            shown.append({**part, "verbs": verbs, **elsewhere})
     group_version = f"{group}/{version}" if group else version
     return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": shown}
 
@@ -144,14 +145,17 @@ def _names(resource: Resource) -> Object:
     return {key: listed for key, listed in names.items() if listed}
 
 
-def _subresource_kind(resource: Resource, subresource: str) -> tuple[str, str, str]:
-    """Kind, group and version."""
-    match subresource:
-        case "scale":
-            return "Scale", "autoscaling", "v1"
-        case "eviction":
-            return "Eviction", "policy", "v1"
-    return "Binding" if subresource == "binding" else resource.kind, resource.group, resource.version
+def _subresources(resource: Resource) -> Iterator[tuple[str, dict[str, str], list[str]]]:
+    """Name, kind (with group and version) and verbs of each subresource."""
+    for name in resource.subresources:
+        kind = {"group": resource.group, "version": resource.version, "kind": resource.kind}
+        if name == "scale":
+            kind = {"group": "autoscaling", "version": "v1", "kind": "Scale"}
+        elif name == "eviction":
+            kind = {"group": "policy", "version": "v1", "kind": "Eviction"}
+        elif name == "binding":
+            kind["kind"] = "Binding"
+        yield name, kind, SUBRESOURCE_VERBS.get(name, ["get", "patch", "update"])
 
 
 def _aggregated(catalog: Catalog, *, core: bool) -> Object:
@@ -174,12 +178,9 @@ def _aggregated(catalog: Catalog, *, core: bool) -> Object:
 
 
 def _aggregated_resource(resource: Resource) -> Object:
-    parts = []
-    for subresource in resource.subresources:
-        kind, group, version = _subresource_kind(resource, subresource)
-        response = {"group": group, "version": version, "kind": kind}
-        verbs = SUBRESOURCE_VERBS.get(subresource, ["get", "patch", "update"])
-        parts.append({"subresource": subresource, "responseKind": response, "verbs": verbs})
+    parts = [
+        {"subresource": name, "responseKind": kind, "verbs": verbs} for name, kind, verbs in _subresources(resource)
+    ]
     return {
         "resource": resource.plural,
         "responseKind": {"group": resource.group, "version": resource.version, "kind": resource.kind},

@@ -47,8 +47,10 @@ DEFAULT_GRACE = 30
 TOPOLOGY = ("topology.kubernetes.io/region", "topology.kubernetes.io/zone")
 FINISHED = frozenset({"Succeeded", "Failed"})
 KEPT_METADATA = (
-    *("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generateName", "generation"),
+    *("uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"),
+    *("generateName", "generation"),
 )
+"""Fields that only the server writes."""
 
 
 class Cluster:
@@ -107,7 +109,7 @@ class Cluster:
         if resource is PODS and (at := self.topology_of(obj["spec"].get("nodeName"))):
             metadata["labels"] = {**(metadata.get("labels") or {}), **at}
         if dry_run:
-            return self.store.preview(resource, obj, 0)
+            return Item(resource, obj, 0)
         if resource is DEFINITIONS:
             establish(obj, timestamp(self.clock()))
             self._declare(obj)
@@ -172,7 +174,10 @@ class Cluster:
         metadata = metadata_of(obj)
         self._check_identity(resource, item, metadata)
         old = item.decode()
-        _keep_metadata(metadata, old["metadata"])
+        metadata.pop("managedFields", None)
+        metadata.pop("selfLink", None)
+        for key in KEPT_METADATA:
+            _keep(metadata, old["metadata"], key)
         if subresource == "status":
             status = obj.get("status") or {}
             if not isinstance(status, dict):
@@ -187,7 +192,7 @@ class Cluster:
         if obj == old:
             return item
         if dry_run:
-            return self.store.preview(resource, obj, item.version)
+            return Item(resource, obj, item.version)
         return self.write(resource, obj)
 
     def write(self, resource: Resource, obj: Object) -> Item:
@@ -233,18 +238,14 @@ class Cluster:
             return self._remove(resource, obj), True
         before = metadata.get("deletionGracePeriodSeconds") or 0
         if not metadata.get("deletionTimestamp") or before > seconds:
-            self._mark(resource, metadata, seconds)
+            if resource.counts_generations and not metadata.get("deletionTimestamp"):
+                metadata["generation"] = (metadata.get("generation") or 0) + 1
+            metadata["deletionTimestamp"] = timestamp(self.clock() + seconds)
+            metadata["deletionGracePeriodSeconds"] = seconds
             item = self.store.put(resource, obj)
         if not at_once:
             return item, False
         return self._remove(resource, item.decode()), True
-
-    def _mark(self, resource: Resource, metadata: Object, seconds: int) -> None:
-        """Set the deletion timestamp and the grace period."""
-        if resource.counts_generations and not metadata.get("deletionTimestamp"):
-            metadata["generation"] = (metadata.get("generation") or 0) + 1
-        metadata["deletionTimestamp"] = timestamp(self.clock() + seconds)
-        metadata["deletionGracePeriodSeconds"] = seconds
 
     def _remove(self, resource: Resource, obj: Object) -> Item:
         if resource is NAMESPACES:
@@ -289,15 +290,6 @@ def _keep(obj: Object, old: Object, key: str) -> None:
         obj[key] = old[key]
     else:
         obj.pop(key, None)
-
-
-def _keep_metadata(metadata: Object, old: Object) -> None:
-    """Restore the fields that only the server writes."""
-    metadata.pop("managedFields", None)
-    metadata.pop("selfLink", None)
-    metadata["resourceVersion"] = old["resourceVersion"]
-    for key in KEPT_METADATA:
-        _keep(metadata, old, key)
 
 
 def _intent(obj: Object) -> Object:

@@ -23,28 +23,24 @@ class ApiError(UserError):
         self.details = details
         super().__init__(message)
 
-    def status(self) -> dict[str, Any]:
-        status: dict[str, Any] = {
-            "kind": "Status",
-            "apiVersion": "v1",
-            "metadata": {},
-            "status": "Failure",
-            "message": self.message,
-        }
-        if self.reason:
-            status["reason"] = self.reason
-        if self.details:
-            status["details"] = self.details
-        status["code"] = self.code
-        return status
-
     @property
     def retry_after(self) -> int:
         """Seconds after which the client may retry; 0 if not stated."""
         return int((self.details or {}).get("retryAfterSeconds", 0))
 
     def body(self) -> bytes:
-        return msgspec.json.encode(self.status())
+        """The Status, without a reason or details if there are none."""
+        optional = {"reason": self.reason, "details": self.details}
+        status = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": self.message,
+            **{key: value for key, value in optional.items() if value},
+            "code": self.code,
+        }
+        return msgspec.json.encode(status)
 
 
 class Cause(NamedTuple):
@@ -74,16 +70,8 @@ def forbidden_value(field: str, why: str) -> Cause:
     return Cause(field, "FieldValueForbidden", f"Forbidden: {why}")
 
 
-def duplicate_value(field: str, value: object) -> Cause:
-    return Cause(field, "FieldValueDuplicate", f"Duplicate value: {msgspec.json.encode(value).decode()}")
-
-
 def bad_request(message: str) -> ApiError:
     return ApiError(400, "BadRequest", message)
-
-
-def unauthorized() -> ApiError:
-    return ApiError(401, "Unauthorized", "Unauthorized")
 
 
 def forbidden(resource: Resource, name: str, why: str) -> ApiError:
@@ -116,10 +104,6 @@ def conflict(resource: Resource, name: str, why: str = MODIFIED, subresource: st
 
 def expired(message: str) -> ApiError:
     return ApiError(410, "Expired", message)
-
-
-def too_large(limit: int) -> ApiError:
-    return ApiError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {limit}")
 
 
 def unsupported_media_type(given: str, accepted: Sequence[str]) -> ApiError:
@@ -156,11 +140,6 @@ def disruption_refused(why: str, retry_after: int = 0) -> ApiError:
     if retry_after:
         details["retryAfterSeconds"] = retry_after
     return ApiError(429, "TooManyRequests", message, details)
-
-
-def unprocessed(causes: Sequence[Cause]) -> ApiError:
-    """A refusal without a reason: a real server treats it as an internal error."""
-    return ApiError(500, "", ", ".join(f"{cause.field}: {cause.message}" for cause in causes))
 
 
 def too_large_resource_version(wanted: int, current: int) -> ApiError:

@@ -1,6 +1,7 @@
 """Object metadata: names, labels, timestamps, and their validation."""
 
 import re
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
@@ -73,47 +74,36 @@ def expect_objects(field: str, items: Any, name: str = "slice of objects") -> No
         raise cannot_unmarshal(field, items, name)
 
 
-def metadata_causes(resource: Resource, metadata: Object) -> list[Cause]:
-    causes: list[Cause] = []
+def metadata_causes(resource: Resource, metadata: Object) -> Iterator[Cause]:
     if resource.group not in _FREE_NAMES:
-        causes += name_causes("metadata.name", metadata["name"], label=resource is NAMESPACES)
-    labels = metadata.get("labels")
-    if labels:
-        causes += label_causes("metadata.labels", labels)
-    return causes
+        yield from name_causes("metadata.name", metadata["name"], label=resource is NAMESPACES)
+    for key, value in (metadata.get("labels") or {}).items():
+        yield from qualified_name_causes("metadata.labels", key)
+        if len(value) > MAX_LABEL:
+            yield invalid_value("metadata.labels", value, f"must be no more than {MAX_LABEL} characters")
+        elif value and not _QUALIFIED.fullmatch(value):
+            yield invalid_value("metadata.labels", value, _NOT_A_VALUE)
 
 
-def name_causes(field: str, name: Any, *, label: bool = False) -> list[Cause]:
-    if not isinstance(name, str) or not name:
-        return [required(field)]
+def name_causes(field: str, name: Any, *, label: bool = False) -> Iterator[Cause]:
     pattern, longest, why = (_LABEL, MAX_LABEL, _NOT_A_LABEL) if label else (_SUBDOMAIN, MAX_NAME, _NOT_A_SUBDOMAIN)
-    if len(name) > longest:
-        return [invalid_value(field, name, f"must be no more than {longest} characters")]
-    return [] if pattern.fullmatch(name) else [invalid_value(field, name, why)]
+    if not isinstance(name, str) or not name:
+        yield required(field)
+    elif len(name) > longest:
+        yield invalid_value(field, name, f"must be no more than {longest} characters")
+    elif not pattern.fullmatch(name):
+        yield invalid_value(field, name, why)
 
 
-def qualified_name_causes(field: str, key: str) -> list[Cause]:
+def qualified_name_causes(field: str, key: str) -> Iterator[Cause]:
     """Validate a name with an optional domain prefix."""
-    causes: list[Cause] = []
     prefix, slash, name = key.rpartition("/")
     if slash and not _SUBDOMAIN.fullmatch(prefix):
-        causes.append(invalid_value(field, key, f"prefix part {_NOT_A_SUBDOMAIN}"))
+        yield invalid_value(field, key, f"prefix part {_NOT_A_SUBDOMAIN}")
     if len(name) > MAX_LABEL:
-        causes.append(invalid_value(field, key, f"name part must be no more than {MAX_LABEL} characters"))
+        yield invalid_value(field, key, f"name part must be no more than {MAX_LABEL} characters")
     elif not _QUALIFIED.fullmatch(name):
-        causes.append(invalid_value(field, key, _NOT_A_KEY))
-    return causes
-
-
-def label_causes(field: str, labels: dict[str, str]) -> list[Cause]:
-    causes: list[Cause] = []
-    for key, value in labels.items():
-        causes += qualified_name_causes(field, key)
-        if len(value) > MAX_LABEL:
-            causes.append(invalid_value(field, value, f"must be no more than {MAX_LABEL} characters"))
-        elif value and not _QUALIFIED.fullmatch(value):
-            causes.append(invalid_value(field, value, _NOT_A_VALUE))
-    return causes
+        yield invalid_value(field, key, _NOT_A_KEY)
 
 
 def timestamp(now: float) -> str:

@@ -95,7 +95,9 @@ def _merge(target: Object, patch: Object, name: str) -> Object:
         if value is None:
             target.pop(key, None)
         elif key.startswith(DELETED):
-            _delete_primitives(target, key.removeprefix(DELETED), value)
+            field = key.removeprefix(DELETED)
+            if isinstance(target.get(field), list) and isinstance(value, list):
+                target[field] = [item for item in target[field] if item not in value]
         elif key.startswith(ORDER):
             _reorder(target, key.removeprefix(ORDER), value, name)
     retained: list[str] | None = patch.get(RETAINED)
@@ -137,11 +139,6 @@ def _merge_list(old: list[Any], patches: list[Any], key: str, field: str) -> lis
 def _stripped(value: Any, field: str) -> Any:
     """A new value, stripped of directives and nulls."""
     return _merge({}, value, field) if isinstance(value, dict) else value
-
-
-def _delete_primitives(target: Object, field: str, values: Any) -> None:
-    if isinstance(target.get(field), list) and isinstance(values, list):
-        target[field] = [value for value in target[field] if value not in values]
 
 
 def _reorder(target: Object, field: str, order: Any, parent: str) -> None:

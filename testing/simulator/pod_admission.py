@@ -9,7 +9,6 @@ from typing import Any
 from shared.model.quantity import parse_quantity
 from testing.simulator.errors import (
     Cause,
-    duplicate_value,
     forbidden,
     forbidden_value,
     invalid_value,
@@ -174,28 +173,28 @@ def check_shape(pod: Object) -> None:
         expect(f"{field}.image", container.get("image"), str, "string")
 
 
-def pod_causes(pod: Object) -> list[Cause]:
+def pod_causes(pod: Object) -> Iterator[Cause]:
     spec: Object = pod["spec"]
-    causes: list[Cause] = [] if spec["containers"] else [required("spec.containers")]
+    if not spec["containers"]:
+        yield required("spec.containers")
     names: set[str] = set()
     for field, container in _containers(spec):
-        causes += _container_causes(field, container)
+        yield from _container_causes(field, container)
         name = container.get("name")
         if isinstance(name, str):
             if name in names:
-                causes.append(duplicate_value(f"{field}.name", name))
+                yield Cause(f"{field}.name", "FieldValueDuplicate", f'Duplicate value: "{name}"')
             names.add(name)
     if (policy := spec.get("restartPolicy")) not in RESTART_POLICIES:
-        causes.append(unsupported_value("spec.restartPolicy", policy, RESTART_POLICIES))
+        yield unsupported_value("spec.restartPolicy", policy, RESTART_POLICIES)
     if spec.get("schedulingGates") and spec.get("nodeName"):
-        causes.append(forbidden_value("spec.nodeName", "cannot be set until all schedulingGates have been cleared"))
+        yield forbidden_value("spec.nodeName", "cannot be set until all schedulingGates have been cleared")
     if (group := spec.get("schedulingGroup")) is not None:
-        causes += name_causes("spec.schedulingGroup.podGroupName", group.get("podGroupName"))
+        yield from name_causes("spec.schedulingGroup.podGroupName", group.get("podGroupName"))
     for index, toleration in enumerate(spec.get("tolerations") or ()):
-        causes += _toleration_causes(f"spec.tolerations[{index}]", toleration)
+        yield from _toleration_causes(f"spec.tolerations[{index}]", toleration)
     for index, constraint in enumerate(spec.get("topologySpreadConstraints") or ()):
-        causes += _spread_causes(f"spec.topologySpreadConstraints[{index}]", constraint)
-    return causes
+        yield from _spread_causes(f"spec.topologySpreadConstraints[{index}]", constraint)
 
 
 def _containers(spec: Object) -> Iterator[tuple[str, Object]]:
@@ -205,80 +204,67 @@ def _containers(spec: Object) -> Iterator[tuple[str, Object]]:
         yield f"spec.initContainers[{index}]", container
 
 
-def _container_causes(field: str, container: Object) -> list[Cause]:
-    causes = name_causes(f"{field}.name", container.get("name"), label=True)
-    if not container.get("image"):
-        causes.append(required(f"{field}.image"))
+def _container_causes(field: str, container: Object) -> Iterator[Cause]:
     resources = container.get("resources") or {}
     limits = resources.get("limits") or {}
+    causes = [*name_causes(f"{field}.name", container.get("name"), label=True)]
+    if not container.get("image"):
+        causes.append(required(f"{field}.image"))
     for which in ("requests", "limits"):
         for name, amount in (resources.get(which) or {}).items():
             causes += amount_causes(f"{field}.resources.{which}[{name}]", amount)
+    yield from causes
     if causes:
-        return causes
+        return
     for name, amount in (resources.get("requests") or {}).items():
         if name in limits and amount != limits[name] and parse_quantity(amount) > parse_quantity(limits[name]):
             why = f"must be less than or equal to {name} limit of {limits[name]}"
-            causes.append(invalid_value(f"{field}.resources.requests", amount, why))
-    return causes
+            yield invalid_value(f"{field}.resources.requests", amount, why)
 
 
-def amount_causes(field: str, amount: Any) -> list[Cause]:
+def amount_causes(field: str, amount: Any) -> Iterator[Cause]:
     """A quantity that does not parse raises; a negative one is an invalid value."""
     try:
         negative = parse_quantity(amount) < 0
     except (ValueError, TypeError):
         raise cannot_unmarshal(field, amount, "Quantity: quantities must match the regular expression") from None
-    return [invalid_value(field, amount, "must be greater than or equal to 0")] if negative else []
+    if negative:
+        yield invalid_value(field, amount, "must be greater than or equal to 0")
 
 
-def _toleration_causes(field: str, toleration: Object) -> list[Cause]:
-    causes: list[Cause] = []
+def _toleration_causes(field: str, toleration: Object) -> Iterator[Cause]:
     operator, effect = toleration.get("operator") or "Equal", toleration.get("effect")
     if operator not in TOLERATION_OPERATORS:
-        causes.append(unsupported_value(f"{field}.operator", operator, TOLERATION_OPERATORS))
+        yield unsupported_value(f"{field}.operator", operator, TOLERATION_OPERATORS)
     if effect and effect not in TAINT_EFFECTS:
-        causes.append(unsupported_value(f"{field}.effect", effect, TAINT_EFFECTS))
+        yield unsupported_value(f"{field}.effect", effect, TAINT_EFFECTS)
     if not toleration.get("key") and operator != "Exists":
-        causes.append(
-            invalid_value(
-                f"{field}.operator",
-                operator,
-                'operator must be Exists when `key` is empty, which means "match all values and all keys"',
-            )
-        )
-    return causes
+        why = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
+        yield invalid_value(f"{field}.operator", operator, why)
 
 
-def _spread_causes(field: str, constraint: Object) -> list[Cause]:
-    causes: list[Cause] = []
+def _spread_causes(field: str, constraint: Object) -> Iterator[Cause]:
     skew = constraint.get("maxSkew")
     if not isinstance(skew, int) or skew <= 0:
-        causes.append(invalid_value(f"{field}.maxSkew", skew, "must be greater than zero"))
+        yield invalid_value(f"{field}.maxSkew", skew, "must be greater than zero")
     if not constraint.get("topologyKey"):
-        causes.append(required(f"{field}.topologyKey", "can not be empty"))
+        yield required(f"{field}.topologyKey", "can not be empty")
     if (action := constraint.get("whenUnsatisfiable")) not in UNSATISFIABLE:
-        causes.append(unsupported_value(f"{field}.whenUnsatisfiable", action, UNSATISFIABLE))
-    return causes
+        yield unsupported_value(f"{field}.whenUnsatisfiable", action, UNSATISFIABLE)
 
 
-def pod_update_causes(pod: Object, old: Object) -> list[Cause]:
-    """Most of a pod's spec is immutable."""
+def pod_update_causes(pod: Object, old: Object) -> Iterator[Cause]:
+    """Most of a pod's spec is immutable. Only the first problem is named."""
     new_spec, old_spec = pod["spec"], old["spec"]
-    if new_spec == old_spec:
-        return []
     mutable = _MUTABLE | _MUTABLE_WHILE_GATED if old_spec.get("schedulingGates") else _MUTABLE
+    tolerations, gates = new_spec.get("tolerations") or [], old_spec.get("schedulingGates") or []
     if _fixed(new_spec, mutable) != _fixed(old_spec, mutable):
-        return [forbidden_value("spec", IMMUTABLE)]
-    kept = new_spec.get("tolerations") or []
-    if any(toleration not in kept for toleration in old_spec.get("tolerations") or ()):
-        return [
-            forbidden_value("spec.tolerations", "existing toleration can not be modified except its tolerationSeconds")
-        ]
-    gates = old_spec.get("schedulingGates") or []
-    if any(gate not in gates for gate in new_spec.get("schedulingGates") or ()):
-        return [forbidden_value("spec.schedulingGates", "only deletion is allowed, but found new scheduling gate")]
-    return []
+        yield forbidden_value("spec", IMMUTABLE)
+    elif any(toleration not in tolerations for toleration in old_spec.get("tolerations") or ()):
+        why = "existing toleration can not be modified except its tolerationSeconds"
+        yield forbidden_value("spec.tolerations", why)
+    elif any(gate not in gates for gate in new_spec.get("schedulingGates") or ()):
+        yield forbidden_value("spec.schedulingGates", "only deletion is allowed, but found new scheduling gate")
 
 
 def _fixed(spec: Object, mutable: frozenset[str]) -> Object:

@@ -6,7 +6,7 @@ lists; then the continue token is expired, as on a real server after compaction.
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from testing.simulator.cluster import Cluster
 from testing.simulator.errors import (
@@ -143,12 +143,11 @@ def _past(bucket: Bucket, version: int, namespace: str | None) -> list[Item]:
     return then
 
 
-@dataclass(slots=True)
-class Page:
+class Page(NamedTuple):
     items: list[Item]
     version: int
-    token: str = ""
-    remaining: int = 0
+    token: str
+    remaining: int
 
 
 class Pages:
@@ -159,7 +158,7 @@ class Pages:
 
     def first(self, items: list[Item], version: int, limit: int, now: float) -> Page:
         if len(items) <= limit:
-            return Page(items, version)
+            return Page(items, version, "", 0)
         self._last_id += 1
         self._held[self._last_id] = items, version, now + HELD_LIST_TTL
         self._forget(now)

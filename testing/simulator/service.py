@@ -19,12 +19,12 @@ from aiohttp.web_protocol import RequestHandler
 from shared.errors import UserError
 from testing.simulator.api import OPEN_TO_ALL, Api
 from testing.simulator.cluster import Cluster
-from testing.simulator.errors import ApiError, bad_request, not_found, too_large, unauthorized
+from testing.simulator.errors import ApiError, bad_request, not_found
 from testing.simulator.kubelet import Kubelets
 from testing.simulator.requests import JSON, TRUE, Request, Response, error_response, parse_target
 from testing.simulator.resources import DEFINITIONS, Object, Resource
 from testing.simulator.store import Item
-from testing.simulator.subresources import ReviewedUser, Reviews
+from testing.simulator.subresources import ReviewedUser
 from testing.simulator.watch import Watch
 
 STOP_SECONDS = 2.0
@@ -34,6 +34,8 @@ MIN_WATCH = 1800.0
 MAX_WATCH = 86_400
 LAST_BOOKMARK = 2.0
 """Seconds before its end at which a watch gets its last bookmark."""
+UNAUTHORIZED = ApiError(401, "Unauthorized", "Unauthorized")
+TOO_LARGE = ApiError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {MAX_BODY_BYTES}")
 BODYLESS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -153,7 +155,7 @@ class Handler:
         if self._expected is not None and path not in OPEN_TO_ALL:
             given = headers.get("Authorization", "").encode("utf-8", "replace")
             if not hmac.compare_digest(given, self._expected):
-                return _response(error_response(unauthorized()))
+                return _response(error_response(UNAUTHORIZED))
         fault = self._faults.take(request.method, path)
         if fault is not None:
             if fault.seconds:
@@ -165,7 +167,7 @@ class Handler:
         try:
             body = b"" if request.method in BODYLESS else await request.read()
         except web.HTTPRequestEntityTooLarge:
-            return _response(error_response(too_large(MAX_BODY_BYTES)))
+            return _response(error_response(TOO_LARGE))
         except web.RequestPayloadError:
             return _response(error_response(bad_request("the body of the request could not be read")))
         media = headers.get("Content-Type", JSON).partition(";")[0].strip()
@@ -267,7 +269,7 @@ class Simulator:
             clock=clock,
             random=Random(self.options.seed),
         )
-        self._api = Api(self.cluster, self.options.max_pending_bytes, Reviews(self.options.users))
+        self._api = Api(self.cluster, self.options.max_pending_bytes, self.options.users)
         self._handler = Handler(self._api, self.faults, self.options, lambda: self.cluster.store.version)
         self._web: web.Server | None = None
         self._listening: asyncio.Server | None = None

@@ -207,10 +207,6 @@ class Store:
         bucket.put(item)
         return item
 
-    def preview(self, resource: Resource, obj: Object, version: int) -> Item:
-        """What `put` would write."""
-        return Item(resource, obj, version)
-
     def remove(self, resource: Resource, obj: Object) -> Item:
         """Remove an object; `obj` is its last state."""
         bucket = self.bucket(resource)

@@ -3,7 +3,7 @@
 Access reviews know non-resource paths only (`/metrics`): components ask about those before they answer.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from testing.simulator.cluster import FINISHED, Cluster, check_preconditions
@@ -14,7 +14,6 @@ from testing.simulator.errors import (
     disruption_refused,
     invalid,
     required,
-    unprocessed,
     unsupported_value,
 )
 from testing.simulator.metadata import metadata_of, timestamp
@@ -68,8 +67,8 @@ def _target(binding: Object) -> str:
         causes.append(unsupported_value("target.kind", kind, ["Node", "<empty>"]))
     if not isinstance(node, str) or not node:
         causes.append(required("target.name"))
-    if causes:
-        raise unprocessed(causes)
+    if causes:  # no reason: a real server treats this refusal as an internal error
+        raise ApiError(500, "", ", ".join(f"{cause.field}: {cause.message}" for cause in causes))
     return str(node)
 
 
@@ -165,32 +164,29 @@ class ReviewedUser:
     may: tuple[str, ...] = ()
 
 
-class Reviews:
-    def __init__(self, users: Iterable[ReviewedUser] = ()) -> None:
-        self._users = {user.token: user for user in users}
+def review(users: Sequence[ReviewedUser], resource: Resource, obj: Object) -> Object:
+    """The token or access review with its status."""
+    spec = obj.get("spec")
+    if not isinstance(spec, dict):
+        raise bad_request(f"{resource.kind}: spec is required")
+    status = _review_token(users, spec) if resource is TOKEN_REVIEWS else _review_access(users, spec)
+    return {"metadata": {}, **obj, "kind": resource.kind, "apiVersion": resource.api_version, "status": status}
 
-    def answer(self, resource: Resource, obj: Object) -> Object:
-        """The review with its status."""
-        spec = obj.get("spec")
-        if not isinstance(spec, dict):
-            raise bad_request(f"{resource.kind}: spec is required")
-        status = self._token(spec) if resource is TOKEN_REVIEWS else self._access(spec)
-        return {"metadata": {}, **obj, "kind": resource.kind, "apiVersion": resource.api_version, "status": status}
 
-    def _token(self, spec: Object) -> Object:
-        user = self._users.get(spec.get("token") or "")
-        if user is None:
-            return {"authenticated": False, "user": {}, "error": "[invalid bearer token, token lookup failed]"}
-        groups = [*user.groups, "system:authenticated"]
-        return {"authenticated": True, "user": {"username": user.name, "uid": user.uid, "groups": groups}}
+def _review_token(users: Sequence[ReviewedUser], spec: Object) -> Object:
+    user = {user.token: user for user in users}.get(spec.get("token") or "")
+    if user is None:
+        return {"authenticated": False, "user": {}, "error": "[invalid bearer token, token lookup failed]"}
+    groups = [*user.groups, "system:authenticated"]
+    return {"authenticated": True, "user": {"username": user.name, "uid": user.uid, "groups": groups}}
 
-    def _access(self, spec: Object) -> Object:
-        asked = spec.get("nonResourceAttributes") or {}
-        verb, path = asked.get("verb") or "", asked.get("path") or ""
-        name = spec.get("user") or ""
-        rules = (rule for user in self._users.values() if user.name == name for rule in user.may)
-        allowed = any(_allows(rule, verb, path) for rule in rules)
-        return {"allowed": allowed, "reason": "" if allowed else f'no rule lets "{name}" {verb} {path}'}
+
+def _review_access(users: Sequence[ReviewedUser], spec: Object) -> Object:
+    asked = spec.get("nonResourceAttributes") or {}
+    verb, path = asked.get("verb") or "", asked.get("path") or ""
+    name = spec.get("user") or ""
+    allowed = any(_allows(rule, verb, path) for user in users if user.name == name for rule in user.may)
+    return {"allowed": allowed, "reason": "" if allowed else f'no rule lets "{name}" {verb} {path}'}
 
 
 def _allows(rule: str, verb: str, path: str) -> bool:

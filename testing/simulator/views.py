@@ -138,6 +138,12 @@ class Column:
 
 
 def table(resource: Resource, objects: Sequence[Object], metadata: Object, include: str, now: float) -> Object:
+
+    def shown(obj: Object) -> Object | None:
+        if include in ("None", "Object"):
+            return obj if include == "Object" else None
+        return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": obj["metadata"]}
+
     columns = (_NAME, *_COLUMNS.get(resource.storage, ()), _AGE) if resource.plural != "events" else _EVENT_COLUMNS
     return {
         "kind": "Table",
@@ -153,19 +159,8 @@ def table(resource: Resource, objects: Sequence[Object], metadata: Object, inclu
             }
             for column in columns
         ],
-        "rows": [
-            {"cells": [column.cell(obj, now) for column in columns], "object": _included(obj, include)}
-            for obj in objects
-        ],
+        "rows": [{"cells": [column.cell(obj, now) for column in columns], "object": shown(obj)} for obj in objects],
     }
-
-
-def _included(obj: Object, include: str) -> Object | None:
-    if include == "None":
-        return None
-    if include == "Object":
-        return obj
-    return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": obj["metadata"]}
 
 
 def at(obj: Any, path: str, otherwise: Any = NONE) -> Any:

@@ -1,5 +1,6 @@
 """Create, update, patch and delete."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -20,7 +21,16 @@ from testing.simulator.requests import Request, Response, Target, as_object
 from testing.simulator.resources import DISRUPTION_BUDGETS, NEW_EVENTS, Object, Resource, builtin
 from testing.simulator.selectors import select
 from testing.simulator.store import Item, encode
-from testing.simulator.subresources import ACCESS_REVIEWS, TOKEN_REVIEWS, Reviews, bind, evict, rescale, scale_of
+from testing.simulator.subresources import (
+    ACCESS_REVIEWS,
+    TOKEN_REVIEWS,
+    ReviewedUser,
+    bind,
+    evict,
+    rescale,
+    review,
+    scale_of,
+)
 from testing.simulator.views import shown_form, stored_form, stored_type
 
 JSON_PATCH = "application/json-patch+json"
@@ -42,15 +52,15 @@ CREATED = b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success",
 
 
 class Writer:
-    def __init__(self, cluster: Cluster, reviews: Reviews) -> None:
+    def __init__(self, cluster: Cluster, users: Sequence[ReviewedUser]) -> None:
         self._cluster = cluster
-        self._reviews = reviews
+        self._users = users
 
     def post(self, target: Target, request: Request) -> Response:
         _check_json(request)
         obj = request.object()
         if target.resource in (TOKEN_REVIEWS, ACCESS_REVIEWS):
-            return Response(201, encode(self._reviews.answer(target.resource, obj)))
+            return Response(201, encode(review(self._users, target.resource, obj)))
         if target.resource.virtual:
             name = (obj.get("metadata") or {}).get("name") or ""
             return self._bind(target, name, obj, request)
@@ -72,7 +82,7 @@ class Writer:
         resource = target.resource
         if resource.namespaced and target.namespace is None:
             raise method_not_allowed()
-        if resource is NEW_EVENTS and (causes := new_event_causes(obj, target.scope)):
+        if resource is NEW_EVENTS and (causes := [*new_event_causes(obj, target.scope)]):
             raise invalid(resource, metadata_of(obj).get("name") or "", causes)
         stored = stored_form(resource, obj)
         item = self._cluster.create(stored_type(resource), target.scope, stored, dry_run=request.dry_run)
@@ -94,7 +104,7 @@ class Writer:
             return Response(200, encode(scale_of(written)))
         if target.subresource not in ("", "status", "finalize"):
             raise method_not_allowed()
-        if resource is NEW_EVENTS and (causes := changed_event_causes(obj, shown_form(NEW_EVENTS, item.decode()))):
+        if resource is NEW_EVENTS and (causes := [*changed_event_causes(obj, shown_form(NEW_EVENTS, item.decode()))]):
             raise invalid(NEW_EVENTS, item.name, causes)
         stored = stored_form(resource, obj)
         written = self._cluster.update(

@@ -14,7 +14,7 @@ from testing.simulator.api import Api
 from testing.simulator.cluster import Cluster
 from testing.simulator.requests import JSON, Request, Response, parse_target
 from testing.simulator.service import Simulator, SimulatorOptions
-from testing.simulator.subresources import ReviewedUser, Reviews
+from testing.simulator.subresources import ReviewedUser
 from testing.simulator.watch import Watch
 
 Object = dict[str, Any]
@@ -64,7 +64,7 @@ class Desk:
     ) -> None:
         self.now = 1_700_000_000.0
         self.cluster = Cluster(history=history, max_events=max_events, clock=lambda: self.now, random=Random(1))
-        self.api = Api(self.cluster, max_pending_bytes, Reviews(users))
+        self.api = Api(self.cluster, max_pending_bytes, users)
 
     def ask(self, method: str, url: str, body: Any = None, media: str = JSON, accept: str = JSON) -> Response | Watch:
         path, query = parse_target(url)

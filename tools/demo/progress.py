@@ -113,8 +113,12 @@ class Gauges:
             self._bound.popleft()
         if now >= self._next_poll:
             self._next_poll = now + POLL_INTERVAL
-            self._measure_cpu(now)
-            await self._poll_queue()
+            before, old = self._last_cpu
+            current = self._pipeline.cpu()
+            if now > before:
+                self._cpu_shares = {name: (current[name] - old.get(name, 0.0)) / (now - before) for name in current}
+            self._last_cpu = (now, current)
+            self._queues = await queued_pods(self._pipeline)
 
     def progress(self) -> Progress:
         (first, before), (last, now) = self._bound[0], self._bound[-1]
@@ -130,27 +134,22 @@ class Gauges:
 
     async def idle(self) -> bool:
         """Whether no pod is assumed or queued."""
-        await self._poll_queue()
+        self._queues = await queued_pods(self._pipeline)
         return self._auditor.counts().assumed == 0 and not any(self._queues.values())
 
     async def explanation(self) -> str:
         """Why pods are not bound yet."""
-        await self._poll_queue()
+        self._queues = await queued_pods(self._pipeline)
         queued = ", ".join(f"{count:,} {name}" for name, count in self._queues.items()) or "empty"
         unready = await self._pipeline.unready()
         services = ", ".join(f"{name} is not ready ({reason})" for name, reason in unready.items())
         return f"{self.bound:,} of {self._pods:,} bound; queue: {queued}; {services or 'all services are ready'}"
 
-    async def _poll_queue(self) -> None:
-        answer = await self._pipeline.ask("queue", "/metrics")
-        self._queues = pods_by_place(answer.body) if answer is not None else {}
 
-    def _measure_cpu(self, now: float) -> None:
-        before, old = self._last_cpu
-        current = self._pipeline.cpu()
-        if now > before:
-            self._cpu_shares = {name: (current[name] - old.get(name, 0.0)) / (now - before) for name in current}
-        self._last_cpu = (now, current)
+async def queued_pods(pipeline: Pipeline) -> dict[str, int]:
+    """The queue's non-empty places and their pods; nothing if the queue does not answer."""
+    answer = await pipeline.ask("queue", "/metrics")
+    return {} if answer is None else pods_by_place(answer.body)
 
 
 def pods_by_place(exposition: str) -> dict[str, int]:

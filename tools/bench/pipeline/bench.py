@@ -32,36 +32,6 @@ PROFILE_TIMEOUT = 10.0
 POLL = 0.05
 
 
-class Profiling:
-    """Profiles one process, which writes its profile to this folder."""
-
-    def __init__(self, name: str, folder: str) -> None:
-        self._name = name
-        self._file = Path(folder) / "profile"
-
-    @property
-    def variables(self) -> dict[str, dict[str, str]]:
-        return {self._name: {PROFILE: str(self._file)}}
-
-    def toggle(self, pipeline: Pipeline) -> None:
-        os.kill(pipeline.processes[self._name], signal.SIGUSR2)
-
-    async def written(self) -> None:
-        """Wait until the process has written its profile."""
-        try:
-            async with asyncio.timeout(PROFILE_TIMEOUT):
-                while not self._file.exists():
-                    await asyncio.sleep(POLL)
-        except TimeoutError:
-            raise ClusterError(f"{self._name} has written no profile") from None
-
-    def report(self) -> list[str]:
-        text = io.StringIO()
-        stats = pstats.Stats(str(self._file), stream=text)
-        stats.strip_dirs().sort_stats("tottime").print_stats(LINES)
-        return text.getvalue().strip().splitlines()
-
-
 class Bench:
     def __init__(self, options: PipelineOptions, output: TextIO) -> None:
         self._options = options
@@ -90,13 +60,12 @@ class Bench:
         name = next(name for name, kind in self._options.services().items() if kind == service)
         try:
             with tempfile.TemporaryDirectory(prefix="flotilla-") as folder:
-                profiling = Profiling(name, folder)
-                options = replace(self._options, variables=profiling.variables)
-                figures = await self._measure(case, f"with a profiler in {name}", options, profiling)
-                self._show(case, figures)
-                self._screen.say()
-                for line in profiling.report():
-                    self._screen.say(line)
+                file, report = Path(folder) / "profile", io.StringIO()
+                options = replace(self._options, variables={name: {PROFILE: str(file)}})
+                self._show(case, await self._measure(case, f"with a profiler in {name}", options, (name, file)))
+                pstats.Stats(str(file), stream=report).strip_dirs().sort_stats("tottime").print_stats(LINES)
+            for line in ("", *report.getvalue().strip().splitlines()):
+                self._screen.say(line)
         finally:
             self._screen.release()
         return 0
@@ -107,19 +76,27 @@ class Bench:
             self._screen.say(shortfall(case, run))
 
     async def _measure(
-        self, case: Case, which: str, options: PipelineOptions, profiling: Profiling | None = None
+        self, case: Case, which: str, options: PipelineOptions, profiled: tuple[str, Path] | None = None
     ) -> Figures:
+        """`profiled`: the name of a process, and the file to which its profiler writes."""
+
         def say(text: str) -> None:
             self._screen.status(f"{which}: {text}")
 
         say("starting NATS, Redis, the simulated API server and all services")
         async with Pipeline.running(options_of(case, options)) as pipeline:
-            await self._head(pipeline)
-            toggle = _nothing if profiling is None else lambda: profiling.toggle(pipeline)
+
+            def toggle_profiler() -> None:
+                if profiled is not None:
+                    os.kill(pipeline.processes[profiled[0]], signal.SIGUSR2)
+
+            if not self._headed:
+                self._headed = True
+                await self._show_head(pipeline)
             try:
-                figures = await Measurement(case, pipeline, say, toggle, toggle).run()
-                if profiling is not None:
-                    await profiling.written()
+                figures = await Measurement(case, pipeline, say, toggle_profiler).run()
+                if profiled is not None:
+                    await _written(*profiled)
             except (FlotillaError, BaseExceptionGroup) as error:
                 self._screen.say("last log lines:")
                 for line in pipeline.log_lines[-LAST_LINES:]:
@@ -127,11 +104,8 @@ class Bench:
                 raise root_cause(error) from error
             return figures
 
-    async def _head(self, pipeline: Pipeline) -> None:
-        """Once: print the machine and the names of the columns."""
-        if self._headed:
-            return
-        self._headed = True
+    async def _show_head(self, pipeline: Pipeline) -> None:
+        """The machine and the names of the columns."""
         options = pipeline.options
         self._screen.say(
             f"{os.cpu_count()} CPUs, {platform.machine()}, Python {platform.python_version()}, "
@@ -143,8 +117,14 @@ class Bench:
         self._screen.say(heading())
 
 
-def _nothing() -> None:
-    """Stands in for the profiler."""
+async def _written(name: str, file: Path) -> None:
+    """Wait until the process has written its profile."""
+    try:
+        async with asyncio.timeout(PROFILE_TIMEOUT):
+            while not file.exists():
+                await asyncio.sleep(POLL)
+    except TimeoutError:
+        raise ClusterError(f"{name} has written no profile") from None
 
 
 async def nats_version(url: str) -> str:

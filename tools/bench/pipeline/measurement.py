@@ -6,7 +6,7 @@ The times come from messages of cycle and binders, which the benchmark listens t
 import asyncio
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
@@ -15,7 +15,6 @@ from urllib.parse import urlsplit
 import msgspec
 
 from services.binder.__main__ import WITHOUT_API_CALLS
-from shared.bus import Bus, Envelope
 from shared.bus.subjects import QUEUE_OUTCOMES, SNAPSHOT_BOUND
 from shared.errors import ClusterError
 from shared.messages.binding import BindingOutcomes
@@ -24,7 +23,7 @@ from testing.inprocess.workloads import NAMESPACE
 from tools.api_objects import ObjectWriter
 from tools.bench.pipeline.cases import Case, Figures
 from tools.cli.processes import connected_bus
-from tools.demo.progress import pods_by_place
+from tools.demo.progress import queued_pods
 from tools.supervisor.options import PipelineOptions
 from tools.supervisor.pipeline import Pipeline
 from tools.supervisor.probe import get
@@ -44,42 +43,57 @@ Say = Callable[[str], None]
 
 
 class Measurement:
-    """Calls `opened` and `closed` when the clock starts and stops, and `say` with the status."""
+    """The clock starts when as many pods are decided as there are classes, and stops when all are, or by `_stop_clock`.
 
-    def __init__(
-        self, case: Case, pipeline: Pipeline, say: Say, opened: Callable[[], None], closed: Callable[[], None]
-    ) -> None:
+    Calls `toggle` when measuring starts and when it ends, and `say` with the status.
+    """
+
+    def __init__(self, case: Case, pipeline: Pipeline, say: Say, toggle: Callable[[], None]) -> None:
         self._case = case
         self._pipeline = pipeline
         self._say = say
-        self._closed = closed
-        self._next_tell = 0.0
-        self._window = Window(case.pods, case.classes, pipeline.cpu, opened)
+        self._toggle = toggle
+        self._next_status = 0.0
+        self._decided: set[str] = set()
+        self._bound: set[str] = set()
+        self._rejected: dict[str, str] = {}
+        self._began: float | None = None
+        self._stopped = False
+        self._pods = self._decided_before = 0
+        self._seconds = self._bound_seconds = 0.0
+        self._cpu_before: dict[str, float] = {}
+        self._cpu: dict[str, float] = {}
 
     async def run(self) -> Figures:
-        prefix = self._pipeline.options.settings.prefix
+        api_calls, prefix = self._case.api_calls, self._pipeline.options.settings.prefix
         async with connected_bus(self._pipeline.nats_url, prefix, "bench") as bus:
             await self._fill()
-            await self._window.listen(bus, to_binders=self._case.api_calls)
+            await bus.subscribe(QUEUE_OUTCOMES, Outcomes, lambda message, _: self._on_outcomes(message))
+            if api_calls:
+                await bus.subscribe(SNAPSHOT_BOUND, BindingOutcomes, lambda message, _: self._on_bound(message))
             self._say("cycle starts")
             await self._pipeline.release()
-            await self._until_decided()
-            cpu = self._window.cpu_when_closed
-            if self._case.api_calls:
-                await self._until_bound()
-                cpu = self._window.cpu()
-            self._closed()
+            await self._follow(self._decided, "decided", self._is_decided)
+            if api_calls:
+                await self._follow(self._bound, "bound", lambda: len(self._bound) >= self._case.pods)
+                await self._until(lambda queues: not queues)
+                before, events = -1, await self._events()
+                while events > before:
+                    await asyncio.sleep(METRICS_DELAY)
+                    before, events = events, await self._events()
+                self._cpu = self._cpu_used()
+            self._toggle()
         answer = await self._pipeline.ask(CYCLE, "/metrics")
         asks = None if answer is None else _ASKS.search(answer.body)
-        if not self._window.pods:
+        if not self._pods:
             raise ClusterError("all pods were decided before the clock could start")
         return Figures(
-            decided=len(self._window.decided),
-            pods=self._window.pods,
-            seconds=self._window.seconds,
-            bound_seconds=self._window.bound_seconds if self._case.api_calls else None,
-            cpu=cpu,
-            asks=(float(asks[1]) if asks else 0.0) / max(1, len(self._window.decided)),
+            decided=len(self._decided),
+            pods=self._pods,
+            seconds=self._seconds,
+            bound_seconds=self._bound_seconds if api_calls else None,
+            cpu=self._cpu,
+            asks=(float(asks[1]) if asks else 0.0) / max(1, len(self._decided)),
         )
 
     async def _fill(self) -> None:
@@ -96,24 +110,32 @@ class Measurement:
         await creator.create(f"/api/v1/namespaces/{NAMESPACE}/pods", case.make_pods())
         await self._until(lambda queues: queues.get("active", 0) == case.pods)
 
-    async def _until_decided(self) -> None:
-        longest = float("inf") if self._case.api_calls else MAX_WITHOUT_API_CALLS
-        watch = _StallDetector(lambda: len(self._window.decided))
-        while not self._window.closed.is_set():
-            await self._pause(watch, "decided")
-            began = self._window.began
-            if began is not None and time.monotonic() - began > longest:
-                self._window.close()
+    async def _follow(self, done: set[str], what: str, is_over: Callable[[], bool]) -> None:
+        """Show the progress until it is over; ClusterError without progress."""
+        count, progressed = len(done), time.monotonic()
+        while not is_over():
+            if time.monotonic() >= self._next_status:
+                self._next_status = time.monotonic() + STATUS_INTERVAL
+                self._say(f"{len(done):,} of {self._case.pods:,} {what}")
+            await asyncio.sleep(POLL)
+            if len(done) != count:
+                count, progressed = len(done), time.monotonic()
+            if time.monotonic() - progressed > STALL_TIMEOUT:
+                reason = next(iter(self._rejected.values()), "")
+                raise ClusterError(
+                    f"no pod was {what} for {STALL_TIMEOUT:g} s ({count} of {self._case.pods}); "
+                    + (f"{len(self._rejected)} were rejected: {reason}" if reason else "none was rejected")
+                )
+            self._check()
 
-    async def _until_bound(self) -> None:
-        watch = _StallDetector(lambda: len(self._window.bound))
-        while len(self._window.bound) < self._case.pods:
-            await self._pause(watch, "bound")
-        await self._until(lambda queues: not queues)
-        before, events = -1, await self._events()
-        while events > before:
+    async def _until(self, wanted: Callable[[dict[str, int]], bool]) -> None:
+        """Wait until the queue's pods by place are as wanted."""
+        deadline = time.monotonic() + STALL_TIMEOUT
+        while not wanted(queues := await queued_pods(self._pipeline)):
+            if time.monotonic() > deadline:
+                raise ClusterError(f"the queue remains at {queues}")
+            self._check()
             await asyncio.sleep(METRICS_DELAY)
-            before, events = events, await self._events()
 
     async def _events(self) -> int:
         """The number of Events so far: they follow the bindings, and some may have been dropped."""
@@ -123,54 +145,48 @@ class Measurement:
             raise ClusterError("the simulator does not list Events")
         return int(msgspec.json.decode(answer.body)["metadata"].get("remainingItemCount", 0))
 
-    def _tell(self, text: str) -> None:
-        """Show a status, but not too often."""
-        if time.monotonic() >= self._next_tell:
-            self._next_tell = time.monotonic() + STATUS_INTERVAL
-            self._say(text)
-
-    async def _pause(self, watch: "_StallDetector", what: str) -> None:
-        """ClusterError without progress."""
-        self._tell(f"{watch.count():,} of {self._case.pods:,} {what}")
-        await asyncio.sleep(POLL)
-        if watch.stalled():
-            refusal = next(iter(self._window.refusals.values()), "")
-            raise ClusterError(
-                f"no pod was {what} for {STALL_TIMEOUT:g} s ({watch.count()} of {self._case.pods}); "
-                + (f"{len(self._window.refusals)} were rejected: {refusal}" if refusal else "none was rejected")
-            )
-        self._check()
-
-    async def _until(self, wanted: Callable[[dict[str, int]], bool]) -> None:
-        """Wait until the queue's pods by place are as wanted."""
-        deadline = time.monotonic() + STALL_TIMEOUT
-        while not wanted(queues := await self._queues()):
-            if time.monotonic() > deadline:
-                raise ClusterError(f"the queue remains at {queues}")
-            self._check()
-            await asyncio.sleep(METRICS_DELAY)
-
-    async def _queues(self) -> dict[str, int]:
-        answer = await self._pipeline.ask("queue", "/metrics")
-        return {} if answer is None else pods_by_place(answer.body)
-
     def _check(self) -> None:
         """Raise if the pipeline has failed."""
         if self._pipeline.failure.done():
             self._pipeline.failure.result()
 
+    def _is_decided(self) -> bool:
+        """Without API calls the clock stops before assumptions expire."""
+        longest = float("inf") if self._case.api_calls else MAX_WITHOUT_API_CALLS
+        if self._began is not None and time.monotonic() - self._began > longest:
+            self._stop_clock()
+        return self._stopped
 
-class _StallDetector:
-    def __init__(self, count: Callable[[], int]) -> None:
-        self.count = count
-        self._last = (count(), time.monotonic())
+    def _cpu_used(self) -> dict[str, float]:
+        """CPU seconds by process since the clock started."""
+        return {name: spent - self._cpu_before.get(name, 0.0) for name, spent in self._pipeline.cpu().items()}
 
-    def stalled(self) -> bool:
-        """Whether the count has not changed for too long."""
-        now, count = time.monotonic(), self.count()
-        if count != self._last[0]:
-            self._last = (count, now)
-        return now - self._last[1] > STALL_TIMEOUT
+    def _stop_clock(self) -> None:
+        if self._began is not None and not self._stopped:
+            self._seconds = time.monotonic() - self._began
+            self._pods = len(self._decided) - self._decided_before
+            self._cpu = self._cpu_used()
+            self._stopped = True
+
+    def _on_outcomes(self, message: Outcomes) -> None:
+        for outcome in message.outcomes:
+            if outcome.verdict in (Verdict.DECIDED, Verdict.SUPERSEDED):
+                self._decided.add(outcome.uid)
+            else:
+                self._rejected[outcome.uid] = outcome.message
+        if self._began is None and len(self._decided) >= self._case.classes:
+            self._toggle()
+            self._cpu_before = self._pipeline.cpu()
+            self._decided_before = len(self._decided)
+            self._began = time.monotonic()
+        if len(self._decided) >= self._case.pods:
+            self._stop_clock()
+
+    def _on_bound(self, message: BindingOutcomes) -> None:
+        before = len(self._bound)
+        self._bound.update(outcome.uid for outcome in message.outcomes if outcome.bound)
+        if len(self._bound) > before and self._began is not None:
+            self._bound_seconds = time.monotonic() - self._began
 
 
 def options_of(case: Case, base: PipelineOptions) -> PipelineOptions:
@@ -183,63 +199,3 @@ def options_of(case: Case, base: PipelineOptions) -> PipelineOptions:
         held=frozenset({CYCLE}),
         variables={name: {**base.variables.get(name, {}), **added.get(name, {})} for name in base.services()},
     )
-
-
-class Window:
-    """The measured period. Opens when `warm_up` pods are decided; closes when all are decided, or by `close`."""
-
-    def __init__(
-        self, pods: int, warm_up: int, cpu: Callable[[], Mapping[str, float]], opened: Callable[[], None]
-    ) -> None:
-        """Calls `opened` when the clock starts."""
-        self.decided: set[str] = set()
-        self.bound: set[str] = set()
-        self.refusals: dict[str, str] = {}
-        self.closed = asyncio.Event()
-        self.began: float | None = None
-        self.seconds = 0.0
-        self.bound_seconds = 0.0
-        self.pods = 0
-        self.cpu_when_closed: Mapping[str, float] = {}
-        self._all = pods
-        self._warm_up = warm_up
-        self._read_cpu = cpu
-        self._opened = opened
-        self._before = 0
-        self._cpu: Mapping[str, float] = {}
-
-    async def listen(self, bus: Bus, *, to_binders: bool) -> None:
-        await bus.subscribe(QUEUE_OUTCOMES, Outcomes, self._on_outcomes)
-        if to_binders:
-            await bus.subscribe(SNAPSHOT_BOUND, BindingOutcomes, self._on_bound)
-
-    def cpu(self) -> dict[str, float]:
-        """CPU seconds by process since the clock started."""
-        return {name: seconds - self._cpu.get(name, 0.0) for name, seconds in self._read_cpu().items()}
-
-    def close(self) -> None:
-        if self.began is not None and not self.closed.is_set():
-            self.seconds = time.monotonic() - self.began
-            self.pods = len(self.decided) - self._before
-            self.cpu_when_closed = self.cpu()
-            self.closed.set()
-
-    def _on_outcomes(self, message: Outcomes, envelope: Envelope) -> None:
-        for outcome in message.outcomes:
-            if outcome.verdict in (Verdict.DECIDED, Verdict.SUPERSEDED):
-                self.decided.add(outcome.uid)
-            else:
-                self.refusals[outcome.uid] = outcome.message
-        if self.began is None and len(self.decided) >= self._warm_up:
-            self._opened()
-            self._cpu = self._read_cpu()
-            self._before = len(self.decided)
-            self.began = time.monotonic()
-        if len(self.decided) >= self._all:
-            self.close()
-
-    def _on_bound(self, message: BindingOutcomes, envelope: Envelope) -> None:
-        before = len(self.bound)
-        self.bound.update(outcome.uid for outcome in message.outcomes if outcome.bound)
-        if len(self.bound) > before and self.began is not None:
-            self.bound_seconds = time.monotonic() - self.began

@@ -104,15 +104,19 @@ def _image(number: int) -> Object:
     return {"names": [digest, f"app-{number}:v1"], "sizeBytes": 100_000_000 + number}
 
 
+async def _create(cluster: Cluster, server: str, workers: int) -> None:
+    creator = ObjectWriter(server)
+    await creator.create("/api/v1/nodes", cluster.nodes())
+    await creator.create(PODS, cluster.pods())
+    kind = "that fit nowhere" if cluster.pending else "on them"
+    print(f"{cluster.node_count:,} nodes, {cluster.pod_count:,} pods {kind}, {workers} workers", flush=True)
+
+
 async def measure(cluster: Cluster, workers: int) -> int:
     services = PipelineOptions(workers=workers).services()
     options = PipelineOptions(workers=workers, start_patience=START_TIMEOUT, held=frozenset(services))
     async with Pipeline.running(options) as pipeline:
-        creator = ObjectWriter(pipeline.api_url or "")
-        await creator.create("/api/v1/nodes", cluster.nodes())
-        await creator.create("/api/v1/namespaces/default/pods", cluster.pods())
-        kind = "that fit nowhere" if cluster.pending else "on them"
-        print(f"{cluster.node_count:,} nodes, {cluster.pod_count:,} pods {kind}, {workers} workers", flush=True)
+        await _create(cluster, pipeline.api_url or "", workers)
         began = time.monotonic()
         starting = asyncio.create_task(pipeline.release())
         most: dict[str, int] = {}
@@ -123,7 +127,10 @@ async def measure(cluster: Cluster, workers: int) -> int:
         until = time.monotonic() + SAMPLE_AFTER_READY
         while time.monotonic() < until:
             await _sample(pipeline, most)
-        _print_usage(pipeline, most)
+        print(f"{'':<14}{'CPU s':>8}{'most MB':>9}{'MB':>7}")
+        spent = pipeline.cpu()
+        for name, held in resident_memory(pipeline.processes).items():
+            print(f"{name:<14}{spent[name]:>8.1f}{max(most.get(name, 0), held) / MIB:>9.0f}{held / MIB:>7.0f}")
     return 0
 
 
@@ -131,13 +138,6 @@ async def _sample(pipeline: Pipeline, most: dict[str, int]) -> None:
     for name, held in resident_memory(pipeline.processes).items():
         most[name] = max(most.get(name, 0), held)
     await asyncio.sleep(SAMPLE_INTERVAL)
-
-
-def _print_usage(pipeline: Pipeline, most: dict[str, int]) -> None:
-    print(f"{'':<14}{'CPU s':>8}{'most MB':>9}{'MB':>7}")
-    spent = pipeline.cpu()
-    for name, held in resident_memory(pipeline.processes).items():
-        print(f"{name:<14}{spent[name]:>8.1f}{max(most.get(name, 0), held) / MIB:>9.0f}{held / MIB:>7.0f}")
 
 
 def interrupt(up: psutil.Process) -> None:
@@ -160,27 +160,13 @@ STOPS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
-    """`cpu`: seconds used by the pipeline's processes until the pod was bound."""
-
-    after: str
-    seconds: float
-    cpu: float
-    load: float
-
-
 async def measure_restarts(cluster: Cluster, workers: int, api: ApiSettings | None) -> int:
     """`api`: an existing cluster, in which only the pods to wait for are created; None: a simulated one."""
     if api is not None:
         await _measure(api, workers)
         return 0
     async with _simulator() as server:
-        creator = ObjectWriter(server)
-        await creator.create("/api/v1/nodes", cluster.nodes())
-        await creator.create(PODS, cluster.pods())
-        kind = "that fit nowhere" if cluster.pending else "on them"
-        print(f"{cluster.node_count:,} nodes, {cluster.pod_count:,} pods {kind}, {workers} workers", flush=True)
+        await _create(cluster, server, workers)
         await _measure(ApiSettings(server=server), workers)
     return 0
 
@@ -192,8 +178,8 @@ async def _measure(api: ApiSettings, workers: int) -> None:
         print(f"{'started after':<28}{'first pod bound':>16}{'CPU s':>8}{'load':>7}", flush=True)
         before = "nothing: the first start"
         for stopped, stop in (*STOPS.items(), ("", interrupt)):
-            start = await restarts.run(before, stop)
-            print(f"{start.after:<28}{start.seconds:>14.2f} s{start.cpu:>8.2f}{start.load:>7.1f}", flush=True)
+            seconds, cpu, load = await restarts.run(stop)
+            print(f"{before:<28}{seconds:>14.2f} s{cpu:>8.2f}{load:>7.1f}", flush=True)
             before = stopped
     finally:
         await client.close()
@@ -207,21 +193,21 @@ class _Restarts:
         reaching = {name: value for name, value in variables.items() if name in API_VARIABLES}
         self._environment = without_settings(os.environ) | reaching
 
-    async def run(self, after: str, stop: Callable[[psutil.Process], None]) -> Start:
-        """Start the pipeline, wait until a new pod is bound, and stop the pipeline by `stop`."""
-        async with self._pod() as name:
-            return await self._timed(name, after, stop)
+    async def run(self, stop: Callable[[psutil.Process], None]) -> tuple[float, float, float]:
+        """Start the pipeline, wait until a new pod is bound, and stop the pipeline by `stop`.
 
-    async def _timed(self, name: str, after: str, stop: Callable[[psutil.Process], None]) -> Start:
-        began = time.monotonic()
-        async with self._pipeline() as up:
-            await self._until_bound(name, up)
-            seconds = time.monotonic() - began
-            start = Start(after, seconds, _cpu_of(psutil.Process(up.pid)), os.getloadavg()[0])
-            stop(psutil.Process(up.pid))
-            async with asyncio.timeout(STOP_TIMEOUT):
-                await up.wait()
-        return start
+        Returns the seconds until the pod was bound, the CPU seconds that the pipeline used until then, and the load.
+        """
+        async with self._pod() as name:
+            began = time.monotonic()
+            async with self._pipeline() as up:
+                await self._until_bound(name, up)
+                seconds = time.monotonic() - began
+                cpu, load = _cpu_of(psutil.Process(up.pid)), os.getloadavg()[0]
+                stop(psutil.Process(up.pid))
+                async with asyncio.timeout(STOP_TIMEOUT):
+                    await up.wait()
+        return seconds, cpu, load
 
     @asynccontextmanager
     async def _pipeline(self) -> AsyncIterator[asyncio.subprocess.Process]:
