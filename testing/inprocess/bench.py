@@ -23,7 +23,7 @@ from shared.framework.loading import load_frameworks
 from shared.framework.profile import Framework
 from shared.messages.codec import copy
 from shared.messages.rounds import Proposals
-from shared.messages.state import Commit, Delta, State
+from shared.messages.state import Commit, Delta
 from shared.model.objects import ObjectKind, Pod, decode_node, decode_pod, object_from
 from testing.inprocess.batches import batch_of
 from testing.inprocess.workloads import WORKLOADS, Object, node
@@ -125,7 +125,7 @@ class Bench:
         for i in range(SHARDS):
             name = f"worker-{i}"
             self.workers[name] = WorkerCore(name, frozenset({i}), SHARDS, self._frameworks)
-            self.workers[name].handle(self._arriving_state(), 0.0)
+            self.workers[name].handle(copy(self.snapshot.state()), 0.0)
         self.cycle.handle(cycle.Workers({name: core.shards for name, core in self.workers.items()}, SHARDS), 0.0)
 
     def run(self, pods: list[Pod]) -> None:
@@ -137,9 +137,6 @@ class Bench:
             while effects:
                 effects = self._carry_out(effects)
         self.costs.pods += len(pods)
-
-    def _arriving_state(self) -> State:
-        return copy(self.snapshot.state())
 
     def _timed(self, part: str, call: Callable[[], T]) -> T:
         start = time.thread_time_ns()

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from shared.config.building import kube_scheduler_plugins
 from shared.config.problems import InvalidConfigFile, Stage
-from shared.config.reading import ConfigFile, defaulted_text, finish
+from shared.config.reading import defaulted_text, finish
 from shared.config.struct_codec import encode
 from testing.inprocess.cases import Difference
 
@@ -27,29 +27,20 @@ def is_case(case: object) -> bool:
 
 
 def differences(case: Case) -> Iterator[Difference]:
-    expected, got = _expected(case), _got(case["input"])
+    stage: str = GOOD
+    if case["decode_error"] is not None:
+        stage = Stage.DECODE
+    elif case["validation"]:
+        stage = Stage.VALIDATE
+    elif case["build_error"] is not None:
+        stage = Stage.BUILD
+    errors = [{"path": e["path"], "type": e["type"], "value": e["value"]} for e in case["validation"]]
+    expected = {"stage": stage, "defaulted": case["defaulted"], "validation": errors}
+    expected |= {"plugins": case["plugins"], "written": case["written"]}
+    got = _got(case["input"])
     for what, wanted in expected.items():
         if wanted != got[what]:
             yield Difference(case["name"], "-", what, wanted, got[what])
-
-
-def _expected(case: Case) -> dict[str, Any]:
-    errors = case["validation"]
-    return {
-        "stage": _failed_stage(case),
-        "defaulted": case["defaulted"],
-        "validation": [{"path": e["path"], "type": e["type"], "value": e["value"]} for e in errors],
-        "plugins": case["plugins"],
-        "written": case["written"],
-    }
-
-
-def _failed_stage(case: Case) -> str:
-    if case["decode_error"] is not None:
-        return Stage.DECODE
-    if case["validation"]:
-        return Stage.VALIDATE
-    return Stage.BUILD if case["build_error"] is not None else GOOD
 
 
 def _got(text: str) -> dict[str, Any]:
@@ -63,11 +54,8 @@ def _got(text: str) -> dict[str, Any]:
         if wrong.stage is Stage.VALIDATE:
             got["validation"] = [{"path": p.path, "type": p.type, "value": p.value} for p in wrong.problems]
         return got
-    return got | {"plugins": _plugins(file), "written": file.written}
-
-
-def _plugins(file: ConfigFile) -> dict[str, Any]:
-    return {
+    plugins = {
         name: {str(point): [{"name": ref.name, "weight": ref.weight} for ref in refs] for point, refs in points.items()}
         for name, points in file.built.plugins.items()
     }
+    return got | {"plugins": plugins, "written": file.written}

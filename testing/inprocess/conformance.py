@@ -100,11 +100,13 @@ def replay(cases: Iterable[RawCase], shard_counts: Sequence[int]) -> Results:
         except FlotillaError as cause:
             case = cause
         for shards, groups in results.items():
-            group = groups.setdefault(group_of(raw), GroupResult())
-            if isinstance(case, Case):
-                group.count(_differences(case, shards))
-            else:
-                group.count([_cannot_be_run(raw["name"], case)])
+            try:
+                if isinstance(case, FlotillaError):
+                    raise case
+                differences = Replay(case, shards).run()
+            except FlotillaError as cause:
+                differences = [_cannot_be_run(raw["name"], cause)]
+            groups.setdefault(group_of(raw), GroupResult()).count(differences)
     return results
 
 
@@ -128,13 +130,6 @@ def _add(results: Results, part: Results) -> None:
     for shards, groups in part.items():
         for name, group in groups.items():
             results[shards].setdefault(name, GroupResult()).add(group)
-
-
-def _differences(case: Case, shards: int) -> list[Difference]:
-    try:
-        return Replay(case, shards).run()
-    except FlotillaError as cause:
-        return [_cannot_be_run(case.name, cause)]
 
 
 def _cannot_be_run(name: str, cause: Exception) -> Difference:

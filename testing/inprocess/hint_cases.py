@@ -25,36 +25,16 @@ INTERNAL = (Resource.ASSIGNED_POD, Resource.UNSCHEDULABLE_POD)
 
 def is_hint_case(case: object) -> bool:
     match case:
-        case {
-            "name": str(),
-            "plugin": str(),
-            "event": {"resource": str(), "action": str()},
-            "pod": dict(),
-            "objects": dict(),
-            "hint": str(),
-            "error": bool(),
-            **others,
-        }:
-            return {"old", "new"} <= others.keys()
+        case {"name": str(), "plugin": str(), "event": {"resource": str(), "action": str()}, "hint": str(), **others}:
+            match others:
+                case {"pod": dict(), "objects": dict(), "error": bool(), "old": _, "new": _}:
+                    return True
     return False
 
 
 def is_registered_case(case: object) -> bool:
-    match case:
-        case {
-            "name": str(),
-            "plugins": list(),
-            "watched": list(),
-            "resources": list(),
-            "internal_resources": list(),
-            "actions": list(),
-            "cluster_event_labels": list(),
-        }:
-            return True
-    return False
-
-
-# Hints
+    lists = ("plugins", "watched", "resources", "internal_resources", "actions", "cluster_event_labels")
+    return isinstance(case, dict) and "name" in case and all(isinstance(case.get(key), list) for key in lists)
 
 
 def hint_differences(case: Case) -> Iterator[Difference]:
@@ -85,9 +65,6 @@ def _asked(plugin: str, event: ClusterEvent, pod: Pod, old: Any, new: Any, objec
 @lru_cache
 def _framework() -> Framework:
     return load_frameworks(None)[DEFAULT_SCHEDULER]
-
-
-# Registrations
 
 
 _EXTERNAL = (

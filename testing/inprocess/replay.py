@@ -12,7 +12,7 @@ import msgspec
 
 from flotilla.results import Status
 from services.cycle import events as cycle
-from services.snapshot.events import NodeSeen, ObjectSeen, PodDeleted, PodSeen, WatchEvent, WatchEvents
+from services.snapshot.events import NodeSeen, ObjectSeen, PodDeleted, PodSeen, WatchEvents
 from shared.errors import InvalidObject, InvariantBroken
 from shared.framework.profile import Framework, merge
 from shared.messages.binding import Evicted
@@ -56,7 +56,9 @@ class Replay:
             fate=self._overhear,
             binds=False,
         )
-        self._pipeline.observe(WatchEvents(list(_what_the_watch_says(case))))
+        # Pending pods exist from the start, which matters if they are nominated.
+        shown = map(PodSeen, (*case.pods, *case.pending))
+        self._pipeline.observe(WatchEvents([*map(NodeSeen, case.nodes), *map(ObjectSeen, case.objects), *shown]))
         self._pipeline.settle()
         refused = [problem for problem in self._pipeline.problems if isinstance(problem, InvalidObject)]
         if refused:
@@ -88,7 +90,8 @@ class Replay:
         yield from _scores(framework, judged.explanation, expected)
         node = outcome.node if isinstance(outcome, cycle.Decided) else None
         yield "chosen node", expected.get("chosen"), node
-        yield "via nominated", expected.get("via_nominated", False), _is_own_nomination(pod, node)
+        is_nominated = node is not None and node == pod.status.nominated_node_name
+        yield "via nominated", expected.get("via_nominated", False), is_nominated
         yield from _failure(outcome if isinstance(outcome, cycle.Unschedulable) else None, expected)
 
     def _decide(self, pod: Pod) -> Outcome:
@@ -102,7 +105,7 @@ class Replay:
 
     def _forget_nominations(self) -> None:
         """Only initial nominations reserve room; no preemption."""
-        decided = {uid for uid, told in self._pipeline.outcomes.items() if isinstance(told, cycle.Decided)}
+        decided = {uid for uid, outcome in self._pipeline.outcomes.items() if isinstance(outcome, cycle.Decided)}
         there = (*self._case.pods, *self._case.pending)
         waiting = [pod for pod in there if not pod.spec.node_name and pod.uid not in decided]
         for pod in waiting:
@@ -144,19 +147,12 @@ class Replay:
         return found.nodes if found.rejection is None else None
 
 
-def _what_the_watch_says(case: Case) -> Iterator[WatchEvent]:
-    """Pending pods exist from the start, which matters if they are nominated."""
-    yield from map(NodeSeen, case.nodes)
-    yield from map(ObjectSeen, case.objects)
-    yield from map(PodSeen, case.pods)
-    yield from map(PodSeen, case.pending)
-
-
 def _verdicts(judged: Judgement, expected: Mapping[str, Any]) -> Iterator[Compared]:
     answer = judged.answer
-    yield "prefilter", expected.get("prefilter"), _pre_filter(answer)
+    rejected = None if answer.pre_filter is None else _status(answer.pre_filter, answer)
+    yield "prefilter", expected.get("prefilter"), rejected
     yield "allowed", expected.get("allowed"), None if judged.allowed is None else sorted(judged.allowed)
-    yield "filter", expected.get("filter"), _filter(judged.explanation, answer) if answer.pre_filter is None else None
+    yield "filter", expected.get("filter"), _filter(judged.explanation, answer) if rejected is None else None
 
 
 def _scores(framework: Framework, explained: Explanation, expected: Mapping[str, Any]) -> Iterator[Compared]:
@@ -195,15 +191,6 @@ def _candidates(candidates: Iterable[Candidate]) -> list[dict[str, object]]:
             entry["pdb_violations"] = candidate.violations
         shown.append(entry)
     return shown
-
-
-def _is_own_nomination(pod: Pod, node: str | None) -> bool:
-    """A pod placed on its nominated node is placed there because of the nomination."""
-    return node is not None and node == pod.status.nominated_node_name
-
-
-def _pre_filter(answer: ClassAnswer) -> object:
-    return None if answer.pre_filter is None else _status(answer.pre_filter, answer)
 
 
 def _filter(explained: Explanation, answer: ClassAnswer) -> dict[str, object]:

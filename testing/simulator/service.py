@@ -124,39 +124,95 @@ class Faults:
         return fault
 
 
-class Handler:
-    def __init__(self, api: Api, faults: Faults, options: SimulatorOptions, version: Callable[[], int]) -> None:
-        self._api = api
-        self._faults = faults
-        self._expected = None if options.token is None else f"Bearer {options.token}".encode()
-        self._bookmark_seconds = options.bookmark_seconds
-        self._version = version
+def _make_request(
+    message: RawRequestMessage,
+    payload: StreamReader,
+    protocol: RequestHandler,
+    writer: AbstractStreamWriter,
+    task: "asyncio.Task[None]",
+) -> web.BaseRequest:
+    loop = asyncio.get_running_loop()
+    return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=MAX_BODY_BYTES)
+
+
+def _response(answer: Response) -> web.Response:
+    headers = {"Content-Type": answer.content_type}
+    if answer.retry_after or answer.status == 429:
+        headers["Retry-After"] = str(answer.retry_after or 1)
+    return web.Response(body=answer.body, status=answer.status, headers=headers)
+
+
+def _drop_connection(request: web.BaseRequest) -> web.Response:
+    """The response is never sent."""
+    if request.transport is not None:
+        request.transport.abort()
+    return web.Response(status=500)
+
+
+class Simulator:
+    """A Kubernetes API server in this process."""
+
+    def __init__(
+        self,
+        options: SimulatorOptions | None = None,
+        clock: Callable[[], float] = time.time,
+        cluster: Cluster | None = None,
+    ) -> None:
+        """`cluster`: serve another simulator's cluster, as a second API server with faults of its own."""
+        self.options = options or SimulatorOptions()
+        self.faults = Faults()
+        self.url = ""
+        self.cluster = cluster or Cluster(
+            history=self.options.history,
+            max_events=self.options.max_events,
+            clock=clock,
+            random=Random(self.options.seed),
+        )
+        self._api = Api(self.cluster, self.options.max_pending_bytes, self.options.users)
         self._jitter = Random(0)
         self._watches: set[Watch] = set()
+        self._web: web.Server | None = None
+        self._listening: asyncio.Server | None = None
+        self._kubelet: asyncio.Task[None] | None = None
 
-    def make_request(
-        self,
-        message: RawRequestMessage,
-        payload: StreamReader,
-        protocol: RequestHandler,
-        writer: AbstractStreamWriter,
-        task: "asyncio.Task[None]",
-    ) -> web.BaseRequest:
-        loop = asyncio.get_running_loop()
-        return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=MAX_BODY_BYTES)
+    async def start(self) -> str:
+        """Listen; returns the URL."""
+        host, port = self.options.host, self.options.port
+        server = web.Server(self._handle, request_factory=_make_request, handler_cancellation=True, access_log=None)
+        try:
+            listening = await asyncio.get_running_loop().create_server(server, host, port)
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise UserError(f"the simulator cannot listen on {host}:{port}: {why}") from error
+        self._web, self._listening = server, listening
+        bound = listening.sockets[0].getsockname()[1]
+        self.url = f"http://[{host}]:{bound}" if ":" in host else f"http://{host}:{bound}"
+        if self.options.kubelet:
+            self._kubelet = asyncio.create_task(Kubelets(self.cluster).run(), name="simulated kubelets")
+        return self.url
 
-    def close_watches(self) -> None:
-        for watch in tuple(self._watches):
-            watch.close()
+    async def stop(self) -> None:
+        if self._kubelet is not None:
+            self._kubelet.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._kubelet
+            self._kubelet = None
+        if self._listening is not None and self._web is not None:
+            self._listening.close()
+            self.close_watches()
+            await self._web.shutdown(STOP_SECONDS)
+            await self._listening.wait_closed()
+            await asyncio.sleep(0)  # transports close in the next iteration of the loop
+            self._listening = self._web = None
 
-    async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         path, query = parse_target(request.raw_path)
-        headers = request.headers
-        if self._expected is not None and path not in OPEN_TO_ALL:
+        headers, token = request.headers, self.options.token
+        if token is not None and path not in OPEN_TO_ALL:
             given = headers.get("Authorization", "").encode("utf-8", "replace")
-            if not hmac.compare_digest(given, self._expected):
+            if not hmac.compare_digest(given, f"Bearer {token}".encode()):
                 return _response(error_response(UNAUTHORIZED))
-        fault = self._faults.take(request.method, path)
+        fault = self.faults.take(request.method, path)
         if fault is not None:
             if fault.seconds:
                 await asyncio.sleep(fault.seconds)
@@ -205,17 +261,19 @@ class Handler:
             self._watches.discard(watch)
         return response
 
-    def _next_bookmark(self, now: float, end: float) -> float:
-        last = end - LAST_BOOKMARK
-        return min(now + self._bookmark_seconds, last) if last > now else now + self._bookmark_seconds
-
     async def _follow(
         self, response: web.StreamResponse, watch: Watch, ready: asyncio.Event, lasts: float, *, bookmarks: bool
     ) -> None:
         """Send changes, many in one write, until the watch ends."""
         loop = asyncio.get_running_loop()
         end = loop.time() + lasts
-        next_bookmark = self._next_bookmark(loop.time(), end) if bookmarks else end
+
+        def bookmark_after(now: float) -> float:
+            """The last bookmark is sent shortly before the end."""
+            due, last = now + self.options.bookmark_seconds, end - LAST_BOOKMARK
+            return min(due, last) if last > now else due
+
+        next_bookmark = bookmark_after(loop.time()) if bookmarks else end
         while True:
             ready.clear()
             waiting = watch.take()
@@ -226,86 +284,14 @@ class Handler:
             if watch.closed or now >= end:
                 return
             if now >= next_bookmark:
-                await response.write(watch.bookmark(self._version()))
-                next_bookmark = self._next_bookmark(now, end)
+                await response.write(watch.bookmark(self.cluster.store.version))
+                next_bookmark = bookmark_after(now)
                 continue
             try:
                 async with asyncio.timeout_at(min(end, next_bookmark)):
                     await ready.wait()
             except TimeoutError:
                 continue
-
-
-def _response(answer: Response) -> web.Response:
-    headers = {"Content-Type": answer.content_type}
-    if answer.retry_after or answer.status == 429:
-        headers["Retry-After"] = str(answer.retry_after or 1)
-    return web.Response(body=answer.body, status=answer.status, headers=headers)
-
-
-def _drop_connection(request: web.BaseRequest) -> web.Response:
-    """The response is never sent."""
-    if request.transport is not None:
-        request.transport.abort()
-    return web.Response(status=500)
-
-
-class Simulator:
-    """A Kubernetes API server in this process."""
-
-    def __init__(
-        self,
-        options: SimulatorOptions | None = None,
-        clock: Callable[[], float] = time.time,
-        cluster: Cluster | None = None,
-    ) -> None:
-        """`cluster`: serve another simulator's cluster, as a second API server with faults of its own."""
-        self.options = options or SimulatorOptions()
-        self.faults = Faults()
-        self.url = ""
-        self.cluster = cluster or Cluster(
-            history=self.options.history,
-            max_events=self.options.max_events,
-            clock=clock,
-            random=Random(self.options.seed),
-        )
-        self._api = Api(self.cluster, self.options.max_pending_bytes, self.options.users)
-        self._handler = Handler(self._api, self.faults, self.options, lambda: self.cluster.store.version)
-        self._web: web.Server | None = None
-        self._listening: asyncio.Server | None = None
-        self._kubelet: asyncio.Task[None] | None = None
-
-    async def start(self) -> str:
-        """Listen; returns the URL."""
-        host, port = self.options.host, self.options.port
-        server = web.Server(
-            self._handler, request_factory=self._handler.make_request, handler_cancellation=True, access_log=None
-        )
-        try:
-            listening = await asyncio.get_running_loop().create_server(server, host, port)
-        except OSError as error:
-            why = error.strerror or str(error)
-            raise UserError(f"the simulator cannot listen on {host}:{port}: {why}") from error
-        self._web, self._listening = server, listening
-        bound = listening.sockets[0].getsockname()[1]
-        self.url = f"http://[{host}]:{bound}" if ":" in host else f"http://{host}:{bound}"
-        if self.options.kubelet:
-            self._kubelet = asyncio.create_task(Kubelets(self.cluster).run(), name="simulated kubelets")
-        return self.url
-
-    async def stop(self) -> None:
-        if self._kubelet is not None:
-            self._kubelet.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._kubelet
-            self._kubelet = None
-        if self._listening is not None and self._web is not None:
-            self._listening.close()
-            self._handler.close_watches()
-            await self._web.shutdown(STOP_SECONDS)
-            await self._listening.wait_closed()
-            await asyncio.sleep(0)  # transports close in the next iteration of the loop
-            self._listening = self._web = None
 
     # For tests
 
@@ -326,7 +312,8 @@ class Simulator:
 
     def close_watches(self) -> None:
         """End every open watch, as a restarting server does."""
-        self._handler.close_watches()
+        for watch in tuple(self._watches):
+            watch.close()
 
     def compact(self) -> None:
         """Discard the history: older resource versions and continue tokens are expired."""

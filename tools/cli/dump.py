@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from tools.cli.arguments import add_nats_flags
+from tools.cli.output import plain
 
 if TYPE_CHECKING:
     from shared.messages.inspection import CacheCompared
@@ -96,7 +97,7 @@ async def _dump(options: argparse.Namespace) -> int:
         with sink_for(options.output) as sink:
             summary = await _write_all(client, sink)
         compared = await client.request("snapshot", SNAPSHOT_LIST, CompareCache(), CacheCompared, COMPARISON_TIMEOUT)
-    summary["comparison"] = _plain(compared)
+    summary["comparison"] = plain(compared)
     if options.output == STDOUT:
         print(json.dumps({"kind": "summary", **summary}, ensure_ascii=False))
     else:
@@ -124,7 +125,7 @@ async def _write_all(client: "ServiceClient", sink: Sink) -> dict[str, Any]:
     """Write all pods and nodes; returns the counts for the summary."""
     from shared.bus.subjects import SNAPSHOT_LIST
     from shared.messages.inspection import CacheListed, LedgerListed, ListCache, ListLedger, ListQueue
-    from tools.cli.queue import plain, queue_pages
+    from tools.cli.queue import queue_pages
 
     queued: dict[str, int] = {}
     async for page in queue_pages(client, ListQueue()):
@@ -135,19 +136,10 @@ async def _write_all(client: "ServiceClient", sink: Sink) -> dict[str, Any]:
     async for page in client.pages("snapshot", SNAPSHOT_LIST, ListCache(), CacheListed):
         cache = {"epoch": page.epoch, "seq": page.seq, **page.counts}
         for node in page.nodes:
-            sink.put("node", _plain(node))
+            sink.put("node", plain(node))
             if node.closed:
                 sink.closed[node.name] = node.closed
     async for page in client.pages("snapshot", SNAPSHOT_LIST, ListLedger(), LedgerListed):
         for assumed_pod in page.pods:
-            sink.put("assumed", _plain(assumed_pod))
+            sink.put("assumed", plain(assumed_pod))
     return {"queue": queued, "cache": cache, "assumed": sink.counts["assumed"]}
-
-
-def _plain(struct: Any) -> Any:
-    """Structs as dictionaries, with all fields."""
-    if hasattr(struct, "__struct_fields__"):
-        return {field: _plain(getattr(struct, field)) for field in struct.__struct_fields__}
-    if isinstance(struct, list | tuple):
-        return [_plain(each) for each in struct]
-    return struct

@@ -3,7 +3,7 @@
 import shutil
 import time
 from collections.abc import Iterator, Sequence
-from typing import TextIO
+from typing import Any, TextIO
 
 LINE_INTERVAL = 2.0
 """Seconds between progress lines where there is no terminal."""
@@ -26,6 +26,15 @@ def table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
     for row in rows:
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
         yield "  ".join(cells).rstrip()
+
+
+def plain(struct: Any) -> Any:
+    """Structs as dictionaries, with all fields."""
+    if hasattr(struct, "__struct_fields__"):
+        return {field: plain(getattr(struct, field)) for field in struct.__struct_fields__}
+    if isinstance(struct, list | tuple):
+        return [plain(each) for each in struct]
+    return struct
 
 
 class Screen:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING, Any
 
 from tools.cli.arguments import PodName, add_nats_flags, add_output, add_pod, at_least, pod_name
-from tools.cli.output import age, table
+from tools.cli.output import age, plain, table
 
 if TYPE_CHECKING:
     from shared.messages.inspection import DescribedPod, ListQueue, QueueListed
@@ -124,12 +124,6 @@ async def _as_json(pages: "AsyncIterator[QueueListed]") -> str:
         found = {"now": page.now, "counts": page.counts, "total": page.total, "pods": pods}
         pods += map(plain, page.pods)
     return json.dumps(found, indent=2, ensure_ascii=False)
-
-
-def plain(pod: "DescribedPod") -> dict[str, Any]:
-    """The pod as JSON, with all fields."""
-    fields = {field: getattr(pod, field) for field in pod.__struct_fields__}
-    return fields | {"story": [{"at": move.at, "place": move.place, "why": move.why} for move in pod.story]}
 
 
 def row(pod: "DescribedPod", now: float) -> tuple[str, ...]:
