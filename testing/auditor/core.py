@@ -293,7 +293,8 @@ class AuditorCore:
             record.waits_since = now
             record.note(now, "gates removed")
         record.gated = gated
-        if not (record.holds and _resizing(pod)):  # the node has not granted the new size yet
+        resizing = any(condition.type == "PodResizePending" for condition in pod.status.conditions)
+        if not (record.holds and resizing):  # else the node has not granted the new size yet
             record.demand = demand_of(pod)
 
     def _remove(self, uid: str, now: float) -> None:
@@ -322,7 +323,3 @@ class AuditorCore:
         reported, self._broken = self._broken, []
         self._violations += len(reported)
         return reported
-
-
-def _resizing(pod: Pod) -> bool:
-    return any(condition.type == "PodResizePending" for condition in pod.status.conditions)

@@ -12,7 +12,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from typing import NoReturn
@@ -212,8 +212,11 @@ class Auditor:
                 auditor._looks.append(partial(auditor._look_at_queue, bus))
             failure: Exception | None = None
             async with asyncio.TaskGroup() as group:
-                work = [ClusterFeed(client, kind, auditor.handle, log).run() for kind in (Kind.NODE, Kind.POD)]
-                tasks = [group.create_task(each) for each in (*work, auditor._look_on(), auditor._tick_on())]
+                work: list[Coroutine[object, object, None]] = [
+                    ClusterFeed(client, kind, auditor.handle, log).run() for kind in (Kind.NODE, Kind.POD)
+                ]
+                work += [every(LOOK_EVERY, auditor._look), every(TICK_EVERY, lambda: auditor.handle(Tick()))]
+                tasks = [group.create_task(each) for each in work]
                 try:
                     await auditor.wait_until(lambda a: a._core.is_listed, LISTING_PATIENCE)
                     yield auditor
@@ -280,12 +283,6 @@ class Auditor:
         except FlotillaError as cause:
             self._log.warning("queue", "the queue does not answer: %s", cause)
         self.handle(QueueRead(contents, asked_at))
-
-    async def _look_on(self) -> None:
-        await every(LOOK_EVERY, self._look)
-
-    async def _tick_on(self) -> None:
-        await every(TICK_EVERY, lambda: self.handle(Tick()))
 
     async def _look(self) -> None:
         async with self._looking:  # so that the last event has the newest state

@@ -1,7 +1,6 @@
 """Create, update, patch and delete."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
@@ -131,8 +130,13 @@ class Writer:
         obj = scale_of(item) if target.subresource == "scale" else item.decode()
         if resource.stored_as:
             obj = shown_form(resource, obj)
-        patched = as_object(_patched(obj, patch, media, resource))
-        return self._write(target, item, patched, request)
+        if media == JSON_PATCH:
+            obj = json_patch(obj, patch)
+        elif media == MERGE_PATCH or not resource.strategic:
+            obj = merge_patch(obj, as_object(patch))
+        else:
+            obj = strategic_patch(obj, patch)
+        return self._write(target, item, as_object(obj), request)
 
     def delete(self, target: Target, request: Request) -> Response:
         options = request.object() if request.body else {}
@@ -177,11 +181,3 @@ def _check_json(request: Request) -> None:
 
 def _shown(resource: Resource, item: Item) -> bytes:
     return encode(shown_form(resource, item.decode())) if resource.stored_as else item.raw
-
-
-def _patched(obj: Object, patch: Any, media: str, resource: Resource) -> Any:
-    if media == JSON_PATCH:
-        return json_patch(obj, patch)
-    if media == MERGE_PATCH or not resource.strategic:
-        return merge_patch(obj, as_object(patch))
-    return strategic_patch(obj, patch)

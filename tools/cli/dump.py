@@ -104,13 +104,10 @@ async def _dump(options: argparse.Namespace) -> int:
         (Path(options.output) / "summary.json").write_text(json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
         counts = ", ".join(f"{count:,} {kind}" for kind, count in sink.counts.items())
         print(f"{options.output}: {counts}", file=sys.stderr)
-    for line in (*closed_lines(sink.closed), verdict(compared)):
-        print(line, file=sys.stderr)
+    for name, why in sorted(sink.closed.items()):
+        print(f"node {name} is closed and gets no more pods: {why}", file=sys.stderr)
+    print(verdict(compared), file=sys.stderr)
     return 1 if compared.failure or compared.differences else 0
-
-
-def closed_lines(closed: Mapping[str, str]) -> list[str]:
-    return [f"node {name} is closed and gets no more pods: {why}" for name, why in sorted(closed.items())]
 
 
 def verdict(compared: "CacheCompared") -> str:

@@ -44,23 +44,23 @@ def bill_of_materials() -> str:
     """Each installed Python package with version and licence; identical for identical packages."""
     from importlib.metadata import distributions, version
 
-    packages = {_name(each): each for each in distributions()}
+    # Names as the package index normalizes them.
+    packages = {re.sub(r"[-_.]+", "-", each.metadata["Name"]).lower(): each for each in distributions()}
     ours = packages.pop("flotilla", None)
     application = {"type": "application", "bom-ref": "flotilla", "name": "flotilla", "version": version("flotilla")}
+    components = []
+    for name, package in sorted(packages.items()):
+        url = f"pkg:pypi/{name}@{package.version}"
+        component = {"type": "library", "bom-ref": url, "name": name, "version": package.version, "purl": url}
+        components.append(component | _licences(package))
     document = {
         "bomFormat": "CycloneDX",
         "specVersion": "1.5",
         "version": 1,
         "metadata": {"component": application | ({} if ours is None else _licences(ours))},
-        "components": [_component(name, packages[name]) for name in sorted(packages)],
+        "components": components,
     }
     return json.dumps(document, indent=1)
-
-
-def _component(name: str, package: "Distribution") -> dict[str, Any]:
-    url = f"pkg:pypi/{name}@{package.version}"
-    component = {"type": "library", "bom-ref": url, "name": name, "version": package.version, "purl": url}
-    return component | _licences(package)
 
 
 def _licences(package: "Distribution") -> dict[str, Any]:
@@ -69,8 +69,3 @@ def _licences(package: "Distribution") -> dict[str, Any]:
         return {"licenses": [{"expression": expression}]}
     text = "".join(package.metadata.get_all("License") or ()).strip()
     return {"licenses": [{"license": {"name": text}}]} if text and "\n" not in text else {}
-
-
-def _name(package: "Distribution") -> str:
-    """Normalized as in the package index."""
-    return re.sub(r"[-_.]+", "-", package.metadata["Name"]).lower()

@@ -101,7 +101,8 @@ class Workload:
 
     def initial(self) -> Wave:
         """Pods before the first fault: some of all kinds, and all fillers that fit."""
-        return Wave([*self._fillers(), *(pod(kind, i) for kind, i in self._ordered()[: self._initial_count])])
+        fillers = [(FILLER, i) for i in range(FILLERS_PER_NODE * self.tight)]
+        return Wave([pod(kind, i) for kind, i in fillers + self._ordered()[: self._initial_count]])
 
     def waves(self, count: int) -> list[Wave]:
         """The remaining pods, during the faults."""
@@ -114,15 +115,18 @@ class Workload:
             made = pod(kind, i)
             waves[index].created.append(made)
             if kind not in (FILLER, URGENT, GANG, STUCK):
-                _schedule_deletion(chance, waves, index, made["metadata"]["name"])
+                draw, deleted_in = chance.random(), None
+                if draw < DELETED_AT_ONCE:
+                    deleted_in = index
+                elif draw < DELETED_AT_ONCE + DELETED_LATER and index + MIN_AGE < count:
+                    deleted_in = chance.randrange(index + MIN_AGE, count)
+                if deleted_in is not None:
+                    waves[deleted_in].deleted.append(made["metadata"]["name"])
         return waves
 
     @property
     def _initial_count(self) -> int:
         return round(INITIAL_SHARE * self.pods)
-
-    def _fillers(self) -> Iterator[Object]:
-        return (pod(FILLER, i) for i in range(FILLERS_PER_NODE * self.tight))
 
     def _late(self) -> list[tuple[str, int]]:
         """Pods that are created only during the faults: gangs, and pods for the tight nodes.
@@ -146,14 +150,6 @@ class Workload:
         names = [(kind, i) for kind, count in counts.items() for i in range(count)]
         chance.shuffle(names)
         return names
-
-
-def _schedule_deletion(chance: Random, waves: list[Wave], index: int, name: str) -> None:
-    draw = chance.random()
-    if draw < DELETED_AT_ONCE:
-        waves[index].deleted.append(name)
-    elif draw < DELETED_AT_ONCE + DELETED_LATER and index + MIN_AGE < len(waves):
-        waves[chance.randrange(index + MIN_AGE, len(waves))].deleted.append(name)
 
 
 def pod_path(name: str) -> str:

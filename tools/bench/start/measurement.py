@@ -63,7 +63,10 @@ class Cluster:
         for number in range(self.node_count):
             name = _node(number)
             labels = {HOSTNAME: name, ZONE: f"zone-{number % ZONES}", "kubernetes.io/arch": "amd64"}
-            first = number % IMAGES
+            images = [
+                {"names": [f"app-{i}@sha256:{i:064x}", f"app-{i}:v1"], "sizeBytes": 100_000_000 + i}
+                for i in ((number + place) % IMAGES for place in range(IMAGES_A_NODE))
+            ]
             yield {
                 "metadata": {"name": name, "labels": labels},
                 "spec": {"providerID": f"cloud:///zone/i-{number:016x}"},
@@ -71,7 +74,7 @@ class Cluster:
                     "allocatable": amounts,
                     "capacity": amounts,
                     "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
-                    "images": [_image((first + place) % IMAGES) for place in range(IMAGES_A_NODE)],
+                    "images": images,
                 },
             }
 
@@ -97,11 +100,6 @@ class Cluster:
 
 def _node(number: int) -> str:
     return f"node-{number:06}"
-
-
-def _image(number: int) -> Object:
-    digest = f"app-{number}@sha256:{number:064x}"
-    return {"names": [digest, f"app-{number}:v1"], "sizeBytes": 100_000_000 + number}
 
 
 async def _create(cluster: Cluster, server: str, workers: int) -> None:
