@@ -44,7 +44,7 @@ from services.snapshot.events import (
     WatchEvents,
 )
 from services.snapshot.state.cluster_state import ClusterState
-from services.snapshot.state.ledger import AttemptKey, Failure
+from services.snapshot.state.ledger import OVERDUE, AttemptKey
 from services.snapshot.state.pending_pods import PendingPods
 from shared.errors import MOST_REMEMBERED, ProtocolError
 from shared.messages.binding import BindingOutcome, Evicted
@@ -149,9 +149,9 @@ class SnapshotCore:
             return [Persist(ledger=(self._ledger.extend(entry, outcome.wait, now),))]
         if outcome.bound:
             return [Persist(ledger=(self._ledger.bind(entry, now),))]
-        failure = Failure(outcome.reason, outcome.plugin, outcome.rejected)
+        failure = ForgottenPod(outcome.uid, outcome.reason, outcome.plugin, outcome.rejected)
         if outcome.gone or (report.sure and outcome.version == entry.version):
-            return self._forget(entry, failure)
+            return self._forget(failure)
         return [self._fence(entry, failure, now)] if report.sole else []
 
     def _on_stale(self, entry: LedgerEntry, outcome: BindingOutcome) -> list[Effect]:
@@ -161,17 +161,17 @@ class SnapshotCore:
             return [dispatch]
         return [Persist(ledger=(self._ledger.set_version(entry, outcome.found),)), dispatch]
 
-    def _fence(self, entry: LedgerEntry, failure: Failure, now: float) -> Fence:
+    def _fence(self, entry: LedgerEntry, failure: ForgottenPod, now: float) -> Fence:
         """The pod stays assumed until no call can bind it any more."""
-        self._ledger.fence(entry.uid, failure, now)
+        self._ledger.fence(failure, now)
         return _fence_of(entry)
 
-    def _forget(self, entry: LedgerEntry, failure: Failure) -> list[Effect]:
-        forgotten = ForgottenPod(entry.uid, failure.reason, failure.plugin, failure.rejected)
-        return [*self.cluster.remove_pod(entry.uid), forgotten]
+    def _forget(self, failure: ForgottenPod) -> list[Effect]:
+        return [*self.cluster.remove_pod(failure.uid), failure]
 
     def _on_tick(self, now: float) -> list[Effect]:
-        effects: list[Effect] = [self._fence(entry, Failure(), now) for entry in self._ledger.due(now)]
+        due = self._ledger.due(now)
+        effects: list[Effect] = [self._fence(entry, ForgottenPod(entry.uid, OVERDUE), now) for entry in due]
         for uid, attempt, nomination in self._nominator.due(now):
             namespace, _, name = nomination.key.partition("/")
             effects.append(Fence(uid, attempt, namespace, name, version=""))
@@ -183,10 +183,10 @@ class SnapshotCore:
         if entry is None:
             return self._on_nominated_looked_up(found)
         if found.gone:
-            return self._forget(entry, Failure(POD_GONE))
+            return self._forget(ForgottenPod(found.uid, POD_GONE))
         if found.node is None:
             is_fenced = found.version == entry.version
-            return self._forget(entry, self._ledger.failure(found.uid)) if is_fenced else [_fence_of(entry)]
+            return self._forget(self._ledger.failure(found.uid)) if is_fenced else [_fence_of(entry)]
         if found.node == entry.node:
             return [] if entry.bound else [Persist(ledger=(self._ledger.bind(entry, now),))]
         return self._on_bound_elsewhere(entry, found.node)
@@ -232,7 +232,7 @@ class SnapshotCore:
 
     @property
     def ledger(self) -> dict[str, LedgerEntry]:
-        return dict(self._ledger.entries())
+        return {entry.uid: entry for entry in self._ledger}
 
     @property
     def answer(self) -> Committed | None:

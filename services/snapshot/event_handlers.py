@@ -153,7 +153,7 @@ class EventHandlers:
 
     def _withdraw(self, uid: str) -> list[Effect]:
         """A deleted pod must not be bound any more."""
-        entry = self._cluster.ledger.entries().get(uid)
+        entry = self._cluster.ledger.get(uid)
         if entry is None or entry.bound:
             return []
         return [Withdraw(uid, entry.attempt, "", "the pod is deleted")]

@@ -165,7 +165,7 @@ class ClusterState:
     def validate(self) -> None:
         for part in (self.pods, self.nodes, self.nominator, self.ledger, self.victims):
             part.validate()
-        ledger = self.ledger.entries()
+        ledger = {entry.uid: entry for entry in self.ledger}
         self.objects.validate(ledger)
         assumed = {uid for uid, placement in self.pods.items() if placement.assumed}
         if assumed != set(ledger):

@@ -10,7 +10,6 @@ first.
 """
 
 import heapq
-import math
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 
@@ -18,6 +17,7 @@ import msgspec
 
 from shared.errors import InvariantBroken
 from shared.messages.binding import LONGEST_WAIT
+from shared.messages.queue import ForgottenPod
 from shared.messages.state import BindingOrder, Commit, Decision, LedgerEntry
 from shared.model.load import PodLoad
 
@@ -27,6 +27,8 @@ FENCE_GRACE = 5.0
 """Seconds after the window until the attempt is fenced: a last call may still be answered, which costs less."""
 FENCE_AGAIN = BINDING_WINDOW + FENCE_GRACE
 """Seconds after which an attempt is fenced again if the first time had no result."""
+
+OVERDUE = "the binding was not finished in time"
 
 AttemptKey = tuple[str, int]
 """A pod's uid, and the number of the attempt."""
@@ -52,12 +54,22 @@ TRANSITIONS: Mapping[EntryState, frozenset[EntryState]] = {
 }
 
 
-class Failure(msgspec.Struct, frozen=True, gc=False):
-    """Why the pod is not bound, if that is what fencing finds."""
+class _Attempt(msgspec.Struct, gc=False):
+    """`deadline`: None for an entry of an earlier term before `begin`.
 
-    reason: str = "the binding was not finished in time"
-    plugin: str = ""
-    rejected: bool = False
+    `failure`: of an attempt that is being fenced, in case the pod is not bound.
+    """
+
+    entry: LedgerEntry
+    state: EntryState
+    deadline: float | None = None
+    due_at: float | None = None
+    failure: ForgottenPod | None = None
+
+    def move(self, state: EntryState) -> None:
+        if state not in TRANSITIONS[self.state]:
+            raise InvariantBroken(f"ledger entry of pod {self.entry.uid}: from {self.state} to {state}")
+        self.state = state
 
 
 class Ledger:
@@ -65,33 +77,29 @@ class Ledger:
 
     def __init__(self) -> None:
         self.ahead = 0.0
-        self._entries: dict[str, LedgerEntry] = {}
-        self._states: dict[str, EntryState] = {}
-        self._deadlines: dict[str, float] = {}
-        self._failures: dict[str, Failure] = {}
-        """Of attempts that are being fenced."""
-        self._due_at: dict[str, float] = {}
+        self._attempts: dict[str, _Attempt] = {}
         self._due: list[tuple[float, str]] = []
+        """Also has times that do not count any more."""
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._attempts)
 
     def __iter__(self) -> Iterator[LedgerEntry]:
-        return iter(self._entries.values())
+        return (each.entry for each in self._attempts.values())
 
-    def entries(self) -> Mapping[str, LedgerEntry]:
-        """By uid."""
-        return self._entries
+    def get(self, uid: str) -> LedgerEntry | None:
+        attempt = self._attempts.get(uid)
+        return None if attempt is None else attempt.entry
 
     def restore(self, entry: LedgerEntry) -> None:
         """Adds an entry of an earlier term, which has no window before `begin`."""
-        self._entries[entry.uid] = entry
-        self._states[entry.uid] = E.BOUND if entry.bound else E.ASSUMED
+        self._attempts[entry.uid] = _Attempt(entry, E.BOUND if entry.bound else E.ASSUMED)
 
     def begin(self, now: float) -> None:
         """Gives each restored entry a whole window."""
-        for uid in self._entries.keys() - self._deadlines.keys():
-            self._set_deadline(uid, now + BINDING_WINDOW)
+        for attempt in self._attempts.values():
+            if attempt.deadline is None:
+                self._set_deadline(attempt, now + BINDING_WINDOW)
 
     def assume(self, decision: Decision, load: PodLoad, commit: Commit, attempt: int, now: float) -> LedgerEntry:
         """Begins a new attempt, in place of an earlier one if there is any."""
@@ -106,60 +114,59 @@ class Ledger:
             window=BINDING_WINDOW,
             assumed_at=wall,
         )
-        uid = decision.assignment.uid
-        self._entries[uid] = entry
-        self._states[uid] = E.ASSUMED
-        self._failures.pop(uid, None)
-        self._set_deadline(uid, now + BINDING_WINDOW)
+        begun = self._attempts[entry.uid] = _Attempt(entry, E.ASSUMED)
+        self._set_deadline(begun, now + BINDING_WINDOW)
         return entry
 
     def set_version(self, entry: LedgerEntry, version: str) -> LedgerEntry:
         """From now on orders of this attempt name this version of the pod."""
         assignment = msgspec.structs.replace(entry.assignment, version=version)
-        changed = self._entries[entry.uid] = msgspec.structs.replace(entry, assignment=assignment)
+        changed = self._attempts[entry.uid].entry = msgspec.structs.replace(entry, assignment=assignment)
         return changed
 
     def bind(self, entry: LedgerEntry, now: float) -> LedgerEntry:
         """The pod is bound. If the watch does not show it, it is looked up soon, however long a binder may wait."""
-        if self._states[entry.uid] is not E.FENCING:
-            self._move(entry.uid, E.BOUND)
-        bound = self._entries[entry.uid] = msgspec.structs.replace(entry, bound=True)
-        if self._deadlines.get(entry.uid, math.inf) > now + BINDING_WINDOW:
-            self._set_deadline(entry.uid, now + BINDING_WINDOW)
+        attempt = self._attempts[entry.uid]
+        if attempt.state is not E.FENCING:
+            attempt.move(E.BOUND)
+        bound = attempt.entry = msgspec.structs.replace(entry, bound=True)
+        if attempt.deadline is None or attempt.deadline > now + BINDING_WINDOW:
+            self._set_deadline(attempt, now + BINDING_WINDOW)
         return bound
 
     def extend(self, entry: LedgerEntry, wait: float, now: float) -> LedgerEntry:
         """A binder waits for `wait` seconds, at most LONGEST_WAIT, and has a whole window after that."""
         window = bounded(wait) + BINDING_WINDOW
         extended = msgspec.structs.replace(entry, deadline=now + window + self.ahead, window=window)
-        self._entries[entry.uid] = extended
-        self._set_deadline(entry.uid, now + window)
+        attempt = self._attempts[entry.uid]
+        attempt.entry = extended
+        self._set_deadline(attempt, now + window)
         return extended
 
-    def fence(self, uid: str, failure: Failure, now: float) -> None:
+    def fence(self, failure: ForgottenPod, now: float) -> None:
         """The attempt is being fenced. A failure that is known already stays."""
-        if self._states[uid] is not E.FENCING:
-            self._move(uid, E.FENCING)
-        self._failures.setdefault(uid, failure)
-        self._deadlines.setdefault(uid, now)  # a new term may hear of the failure before it begins its windows
-        self._set_due(uid, now + FENCE_AGAIN)
+        attempt = self._attempts[failure.uid]
+        if attempt.failure is None:
+            attempt.move(E.FENCING)
+            attempt.failure = failure
+        if attempt.deadline is None:
+            attempt.deadline = now  # a new term may hear of the failure before it begins its windows
+        self._set_due(attempt, now + FENCE_AGAIN)
 
-    def failure(self, uid: str) -> Failure:
-        return self._failures.get(uid) or Failure()
+    def failure(self, uid: str) -> ForgottenPod:
+        return self._attempts[uid].failure or ForgottenPod(uid, OVERDUE)
 
     def remove(self, uid: str) -> LedgerEntry | None:
-        if uid in self._states:
-            self._move(uid, E.GONE)
-            del self._states[uid]
-        self._deadlines.pop(uid, None)
-        self._failures.pop(uid, None)
-        self._due_at.pop(uid, None)
-        return self._entries.pop(uid, None)
+        attempt = self._attempts.pop(uid, None)
+        if attempt is None:
+            return None
+        attempt.move(E.GONE)
+        return attempt.entry
 
     def find(self, uid: str, attempt: int) -> LedgerEntry | None:
         """The entry of this attempt; None once its outcome is known, or another attempt has begun."""
-        entry = self._entries.get(uid)
-        return None if entry is None or entry.attempt != attempt else entry
+        found = self._attempts.get(uid)
+        return None if found is None or found.entry.attempt != attempt else found.entry
 
     def find_unbound(self, uid: str, attempt: int) -> LedgerEntry | None:
         entry = self.find(uid, attempt)
@@ -167,52 +174,52 @@ class Ledger:
 
     def order(self, key: AttemptKey, epoch: int, now: float) -> BindingOrder | None:
         """The order as a binder must have it now; None if no binder must have it. `epoch`: the snapshot's."""
-        uid, attempt = key
-        entry = self.find(uid, attempt)
-        if entry is None or self._states[uid] is not E.ASSUMED:
+        uid, number = key
+        attempt = self._attempts.get(uid)
+        if attempt is None or attempt.entry.attempt != number or attempt.state is not E.ASSUMED:
             return None
-        left = self._deadlines.get(uid, now) - now
-        return None if left <= 0 else BindingOrder(entry.assignment, epoch, entry.attempt, left)
+        left = 0.0 if attempt.deadline is None else attempt.deadline - now
+        return None if left <= 0 else BindingOrder(attempt.entry.assignment, epoch, number, left)
 
     # Time
 
     def due_in(self, uid: str, now: float) -> float:
         """Seconds until the attempt is fenced."""
-        return self._due_at.get(uid, now) - now
+        due_at = self._attempts[uid].due_at
+        return 0.0 if due_at is None else due_at - now
 
     def next_due(self) -> float | None:
-        while self._due and self._due_at.get(self._due[0][1]) != self._due[0][0]:
+        while self._due:
+            at, uid = self._due[0]
+            attempt = self._attempts.get(uid)
+            if attempt is not None and attempt.due_at == at:
+                return at
             heapq.heappop(self._due)
-        return self._due[0][0] if self._due else None
+        return None
 
     def due(self, now: float) -> Iterator[LedgerEntry]:
         """Entries whose time has passed; each must be fenced."""
         while (at := self.next_due()) is not None and at <= now:
-            yield self._entries[heapq.heappop(self._due)[1]]
+            yield self._attempts[heapq.heappop(self._due)[1]].entry
 
-    def _set_deadline(self, uid: str, deadline: float) -> None:
-        self._deadlines[uid] = deadline
-        if uid not in self._failures:
-            self._set_due(uid, deadline + FENCE_GRACE)
+    def _set_deadline(self, attempt: _Attempt, deadline: float) -> None:
+        attempt.deadline = deadline
+        if attempt.failure is None:
+            self._set_due(attempt, deadline + FENCE_GRACE)
 
-    def _set_due(self, uid: str, at: float) -> None:
-        self._due_at[uid] = at
-        heapq.heappush(self._due, (at, uid))
-
-    def _move(self, uid: str, state: EntryState) -> None:
-        before = self._states[uid]
-        if state not in TRANSITIONS[before]:
-            raise InvariantBroken(f"ledger entry of pod {uid}: from {before} to {state}")
-        self._states[uid] = state
+    def _set_due(self, attempt: _Attempt, at: float) -> None:
+        attempt.due_at = at
+        heapq.heappush(self._due, (at, attempt.entry.uid))
 
     def validate(self) -> None:
         waiting = set(self._due)
-        if any((at, uid) not in waiting for uid, at in self._due_at.items()):
-            raise InvariantBroken("a ledger entry is never fenced")
-        if not self._deadlines.keys() == self._due_at.keys() <= self._entries.keys() == self._states.keys():
-            raise InvariantBroken("deadlines or states are kept of pods that are not in the ledger")
-        if self._failures.keys() != {uid for uid, state in self._states.items() if state is E.FENCING}:
-            raise InvariantBroken("the failures are not those of the attempts that are being fenced")
+        for uid, attempt in self._attempts.items():
+            if attempt.due_at is not None and (attempt.due_at, uid) not in waiting:
+                raise InvariantBroken("a ledger entry is never fenced")
+            if (attempt.due_at is None) != (attempt.deadline is None):
+                raise InvariantBroken("a ledger entry has a deadline, and is never due, or the reverse")
+            if (attempt.failure is None) != (attempt.state is not E.FENCING):
+                raise InvariantBroken("the failures are not those of the attempts that are being fenced")
 
 
 def bounded(wait: float) -> float:

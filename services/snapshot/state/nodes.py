@@ -42,7 +42,7 @@ class Nodes:
         self.last_removal = seq
         """The number of the state from which on a node was gone: later evaluations know which nodes there are."""
         self._images = ImageSizes()
-        self._hostnames = SharedHostnameCounter()
+        self._hostnames: Counter[str] = Counter()
 
     def __contains__(self, name: str) -> bool:
         return name in self._shown
@@ -55,7 +55,8 @@ class Nodes:
 
     @property
     def shared_hostnames(self) -> list[str]:
-        return self._hostnames.shared
+        """The values of the hostname label that several nodes have; normally none, and a hostname is a node."""
+        return sorted(value for value, count in self._hostnames.items() if count > 1)
 
     def upsert(self, node: Node) -> list[Change]:
         """Most updates of nodes are heartbeats, which change nothing here."""
@@ -105,8 +106,19 @@ class Nodes:
         return self._written.get(name, 0)
 
     def _count_hostname(self, before: Node | None, now: Node | None) -> list[Change]:
-        changed = self._hostnames.replace(_hostname(before), _hostname(now))
-        return [SharedHostnames(self._hostnames.shared)] if changed else []
+        old, new, counts = _hostname(before), _hostname(now), self._hostnames
+        if old == new:
+            return []
+        changed = False
+        if old is not None:
+            counts[old] -= 1
+            changed = counts[old] == 1
+            if not counts[old]:
+                del counts[old]
+        if new is not None:
+            counts[new] += 1
+            changed = changed or counts[new] == 2
+        return [SharedHostnames(self.shared_hostnames)] if changed else []
 
     def validate(self) -> None:
         if any(found != allocatable(self._shown[name]) for name, found in self._allocatable.items()):
@@ -114,9 +126,9 @@ class Nodes:
         self.closed.validate()
         if any(node != self.closed.shown(node) for node in self._shown.values()):
             raise InvariantBroken("a closed node is shown as open")
-        values = Counter(_hostname(node) for node in self._reported.values())
-        if self._hostnames.shared != sorted(v for v, count in values.items() if v is not None and count > 1):
-            raise InvariantBroken("other hostnames are shared than those that are counted")
+        values = map(_hostname, self._reported.values())
+        if self._hostnames != Counter(value for value in values if value is not None):
+            raise InvariantBroken("the nodes of each hostname are miscounted")
 
 
 class ClosedNodes:
@@ -187,37 +199,6 @@ class ClosedNodes:
         indexed = {uid: name for name, uids in self._by_node.items() for uid in uids}
         if indexed != {uid: name for uid, (name, _) in self._pods.items()}:
             raise InvariantBroken("the index of pods that close nodes is wrong")
-
-
-class SharedHostnameCounter:
-    """The values of the hostname label that several nodes have; normally none, and a hostname is a node."""
-
-    def __init__(self) -> None:
-        self._counts: Counter[str] = Counter()
-        self._shared: set[str] = set()
-
-    @property
-    def shared(self) -> list[str]:
-        return sorted(self._shared)
-
-    def replace(self, before: str | None, now: str | None) -> bool:
-        """A node's value changes. Returns whether that changes which values are shared."""
-        if before == now:
-            return False
-        changed = False
-        if before is not None:
-            self._counts[before] -= 1
-            if self._counts[before] == 1:
-                self._shared.discard(before)
-                changed = True
-            elif not self._counts[before]:
-                del self._counts[before]
-        if now is not None:
-            self._counts[now] += 1
-            if self._counts[now] == 2:
-                self._shared.add(now)
-                changed = True
-        return changed
 
 
 def _hostname(node: Node | None) -> str | None:

@@ -90,7 +90,7 @@ def evict_of(
     victims: list[Displaced] = []
     for victim in nominate.victims:
         if not victim.terminating:
-            entry = ledger.entries().get(victim.uid)
+            entry = ledger.get(victim.uid)
             victims.append(_displaced(victim.uid, victim.key, 0 if entry is None or entry.bound else entry.attempt))
     of = nominate.assignment
     return Evict(
