@@ -1,12 +1,12 @@
 """The events that the snapshot's core handles, and the effects that its shell carries out in order."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from services.snapshot.state.ledger import AttemptKey
 from shared.errors import FlotillaError
 from shared.messages.binding import BindingOutcome, Evict, Evicted, Withdraw
-from shared.messages.queue import ForgottenPod
+from shared.messages.queue import ForgottenPod, Received
 from shared.messages.state import Commit, Committed, Delta, Heartbeat, Outdated
 from shared.model.objects import ClusterObject, Node, ObjectKind, Pod
 from shared.store.schema import Persist
@@ -170,11 +170,11 @@ class PodStale:
 
 @dataclass(frozen=True, slots=True)
 class AcknowledgeBinder:
-    """Effect, of the shell itself: what this report of a binder changed is durable."""
+    """Effect, of the shell itself: what a binder's message of this epoch and number changed is durable."""
 
-    binder: str
     epoch: int
     number: int
+    respond: Callable[[Received], object]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,12 @@
 """The snapshot's side of the binders: orders, recalls, withdrawals and evictions go out, beats and reports come in."""
 
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
 from services.snapshot.core import SnapshotCore
 from services.snapshot.dispatch.order_dispatcher import OrderDispatcher, Process, Sends, messages
-from services.snapshot.dispatch.pending_evictions import PendingEvictions
 from services.snapshot.dispatch.recall import BinderRecall
 from services.snapshot.events import (
     AcknowledgeBinder,
@@ -29,6 +29,7 @@ from shared.messages.binding import (
     Recalled,
     Withdraw,
 )
+from shared.messages.limits import PREEMPTION_TIMEOUT
 from shared.messages.queue import Received
 from shared.runtime import Context
 from shared.runtime.clocks import ClockOffsets
@@ -36,6 +37,8 @@ from shared.runtime.names import Names, name_conflict
 from shared.telemetry.logs import Repeated
 
 NOT_ORDERED = "it is not ordered any more"
+PENDING_SECONDS = PREEMPTION_TIMEOUT - 5
+"""For so long an eviction is sent again: then the queue will soon retry the preemptor anyway."""
 
 
 class Binders:
@@ -47,7 +50,7 @@ class Binders:
         feed: Callable[[BindingReport | Evicted], None],
         acknowledge: Callable[[AcknowledgeBinder], None],
     ) -> None:
-        """`acknowledge` is called for each report; its effect comes back once what the report changed is durable."""
+        """`acknowledge` is called for each message; its effect comes back once what the message changed is durable."""
         self.dispatcher = OrderDispatcher(core.order)
         self.stopped = False
         """Nothing is dispatched any more."""
@@ -60,7 +63,6 @@ class Binders:
         self._recall = BinderRecall(self.dispatcher, core.is_assumed, context.clock())
         self._evictions = PendingEvictions()
         self._names = Names()
-        self._reporters: dict[tuple[str, int, int], Envelope] = {}
         self._repeated = Repeated(context.log)
 
     # Messages
@@ -94,8 +96,7 @@ class Binders:
         reports = [each for outcome in message.outcomes if (each := self._report_of(process, outcome, now)) is not None]
         for report in reports:
             self._feed(report)
-        self._reporters[message.binder, message.epoch, message.number] = envelope
-        self._acknowledge(AcknowledgeBinder(message.binder, message.epoch, message.number))
+        self._acknowledge(AcknowledgeBinder(message.epoch, message.number, envelope.respond))
 
     def _report_of(self, process: Process, outcome: BindingOutcome, now: float) -> BindingReport | None:
         """None if another binder gets the order, or has it and this one may not report on it."""
@@ -137,10 +138,8 @@ class Binders:
                 self._bus.post(BINDER_EVICTIONS, effect)
             case Withdraw():
                 self.withdraw(effect)
-            case AcknowledgeBinder(binder=name, epoch=epoch, number=number):
-                reporter = self._reporters.pop((name, epoch, number), None)
-                if reporter is not None:
-                    reporter.respond(Received(epoch, number, self._core.epoch))
+            case AcknowledgeBinder(epoch=epoch, number=number, respond=respond):
+                respond(Received(epoch, number, self._core.epoch))
 
     def withdraw(self, withdraw: Withdraw) -> None:
         self._bus.post(BINDER_WITHDRAWALS, replace(withdraw, epoch=self._core.epoch))
@@ -163,3 +162,37 @@ class Binders:
         for name, orders in () if self.stopped else sends:
             for part in messages(orders):
                 self._bus.post(binder(name), self.dispatcher.addressed(name, self._core.epoch, part))
+
+
+class PendingEvictions:
+    """Evictions that binders were asked for, until one reports the end.
+
+    Which binder has one is unknown, and a lost binder has lost its evictions. So all pending ones are sent again once
+    there is a new binder; if one is under way, or has ended, that does no harm.
+    """
+
+    def __init__(self) -> None:
+        self._pending: OrderedDict[tuple[str, int], tuple[Evict, float]] = OrderedDict()
+        """In the order in which they expire."""
+
+    def add(self, evict: Evict, now: float) -> None:
+        self._expire(now)
+        self._pending[evict.uid, evict.attempt] = evict, now + PENDING_SECONDS
+
+    def has_victims(self, uid: str, attempt: int, victims: Iterable[str]) -> bool:
+        """Whether binders were asked to evict all of these for this nomination."""
+        evict, _ = self._pending.get((uid, attempt), (None, 0.0))
+        return evict is not None and {victim.uid for victim in evict.victims}.issuperset(victims)
+
+    def on_evicted(self, evicted: Evicted) -> None:
+        self._pending.pop((evicted.uid, evicted.attempt), None)
+
+    def resend(self, now: float) -> list[Evict]:
+        """With what is left of their windows."""
+        self._expire(now)
+        left = [(evict, until - PENDING_SECONDS + evict.window - now) for evict, until in self._pending.values()]
+        return [replace(evict, window=window) for evict, window in left if window > 0]
+
+    def _expire(self, now: float) -> None:
+        while self._pending and next(iter(self._pending.values()))[1] <= now:
+            self._pending.popitem(last=False)

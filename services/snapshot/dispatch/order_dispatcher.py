@@ -11,7 +11,7 @@ and to no other process: `is_sole`. Where orders of earlier terms went is unknow
 keeps it (`claim`), and unclaimed ones are dispatched again.
 """
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -64,9 +64,7 @@ class OrderDispatcher:
     def __init__(self, order_of: OrderOf) -> None:
         self._order_of = order_of
         self._binders: dict[str, _Binder] = {}
-        self._queue: deque[AttemptKey] = deque()
-        """May have some that do not wait any more."""
-        self._waiting: set[AttemptKey] = set()
+        self._waiting: OrderedDict[AttemptKey, None] = OrderedDict()
         self._unclaimed: dict[AttemptKey, None] = {}
         """Of earlier terms; binders are being asked which of them they hold."""
         self._holder: dict[AttemptKey, str] = {}
@@ -94,8 +92,7 @@ class OrderDispatcher:
                     self._hand(name, order, now)
                     renewed.append((name, [order]))
             elif attempt not in self._waiting and attempt not in self._unclaimed:
-                self._waiting.add(attempt)
-                self._queue.append(attempt)
+                self._waiting[attempt] = None
         return renewed + self._send(now)
 
     # Orders of earlier terms
@@ -112,7 +109,7 @@ class OrderDispatcher:
             return None
         name = process[0]
         self._unclaimed.pop(attempt, None)
-        self._waiting.discard(attempt)
+        self._waiting.pop(attempt, None)
         self._holder[attempt], self._sent[attempt] = name, _Sent(held.version, None)
         self._binders[name].held[attempt] = now + bounded(held.wait) + REPORT_TIMEOUT
         if held.version == order.version:
@@ -189,7 +186,7 @@ class OrderDispatcher:
             return []
         if outcome.bound or outcome.gone or (outcome.failed and self.holds(process, attempt)):
             self._drop(attempt)
-            return self._send(now) if self._queue else []
+            return self._send(now) if self._waiting else []
         if outcome.wait is not None and self.holds(process, attempt):
             self._binders[name].held[attempt] = now + bounded(outcome.wait) + REPORT_TIMEOUT
         return []
@@ -218,8 +215,7 @@ class OrderDispatcher:
         if order.window < MIN_WINDOW and self.is_sole(process, attempt, order.version):
             return None
         del self._binders[process[0]].held[attempt], self._holder[attempt]
-        self._waiting.add(attempt)
-        self._queue.appendleft(attempt)
+        self._wait_first(attempt)
         return self._send(now)
 
     def tick(self, now: float) -> Sends:
@@ -243,18 +239,20 @@ class OrderDispatcher:
 
     def clear(self) -> None:
         """A new term dispatches every order again."""
-        for orders in (self._queue, self._waiting, self._unclaimed, self._holder, self._sent):
+        for orders in (self._waiting, self._unclaimed, self._holder, self._sent):
             orders.clear()
         for binder in self._binders.values():
             binder.held.clear()
 
     def _lose(self, name: str) -> None:
         """The binder's orders are the first that others get."""
-        binder = self._binders.pop(name)
-        self._queue.extendleft(reversed(binder.held))
-        self._waiting.update(binder.held)
-        for attempt in binder.held:
+        for attempt in reversed(self._binders.pop(name).held):
             del self._holder[attempt]
+            self._wait_first(attempt)
+
+    def _wait_first(self, attempt: AttemptKey) -> None:
+        self._waiting[attempt] = None
+        self._waiting.move_to_end(attempt, last=False)
 
     def _drop(self, attempt: AttemptKey) -> None:
         """The attempt has ended, or the snapshot fences it."""
@@ -264,12 +262,9 @@ class OrderDispatcher:
         """To the binder with the most room; in equal parts if several have as much."""
         sends: dict[str, list[BindingOrder]] = {}
         room = {name: b.room - len(b.held) for name, b in self._binders.items()}
-        while self._queue and room and (most := max(room.values())) > 0:
+        while self._waiting and room and (most := max(room.values())) > 0:
             name = next(name for name in room if room[name] == most)
-            attempt = self._queue.popleft()
-            if attempt not in self._waiting:
-                continue
-            self._waiting.discard(attempt)
+            attempt, _ = self._waiting.popitem(last=False)
             order = self._order_of(attempt, now)
             if order is None:
                 self._sent.pop(attempt, None)
