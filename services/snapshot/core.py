@@ -47,7 +47,7 @@ from services.snapshot.state.cluster_state import ClusterState
 from services.snapshot.state.ledger import OVERDUE, AttemptKey
 from services.snapshot.state.pending_pods import PendingPods
 from shared.errors import MOST_REMEMBERED, ProtocolError
-from shared.messages.binding import BindingOutcome, Evicted
+from shared.messages.binding import Evicted
 from shared.messages.queue import POD_GONE, ForgottenPod
 from shared.messages.state import (
     BindingOrder,
@@ -78,7 +78,6 @@ class SnapshotCore:
         """
         self.refused: deque[ProtocolError] = deque(maxlen=MOST_REMEMBERED)
         self.cluster = ClusterState(epoch, ledger)
-        self._nominator = self.cluster.nominator
         self._ledger = self.cluster.ledger
         self._handlers = EventHandlers(self.cluster)
         self._commits = CommitHandler(self.cluster, answer, self.refused, filters or {}, pending)
@@ -132,7 +131,7 @@ class SnapshotCore:
         cluster = self.cluster
         deadlines = (
             self._ledger.next_due(),
-            self._nominator.next_due(),
+            self.cluster.nominator.next_due(),
             cluster.victims.next_due,
             cluster.objects.next_deadline,
         )
@@ -144,7 +143,9 @@ class SnapshotCore:
         if entry is None:
             return []
         if outcome.found:
-            return self._on_stale(entry, outcome)
+            # A deposed leader's find is void: the ledger must have it before the attempt is ordered with it.
+            dispatch, fits = DispatchOrders(((entry.uid, entry.attempt),)), outcome.version == entry.version
+            return [Persist(ledger=(self._ledger.set_version(entry, outcome.found),)), dispatch] if fits else [dispatch]
         if outcome.wait is not None:
             return [Persist(ledger=(self._ledger.extend(entry, outcome.wait, now),))]
         if outcome.bound:
@@ -153,13 +154,6 @@ class SnapshotCore:
         if outcome.gone or (report.sure and outcome.version == entry.version):
             return self._forget(failure)
         return [self._fence(entry, failure, now)] if report.sole else []
-
-    def _on_stale(self, entry: LedgerEntry, outcome: BindingOutcome) -> list[Effect]:
-        """Orders the attempt with the found version, once the ledger has that: a deposed leader's find is void."""
-        dispatch = DispatchOrders(((entry.uid, entry.attempt),))
-        if outcome.version != entry.version:
-            return [dispatch]
-        return [Persist(ledger=(self._ledger.set_version(entry, outcome.found),)), dispatch]
 
     def _fence(self, entry: LedgerEntry, failure: ForgottenPod, now: float) -> Fence:
         """The pod stays assumed until no call can bind it any more."""
@@ -172,7 +166,7 @@ class SnapshotCore:
     def _on_tick(self, now: float) -> list[Effect]:
         due = self._ledger.due(now)
         effects: list[Effect] = [self._fence(entry, ForgottenPod(entry.uid, OVERDUE), now) for entry in due]
-        for uid, attempt, nomination in self._nominator.due(now):
+        for uid, attempt, nomination in self.cluster.nominator.due(now):
             namespace, _, name = nomination.key.partition("/")
             effects.append(Fence(uid, attempt, namespace, name, version=""))
         effects += self.cluster.spare(list(self.cluster.victims.expire(now)))
@@ -207,8 +201,8 @@ class SnapshotCore:
 
         The pod has another version by now, so no binder writes an old nomination into its status.
         """
-        nomination = self._nominator.get(found.uid)
-        if nomination is None or not self._nominator.is_unshown(found.uid, found.attempt):
+        nomination = self.cluster.nominator.get(found.uid)
+        if nomination is None or not self.cluster.nominator.is_unshown(found.uid, found.attempt):
             return []
         if found.gone:
             return [*self._handlers.on_pod_gone(found.uid), ForgottenPod(found.uid, POD_GONE)]

@@ -65,8 +65,11 @@ class EventHandlers:
                 return self._on_node(node, problem)
             case NodeUnreadable(name=name, problem=problem):
                 return self._on_node(self._nodes.reported(name) or Node(metadata=ObjectMeta(name=name)), problem)
+            case NodeGone(name=name) if name not in self._nodes:
+                return [Problem(ClusterError(f"Node {name}: metadata.name: no such node is known"))]
             case NodeGone(name=name):
-                return self._on_node_gone(name)
+                # Its pods stay known, and count again when the node comes back.
+                return cluster.publish(self._nodes.remove(name, cluster.seq + 1))
             case ObjectSeen(object=obj):
                 return cluster.publish(cluster.objects.upsert(obj, cluster.seq + 1))
             case ObjectGone(kind=kind, key=key):
@@ -118,7 +121,13 @@ class EventHandlers:
             with suppress(FlotillaError, ValueError):
                 effects += self._on_assigned_pod(seen.pod, load_of(seen.pod), now)
         self.bound.add(seen.uid)
-        return [*effects, *self._close_for(seen)]
+        closed, reason = self._nodes.closed, f"pod {seen.key}: {seen.problem}"
+        if closed.node_of(seen.uid) != seen.node:
+            effects += self._open_for(seen.uid)
+        if closed.close_for(seen.uid, seen.node, reason):
+            told = f"Node {seen.node} gets no further pod, as what is on it is unknown: {reason}"
+            effects.append(Problem(UnreadableObject(told)))
+        return [*effects, *self._refresh(seen.node)]
 
     def _on_assigned_pod(self, pod: Pod, load: PodLoad, now: float) -> list[Effect]:
         cluster, uid, node, started = self._cluster, pod.uid, pod.spec.node_name, pod.started
@@ -166,40 +175,19 @@ class EventHandlers:
             validate_node(node)
         except FlotillaError as cause:
             return [Problem(cause)]
-        effects = self._close(node.name, problem) if problem else self._open(node.name)
-        is_new = node.name not in self._nodes
-        changes = self._nodes.upsert(node)
+        name, closed, effects = node.name, self._nodes.closed, list[Effect]()
+        if problem and closed.close(name, problem):
+            told = f"Node {name}: {problem}; it gets no further pod until it can be read"
+            effects.append(Problem(UnreadableObject(told)))
+        elif not problem and closed.open(name):
+            effects.append(NodeOpened(name))
+        is_new = name not in self._nodes
+        changes, loads = self._nodes.upsert(node), Loads()
         if not changes:
             return effects
-        loads = Loads()
         if is_new:
-            changes += [self._pods[uid].placed(uid, loads) for uid in sorted(self._pods.on_node(node.name))]
-        return [*effects, *self._cluster.publish(changes, loads.items, writes=(node.name,))]
-
-    def _on_node_gone(self, name: str) -> list[Effect]:
-        """Its pods stay known, and count again when the node comes back."""
-        if name not in self._nodes:
-            return [Problem(ClusterError(f"Node {name}: metadata.name: no such node is known"))]
-        return self._cluster.publish(self._nodes.remove(name, self._cluster.seq + 1))
-
-    def _close(self, name: str, problem: str) -> list[Effect]:
-        if not self._nodes.closed.close(name, problem):
-            return []
-        return [Problem(UnreadableObject(f"Node {name}: {problem}; it gets no further pod until it can be read"))]
-
-    def _open(self, name: str) -> list[Effect]:
-        closed = self._nodes.closed
-        was_closed = name in closed
-        closed.open(name)
-        return [NodeOpened(name)] if was_closed and name not in closed else []
-
-    def _close_for(self, pod: PodUnreadable) -> list[Effect]:
-        closed, reason = self._nodes.closed, f"pod {pod.key}: {pod.problem}"
-        effects = self._open_for(pod.uid) if closed.node_of(pod.uid) != pod.node else []
-        if closed.close_for(pod.uid, pod.node, reason):
-            told = f"Node {pod.node} gets no further pod, as what is on it is unknown: {reason}"
-            effects.append(Problem(UnreadableObject(told)))
-        return [*effects, *self._refresh(pod.node)]
+            changes += [self._pods[uid].placed(uid, loads) for uid in sorted(self._pods.on_node(name))]
+        return [*effects, *self._cluster.publish(changes, loads.items, writes=(name,))]
 
     def _open_for(self, uid: str) -> list[Effect]:
         """The pod is readable again, finished or gone."""

@@ -202,6 +202,13 @@ def test_nodes_that_a_delta_changes_invalidate_earlier_evaluations() -> None:
     }
 
 
+def test_a_node_that_is_shown_again_unchanged_does_not_invalidate_earlier_evaluations() -> None:
+    log = SnapshotLog(A, B, epoch=1)
+    seen = log.core.seq
+    log.handle(WatchEvents([NodeSeen(A), PodSeen(bound(P, "b"))]))
+    assert refusals(log.handle(commit(1, (R, "a", seen)))) == {}
+
+
 def test_the_pod_comes_along_where_binding_needs_it() -> None:
     entry = LedgerEntry(
         Assignment(P.uid, "default", "p", "default-scheduler", "a", pod=P), 5, load_of(P), 1, 1, 30.0, 30.0

@@ -165,9 +165,9 @@ class ClosedNodes:
         before, self._nodes[name] = self._nodes.get(name), problem
         return before != problem
 
-    def open(self, name: str) -> None:
-        """The node itself is readable; its pods may keep it closed."""
-        self._nodes.pop(name, None)
+    def open(self, name: str) -> bool:
+        """The node itself is readable. Returns whether that opens it; its pods may keep it closed."""
+        return self._nodes.pop(name, None) is not None and name not in self._by_node
 
     def close_for(self, uid: str, name: str, problem: str) -> bool:
         """Returns whether that is news."""

@@ -93,19 +93,32 @@ class ObjectOverlay:
 
     def changed_since(self, volumes: VolumeDecision, seen: int) -> str | None:
         """Which claim or volume of a decision has changed since the state of `seen`."""
-        wanted = [*volumes.bindings, *((claim, None) for claim in volumes.provisions)]
-        return next((why for claim, volume in wanted if (why := self._changed(claim, volume, seen)) is not None), None)
+        for claim, volume in _decided(volumes):
+            if claim not in self._current.claims:
+                return f"claim {claim} is gone"
+            if volume is not None and volume not in self._current.persistent_volumes:
+                return f"volume {volume} is gone"
+            if self._written[CLAIM].get(claim, 0) > seen:
+                return f"claim {claim} has changed since the evaluation"
+            if volume is not None and self._written[VOLUME].get(volume, 0) > seen:
+                return f"volume {volume} has changed since the evaluation"
+        return None
 
     def impossible(self, node: str, volumes: VolumeDecision) -> str | None:
         """Why a decision whose claims and volumes have not changed is impossible all the same."""
-        for claim, volume in volumes.bindings:
-            reason = self._cannot_bind(claim, volume)
-            if reason is not None:
-                return reason
-        for claim in volumes.provisions:
-            reason = self._cannot_provision(claim, node)
-            if reason is not None:
-                return reason
+        for key, name in _decided(volumes):
+            claim = self._current.claims[key]
+            if claim.spec.volume_name not in ("", name):
+                return f"claim {key} has volume {claim.spec.volume_name} already"
+            if claim.selected_node is not None and (name is not None or claim.selected_node != node):
+                return f"claim {key} will get a volume at node {claim.selected_node}"
+            volume = None if name is None else self._current.persistent_volumes[name]
+            if volume is not None and volume.spec.claim_ref is not None and not volume.is_bound_to(claim):
+                return f"volume {name} is claimed by {volume.spec.claim_ref.key}"
+            there = self._current.volumes_of_claim(key)
+            other = next((each for each in there if (VOLUME, each) in self._overlays), None)  # by another decision
+            if other not in (None, name):
+                return f"claim {key} will get volume {other}"
         return None
 
     def misfit(self, volumes: VolumeDecision, labels: Mapping[str, str]) -> str | None:
@@ -116,8 +129,8 @@ class ObjectOverlay:
 
     def assume(self, uid: str, node: str, volumes: VolumeDecision, seq: int) -> tuple[VolumeDecision, list[Change]]:
         """Overlays a decision without a conflict. Returns the decision, with the claims' uids, to remember."""
-        claims = [*(claim for claim, _ in volumes.bindings), *volumes.provisions]
-        volumes = msgspec.structs.replace(volumes, uids={key: self._current.claims[key].uid for key in claims})
+        uids = {key: self._current.claims[key].uid for key, _ in _decided(volumes)}
+        volumes = msgspec.structs.replace(volumes, uids=uids)
         return volumes, self._lay(uid, node, volumes, seq)
 
     def restore(self, uid: str, node: str, volumes: VolumeDecision) -> None:
@@ -180,41 +193,6 @@ class ObjectOverlay:
             if not slots:
                 del self._of_pod[uid]
 
-    def _changed(self, claim: str, volume: str | None, seen: int) -> str | None:
-        if claim not in self._current.claims:
-            return f"claim {claim} is gone"
-        if volume is not None and volume not in self._current.persistent_volumes:
-            return f"volume {volume} is gone"
-        if self._written[CLAIM].get(claim, 0) > seen:
-            return f"claim {claim} has changed since the evaluation"
-        if volume is not None and self._written[VOLUME].get(volume, 0) > seen:
-            return f"volume {volume} has changed since the evaluation"
-        return None
-
-    def _cannot_bind(self, key: str, name: str) -> str | None:
-        claim, volume = self._current.claims[key], self._current.persistent_volumes[name]
-        if claim.spec.volume_name not in ("", name):
-            return f"claim {key} has volume {claim.spec.volume_name} already"
-        if claim.selected_node is not None:
-            return f"claim {key} will get a volume at node {claim.selected_node}"
-        if volume.spec.claim_ref is not None and not volume.is_bound_to(claim):
-            return f"volume {name} is claimed by {volume.spec.claim_ref.key}"
-        other = self._decided_volume(key)
-        return None if other in (None, name) else f"claim {key} will get volume {other}"
-
-    def _cannot_provision(self, key: str, node: str) -> str | None:
-        claim = self._current.claims[key]
-        if claim.spec.volume_name:
-            return f"claim {key} has volume {claim.spec.volume_name} already"
-        if claim.selected_node not in (None, node):
-            return f"claim {key} will get a volume at node {claim.selected_node}"
-        volume = self._decided_volume(key)
-        return None if volume is None else f"claim {key} will get volume {volume}"
-
-    def _decided_volume(self, claim: str) -> str | None:
-        """The volume that a claim gets by a decision."""
-        return next((name for name in self._current.volumes_of_claim(claim) if (VOLUME, name) in self._overlays), None)
-
     def validate(self, pods: Iterable[str]) -> None:
         """`pods`: that are assumed."""
         self._current.validate()
@@ -228,3 +206,8 @@ class ObjectOverlay:
             now = self._current.of(kind).get(key)
             if now != (None if overlay.shown is None else overlay.change.over(overlay.shown)):
                 raise InvariantBroken(f"{kind} {key} is not what the watch shows with its overlay")
+
+
+def _decided(volumes: VolumeDecision) -> list[tuple[str, str | None]]:
+    """The claims, each with the volume that it is bound to; None if one is to be provisioned."""
+    return [*volumes.bindings, *((claim, None) for claim in volumes.provisions)]
