@@ -1,9 +1,6 @@
 """The snapshot's metrics, under kube-scheduler's names where it has the same, and the traces of commits."""
 
-from dataclasses import dataclass
-
 from services.snapshot.core import SnapshotCore
-from services.snapshot.events import WorkerFault
 from shared.messages.state import Commit, Committed
 from shared.telemetry.metrics import Metrics
 from shared.telemetry.tracing import TraceContext, Tracer
@@ -14,11 +11,11 @@ class SnapshotMetrics:
         self._size = metrics.gauge(
             "scheduler_cache_size", "Nodes, pods, assumed and nominated pods, and other objects in the cache.", ["type"]
         )
-        self._conflicts = metrics.counter(
+        self.conflicts = metrics.counter(
             "flotilla_commit_conflicts_total", "Decisions that were rejected because the state had changed."
         )
-        self._decisions = metrics.counter("flotilla_commit_decisions_total", "Decisions that were applied.")
-        self._faults = metrics.counter(
+        self.decisions = metrics.counter("flotilla_commit_decisions_total", "Decisions that were applied.")
+        self.faults = metrics.counter(
             "flotilla_worker_faults_total", "Proposals that were invalid when they were made.", ["worker", "reason"]
         )
         self.misstated = metrics.counter(
@@ -36,14 +33,6 @@ class SnapshotMetrics:
         )
         self._waiting_orders = metrics.gauge("flotilla_orders_waiting", "Binding orders that no binder has room for.")
 
-    def answered(self, committed: Committed, decisions: int) -> None:
-        """`decisions`: that were applied."""
-        self._conflicts.inc(len(committed.conflicts))
-        self._decisions.inc(decisions)
-
-    def at_fault(self, fault: WorkerFault) -> None:
-        self._faults.labels(fault.worker, fault.kind).inc()
-
     def show(self, core: SnapshotCore, waiting_orders: int) -> None:
         for kind, count in core.cluster.counts().items():
             self._size.labels(kind).set(count)
@@ -51,55 +40,48 @@ class SnapshotMetrics:
         self._waiting_orders.set(waiting_orders)
 
 
-@dataclass(slots=True)
-class _Begun:
-    commit: Commit
-    parent: TraceContext | None
-    at: float
-
-
 class CommitSpans:
     """Records a span for each commit, and one in the trace of each of its pods that is sampled or rejected."""
 
     def __init__(self, tracer: Tracer) -> None:
         self._tracer = tracer
-        self._begun: _Begun | None = None
+        self._begun: tuple[Commit, TraceContext | None, float] | None = None
 
     def begin(self, commit: Commit, parent: TraceContext | None, now: float) -> None:
-        if self._begun is None or (commit.epoch, commit.round) != _id(self._begun.commit):
-            self._begun = _Begun(commit, parent, now)
+        if self._begun is None or (commit.epoch, commit.round) != (self._begun[0].epoch, self._begun[0].round):
+            self._begun = commit, parent, now
 
     def end(self, committed: Committed, now: float) -> int:
         """Returns how many decisions were applied; 0 for a repeated answer."""
-        begun = self._begun
-        if begun is None or (committed.epoch, committed.round) != _id(begun.commit):
+        if self._begun is None:
+            return 0
+        commit, parent, begun_at = self._begun
+        if (committed.epoch, committed.round) != (commit.epoch, commit.round):
             return 0
         self._begun = None
         if self._tracer.enabled:
-            self._record(begun, committed, now)
-        decisions, rejected = begun.commit.decisions, {conflict.uid for conflict in committed.conflicts}
+            self._record(commit, parent, committed, begun_at, now)
+        decisions, rejected = commit.decisions, {conflict.uid for conflict in committed.conflicts}
         return sum(decision.uid not in rejected for decision in decisions) if rejected else len(decisions)
 
-    def _record(self, begun: _Begun, committed: Committed, now: float) -> None:
-        tracer, parent, decisions = self._tracer, begun.parent, begun.commit.decisions
+    def _record(
+        self, commit: Commit, parent: TraceContext | None, committed: Committed, begun_at: float, now: float
+    ) -> None:
+        tracer, decisions = self._tracer, commit.decisions
         context = tracer.new(False) if parent is None else tracer.child(parent)
         rejected = {conflict.uid: conflict.reason for conflict in committed.conflicts}
         attributes = {"round": committed.round, "decisions": len(decisions), "conflicts": len(rejected)}
-        tracer.record("commit", context, begun.at, now, parent=parent, attributes=attributes)
+        tracer.record("commit", context, begun_at, now, parent=parent, attributes=attributes)
         for decision in decisions:
             pod, reason = tracer.pod(decision.uid), rejected.get(decision.uid, "")
             if pod.sampled or reason:
                 tracer.record(
                     "assume",
                     tracer.child(pod),
-                    begun.at,
+                    begun_at,
                     now,
                     parent=pod,
                     attributes={"pod": decision.key, "node": decision.node},
                     links=[context],
                     failed=reason,
                 )
-
-
-def _id(commit: Commit) -> tuple[int, int]:
-    return commit.epoch, commit.round

@@ -25,7 +25,6 @@ from services.snapshot.events import (
     RecallAttempts,
     Reply,
     Tick,
-    ToLog,
     WatchEvent,
     WatchEvents,
     WorkerFault,
@@ -146,9 +145,7 @@ class Shell:
         self._clocks = ClockOffsets(context)
         self._runner: CoreRunner[Event, Effect] = CoreRunner(core, None, self._add, context, core.validate)
         core.cluster.ledger.ahead = context.wall() - context.clock()
-        self._binders = Binders(
-            context, core, self._clocks, self._runner.feed, lambda effect: self._writer.add([effect])
-        )
+        self._binders = Binders(context, core, self._clocks, self._runner.feed, self._writer.add)
         self._listed = asyncio.Event()
         self._begun = False
         self._closed = False
@@ -219,8 +216,13 @@ class Shell:
         finally:
             writing.cancel()
             await asyncio.gather(writing, return_exceptions=True)
-        if not writing.cancelled():
-            self._fail_to_finish(writing.exception())
+        if not writing.cancelled():  # not all of what was accepted could be written, so this term is not settled
+            cause = writing.exception()
+            if isinstance(cause, ClusterError):
+                self._context.log.warning("what was accepted could not be written: %s", cause)
+                self._context.fault.end(cause)
+            elif cause is not None:
+                self._context.fault.report("writing what was accepted", cause)
             return
         self._closed = True
         self._tell_forgotten()
@@ -232,14 +234,6 @@ class Shell:
         settled = not self._writer.waiting and end.settled and not self._context.fault.found
         if settled and self._settle():
             self._context.log.info("term %d is settled: nothing that it ordered is under way", self._core.epoch)
-
-    def _fail_to_finish(self, cause: BaseException | None) -> None:
-        """Not all of what was accepted could be written, so this term is not marked as settled."""
-        if isinstance(cause, ClusterError):
-            self._context.log.warning("what was accepted could not be written: %s", cause)
-            self._context.fault.end(cause)
-        elif cause is not None:
-            self._context.fault.report("writing what was accepted", cause)
 
     async def _beat(self) -> None:
         while True:
@@ -255,7 +249,7 @@ class Shell:
                 self._tell_absorbed()
                 if now >= self._check_at:
                     self._check_at = now + CHECK_INTERVAL
-                    self._writer.add([Persist()])
+                    self._writer.add(Persist())
             self._metrics.show(self._core, self._binders.dispatcher.waiting)
             self._introspection.expire()
 
@@ -324,7 +318,7 @@ class Shell:
     def _add(self, effect: Effect) -> None:
         """Before the term begins most effects are dropped: the whole state will be written and published."""
         if self._begun:
-            self._writer.add([effect])
+            self._writer.add(effect)
         elif isinstance(effect, ForgottenPod | PodStale) or (
             isinstance(effect, Problem) and isinstance(effect.error, UserError)
         ):
@@ -347,7 +341,8 @@ class Shell:
             case Delta():
                 self._bus.post(SNAPSHOT_DELTAS, effect)
             case Reply(message=committed):
-                self._metrics.answered(committed, self._spans.end(committed, self._context.clock()))
+                self._metrics.conflicts.inc(len(committed.conflicts))
+                self._metrics.decisions.inc(self._spans.end(committed, self._context.clock()))
                 self._bus.post(CYCLE_COMMITTED, committed)
             case Outdated():
                 self._bus.post(CYCLE_COMMITTED, effect)
@@ -357,13 +352,8 @@ class Shell:
                 self._forgotten.append(effect)
             case Fence():
                 self._look_ups.begin(effect)
-            case WorkerFault() | CommitFault() | PodStale() | NodeOpened() | Problem():
-                self._log(effect)
-
-    def _log(self, effect: ToLog) -> None:
-        match effect:
             case WorkerFault(worker=worker, kind=kind, reason=reason):
-                self._metrics.at_fault(effect)
+                self._metrics.faults.labels(worker, kind).inc()
                 self._repeated.error(f"fault {worker} {kind}", "worker %s is at fault (%s): %s", worker, kind, reason)
             case CommitFault(what=what):
                 self._metrics.misstated.inc()

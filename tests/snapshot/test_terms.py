@@ -342,7 +342,8 @@ def test_pods_that_an_earlier_term_has_forgotten_are_told_before_those_that_a_ne
         core, terms = SnapshotCore(1), cast(Terms, LosesState())
         writer = EffectWriter(core, terms, 1, told.append, lambda: told.append(f"term {core.epoch}"), lambda: 0.0)
         await writer.begin()
-        writer.add([Persist(settled=(P.uid,)), forgotten])
+        for effect in (Persist(settled=(P.uid,)), forgotten):
+            writer.add(effect)
         running = asyncio.create_task(writer.run())
         while "term 2" not in told:
             await asyncio.sleep(0)
@@ -370,8 +371,8 @@ def test_a_cycle_hears_that_its_epoch_stands_only_once_that_is_written() -> None
     async def run() -> tuple[int, int]:
         log, terms = SnapshotLog(A), WaitsForStore()
         writer = EffectWriter(log.core, cast(Terms, terms), 1, told.append, lambda: None, lambda: 0.0)
-        for _ in range(2):  # the second one is a repetition
-            writer.add(log.handle(commit(1)))
+        for effect in (*log.handle(commit(1)), *log.handle(commit(1))):  # the second one is a repetition
+            writer.add(effect)
         running = asyncio.create_task(writer.run())
         await asyncio.sleep(0)
         before = len(told)

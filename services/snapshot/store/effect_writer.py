@@ -59,30 +59,38 @@ class EffectWriter:
         """Effects that are not carried out."""
         return len(self._waiting)
 
-    def add(self, effects: Iterable[Effect]) -> None:
-        for effect in effects:
-            if _is_told_at_once(effect):
-                self._carry_out(effect)
-            else:
-                self._waiting.append(effect)
-        if self._waiting:
-            self._wake.set()
+    def add(self, effect: Effect) -> None:
+        if _is_told_at_once(effect):
+            self._carry_out(effect)
+            return
+        self._waiting.append(effect)
+        self._wake.set()
         if len(self._waiting) > MAX_WAITING:
             self._waiting = _valid_in_any_term(self._waiting)
             self._restate = True
 
     async def begin(self) -> None:
-        """Begins the first term of this process: writes the whole state."""
-        if await self._terms.begin(self._core, self._shard_count):
-            self._continue()
-        else:
-            await self._begin_new_term()
+        """Begins the term, or a later one: writes the whole state."""
+        while not await self._terms.begin(self._core, self._shard_count):
+            await self._take_term()
+        # The queue is told of pods that earlier terms have forgotten before it learns which are assumed in this term.
+        waiting, self._waiting = self._waiting, []
+        for effect in waiting:
+            if isinstance(effect, ForgottenPod):
+                self._carry_out(effect)
+            else:
+                self._waiting.append(effect)
+        self._new_term()
+        self._carry_out(self._core.heartbeat())
+        for effect in self._core.begin(self._clock()):
+            self.add(effect)
 
     async def run(self) -> None:
         while True:
             await self._wake.wait()
             if self._restate or not await self._write():
-                await self._begin_new_term()
+                await self._take_term()
+                await self.begin()
             else:
                 await asyncio.sleep(GATHER_SECONDS)
 
@@ -113,28 +121,12 @@ class EffectWriter:
                 self._carry_out(effect)
         return True
 
-    async def _begin_new_term(self) -> None:
-        while True:
-            await self._terms.take()
-            self._core.restate(self._terms.epoch)
-            self._waiting = _valid_in_any_term(self._waiting)
-            self._restate = False
-            # Nothing may be awaited until the state is copied: effects after that are of the new term.
-            if await self._terms.begin(self._core, self._shard_count):
-                break
-        self._continue()
-
-    def _continue(self) -> None:
-        """Tells the queue of pods that earlier terms have forgotten before it learns which are assumed in this term."""
-        forgotten = [effect for effect in self._waiting if isinstance(effect, ForgottenPod)]
-        self._waiting = [effect for effect in self._waiting if not isinstance(effect, ForgottenPod)]
-        for effect in forgotten:
-            self._carry_out(effect)
-        self._new_term()
-        self._carry_out(self._core.heartbeat())
-        self.add(self._core.begin(self._clock()))
-        if self._waiting:
-            self._wake.set()
+    async def _take_term(self) -> None:
+        await self._terms.take()
+        # Nothing may be awaited from here on until the state is copied: later effects are of the new term.
+        self._core.restate(self._terms.epoch)
+        self._waiting = _valid_in_any_term(self._waiting)
+        self._restate = False
 
 
 def _is_told_at_once(effect: Effect) -> bool:
