@@ -61,17 +61,13 @@ def differences(listed: ClusterView, cached: ClusterView) -> list[Difference]:
 
 def lasting(first: Iterable[Difference], second: Iterable[Difference]) -> list[Difference]:
     """What differed in the same way both times."""
-    before = {_identity(each) for each in first}
-    return [each for each in second if _identity(each) in before]
+    before = set(first)
+    return [each for each in second if each in before]
 
 
 def compared(listed: ClusterView, found: list[Difference]) -> CacheCompared:
     named = found[:MOST_DIFFERENCES]
     return CacheCompared(len(listed.nodes), len(listed.pods), len(listed.pending), named, len(found) - len(named))
-
-
-def _identity(each: Difference) -> tuple[str, str, str, str, str]:
-    return each.kind, each.what, each.uid or each.name, each.listed_on, each.cached_on
 
 
 # What the API server lists

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from services.snapshot.cache_comparer import (
     AssignedPod,
@@ -35,7 +35,6 @@ from shared.messages.inspection import (
     ListLedger,
 )
 from shared.messages.state import LedgerEntry
-from shared.model.objects import Node
 from shared.model.resources import PODS, allocatable
 from shared.telemetry.fault import Fault
 
@@ -66,8 +65,9 @@ class Introspection:
         self._fault = fault
         self._pause = pause
         self._pages = CachePages()
-        self._comparison: asyncio.Task[CacheCompared] | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._comparison: asyncio.Task[None] | None = None
+        self._asked: list[Callable[[CacheCompared], None]] = []
+        """Get the result of the comparison that is under way."""
 
     def answer(self, asked: ListCache | ListLedger | CompareCache, envelope: Envelope) -> None:
         match asked:
@@ -76,59 +76,52 @@ class Introspection:
             case ListLedger():
                 envelope.respond(self._pages.ledger(asked, self._cluster, self._clock()))
             case CompareCache():
-                self._spawn(self._answer_compared(envelope))
+                self._compare_for(envelope.respond)
 
     def dump(self) -> None:
         """Logs the cache, and after a while how it compares."""
         for line in lines(self._cluster, self._clock()):
             self._log.info("dump: %s", line)
-        self._spawn(self._log_compared())
+        self._compare_for(self._log_compared)
 
     def expire(self) -> None:
         self._pages.expire(self._clock())
 
     def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
         if self._comparison is not None:
             self._comparison.cancel()
 
-    async def _answer_compared(self, envelope: Envelope) -> None:
-        envelope.respond(await self._compared())
-
-    async def _log_compared(self) -> None:
-        for line in comparison_lines(await self._compared()):
+    def _log_compared(self, compared: CacheCompared) -> None:
+        for line in comparison_lines(compared):
             self._log.info("dump: %s", line)
 
-    async def _compared(self) -> CacheCompared:
+    def _compare_for(self, tell: Callable[[CacheCompared], None]) -> None:
         """Runs one comparison at a time, which answers all who ask meanwhile."""
+        self._asked.append(tell)
         if self._comparison is None or self._comparison.done():
             self._comparison = asyncio.create_task(self._compare())
-        return await asyncio.shield(self._comparison)
+            self._fault.watch(self._comparison)
 
-    async def _compare(self) -> CacheCompared:
+    async def _compare(self) -> None:
         try:
             async with asyncio.timeout(COMPARE_TIMEOUT):
                 listed, found = await self._differences()
                 if found:
                     listed, again = await self._differences()
                     found = lasting(found, again)
+            result = compared(listed, found)
         except TimeoutError:
-            return CacheCompared(failure=f"listing takes longer than {COMPARE_TIMEOUT:g} s")
+            result = CacheCompared(failure=f"listing takes longer than {COMPARE_TIMEOUT:g} s")
         except FlotillaError as cause:
-            return CacheCompared(failure=str(cause))
-        return compared(listed, found)
+            result = CacheCompared(failure=str(cause))
+        asked, self._asked = self._asked, []
+        for tell in asked:
+            tell(result)
 
     async def _differences(self) -> tuple[ClusterView, list[Difference]]:
         listed = await list_cluster(self._get)
         await asyncio.sleep(self._pause)
         return listed, differences(listed, view(self._cluster))
-
-    def _spawn(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        self._fault.watch(task)
 
 
 class CachePages:
@@ -217,20 +210,22 @@ def _cached_nodes(names: Sequence[str], cluster: ClusterState) -> Iterator[Cache
         if uid not in cluster.pods:
             nominated.setdefault(nomination.node, []).append(CachedPod(uid, nomination.key))
     for name in names:
-        yield _cached_node(name, known.get(name), nominated.get(name, []), cluster)
-
-
-def _cached_node(name: str, node: Node | None, nominated: list[CachedPod], cluster: ClusterState) -> CachedNode:
-    requested: Counter[str] = Counter()
-    pods: list[CachedPod] = []
-    for uid in cluster.pods.on_node(name):
-        placement = cluster.pods[uid]
-        requested.update(placement.load.requests)
-        pods.append(CachedPod(uid, placement.key, placement.assumed))
-    pods.sort(key=lambda pod: (pod.key, pod.uid))
-    has = {} if node is None else allocatable(node)
-    closed, limit = cluster.nodes.closed.why(name), MOST_PODS_OF_NODES
-    return CachedNode(name, node is not None, has, dict(requested), len(pods), pods[:limit], nominated[:limit], closed)
+        placements = [(uid, cluster.pods[uid]) for uid in cluster.pods.on_node(name)]
+        pods = [CachedPod(uid, placement.key, placement.assumed) for uid, placement in placements]
+        pods.sort(key=lambda pod: (pod.key, pod.uid))
+        requested: Counter[str] = Counter()
+        for _, placement in placements:
+            requested.update(placement.load.requests)
+        yield CachedNode(
+            name,
+            name in known,
+            allocatable(known[name]) if name in known else {},
+            dict(requested),
+            len(pods),
+            pods[:MOST_PODS_OF_NODES],
+            nominated.get(name, [])[:MOST_PODS_OF_NODES],
+            cluster.nodes.closed.why(name),
+        )
 
 
 def _up_to_limit(nodes: Iterator[CachedNode]) -> list[CachedNode]:
