@@ -213,7 +213,7 @@ class CommitChecks:
         if filters.resources and (lacking := self._lacking(wanted, load, filters, added=members)):
             raise Rejected(f"node {node} has no room for it: {lacking}", "capacity")
         if load.ports and filters.ports:
-            taken = (*self._pods.ports_on(node), *(port for member in members for port in member.ports))
+            taken = (*self._pods.use_of(node).ports, *(port for member in members for port in member.ports))
             if _conflicts(load.ports, taken):
                 raise Rejected(f"a host port that it wants is taken on node {node}", "ports")
         if filters.volumes and (load.claims or load.disks):
@@ -235,7 +235,7 @@ class CommitChecks:
         if not lacking and load.ports and filters.ports:
             # kube-scheduler takes a port for free once one of its users is gone, even if another one stays.
             freed = {port for victim in victims for port in victim.load.ports}
-            if _conflicts(load.ports, (port for port in self._pods.ports_on(wanted.node) if port not in freed)):
+            if _conflicts(load.ports, (port for port in self._pods.use_of(wanted.node).ports if port not in freed)):
                 lacking = "a host port that it wants is taken"
         if lacking:
             raise Rejected(f"node {wanted.node} has no room for it even without these pods: {lacking}", "victims")
@@ -251,10 +251,9 @@ class CommitChecks:
     ) -> str:
         """Why NodeResourcesFit would reject the node, with these pods removed and added."""
         node = wanted.assignment.node
-        capacity, used, pods = self._nodes.allocatable(node), self._pods.requests_on(node), self._pods.count_on(node)
-        if removed or added:
-            used, pods = _changed(used, removed, added), pods - len(removed) + len(added)
-        if pods >= capacity.get(PODS, 0):
+        capacity, use = self._nodes.allocatable(node), self._pods.use_of(node)
+        used = _changed(use.requests, removed, added) if removed or added else use.requests
+        if len(use.uids) - len(removed) + len(added) >= capacity.get(PODS, 0):
             return "Too many pods"
         # What the watch shows counts, not the commit.
         requests = None if self._pending is None else self._pending.requests(wanted.uid)

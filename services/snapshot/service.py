@@ -37,21 +37,7 @@ from services.snapshot.store.fencing_barrier import FencingBarrier
 from services.snapshot.store.term_start import ListFreshness, TermStart
 from services.snapshot.store.terms import Terms, ledger_is_lost
 from services.snapshot.watch_decoder import WatchDecoder
-from shared.bus import Envelope
-from shared.bus.subjects import (
-    BINDER_BEATS,
-    CYCLE_COMMITTED,
-    QUEUE_EVICTED,
-    QUEUE_FORGOTTEN,
-    SNAPSHOT_BOUND,
-    SNAPSHOT_COMMITS,
-    SNAPSHOT_DELTAS,
-    SNAPSHOT_LIST,
-    SNAPSHOT_NOMINATED,
-    WATCH,
-    WATCHER_RELIST,
-    WATCHER_SEEN,
-)
+from shared.bus import Envelope, subjects
 from shared.config.document import read_config
 from shared.errors import ClusterError, ProtocolError, UnreadableObject, UserError
 from shared.framework.loading import load_scheduler_config
@@ -161,13 +147,13 @@ class Shell:
 
     async def run(self) -> None:
         bus = self._bus
-        await bus.subscribe(WATCH, (Watched, WatchBeat), self._on_watch)
-        await bus.subscribe(SNAPSHOT_COMMITS, Commit, self._on_commit)
-        await bus.subscribe(SNAPSHOT_BOUND, (BindingOutcomes, Recalled), self._on_bound)
-        await bus.subscribe(BINDER_BEATS, BinderBeat, self._binders.on_beat)
-        await bus.subscribe(QUEUE_EVICTED, Evicted, self._binders.on_evicted)
-        await bus.subscribe(SNAPSHOT_NOMINATED, IsNominated, self._on_is_nominated)
-        await bus.subscribe(SNAPSHOT_LIST, (ListCache, ListLedger, CompareCache), self._on_list)
+        await bus.subscribe(subjects.WATCH, (Watched, WatchBeat), self._on_watch)
+        await bus.subscribe(subjects.SNAPSHOT_COMMITS, Commit, self._on_commit)
+        await bus.subscribe(subjects.SNAPSHOT_BOUND, (BindingOutcomes, Recalled), self._on_bound)
+        await bus.subscribe(subjects.BINDER_BEATS, BinderBeat, self._binders.on_beat)
+        await bus.subscribe(subjects.QUEUE_EVICTED, Evicted, self._binders.on_evicted)
+        await bus.subscribe(subjects.SNAPSHOT_NOMINATED, IsNominated, self._on_is_nominated)
+        await bus.subscribe(subjects.SNAPSHOT_LIST, (ListCache, ListLedger, CompareCache), self._on_list)
         try:
             with on_dump_signal(self._introspection.dump):
                 async with asyncio.TaskGroup() as tasks:
@@ -199,7 +185,7 @@ class Shell:
             raise
 
     def _relist(self) -> None:
-        self._bus.post(WATCHER_RELIST, Relist(self._context.name, self._reader.versions))
+        self._bus.post(subjects.WATCHER_RELIST, Relist(self._context.name, self._reader.versions))
 
     async def _finish(self) -> None:
         """Writes what was accepted, and settles what was ordered. Further requests go to the next snapshot.
@@ -261,7 +247,7 @@ class Shell:
         self._on_watch_effects(self._reader.take(message, self._context.clock()))
         seen = self._progress.due(self._reader, beat=isinstance(message, WatchBeat))
         if seen is not None:
-            self._bus.post(WATCHER_SEEN, seen)
+            self._bus.post(subjects.WATCHER_SEEN, seen)
         if self._reader.synced:
             self._listed.set()
         if isinstance(message, Watched):
@@ -271,7 +257,7 @@ class Shell:
         events: list[WatchEvent] = []
         for effect in effects:
             if isinstance(effect, Relist):
-                self._bus.post(WATCHER_RELIST, effect)
+                self._bus.post(subjects.WATCHER_RELIST, effect)
                 continue
             if self._start is not None:
                 self._start.barrier.on_watch(effect)
@@ -328,7 +314,7 @@ class Shell:
         """What the queue was told of lost decisions is void, but not what earlier terms have forgotten."""
         self._binders.dispatcher.clear()
         self._tell_forgotten()
-        self._bus.post(QUEUE_FORGOTTEN, Assumed(self._core.epoch, list(self._core.ledger)))
+        self._bus.post(subjects.QUEUE_FORGOTTEN, Assumed(self._core.epoch, list(self._core.ledger)))
         self._told_epoch = self._core.epoch
 
     def _carry_out(self, effect: Effect) -> None:
@@ -336,16 +322,16 @@ class Shell:
             case Heartbeat():
                 api_ahead = self._context.api_clock.ahead(self._context.clock())
                 heartbeat = replace(effect, at=self._context.wall(), api_ahead=api_ahead)
-                self._bus.post(SNAPSHOT_DELTAS, heartbeat)
-                self._bus.post(CYCLE_COMMITTED, heartbeat)
+                self._bus.post(subjects.SNAPSHOT_DELTAS, heartbeat)
+                self._bus.post(subjects.CYCLE_COMMITTED, heartbeat)
             case Delta():
-                self._bus.post(SNAPSHOT_DELTAS, effect)
+                self._bus.post(subjects.SNAPSHOT_DELTAS, effect)
             case Reply(message=committed):
                 self._metrics.conflicts.inc(len(committed.conflicts))
                 self._metrics.decisions.inc(self._spans.end(committed, self._context.clock()))
-                self._bus.post(CYCLE_COMMITTED, committed)
+                self._bus.post(subjects.CYCLE_COMMITTED, committed)
             case Outdated():
-                self._bus.post(CYCLE_COMMITTED, effect)
+                self._bus.post(subjects.CYCLE_COMMITTED, effect)
             case RecallAttempts() | DispatchOrders() | Evict() | Withdraw() | AcknowledgeBinder():
                 self._binders.carry_out(effect)
             case ForgottenPod():
@@ -375,10 +361,10 @@ class Shell:
         """The queue defers events until the state includes them."""
         if self._told_epoch == self._core.epoch and self._reader.synced:
             watch_epoch, watch_seq = self._reader.position
-            self._bus.post(QUEUE_FORGOTTEN, Absorbed(self._core.epoch, self._core.seq, watch_epoch, watch_seq))
+            self._bus.post(subjects.QUEUE_FORGOTTEN, Absorbed(self._core.epoch, self._core.seq, watch_epoch, watch_seq))
 
     def _tell_forgotten(self) -> None:
         """In the epoch that the queue was told of last: a new term may have begun and not been announced."""
         if self._forgotten and self._told_epoch:
-            self._bus.post(QUEUE_FORGOTTEN, Forgotten(self._told_epoch, self._forgotten))
+            self._bus.post(subjects.QUEUE_FORGOTTEN, Forgotten(self._told_epoch, self._forgotten))
             self._forgotten = []

@@ -58,7 +58,9 @@ class WatchDecoder:
                 self._nodes.add(change.name)
                 return _node(change)
             case NodeChange(name=name):
-                return self._node_gone(name)
+                was_known = name in self._nodes
+                self._nodes.discard(name)
+                return NodeGone(name) if was_known else None
             case ObjectChange(kind=kind) if kind in QUEUE_KINDS:
                 return None
             case ObjectChange(gone=False, body=body):
@@ -100,12 +102,6 @@ class WatchDecoder:
         if not change.node:
             return None
         return PodUnreadable(change.uid, f"{change.namespace}/{change.name}", change.node, change.problem)
-
-    def _node_gone(self, name: str) -> NodeGone | None:
-        if name not in self._nodes:
-            return None
-        self._nodes.discard(name)
-        return NodeGone(name)
 
 
 def _placed(change: PodChange) -> PodSeen | PodUnreadable:

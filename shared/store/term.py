@@ -1,6 +1,6 @@
 """The beginning of a term: shuts out earlier leaders and recovers what they left."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +15,7 @@ from shared.store.schema import OLDEST_READABLE, SCHEMA, Keys, check_schema, dec
 from shared.store.scripts import FENCE
 
 EVICTING = "allkeys-"
+"""Prefix of the policies that evict our keys; the others evict only keys that expire, and ours do not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,48 +45,33 @@ async def open_term(link: RedisLink, prefix: str, epoch: int, pipeline: str = ""
     another `pipeline`; keys without an owner become its own.
     """
     keys = Keys(prefix)
-    told = await link.info()
-    history, evicts = _history(told), _evicts(told)
+    info = await link.info()
+    history, policy = _history(info), str(info.get("maxmemory_policy", ""))
+    evicts = policy if policy.startswith(EVICTING) else ""
     arguments: list[Argument] = [SCHEMA, OLDEST_READABLE, epoch, history, pipeline]
     found = await link.run(FENCE, [keys.meta, keys.ledger, keys.answer], arguments)
     match found:
         case [b"done", earlier, entries, answer, lost]:
-            if lost or await history_of(link) != history:
-                doubtful = tuple(_readable(entries))
-                return Recovered(int(earlier), [], _last_cycle(answer), lost=True, doubtful=doubtful, evicts=evicts)
-            ledger = sorted(map(decode_entry, entries), key=lambda entry: (entry.deadline, entry.uid))
-            decoded = decode_answer(answer) if answer else None
-            return Recovered(int(earlier), ledger, decoded, lost=False, evicts=evicts)
+            if not lost and _history(await link.info()) == history:
+                ledger = sorted(map(decode_entry, entries), key=lambda entry: (entry.deadline, entry.uid))
+                decoded = decode_answer(answer) if answer else None
+                return Recovered(int(earlier), ledger, decoded, lost=False, evicts=evicts)
+            doubtful: list[LedgerEntry] = []
+            for raw in entries:
+                with suppress(ProtocolError):
+                    doubtful.append(decode_entry(raw))
+            last = None
+            with suppress(ProtocolError):
+                last = msgspec.structs.replace(decode_answer(answer), round=0, conflicts=[]) if answer else None
+            return Recovered(int(earlier), [], last, lost=True, doubtful=tuple(doubtful), evicts=evicts)
         case _:
             refuse(found, prefix, epoch, link.where)
             raise ProtocolError(f"Redis key {keys.meta}: a script answers {found[0]!r}")
 
 
-def _last_cycle(answer: bytes) -> Committed | None:
-    with suppress(ProtocolError):
-        return msgspec.structs.replace(decode_answer(answer), round=0, conflicts=[]) if answer else None
-    return None
-
-
-def _readable(entries: Iterable[bytes]) -> Iterator[LedgerEntry]:
-    for raw in entries:
-        with suppress(ProtocolError):
-            yield decode_entry(raw)
-
-
-async def history_of(link: RedisLink) -> str:
+def _history(info: Mapping[str, Any]) -> str:
     """Identifies a server whose data cannot have gone back: its process, and its replication history."""
-    return _history(await link.info())
-
-
-def _history(told: Mapping[str, Any]) -> str:
-    return f"{told['run_id']} {told['master_replid']}"
-
-
-def _evicts(told: Mapping[str, Any]) -> str:
-    """The other policies evict only keys that expire, and ours do not."""
-    policy = str(told.get("maxmemory_policy", ""))
-    return policy if policy.startswith(EVICTING) else ""
+    return f"{info['run_id']} {info['master_replid']}"
 
 
 def refuse(answer: list[object], prefix: str, epoch: int, where: str = "") -> None:

@@ -1,7 +1,7 @@
 """Which pod is on which node, assumed or bound, and what the pods of each node use together."""
 
 from collections import Counter
-from collections.abc import Collection, ItemsView, Mapping
+from collections.abc import Collection, ItemsView
 
 import msgspec
 
@@ -10,7 +10,16 @@ from shared.messages.state import Loads, PodPlaced, PodState
 from shared.model.load import PodLoad
 from shared.model.resources import HostPort
 
-_NOTHING: Mapping[str, int] = {}
+
+class NodeUse(msgspec.Struct, gc=False):
+    """What the pods of a node use together. `requests`: by resource; may have zeros."""
+
+    uids: dict[str, None] = msgspec.field(default_factory=dict)
+    requests: dict[str, int] = msgspec.field(default_factory=dict)
+    ports: Counter[HostPort] = msgspec.field(default_factory=Counter)
+
+
+NOTHING = NodeUse()
 
 
 class Placement(msgspec.Struct, gc=False):
@@ -38,11 +47,9 @@ class Placements:
 
     def __init__(self) -> None:
         self._placements: dict[str, Placement] = {}
-        self._on_node: dict[str, dict[str, None]] = {}
+        self._nodes: dict[str, NodeUse] = {}
         self._loads: dict[bytes, tuple[PodLoad, list[int]]] = {}
         """By encoded load: the one object for it, and its number of pods."""
-        self._requests: dict[str, dict[str, int]] = {}
-        self._ports: dict[str, Counter[HostPort]] = {}
         self._users: dict[str, dict[str, None]] = {}
 
     def __len__(self) -> int:
@@ -60,18 +67,12 @@ class Placements:
     def items(self) -> ItemsView[str, Placement]:
         return self._placements.items()
 
+    def use_of(self, node: str) -> NodeUse:
+        """Read only."""
+        return self._nodes.get(node, NOTHING)
+
     def on_node(self, node: str) -> Collection[str]:
-        return self._on_node.get(node, ())
-
-    def count_on(self, node: str) -> int:
-        return len(self._on_node.get(node, ()))
-
-    def requests_on(self, node: str) -> Mapping[str, int]:
-        """What the pods on a node request together, by resource."""
-        return self._requests.get(node, _NOTHING)
-
-    def ports_on(self, node: str) -> Collection[HostPort]:
-        return self._ports.get(node, ())
+        return self.use_of(node).uids
 
     def users_of(self, claim: str) -> Collection[str]:
         """The placed pods that use the claim of this key."""
@@ -86,7 +87,6 @@ class Placements:
         shared, users = self._loads.setdefault(msgspec.msgpack.encode(load), (load, [0]))
         users[0] += 1
         self._placements[uid] = Placement(node, shared, assumed, key, started)
-        self._on_node.setdefault(node, {})[uid] = None
         self._add(uid, node, shared)
 
     def set_load(self, uid: str, load: PodLoad) -> Placement:
@@ -101,32 +101,31 @@ class Placements:
         users[0] -= 1
         if not users[0]:
             del self._loads[encoded]
-        on_node = self._on_node[placement.node]
-        del on_node[uid]
-        if not on_node:
-            del self._on_node[placement.node]
         self._subtract(uid, placement.node, placement.load)
 
     def _add(self, uid: str, node: str, load: PodLoad) -> None:
-        requests = self._requests.setdefault(node, {})
+        use = self._nodes.get(node)
+        if use is None:
+            use = self._nodes[node] = NodeUse()
+        use.uids[uid] = None
+        requests = use.requests
         for resource, amount in load.requests.items():
             requests[resource] = requests.get(resource, 0) + amount
         if load.ports:
-            self._ports.setdefault(node, Counter()).update(load.ports)
+            use.ports.update(load.ports)
         for name in load.claims:
             self._users.setdefault(f"{load.namespace}/{name}", {})[uid] = None
 
     def _subtract(self, uid: str, node: str, load: PodLoad) -> None:
-        if node in self._on_node:
-            requests = self._requests[node]
-            for resource, amount in load.requests.items():
-                requests[resource] -= amount
+        use = self._nodes[node]
+        del use.uids[uid]
+        if not use.uids:
+            del self._nodes[node]
         else:
-            del self._requests[node]
-        if load.ports:
-            self._ports[node] -= Counter(load.ports)
-            if not self._ports[node]:
-                del self._ports[node]
+            for resource, amount in load.requests.items():
+                use.requests[resource] -= amount
+            if load.ports:
+                use.ports -= Counter(load.ports)
         for name in dict.fromkeys(load.claims):
             users = self._users[f"{load.namespace}/{name}"]
             del users[uid]
@@ -134,20 +133,18 @@ class Placements:
                 del self._users[f"{load.namespace}/{name}"]
 
     def validate(self) -> None:
-        indexed = {uid: node for node, uids in self._on_node.items() for uid in uids}
-        if indexed != {uid: placement.node for uid, placement in self._placements.items()}:
-            raise InvariantBroken("the index of pods by node does not agree with the pods")
         if sum(users[0] for _, users in self._loads.values()) != len(self._placements):
             raise InvariantBroken("loads do not have as many users as there are pods")
         again = Placements()
         for uid, placement in self._placements.items():
-            again._on_node.setdefault(placement.node, {})[uid] = None
             again._add(uid, placement.node, placement.load)
-        if _without_zeros(self._requests) != _without_zeros(again._requests):
-            raise InvariantBroken("the sums of requests by node are wrong")
-        if (self._ports, self._users) != (again._ports, again._users):
-            raise InvariantBroken("the users of host ports or claims are wrong")
-
-
-def _without_zeros(by_node: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
-    return {node: {name: amount for name, amount in of.items() if amount} for node, of in by_node.items()}
+        for name in self._nodes.keys() | again._nodes.keys():
+            use, counted = self.use_of(name), again.use_of(name)
+            if use.uids.keys() != counted.uids.keys():
+                raise InvariantBroken("the index of pods by node does not agree with the pods")
+            if Counter(use.requests) != Counter(counted.requests):  # counters are equal if only zeros are missing
+                raise InvariantBroken("the sums of requests by node are wrong")
+            if use.ports != counted.ports:
+                raise InvariantBroken("the users of host ports are wrong")
+        if self._users != again._users:
+            raise InvariantBroken("the users of claims are wrong")

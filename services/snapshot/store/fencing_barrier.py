@@ -19,6 +19,7 @@ changes its version, too.
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 
 from shared.errors import FlotillaError
 from shared.kube.client import KubeClient
@@ -74,13 +75,15 @@ class FencingBarrier:
         match change:
             case PodChange():
                 placed = change.gone or change.finished or bool(change.node)
+                is_ours = change.scheduler in self._schedulers
             case Unreadable(kind=Kind.POD):
                 placed = bool(change.node)
+                is_ours = not change.scheduler or change.scheduler in self._schedulers  # it may be unknown
             case _:
                 return
         if placed:
             self._drop(change.uid)
-        elif not self._closed and self._may_be_ours(change):
+        elif is_ours and not self._closed:
             self._open[change.uid] = PodRef(change.namespace, change.name, change.uid)
 
     async def run(self, tell: Callable[[str], None]) -> None:
@@ -95,16 +98,14 @@ class FencingBarrier:
                 self._empty.clear()
                 await self._fence_all()
                 if self._open:
-                    await self._pause()
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(RETRY_SECONDS):
+                            await self._empty.wait()
         finally:
             progress.cancel()
         self._log.info("%s", self._progress())
         if self.aside:
             self._log.warning("%s: a binding of an earlier term may still come", self._named_aside())
-
-    def _may_be_ours(self, change: PodChange | Unreadable) -> bool:
-        """The scheduler of an unreadable pod may be unknown."""
-        return change.scheduler in self._schedulers or (isinstance(change, Unreadable) and not change.scheduler)
 
     def _drop(self, uid: str) -> None:
         self.aside.pop(uid, None)
@@ -131,13 +132,6 @@ class FencingBarrier:
             tell(self._progress())
             await asyncio.sleep(PROGRESS_SECONDS)
             self._log.info("%s", self._progress())
-
-    async def _pause(self) -> None:
-        try:
-            async with asyncio.timeout(RETRY_SECONDS):
-                await self._empty.wait()
-        except TimeoutError:
-            pass
 
     async def _fence_all(self) -> None:
         waiting = list(self._open)
