@@ -17,7 +17,7 @@ known, the pod is first given another version. Neither time alone nor one binder
 A nomination is checked like a decision, and from then on earlier evaluations of its node no longer count, so that all
 later ones count with it. Then a binder evicts the victims.
 
-Effects must be carried out in order: what is to be persisted is durable before binders or the queue are told.
+Effects must be carried out in order: what is to be persisted is durable before binders or the queue get anything.
 
 The core of a new term is made with the ledger of the term before. It gets all that the watch lists, its effects being
 dropped, and then begins: attempts continue with the binders that hold them.

@@ -125,8 +125,8 @@ class EventHandlers:
         if closed.node_of(seen.uid) != seen.node:
             effects += self._open_for(seen.uid)
         if closed.close_for(seen.uid, seen.node, reason):
-            told = f"Node {seen.node} gets no further pod, as what is on it is unknown: {reason}"
-            effects.append(Problem(UnreadableObject(told)))
+            why = f"Node {seen.node} gets no further pod, as what is on it is unknown: {reason}"
+            effects.append(Problem(UnreadableObject(why)))
         return [*effects, *self._refresh(seen.node)]
 
     def _on_assigned_pod(self, pod: Pod, load: PodLoad, now: float) -> list[Effect]:
@@ -177,8 +177,8 @@ class EventHandlers:
             return [Problem(cause)]
         name, closed, effects = node.name, self._nodes.closed, list[Effect]()
         if problem and closed.close(name, problem):
-            told = f"Node {name}: {problem}; it gets no further pod until it can be read"
-            effects.append(Problem(UnreadableObject(told)))
+            why = f"Node {name}: {problem}; it gets no further pod until it can be read"
+            effects.append(Problem(UnreadableObject(why)))
         elif not problem and closed.open(name):
             effects.append(NodeOpened(name))
         is_new = name not in self._nodes

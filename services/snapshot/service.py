@@ -311,7 +311,7 @@ class Shell:
             self._carry_out(effect)
 
     def _on_term(self) -> None:
-        """What the queue was told of lost decisions is void, but not what earlier terms have forgotten."""
+        """What the queue learned of lost decisions is void, but not what earlier terms have forgotten."""
         self._binders.dispatcher.clear()
         self._tell_forgotten()
         self._bus.post(subjects.QUEUE_FORGOTTEN, Assumed(self._core.epoch, list(self._core.ledger)))
@@ -364,7 +364,7 @@ class Shell:
             self._bus.post(subjects.QUEUE_FORGOTTEN, Absorbed(self._core.epoch, self._core.seq, watch_epoch, watch_seq))
 
     def _tell_forgotten(self) -> None:
-        """In the epoch that the queue was told of last: a new term may have begun and not been announced."""
+        """In the last epoch that the queue knows of: a new term may have begun and not been announced."""
         if self._forgotten and self._told_epoch:
             self._bus.post(subjects.QUEUE_FORGOTTEN, Forgotten(self._told_epoch, self._forgotten))
             self._forgotten = []

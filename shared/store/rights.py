@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-EVERYBODY = ("ping", "select")
+EVERY_USER = ("ping", "select")
 STATE = ("meta", "cluster", "nominations", "nodes:*", "pods:*", "objects:*")
 """The keys that workers load."""
 
@@ -40,7 +40,7 @@ RIGHTS = {
     "worker": Rights(STATE, ("multi", "exec", "hmget", "hvals", "hgetall")),
 }
 """By user. The other services never connect."""
-NOBODY = "default on nopass resetkeys resetchannels -@all +ping"
+DEFAULT_USER = "default on nopass resetkeys resetchannels -@all +ping"
 """Without a password only PING is allowed, as health checks use it."""
 
 
@@ -48,5 +48,5 @@ def rule(user: str, password: str, prefix: str = "flotilla") -> str:
     """The rule of an ACL file or ACL SETUSER, after the user's name. `password`: with `>` or `#` in front."""
     rights = RIGHTS[user]
     keys = " ".join(f"~{prefix}:{key}" for key in rights.keys)
-    commands = " ".join(f"+{command}" for command in (*EVERYBODY, *rights.commands))
+    commands = " ".join(f"+{command}" for command in (*EVERY_USER, *rights.commands))
     return f"{user} on {password} {keys} resetchannels -@all {commands}"

@@ -157,11 +157,11 @@ def test_a_bound_pod_that_is_shown_without_its_node_is_refused() -> None:
 
 def test_the_decoder_passes_on_events_that_contradict_a_binding() -> None:
     log = SnapshotLog(A)
-    intake = WatchDecoder(frozenset(), log.core.is_bound)
+    decoder = WatchDecoder(frozenset(), log.core.is_bound)
     unbound = PodChange(P.uid, "default", "p", body=msgspec.Raw(encode_msgpack(P)))
-    assert intake.decode(unbound) is None
+    assert decoder.decode(unbound) is None
     log.handle(PodSeen(bound(P, "a")))
-    assert intake.decode(unbound) == PodSeen(P)
+    assert decoder.decode(unbound) == PodSeen(P)
 
 
 # Nodes
@@ -210,14 +210,14 @@ def test_a_closed_node_rejects_pods_that_tolerate_everything() -> None:
 
 
 def seen_by_snapshot(log: SnapshotLog, kind: Kind, *objects: Any) -> list[Effect]:
-    watcher, intake, effects = WatcherCore(1), WatchDecoder(frozenset(), log.core.is_bound), list[Effect]()
+    watcher, decoder, effects = WatcherCore(1), WatchDecoder(frozenset(), log.core.is_bound), list[Effect]()
     for obj in objects:
         heard = Received(kind, WatchEvents([WatchEvent("ADDED", msgspec.Raw(msgspec.json.encode(obj)))]))
         for effect in watcher.handle(heard, 1.0):
             if isinstance(effect, Publish) and isinstance(effect.message, Watched):
                 for change in effect.message.changes:
                     assert isinstance(change, PodChange | NodeChange | ObjectChange | Unreadable)
-                    event = intake.decode(change)
+                    event = decoder.decode(change)
                     effects += log.handle(event) if event is not None else []
     return effects
 

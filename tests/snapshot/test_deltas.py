@@ -127,19 +127,19 @@ def test_events_of_one_message_make_one_delta() -> None:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in ObjectKind if kind not in QUEUE_KINDS])
-def test_the_intake_reads_objects_and_takes_unreadable_ones_for_gone(kind: ObjectKind) -> None:
-    intake, obj = WatchDecoder(frozenset(), lambda uid: False), an_object(kind)
+def test_the_decoder_reads_objects_and_takes_unreadable_ones_for_gone(kind: ObjectKind) -> None:
+    decoder, obj = WatchDecoder(frozenset(), lambda uid: False), an_object(kind)
     body = msgspec.Raw(encode_msgpack(obj))
-    assert intake.decode(ObjectChange(kind, key_of(obj), body=body)) == ObjectSeen(obj)
-    assert intake.decode(ObjectChange(kind, key_of(obj), gone=True)) == ObjectGone(kind, key_of(obj))
+    assert decoder.decode(ObjectChange(kind, key_of(obj), body=body)) == ObjectSeen(obj)
+    assert decoder.decode(ObjectChange(kind, key_of(obj), gone=True)) == ObjectGone(kind, key_of(obj))
     namespace = "default" if "/" in key_of(obj) else ""
     bad = Unreadable(Kind(kind.value), "u", namespace, "x", "spec: what is that?")
-    assert intake.decode(bad) == (None if kind in STILL_COUNTED else ObjectGone(kind, key_of(obj)))
+    assert decoder.decode(bad) == (None if kind in STILL_COUNTED else ObjectGone(kind, key_of(obj)))
 
 
 @pytest.mark.parametrize("kind", sorted(QUEUE_KINDS))
 def test_objects_that_only_the_queue_reads_are_ignored(kind: ObjectKind) -> None:
-    intake, obj = WatchDecoder(frozenset(), lambda uid: False), an_object(kind)
-    assert intake.decode(ObjectChange(kind, key_of(obj), body=msgspec.Raw(encode_msgpack(obj)))) is None
-    assert intake.decode(ObjectChange(kind, key_of(obj), gone=True)) is None
-    assert intake.decode(Unreadable(Kind(kind.value), "u", "default", "x", "spec: what is that?")) is None
+    decoder, obj = WatchDecoder(frozenset(), lambda uid: False), an_object(kind)
+    assert decoder.decode(ObjectChange(kind, key_of(obj), body=msgspec.Raw(encode_msgpack(obj)))) is None
+    assert decoder.decode(ObjectChange(kind, key_of(obj), gone=True)) is None
+    assert decoder.decode(Unreadable(Kind(kind.value), "u", "default", "x", "spec: what is that?")) is None

@@ -15,7 +15,7 @@ from tests.rounds.support import SnapshotLog, changes, commit, failed, refusals,
 
 A, B = small_node("a"), small_node("b")
 P, Q = small_pod("p"), small_pod("q")
-INTAKE = frozenset({"default-scheduler"})
+SCHEDULERS = frozenset({"default-scheduler"})
 
 
 def nominated(pod: Pod, where: str = "a") -> Pod:
@@ -139,20 +139,20 @@ def change(pod: Pod, **more: object) -> PodChange:
 
 
 def test_of_pods_without_a_place_only_those_with_a_promise_are_read() -> None:
-    intake = WatchDecoder(INTAKE, lambda uid: False)
-    assert intake.decode(change(P)) is None
-    assert intake.decode(change(nominated(P))) == PodSeen(nominated(P))
-    assert intake.decode(change(P)) == PodSeen(P), "for the promise is taken back"
-    assert intake.decode(change(P)) is None
+    decoder = WatchDecoder(SCHEDULERS, lambda uid: False)
+    assert decoder.decode(change(P)) is None
+    assert decoder.decode(change(nominated(P))) == PodSeen(nominated(P))
+    assert decoder.decode(change(P)) == PodSeen(P), "for the promise is taken back"
+    assert decoder.decode(change(P)) is None
 
 
 def test_nominations_of_other_schedulers_are_ignored() -> None:
-    intake = WatchDecoder(frozenset({"another"}), lambda uid: False)
-    assert intake.decode(change(nominated(P))) is None
+    decoder = WatchDecoder(frozenset({"another"}), lambda uid: False)
+    assert decoder.decode(change(nominated(P))) is None
 
 
-def test_a_pod_that_is_gone_is_forgotten_by_the_intake() -> None:
-    intake = WatchDecoder(INTAKE, lambda uid: False)
-    intake.decode(change(nominated(P)))
-    assert intake.decode(change(P, gone=True)) == PodDeleted(P.uid)
-    assert intake.decode(change(P)) is None
+def test_a_pod_that_is_gone_is_forgotten_by_the_decoder() -> None:
+    decoder = WatchDecoder(SCHEDULERS, lambda uid: False)
+    decoder.decode(change(nominated(P)))
+    assert decoder.decode(change(P, gone=True)) == PodDeleted(P.uid)
+    assert decoder.decode(change(P)) is None

@@ -35,13 +35,13 @@ class Owner:
     def __init__(self, *pods: Pod) -> None:
         self.pending = PendingPods()
         self.core = SnapshotCore(1, pending=self.pending)
-        self.intake = WatchDecoder(frozenset({PROFILE}), self.core.is_bound, self.pending)
+        self.decoder = WatchDecoder(frozenset({PROFILE}), self.core.is_bound, self.pending)
         self.core.handle(NodeSeen(node("n").capacity(cpu=4, memory="8Gi").build()), 0.0)
         for each in pods:
             self.see(shown(each))
 
     def see(self, change: PodChange | Unreadable) -> None:
-        event = self.intake.decode(change)
+        event = self.decoder.decode(change)
         if event is not None:
             self.core.handle(event, 0.0)
         self.pending.validate()

@@ -288,7 +288,7 @@ def test_an_earlier_nomination_may_show_late() -> None:
     for status in ("a", "a", "b"):
         assert changes(log.handle(PodSeen(nominated(P, status)))) == []
         assert promised(log) == {P.uid: "b"}
-    assert changes(log.handle(PodSeen(nominated(P, "a")))) == [PodNominated(P.uid, "a", 0, P.key)], "somebody else"
+    assert changes(log.handle(PodSeen(nominated(P, "a")))) == [PodNominated(P.uid, "a", 0, P.key)], "by another client"
 
 
 def test_a_status_may_nominate_the_pod_to_another_node() -> None:

@@ -11,7 +11,7 @@ from services.snapshot.events import NodeSeen
 from shared.errors import UserError
 from shared.store.link import RedisLink
 from shared.store.retry_records import Memory
-from shared.store.rights import EVERYBODY, RIGHTS, rule
+from shared.store.rights import EVERY_USER, RIGHTS, rule
 from tests.servers import redis_server
 from tests.store.support import PREFIX, begin, commit, linked, linked_to, loaded, persists, small_node
 from tools.supervisor.servers import Server
@@ -76,7 +76,7 @@ async def test_each_user_needs_and_has_its_rights() -> None:
             async with linked_to(as_user(server, user)) as link:
                 await does(link)
             used = {command_of(name) for name in await admin.call("INFO", "commandstats")}
-            assert used - NOT_BY_US == {*EVERYBODY, *RIGHTS[user].commands}, user
+            assert used - NOT_BY_US == {*EVERY_USER, *RIGHTS[user].commands}, user
 
 
 def command_of(statistic: str) -> str:
@@ -101,7 +101,7 @@ FORBIDDEN = {
     ],
     "snapshot": [("HGETALL", "flotilla:queue"), ("SET", "flotilla:queue:term", "99"), ("UNLINK", "flotilla:queue")],
 }
-EVERYBODY_FORBIDDEN = [
+FORBIDDEN_TO_ALL = [
     ("GET", "other:meta"),
     ("HGETALL", "other:queue"),
     ("EVAL", "return redis.call('GET', KEYS[1])", "1", "other:meta"),
@@ -119,6 +119,6 @@ EVERYBODY_FORBIDDEN = [
 @pytest.mark.parametrize("user", RIGHTS)
 async def test_a_user_has_no_further_rights(user: str) -> None:
     async with with_users() as (server, _), linked_to(as_user(server, user)) as link:
-        for command in FORBIDDEN[user] + EVERYBODY_FORBIDDEN:
+        for command in FORBIDDEN[user] + FORBIDDEN_TO_ALL:
             with pytest.raises(UserError, match=r"^Redis at .* refuses access: "):
                 await link.call(*command)

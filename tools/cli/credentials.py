@@ -108,7 +108,7 @@ def make(prefix: str, folder: str, lasts: timedelta, authority_files: tuple[Path
     from shared.bus.rights import RIGHTS as NATS_USERS
     from shared.bus.rights import authorization
     from shared.certificates import Authority
-    from shared.store.rights import NOBODY, rule
+    from shared.store.rights import DEFAULT_USER, rule
     from shared.store.rights import RIGHTS as REDIS_USERS
 
     now = datetime.now(UTC)
@@ -129,7 +129,7 @@ def make(prefix: str, folder: str, lasts: timedelta, authority_files: tuple[Path
             for user, password in redis_passwords.items()
         },
         nats_users=authorization(prefix, nats_passwords),
-        redis_users="".join(f"user {each}\n" for each in (NOBODY, *rules)),
+        redis_users="".join(f"user {each}\n" for each in (DEFAULT_USER, *rules)),
         nats=authority.sign(_hosts("nats"), now, lasts),
         redis=authority.sign(_hosts("valkey"), now, lasts),
     )

@@ -169,7 +169,9 @@ class OrderDispatcher:
     # Outcomes
 
     def report_of(self, process: Process, outcome: BindingOutcome) -> BindingReport | None:
-        """What an outcome tells the core; None if another binder has the order, and this one may not tell it."""
+        """The event for the core; None if another binder has the order, and this one may not report on it."""
+        if outcome.bound:
+            return BindingReport(outcome)
         key = (outcome.uid, outcome.attempt)
         holds = self.holds(process, key)
         may_report = holds or key not in self._holder

@@ -124,17 +124,17 @@ class ClusterState:
         self.victims.forget(uid)
         return self.publish([PodGone(uid), *self.objects.release(uid, self.seq + 1)], settled=settled)
 
-    def spare(self, loads: list[tuple[str, PodLoad]]) -> list[Effect]:
+    def spare(self, victims: list[tuple[str, PodLoad]]) -> list[Effect]:
         """These victims stay, with these loads. The queue retries pods, which may find other victims."""
-        if not loads:
+        if not victims:
             return []
-        told = Loads()
+        loads = Loads()
         changes: list[Change] = []
-        for uid, load in loads:
+        for uid, load in victims:
             placement = self.pods.set_load(uid, load)
             if placement.node in self.nodes:
-                changes.append(placement.placed(uid, told))
-        return [*self.publish(changes, told.items), ForgottenPod(loads[0][0], f"{POD_GONE} from the victims")]
+                changes.append(placement.placed(uid, loads))
+        return [*self.publish(changes, loads.items), ForgottenPod(victims[0][0], f"{POD_GONE} from the victims")]
 
     def revoke(self, uids: Iterable[str]) -> list[Change]:
         return [NominationGone(uid) for uid in uids if self.nominator.revoke(uid)]

@@ -28,7 +28,7 @@ MAX_REASONS = 3
 
 
 class Nodes:
-    """Methods that change nodes return what the workers must be told."""
+    """Methods that change nodes return the changes for the workers."""
 
     def __init__(self, seq: int = 0) -> None:
         """`seq`: of the state before any node is known."""

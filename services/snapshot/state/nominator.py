@@ -4,7 +4,7 @@ A nomination comes from a commit or from the watch. Until a pod's status shows w
 showing an earlier status, which is no news; neither is the status that shows the decision. Any other change of the
 status comes from outside, and counts. A placed pod is nominated nowhere.
 
-A nomination that no status shows is looked up: no event tells of a pod that was deleted before it was nominated.
+A nomination that no status shows is looked up: no event shows a pod that was deleted before it was nominated.
 """
 
 from collections import deque

@@ -38,7 +38,7 @@ class _Overlay:
 
 
 class ObjectOverlay:
-    """Methods that change objects return what the workers must be told. `seq`: of the state with these changes."""
+    """Methods that change objects return the changes for the workers. `seq`: of the state with these changes."""
 
     def __init__(self) -> None:
         self._current = ClusterObjects()

@@ -1,6 +1,6 @@
-"""Carries out the core's effects, in order: what must be durable is written before a binder or the queue is told.
+"""Carries out the core's effects, in order: what must be durable is written before binders or the queue get anything.
 
-Workers and cycle are told at once, but for the answer that confirms a cycle's epoch. If what they were told is lost, a
+Workers and cycle get messages at once, but for the answer that confirms a cycle's epoch. If what these say is lost, a
 new term begins: the workers reload its state, and the queue learns which pods are assumed in it, so that the others
 are decided again.
 
@@ -60,7 +60,7 @@ class EffectWriter:
         return len(self._waiting)
 
     def add(self, effect: Effect) -> None:
-        if _is_told_at_once(effect):
+        if _goes_out_at_once(effect):
             self._carry_out(effect)
             return
         self._waiting.append(effect)
@@ -73,7 +73,7 @@ class EffectWriter:
         """Begins the term, or a later one: writes the whole state."""
         while not await self._terms.begin(self._core, self._shard_count):
             await self._take_term()
-        # The queue is told of pods that earlier terms have forgotten before it learns which are assumed in this term.
+        # The queue gets the pods that earlier terms have forgotten before those that are assumed in this term.
         waiting, self._waiting = self._waiting, []
         for effect in waiting:
             if isinstance(effect, ForgottenPod):
@@ -129,7 +129,7 @@ class EffectWriter:
         self._restate = False
 
 
-def _is_told_at_once(effect: Effect) -> bool:
+def _goes_out_at_once(effect: Effect) -> bool:
     if isinstance(effect, Reply):
         return not effect.durable
     return isinstance(effect, Delta | Heartbeat | Outdated | WorkerFault | CommitFault)
