@@ -34,7 +34,8 @@ class Sentinels:
             self._clients.remove(client)
             self._clients.append(client)
             try:
-                found = await _execute(client, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", name)
+                execute: Callable[..., Awaitable[Any]] = client.execute_command
+                found = await execute("SENTINEL", "GET-MASTER-ADDR-BY-NAME", name)
             except (RedisConnectionError, RedisTimeoutError) as cause:
                 silent = cause
                 continue
@@ -49,11 +50,6 @@ class Sentinels:
 
     async def close(self) -> None:
         await asyncio.gather(*(client.aclose() for client in self._clients))
-
-
-async def _execute(client: Redis, *command: str) -> Any:
-    execute: Callable[..., Awaitable[Any]] = client.execute_command
-    return await execute(*command)
 
 
 CALL_PATIENCE = 5.0
@@ -82,29 +78,21 @@ class _TlsToMaster(SentinelManagedConnection, _TlsConnection):
 def clients_for(address: Address) -> tuple[Redis, Sentinels | None]:
     """The client, and the sentinels that it asks, if any. The caller closes both."""
     options = _options(address.login, address.tls, CALL_PATIENCE) | {"db": address.database}
+    kind: type[Connection] = Connection if address.tls is None else _TlsConnection
     if address.path:
         pool = ConnectionPool(UnixDomainSocketConnection, path=address.path, **options)
     elif not address.master:
         ((host, port),) = address.hosts
-        pool = ConnectionPool(_kind(address.tls), host=host, port=port, **options)
+        pool = ConnectionPool(kind, host=host, port=port, **options)
     else:
-        sentinels = _sentinels(address)
-        kind = SentinelManagedConnection if address.tls is None else _TlsToMaster
-        pool = SentinelConnectionPool(address.master, sentinels, connection_class=kind, **options)  # type: ignore[no-untyped-call]
+        asking = _options(address.sentinel_login, address.tls, SENTINEL_PATIENCE)
+        asking["socket_timeout"] = SENTINEL_PATIENCE
+        pools = (ConnectionPool(kind, host=host, port=port, **asking) for host, port in address.hosts)
+        sentinels = Sentinels(map(Redis.from_pool, pools))
+        to_master = SentinelManagedConnection if address.tls is None else _TlsToMaster
+        pool = SentinelConnectionPool(address.master, sentinels, connection_class=to_master, **options)  # type: ignore[no-untyped-call]
         return Redis.from_pool(pool), sentinels
     return Redis.from_pool(pool), None
-
-
-def _sentinels(address: Address) -> Sentinels:
-    options = _options(address.sentinel_login, address.tls, SENTINEL_PATIENCE) | {"socket_timeout": SENTINEL_PATIENCE}
-    kind = _kind(address.tls)
-    return Sentinels(
-        Redis.from_pool(ConnectionPool(kind, host=host, port=port, **options)) for host, port in address.hosts
-    )
-
-
-def _kind(tls: TlsFiles | None) -> type[Connection]:
-    return Connection if tls is None else _TlsConnection
 
 
 def _options(login: Login, tls: TlsFiles | None, patience: float) -> dict[str, Any]:

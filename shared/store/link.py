@@ -22,7 +22,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from shared.errors import UserError
-from shared.store.address import Address, read_url
+from shared.store.address import read_url
 from shared.store.connecting import CALL_PATIENCE, Sentinels, clients_for
 from shared.store.errors import StoreUnreachable
 from shared.store.scripts import Script
@@ -102,7 +102,11 @@ async def connect(url: str, log: logging.Logger, patience: float = CONNECT_PATIE
 
     UserError at once for a bad URL, password or certificate.
     """
-    link = _link(read_url(url))
+    address = read_url(url)
+    tls = address.tls or TlsFiles()
+    tls.check()
+    client, sentinels = clients_for(address)
+    link = RedisLink(client, address.where, tls, sentinels)
     try:
         await _wait_for_answer(link, log, patience)
     except BaseException:
@@ -127,14 +131,6 @@ async def _wait_for_answer(link: RedisLink, log: logging.Logger, patience: float
             log.warning("%s; trying again for another %.0f s", cause, left)
         await asyncio.sleep(pause)
         pause = min(2 * pause, LONGEST_PAUSE)
-
-
-def _link(address: Address) -> RedisLink:
-    """Nothing was sent yet."""
-    tls = address.tls or TlsFiles()
-    tls.check()
-    client, sentinels = clients_for(address)
-    return RedisLink(client, address.where, tls, sentinels)
 
 
 def _root(error: BaseException) -> BaseException:
