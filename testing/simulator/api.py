@@ -121,7 +121,7 @@ def _group(name: str, versions: list[str]) -> Object:
 
 def _resource_list(catalog: Catalog, group: str, version: str) -> Object | None:
     resources = catalog.of_version(group, version)
-    if resources is None:
+    if not resources:
         return None
     shown: list[Object] = []
     for resource in resources:
@@ -166,9 +166,7 @@ def _aggregated(catalog: Catalog, *, core: bool) -> Object:
             shown = [
                 {
                     "version": version,
-                    "resources": [
-                        _aggregated_resource(resource) for resource in catalog.of_version(name, version) or ()
-                    ],
+                    "resources": [_aggregated_resource(resource) for resource in catalog.of_version(name, version)],
                     "freshness": "Current",
                 }
                 for version in versions

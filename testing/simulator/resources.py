@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 Object = dict[str, Any]
@@ -177,61 +178,49 @@ RESOURCES = (
 )
 
 
+BUILTIN = {(each.group, each.version, each.plural): each for each in RESOURCES}
+
+
 class Catalog:
-    """The resource types served, by group version and plural."""
+    """The resource types served, by group, version and plural."""
 
     def __init__(self) -> None:
-        self._served: dict[tuple[str, str], dict[str, Resource]] = {}
-        for resource in RESOURCES:
-            self.add(resource)
-
-    def add(self, resource: Resource) -> None:
-        self._served.setdefault((resource.group, resource.version), {})[resource.plural] = resource
+        self._served = dict(BUILTIN)
 
     def find(self, group: str, version: str, plural: str) -> Resource | None:
-        served = self._served.get((group, version))
-        return None if served is None else served.get(plural)
+        return self._served.get((group, version, plural))
 
     def replace_custom(self, group: str, plural: str, resources: list[Resource]) -> None:
         """Replace the types that one definition declares; built-in types stay."""
-        builtin = {(each.group, each.version, each.plural) for each in RESOURCES}
-        for (known_group, version), served in list(self._served.items()):
-            if known_group == group and plural in served and (group, version, plural) not in builtin:
-                del served[plural]
-                if not served:
-                    del self._served[known_group, version]
+        for key in [key for key in self._served if (key[0], key[2]) == (group, plural) and key not in BUILTIN]:
+            del self._served[key]
         for resource in resources:
-            if self.find(resource.group, resource.version, resource.plural) is None:
-                self.add(resource)
+            self._served.setdefault((resource.group, resource.version, resource.plural), resource)
 
     def serve(self, group: str, versions: tuple[str, ...]) -> None:
         """Serve a group's built-in types in these versions only, as another release does."""
-        for known in [known for known in self._served if known[0] == group]:
-            del self._served[known]
-        for version in versions:
-            for resource in RESOURCES:
-                if resource.group == group:
-                    self.add(replace(resource, version=version))
+        self._served = {key: resource for key, resource in self._served.items() if key[0] != group}
+        for version, resource in product(versions, RESOURCES):
+            if resource.group == group:
+                self._served[group, version, resource.plural] = replace(resource, version=version)
 
     def groups(self) -> dict[str, list[str]]:
         """The versions of each group; the core group has an empty name."""
-        groups: dict[str, list[str]] = {}
-        for group, version in self._served:
-            groups.setdefault(group, []).append(version)
-        return groups
+        groups: dict[str, dict[str, None]] = {}
+        for group, version, _ in self._served:
+            groups.setdefault(group, {})[version] = None
+        return {group: list(versions) for group, versions in groups.items()}
 
-    def of_version(self, group: str, version: str) -> list[Resource] | None:
-        served = self._served.get((group, version))
-        return None if served is None else list(served.values())
+    def of_version(self, group: str, version: str) -> list[Resource]:
+        return [resource for key, resource in self._served.items() if key[:2] == (group, version)]
 
     def __iter__(self) -> Iterator[Resource]:
-        for served in self._served.values():
-            yield from served.values()
+        return iter(self._served.values())
 
 
 def builtin(plural: str, group: str = "", version: str = "v1") -> Resource:
     """A built-in type."""
-    return next(each for each in RESOURCES if (each.group, each.version, each.plural) == (group, version, plural))
+    return BUILTIN[group, version, plural]
 
 
 PODS = builtin("pods")

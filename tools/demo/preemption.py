@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
 from statistics import median
@@ -35,8 +35,6 @@ REPAINT_INTERVAL = 0.2
 POLL_INTERVAL = 0.1
 POLL_INTERVAL_PER_POD = 1e-3
 TIMEOUT = 60.0
-
-Pods = Sequence[Any]
 
 
 @dataclass(slots=True)
@@ -121,18 +119,16 @@ class PreemptionScene:
             await client.close()
 
     async def _play(self, client: KubeClient) -> PreemptionResult:
-        fillers = {filler["metadata"]["name"]: filler for filler in self._fillers()}
+        priorities = {
+            f"filler-{i:04}": self._random.choice(list(PRIORITIES)) for i in range(FILLERS_PER_NODE * self._count)
+        }
         classes = ({"metadata": {"name": name}, "value": value} for name, value in PRIORITIES.items())
+        taint = {"key": "scene", "value": "full", "effect": "NoSchedule"}
+        full = (make_node(f"full-{i:03}", str(FILLERS_PER_NODE), "16Gi", SCENE, [taint]) for i in range(self._count))
         await self._writer.create(PRIORITY_CLASSES, classes)
-        await self._writer.create("/api/v1/nodes", self._nodes())
-        await self._writer.create(PODS, fillers.values())
-        nodes: dict[str, str] = {}
-
-        def filled(pods: Pods) -> bool:
-            nodes.update({pod["metadata"]["name"]: _node_of(pod) for pod in pods})
-            return len(nodes) == len(fillers) and all(nodes.values())
-
-        await self._until(client, filled, "low-priority pods are bound")
+        await self._writer.create("/api/v1/nodes", full)
+        await self._writer.create(PODS, (_pod(name, 1, priority, FILLER) for name, priority in priorities.items()))
+        nodes = await self._nodes_of_fillers(client, len(priorities))
         preemptors = {f"late-{i:03}": Preemptor() for i in range(self._count)}
         watching = asyncio.create_task(_watch(client, preemptors, time.monotonic()))
         try:
@@ -141,16 +137,23 @@ class PreemptionScene:
         finally:
             watching.cancel()
             await asyncio.wait([watching])
-        await self._find_victims(client, preemptors, nodes)
-        priorities = {name: PRIORITIES[filler["spec"]["priorityClassName"]] for name, filler in fillers.items()}
-        return PreemptionResult(preemptors, priorities, nodes)
+        await _find_victims(client, preemptors, nodes)
+        return PreemptionResult(preemptors, {name: PRIORITIES[each] for name, each in priorities.items()}, nodes)
+
+    async def _nodes_of_fillers(self, client: KubeClient, count: int) -> dict[str, str]:
+        """Wait until all fillers are bound; returns their nodes by name."""
+        deadline = time.monotonic() + TIMEOUT
+        while True:
+            pods = _items(await client.get(_listing(FILLER)))
+            nodes = {pod["metadata"]["name"]: _node_of(pod) for pod in pods}
+            if len(nodes) == count and all(nodes.values()):
+                return nodes
+            self._check(deadline, "low-priority pods are bound")
+            await asyncio.sleep(POLL_INTERVAL + POLL_INTERVAL_PER_POD * len(pods))
 
     async def _until_bound(self, preemptors: Mapping[str, Preemptor], watching: "asyncio.Task[None]") -> None:
         deadline = time.monotonic() + TIMEOUT
-        while True:
-            bound = sum(bool(each.node) for each in preemptors.values())
-            if bound == len(preemptors):
-                return
+        while (bound := sum(bool(each.node) for each in preemptors.values())) < len(preemptors):
             nominated = sum(each.nominated_after is not None for each in preemptors.values())
             line = f"  {nominated} of {len(preemptors)} nominated, {bound} bound"
             self._screen.progress([line], line)
@@ -166,40 +169,20 @@ class PreemptionScene:
         if time.monotonic() > deadline:
             raise ClusterError(f"after {TIMEOUT:g} s not all {what}")
 
-    async def _until(self, client: KubeClient, holds: Callable[[Pods], bool], what: str) -> None:
-        deadline = time.monotonic() + TIMEOUT
-        while True:
-            pods = _items(await client.get(_listing(FILLER)))
-            if holds(pods):
-                return
-            self._check(deadline, what)
-            await asyncio.sleep(POLL_INTERVAL + POLL_INTERVAL_PER_POD * len(pods))
 
-    async def _find_victims(
-        self, client: KubeClient, preemptors: Mapping[str, Preemptor], nodes: Mapping[str, str]
-    ) -> None:
-        """Read the Preempted Events, which may be written a little later."""
-        by_uid = {each.uid: each for each in preemptors.values()}
-        deadline = time.monotonic() + TIMEOUT / 4
-        while True:
-            for event in _items(await client.get(EVENTS)):
-                each = next((each for uid, each in by_uid.items() if uid in event["note"]), None)
-                name = event["regarding"]["name"]
-                if each is not None and name not in each.victims:
-                    each.victims.append(name)
-                    each.freed.add(nodes[name])
-            if all(len(each.victims) >= VICTIMS for each in by_uid.values()) or time.monotonic() > deadline:
-                return
-            await asyncio.sleep(POLL_INTERVAL)
-
-    def _nodes(self) -> Iterator[Object]:
-        for i in range(self._count):
-            taint = {"key": "scene", "value": "full", "effect": "NoSchedule"}
-            yield make_node(f"full-{i:03}", str(FILLERS_PER_NODE), "16Gi", SCENE, [taint])
-
-    def _fillers(self) -> Iterator[Object]:
-        for i in range(FILLERS_PER_NODE * self._count):
-            yield _pod(f"filler-{i:04}", 1, self._random.choice(list(PRIORITIES)), FILLER)
+async def _find_victims(client: KubeClient, preemptors: Mapping[str, Preemptor], nodes: Mapping[str, str]) -> None:
+    """Read the Preempted Events, which may be written a little later."""
+    deadline = time.monotonic() + TIMEOUT / 4
+    while True:
+        for event in _items(await client.get(EVENTS)):
+            each = next((each for each in preemptors.values() if each.uid in event["note"]), None)
+            name = event["regarding"]["name"]
+            if each is not None and name not in each.victims:
+                each.victims.append(name)
+                each.freed.add(nodes[name])
+        if all(len(each.victims) >= VICTIMS for each in preemptors.values()) or time.monotonic() > deadline:
+            return
+        await asyncio.sleep(POLL_INTERVAL)
 
 
 def _pod(name: str, cpus: int, priority_class: str, labels: dict[str, str]) -> Object:
@@ -227,19 +210,16 @@ async def _watch(client: KubeClient, preemptors: Mapping[str, Preemptor], began:
             *lines, rest = (rest + chunk).split(b"\n")
             for line in filter(None, lines):
                 pod = msgspec.json.decode(line)["object"]
-                if (each := preemptors.get(pod["metadata"].get("name", ""))) is not None:
-                    _record(each, pod, time.monotonic() - began)
+                each, after = preemptors.get(pod["metadata"].get("name", "")), time.monotonic() - began
+                if each is None:
+                    continue
+                each.uid = pod["metadata"]["uid"]
+                if pod.get("status", {}).get("nominatedNodeName") and each.nominated_after is None:
+                    each.nominated_after = after
+                if _node_of(pod) and each.bound_after is None:
+                    each.node, each.bound_after = _node_of(pod), after
     finally:
         stream.close()
-
-
-def _record(each: Preemptor, pod: Any, after: float) -> None:
-    each.uid = pod["metadata"]["uid"]
-    node = _node_of(pod)
-    if pod.get("status", {}).get("nominatedNodeName") and each.nominated_after is None:
-        each.nominated_after = after
-    if node and each.bound_after is None:
-        each.node, each.bound_after = node, after
 
 
 def _items(body: bytes | None) -> list[Any]:
