@@ -45,7 +45,7 @@ class Audit:
         return [violation for made in objects for violation in self.tell(Seen(made.build()))]
 
     def bind(self, made: PodBuilder, on: str) -> list[Violation]:
-        """It is seen waiting, and then bound."""
+        """The watch shows it waiting, and then bound."""
         return [*self.see(made), *self.see(made.on(on))]
 
     def lose(self, made: PodBuilder) -> list[Violation]:
@@ -61,7 +61,7 @@ class Audit:
         return self.tell(QueueRead(contents(**places), self.now))
 
     def settle(self) -> list[Violation]:
-        """Long enough for every doubt to end; all that was reported so far."""
+        """Wait until every pending violation is confirmed or explained; returns all violations so far."""
         self.wait(LAG + 0.1)
         return self.broken
 

@@ -28,7 +28,7 @@ def test_two_pods_that_together_exceed_a_resource_are_reported(resource: str, re
     audit.bind(pod("p").request({resource: request_}), "a")
     assert audit.settle() == []
     audit.bind(pod("q").request({resource: request_}), "a")
-    assert audit.broken == [], "the node may have grown, and that be heard of soon"
+    assert audit.broken == [], "the watch may soon show that the node has grown"
     (violation,) = audit.settle()
     assert (violation.invariant, violation.pod, violation.node) == (Invariant.CAPACITY, "default/q", "a")
     numbers = rf"{resource} requested (\S+), {resource} allocatable (\S+)"

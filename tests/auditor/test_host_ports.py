@@ -1,4 +1,4 @@
-"""No two pods on a node take the same port of it."""
+"""No two pods on a node use the same host port."""
 
 import pytest
 

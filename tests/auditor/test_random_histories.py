@@ -19,7 +19,7 @@ LABELS = ("red", "blue")
 
 @dataclass
 class World:
-    """A cluster, and a scheduler that knows it without delay. `audit` hears of nodes later, when they are sent."""
+    """A cluster, and a scheduler that knows it without delay. `audit` sees nodes later, when they are sent."""
 
     audit: Audit
     nodes: dict[str, NodeBuilder] = field(default_factory=dict)

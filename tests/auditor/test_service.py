@@ -190,7 +190,7 @@ async def test_the_ledger_is_read_again_after_redis_was_down() -> None:
         await client.aclose()
 
 
-async def test_queue_and_binders_are_heard_again_after_nats_was_down() -> None:
+async def test_queue_and_binders_are_followed_again_after_nats_was_down() -> None:
     held = contents()
 
     def answer(_: Inspect, envelope: Envelope) -> None:

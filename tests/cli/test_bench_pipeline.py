@@ -41,7 +41,7 @@ def cells(line: str) -> dict[str, str]:
 
 
 def rows(lines: Sequence[str]) -> list[dict[str, str]]:
-    """Those below the heading, without what has been told of the progress."""
+    """The rows below the heading, without progress lines."""
     below = lines[list(lines).index(cases.heading()) + 1 :]
     return [cells(line) for line in below if line.split()[1:2] in (["yes"], ["no"])]
 

@@ -12,8 +12,8 @@ from tools.cli.main import main
 
 def test_the_bill_of_materials_names_every_package_with_its_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(("version", "--sbom")) == 0
-    told = capsys.readouterr().out
-    document = json.loads(told)
+    printed = capsys.readouterr().out
+    document = json.loads(printed)
     assert (document["bomFormat"], document["specVersion"], document["version"]) == ("CycloneDX", "1.5", 1)
     assert document["metadata"]["component"] == {
         "type": "application",
@@ -34,4 +34,4 @@ def test_the_bill_of_materials_names_every_package_with_its_version(capsys: pyte
     assert {each["purl"] for each in document["components"]} >= {f"pkg:pypi/nats-py@{pinned['nats-py']}"}
     assert [each["name"] for each in document["components"]] == sorted(found)
     assert main(("version", "--sbom")) == 0
-    assert capsys.readouterr().out == told
+    assert capsys.readouterr().out == printed

@@ -188,21 +188,21 @@ def test_a_node_is_described_with_its_requests_and_pods() -> None:
     held.assume("q", "a")
     held.nominate("r", "a")
     held.nominate("q", "a")
-    (told,) = CachePages().nodes(ListCache(), held.cluster, NOW).nodes
-    assert (told.name, told.known, told.pod_count) == ("a", True, 2)
-    assert told.requested == {"cpu": 1000, "memory": 2 << 30}
-    assert told.allocatable == {"cpu": 4000, "memory": 8 << 30, "pods": 110}
-    assert [(each.key, each.assumed) for each in told.pods] == [("shop/p", False), ("shop/q", True)]
-    assert [each.key for each in told.nominated] == ["shop/r"], "who has a place needs no room beside it"
+    (found,) = CachePages().nodes(ListCache(), held.cluster, NOW).nodes
+    assert (found.name, found.known, found.pod_count) == ("a", True, 2)
+    assert found.requested == {"cpu": 1000, "memory": 2 << 30}
+    assert found.allocatable == {"cpu": 4000, "memory": 8 << 30, "pods": 110}
+    assert [(each.key, each.assumed) for each in found.pods] == [("shop/p", False), ("shop/q", True)]
+    assert [each.key for each in found.nominated] == ["shop/r"], "who has a place needs no room beside it"
 
 
 def test_a_node_known_only_from_its_pods_is_described() -> None:
     held = Held("b")
     held.put("p", "a")
-    told = CachePages().nodes(ListCache(), held.cluster, NOW)
-    assert [(each.name, each.known, each.pod_count) for each in told.nodes] == [("a", False, 1), ("b", True, 0)]
-    assert told.nodes[0].allocatable == {}
-    assert told.counts == {"nodes": 1, "pods": 1, "assumed_pods": 0, "nominated_pods": 0}
+    found = CachePages().nodes(ListCache(), held.cluster, NOW)
+    assert [(each.name, each.known, each.pod_count) for each in found.nodes] == [("a", False, 1), ("b", True, 0)]
+    assert found.nodes[0].allocatable == {}
+    assert found.counts == {"nodes": 1, "pods": 1, "assumed_pods": 0, "nominated_pods": 0}
 
 
 def test_pages_of_nodes_are_shorter_when_they_have_many_pods() -> None:
@@ -226,8 +226,8 @@ def test_ledger_entries_have_ages_and_deadlines() -> None:
     held.assume("late", "a", at=960.0, deadline=990.0)
     held.assume("new", "a", at=999.0, deadline=1029.0)
     held.assume("old", "a", at=0.0, deadline=1010.0)
-    told = CachePages().ledger(ListLedger(), held.cluster, NOW)
-    assert [(each.key, each.age, each.due_in) for each in told.pods] == [
+    found = CachePages().ledger(ListLedger(), held.cluster, NOW)
+    assert [(each.key, each.age, each.due_in) for each in found.pods] == [
         ("shop/late", 40.0, -5.0),
         ("shop/old", None, 15.0),
         ("shop/new", 1.0, 34.0),
@@ -244,9 +244,9 @@ def test_the_log_lists_a_limited_number_of_nodes() -> None:
         "assumed for 10.0 s: pod shop/p (uid-p) on a, looked up in 25.0 s",
     ]
     many = Held(*(f"n{i}" for i in range(MAX_LINES + 3)))
-    told = list(lines(many.cluster, NOW))
-    assert len(told) == MAX_LINES + 2
-    assert told[-1] == "and 3 more nodes: flotilla dump lists all"
+    found = list(lines(many.cluster, NOW))
+    assert len(found) == MAX_LINES + 2
+    assert found[-1] == "and 3 more nodes: flotilla dump lists all"
 
 
 def test_the_log_lists_differences() -> None:
@@ -407,5 +407,5 @@ async def test_a_missing_service_is_named(operator: Operator) -> None:
 
 
 def test_a_dump_contains_nothing_of_a_pods_spec() -> None:
-    told = msgspec.json.encode(CachePages().nodes(ListCache(), Held("a").cluster, NOW))
-    assert b"spec" not in told
+    found = msgspec.json.encode(CachePages().nodes(ListCache(), Held("a").cluster, NOW))
+    assert b"spec" not in found

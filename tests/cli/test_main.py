@@ -140,15 +140,15 @@ def test_a_token_file_may_not_be_empty(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [("{}", "Expected `array`"), ('[{"token": "t"}]', "missing required field `name`"), ("[", "truncated")],
 )
 def test_a_users_file_is_a_list_of_users(
-    text: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    text: str, expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "users").write_text(text)
     assert ended("simulate", "--users-file", str(tmp_path / "users")) == 2
-    assert told in capsys.readouterr().err
+    assert expected in capsys.readouterr().err
 
 
 def test_a_port_in_use_is_reported(capsys: pytest.CaptureFixture[str]) -> None:

@@ -72,21 +72,26 @@ def test_a_rejected_pod_shows_why_and_what_it_waits_for() -> None:
     info = an_info(pod("a", "shop").priority(7), PodState.UNSCHEDULABLE)
     info.attempts, info.rejections, info.unschedulable_plugins = 3, 3, ("NodeResourcesFit",)
     info.last_failure, info.failed_at = "0/1 nodes are available", 990.0
-    told = describe(info, "node-1")
-    assert (told.namespace, told.name, told.priority, told.place) == ("shop", "a", 7, "unschedulable")
-    assert (told.since, told.why, told.first_seen) == (990.0, "ScheduleAttemptFailure", 900.0)
-    assert (told.attempts, told.plugins, told.nominated) == (3, ("NodeResourcesFit",), "node-1")
-    assert {"NodeAdd", "AssignedPodDelete"} <= set(told.awaits)
-    assert (told.message, told.said_at, told.story) == ("0/1 nodes are available", 990.0, ())
+    shown = describe(info, "node-1")
+    assert (shown.namespace, shown.name, shown.priority, shown.place) == (
+        "shop",
+        "a",
+        7,
+        "unschedulable",
+    )
+    assert (shown.since, shown.why, shown.first_seen) == (990.0, "ScheduleAttemptFailure", 900.0)
+    assert (shown.attempts, shown.plugins, shown.nominated) == (3, ("NodeResourcesFit",), "node-1")
+    assert {"NodeAdd", "AssignedPodDelete"} <= set(shown.awaits)
+    assert (shown.message, shown.said_at, shown.story) == ("0/1 nodes are available", 990.0, ())
 
 
 def test_a_single_pod_shows_its_history_and_condition() -> None:
     info = an_info(pod("a"), PodState.UNSCHEDULABLE)
     info.last_failure = "x" * 5000
     assert len(describe(info, "").message) == LONGEST_TEXT
-    told = describe(info, "", in_full=True)
-    assert len(told.message) == 5000
-    assert told.story == (
+    shown = describe(info, "", in_full=True)
+    assert len(shown.message) == 5000
+    assert shown.story == (
         Move(900.0, "active", "UnschedulablePodAdd"),
         Move(990.0, "unschedulable", "ScheduleAttemptFailure"),
     )
@@ -95,24 +100,24 @@ def test_a_single_pod_shows_its_history_and_condition() -> None:
 def test_updates_do_not_reset_the_time_in_a_place() -> None:
     info = an_info(pod("a"), PodState.BINDING, at=980.0, why="decided")
     info.record(995.0, PodState.BINDING, "forgotten: the binding failed")
-    told = describe(info, "")
-    assert (told.since, told.why) == (980.0, "decided")
+    shown = describe(info, "")
+    assert (shown.since, shown.why) == (980.0, "decided")
 
 
 def test_a_gated_pod_waits_only_for_what_its_gate_waits_for() -> None:
     info = an_info(pod("g").gate("x"), PodState.GATED)
     info.gating_plugin, info.unschedulable_plugins = "SchedulingGates", ("NodeResourcesFit", "SchedulingGates")
-    told = describe(info, "")
-    assert told.gate == "SchedulingGates"
-    assert set(told.awaits) == set(labels(FRAMEWORK.registrations["SchedulingGates"]))
+    shown = describe(info, "")
+    assert shown.gate == "SchedulingGates"
+    assert set(shown.awaits) == set(labels(FRAMEWORK.registrations["SchedulingGates"]))
 
 
 def test_a_failing_gate_has_no_name() -> None:
     info = an_info(pod("g"), PodState.GATED)
     info.gating_plugin = ""
-    told = describe(info, "")
-    assert told.gate == "-"
-    assert "failing" in row(told, NOW)[4]
+    shown = describe(info, "")
+    assert shown.gate == "-"
+    assert "failing" in row(shown, NOW)[4]
 
 
 def test_a_pod_without_known_events_waits_for_any_event() -> None:
@@ -141,9 +146,9 @@ def test_a_pod_in_back_off_or_in_flight_shows_its_deadline() -> None:
     assert describe(resting, "").rests_until == 1003.0
     away = an_info(pod("b"), PodState.BINDING)
     away.deadline, away.node = 1030.0, "node-1"
-    told = describe(away, "")
-    assert (told.rests_until, told.deadline, told.node) == (None, 1030.0, "node-1")
-    assert row(told, NOW)[5] == "binding to node-1, at most 30 s"
+    shown = describe(away, "")
+    assert (shown.rests_until, shown.deadline, shown.node) == (None, 1030.0, "node-1")
+    assert row(shown, NOW)[5] == "binding to node-1, at most 30 s"
     assert row(describe(resting, ""), NOW)[5] == "end of its back-off, 3.0 s"
 
 
@@ -197,8 +202,8 @@ def test_the_largest_page_is_far_below_the_message_limit() -> None:
 def test_the_log_lists_a_limited_number_of_pods() -> None:
     gated = an_info(pod("g"), PodState.GATED)
     gated.gating_plugin, gated.unschedulable_plugins = "SchedulingGates", ("SchedulingGates",)
-    told = list(Waiting(gated, nominated="node-1").introspection.lines(NOW))
-    assert told == [
+    shown = list(Waiting(gated, nominated="node-1").introspection.lines(NOW))
+    assert shown == [
         "the queue holds 1 gated",
         "pod default/g (default/g): gated for 10.0 s, tried 0x, gate SchedulingGates, nominated to node-1",
     ]
@@ -342,12 +347,12 @@ def test_ages_have_two_units(seconds: float, shown: str) -> None:
 def test_a_preemptor_waits_for_the_eviction_of_its_victims() -> None:
     info = an_info(pod("p"), PodState.GATED)
     info.gating_plugin = "DefaultPreemption"
-    told = describe(info, "node-1")
-    assert row(told, NOW)[4:] == (
+    shown = describe(info, "node-1")
+    assert row(shown, NOW)[4:] == (
         "gate DefaultPreemption; nominated to node-1",
         "eviction of its victims",
     )
-    assert "Nominated to: node-1" in list(details(told, NOW))
+    assert "Nominated to: node-1" in list(details(shown, NOW))
 
 
 def test_names_of_pods() -> None:
@@ -364,8 +369,13 @@ def test_a_listed_pod_has_its_rejection_and_nomination() -> None:
         made.uid, Verdict.UNSCHEDULABLE, message="0/1 nodes", plugins=("NodeAffinity",), nominated="node-1"
     )
     core.handle(Outcomes(1, 1, [rejected]), NOW + 1)
-    (told,) = introspection.answer(ListQueue(namespace="shop", name="a"), NOW + 2).pods
-    assert (told.place, told.since, told.attempts, told.plugins) == ("unschedulable", NOW + 1, 1, ("NodeAffinity",))
-    assert (told.message, told.said_at, told.nominated) == ("0/1 nodes", NOW + 1, "node-1")
-    assert [move.place for move in told.story] == ["active", "in-flight", "unschedulable"]
-    assert "NodeUpdateNodeLabel" in told.awaits
+    (shown,) = introspection.answer(ListQueue(namespace="shop", name="a"), NOW + 2).pods
+    assert (shown.place, shown.since, shown.attempts, shown.plugins) == (
+        "unschedulable",
+        NOW + 1,
+        1,
+        ("NodeAffinity",),
+    )
+    assert (shown.message, shown.said_at, shown.nominated) == ("0/1 nodes", NOW + 1, "node-1")
+    assert [move.place for move in shown.story] == ["active", "in-flight", "unschedulable"]
+    assert "NodeUpdateNodeLabel" in shown.awaits

@@ -40,5 +40,5 @@ def test_an_unreadable_schedule_is_reported_in_one_line(
     file = tmp_path / "schedule"
     file.write_bytes(content)
     assert main(["simulation", "--schedule", str(file)]) == 2
-    told = capsys.readouterr().err
-    assert told.startswith(f"flotilla: --schedule: {file}: ") and told.count("\n") == 1
+    errors = capsys.readouterr().err
+    assert errors.startswith(f"flotilla: --schedule: {file}: ") and errors.count("\n") == 1

@@ -35,7 +35,7 @@ GROUPS = (
 )
 CONFIGURATIONS = "config-file"
 APART = ("hints", "registered", "requeue")
-"""Not about deciding, and so not about shards."""
+"""Groups that do not depend on shards."""
 DEVICES = "dra"
 """Claims of devices are refused: these cases are run, and most of them differ."""
 SOME = 6
@@ -51,7 +51,7 @@ def every_case(group: str) -> list[RawCase]:
 
 
 def cases(group: str, most: int | None = None) -> list[RawCase]:
-    """Of one's own, to be changed at will."""
+    """A copy that the test may change."""
     return list(itertools.islice(read_cases(data(group)), most))
 
 
@@ -62,20 +62,20 @@ def written(path: Path, made: list[RawCase]) -> Path:
 
 @pytest.mark.parametrize("shards", [1, 2, 3, 7])
 @pytest.mark.parametrize("group", GROUPS)
-def test_every_decision_is_kube_schedulers(group: str, shards: int) -> None:
+def test_every_decision_matches_kube_scheduler(group: str, shards: int) -> None:
     (result,) = replay(every_case(group), [shards])[shards].values()
     assert [str(difference) for difference in result.differences] == []
     assert result.passed == result.total == len(every_case(group))
 
 
 @pytest.mark.parametrize("group", APART)
-def test_pods_wait_for_what_they_wait_for_with_kube_scheduler(group: str) -> None:
+def test_pods_wait_for_the_same_events_as_with_kube_scheduler(group: str) -> None:
     (result,) = replay(every_case(group), [1])[1].values()
     assert [str(difference) for difference in result.differences] == []
     assert result.passed == result.total == len(every_case(group)) > 0
 
 
-def test_no_group_is_forgotten() -> None:
+def test_every_group_is_tested() -> None:
     groups = {*GROUPS, *APART, CONFIGURATIONS, DEVICES}
     assert {path.name.removesuffix(".jsonl.gz") for path in DATA.iterdir()} == groups
 

@@ -1,4 +1,4 @@
-"""What a run says in the end, and when memory counts as grown."""
+"""The verdict of a run, and memory growth."""
 
 import pytest
 
@@ -9,9 +9,9 @@ BEFORE = {"queue": 80 * MIB, "redis-server": 4 * MIB}
 
 
 def test_a_verdict_shows_how_much_was_checked() -> None:
-    assert verdicts([Check("no pod was bound twice", "3 bindings"), Check("all rests", "")]) == [
+    assert verdicts([Check("no pod was bound twice", "3 bindings"), Check("idle", "")]) == [
         "  ✓ no pod was bound twice (3 bindings)",
-        "  ✓ all rests",
+        "  ✓ idle",
     ]
 
 

@@ -27,7 +27,7 @@ class Posted:
         self.answers.append(message)
 
 
-def told(approver: Approver, *uids: str, binder: str = "binder-0", whose: str | None = None) -> None:
+def reply(approver: Approver, *uids: str, binder: str = "binder-0", whose: str | None = None) -> None:
     waiting = [PermitPending(uid, "faults", f"pod-{uid}", "n", 0.0, {PERMIT_PLUGIN: 5.0}) for uid in uids]
     approver.on_reply(Permits(whose or approver.id, binder, waiting))
 
@@ -36,22 +36,22 @@ def test_waiting_pods_are_allowed_and_ignored_ones_only_later() -> None:
     now, bus = [100.0], Posted()
     approver = Approver(cast(Bus, bus), lambda: now[0])
     late = f"{IGNORED}-late"
-    told(approver, "1", late)
-    told(approver, "2", whose="another")
+    reply(approver, "1", late)
+    reply(approver, "2", whose="another")
     assert bus.answers == [PermitAnswer("1", PERMIT_PLUGIN, allow=True)]
     now[0] += IGNORED_FOR + 0.1
-    told(approver, late)
+    reply(approver, late)
     assert [each.uid for each in bus.answers] == ["1", late]
 
 
 def test_only_recent_replies_count() -> None:
     now, bus = [100.0], Posted()
     approver = Approver(cast(Bus, bus), lambda: now[0])
-    told(approver, "1")
-    told(approver, "2", binder="binder-1")
+    reply(approver, "1")
+    reply(approver, "2", binder="binder-1")
     assert approver.waiting(2.0) == ["faults/pod-1", "faults/pod-2"]
     now[0] += 1.5
-    told(approver, binder="binder-1")
+    reply(approver, binder="binder-1")
     assert approver.waiting(2.0) == ["faults/pod-1"]
     now[0] += 1.0
     assert approver.waiting(2.0) == []

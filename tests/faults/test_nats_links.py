@@ -1,4 +1,4 @@
-"""The way between a service and NATS: it carries, is blocked, and breaks off."""
+"""The proxy between a service and NATS: it forwards data, blocks, and breaks connections."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -12,12 +12,12 @@ pytestmark = pytest.mark.asyncio
 
 PATIENCE = 5.0
 MOMENT = 0.1
-"""Seconds in which what is not to come does not come."""
+"""Seconds to wait for data that must not arrive."""
 
 
 @asynccontextmanager
 async def an_echo() -> AsyncIterator[str]:
-    """A server that says what it hears, by its URL."""
+    """An echo server; yields its URL."""
 
     async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError):
@@ -53,8 +53,8 @@ async def a_client(link: Link) -> AsyncIterator[tuple[asyncio.StreamReader, asyn
         writer.transport.abort()
 
 
-async def heard(reader: asyncio.StreamReader, patience: float = PATIENCE) -> bytes:
-    """Nothing where nothing comes in time."""
+async def received(reader: asyncio.StreamReader, patience: float = PATIENCE) -> bytes:
+    """Empty if no data arrives in time."""
     try:
         async with asyncio.timeout(patience):
             return await reader.read(1024)
@@ -62,51 +62,51 @@ async def heard(reader: asyncio.StreamReader, patience: float = PATIENCE) -> byt
         return b"(silence)"
 
 
-async def test_its_address_has_the_same_credentials() -> None:
+async def test_the_address_has_the_same_credentials() -> None:
     async with an_echo() as target, a_link(target) as link:
         assert link.url.startswith("nats://user:p%40ss@127.0.0.1:")
         assert link.url != target
 
 
-async def test_what_is_sent_while_it_is_blocked_arrives_late() -> None:
+async def test_data_sent_while_blocked_arrives_later() -> None:
     async with an_echo() as target, a_link(target) as link, a_client(link) as (reader, writer):
         writer.write(b"one")
-        assert await heard(reader) == b"one"
+        assert await received(reader) == b"one"
         link.block()
         link.block()
         writer.write(b"two")
         link.unblock()
-        assert await heard(reader, MOMENT) == b"(silence)"
+        assert await received(reader, MOMENT) == b"(silence)"
         link.unblock()
-        assert await heard(reader) == b"two"
+        assert await received(reader) == b"two"
 
 
-async def test_a_new_connection_waits_while_it_is_blocked() -> None:
+async def test_a_new_connection_waits_while_blocked() -> None:
     async with an_echo() as target, a_link(target) as link:
         link.block()
         async with a_client(link) as (reader, writer):
             writer.write(b"one")
-            assert await heard(reader, MOMENT) == b"(silence)"
+            assert await received(reader, MOMENT) == b"(silence)"
             link.unblock()
-            assert await heard(reader) == b"one"
+            assert await received(reader) == b"one"
 
 
-async def test_connections_break_off_and_new_ones_are_well() -> None:
+async def test_cut_connections_break_and_new_ones_work() -> None:
     async with an_echo() as target, a_link(target) as link:
         async with a_client(link) as (reader, writer):
             writer.write(b"one")
-            assert await heard(reader) == b"one"
+            assert await received(reader) == b"one"
             link.cut()
             with suppress(ConnectionError):
-                assert await heard(reader) == b""
+                assert await received(reader) == b""
         async with a_client(link) as (reader, writer):
             writer.write(b"two")
-            assert await heard(reader) == b"two"
+            assert await received(reader) == b"two"
 
 
-async def test_when_the_server_is_gone_so_is_the_connection() -> None:
+async def test_a_connection_ends_with_its_server() -> None:
     async with an_echo() as target:
         pass
     async with a_link(target) as link, a_client(link) as (reader, _):
         with suppress(ConnectionError):
-            assert await heard(reader) == b""
+            assert await received(reader) == b""

@@ -21,7 +21,7 @@ SERVICES = list(PipelineOptions(workers=2, binders=2, standbys=True).services())
 SEEDS = pytest.mark.parametrize("seed", [1, 2, 3])
 
 
-def test_the_plan_is_that_of_its_seed() -> None:
+def test_the_seed_determines_the_plan() -> None:
     assert plan(1, 60, SERVICES) == plan(1, 60, SERVICES)
     assert plan(1, 60, SERVICES) != plan(2, 60, SERVICES)
 
@@ -30,8 +30,8 @@ def test_the_plan_is_that_of_its_seed() -> None:
 def test_a_minute_has_all_faults_for_all_services(seed: int) -> None:
     injections = plan(seed, 60, SERVICES)
     assert {each.fault for each in injections} == set(Fault)
-    struck = {name for each in injections if each.fault.value.affects is Affects.SERVICES for name in each.targets}
-    assert struck == set(SERVICES)
+    affected = {name for each in injections if each.fault.value.affects is Affects.SERVICES for name in each.targets}
+    assert affected == set(SERVICES)
     assert sum(each.fault is Fault.KILLED for each in injections) >= 8
 
 
@@ -45,15 +45,15 @@ def test_all_faults_are_over_in_time(seed: int, seconds: float) -> None:
     assert all(bool(each.targets) for each in injections if each.fault.value.affects is not None)
 
 
-def test_an_injection_says_what_it_does() -> None:
-    said = {str(each) for each in plan(1, 60, SERVICES)}
-    assert any(text.startswith("API server: answers 500 (") and ", for " in text for text in said)
-    assert any(text.endswith(": killed") for text in said)
+def test_an_injection_describes_itself() -> None:
+    shown = {str(each) for each in plan(1, 60, SERVICES)}
+    assert any(text.startswith("API server: answers 500 (") and ", for " in text for text in shown)
+    assert any(text.endswith(": killed") for text in shown)
 
 
 @SEEDS
 @pytest.mark.parametrize(("pods", "nodes"), [(300, 20), (5_000, 200)])
-def test_the_pods_are_those_of_their_seed_and_as_many_as_were_asked_for(seed: int, pods: int, nodes: int) -> None:
+def test_the_seed_determines_the_pods_and_their_number_is_exact(seed: int, pods: int, nodes: int) -> None:
     load = Workload(pods, nodes, seed)
     waves = [load.initial(), *load.waves(10)]
     assert waves == [load.initial(), *load.waves(10)]
@@ -64,21 +64,21 @@ def test_the_pods_are_those_of_their_seed_and_as_many_as_were_asked_for(seed: in
 
 
 @SEEDS
-def test_pods_go_after_they_came_and_each_once(seed: int) -> None:
-    there: set[str] = set()
+def test_pods_are_deleted_once_and_after_their_creation(seed: int) -> None:
+    created: set[str] = set()
     load = Workload(1_000, 40, seed)
     for wave in [load.initial(), *load.waves(10)]:
-        there |= {made["metadata"]["name"] for made in wave.created}
+        created |= {made["metadata"]["name"] for made in wave.created}
         gone = wave.deleted
-        assert there.issuperset(gone)
+        assert created.issuperset(gone)
         assert len(set(gone)) == len(gone)
-        there -= set(gone)
-    assert {kind_of(name) for name in there} >= {FILLER, URGENT, *MISFITS}
+        created -= set(gone)
+    assert {kind_of(name) for name in created} >= {FILLER, URGENT, *MISFITS}
 
 
 @pytest.mark.parametrize(("pods", "nodes"), [(100, 20), (300, 20), (5_000, 200)])
-def test_each_zone_of_wide_nodes_has_room_for_more_than_may_go_to_all(pods: int, nodes: int) -> None:
-    """So every pod that is meant to fit does, in any order of placement."""
+def test_each_zone_of_wide_nodes_has_room_for_all_pods_that_must_fit(pods: int, nodes: int) -> None:
+    """Hence they fit in any order of placement."""
     load = Workload(pods, nodes, 1)
     made = [each for wave in [load.initial(), *load.waves(10)] for each in wave.created]
     wanted = [_milli(each) for each in made if _kind(each) not in (FILLER, URGENT, *MISFITS)]

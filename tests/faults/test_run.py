@@ -30,12 +30,12 @@ LIMITS = Limits(lag=0.5, patience=1.0)
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_all_checks_pass_under_faults(seed: int) -> None:
-    said = io.StringIO()
-    code = await FaultRun(SECONDS, Workload(PODS_CREATED, NODES, seed), said).play()
-    assert code == 0, said.getvalue()
-    assert said.getvalue().startswith(f"seed {seed}: ")
-    assert "✗" not in said.getvalue()
-    assert said.getvalue().endswith("all checks passed\n")
+    output = io.StringIO()
+    code = await FaultRun(SECONDS, Workload(PODS_CREATED, NODES, seed), output).play()
+    assert code == 0, output.getvalue()
+    assert output.getvalue().startswith(f"seed {seed}: ")
+    assert "✗" not in output.getvalue()
+    assert output.getvalue().endswith("all checks passed\n")
 
 
 async def test_violations_are_found(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What the witness holds against a binding: rooms, moves, host ports and affinity between pods."""
+"""Violations that the witness reports: capacity, moves, host ports, affinity between pods, gangs and volumes."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator

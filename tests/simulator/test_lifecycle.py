@@ -1,4 +1,4 @@
-"""The simulated kubelets: bound pods run, deleted ones go away."""
+"""The simulated kubelets: bound pods run, deleted ones are removed."""
 
 import pytest
 

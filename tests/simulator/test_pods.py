@@ -1,4 +1,4 @@
-"""Pods are completed and checked before anybody sees them."""
+"""Pods get defaults and are validated when they are created."""
 
 from typing import Any
 

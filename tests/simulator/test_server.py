@@ -1,4 +1,4 @@
-"""The HTTP side: who is let in, what is too large, what goes wrong on purpose."""
+"""The HTTP side: authentication, size limits and injected faults."""
 
 import asyncio
 import socket

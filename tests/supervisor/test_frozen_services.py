@@ -1,4 +1,4 @@
-"""Services that do not answer are killed and restarted, and who leads is known of standbys."""
+"""Services that do not answer are killed and restarted, and each standby names its leader."""
 
 import io
 import json
