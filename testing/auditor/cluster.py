@@ -166,16 +166,14 @@ class Pods(dict[str, PodRecord]):
     def __init__(self) -> None:
         super().__init__()
         self._gone: dict[str, PodRecord] = {}
-        self._order: deque[str] = deque()
 
     def remove(self, uid: str, now: float) -> PodRecord | None:
         record = self.pop(uid, None)
         if record is not None:
             record.note(now, "gone")
             self._gone[uid] = record
-            self._order.append(uid)
-            if len(self._order) > MAX_GONE:
-                self._gone.pop(self._order.popleft(), None)
+            if len(self._gone) > MAX_GONE:
+                del self._gone[next(iter(self._gone))]
         return record
 
     def remembered(self, uid: str) -> PodRecord | None:

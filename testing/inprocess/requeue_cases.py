@@ -3,7 +3,7 @@
 The queue's core gets the same events as from its service, on the script's clock.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from flotilla.events import Resource
@@ -70,19 +70,6 @@ class Script:
         self._taken: dict[str, str] = {}
         """By name: the uids of pods in flight."""
         self._assumed: set[str] = set()
-        self._ops: Mapping[str, Callable[[Op], State]] = {
-            "add": self._add,
-            "update": self._update,
-            "delete": self._delete,
-            "pop": self._pop,
-            "fail": self._fail,
-            "assume": self._assume,
-            "done": self._done,
-            "activate": self._activate,
-            "change": self._change,
-            "event": self._event,
-            "tick": lambda op: {},
-        }
 
     def differences(self) -> Iterator[Difference]:
         """The differences of the first step that has any; later steps would differ because of it."""
@@ -100,34 +87,55 @@ class Script:
     def run(self, op: Op) -> State:
         """Run a step; returns the state after it, in the form of the cases."""
         self._pass_time(op["at"] / 1000)
-        return {**self._ops[op["op"]](op), **self._state()}
+        return {**self._carry_out(op), **self._state()}
 
-    # Operations
-
-    def _add(self, op: Op) -> State:
-        pod = pod_from(op["pod"])
-        self._pods[pod.key] = pod
-        self._handle(PodPending(pod, self._now))
+    def _carry_out(self, op: Op) -> State:
+        match op["op"]:
+            case "add" | "update":
+                pod = pod_from(op["pod"])
+                events = pod_events(self._pods[pod.key], pod) if op["op"] == "update" else None
+                if pod.spec.node_name and events is not None:
+                    del self._pods[pod.key]
+                    for event in events:
+                        self._handle(ClusterChange(event, None, pod))
+                    self._handle(PodBound(pod.uid))
+                else:
+                    self._pods[pod.key] = pod
+                    self._handle(PodPending(pod, self._now))
+                return {} if events is None else {"events": _shown(events)}
+            case "delete":
+                self._handle(PodGone(self._pods.pop(op["pod"]).uid))
+            case "pop":
+                return self._pop()
+            case "fail":
+                self._fail(op)
+            case "assume":
+                uid = self._taken[op["pod"]]
+                self._assumed.add(uid)
+                self._report(Outcome(uid, Verdict.DECIDED, node=op["node"]))
+            case "done":  # an assumed pod remains so until it is seen bound; any other is finished
+                uid = self._taken.pop(op["pod"])
+                if uid not in self._assumed:
+                    self._handle(PodBound(uid))
+                self._assumed.discard(uid)
+            case "activate":
+                self._handle(Activate([self._pods[name].uid for name in op["pods"] if name in self._pods]))
+            case "change":
+                before, now, events = self._changed(op["kind"], op["old"], op["new"])
+                for event in events:
+                    self._handle(ClusterChange(event, before, now))
+                return {"events": _shown(events)}
+            case "event":
+                event = ClusterEvent(Resource(op["event"]["resource"]), ACTIONS[op["event"]["action"]])
+                kind = kind_in(event)
+                self._handle(ClusterChange(event, decoded_object(kind, op["old"]), decoded_object(kind, op["new"])))
+            case "tick":
+                pass
+            case unknown:
+                raise KeyError(unknown)
         return {}
 
-    def _update(self, op: Op) -> State:
-        pod = pod_from(op["pod"])
-        events = pod_events(self._pods[pod.key], pod)
-        if pod.spec.node_name:
-            del self._pods[pod.key]
-            for event in events:
-                self._handle(ClusterChange(event, None, pod))
-            self._handle(PodBound(pod.uid))
-        else:
-            self._pods[pod.key] = pod
-            self._handle(PodPending(pod, self._now))
-        return {"events": _shown(events)}
-
-    def _delete(self, op: Op) -> State:
-        self._handle(PodGone(self._pods.pop(op["pod"]).uid))
-        return {}
-
-    def _pop(self, op: Op) -> State:
+    def _pop(self) -> State:
         if not any(True for place in (PodState.ACTIVE, PodState.BACKOFF) for _ in self.core.pods_in(place)):
             return {"popped": None}
         self._numbers += 1
@@ -138,7 +146,7 @@ class Script:
         self._taken[pod.key] = pod.uid
         return {"popped": pod.key, "attempts": queued.attempt}
 
-    def _fail(self, op: Op) -> State:
+    def _fail(self, op: Op) -> None:
         uid = self._taken.pop(op["pod"])
         plugins, pending = tuple(op.get("unschedulable", ())), tuple(op.get("pending", ()))
         if uid in self._assumed:
@@ -149,37 +157,6 @@ class Script:
         else:
             verdict = Verdict.UNSCHEDULABLE if plugins or pending else Verdict.FAILED
             self._report(Outcome(uid, verdict, plugins=plugins, pending=pending, nominated=op.get("nominate")))
-        return {}
-
-    def _assume(self, op: Op) -> State:
-        uid = self._taken[op["pod"]]
-        self._assumed.add(uid)
-        self._report(Outcome(uid, Verdict.DECIDED, node=op["node"]))
-        return {}
-
-    def _done(self, op: Op) -> State:
-        """An assumed pod remains so until it is seen bound; any other is finished."""
-        uid = self._taken.pop(op["pod"])
-        if uid not in self._assumed:
-            self._handle(PodBound(uid))
-        self._assumed.discard(uid)
-        return {}
-
-    def _activate(self, op: Op) -> State:
-        self._handle(Activate([self._pods[name].uid for name in op["pods"] if name in self._pods]))
-        return {}
-
-    def _change(self, op: Op) -> State:
-        before, now, events = self._changed(op["kind"], op["old"], op["new"])
-        for event in events:
-            self._handle(ClusterChange(event, before, now))
-        return {"events": _shown(events)}
-
-    def _event(self, op: Op) -> State:
-        event = ClusterEvent(Resource(op["event"]["resource"]), ACTIONS[op["event"]["action"]])
-        kind = kind_in(event)
-        self._handle(ClusterChange(event, decoded_object(kind, op["old"]), decoded_object(kind, op["new"])))
-        return {}
 
     def _changed(self, kind: str, old: Any, new: Any) -> tuple[Any, Any, list[ClusterEvent]]:
         before, now = decoded_object(kind, old), decoded_object(kind, new)
@@ -193,8 +170,6 @@ class Script:
         else:
             self._objects.remove(object_kind, key_of(before))
         return before, now, object_events(object_kind, before, now)
-
-    # The core
 
     def _pass_time(self, until: float) -> None:
         while (due := self.core.next_deadline()) is not None and due <= until:
