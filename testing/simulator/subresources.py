@@ -169,24 +169,18 @@ def review(users: Sequence[ReviewedUser], resource: Resource, obj: Object) -> Ob
     spec = obj.get("spec")
     if not isinstance(spec, dict):
         raise bad_request(f"{resource.kind}: spec is required")
-    status = _review_token(users, spec) if resource is TOKEN_REVIEWS else _review_access(users, spec)
+    if resource is TOKEN_REVIEWS:
+        user = {user.token: user for user in users}.get(spec.get("token") or "")
+        status: Object = {"authenticated": False, "user": {}, "error": "[invalid bearer token, token lookup failed]"}
+        if user is not None:
+            groups = [*user.groups, "system:authenticated"]
+            status = {"authenticated": True, "user": {"username": user.name, "uid": user.uid, "groups": groups}}
+    else:
+        asked, name = spec.get("nonResourceAttributes") or {}, spec.get("user") or ""
+        verb, path = asked.get("verb") or "", asked.get("path") or ""
+        allowed = any(_allows(rule, verb, path) for user in users if user.name == name for rule in user.may)
+        status = {"allowed": allowed, "reason": "" if allowed else f'no rule lets "{name}" {verb} {path}'}
     return {"metadata": {}, **obj, "kind": resource.kind, "apiVersion": resource.api_version, "status": status}
-
-
-def _review_token(users: Sequence[ReviewedUser], spec: Object) -> Object:
-    user = {user.token: user for user in users}.get(spec.get("token") or "")
-    if user is None:
-        return {"authenticated": False, "user": {}, "error": "[invalid bearer token, token lookup failed]"}
-    groups = [*user.groups, "system:authenticated"]
-    return {"authenticated": True, "user": {"username": user.name, "uid": user.uid, "groups": groups}}
-
-
-def _review_access(users: Sequence[ReviewedUser], spec: Object) -> Object:
-    asked = spec.get("nonResourceAttributes") or {}
-    verb, path = asked.get("verb") or "", asked.get("path") or ""
-    name = spec.get("user") or ""
-    allowed = any(_allows(rule, verb, path) for user in users if user.name == name for rule in user.may)
-    return {"allowed": allowed, "reason": "" if allowed else f'no rule lets "{name}" {verb} {path}'}
 
 
 def _allows(rule: str, verb: str, path: str) -> bool:

@@ -150,12 +150,12 @@ def _deal(chance: Random, cards: list[T]) -> Iterator[T]:
 
 
 class Injector:
-    """Calls `say` with each fault as it is injected, and collects them in `injected`."""
+    """Calls `report` with each fault as it is injected, and collects them in `injected`."""
 
-    def __init__(self, environment: Environment, say: Callable[[str], None]) -> None:
+    def __init__(self, environment: Environment, report: Callable[[str], None]) -> None:
         self.injected: set[Fault] = set()
         self._environment = environment
-        self._say = say
+        self._report = report
         self._began = 0.0
         self._api = asyncio.Lock()
         self._nats = asyncio.Lock()
@@ -171,7 +171,7 @@ class Injector:
     async def _inject(self, injection: Injection) -> None:
         await asyncio.sleep(max(0.0, self._began + injection.at - time.monotonic()))
         self.injected.add(injection.fault)
-        self._say(f"{clock(time.time())} {time.monotonic() - self._began:6.2f} s  {injection}")
+        self._report(f"{clock(time.time())} {time.monotonic() - self._began:6.2f} s  {injection}")
         async with self._active(injection):
             await asyncio.sleep(injection.seconds)
 

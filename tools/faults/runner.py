@@ -51,46 +51,46 @@ class FaultRun:
                 shutil.rmtree(logs, ignore_errors=True)
                 raise
             except (FlotillaError, BaseExceptionGroup) as error:
-                self._say(f"the run did not finish; logs: {logs}")
+                self._print(f"the run did not finish; logs: {logs}")
                 raise root_cause(error) from error
             for line in verdicts(checks):
-                self._say(line)
+                self._print(line)
             passed = not any(check.broken for check in checks)
-            self._say("all checks passed" if passed else f"checks failed; logs and histories of pods: {logs}")
+            self._print("all checks passed" if passed else f"checks failed; logs and histories of pods: {logs}")
         if passed:
             shutil.rmtree(logs, ignore_errors=True)
         return 0 if passed else 1
 
-    def _say(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         for output in self._outputs:
             print(text, file=output, flush=True)
 
     async def _checks(self, logs: Path) -> list[Check]:
         work = self._workload
-        self._say(f"seed {work.seed}: {self._seconds:g} s of faults, {work.pods:,} pods, {work.nodes:,} nodes")
+        self._print(f"seed {work.seed}: {self._seconds:g} s of faults, {work.pods:,} pods, {work.nodes:,} nodes")
         began = time.monotonic()
         async with (
             running_environment(work.seed, logs) as environment,
             Inspector.of(environment) as inspector,
         ):
             witness, writer = environment.witness, ObjectWriter(environment.api.url)
-            self._say(f"{len(environment.processes)} processes ready in {time.monotonic() - began:.1f} s")
+            self._print(f"{len(environment.processes)} processes ready in {time.monotonic() - began:.1f} s")
             await self._start(environment, inspector, writer)
             first = {seen.name for seen in witness.pods.values()}
             before = resident_memory(environment.processes)
             await self._inject(environment, writer)
             began = time.monotonic()
             activity = await inspector.wait_until_idle(IDLE_TIMEOUT)
-            self._say(f"{'not idle' if activity else 'idle'} {time.monotonic() - began:.1f} s after the last fault")
+            self._print(f"{'not idle' if activity else 'idle'} {time.monotonic() - began:.1f} s after the last fault")
             if inspector.last_activity:
-                self._say(f"  idle last: {inspector.last_activity}")
+                self._print(f"  idle last: {inspector.last_activity}")
             checks = await inspector.checks(activity)
             await self._keep_evidence(checks, inspector, environment, logs)
             await writer.delete(pod_path(seen.name) for seen in list(witness.pods.values()) if seen.name not in first)
             activity = await inspector.wait_until_idle(IDLE_TIMEOUT)
             after = resident_memory(environment.processes)
             for line in memory_table(before, after):
-                self._say(f"  {line}")
+                self._print(f"  {line}")
             return [
                 *checks,
                 Check("everything becomes idle after the new pods are deleted", "", [activity] if activity else []),
@@ -106,17 +106,17 @@ class FaultRun:
         if activity:
             raise ClusterError(f"before the first fault: {activity}")
         bound = environment.witness.bindings
-        self._say(f"{bound:,} pods bound and idle after {time.monotonic() - began:.1f} s; injecting faults")
+        self._print(f"{bound:,} pods bound and idle after {time.monotonic() - began:.1f} s; injecting faults")
 
     async def _inject(self, environment: Environment, writer: ObjectWriter) -> None:
         waves = self._workload.waves(max(MIN_WAVES, round(self._seconds / WAVE_INTERVAL)))
-        injector = Injector(environment, lambda text: self._say(f"  {text}"))
+        injector = Injector(environment, lambda text: self._print(f"  {text}"))
         schedule = plan(self._workload.seed, self._seconds, list(environment.links))
         async with asyncio.TaskGroup() as group:
             group.create_task(_write_waves(writer, waves, self._seconds / len(waves)))
             group.create_task(injector.run(schedule))
         witness = environment.witness
-        self._say(
+        self._print(
             f"{len(schedule)} faults of {len(injector.injected)} kinds; pods so far: {witness.created:,} created, "
             f"{writer.deleted:,} deleted, {witness.gone - writer.deleted:,} preempted, {witness.bindings:,} bindings"
         )

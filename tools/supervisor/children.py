@@ -111,24 +111,20 @@ class Simulator(Service):
     async def start(self) -> None:
         """Returns once it replies; if it does not, or this is cancelled, no process is left."""
         process = await self._launch(["--port", str(self._port)])
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + START_PATIENCE
         try:
-            if not await self._wait_until_ready(process):
-                await self.flush()
-                reason = self._relay.last_of(self.name) or "it has no output"
-                raise ClusterError(f"the simulator does not start: {reason}")
+            while process.returncode is None and loop.time() < deadline:
+                port = self.port
+                if port is not None and await get(port, "/readyz") is not None:
+                    self._port = port
+                    return
+                await asyncio.sleep(POLL)
+            await self.flush()
+            raise ClusterError(f"the simulator does not start: {self._relay.last_of(self.name) or 'it has no output'}")
         except BaseException:
             await end(process, 0)
             raise
-
-    async def _wait_until_ready(self, process: Process) -> bool:
-        deadline = asyncio.get_running_loop().time() + START_PATIENCE
-        while process.returncode is None and asyncio.get_running_loop().time() < deadline:
-            port = self.port
-            if port is not None and await get(port, "/readyz") is not None:
-                self._port = port
-                return True
-            await asyncio.sleep(POLL)
-        return False
 
 
 def environment_for(settings: Settings) -> dict[str, str]:

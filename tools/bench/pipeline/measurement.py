@@ -39,19 +39,19 @@ MAX_WITHOUT_API_CALLS = 25.0
 METRICS_DELAY = 0.3
 """Seconds until the queue's metrics are current."""
 _ASKS = re.compile(r'^flotilla_bus_messages_total\{direction="out",subject="worker\.\*"\} (\S+)$', re.MULTILINE)
-Say = Callable[[str], None]
+Report = Callable[[str], None]
 
 
 class Measurement:
     """The clock starts when as many pods are decided as there are classes, and stops when all are, or by `_stop_clock`.
 
-    Calls `toggle` when measuring starts and when it ends, and `say` with the status.
+    Calls `toggle` when measuring starts and when it ends, and `report` with the status.
     """
 
-    def __init__(self, case: Case, pipeline: Pipeline, say: Say, toggle: Callable[[], None]) -> None:
+    def __init__(self, case: Case, pipeline: Pipeline, report: Report, toggle: Callable[[], None]) -> None:
         self._case = case
         self._pipeline = pipeline
-        self._say = say
+        self._report = report
         self._toggle = toggle
         self._next_status = 0.0
         self._decided: set[str] = set()
@@ -71,7 +71,7 @@ class Measurement:
             await bus.subscribe(QUEUE_OUTCOMES, Outcomes, lambda message, _: self._on_outcomes(message))
             if api_calls:
                 await bus.subscribe(SNAPSHOT_BOUND, BindingOutcomes, lambda message, _: self._on_bound(message))
-            self._say("cycle starts")
+            self._report("cycle starts")
             await self._pipeline.release()
             await self._follow(self._decided, "decided", self._is_decided)
             if api_calls:
@@ -100,13 +100,13 @@ class Measurement:
         """Create all nodes and pods, and wait until the queue has the pods."""
         case = self._case
         creator = ObjectWriter(self._pipeline.api_url or "")
-        self._say(f"creating {case.nodes:,} nodes")
+        self._report(f"creating {case.nodes:,} nodes")
         await creator.create("/api/v1/namespaces", [{"metadata": {"name": NAMESPACE}}])
         await creator.create("/api/v1/nodes", case.make_nodes())
         for path, objects in groupby(sorted(case.make_objects(), key=itemgetter(0)), key=itemgetter(0)):
-            self._say(f"creating objects at {path}")
+            self._report(f"creating objects at {path}")
             await creator.create(path, (obj for _, obj in objects))
-        self._say(f"creating {case.pods:,} pods")
+        self._report(f"creating {case.pods:,} pods")
         await creator.create(f"/api/v1/namespaces/{NAMESPACE}/pods", case.make_pods())
         await self._until(lambda queues: queues.get("active", 0) == case.pods)
 
@@ -116,7 +116,7 @@ class Measurement:
         while not is_over():
             if time.monotonic() >= self._next_status:
                 self._next_status = time.monotonic() + STATUS_INTERVAL
-                self._say(f"{len(done):,} of {self._case.pods:,} {what}")
+                self._report(f"{len(done):,} of {self._case.pods:,} {what}")
             await asyncio.sleep(POLL)
             if len(done) != count:
                 count, progressed = len(done), time.monotonic()
