@@ -67,27 +67,9 @@ def _framework() -> Framework:
     return load_frameworks(None)[DEFAULT_SCHEDULER]
 
 
-_EXTERNAL = (
-    Resource.POD,
-    Resource.NODE,
-    Resource.PERSISTENT_VOLUME,
-    Resource.PERSISTENT_VOLUME_CLAIM,
-    Resource.CSI_NODE,
-    Resource.CSI_DRIVER,
-    Resource.VOLUME_ATTACHMENT,
-    Resource.CSI_STORAGE_CAPACITY,
-    Resource.STORAGE_CLASS,
-    Resource.RESOURCE_CLAIM,
-    Resource.RESOURCE_SLICE,
-    Resource.DEVICE_CLASS,
-    Resource.POD_GROUP,
-    Resource.ANY,
-)
-
-
 def registered_differences(case: Case) -> Iterator[Difference]:
     got = _registered()
-    for what, wanted in case.items():
+    for what, wanted in {**case, "resources": sorted(case["resources"])}.items():
         if what != "name" and wanted != got.get(what):
             yield Difference(case["name"], "-", what, wanted, got.get(what))
 
@@ -109,7 +91,7 @@ def _registered() -> dict[str, Any]:
             {"resource": str(resource), "action": names_of(actions)}
             for resource, actions in sorted(framework.watched.items())
         ],
-        "resources": [str(resource) for resource in _EXTERNAL],
+        "resources": sorted(str(resource) for resource in Resource if resource not in INTERNAL),
         "internal_resources": [str(resource) for resource in INTERNAL],
         "actions": [{"name": name, "value": int(action)} for action, name in NAMES.items()],
         "cluster_event_labels": list(LABELS),
