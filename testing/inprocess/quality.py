@@ -140,35 +140,18 @@ def scenes(nodes: int, pods: int) -> list[Scene]:
     plain = [_node(i) for i in range(nodes)]
     mixed = [_node(i, cpus=(4, 8, 16)[i % 3]) for i in range(nodes)]
     some = range(pods)
+    weights = [{"name": name, "weight": 1} for name in ("cpu", "memory")]
+    fit = {"name": "NodeResourcesFit", "args": {"scoringStrategy": {"type": "MostAllocated", "resources": weights}}}
     most_allocated = {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
-        "profiles": [
-            {
-                "pluginConfig": [
-                    {
-                        "name": "NodeResourcesFit",
-                        "args": {
-                            "scoringStrategy": {
-                                "type": "MostAllocated",
-                                "resources": [{"name": "cpu", "weight": 1}, {"name": "memory", "weight": 1}],
-                            }
-                        },
-                    }
-                ]
-            }
-        ],
+        "profiles": [{"pluginConfig": [fit]}],
     }
-    replica_sets = [
-        (
-            ObjectKind.REPLICA_SET,
-            {
-                "metadata": {"name": _app(app), "namespace": "default", "uid": _app(app)},
-                "spec": {"selector": {"matchLabels": {"app": _app(app)}}},
-            },
-        )
-        for app in range(APPS)
-    ]
+    replica_sets = []
+    for app in range(APPS):
+        metadata = {"name": _app(app), "namespace": "default", "uid": _app(app)}
+        spec = {"selector": {"matchLabels": _labels(app)}}
+        replica_sets.append((ObjectKind.REPLICA_SET, {"metadata": metadata, "spec": spec}))
     return [
         Scene("equal pods", plain, [_pod(i, apps=1) for i in some]),
         Scene("twenty apps", plain, [_pod(i) for i in some]),
