@@ -174,9 +174,7 @@ def scenes(nodes: int, pods: int) -> list[Scene]:
             )
         ),
         Scene(
-            "some nodes with soft taints",
-            [_node(i, taint=i % 4 == 0) for i in range(nodes)],
-            [_pod(i) for i in some],
+            "some nodes with soft taints", [_node(i, taint=i % 4 == 0) for i in range(nodes)], [_pod(i) for i in some]
         ),
     ]
 

@@ -18,15 +18,7 @@ from shared.cluster.objects import ClusterObjects
 from shared.framework.clusterevents import NAMES, ClusterEvent
 from shared.framework.loading import load_frameworks
 from shared.framework.profile import Framework
-from shared.messages.queue import (
-    Activate,
-    Forgotten,
-    ForgottenPod,
-    Outcome,
-    Outcomes,
-    Take,
-    Verdict,
-)
+from shared.messages.queue import Activate, Forgotten, ForgottenPod, Outcome, Outcomes, Take, Verdict
 from shared.model.objects import ObjectKind, Pod, key_of, pod_from
 from shared.plugins.dynamicresources import DynamicResources, usable_claims
 from testing.inprocess.batches import pods_in

@@ -137,12 +137,7 @@ def _volume(i: int) -> Object:
 def _claim(i: int) -> Object:
     bound = {"pv.kubernetes.io/bind-completed": "yes", "pv.kubernetes.io/bound-by-controller": "yes"}
     return {
-        "metadata": {
-            "name": f"claim-{i:06}",
-            "namespace": NAMESPACE,
-            "uid": f"claim-uid-{i}",
-            "annotations": bound,
-        },
+        "metadata": {"name": f"claim-{i:06}", "namespace": NAMESPACE, "uid": f"claim-uid-{i}", "annotations": bound},
         "spec": {
             "accessModes": ["ReadWriteOnce"],
             "resources": {"requests": {"storage": "1Gi"}},

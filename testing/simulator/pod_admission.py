@@ -7,14 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from shared.model.quantity import parse_quantity
-from testing.simulator.errors import (
-    Cause,
-    forbidden,
-    forbidden_value,
-    invalid_value,
-    required,
-    unsupported_value,
-)
+from testing.simulator.errors import Cause, forbidden, forbidden_value, invalid_value, required, unsupported_value
 from testing.simulator.metadata import cannot_unmarshal, expect, expect_objects, name_causes
 from testing.simulator.resources import PODS, Object
 

@@ -325,10 +325,7 @@ _COLUMNS: dict[StorageKey, tuple[Column, ...]] = {
     ),
     ("apps", "replicasets"): _REPLICAS,
     ("apps", "statefulsets"): (Column("Ready", _ready_replicas),),
-    ("apps", "daemonsets"): (
-        _count("Desired", "status.desiredNumberScheduled"),
-        _count("Ready", "status.numberReady"),
-    ),
+    ("apps", "daemonsets"): (_count("Desired", "status.desiredNumberScheduled"), _count("Ready", "status.numberReady")),
     ("batch", "jobs"): (
         Column("Completions", lambda job, now: f"{at(job, 'status.succeeded', 0)}/{at(job, 'spec.completions', 1)}"),
     ),

@@ -69,10 +69,7 @@ class FaultRun:
         work = self._workload
         self._print(f"seed {work.seed}: {self._seconds:g} s of faults, {work.pods:,} pods, {work.nodes:,} nodes")
         began = time.monotonic()
-        async with (
-            running_environment(work.seed, logs) as environment,
-            Inspector.of(environment) as inspector,
-        ):
+        async with running_environment(work.seed, logs) as environment, Inspector.of(environment) as inspector:
             witness, writer = environment.witness, ObjectWriter(environment.api.url)
             self._print(f"{len(environment.processes)} processes ready in {time.monotonic() - began:.1f} s")
             await self._start(environment, inspector, writer)
