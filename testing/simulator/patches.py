@@ -10,28 +10,20 @@ from testing.simulator.errors import ApiError, bad_request
 from testing.simulator.resources import Object
 
 MAX_OPERATIONS = 10_000
-MERGE_KEYS = {
-    "containers": "name",
-    "initContainers": "name",
-    "ephemeralContainers": "name",
-    "env": "name",
-    "volumes": "name",
-    "volumeMounts": "mountPath",
-    "volumeDevices": "devicePath",
-    "ports": "containerPort",
-    "conditions": "type",
-    "addresses": "type",
-    "ownerReferences": "uid",
-    "imagePullSecrets": "name",
-    "secrets": "name",
-    "hostAliases": "ip",
-    "podIPs": "ip",
-    "hostIPs": "ip",
-    "topologySpreadConstraints": "topologyKey",
-    "schedulingGates": "name",
-    "resourceClaims": "name",
-    "resourceClaimStatuses": "name",
+FIELDS_BY_MERGE_KEY = {
+    "name": (
+        *("containers", "initContainers", "ephemeralContainers", "env", "volumes", "imagePullSecrets", "secrets"),
+        *("schedulingGates", "resourceClaims", "resourceClaimStatuses"),
+    ),
+    "mountPath": ("volumeMounts",),
+    "devicePath": ("volumeDevices",),
+    "containerPort": ("ports",),
+    "type": ("conditions", "addresses"),
+    "uid": ("ownerReferences",),
+    "ip": ("hostAliases", "podIPs", "hostIPs"),
+    "topologyKey": ("topologySpreadConstraints",),
 }
+MERGE_KEYS = {field: key for key, fields in FIELDS_BY_MERGE_KEY.items() for field in fields}
 MERGED_PRIMITIVES = frozenset({"finalizers", "podCIDRs"})
 DIRECTIVE = "$patch"
 RETAINED = "$retainKeys"
