@@ -7,13 +7,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from services.snapshot.commit_checks import CommitChecks, ProfileFilters, units
-from services.snapshot.events import (
-    CommitFault,
-    DispatchOrders,
-    Effect,
-    Reply,
-    WorkerFault,
-)
+from services.snapshot.events import CommitFault, DispatchOrders, Effect, Reply, WorkerFault
 from services.snapshot.state.cluster_state import ClusterState
 from services.snapshot.state.nominator import Nomination
 from services.snapshot.state.pending_pods import PendingPods

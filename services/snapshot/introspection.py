@@ -5,15 +5,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
-from services.snapshot.cache_comparer import (
-    AssignedPod,
-    ClusterView,
-    Get,
-    compared,
-    differences,
-    lasting,
-    list_cluster,
-)
+from services.snapshot.cache_comparer import AssignedPod, ClusterView, Get, compared, differences, lasting, list_cluster
 from services.snapshot.state.cluster_state import ClusterState
 from services.snapshot.state.ledger import Ledger
 from shared.bounded import Listings

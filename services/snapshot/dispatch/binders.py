@@ -8,13 +8,7 @@ from msgspec.structs import replace
 from services.snapshot.core import SnapshotCore
 from services.snapshot.dispatch.order_dispatcher import OrderDispatcher, Process, Sends, messages
 from services.snapshot.dispatch.recall import BinderRecall
-from services.snapshot.events import (
-    AcknowledgeBinder,
-    BindingReport,
-    DispatchOrders,
-    RecallAttempts,
-    ToBinders,
-)
+from services.snapshot.events import AcknowledgeBinder, BindingReport, DispatchOrders, RecallAttempts, ToBinders
 from shared.bus import Envelope
 from shared.bus.subjects import BINDER_EVICTIONS, BINDER_WITHDRAWALS, binder
 from shared.messages.binding import (

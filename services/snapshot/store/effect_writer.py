@@ -12,14 +12,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 from services.snapshot.core import SnapshotCore
-from services.snapshot.events import (
-    CommitFault,
-    DispatchOrders,
-    Effect,
-    RecallAttempts,
-    Reply,
-    WorkerFault,
-)
+from services.snapshot.events import CommitFault, DispatchOrders, Effect, RecallAttempts, Reply, WorkerFault
 from services.snapshot.store.terms import Terms
 from shared.messages.queue import ForgottenPod
 from shared.messages.state import Delta, Heartbeat, Outdated

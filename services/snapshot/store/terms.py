@@ -32,13 +32,7 @@ class Terms:
     """Writes belong to the present term; once that is over, a new one is needed."""
 
     def __init__(
-        self,
-        lead: Leadership,
-        link: RedisLink,
-        prefix: str,
-        health: Health,
-        log: logging.Logger,
-        pipeline: str = "",
+        self, lead: Leadership, link: RedisLink, prefix: str, health: Health, log: logging.Logger, pipeline: str = ""
     ) -> None:
         self._lead = lead
         self._link = link
