@@ -104,7 +104,7 @@ class Shell:
         self._queue = QueueClient(
             context.bus, core.epoch, settings.round_size, lambda: core.pods_held, self._handle, core.refused.append
         )
-        self._runner: CoreRunner[Event, Effect] = CoreRunner(core, Tick(), self._carry_out, context)
+        self._runner: CoreRunner[Event, Effect] = CoreRunner(core, Tick(), self._carry_out, context, core.validate)
         self._spans = RoundSpans(context.tracer)
         self._metrics = CycleMetrics(context.metrics)
         self._clocks = ClockOffsets(context)

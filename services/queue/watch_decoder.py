@@ -286,6 +286,8 @@ class WatchDecoder:
             pod = pod_from_msgpack(change.body)
         except msgspec.DecodeError as cause:
             return [_unreadable(change, f"Pod {change.namespace}/{change.name}: {cause}")]
+        if pod.uid != change.uid:  # the cycle reads the uid from the body, and names it in the outcome
+            return [_unreadable(change, f"Pod {change.namespace}/{change.name}: its body is that of pod {pod.uid}")]
         return [PodPending(pod, now, change.body.copy())]
 
     def _stale(self, change: PodChange | Unreadable) -> list[WatchEvent]:

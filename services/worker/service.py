@@ -87,7 +87,7 @@ class Shell:
         """Set by a heartbeat of the snapshot: the whole state is in Redis."""
         self._leaving = False
         self._began = context.clock()
-        self._runner: CoreRunner[Event, Effect] = CoreRunner(core, Tick(), self._carry_out, context)
+        self._runner: CoreRunner[Event, Effect] = CoreRunner(core, Tick(), self._carry_out, context, core.validate)
         self._evaluation: Evaluation | None = None
         self._clocks = ClockOffsets(context)
         self._cycle = Watchdog(context.health, context.clock, "cycle", "no cycle has told it which shards are its own")
