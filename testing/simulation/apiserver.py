@@ -258,6 +258,13 @@ class Requests:
             return 200, msgspec.json.encode({"metadata": {"name": "kube-system", "uid": CLUSTER}})
         return self._object(method, folder, body, given)
 
+    def pod_to_delete(self, path: str, body: bytes | None) -> str:
+        """The uid that a deletion names as its precondition, else that of the pod that has this name now, if any."""
+        match = _POD.fullmatch(unquote(path))
+        there = None if match is None else self._server.pod_named(match[2])
+        asked = msgspec.json.decode(body or b"{}").get("preconditions", {})
+        return str(asked.get("uid", "" if there is None else there.uid))
+
     # Pods
 
     def _pod(self, method: str, name: str, part: str, given: Any, content_type: str) -> Answer:

@@ -29,15 +29,17 @@ from shared.model.objects import Node, ObjectKind, PersistentVolume, Pod
 from shared.model.resources import allocatable, filter_requests, host_ports
 from testing.simulation.apiserver import FINISHED, VERSION, ApiServer, Change
 from testing.simulation.budgets import Budgets
-from testing.simulation.client import Binding
+from testing.simulation.client import Binding, Transport
 from testing.simulation.processes import Process
 
 KNOWN_FOR = 150.0
 """Seconds for which a binding may rest on an older version of a node: watches and calls may be this late."""
 SEEN_LATELY = 1.5
 """Seconds after which binders must know that a preemptor is gone."""
-NOMINATED_LATELY = 15.0
-"""Seconds after which binders must know that its nomination is gone. They ask for it first, and calls take time."""
+NOMINATED_LATELY = 2.5
+"""Seconds after which binders must know that its nomination is gone: they ask for it first, then for the pod."""
+STALLED_LATELY = 15.0
+"""The same, while the API server has not answered for some of these seconds."""
 AT_ONCE = 0.001
 """Seconds after it is resumed in which a process may finish what it was doing when it was paused."""
 
@@ -45,10 +47,10 @@ AT_ONCE = 0.001
 class Auditor:
     """`broken`: violated invariants."""
 
-    def __init__(self, server: ApiServer, bindings: list[Binding], snapshot: Callable[[], Process]) -> None:
-        """`bindings`: calls in transit."""
+    def __init__(self, server: ApiServer, transport: Transport, snapshot: Callable[[], Process]) -> None:
         self.broken: list[str] = []
-        self._bindings = bindings
+        self._transport = transport
+        self._bindings = transport.bindings
         self._server = server
         self._snapshot = snapshot
         self._nodes: dict[str, deque[tuple[float, Node]]] = {}
@@ -135,7 +137,9 @@ class Auditor:
         node, until = self._nominated.get(uid, ("", 0.0))
         pod = self._server.pods.get(uid)
         in_status = "" if pod is None else pod.status.nominated_node_name
-        return in_status == where or (node == where and until + NOMINATED_LATELY > now)
+        stalled = self._transport.stalled_until + STALLED_LATELY > now
+        lately = STALLED_LATELY if stalled else NOMINATED_LATELY
+        return in_status == where or (node == where and until + lately > now)
 
     def _on_committed(self, committed: Committed) -> None:
         """Assumed pods fit, together with bound pods and those that calls in transit may bind."""

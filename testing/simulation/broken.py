@@ -13,9 +13,11 @@ from msgspec.structs import replace
 
 import services.binder.api_calls as api_calls
 import services.binder.bind_steps as bind_steps
+import services.binder.eviction_calls as eviction_calls
 import services.snapshot.commit as commit
 import services.snapshot.dispatch.pod_lookups as pod_lookups
 import services.watcher.bodies as bodies
+import shared.kube.client as kube_client
 import shared.plugins.preemption as choice
 import shared.store.term as term
 import shared.store.writer as writer
@@ -47,7 +49,7 @@ from testing.simulation.processes import Process
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """`scene`, `mishaps`: those that reveal it. `seconds`: how long there is a mishap each second.
+    """`scene`, `mishaps`: those that reveal it. `seconds`: how long there is a mishap `every` second or so.
 
     `often`: weights of actions that reveal it. `first`: a seed near which it is known to fail, for tests.
     """
@@ -56,6 +58,7 @@ class Broken:
     mishaps: str
     apply: Callable[[], AbstractContextManager[object]]
     seconds: float = 15.0
+    every: float = 1.0
     first: int = 1
     often: Mapping[str, float] = field(default_factory=dict)
 
@@ -131,6 +134,20 @@ def _budgets_ignored() -> Iterator[None]:
 
 async def _no_check(self: Any, ask: Any) -> None:
     return None
+
+
+@contextmanager
+def _nominated_anywhere() -> Iterator[None]:
+    why_not = eviction_calls._why_not
+
+    def wherever(pod: Any, evict: Any) -> str:
+        return why_not(replace(pod, nominated=""), evict)
+
+    with (
+        patch.object(EvictionCalls, "_check_nomination", _no_check),
+        patch.object(eviction_calls, "_why_not", wherever),
+    ):
+        yield
 
 
 @contextmanager
@@ -227,6 +244,9 @@ def _watches_resume_late() -> AbstractContextManager[object]:
     return patch.object(ListWatch, "_version_now", latest)
 
 
+STILL = dict.fromkeys(("delete", "update", "finish", "renew", "change_node", "recreate", "grow", "nominate"), 0.0)
+"""Without the actions that change nodes, so that most commits rest on the state that the judge sees."""
+
 BROKEN: Mapping[str, Broken] = {
     # Bindings name no version of their pod, so fencing stops none of them.
     "bindings-without-version": Broken("plain", "late_calls kill pause", _bindings_without_version),
@@ -255,7 +275,30 @@ BROKEN: Mapping[str, Broken] = {
     "deposed-writes": Broken("plain", "pause lose_lease", _deposed_writes),
     # Binders evict victims without a look at the pod they make way for.
     "evictions-unasked": Broken(
-        "preemption", "pause replay kill", lambda: patch.object(EvictionCalls, "_check", _no_check), first=27
+        "preemption",
+        "stall replay",
+        lambda: patch.object(EvictionCalls, "_check", _no_check),
+        seconds=30.0,
+        every=5.0,
+        often={"create": 10.0, "delete": 8.0, "rush": 2.0, "go": 3.0},
+    ),
+    # Binders evict victims for a pod that is pending, wherever it is nominated by then.
+    "nominated-anywhere": Broken(
+        "preemption",
+        "calls",
+        _nominated_anywhere,
+        seconds=25.0,
+        often={"create": 10.0, "nominate": 20.0, "go": 6.0, "delete": 0.0, "recreate": 0.0},
+        first=6,
+    ),
+    # A pod is deleted by its name, even if another one has that name by now.
+    "deletes-by-name": Broken(
+        "preemption",
+        "late_calls",
+        lambda: patch.object(kube_client, "delete_body", lambda _: b"{}"),
+        seconds=25.0,
+        often={"recreate": 8.0, "go": 0.5, "delete": 0.2},
+        first=3,
     ),
     # What a core raises is counted, and the process goes on with half of a change.
     "faults-swallowed": Broken("plain", "fault", lambda: patch.object(Fault, "report", lambda *_: None)),
@@ -294,7 +337,7 @@ BROKEN: Mapping[str, Broken] = {
         lambda: patch.object(commit, "units", lambda decisions: [[each] for each in decisions]),
     ),
     # Processes count deadlines by the time of day.
-    "clocks-of-day": Broken("waits", "clock", lambda: patch.object(Process, "clock", Process.wall)),
+    "clocks-of-day": Broken("waits", "clock", lambda: patch.object(Process, "clock", Process.wall), first=4),
     # A wait for a permit does not end when its time is over.
     "permits-endless": Broken(
         "waits",
@@ -310,8 +353,8 @@ BROKEN: Mapping[str, Broken] = {
         "preemption",
         "messages",
         lambda: patch.object(CandidateSearch, "_spend", lambda *_: None),
-        often={"rush": 8.0, "count": 6.0},
-        first=3,
+        seconds=25.0,
+        often=STILL | {"create": 8.0, "rush": 1.5, "count": 5.0, "go": 4.0},
     ),
     # Workers are not told which pods a node has that comes back, or another one of its name.
     "nodes-come-back-empty": Broken("plain", "messages calls", _nodes_come_back_empty, often={"renew": 6.0}),

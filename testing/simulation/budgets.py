@@ -89,8 +89,12 @@ class Budgets:
         return wrong
 
     def _others(self, wanted: Nominate, load: PodLoad, core: SnapshotCore, spent: Counter[str]) -> Iterator[str]:
+        """Not the node that the pod is nominated to already: a cycle that does not know of it counts it there."""
+        nomination = core.cluster.nominator.get(wanted.uid)
+        own = "" if nomination is None else nomination.node
         for node in core.cluster.nodes:
-            victims = None if node.spec.unschedulable else self._candidate(wanted, load, core, node.name)
+            closed = node.spec.unschedulable or node.name == own
+            victims = None if closed else self._candidate(wanted, load, core, node.name)
             if victims and not _violations(victims, spent):
                 yield node.name
 

@@ -79,8 +79,9 @@ class Transport:
         if client.name in self.cut_off:
             raise aiohttp.ServerDisconnectedError("cut off")
         if method == "DELETE":
-            for on_delete in self.deletes:
-                on_delete(msgspec.json.decode(body or b"{}")["preconditions"]["uid"], client.name)
+            uid = self._requests.pod_to_delete(path, body)
+            for on_delete in self.deletes if uid else ():
+                on_delete(uid, client.name)
         answer: asyncio.Future[Answer] = loop.create_future()
         sent = Sent(client.name, method, path, body, loop.time())
         binding = _binding(path, body)

@@ -56,6 +56,7 @@ PREEMPTION = Scene(
         "finish": 1,
         "count": 2,
         "rush": 2,
+        "nominate": 0.5,
         "renew": 0.4,
         "change_node": 0.4,
         "delete": 0.5,

@@ -34,7 +34,7 @@ class Mishaps:
         around.network.bad_luck = around.transport.bad_luck = 0.0
         around.network.down = around.redis.down = False
         around.network.cut_off.clear()
-        around.transport.stalled_until = 0.0
+        around.transport.stalled_until = min(around.transport.stalled_until, asyncio.get_running_loop().time())
 
     def _until(self, entry: Entry, undo: Callable[[], object]) -> None:
         loop, lasts = asyncio.get_running_loop(), entry.number_of("for")

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from shared.kube.events_and_conditions import DISRUPTION_TARGET
 from shared.messages.binding import Evict
 from shared.messages.codec import Message
@@ -14,6 +16,7 @@ from shared.model.objects import (
 )
 from testing.builders import pod, selector
 from testing.simulation.apiserver import FINISHED
+from testing.simulation.drawing import NODES
 from testing.simulation.schedule import Schedule
 from testing.simulation.world import World
 
@@ -30,6 +33,8 @@ class PreemptionWorld(World):
     def __init__(self, schedule: Schedule) -> None:
         super().__init__(schedule)
         self.victims: dict[str, str] = {}
+        self._names: set[str] = set()
+        """Of victims."""
         self._outstanding: dict[str, set[str]] = {}
         self.network.overhears.append(self._overhear)
 
@@ -44,12 +49,28 @@ class PreemptionWorld(World):
             built = built.label({TIER: self.dice.choice(TIERS)})
         self.server.put_pod(built.build())
 
+    def _recreate(self) -> None:
+        """Replace a pod by one of the same name: an evicted one, as a StatefulSet does, or any."""
+        there = {each.name for each in self.server.pods.values()}
+        missing = self._any_of(self._names - there, str)
+        if missing is not None and self.dice.random() < 0.7:
+            self.create(missing)
+        else:
+            super()._recreate()
+
     def _rush(self) -> None:
         """Create three equal pods of high priority at once."""
         priority, cpu = self.dice.choice((MIDDLE, HIGHEST)), self.dice.choice(("1", "2"))
         for _ in range(3):
             name, uid = self.next_name()
             self.server.put_pod(pod(name).uid(uid).priority(priority).request(cpu=cpu, memory="100Mi").build())
+
+    def _nominate(self) -> None:
+        """Set or clear the nomination of a pod that has one."""
+        nominated = [p for p in self.server.pods.values() if p.status.nominated_node_name and not p.spec.node_name]
+        if (found := self._any_of(nominated, lambda each: each.uid)) is not None:
+            where = self.dice.choice(("", "", *NODES))
+            self.server.put_pod(replace(found, status=replace(found.status, nominated_node_name=where)))
 
     def _go(self) -> None:
         if (found := self._any_pod()) is not None:
@@ -76,6 +97,7 @@ class PreemptionWorld(World):
             return
         for victim in evict.victims:
             self.victims[victim.uid] = evict.uid
+            self._names.add(victim.name)
         still = {uid for uid in self._outstanding.get(evict.uid, ()) if self._makes_way(uid)}
         if still and self.is_calm:
             self._report(f"{evict.name} preempts again, and {sorted(still)} have not gone yet")

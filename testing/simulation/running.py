@@ -117,7 +117,7 @@ def _limited_cpu() -> Iterator[None]:
         raise Spinning(f"the run has taken more than {MOST_SECONDS:g} s of CPU")
 
     before = signal.signal(signal.SIGVTALRM, end)
-    signal.setitimer(signal.ITIMER_VIRTUAL, MOST_SECONDS)
+    signal.setitimer(signal.ITIMER_VIRTUAL, MOST_SECONDS, 1.0)  # again, as a handler may swallow it
     try:
         yield
     finally:
@@ -185,7 +185,7 @@ def drawn(seed: int, options: Options) -> Schedule:
         scene=scene,
         mishaps=frozenset(broken.mishaps.split()),
         seconds=broken.seconds,
-        mishap_every=1.0,
+        mishap_every=broken.every,
         often=broken.often,
     )
 
