@@ -52,14 +52,17 @@ SKIP = Status(Code.SKIP)
 
 
 def unschedulable(*reasons: str) -> Status:
+    """The node does not fit now; it might if pods were evicted from it."""
     return Status(Code.UNSCHEDULABLE, reasons)
 
 
 def unresolvable(*reasons: str) -> Status:
+    """The node does not fit, and evicting pods would not change that."""
     return Status(Code.UNRESOLVABLE, reasons)
 
 
 def error(*reasons: str) -> Status:
+    """The plugin failed, and with it the pod's attempt."""
     return Status(Code.ERROR, reasons)
 
 
