@@ -127,19 +127,29 @@ class EvictionCalls:
     async def _reply(self, call: EvictionCall) -> Reply:
         victim = call.victim
         pod = PodRef(victim.namespace, victim.name, victim.uid)
-        if call.step is not Step.LOOK_UP and (failed := await self._check(call)) is not None:
+        if call.step in (Step.MARK, Step.DELETE) and (failed := await self._check(call)) is not None:
             return failed
         match call.step:
             case Step.LOOK_UP:
                 return await self._look_up(pod)
-            case Step.MARK:
-                return reply_of(await self._client.patch_pod_condition(pod, self._dated(call.condition)))
+            case Step.MARK | Step.CANCEL:
+                assert call.condition is not None
+                return await self._mark(pod, self._dated(call.condition))
             case Step.DELETE:
-                return reply_of(await self._client.delete_pod(pod))
+                return reply_of(await self._client.delete_pod(pod, call.version))
 
-    def _dated(self, condition: DisruptionTarget | None) -> DisruptionTarget | None:
+    async def _mark(self, pod: PodRef, condition: DisruptionTarget) -> Reply:
+        try:
+            marked = await self._client.patch_and_observe(pod, condition)
+        except Unreachable as cause:
+            return Failed(str(cause))
+        except Refused as cause:
+            return Failed(cause.message, final=_is_final(cause.status))
+        return Gone() if marked is None else Done(marked.version)
+
+    def _dated(self, condition: DisruptionTarget) -> DisruptionTarget:
         """By the wall clock, which the core does not know."""
-        if condition is None or condition.since is None:
+        if condition.since is None:
             return condition
         return replace(condition, since=self._date(condition.since))
 

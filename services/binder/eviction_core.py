@@ -7,12 +7,16 @@ preemptor is not tried in between. The calls for a victim are made one after the
                      +-> mark (the condition DisruptionTarget, unless it is set) -> delete -> over
                      +-> not bound yet -> withdrawn again, paused, looked up ...; not bound in the end: over
 
+A victim is deleted only at the version at which it was marked. If the eviction fails, marked victims are cancelled: the
+condition becomes False, which gives them another version. So no deletion of an eviction that has ended can succeed
+later, however late the API server carries it out; if a cancellation is not answered, the failure says so.
+
 A failed call is retried from the look-up on, after a pause that doubles, until the eviction's deadline. A call that
-cannot succeed, such as one without the right for it, fails the eviction: calls that were begun are finished, no further
-victim is touched, and the failure is reported. The eviction also fails if it has no reason any more: the snapshot does
-not know this nomination with these victims, or the preemptor is gone, bound, nominated elsewhere, may not preempt, or
-is not of higher priority. Snapshot and API server are asked before a victim is touched, unless they were asked within
-the last second: an order may be minutes old, or forged. Without an answer no victim is touched.
+cannot succeed, such as one without the right for it, fails the eviction: no further step is taken for any victim,
+marked ones are cancelled, and the failure is reported. The eviction also fails if it has no reason any more: the
+snapshot does not know this nomination with these victims, or the preemptor is gone, bound, nominated elsewhere, may not
+preempt, or is not of higher priority. Snapshot and API server are asked before a victim is touched, unless they were
+asked within the last second: an order may be minutes old, or forged. Without an answer no victim is touched.
 
 A victim that is only assumed to be bound is withdrawn from the binders; the API server says whether that was too late.
 
@@ -44,7 +48,7 @@ from services.binder.eviction_state import (
     VictimState,
 )
 from shared.errors import InvariantBroken, ProtocolError
-from shared.kube.events_and_conditions import ObservedPod, preemption_condition
+from shared.kube.events_and_conditions import DisruptionTarget, ObservedPod, preemption_condition
 from shared.messages.binding import Evict, Evicted, Withdraw
 from shared.messages.limits import PREEMPTION_TIMEOUT
 
@@ -62,6 +66,8 @@ REPEAT_SECONDS = 1.0
 """An unacknowledged end is reported again after this."""
 REPORT_SECONDS = PREEMPTION_TIMEOUT
 """An end is not reported for longer than this: the queue has retried the preemptor by then."""
+CANCEL_SECONDS = 5.0
+"""An eviction whose window has ended may cancel its marks for this long."""
 FIRST_RETRY = 0.25
 """Seconds until the first retry of a victim; doubled each time."""
 MAX_RETRY = 2.0
@@ -76,6 +82,7 @@ MAX_LOOK_UPS = 3
 PLUGIN = "DefaultPreemption"
 REASON = "preempted"
 LEAVING = "the binder is leaving"
+TOO_LATE = f"not all victims were told to go within {MAX_WINDOW:g} s"
 
 Event = Evict | Answered | EvictedAcknowledged | Tick | Leave
 Effect = EvictionCall | Withdraw | ClearNomination | RecordPreempted | Evicted | EvictionBegan | EvictionEnded | Problem
@@ -216,10 +223,10 @@ class EvictionCore:
                 continue
             victim.move(VictimState.CALLING)
             victim.number += 1
-            condition = victim.condition if victim.step is Step.MARK else None
+            condition = victim.condition if victim.step in (Step.MARK, Step.CANCEL) else None
             self._calls.add((eviction.key, victim.pod.uid, victim.number))
             of = (eviction.evict, victim.pod, victim.number, victim.step, eviction.deadline)
-            self._effects.append(EvictionCall(*of, condition, victim.priority))
+            self._effects.append(EvictionCall(*of, condition, victim.priority, victim.version))
 
     def _on_answered(self, answered: Answered, now: float) -> None:
         call = answered.call
@@ -232,6 +239,7 @@ class EvictionCore:
             return
         if eviction.deadline <= now:
             self._time_out(eviction, now)
+        if eviction.key not in self._running:
             return
         victim = eviction.victims[call.victim.uid]
         match answered.reply:
@@ -239,10 +247,11 @@ class EvictionCore:
                 self._on_found(eviction, victim, pod, now)
             case Found() | Gone():
                 self._over(eviction, victim, now, evicted=victim.deleting)
-            case Done() if call.step is Step.MARK:
-                self._ready_for(eviction, victim, Step.DELETE)
+            case Done(version=version) if call.step is Step.MARK:
+                victim.marked, victim.version = True, version
+                self._go_on(eviction, victim, Step.DELETE, now)
             case Done():
-                self._over(eviction, victim, now, evicted=True)
+                self._over(eviction, victim, now, evicted=call.step is Step.DELETE)
             case Failed() as failed:
                 victim.deleting |= failed.maybe_done and call.step is Step.DELETE
                 self._on_failed(eviction, victim, failed, now)
@@ -257,9 +266,26 @@ class EvictionCore:
             else:
                 self._over(eviction, victim, now, evicted=True, in_memory=True)
         else:
-            victim.priority = pod.priority
+            victim.priority, victim.version = pod.priority, pod.version
             victim.condition = preemption_condition(pod, eviction.message, now)
-            self._ready_for(eviction, victim, Step.DELETE if victim.condition is None else Step.MARK)
+            victim.marked |= victim.condition is None
+            self._go_on(eviction, victim, Step.DELETE if victim.condition is None else Step.MARK, now)
+
+    def _go_on(self, eviction: Eviction, victim: Victim, step: Step, now: float) -> None:
+        if eviction.failure:
+            self._give_up(eviction, victim, now)
+            self._advance(eviction, now)
+        else:
+            self._ready_for(eviction, victim, step)
+
+    def _give_up(self, eviction: Eviction, victim: Victim, now: float) -> None:
+        """Of a failed eviction. What was not marked is not being deleted."""
+        if victim.marked:
+            victim.cancelling = True
+            victim.condition = DisruptionTarget(f"{eviction.message}: cancelled", now, cancelled=True)
+            self._ready_for(eviction, victim, Step.CANCEL)
+        else:
+            victim.move(VictimState.OVER)
 
     def _withdraw(self, eviction: Eviction, victim: Victim, pause: float, now: float) -> None:
         """Repeated at each look-up: it may have been lost."""
@@ -273,16 +299,28 @@ class EvictionCore:
         heapq.heappush(self._paused, (victim.resume_at, self._pauses, eviction, victim))
 
     def _on_failed(self, eviction: Eviction, victim: Victim, failed: Failed, now: float) -> None:
-        if not failed.final and not eviction.failure:
+        if not failed.final and (victim.cancelling or not eviction.failure):
             self._pause(eviction, victim, victim.pause, now)
             victim.pause = min(2 * victim.pause, MAX_RETRY)
             return
         pod = victim.pod
-        eviction.failure = eviction.failure or f"victim {pod.namespace}/{pod.name}: {failed.message}"
-        for other in eviction.victims.values():
-            if other.state is VictimState.PAUSED or (other.state is VictimState.READY and not other.number):
-                other.move(VictimState.OVER)
-        self._over(eviction, victim, now, evicted=False)
+        why = f"victim {pod.namespace}/{pod.name}: {failed.message}"
+        if victim.cancelling:
+            eviction.failure += f"; {why}; it may still be deleted"
+            victim.move(VictimState.OVER)
+        else:
+            self._fail(eviction, why, now)
+            self._give_up(eviction, victim, now)
+        self._advance(eviction, now)
+
+    def _fail(self, eviction: Eviction, why: str, now: float) -> None:
+        """No further victim is touched."""
+        if eviction.failure:
+            return
+        eviction.failure = why
+        for victim in eviction.victims.values():
+            if victim.state is VictimState.PAUSED or (victim.state is VictimState.READY and not victim.number):
+                self._give_up(eviction, victim, now)
 
     def _over(self, eviction: Eviction, victim: Victim, now: float, *, evicted: bool, in_memory: bool = False) -> None:
         victim.move(VictimState.OVER)
@@ -308,7 +346,15 @@ class EvictionCore:
                 self._ready_for(eviction, victim, Step.LOOK_UP)
 
     def _time_out(self, eviction: Eviction, now: float) -> None:
-        eviction.failure = f"not all victims were told to go within {MAX_WINDOW:g} s"
+        """Ends the eviction; marked victims are cancelled first, for which there is a little more time."""
+        late = [each for each in eviction.victims.values() if each.marked and each.state is not VictimState.OVER]
+        if not eviction.timed_out and late:
+            eviction.timed_out, eviction.deadline = True, now + CANCEL_SECONDS
+            self._fail(eviction, TOO_LATE, now)
+            return
+        eviction.failure = eviction.failure or TOO_LATE
+        if late:
+            eviction.failure += f"; {len(late)} victims may still be deleted"
         self._end(eviction, now)
 
     def _on_leave(self, now: float) -> None:

@@ -15,11 +15,15 @@ Key = tuple[str, int]
 
 
 class Step(StrEnum):
-    """The calls to the API server for a victim, in order; after a failure the first is made again."""
+    """The calls to the API server for a victim, in order; after a failure the first is made again.
+
+    CANCEL: for a marked victim of a failed eviction, instead of the others.
+    """
 
     LOOK_UP = "look-up"
     MARK = "mark"
     DELETE = "delete"
+    CANCEL = "cancel"
 
 
 class Found(msgspec.Struct, frozen=True, gc=False):
@@ -29,7 +33,9 @@ class Found(msgspec.Struct, frozen=True, gc=False):
 
 
 class Done(msgspec.Struct, frozen=True, gc=False):
-    """Reply to a mark or a deletion."""
+    """Reply to a mark, a deletion or a cancellation. `version`: the pod's resourceVersion, if it was marked."""
+
+    version: str = ""
 
 
 class Gone(msgspec.Struct, frozen=True, gc=False):
@@ -50,7 +56,7 @@ Reply = Found | Done | Gone | Failed
 class EvictionCall(msgspec.Struct, frozen=True):
     """Effect: make this call, within the deadline; Answered answers it.
 
-    `priority`: the victim's, as it was looked up; 0 before.
+    `priority`: the victim's, as it was looked up; 0 before. `version`: the only one that may be deleted.
     """
 
     evict: Evict
@@ -60,6 +66,7 @@ class EvictionCall(msgspec.Struct, frozen=True):
     deadline: float
     condition: DisruptionTarget | None = None
     priority: int = 0
+    version: str = ""
 
     @property
     def key(self) -> Key:
@@ -138,7 +145,12 @@ class Victim:
     state: VictimState = V.IDLE
     step: Step = Step.LOOK_UP
     condition: DisruptionTarget | None = None
-    """Written with the next mark."""
+    """Written with the next mark or cancellation."""
+    version: str = ""
+    """At which it was marked."""
+    marked: bool = False
+    """A deletion of it may be under way, by this binder or an earlier one."""
+    cancelling: bool = False
     priority: int = 0
     """By the API server, at the last look-up."""
     number: int = 0
@@ -167,6 +179,7 @@ class Eviction:
     began: float
     victims: dict[str, Victim]
     failure: str = ""
+    timed_out: bool = False
 
     @property
     def key(self) -> Key:

@@ -209,9 +209,9 @@ class KubeClient:
             "PATCH", _status_path(pod), clear_nomination_body(pod.uid, node), content_type=JSON_PATCH
         )
 
-    async def delete_pod(self, pod: PodRef) -> CallResult:
-        """Delete the pod with the grace period of its spec."""
-        return await self.attempt("DELETE", _pod_path(pod.namespace, pod.name), delete_body(pod.uid))
+    async def delete_pod(self, pod: PodRef, version: str) -> CallResult:
+        """Delete the pod with the grace period of its spec; CONFLICT if it has changed since this version."""
+        return await self.attempt("DELETE", _pod_path(pod.namespace, pod.name), delete_body(pod.uid, version))
 
     async def attempt(
         self,

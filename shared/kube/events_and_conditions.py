@@ -15,7 +15,7 @@ MOST_NAME_LENGTH = 253
 POD_SCHEDULED = "PodScheduled"
 DISRUPTION_TARGET = "DisruptionTarget"
 BINDING_FENCED = "flotilla.io/BindingFenced"
-TRUE = "True"
+TRUE, FALSE = "True", "False"
 PREEMPTED = "PreemptionByScheduler"
 NOMINATED = "/status/nominatedNodeName"
 
@@ -71,18 +71,23 @@ class PodScheduled(msgspec.Struct, frozen=True, gc=False):
     generation: int = 0
 
     def fields(self) -> dict[str, object]:
-        return _condition(POD_SCHEDULED, "False", self.reason, self.message, self.since, self.generation)
+        return _condition(POD_SCHEDULED, FALSE, self.reason, self.message, self.since, self.generation)
 
 
 class DisruptionTarget(msgspec.Struct, frozen=True, gc=False):
-    """The DisruptionTarget condition is True: the scheduler preempts the pod. `since` and `generation` as above."""
+    """The DisruptionTarget condition: the scheduler preempts the pod, or (`cancelled`) no longer does.
+
+    `since` and `generation` as above.
+    """
 
     message: str
     since: float | None
     generation: int = 0
+    cancelled: bool = False
 
     def fields(self) -> dict[str, object]:
-        return _condition(DISRUPTION_TARGET, TRUE, PREEMPTED, self.message, self.since, self.generation)
+        status = FALSE if self.cancelled else TRUE
+        return _condition(DISRUPTION_TARGET, status, PREEMPTED, self.message, self.since, self.generation)
 
 
 class BindingFenced(msgspec.Struct, frozen=True, gc=False):
@@ -209,9 +214,10 @@ def clear_nomination_body(uid: str, node: str) -> bytes:
     return msgspec.json.encode([*steps, {"op": "remove", "path": NOMINATED}])
 
 
-def delete_body(uid: str) -> bytes:
-    """Options that make the deletion fail for a recreated pod."""
-    return msgspec.json.encode({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}})
+def delete_body(uid: str, version: str) -> bytes:
+    """Options that make the deletion fail for a recreated pod, and for one that has changed since this version."""
+    preconditions = {"uid": uid, "resourceVersion": version}
+    return msgspec.json.encode({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions})
 
 
 def observed_pod(raw: bytes) -> ObservedPod:

@@ -10,7 +10,7 @@ from math import inf
 
 from services.snapshot.core import SnapshotCore
 from shared.errors import ProtocolError
-from shared.messages.binding import Evict
+from shared.messages.binding import Evict, Evicted
 from shared.messages.codec import Message
 from shared.messages.queue import Assumed, Forgotten
 from shared.messages.sense import check_sense
@@ -29,7 +29,7 @@ from shared.model.objects import Node, ObjectKind, PersistentVolume, Pod
 from shared.model.resources import allocatable, filter_requests, host_ports
 from testing.simulation.apiserver import FINISHED, VERSION, ApiServer, Change
 from testing.simulation.budgets import Budgets
-from testing.simulation.client import Binding, Transport
+from testing.simulation.client import Binding, Sent, Transport
 from testing.simulation.processes import Process
 
 KNOWN_FOR = 150.0
@@ -59,6 +59,10 @@ class Auditor:
         self._gone_at: dict[str, float] = {}
         self._preemptors: dict[str, dict[str, str]] = {}
         """By victim: all its preemptors, and on which node."""
+        self._evictions: dict[str, set[tuple[str, int]]] = {}
+        """By victim: the evictions that name it and have not ended."""
+        self._ended: set[tuple[str, int]] = set()
+        """Evictions that no call may carry on; one that is ordered again after its end is not judged."""
         self._nominated: dict[str, tuple[str, float]] = {}
         """By pod: the last node that the snapshot nominated it to, and until when."""
         self._shown: dict[tuple[int, str], int] = {}
@@ -114,9 +118,15 @@ class Auditor:
                 self._on_forgotten(message)
             case Delta():
                 self._on_delta(message)
-            case Evict():
+            case Evict(uid=uid, attempt=attempt):
                 for victim in message.victims:
-                    self._preemptors.setdefault(victim.uid, {})[message.uid] = message.node
+                    self._preemptors.setdefault(victim.uid, {})[uid] = message.node
+                    self._evictions.setdefault(victim.uid, set()).add((uid, attempt))
+            case Evicted(uid=uid, attempt=attempt, failure=failure):
+                if (uid, attempt) not in self._ended and "may still be deleted" not in failure:
+                    for keys in self._evictions.values():
+                        keys.discard((uid, attempt))
+                self._ended.add((uid, attempt))
 
     def on_delete(self, uid: str, process: Process) -> None:
         """Judge a scheduler's call to delete this pod, as it is sent."""
@@ -131,6 +141,11 @@ class Auditor:
             self._report(f"({uid}) is deleted by {process.name} for ({alive[0]}), which is not of higher priority")
         elif not any(self._is_nominated(each, asked[each], now) for each in alive):
             self._report(f"({uid}) is deleted by {process.name} for ({alive[0]}), nominated elsewhere, or nowhere")
+
+    def on_deleted(self, uid: str, sent: Sent) -> None:
+        """Judge a scheduler's call that has deleted this pod, as it is carried out."""
+        if not self._evictions.get(uid, {()}):
+            self._report(f"({uid}) is deleted by {sent.sender}, by a call of {sent.at:.3f} whose eviction has ended")
 
     def _is_nominated(self, uid: str, where: str, now: float) -> bool:
         """Whether it is nominated, was lately, or its status says so."""

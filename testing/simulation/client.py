@@ -62,7 +62,9 @@ class Transport:
         """By how many versions lists and new watches lag. Watches catch up at `behind_until`."""
         self.streams: list[SimStream] = []
         self.deletes: list[Callable[[str, str], None]] = []
-        """Called with the uid and the calling process of each deletion of a pod."""
+        """Called with the uid and the calling process of each deletion of a pod, as it is sent."""
+        self.deleted: list[Callable[[str, Sent], None]] = []
+        """Called with the uid of a pod that a call has just deleted."""
         self.bindings: list[Binding] = []
         """In transit."""
         self.on_call: list[Callable[[Sent, Moment, Answer | None], None]] = []
@@ -78,12 +80,12 @@ class Transport:
             raise asyncio.CancelledError
         if client.name in self.cut_off:
             raise aiohttp.ServerDisconnectedError("cut off")
+        sent = Sent(client.name, method, path, body, loop.time())
         if method == "DELETE":
             uid = self._requests.pod_to_delete(path, body)
             for on_delete in self.deletes if uid else ():
                 on_delete(uid, client.name)
         answer: asyncio.Future[Answer] = loop.create_future()
-        sent = Sent(client.name, method, path, body, loop.time())
         binding = _binding(path, body)
 
         def execute() -> None:
@@ -95,8 +97,7 @@ class Transport:
             if sent.is_dead(now, 0.0):
                 self._report(sent, Moment.LOST)
                 return
-            done = self._requests.answer(method, path, body, content_type)
-            self._report(sent, Moment.EXECUTED, done)
+            done = self._execute(sent, content_type)
             if not answer.done() and client.name not in self.cut_off:
                 answer.set_result(done)
 
@@ -127,8 +128,17 @@ class Transport:
 
     def _again(self, binding: "Binding | None", sent: "Sent", content_type: str) -> None:
         self._arrived(binding)
+        self._execute(sent, content_type)
+
+    def _execute(self, sent: "Sent", content_type: str) -> Answer:
+        uid = self._requests.pod_to_delete(sent.path, sent.body) if sent.method == "DELETE" else ""
+        victim = self._server.pods.get(uid)
         done = self._requests.answer(sent.method, sent.path, sent.body, content_type)
+        if victim is not None and victim.metadata.deletion_timestamp is None and done[0] == 200:
+            for on_deleted in self.deleted:
+                on_deleted(uid, sent)
         self._report(sent, Moment.EXECUTED, done)
+        return done
 
     def _report(self, sent: "Sent", moment: "Moment", answer: Answer | None = None) -> None:
         for on_call in self.on_call:

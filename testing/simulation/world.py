@@ -37,6 +37,7 @@ class World(Actions):
         transport = self.around.transport
         self.auditor = Auditor(self.server, transport, lambda: self.leading("snapshot"))
         self.network.overhears.append(self.auditor.overhear)
+        transport.deleted.append(self.auditor.on_deleted)
         transport.deletes.append(lambda uid, name: self.auditor.on_delete(uid, self.processes[name]))
         self._violations: list[str] = []
 

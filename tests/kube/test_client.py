@@ -165,7 +165,7 @@ async def test_a_merge_patch_with_a_uid_is_retried(client: KubeClient, server: S
     server.faults.drop("PATCH", "pods", after=True)
     assert (await client.patch_pod_condition(P, PodScheduled("Unschedulable", "no room", 1700000000.0))).ok
     server.faults.fail("DELETE", "pods", 500)
-    assert (await client.delete_pod(P)).outcome is CallOutcome.UNKNOWN
+    assert (await client.delete_pod(P, "1")).outcome is CallOutcome.UNKNOWN
 
 
 async def test_every_call_has_a_deadline(client: KubeClient, server: Simulator) -> None:

@@ -89,12 +89,17 @@ async def test_the_preemption_condition_keeps_other_conditions(client: KubeClien
     assert (await client.patch_pod_condition(BEFORE, MARK)).outcome is CallOutcome.CONFLICT
 
 
-async def test_only_the_pod_of_that_uid_is_deleted(client: KubeClient, server: Simulator) -> None:
-    assert (await client.delete_pod(BEFORE)).outcome is CallOutcome.CONFLICT
-    assert await client.observe_pod("default", "p") is not None
-    assert (await client.delete_pod(P)).ok
+async def test_only_the_pod_of_that_uid_and_version_is_deleted(client: KubeClient, server: Simulator) -> None:
+    found = await client.observe_pod("default", "p")
+    assert found is not None
+    assert (await client.delete_pod(BEFORE, found.version)).outcome is CallOutcome.CONFLICT
+    await client.patch_pod_condition(P, MARK)
+    assert (await client.delete_pod(P, found.version)).outcome is CallOutcome.CONFLICT, "it has changed"
+    found = await client.observe_pod("default", "p")
+    assert found is not None
+    assert (await client.delete_pod(P, found.version)).ok
     assert await client.observe_pod("default", "p") is None
-    assert (await client.delete_pod(P)).outcome is CallOutcome.NOT_FOUND
+    assert (await client.delete_pod(P, found.version)).outcome is CallOutcome.NOT_FOUND
 
 
 async def test_an_observed_pod_is_read(client: KubeClient) -> None:
@@ -111,7 +116,9 @@ async def test_a_terminating_pod_stays_on_its_node_until_it_is_gone(client: Kube
     pod["spec"]["nodeName"] = "n1"
     pod["status"] = {"phase": "Running"}
     server.store_raw("pods", pod)
-    assert (await client.delete_pod(PodRef("default", "q", "uid-q"))).ok
+    found = await client.observe_pod("default", "q")
+    assert found is not None
+    assert (await client.delete_pod(PodRef("default", "q", "uid-q"), found.version)).ok
     found = await client.observe_pod("default", "q")
     assert found is not None
     assert (found.node, found.terminating) == ("n1", True)
