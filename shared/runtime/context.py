@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from shared.bus import Bus
 from shared.config.settings import Settings
@@ -99,6 +100,12 @@ class Watchdog:
         return f"{self._missing} for {waited:.0f} s" if waited > PATIENCE else ""
 
 
+STEADY_CLOCK: Callable[[], float] = (
+    partial(time.clock_gettime, time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
+)
+"""Monotonic; on Linux it also counts the time in which the machine is suspended."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
     """`name`: this process's, unique among processes of its service. `http_url`: of its endpoints."""
@@ -112,7 +119,7 @@ class Context:
     http_url: str
     validates: bool = False
     """Whether cores validate themselves after every event."""
-    clock: Callable[[], float] = time.monotonic
+    clock: Callable[[], float] = STEADY_CLOCK
     """Seconds, for deadlines and durations; comparable only within this process."""
     wall: Callable[[], float] = time.time
     """Unix time, for people and Kubernetes objects. May be wrong, and may jump."""

@@ -126,6 +126,21 @@ def test_a_pending_pod_gets_another_version_and_the_watch_need_not_show_it(world
     played(story())
 
 
+def test_a_term_that_is_used_twice_fences_again(world: World) -> None:
+    """A patch that changes nothing leaves the version as it is."""
+
+    async def story() -> None:
+        world.pod("a")
+        await world.run()
+        before = world.stands("a").metadata.resource_version
+        world.barrier = FencingBarrier(world.client, frozenset({OURS}), 7, logging.getLogger("barrier"), world.fault)
+        world.show("a")
+        await world.run()
+        assert world.stands("a").metadata.resource_version != before
+
+    played(story())
+
+
 @pytest.mark.parametrize("scheduler", [OURS, ""])
 def test_a_pod_that_cannot_be_read_is_fenced_by_its_outline(world: World, scheduler: str) -> None:
     async def story() -> None:

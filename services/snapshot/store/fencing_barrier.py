@@ -18,6 +18,7 @@ changes its version, too.
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -55,7 +56,8 @@ class FencingBarrier:
         """`schedulers`: whose pods this pipeline schedules, or did."""
         self._client = client
         self._schedulers = schedulers
-        self._mark = BindingFenced("", f"term {epoch}")
+        # Unique, for a patch that changes nothing gives the pod no other version, and a term may be used twice.
+        self._mark = BindingFenced("", f"term {epoch} ({secrets.token_hex(4)})")
         self._log = log
         self._fault = fault
         self._repeated = Repeated(log)
