@@ -116,6 +116,13 @@ class Actions:
             built = _constrained(built, self.dice)
         self.server.put_pod(built.build())
 
+    def _crowd(self) -> None:
+        """Create small pods that want the same host port."""
+        for _ in range(4):
+            name, uid = self.next_name()
+            built = pod(name).uid(uid).label({APP: "ported"}).request(cpu="100m", memory="100Mi").host_port(80)
+            self.server.put_pod(built.build())
+
     def _delete(self) -> None:
         if (found := self._any_pod()) is not None:
             self.server.delete_pod(found.uid)

@@ -27,10 +27,10 @@ from shared.messages.state import (
 from shared.messages.watch import Kind
 from shared.model.objects import Node, ObjectKind, PersistentVolume, Pod
 from shared.model.resources import allocatable, filter_requests, host_ports
-from testing.simulation.apiserver import FINISHED, VERSION, ApiServer, Change
+from testing.simulation.apiserver import FINISHED, VERSION, Change
 from testing.simulation.budgets import Budgets
-from testing.simulation.client import Binding, Sent, Transport
-from testing.simulation.processes import Process
+from testing.simulation.client import Binding, Sent
+from testing.simulation.processes import Process, Surroundings
 
 KNOWN_FOR = 150.0
 """Seconds for which a binding may rest on an older version of a node: watches and calls may be this late."""
@@ -47,8 +47,10 @@ AT_ONCE = 0.001
 class Auditor:
     """`broken`: violated invariants."""
 
-    def __init__(self, server: ApiServer, transport: Transport, snapshot: Callable[[], Process]) -> None:
+    def __init__(self, around: Surroundings, snapshot: Callable[[], Process]) -> None:
+        server, transport = around.server, around.transport
         self.broken: list[str] = []
+        self._around = around
         self._transport = transport
         self._bindings = transport.bindings
         self._server = server
@@ -96,7 +98,7 @@ class Auditor:
         on_it = [each for each in self._server.pods.values() if each.spec.node_name == where]
         self._judge_room(f"{pod.name} comes to node {where}", where, on_it)
         node = self._server.nodes.get(where)
-        if node is not None:
+        if node is not None and not self._around.lied:  # nothing verifies constraints between pods
             self.broken += self._unwelcome(pod, node)
 
     def overhear(self, message: Message) -> None:

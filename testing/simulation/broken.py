@@ -15,6 +15,7 @@ import services.binder.api_calls as api_calls
 import services.binder.bind_steps as bind_steps
 import services.binder.eviction_calls as eviction_calls
 import services.snapshot.commit as commit
+import services.snapshot.commit_checks as commit_checks
 import services.snapshot.dispatch.pod_lookups as pod_lookups
 import services.watcher.bodies as bodies
 import shared.kube.client as kube_client
@@ -314,6 +315,15 @@ BROKEN: Mapping[str, Broken] = {
     "unknown-fields-refused": Broken("plain", "release", _unknown_fields_refused),
     # The snapshot takes a decision that nothing has happened to since without a look at its own state.
     "proposals-believed": Broken("plain", "lies", lambda: patch.object(CommitChecks, "_check_room", lambda *_: None)),
+    # The same, only about host ports.
+    "ports-unverified": Broken(
+        "wishes",
+        "lies",
+        lambda: patch.object(commit_checks, "_conflicts", lambda *_: False),
+        every=3.0,
+        often={"create": 0.0, "crowd": 8.0, "delete": 12.0},
+        first=4,
+    ),
     # A snapshot that is asked to end says at once that nothing it ordered is under way.
     "stops-settled": Broken("plain", "stop late_calls", _ends_marked),
     # The snapshot and the queue read on where messages of the watcher are missing.

@@ -24,7 +24,7 @@ MISHAP_EVERY = 3.0
 class Scene:
     """`actions`: weights of actions. `seconds`: how long actions and mishaps last."""
 
-    actions: Mapping[str, float]
+    actions: dict[str, float]
     seconds: float
 
 
@@ -44,6 +44,7 @@ PLAIN = Scene(
     },
     30.0,
 )
+WISHES = Scene(PLAIN.actions | {"crowd": 0.3}, PLAIN.seconds)
 GANGS = Scene(
     {"create_gang": 3, "create": 3, "one_more": 1, "delete": 1, "finish": 1, "gang_goes": 1.5, "update": 1}, 15.0
 )
@@ -80,7 +81,7 @@ WAITS = Scene(
 )
 SCENES: Mapping[str, Scene] = {
     "plain": PLAIN,
-    "wishes": PLAIN,
+    "wishes": WISHES,
     "gangs": GANGS,
     "preemption": PREEMPTION,
     "waits": WAITS,
@@ -90,7 +91,7 @@ UNUSUAL = frozenset({"renew", "delete", "change_node", "grow"})
 
 
 A_WHILE = (0.3, 2.0, 6.0)
-MISHAPS: Mapping[str, tuple[float, Mapping[str, Sequence[object]]]] = {
+MISHAPS: Mapping[str, tuple[float, dict[str, Sequence[object]]]] = {
     "kill": (3, {"name": PROCESSES}),
     "stop": (1, {"name": PROCESSES}),
     "pause": (
@@ -102,7 +103,7 @@ MISHAPS: Mapping[str, tuple[float, Mapping[str, Sequence[object]]]] = {
         {"how": ("kill", "stop"), "redis": ("stays", "restarts", "flushed", "rolls_back"), "for": (0.2, 5.0, 20.0)},
     ),
     "release": (1, {"name": PROCESSES, "is": ("last", "later", "later", "this")}),
-    "lies": (1, {"name": ("w1", "w2", "w1", "w2", "cycle", "queue"), "share": (0.05, 0.3, 1.0), "for": (1.0, 5.0)}),
+    "lies": (1, {"name": PROCESSES, "share": (0.05, 0.3, 1.0), "for": (1.0, 5.0)}),
     "lose_lease": (1.5, {"name": LEADING}),
     "delete_lease": (0.5, {"name": LEADING}),
     "bus_down": (1, {"for": A_WHILE}),
@@ -129,9 +130,9 @@ MISHAPS: Mapping[str, tuple[float, Mapping[str, Sequence[object]]]] = {
 ANY_PROCESS = (*PROCESSES, *(f"{name}-2" for name in LEADING))
 
 
-def _drawn_arguments(what: str, dice: random.Random) -> dict[str, str]:
+def _drawn_arguments(what: str, scene: str, dice: random.Random) -> dict[str, str]:
     found: dict[str, Any] = {}
-    for name, values in MISHAPS[what][1].items():
+    for name, values in (MISHAPS[what][1] | ({"name": LIARS[scene]} if what == "lies" else {})).items():
         if name == "doubled":
             found[name] = found["share"] / 2
         elif found.get("how") == "stop" and name == "for":
@@ -160,9 +161,16 @@ def check(schedule: Schedule) -> None:
                 )
 
 
-BORNE = {"lies": frozenset({"plain", "preemption"})}
-"""By mishap: the scenes whose invariants survive it, if not all. A cycle can lie about what no other service checks:
-constraints between pods, gangs, volumes of bound claims."""
+ALL_LIARS = ("w1", "w2", "w1", "w2", "w1", "w2", "cycle", "queue", "cycle", "queue", "b1", "b2", "snapshot", "watcher")
+LIARS = {
+    "plain": ALL_LIARS,
+    "wishes": ("w1", "w2", "cycle", *ALL_LIARS),
+    "preemption": ALL_LIARS,
+    "gangs": ("w1", "w2", "b1", "b2", "snapshot", "watcher"),
+    "waits": ("b1", "b2", "snapshot", "watcher"),
+}
+"""By scene: the processes whose lies its invariants survive. A cycle or a queue can lie about gangs, and these and
+workers about volumes of bound claims."""
 
 MOST_OF = {"lies": 2}
 """Per run: after a third lie a worker waits longer for shards than a run lasts."""
@@ -186,11 +194,10 @@ def draw(
     kind = Scene({**kind.actions, **(often or {})}, kind.seconds)
     ends = seconds or kind.seconds
     calm = scene.endswith(CALM)
-    borne = {what for what in MISHAPS if scene in BORNE.get(what, (scene,))}
-    chosen = sorted(frozenset() if calm else borne if mishaps is None else mishaps & borne)
+    chosen = sorted(frozenset() if calm else MISHAPS if mishaps is None else mishaps)
     entries = [*_actions(random.Random(f"{seed} happenings"), kind, ends, calm=calm)]
     if chosen:
-        entries += _mishaps(random.Random(f"{seed} mishaps"), chosen, ends, mishap_every)
+        entries += _mishaps(random.Random(f"{seed} mishaps"), chosen, scene, ends, mishap_every)
     entries.sort(key=lambda entry: entry.at)
     numbered = [Entry(number, entry.at, entry.what, entry.arguments) for number, entry in enumerate(entries, 1)]
     return Schedule(seed, scene, size, ends + TROUBLE_BEGINS, tuple(numbered))
@@ -204,7 +211,7 @@ def _actions(dice: random.Random, scene: Scene, seconds: float, *, calm: bool) -
     return found
 
 
-def _mishaps(dice: random.Random, chosen: list[str], seconds: float, every: float) -> list[Entry]:
+def _mishaps(dice: random.Random, chosen: list[str], scene: str, seconds: float, every: float) -> list[Entry]:
     found = [
         Entry(0, 0.5, "standby", {"name": f"{name}-2"})
         for name in LEADING
@@ -216,5 +223,5 @@ def _mishaps(dice: random.Random, chosen: list[str], seconds: float, every: floa
         what = dice.choices(chosen, weights)[0]
         if sum(entry.what == what for entry in found) == MOST_OF.get(what):
             continue
-        found.append(Entry(0, round(at, 3), what, _drawn_arguments(what, dice)))
+        found.append(Entry(0, round(at, 3), what, _drawn_arguments(what, scene, dice)))
     return found

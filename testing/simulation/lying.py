@@ -1,6 +1,7 @@
 """Processes in wrong hands: what they send, with their own credentials and in the real protocol, is not so.
 
-Some lies gain something (a place, a volume, an eviction); the others replace any value.
+Some lies gain something (a place, a volume, an eviction); the others replace any value. Binders, the snapshot and the
+watcher tell only lies that docs/security.md says to be in vain: the pipeline trusts them otherwise.
 """
 
 import math
@@ -22,13 +23,17 @@ HIGHEST = 2_000_001_000
 """The highest priority that there is."""
 NAMES = ("", "u1", "u2", "w1", "w2", "b1", "b2", "n0", "n1", "n5", "a.*>", "9e9", "zone")
 
+TRUSTED = frozenset({"binder", "snapshot", "watcher"})
+"""Services whose messages may not be altered at random."""
+
 Plain = dict[str, Any]
 
 
 class Liar:
     """What becomes of messages of one process: `share` of them are altered before they are sent."""
 
-    def __init__(self, share: float, dice: random.Random) -> None:
+    def __init__(self, service: str, share: float, dice: random.Random) -> None:
+        self._otherwise = _promise_the_future if service in TRUSTED else falsify
         self._share = share
         self._dice = dice
 
@@ -40,7 +45,7 @@ class Liar:
         if wanted is not None and self._dice.random() < 0.5:
             wanted(plain, self._dice)
         else:
-            falsify(plain, self._dice)
+            self._otherwise(plain, self._dice)
         try:
             return msgspec.msgpack.encode(plain)
         except OverflowError:
@@ -89,11 +94,47 @@ def _commit(plain: Plain, dice: random.Random) -> None:
             wanted["assignment"].pop("version", None)
 
 
+def _outcomes(plain: Plain, dice: random.Random) -> None:
+    """The binder waits, for much longer than any permit."""
+    for outcome in plain["outcomes"]:
+        outcome["wait"] = dice.choice((0.0, 1e9))
+
+
+def _binder_beat(plain: Plain, dice: random.Random) -> None:
+    """The binder's clock is wrong, or it has no room."""
+    if dice.random() < 0.5:
+        plain["at"] = dice.choice((0.0, 1.0, 1e12))
+    else:
+        plain["room"] = 0
+
+
+def _activate(plain: Plain, dice: random.Random) -> None:
+    plain["uids"] = list(NAMES)
+
+
+def _evict(plain: Plain, dice: random.Random) -> None:
+    """Victims that the nomination does not have: the binder asks before it touches them."""
+    victims = plain["victims"]
+    others = [{**victim, "uid": dice.choice(NAMES)} for victim in victims]
+    plain["victims"] = dice.choice((others, victims[:1] * 2, [*victims, *others]))
+
+
+def _promise_the_future(plain: Plain, dice: random.Random) -> None:
+    """The message is of a term that is years ahead."""
+    for name in EPOCHS:
+        if name in plain:
+            plain[name] = FUTURE
+
+
 LIES: Mapping[str, Callable[[Plain, random.Random], None]] = {
     "proposals": _proposals,
     "candidates": _candidates,
     "batch": _batch,
     "commit": _commit,
+    "bound": _outcomes,
+    "binder-beat": _binder_beat,
+    "activate": _activate,
+    "evict": _evict,
 }
 """By kind of message."""
 

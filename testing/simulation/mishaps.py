@@ -83,7 +83,7 @@ class Mishaps:
         process = self._leading(entry)
         if process is not None and process.running:
             dice = self._around.dice.of("lies", entry.number)
-            process.lie(Liar(entry.number_of("share"), dice))
+            process.lie(Liar(process.service, entry.number_of("share"), dice))
             self._around.lied = True
             self._until(entry, process.kill)
 

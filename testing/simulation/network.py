@@ -8,7 +8,7 @@ import random
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from shared.bus import Envelope, NoAnswer
@@ -24,7 +24,7 @@ from shared.bus.wire import (
     pipeline_id,
 )
 from shared.errors import ProtocolError
-from shared.messages.codec import Message, decode, encode
+from shared.messages.codec import Message, encode
 from shared.telemetry.fault import Fault
 from shared.telemetry.tracing import TraceContext
 from testing.simulation.loop import WORLD, Dice, Gate
@@ -42,6 +42,11 @@ PIPELINE = pipeline_id("simulation", "kube-system")
 HEADERS = {VERSION_HEADER: VERSION, PIPELINE_HEADER: PIPELINE}
 
 Handler = Callable[[Any, Envelope], Awaitable[None] | None]
+
+
+@cache
+def _reader(kind: type[Message]) -> Reader[Any]:
+    return Reader(kind)
 
 
 class Subscription:
@@ -262,9 +267,12 @@ class SimBus:
         return raw if self.says is None else self.says(raw)
 
     def _sent(self, message: Message, raw: bytes) -> Message | None:
-        """The message in `raw`; None if a lie has made it undecodable."""
-        with suppress(ProtocolError):
-            return message if self.says is None else decode(raw)
+        """The message in `raw`; None if it is a lie that receivers refuse to read."""
+        if self.says is None:
+            return message
+        with suppress(Refused):
+            sent: Message = _reader(type(message)).read(raw, HEADERS)
+            return sent
         return None
 
     def translated(self, raw: bytes) -> bytes:

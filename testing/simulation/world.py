@@ -35,7 +35,7 @@ class World(Actions):
         self.is_calm = schedule.scene.endswith(CALM)
         self.mishaps = Mishaps(self.around, self.processes, self.start)
         transport = self.around.transport
-        self.auditor = Auditor(self.server, transport, lambda: self.leading("snapshot"))
+        self.auditor = Auditor(self.around, lambda: self.leading("snapshot"))
         self.network.overhears.append(self.auditor.overhear)
         transport.deleted.append(self.auditor.on_deleted)
         transport.deletes.append(lambda uid, name: self.auditor.on_delete(uid, self.processes[name]))
