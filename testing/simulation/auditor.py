@@ -65,8 +65,8 @@ class Auditor:
         """By victim: the evictions that name it and have not ended."""
         self._ended: set[tuple[str, int]] = set()
         """Evictions that no call may carry on; one that is ordered again after its end is not judged."""
-        self._nominated: dict[str, tuple[str, float]] = {}
-        """By pod: the last node that the snapshot nominated it to, and until when."""
+        self._nominated: dict[str, dict[str, float]] = {}
+        """By pod: the nodes that the snapshot nominated it to, and until when."""
         self._shown: dict[tuple[int, str], int] = {}
         self._commits: dict[tuple[int, int], Commit] = {}
         self._announced: set[int] = set()
@@ -151,12 +151,12 @@ class Auditor:
 
     def _is_nominated(self, uid: str, where: str, now: float) -> bool:
         """Whether it is nominated, was lately, or its status says so."""
-        node, until = self._nominated.get(uid, ("", 0.0))
+        until = self._nominated.get(uid, {}).get(where, -inf)
         pod = self._server.pods.get(uid)
         in_status = "" if pod is None else pod.status.nominated_node_name
         stalled = self._transport.stalled_until + STALLED_LATELY > now
         lately = STALLED_LATELY if stalled else NOMINATED_LATELY
-        return in_status == where or (node == where and until + lately > now)
+        return in_status == where or until + lately > now
 
     def _on_committed(self, committed: Committed) -> None:
         """Assumed pods fit, together with bound pods and those that calls in transit may bind."""
@@ -188,11 +188,11 @@ class Auditor:
         now = asyncio.get_running_loop().time()
         for change in delta.changes:
             match change:
-                case PodNominated():
-                    self._nominated[change.uid] = change.node, inf
-                case NominationGone() | PodPlaced() if change.uid in self._nominated:
-                    node, until = self._nominated[change.uid]
-                    self._nominated[change.uid] = node, min(until, now)
+                case PodNominated() | NominationGone() | PodPlaced():
+                    nodes = self._nominated.setdefault(change.uid, {})
+                    nodes.update({node: min(until, now) for node, until in nodes.items()})
+                    if isinstance(change, PodNominated):
+                        nodes[change.node] = inf
             if isinstance(change, NodeUpserted) and VERSION in change.node.metadata.labels:
                 key, version = (delta.epoch, change.node.name), int(change.node.metadata.labels[VERSION])
                 if version < self._shown.get(key, 0):

@@ -296,7 +296,7 @@ BROKEN: Mapping[str, Broken] = {
     "deletes-by-name": Broken(
         "preemption",
         "late_calls",
-        lambda: patch.object(kube_client, "delete_body", lambda _: b"{}"),
+        lambda: patch.object(kube_client, "delete_body", lambda *_: b"{}"),
         seconds=25.0,
         often={"recreate": 8.0, "go": 0.5, "delete": 0.2},
         first=3,
