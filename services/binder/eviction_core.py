@@ -51,6 +51,7 @@ from shared.errors import InvariantBroken, ProtocolError
 from shared.kube.events_and_conditions import DisruptionTarget, ObservedPod, preemption_condition
 from shared.messages.binding import Evict, Evicted, Withdraw
 from shared.messages.limits import PREEMPTION_TIMEOUT
+from shared.runtime.unanswered import Unanswered
 
 MAX_WINDOW = PREEMPTION_TIMEOUT - 10
 """Seconds that an eviction may take; the queue holds the preemptor back for longer."""
@@ -96,8 +97,8 @@ class EvictionCore:
         """Of waiting evictions."""
         self._running: dict[Key, Eviction] = {}
         self._ended: OrderedDict[Key, Evicted] = OrderedDict()
-        self._unacknowledged: OrderedDict[Key, tuple[float, float]] = OrderedDict()
-        """When each end is reported again, in that order, and until when."""
+        self._unacknowledged: Unanswered[Key, tuple[Key, float]] = Unanswered((REPEAT_SECONDS,))
+        """Ends that are reported again, by key: the key, and until when."""
         self._ready: deque[tuple[Eviction, Victim]] = deque()
         self._paused: list[tuple[float, int, Eviction, Victim]] = []
         self._pauses = 0
@@ -113,7 +114,7 @@ class EvictionCore:
             case Evict():
                 self._on_evict(event, now)
             case EvictedAcknowledged(uid=uid, attempt=attempt):
-                self._unacknowledged.pop((uid, attempt), None)
+                self._unacknowledged.answered((uid, attempt))
             case Tick():
                 self._on_tick(now)
             case Leave():
@@ -123,9 +124,10 @@ class EvictionCore:
         return self._effects
 
     def next_deadline(self) -> float:
-        again, _ = next(iter(self._unacknowledged.values()), (math.inf, 0.0))
         deadline = min((eviction.deadline for eviction in self._running.values()), default=math.inf)
-        deadline = min(deadline, again)
+        again = self._unacknowledged.next_deadline()
+        if again is not None:
+            deadline = min(deadline, again)
         return min(deadline, self._paused[0][0]) if self._paused else deadline
 
     @property
@@ -192,12 +194,11 @@ class EvictionCore:
         self._report(key, now + REPORT_SECONDS, now)
         if len(self._ended) > MAX_ENDED:
             oldest, _ = self._ended.popitem(last=False)
-            self._unacknowledged.pop(oldest, None)
+            self._unacknowledged.answered(oldest)
 
     def _report(self, key: Key, until: float, now: float) -> None:
         self._effects.append(self._ended[key])
-        self._unacknowledged[key] = now + REPEAT_SECONDS, until
-        self._unacknowledged.move_to_end(key)
+        self._unacknowledged.sent(key, (key, until), now)
 
     # Victims
 
@@ -336,10 +337,11 @@ class EvictionCore:
         for key in [key for key, deadline in self._deadlines.items() if deadline <= now]:
             del self._waiting[key], self._deadlines[key]
             self._report_end(key, f"it did not begin within {MAX_WINDOW:g} s", now)
-        while self._unacknowledged and next(iter(self._unacknowledged.values()))[0] <= now:
-            key, (_, until) = self._unacknowledged.popitem(last=False)
+        for key, until in self._unacknowledged.due(now):
             if now < until:
-                self._report(key, until, now)
+                self._effects.append(self._ended[key])
+            else:
+                self._unacknowledged.answered(key)
         while self._paused and self._paused[0][0] <= now:
             when, _, eviction, victim = heapq.heappop(self._paused)
             if victim.state is VictimState.PAUSED and victim.resume_at == when and eviction.key in self._running:
@@ -370,9 +372,9 @@ class EvictionCore:
             raise InvariantBroken("evictions wait without need, or without a deadline")
         if len(self._running) > MAX_RUNNING or len(self._waiting) > MAX_WAITING or len(self._calls) > MAX_CALLS:
             raise InvariantBroken(f"{self.held} evictions are held, {len(self._calls)} calls made")
-        again = [at for at, _ in self._unacknowledged.values()]
-        if again != sorted(again) or not self._ended.keys() >= self._unacknowledged.keys():
-            raise InvariantBroken("ends to report are in the wrong order, or unknown")
+        self._unacknowledged.validate()
+        if not self._ended.keys() >= set(self._unacknowledged):
+            raise InvariantBroken("ends to report are unknown")
         ready = {id(victim) for _, victim in self._ready}
         paused = {id(victim) for _, _, _, victim in self._paused}
         for eviction in self._running.values():

@@ -4,6 +4,7 @@ import math
 
 from shared.errors import InvariantBroken
 from shared.messages.binding import BindingOutcome, BindingOutcomes
+from shared.runtime.unanswered import Unanswered
 
 GATHER_SECONDS = 0.01
 """An outcome waits this long for others to go in the same report."""
@@ -18,8 +19,8 @@ class OutcomeReports:
         self._number = 0
         self._gathered: list[BindingOutcome] = []
         self._send_at = math.inf
-        self._sent: dict[int, tuple[list[BindingOutcome], float]] = {}
-        """Outcomes by number of the report, and when it is repeated, in that order."""
+        self._sent: Unanswered[int, tuple[int, list[BindingOutcome]]] = Unanswered((REPEAT_SECONDS,))
+        """By number of the report: the number, and its outcomes."""
         self._outcomes = 0
 
     def __len__(self) -> int:
@@ -34,38 +35,33 @@ class OutcomeReports:
 
     def due(self, epoch: int, now: float) -> list[BindingOutcomes]:
         """The reports to send now, to the snapshot of this epoch, which has the ledger of earlier ones."""
-        numbers: list[int] = []
-        for number, (_, repeat) in self._sent.items():
-            if repeat > now:
-                break
-            numbers.append(number)
+        reports = self._sent.due(now)
         if now >= self._send_at:
             self._number += 1
-            numbers.append(self._number)
-            self._sent[self._number] = (self._gathered, now)
+            report = (self._number, self._gathered)
+            self._sent.sent(self._number, report, now)
+            reports.append(report)
             self._gathered, self._send_at = [], math.inf
-        for number in numbers:
-            outcomes, _ = self._sent.pop(number)
-            self._sent[number] = (outcomes, now + REPEAT_SECONDS)
         return [
-            BindingOutcomes(self._binder, epoch, number, self._sent[number][0], self._incarnation) for number in numbers
+            BindingOutcomes(self._binder, epoch, number, outcomes, self._incarnation) for number, outcomes in reports
         ]
 
     def acknowledged(self, number: int) -> list[BindingOutcome]:
         """Returns the outcomes of this report; none if it was acknowledged before."""
-        outcomes, _ = self._sent.pop(number, ((), 0.0))
+        report = self._sent.answered(number)
+        if report is None:
+            return []
+        _, outcomes = report
         self._outcomes -= len(outcomes)
-        return list(outcomes)
+        return outcomes
 
     def next_deadline(self) -> float:
-        first = next(iter(self._sent.values()), None)
-        return self._send_at if first is None else min(first[1], self._send_at)
+        repeat = self._sent.next_deadline()
+        return self._send_at if repeat is None else min(repeat, self._send_at)
 
     def validate(self) -> None:
-        if self._outcomes != len(self._gathered) + sum(len(outcomes) for outcomes, _ in self._sent.values()):
+        if self._outcomes != len(self._gathered) + sum(len(outcomes) for _, outcomes in self._sent.requests()):
             raise InvariantBroken("outcomes are miscounted")
         if (self._send_at < math.inf) != bool(self._gathered):
             raise InvariantBroken("gathered outcomes are never sent, or the reverse")
-        repeats = [repeat for _, repeat in self._sent.values()]
-        if repeats != sorted(repeats):
-            raise InvariantBroken("reports are not in the order in which they are repeated")
+        self._sent.validate()

@@ -1,8 +1,7 @@
 """What the queue has binders write to a pod that could not be scheduled: its condition, nominated node, and Event."""
 
-from collections import OrderedDict
 from collections.abc import Sequence
-from itertools import chain
+from dataclasses import dataclass
 
 from msgspec.structs import replace
 
@@ -12,6 +11,7 @@ from shared.errors import InvariantBroken
 from shared.messages.binding import Notice
 from shared.messages.queue import Outcome, Verdict
 from shared.model.objects import Pod
+from shared.runtime.unanswered import Unanswered
 
 UNSCHEDULABLE_REASON = "Unschedulable"
 ERROR_REASON = "SchedulerError"
@@ -86,6 +86,12 @@ def _shows(pod: Pod, reason: str, message: str) -> bool:
     )
 
 
+@dataclass(slots=True)
+class _Unconfirmed:
+    notice: Notice
+    repeats: int = 0
+
+
 class UnconfirmedConditions:
     """The last notice of each pod until the watch shows its content: it is sent again, without the Event.
 
@@ -94,39 +100,31 @@ class UnconfirmedConditions:
     """
 
     def __init__(self) -> None:
-        self._by_delay: tuple[OrderedDict[str, tuple[Notice, float]], ...] = tuple(OrderedDict() for _ in RETRY_DELAYS)
-        """For each delay: by uid, the notice and when to send it, earliest first."""
+        self._by_uid: Unanswered[str, _Unconfirmed] = Unanswered(RETRY_DELAYS)
 
     def __len__(self) -> int:
-        return sum(map(len, self._by_delay))
+        return len(self._by_uid)
 
     def sent(self, notice: Notice, now: float) -> None:
         """Replaces the pod's earlier notice."""
         self.delete(notice.uid)
         if notice.patch or notice.nominated is not None:
-            self._by_delay[0][notice.uid] = replace(notice, event=False), now + RETRY_DELAYS[0]
+            self._by_uid.sent(notice.uid, _Unconfirmed(replace(notice, event=False)), now)
 
     def delete(self, uid: str) -> None:
-        for waiting in self._by_delay:
-            waiting.pop(uid, None)
+        self._by_uid.answered(uid)
 
     def due(self, now: float) -> list[tuple[Notice, bool]]:
         """Notices to send again, and whether this was their longest delay."""
-        found: list[tuple[Notice, bool]] = []
-        last = len(RETRY_DELAYS) - 1
-        for i in range(last, -1, -1):
-            waiting = self._by_delay[i]
-            while waiting and next(iter(waiting.values()))[1] <= now:
-                uid, (notice, _) = waiting.popitem(last=False)
-                after = min(i + 1, last)
-                self._by_delay[after][uid] = notice, now + RETRY_DELAYS[after]
-                found.append((notice, i == last))
-        return found
+        due = self._by_uid.due(now)
+        for unconfirmed in due:
+            unconfirmed.repeats += 1
+        return [(unconfirmed.notice, unconfirmed.repeats >= len(RETRY_DELAYS)) for unconfirmed in due]
 
     def next_deadline(self) -> float | None:
-        return min((next(iter(waiting.values()))[1] for waiting in self._by_delay if waiting), default=None)
+        return self._by_uid.next_deadline()
 
     def validate(self) -> None:
-        uids = list(chain.from_iterable(self._by_delay))
+        uids = list(self._by_uid)  # their order is not checked: the queue's clock may have been set back
         if len(uids) != len(set(uids)):
             raise InvariantBroken("a pod has two unconfirmed notices")

@@ -38,6 +38,11 @@ class Unanswered(Generic[K, R]):
         for waiting in self._waiting:
             yield from waiting
 
+    def requests(self) -> Iterator[R]:
+        for waiting in self._waiting:
+            for request, _ in waiting.values():
+                yield request
+
     def sent(self, key: K, request: R, now: float) -> None:
         """A request was sent. If the last one with this key is unanswered, this replaces it and waits longer."""
         step = 0
