@@ -67,12 +67,12 @@ class WatcherCore:
     def handle(self, event: Event, now: float) -> list[Effect]:
         match event:
             case Received(kind=kind, what=what, at=at):
-                return self._on_heard(kind, what, at)
+                return self._on_heard(kind, what, at, now)
             case KindUnavailable(kind=kind, problem=problem):
                 return self._on_denied(kind, problem, now)
             case NewestShown(versions=shown):
                 for kind in RESOURCES.keys() & shown.keys():
-                    self._kinds[kind].versions.reach(shown[kind])
+                    self._kinds[kind].versions.claim(shown[kind])
                 return []
             case RelistRequested():
                 return self._on_asked(now)
@@ -94,12 +94,12 @@ class WatcherCore:
 
     def is_resumed(self) -> bool:
         """Whether followers know a state of the cluster that no list may go back behind."""
-        return any(state.versions.newest for state in self._kinds.values())
+        return any(state.versions.claimed for state in self._kinds.values())
 
     # What the API server says
 
     def _on_heard(
-        self, kind: Kind, what: ListStarted | ListPage | ListDone | WatchStarted | WatchEvents, at: float
+        self, kind: Kind, what: ListStarted | ListPage | ListDone | WatchStarted | WatchEvents, at: float, now: float
     ) -> list[Effect]:
         match what:
             case WatchStarted():
@@ -109,13 +109,13 @@ class WatcherCore:
             case ListPage(objects=objects):
                 return [*self._shown(kind), *self._on_page(kind, objects, at)]
             case ListStarted(version=version):
-                if self._kinds[kind].versions.is_old_list(version):
+                if self._kinds[kind].versions.is_old_list(version, now):
                     return [self._stale(kind, version)]
                 self._kinds[kind].versions.reach(version_number(version))
                 self._kinds[kind].problems.begin_listing()
                 return [] if self.is_missing(kind) else [self._publish(kind, [ListingBegins(kind)])]
             case ListDone(version=version, since=since):
-                if not self._kinds[kind].versions.accept_list(version, since):
+                if not self._kinds[kind].versions.accept_list(version, since, now):
                     return [self._stale(kind, version)]
                 self._kinds[kind].problems.end_listing()
                 effects = [*self._shown(kind), self._publish(kind, [ListingEnds(kind, version)])]
@@ -215,7 +215,8 @@ class WatcherCore:
         return change
 
     def _stale(self, kind: Kind, version: str) -> StaleState:
-        newest = self._kinds[kind].versions.newest
+        versions = self._kinds[kind].versions
+        newest = max(versions.newest, versions.claimed)
         return StaleState(kind, f"the server shows version {version}, older than {newest}, which it showed before")
 
     # Requested listings

@@ -8,6 +8,8 @@ REFUSAL_TIMEOUT = 60.0
 """Seconds that the server may refuse a kind that was listed before; from then on the kind counts as missing."""
 MOST_REPORTED = 10_000
 """Unusable objects remembered per kind; owners of further ones may get their report more than once."""
+CLAIM_PATIENCE = 10.0
+"""Seconds in which the API server may come up to the version that a follower claims to have been shown."""
 
 
 class Availability:
@@ -50,24 +52,43 @@ class VersionOrder:
                                      +-older--------------------> refused: relist after a pause
 
     A watch delivers events in the order of their versions, so one mark per kind is enough. A new watcher learns from
-    the queue and the snapshot what earlier ones have shown.
+    the queue and the snapshot what earlier ones have shown. They may be wrong, so a claim that the server does not
+    reach within CLAIM_PATIENCE is dropped: a follower that was shown that version refuses older ones by itself, and
+    claims it again.
     """
 
     newest: int = 0
-    """The newest version shown, in a list or an event, by this watcher or an earlier one."""
+    """The newest version that this watcher has shown, in a list or an event."""
+    claimed: int = 0
+    """The newest version that earlier watchers have shown, according to followers."""
     floor: int = 0
     """Older events were seen before, or were superseded by a list."""
+    _claim_ends: float | None = None
 
     def reach(self, number: int) -> None:
         self.newest = max(self.newest, number)
 
-    def is_old_list(self, version: str) -> bool:
-        """Whether a list of this version would go back in time."""
-        return 0 < version_number(version) < self.newest
+    def claim(self, number: int) -> None:
+        self.claimed = max(self.claimed, number)
 
-    def accept_list(self, version: str, since: str) -> bool:
+    def is_old_list(self, version: str, now: float) -> bool:
+        """Whether a list of this version would go back in time."""
+        number = version_number(version)
+        if 0 < number < self.newest:
+            return True
+        if not 0 < number < self.claimed:
+            self._claim_ends = None
+            return False
+        if self._claim_ends is None:
+            self._claim_ends = now + CLAIM_PATIENCE
+        if now < self._claim_ends:
+            return True
+        self.claimed, self._claim_ends = 0, None
+        return False
+
+    def accept_list(self, version: str, since: str, now: float) -> bool:
         """A list of this version is complete; False if it goes back in time. Events from `since` on follow."""
-        if self.is_old_list(version):
+        if self.is_old_list(version, now):
             return False
         self.reach(version_number(version))
         self.floor = version_number(since)

@@ -6,6 +6,7 @@ import pytest
 
 from services.watcher.core import WatcherCore
 from services.watcher.events import Effect, NewestShown, Publish, Received, StaleState
+from services.watcher.kind_state import CLAIM_PATIENCE
 from shared.kube.listwatch import ListDone, ListStarted
 from shared.messages.watch import Kind, ListingBegins, ListingEnds, Watched
 from tests.kube.support import raw_pod
@@ -51,6 +52,18 @@ def test_a_new_watcher_refuses_what_is_older_than_what_its_followers_were_shown(
     (published,) = core.handle(Received(Kind.POD, ListStarted("21")), NOW)
     assert published == Publish(Watched(2, 1, [ListingBegins(Kind.POD)], 21))
     assert stale(core.handle(Received(Kind.NODE, ListStarted("3")), NOW)) == []
+
+
+def test_a_claimed_version_that_the_server_does_not_reach_is_dropped_and_never_published() -> None:
+    core = WatcherCore(2)
+    core.handle(NewestShown({"pod": 1 << 62}), NOW)
+    begins = Received(Kind.POD, ListStarted("20"))
+    assert stale(core.handle(begins, NOW)) == [Kind.POD]
+    assert stale(core.handle(begins, NOW + CLAIM_PATIENCE - 0.1)) == [Kind.POD]
+    (published,) = core.handle(begins, NOW + CLAIM_PATIENCE)
+    assert published == Publish(Watched(2, 1, [ListingBegins(Kind.POD)], 20))
+    core.handle(NewestShown({"pod": 30}), NOW + CLAIM_PATIENCE)
+    assert stale(core.handle(begins, NOW + CLAIM_PATIENCE)) == [Kind.POD], "it was claimed again"
 
 
 def test_an_old_streamed_list_is_refused_at_its_end() -> None:
