@@ -30,11 +30,13 @@ def check_given(propose: Propose) -> None:
 def pods_placed(table: NodeTable, given: Sequence[Given], loads: Sequence[PodLoad]) -> Iterator[None]:
     """Places the given pods within the context, and restores the table on exit, also after an exception.
 
-    A pod on a node of another shard changes only the volumes here. A pod that the table shows already stays there.
+    A pod on a node of another shard changes only the volumes here. A pod that the table already shows on its node is
+    counted once. One on another node has an attempt that is about to be forgotten: it counts on both, because either
+    may be the place that the snapshot knows when the decision comes to it.
     """
     with ExitStack() as undo:
         for each in given:
-            if table.place_of(each.uid) is None:
+            if table.place_of(each.uid) != each.node:
                 _place(table, each, loads[each.load], undo)
         yield
 
@@ -47,8 +49,9 @@ def _place(table: NodeTable, given: Given, load: PodLoad, undo: ExitStack) -> No
             undo.callback(table.nominate, given.uid, node, nominated.kind.load, nominated.key)
             break
     if given.node in table:
-        table.add_pod(given.uid, given.node, load)
-        undo.callback(table.remove_pod, given.uid)
+        uid = given.uid if table.place_of(given.uid) is None else f"{given.uid} again"
+        table.add_pod(uid, given.node, load)
+        undo.callback(table.remove_pod, uid)
     if given.volumes is not None:
         _take_volumes(table.objects, given.node, given.volumes, undo)
 

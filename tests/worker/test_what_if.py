@@ -83,6 +83,17 @@ def test_a_given_pod_that_has_come_meanwhile_is_counted_once() -> None:
     assert core.table.place_of(Q.uid) == "a"
 
 
+def test_a_given_pod_that_an_earlier_attempt_still_holds_elsewhere_counts_on_both_nodes() -> None:
+    """The snapshot may forget the attempt before the decision arrives; then only the given node has the pod."""
+    core = loaded()
+    core.handle(placed(2, Q, "b"), 0.0)
+    before = everything(core)
+    assert sorted(nodes_for(core, ask(1, P))) == ["a", "a", "b"]
+    assert sorted(nodes_for(core, ask(2, P, given=[(Q, "a")]))) == ["a", "b"]
+    assert everything(core) == before
+    assert core.table.place_of(Q.uid) == "b"
+
+
 def test_for_a_given_pod_no_room_is_kept_beside_it() -> None:
     core = loaded()
     core.handle(delta(2, PodNominated(Q.uid, "b", 0, Q.key), loads=[load_of(Q)]), 0.0)
