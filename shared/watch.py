@@ -35,14 +35,14 @@ DOUBT_PAUSE = 10.0
 """Seconds between two listings requested because the stream showed an old state."""
 
 
-class State(StrEnum):
+class ReaderState(StrEnum):
     UNSYNCED = "unsynced"
     SYNCED = "synced"
 
 
 TRANSITIONS = (
-    (State.UNSYNCED, State.SYNCED, "a listing of every kind is complete"),
-    (State.SYNCED, State.UNSYNCED, "a message is missing, or the watcher is a new one"),
+    (ReaderState.UNSYNCED, ReaderState.SYNCED, "a listing of every kind is complete"),
+    (ReaderState.SYNCED, ReaderState.UNSYNCED, "a message is missing, or the watcher is a new one"),
 )
 """From, to, and why; there are no others."""
 
@@ -88,8 +88,8 @@ class WatchReader:
         return all(self._objects[kind].complete for kind in self._listed)
 
     @property
-    def state(self) -> State:
-        return State.SYNCED if self.synced else State.UNSYNCED
+    def state(self) -> ReaderState:
+        return ReaderState.SYNCED if self.synced else ReaderState.UNSYNCED
 
     @property
     def epoch(self) -> int:

@@ -44,7 +44,7 @@ from services.binder.eviction_state import (
     Key,
     RecordPreempted,
     Step,
-    Victim,
+    VictimEviction,
     VictimState,
 )
 from shared.errors import InvariantBroken, ProtocolError
@@ -99,8 +99,8 @@ class EvictionCore:
         self._ended: OrderedDict[Key, Evicted] = OrderedDict()
         self._unacknowledged: Unanswered[Key, tuple[Key, float]] = Unanswered((REPEAT_SECONDS,))
         """Ends that are reported again, by key: the key, and until when."""
-        self._ready: deque[tuple[Eviction, Victim]] = deque()
-        self._paused: list[tuple[float, int, Eviction, Victim]] = []
+        self._ready: deque[tuple[Eviction, VictimEviction]] = deque()
+        self._paused: list[tuple[float, int, Eviction, VictimEviction]] = []
         self._pauses = 0
         self._calls: set[tuple[Key, str, int]] = set()
         self._leaving = False
@@ -163,7 +163,7 @@ class EvictionCore:
     def _begin_waiting(self, now: float) -> None:
         while self._waiting and len(self._running) < MAX_RUNNING:
             key, evict = self._waiting.popitem(last=False)
-            victims = {pod.uid: Victim(pod, FIRST_RETRY) for pod in evict.victims}
+            victims = {pod.uid: VictimEviction(pod, FIRST_RETRY) for pod in evict.victims}
             eviction = Eviction(evict, self._deadlines.pop(key), now, victims)
             self._running[key] = eviction
             self._effects.append(EvictionBegan(len(eviction.victims)))
@@ -202,13 +202,13 @@ class EvictionCore:
 
     # Victims
 
-    def _begin(self, eviction: Eviction, victim: Victim, now: float) -> None:
+    def _begin(self, eviction: Eviction, victim: VictimEviction, now: float) -> None:
         if victim.assumed:
             self._withdraw(eviction, victim, FIRST_LOOK_UP, now)
         else:
             self._ready_for(eviction, victim, Step.LOOK_UP)
 
-    def _ready_for(self, eviction: Eviction, victim: Victim, step: Step) -> None:
+    def _ready_for(self, eviction: Eviction, victim: VictimEviction, step: Step) -> None:
         """A victim that was looked up goes before one that was not."""
         victim.move(VictimState.READY)
         victim.step = step
@@ -257,7 +257,7 @@ class EvictionCore:
                 victim.deleting |= failed.maybe_done and call.step is Step.DELETE
                 self._on_failed(eviction, victim, failed, now)
 
-    def _on_found(self, eviction: Eviction, victim: Victim, pod: ObservedPod, now: float) -> None:
+    def _on_found(self, eviction: Eviction, victim: VictimEviction, pod: ObservedPod, now: float) -> None:
         if pod.terminating:
             self._over(eviction, victim, now, evicted=victim.deleting)
         elif victim.assumed and not pod.node:
@@ -272,14 +272,14 @@ class EvictionCore:
             victim.marked |= victim.condition is None
             self._go_on(eviction, victim, Step.DELETE if victim.condition is None else Step.MARK, now)
 
-    def _go_on(self, eviction: Eviction, victim: Victim, step: Step, now: float) -> None:
+    def _go_on(self, eviction: Eviction, victim: VictimEviction, step: Step, now: float) -> None:
         if eviction.failure:
             self._give_up(eviction, victim, now)
             self._advance(eviction, now)
         else:
             self._ready_for(eviction, victim, step)
 
-    def _give_up(self, eviction: Eviction, victim: Victim, now: float) -> None:
+    def _give_up(self, eviction: Eviction, victim: VictimEviction, now: float) -> None:
         """Of a failed eviction. What was not marked is not being deleted."""
         if victim.marked:
             victim.cancelling = True
@@ -288,18 +288,18 @@ class EvictionCore:
         else:
             victim.move(VictimState.OVER)
 
-    def _withdraw(self, eviction: Eviction, victim: Victim, pause: float, now: float) -> None:
+    def _withdraw(self, eviction: Eviction, victim: VictimEviction, pause: float, now: float) -> None:
         """Repeated at each look-up: it may have been lost."""
         self._effects.append(Withdraw(victim.pod.uid, victim.pod.attempt, PLUGIN, REASON, eviction.evict.epoch))
         self._pause(eviction, victim, pause, now)
 
-    def _pause(self, eviction: Eviction, victim: Victim, seconds: float, now: float) -> None:
+    def _pause(self, eviction: Eviction, victim: VictimEviction, seconds: float, now: float) -> None:
         victim.move(VictimState.PAUSED)
         victim.resume_at = now + seconds
         self._pauses += 1
         heapq.heappush(self._paused, (victim.resume_at, self._pauses, eviction, victim))
 
-    def _on_failed(self, eviction: Eviction, victim: Victim, failed: Failed, now: float) -> None:
+    def _on_failed(self, eviction: Eviction, victim: VictimEviction, failed: Failed, now: float) -> None:
         if not failed.final and (victim.cancelling or not eviction.failure):
             self._pause(eviction, victim, victim.pause, now)
             victim.pause = min(2 * victim.pause, MAX_RETRY)
@@ -323,7 +323,9 @@ class EvictionCore:
             if victim.state is VictimState.PAUSED or (victim.state is VictimState.READY and not victim.number):
                 self._give_up(eviction, victim, now)
 
-    def _over(self, eviction: Eviction, victim: Victim, now: float, *, evicted: bool, in_memory: bool = False) -> None:
+    def _over(
+        self, eviction: Eviction, victim: VictimEviction, now: float, *, evicted: bool, in_memory: bool = False
+    ) -> None:
         victim.move(VictimState.OVER)
         if evicted:
             self._effects.append(RecordPreempted(eviction.evict, victim.pod, in_memory))

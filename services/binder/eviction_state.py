@@ -138,7 +138,7 @@ VICTIM_TRANSITIONS: Mapping[VictimState, frozenset[VictimState]] = {
 
 
 @dataclass(slots=True, eq=False)
-class Victim:
+class VictimEviction:
     pod: Displaced
     pause: float
     """Seconds until the next retry."""
@@ -177,7 +177,7 @@ class Eviction:
     evict: Evict
     deadline: float
     began: float
-    victims: dict[str, Victim]
+    victims: dict[str, VictimEviction]
     failure: str = ""
     timed_out: bool = False
 
@@ -194,5 +194,5 @@ class Eviction:
     def under_way(self) -> bool:
         return any(victim.state not in (V.IDLE, V.OVER) for victim in self.victims.values())
 
-    def idle(self) -> list[Victim]:
+    def idle(self) -> list[VictimEviction]:
         return [victim for victim in self.victims.values() if victim.state is V.IDLE]

@@ -24,7 +24,7 @@ from services.cycle.extenders import (
 from shared.errors import FlotillaError
 from shared.extenders.client import ExtenderClient
 from shared.extenders.talk import Judgement, Reduced, Subject, interested, judge, preempt
-from shared.extenders.wire import Victim, Victims
+from shared.extenders.wire import ExtenderVictim, Victims
 from shared.kube.client import KubeClient
 from shared.kube.listwatch import ListDone, ListPage, ListStarted, ListWatchEvent, WatchEvents
 from shared.messages.preemption import Candidate
@@ -197,7 +197,7 @@ class ExtenderCalls:
         """`whole`: with the pod objects, which only some extenders are sent."""
         pods = victim_pods(candidate)
         objects = await asyncio.gather(*map(self._objects.pod, pods)) if whole else [b"{}"] * len(pods)
-        victims = (Victim(pod.uid, raw) for pod, raw in zip(pods, objects, strict=True))
+        victims = (ExtenderVictim(pod.uid, raw) for pod, raw in zip(pods, objects, strict=True))
         return Victims(tuple(victims), candidate.violations)
 
 

@@ -219,7 +219,7 @@ _RELEVANT_NODE = msgspec.msgpack.Decoder(_RelevantNode)
 _NODE = msgspec.msgpack.Decoder(Node, dec_hook=dec_hook)
 
 
-class Nodes:
+class NodeCache:
     def __init__(self, *, annotations: bool = False) -> None:
         """`annotations`: keeps them, because a plugin waits for changes of them."""
         self._annotations = annotations
@@ -251,7 +251,7 @@ class WatchDecoder:
         """Keeps `objects` up to date. `annotations`: a plugin waits for changes of nodes' annotations."""
         self.objects = ClusterObjects() if objects is None else objects
         self._assigned = AssignedPods()
-        self._nodes = Nodes(annotations=annotations)
+        self._nodes = NodeCache(annotations=annotations)
 
     def decode(self, change: PodChange | NodeChange | ObjectChange | Unreadable, now: float) -> list[WatchEvent]:
         match change:

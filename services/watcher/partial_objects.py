@@ -55,7 +55,7 @@ class Condition(msgspec.Struct, frozen=True, gc=False):
     status: str = ""
 
 
-class Status(msgspec.Struct, frozen=True, gc=False):
+class OutlineStatus(msgspec.Struct, frozen=True, gc=False):
     phase: str = ""
     conditions: list[Condition] = []
 
@@ -63,7 +63,7 @@ class Status(msgspec.Struct, frozen=True, gc=False):
 class Outline(msgspec.Struct, frozen=True, gc=False):
     metadata: Metadata = Metadata()
     spec: Spec = Spec()
-    status: Status = Status()
+    status: OutlineStatus = OutlineStatus()
 
     @property
     def namespace(self) -> str:
@@ -113,7 +113,7 @@ def _pick(raw: bytes) -> Outline | None:
             resource_version=_text(metadata, "resourceVersion"),
         ),
         Spec(_text(spec, "schedulerName", DEFAULT_SCHEDULER), _text(spec, "nodeName")),
-        Status(_text(status, "phase")),
+        OutlineStatus(_text(status, "phase")),
     )
 
 

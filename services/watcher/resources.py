@@ -31,7 +31,7 @@ Change = PodChange | NodeChange | ObjectChange
 
 
 @dataclass(frozen=True, slots=True)
-class Resource:
+class WatchedResource:
     """`read` raises the error in an object; `gone` describes a deleted one.
 
     `required`: nothing can be scheduled without it; other kinds may be missing at the server or forbidden. `older`: API
@@ -131,7 +131,7 @@ def _cut(text: str, most: int) -> str:
     return text.encode(errors="replace")[:most].decode(errors="ignore")
 
 
-def _object(kind: ObjectKind, path: str, *, older: tuple[str, ...] = ()) -> Resource:
+def _object(kind: ObjectKind, path: str, *, older: tuple[str, ...] = ()) -> WatchedResource:
     def read(raw: msgspec.Raw, at: float) -> ObjectChange:
         obj = decode_object(kind, raw)
         return ObjectChange(kind, key_of(obj), body=body_of(obj))
@@ -140,12 +140,12 @@ def _object(kind: ObjectKind, path: str, *, older: tuple[str, ...] = ()) -> Reso
         name = found.metadata.name
         return ObjectChange(kind, f"{found.namespace}/{name}" if is_namespaced(kind) else name, gone=True)
 
-    return Resource(Kind(kind.value), path, "", read, gone, required=False, older=older)
+    return WatchedResource(Kind(kind.value), path, "", read, gone, required=False, older=older)
 
 
 _RESOURCES = (
-    Resource(Kind.POD, "/api/v1/pods", UNFINISHED_PODS, read_pod, pod_gone),
-    Resource(Kind.NODE, "/api/v1/nodes", "", read_node, node_gone),
+    WatchedResource(Kind.POD, "/api/v1/pods", UNFINISHED_PODS, read_pod, pod_gone),
+    WatchedResource(Kind.NODE, "/api/v1/nodes", "", read_node, node_gone),
     _object(ObjectKind.NAMESPACE, "/api/v1/namespaces"),
     _object(ObjectKind.SERVICE, "/api/v1/services"),
     _object(ObjectKind.REPLICATION_CONTROLLER, "/api/v1/replicationcontrollers"),
@@ -165,4 +165,4 @@ _RESOURCES = (
     _object(ObjectKind.RESOURCE_SLICE, "/apis/resource.k8s.io/v1/resourceslices", older=BETAS),
     _object(ObjectKind.DEVICE_CLASS, "/apis/resource.k8s.io/v1/deviceclasses", older=BETAS),
 )
-RESOURCES: Mapping[Kind, Resource] = {resource.kind: resource for resource in _RESOURCES}
+RESOURCES: Mapping[Kind, WatchedResource] = {resource.kind: resource for resource in _RESOURCES}

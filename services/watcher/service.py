@@ -28,7 +28,7 @@ from services.watcher.events import (
 from services.watcher.flow_control import FlowControl, size_of
 from services.watcher.metrics import WatchMetrics, WatchSpans
 from services.watcher.problem_reporter import ProblemReporter
-from services.watcher.resources import RESOURCES, Resource
+from services.watcher.resources import RESOURCES, WatchedResource
 from shared.bus import Envelope
 from shared.bus.subjects import WATCH, WATCHER_GROUP, WATCHER_RELIST, WATCHER_SEEN
 from shared.config.document import read_config
@@ -136,7 +136,7 @@ class Shell:
 
     # Input
 
-    def _listwatch(self, client: KubeClient, resource: Resource) -> ListWatch:
+    def _listwatch(self, client: KubeClient, resource: WatchedResource) -> ListWatch:
         async def hear(said: ListWatchEvent) -> None:
             await self._hear(resource.kind, said)
 
@@ -168,7 +168,7 @@ class Shell:
                 GATHER_SECONDS
             )  # what comes meanwhile waits in the connection and goes out in one message
 
-    async def _on_trouble(self, resource: Resource, trouble: Interruption) -> None:
+    async def _on_trouble(self, resource: WatchedResource, trouble: Interruption) -> None:
         """Returns when the list or watch is to be tried again."""
         kind, plural, cause = resource.kind, resource.plural, trouble.cause
         self._metrics.troubles.labels(kind).inc()

@@ -24,7 +24,7 @@ from shared.runtime.names import name_taken
 from shared.runtime.stopping import WORKER_SHARDS
 from shared.store.errors import StoreUnreachable
 from shared.store.link import RedisLink, connect
-from shared.store.reader import Reader, pipeline_of
+from shared.store.reader import StoreReader, pipeline_of
 from shared.telemetry.logs import Repeated
 from shared.telemetry.tracing import TraceContext
 
@@ -80,7 +80,7 @@ class Shell:
     def __init__(self, context: Context, core: WorkerCore, link: RedisLink) -> None:
         self._context = context
         self._core = core
-        self._reader = Reader(link, context.settings.prefix)
+        self._reader = StoreReader(link, context.settings.prefix)
         self._incarnation = core.incarnation = secrets.token_hex(8)
         self._loading: asyncio.Task[None] | None = None
         self._term_heard = asyncio.Event()

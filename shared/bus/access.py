@@ -90,7 +90,7 @@ _SEED_BYTES = 2 + KEY_BYTES + 2
 
 
 @dataclass(frozen=True, slots=True)
-class Credentials:
+class NatsCredentials:
     jwt: str = field(repr=False)
     key: bytes = field(repr=False)
 
@@ -100,7 +100,7 @@ class Credentials:
         return base64.b64encode(SigningKey(self.key).sign(nonce.encode()).signature)
 
 
-def read_credentials(path: str) -> Credentials:
+def read_credentials(path: str) -> NatsCredentials:
     """UserError if the file is missing or invalid."""
     try:
         text = Path(path).read_text()
@@ -114,7 +114,7 @@ def read_credentials(path: str) -> Credentials:
     key = _decode_seed(seed[1])
     if key is None:
         raise UserError(f"{path}: its seed is not that of a user")
-    return Credentials(jwt[1], key)
+    return NatsCredentials(jwt[1], key)
 
 
 def _decode_seed(text: str) -> bytes | None:

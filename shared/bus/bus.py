@@ -21,7 +21,16 @@ from shared.bus.metrics import REPLY, BusMetrics
 from shared.bus.outbox import Outbox, Requests
 from shared.bus.subjects import CLI, INBOXES, check_name, inbox
 from shared.bus.subscription import Handler, Subscription
-from shared.bus.wire import HEADER_BYTES, NoAnswer, PipelineIdentity, Reader, Refusal, Refused, Silence, headers_for
+from shared.bus.wire import (
+    HEADER_BYTES,
+    MessageReader,
+    NoAnswer,
+    PipelineIdentity,
+    Refusal,
+    RefusedMessage,
+    Silence,
+    headers_for,
+)
 from shared.messages.codec import Message, encode
 from shared.messages.limits import MOST_BYTES
 from shared.telemetry import Telemetry
@@ -78,7 +87,7 @@ class Bus:
         self._outbox = Outbox(self._connection, self._metrics, self._prefix)
         self._requests = Requests("")
         self._subscriptions: dict[NatsSubscription, Subscription[Any]] = {}
-        self._readers: dict[type[Any], Reader[Any]] = {}
+        self._readers: dict[type[Any], MessageReader[Any]] = {}
         self._online = asyncio.Event()
 
     @classmethod
@@ -156,7 +165,7 @@ class Bus:
             if ours:
                 self.pipeline.admit(msg.headers)
             answer = self._reader(reply).read(msg.data, msg.headers)
-        except Refused as refused:
+        except RefusedMessage as refused:
             self._metrics.refused(subject, refused.refusal)
             raise
         self._metrics.answered(subject, time.monotonic() - began)
@@ -186,7 +195,7 @@ class Bus:
             return
         try:
             body = self._body(subject, message)
-        except Refused as cause:
+        except RefusedMessage as cause:
             self._limited_log.error(f"{subject} {type(message).__name__}", "a message was dropped: %s", cause)
             return
         if inbox:
@@ -201,7 +210,7 @@ class Bus:
             problem = (
                 f"{subject}: a {type(message).__name__} of {len(body)} bytes; at most {self._most_bytes} can be sent"
             )
-            raise Refused(Refusal.TOO_LARGE, problem)
+            raise RefusedMessage(Refusal.TOO_LARGE, problem)
         return body
 
     @property
@@ -225,7 +234,7 @@ class Bus:
         Of a `group` of subscribers, one gets each message. Returns once the server knows the subscription. Without
         `ours`, messages of other pipelines are accepted as well.
         """
-        reader: Reader[A | B | C | D | E] = Reader(*(types if isinstance(types, tuple) else (types,)))
+        reader: MessageReader[A | B | C | D | E] = MessageReader(*(types if isinstance(types, tuple) else (types,)))
         subscription = Subscription(
             subject,
             reader,
@@ -251,10 +260,10 @@ class Bus:
             await client.round_trip()
         return subscription
 
-    def _reader(self, type_: type[M]) -> Reader[M]:
+    def _reader(self, type_: type[M]) -> MessageReader[M]:
         reader = self._readers.get(type_)
         if reader is None:
-            reader = self._readers[type_] = Reader(type_)
+            reader = self._readers[type_] = MessageReader(type_)
         return reader
 
     # The connection

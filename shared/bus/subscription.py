@@ -12,7 +12,7 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription as NatsSubscription
 
 from shared.bus.metrics import BusMetrics
-from shared.bus.wire import EPOCH_HEADER, TRACE_HEADER, Reader, Refused
+from shared.bus.wire import EPOCH_HEADER, TRACE_HEADER, MessageReader, RefusedMessage
 from shared.messages.codec import Message
 from shared.telemetry.fault import Fault
 from shared.telemetry.logs import Repeated
@@ -63,7 +63,7 @@ class Subscription(Generic[M]):
     def __init__(
         self,
         subject: str,
-        reader: Reader[M],
+        reader: MessageReader[M],
         handler: Handler[M],
         send: Send,
         metrics: BusMetrics,
@@ -104,7 +104,7 @@ class Subscription(Generic[M]):
         try:
             self._admit(msg.headers)
             message = self._reader.read(msg.data, msg.headers)
-        except Refused as refused:
+        except RefusedMessage as refused:
             self._metrics.refused(self.subject, refused.refusal)
             self._limited_log.warning(refused.refusal, "%s: a message was refused: %s", self.subject, refused)
             return

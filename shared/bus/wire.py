@@ -68,7 +68,7 @@ class Refusal(StrEnum):
     """It decodes, but its values are impossible."""
 
 
-class Refused(ProtocolError):
+class RefusedMessage(ProtocolError):
     """A message that was not accepted from the bus, or not sent."""
 
     def __init__(self, refusal: Refusal, problem: str) -> None:
@@ -110,7 +110,7 @@ def _check_epoch(epoch: int) -> None:
         raise ProtocolError(f"epoch {epoch} is years ahead")
 
 
-class Reader(Generic[M]):
+class MessageReader(Generic[M]):
     """Reads messages of some types and refuses all others."""
 
     def __init__(self, *types: type[M]) -> None:
@@ -121,9 +121,9 @@ class Reader(Generic[M]):
         version = headers.get(VERSION_HEADER) if headers else None
         if version != VERSION:
             found = "no version" if version is None else f"version {version[:16]!r}"
-            raise Refused(Refusal.VERSION, f"{found}; this is version {VERSION}")
+            raise RefusedMessage(Refusal.VERSION, f"{found}; this is version {VERSION}")
         if len(raw) > MOST_BYTES:
-            raise Refused(Refusal.TOO_LARGE, f"{len(raw)} bytes; at most {MOST_BYTES} are accepted")
+            raise RefusedMessage(Refusal.TOO_LARGE, f"{len(raw)} bytes; at most {MOST_BYTES} are accepted")
         try:
             message = self._decode(raw)
         except ProtocolError as cause:
@@ -133,17 +133,17 @@ class Reader(Generic[M]):
             for name in EPOCHS:
                 _check_epoch(getattr(message, name, 0))
         except ProtocolError as cause:
-            raise Refused(Refusal.SENSELESS, f"{type(message).__name__}: {cause}") from None
+            raise RefusedMessage(Refusal.SENSELESS, f"{type(message).__name__}: {cause}") from None
         return message
 
-    def _refused(self, raw: bytes, cause: ProtocolError) -> Refused:
+    def _refused(self, raw: bytes, cause: ProtocolError) -> RefusedMessage:
         try:
             tag = _TAG.decode(raw).type
         except (ValueError, RecursionError):
-            return Refused(Refusal.UNDECODABLE, str(cause))
+            return RefusedMessage(Refusal.UNDECODABLE, str(cause))
         if tag not in self._tags:
-            return Refused(Refusal.TYPE, f"{tag[:32]!r} is not expected here")
-        return Refused(Refusal.UNDECODABLE, f"{tag}: {cause}")
+            return RefusedMessage(Refusal.TYPE, f"{tag[:32]!r} is not expected here")
+        return RefusedMessage(Refusal.UNDECODABLE, f"{tag}: {cause}")
 
 
 def pipeline_id(cluster: str, namespace: str) -> str:
@@ -179,9 +179,9 @@ class PipelineIdentity:
         if sender is None or sender == self.id:
             return
         if not _PIPELINE_ID.fullmatch(sender):
-            raise Refused(Refusal.PIPELINE, f"{PIPELINE_HEADER} {sender[:32]!r} is none")
+            raise RefusedMessage(Refusal.PIPELINE, f"{PIPELINE_HEADER} {sender[:32]!r} is none")
         if not self.id:
             self.id = sender
             return
         self.foreign.set()
-        raise Refused(Refusal.PIPELINE, f"it is of {described(sender)}; this is {described(self.id)}")
+        raise RefusedMessage(Refusal.PIPELINE, f"it is of {described(sender)}; this is {described(self.id)}")

@@ -20,7 +20,7 @@ from shared.config.plugin_lists import (
     PointsOf,
 )
 from shared.config.points import ExtensionPoint, PluginRef
-from shared.config.problems import Fault, InvalidConfigFile, Problem, Stage, required, shown
+from shared.config.problems import ErrorType, InvalidConfigFile, Problem, Stage, required, shown
 from shared.config.structs import ExtenderConfig, ExtenderTls, KubeSchedulerConfiguration, PluginConfig, Profile
 from shared.config.validation import plain_args
 
@@ -112,7 +112,7 @@ def _without_managed(file: KubeSchedulerConfiguration, problems: list[Problem]) 
     for i, profile in enumerate(file.profiles):
         if not isinstance(profile.args_of(FIT), NodeResourcesFitArgs):
             reason = "needs NodeResourcesFit to ignore resources of an extender (ignoredByScheduler)"
-            problems.append(Problem(f"profiles[{i}]", Fault.INVALID, ignored, f"{reason}: {', '.join(ignored)}"))
+            problems.append(Problem(f"profiles[{i}]", ErrorType.INVALID, ignored, f"{reason}: {', '.join(ignored)}"))
         entries = tuple(
             PluginConfig(FIT, replace(entry.args, ignored_resources=ignored))
             if isinstance(entry.args, NodeResourcesFitArgs)
@@ -142,10 +142,10 @@ def _queue_sort_problems(
         args = plain_args(profile.args_of(name))
         if name != sorts[0]:
             reason = f"sorts the queue by {name!r} where profiles[0] sorts it by {sorts[0]!r}; it must be one"
-            yield Problem(f"profiles[{i}].plugins.queueSort", Fault.INVALID, name, reason)
+            yield Problem(f"profiles[{i}].plugins.queueSort", ErrorType.INVALID, name, reason)
         elif args != first:
             reason = f"the arguments of {name!r} must be those in profiles[0] ({shown(first)}), not {shown(args)}"
-            yield Problem(f"profiles[{i}].pluginConfig", Fault.INVALID, args, reason)
+            yield Problem(f"profiles[{i}].pluginConfig", ErrorType.INVALID, args, reason)
 
 
 # Keys and certificates of extenders
@@ -162,7 +162,7 @@ def _tls_problems(extender: ExtenderConfig, path: str) -> Iterator[Problem]:
     if not (has_ca or has_pair or insecure or tls.server_name):
         return
     if has_ca and tls.insecure:
-        yield Problem(f"{path}.insecure", Fault.INVALID, True, "cannot be true where there is a caData or caFile")
+        yield Problem(f"{path}.insecure", ErrorType.INVALID, True, "cannot be true where there is a caData or caFile")
         return
     material: dict[str, bytes] = {}
     for name in ("ca", "cert", "key"):
@@ -171,13 +171,13 @@ def _tls_problems(extender: ExtenderConfig, path: str) -> Iterator[Problem]:
             yield problem
     if has_ca and material["ca"] and not _has_certificate(material["ca"]):
         field = "caData" if tls.ca_data else "caFile"
-        yield Problem(f"{path}.{field}", Fault.INVALID, HIDDEN, "must have at least one certificate in PEM")
+        yield Problem(f"{path}.{field}", ErrorType.INVALID, HIDDEN, "must have at least one certificate in PEM")
     # A pair of files alone is read again while the extender is used, so it is not checked here.
     files_alone = tls.cert_file and tls.key_file and not (tls.cert_data or tls.key_data)
     given = has_pair and not files_alone and material["cert"] and material["key"]
     if given and not _is_pair(material["cert"], material["key"]):
         field = "certData" if tls.cert_data else "certFile"
-        yield Problem(f"{path}.{field}", Fault.INVALID, HIDDEN, "must be a certificate in PEM that matches the key")
+        yield Problem(f"{path}.{field}", ErrorType.INVALID, HIDDEN, "must be a certificate in PEM that matches the key")
 
 
 def _material(tls: ExtenderTls, name: str, path: str) -> tuple[bytes, Problem | None]:
@@ -190,7 +190,7 @@ def _material(tls: ExtenderTls, name: str, path: str) -> tuple[bytes, Problem | 
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "no path"
         reason = f"must be a file that can be read, not {file!r} ({why})"
-        return b"", Problem(f"{path}.{name}File", Fault.INVALID, file, reason)
+        return b"", Problem(f"{path}.{name}File", ErrorType.INVALID, file, reason)
 
 
 def _has_certificate(authority: bytes) -> bool:

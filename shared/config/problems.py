@@ -20,7 +20,7 @@ class Stage(StrEnum):
     BUILD = "build"
 
 
-class Fault(StrEnum):
+class ErrorType(StrEnum):
     """Kinds of problems, by Kubernetes' names."""
 
     INVALID = "FieldValueInvalid"
@@ -34,7 +34,7 @@ class Problem(NamedTuple):
     """One thing that is wrong; the reason says what is allowed."""
 
     path: str
-    type: Fault
+    type: ErrorType
     value: object
     reason: str
 
@@ -74,23 +74,23 @@ class InvalidConfigFile(InvalidConfig):
 
 def invalid(path: str, value: object, allowed: str) -> Problem:
     """The value is wrong; `allowed` says what it must be, and the value is appended."""
-    return Problem(path, Fault.INVALID, value, f"{allowed}, not {shown(value)}")
+    return Problem(path, ErrorType.INVALID, value, f"{allowed}, not {shown(value)}")
 
 
 def required(path: str, what: str) -> Problem:
-    return Problem(path, Fault.REQUIRED, "", what)
+    return Problem(path, ErrorType.REQUIRED, "", what)
 
 
 def duplicate(path: str, value: object, what: str) -> Problem:
-    return Problem(path, Fault.DUPLICATE, value, what)
+    return Problem(path, ErrorType.DUPLICATE, value, what)
 
 
 def not_supported(path: str, value: object, supported: Sequence[str]) -> Problem:
-    return Problem(path, Fault.NOT_SUPPORTED, value, f"must be one of {', '.join(supported)}, not {shown(value)}")
+    return Problem(path, ErrorType.NOT_SUPPORTED, value, f"must be one of {', '.join(supported)}, not {shown(value)}")
 
 
 def forbidden(path: str, why: str) -> Problem:
-    return Problem(path, Fault.FORBIDDEN, "", why)
+    return Problem(path, ErrorType.FORBIDDEN, "", why)
 
 
 def shown(value: object) -> str:

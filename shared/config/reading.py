@@ -11,7 +11,7 @@ from shared.config.building import Built, KnownPlugins, build, flotilla_plugins
 from shared.config.document import ConfigSource, DocumentFault, parse_document
 from shared.config.plugin_lists import DEFAULT_PLUGINS, merged_plugins
 from shared.config.points import MULTI_POINT, ExtensionPoint
-from shared.config.problems import Fault, InvalidConfigFile, Problem, Stage, invalid, required, shown
+from shared.config.problems import ErrorType, InvalidConfigFile, Problem, Stage, invalid, required, shown
 from shared.config.struct_codec import API_VERSION, GROUP, HEAD, VERSION, Decoder, child, encode
 from shared.config.structs import (
     KIND,
@@ -96,8 +96,8 @@ def parse_config(text: str | bytes) -> tuple[object, list[Problem]]:
     try:
         document = parse_document(text)
     except DocumentFault as fault:
-        raise InvalidConfigFile(Stage.DECODE, [Problem("", Fault.INVALID, "", str(fault))]) from None
-    return document.value, [Problem("", Fault.DUPLICATE, line, line) for line in document.repeated]
+        raise InvalidConfigFile(Stage.DECODE, [Problem("", ErrorType.INVALID, "", str(fault))]) from None
+    return document.value, [Problem("", ErrorType.DUPLICATE, line, line) for line in document.repeated]
 
 
 def finish(file: KubeSchedulerConfiguration, registry: KnownPlugins) -> ConfigFile:
@@ -162,7 +162,9 @@ def _version(
     if given_kind and given_kind != kind:
         hint = "; `flotilla config convert` converts a Policy" if given_kind == "Policy" else ""
         problems.append(
-            Problem(child(path, "kind"), Fault.INVALID, given_kind, f"must be {kind}, not {shown(given_kind)}{hint}")
+            Problem(
+                child(path, "kind"), ErrorType.INVALID, given_kind, f"must be {kind}, not {shown(given_kind)}{hint}"
+            )
         )
     elif not given_kind and not implied:
         problems.append(required(child(path, "kind"), f"is missing; it must be {kind}"))

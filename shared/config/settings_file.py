@@ -12,7 +12,7 @@ from stat import S_IMODE, S_IROTH
 from shared.config import values
 from shared.config.document import DocumentFault, JsonMap, parse_document
 from shared.config.problems import shown
-from shared.config.sources import SOURCES, Kind, Layer, Source
+from shared.config.sources import SOURCES, Layer, Source, SourceKind
 
 SCHEDULER_FIELDS = frozenset({"apiVersion", "kind", "profiles"})
 PLAIN = {source.field: source for source in SOURCES}
@@ -21,7 +21,7 @@ NAMED = {source.file_field: source for source in SOURCES if source.secret}
 
 def read_settings_file(path: str, origin: str) -> Layer:
     """The values, and a line for each thing that is wrong. `origin`: the flag or variable that names the file."""
-    layer = Layer(Kind.FILE)
+    layer = Layer(SourceKind.FILE)
     try:
         text = Path(path).read_bytes()
         mode = S_IMODE(Path(path).stat().st_mode)

@@ -39,7 +39,7 @@ class InvalidSettings(UserError):
         return list(self.problems)
 
 
-class Kind(StrEnum):
+class SourceKind(StrEnum):
     """The places that values come from; a later one wins."""
 
     DEFAULT = "default"
@@ -52,7 +52,7 @@ class Given(NamedTuple):
     """A value and its origin, as a person would name that: `--seed`, `FLOTILLA_SEED`, `flotilla.yaml: seed`."""
 
     value: object
-    kind: Kind
+    kind: SourceKind
     origin: str
 
 
@@ -166,7 +166,7 @@ SOURCES = (
 class Layer:
     """The values of one kind of place, and what is wrong with them."""
 
-    def __init__(self, kind: Kind) -> None:
+    def __init__(self, kind: SourceKind) -> None:
         self.given: dict[str, Given] = {}
         self.problems: list[str] = []
         self._kind = kind
@@ -275,14 +275,14 @@ def _file_layer(environment: Mapping[str, str], flags: Mapping[str, object]) -> 
     if path is None:
         path, origin = environment.get(SETTINGS_VARIABLE), SETTINGS_VARIABLE
     if not path:
-        return Layer(Kind.FILE)
+        return Layer(SourceKind.FILE)
     from shared.config.settings_file import read_settings_file  # msgspec and YAML take long to import
 
     return read_settings_file(str(path), origin)
 
 
 def _variable_layer(environment: Mapping[str, str]) -> Layer:
-    layer = Layer(Kind.VARIABLE)
+    layer = Layer(SourceKind.VARIABLE)
     for source in SOURCES:
         variable, path = source.variable, environment.get(f"{source.variable}_FILE", "")
         value = environment.get(variable, "")
@@ -295,7 +295,7 @@ def _variable_layer(environment: Mapping[str, str]) -> Layer:
 
 
 def _flag_layer(flags: Mapping[str, object]) -> Layer:
-    layer = Layer(Kind.FLAG)
+    layer = Layer(SourceKind.FLAG)
     for source in SOURCES:
         value = flags.get(source.field)
         if not source.flag or value is None:

@@ -6,7 +6,7 @@ from shared.config.args import NodeResourcesFitArgs, PluginArgs
 from shared.config.args_validation import args_problems, name_problems, out_of_range
 from shared.config.durations import format_duration, nanoseconds_of
 from shared.config.points import ExtensionPoint
-from shared.config.problems import Fault, Problem, duplicate, invalid, required, shown
+from shared.config.problems import ErrorType, Problem, duplicate, invalid, required, shown
 from shared.config.struct_codec import child, encode
 from shared.config.structs import ExtenderConfig, KubeSchedulerConfiguration, LeaderElection, PluginSet, Profile
 from shared.model.resources import is_extended_resource
@@ -46,7 +46,7 @@ def _leader_election_problems(election: LeaderElection, path: str) -> Iterator[P
     if lease <= renew:
         # As in kube-scheduler, the value of the problem is the renewDeadline.
         reason = f"must be longer than renewDeadline ({format_duration(renew)}), not {format_duration(lease)}"
-        yield Problem(f"{path}.leaseDuration", Fault.INVALID, format_duration(renew), reason)
+        yield Problem(f"{path}.leaseDuration", ErrorType.INVALID, format_duration(renew), reason)
     for field, value in (
         ("resourceLock", election.resource_lock),
         ("resourceNamespace", election.resource_namespace),
@@ -100,13 +100,13 @@ def _plugin_config_problems(profile: Profile, path: str, removed: Collection[str
             yield _removed(at, name)
         elif name == NodeResourcesFitArgs.__name__:
             # kube-scheduler looks for these arguments under this name by mistake, and then finds them ill-typed.
-            yield Problem(f"{at}.args", Fault.INVALID, args, "the plugin is called NodeResourcesFit")
+            yield Problem(f"{at}.args", ErrorType.INVALID, args, "the plugin is called NodeResourcesFit")
         elif isinstance(args, PluginArgs) and not isinstance(args, NodeResourcesFitArgs):
             yield from args_problems(args, f"{at}.args")
 
 
 def _removed(path: str, name: str) -> Problem:
-    return Problem(path, Fault.INVALID, name, f"plugin {name!r} was removed before v1")
+    return Problem(path, ErrorType.INVALID, name, f"plugin {name!r} was removed before v1")
 
 
 def _queue_sort_problems(profiles: Sequence[Profile]) -> Iterator[Problem]:
@@ -114,7 +114,7 @@ def _queue_sort_problems(profiles: Sequence[Profile]) -> Iterator[Problem]:
     if len(first.enabled) > 1:
         reason = f"only one queue sort plugin can be enabled, not {len(first.enabled)}"
         # The capital letter is kube-scheduler's.
-        yield Problem(f"profiles[0].plugins.{QUEUE_SORT}.Enabled", Fault.INVALID, len(first.enabled), reason)
+        yield Problem(f"profiles[0].plugins.{QUEUE_SORT}.Enabled", ErrorType.INVALID, len(first.enabled), reason)
     plugin = first.enabled[0].name if first.enabled else ""
     given = [entry.args for entry in profiles[0].plugin_config if entry.name == plugin]
     args = plain_args(given[-1]) if plugin and given else None
@@ -122,12 +122,14 @@ def _queue_sort_problems(profiles: Sequence[Profile]) -> Iterator[Problem]:
         current = _queue_sort(profile)
         if _content(current) != _content(first):
             reason = f"must be the same in all profiles: {_names(first)} in profiles[0], {_names(current)} here"
-            yield Problem(f"profiles[{i}].plugins.{QUEUE_SORT}", Fault.INVALID, encode(current, go=True), reason)
+            yield Problem(f"profiles[{i}].plugins.{QUEUE_SORT}", ErrorType.INVALID, encode(current, go=True), reason)
         for entry in profile.plugin_config:
             if entry.name == plugin and plain_args(entry.args) != args:
                 value = plain_args(entry.args)
                 reason = f"the arguments of {plugin!r}, which sorts the queue, must be the same in all profiles"
-                yield Problem(f"profiles[{i}].pluginConfig.args", Fault.INVALID, value, f"{reason}, not {shown(value)}")
+                yield Problem(
+                    f"profiles[{i}].pluginConfig.args", ErrorType.INVALID, value, f"{reason}, not {shown(value)}"
+                )
 
 
 def _queue_sort(profile: Profile) -> PluginSet:
@@ -159,12 +161,14 @@ def _extender_problems(extenders: Sequence[ExtenderConfig]) -> Iterator[Problem]
             yield from problems
             if not problems and not is_extended_resource(name):
                 reason = "is not an extended resource: it must be DOMAIN/NAME with a domain outside kubernetes.io"
-                yield Problem(path, Fault.INVALID, name, f"{name!r} {reason}")
+                yield Problem(path, ErrorType.INVALID, name, f"{name!r} {reason}")
             if name in managed:
-                yield Problem(path, Fault.INVALID, name, f"{name!r} is managed twice; a resource can be listed once")
+                yield Problem(
+                    path, ErrorType.INVALID, name, f"{name!r} is managed twice; a resource can be listed once"
+                )
             managed.add(name)
     binders = [f"extenders[{i}]" for i, extender in enumerate(extenders) if extender.bind_verb]
     if len(binders) > 1:
         value = f"found {len(binders)} extenders implementing bind"
         reason = f"only one extender can have a bindVerb, but {', '.join(binders)} have one"
-        yield Problem("extenders", Fault.INVALID, value, reason)
+        yield Problem("extenders", ErrorType.INVALID, value, reason)

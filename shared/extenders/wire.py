@@ -16,7 +16,7 @@ class BadAnswer(ValueError):
     """An answer that is not what the verb calls for."""
 
 
-class Victim(msgspec.Struct, frozen=True):
+class ExtenderVictim(msgspec.Struct, frozen=True):
     """A pod to evict. `object`: its JSON, for extenders that do not watch pods."""
 
     uid: str
@@ -26,7 +26,7 @@ class Victim(msgspec.Struct, frozen=True):
 class Victims(msgspec.Struct, frozen=True):
     """The victims on a node. `violations`: how many of them a disruption budget protects."""
 
-    pods: tuple[Victim, ...]
+    pods: tuple[ExtenderVictim, ...]
     violations: int = 0
 
 

@@ -18,7 +18,7 @@ from shared.config.document import ConfigSource, DocumentFault, parse_document
 from shared.config.settings import ApiSettings
 from shared.config.structs import DEFAULT_BURST, DEFAULT_QPS
 from shared.errors import FlotillaError, UserError
-from shared.kube.credentials import Credentials, FoundAccess, Kubeconfig, TlsMaterial, in_cluster, make_context
+from shared.kube.credentials import FoundAccess, Kubeconfig, KubeCredentials, TlsMaterial, in_cluster, make_context
 from shared.kube.errors import one_line
 from shared.kube.outcome import TokenBucket
 from shared.proxies import checked_proxy, proxy_of_environment
@@ -71,7 +71,7 @@ REFRESH_AFTER_REFUSAL = 5.0
 REFRESH_PATIENCE = 30.0
 """Seconds that an exec plugin or identity provider may take."""
 
-Look = Callable[[bool], Awaitable[Credentials]]
+Look = Callable[[bool], Awaitable[KubeCredentials]]
 """Its argument: whether the credentials in use were refused."""
 
 _OBJECT_TEXT = re.compile(r"/?\{.*", re.DOTALL)
@@ -87,7 +87,7 @@ class Access:
     def __init__(
         self,
         server: str,
-        credentials: Credentials,
+        credentials: KubeCredentials,
         *,
         server_hostname: str | None = None,
         proxy: str | None = None,
@@ -189,7 +189,7 @@ def _plain(server: str, token: str | None) -> Access:
     authorization = f"Bearer {token.strip()}" if token else None
     checked = _checked(server, "server")
     tls = make_context(TlsMaterial()) if checked.startswith("https:") else None
-    return Access(checked, Credentials(authorization, tls))
+    return Access(checked, KubeCredentials(authorization, tls))
 
 
 async def _from_kubeconfig(path: str, context: str | None) -> Access:
@@ -205,7 +205,7 @@ async def _from_kubeconfig(path: str, context: str | None) -> Access:
 
 
 def _access(found: FoundAccess, source: str, again: Callable[[bool], Awaitable[FoundAccess]]) -> Access:
-    async def look(refused: bool) -> Credentials:
+    async def look(refused: bool) -> KubeCredentials:
         return (await again(refused)).credentials
 
     if found.proxy is not None:

@@ -33,7 +33,7 @@ EARLY = 300.0
 
 
 @dataclass(frozen=True, slots=True)
-class Credentials:
+class KubeCredentials:
     """`authorization`: the header's value; None with a certificate or without credentials. `expires`: Unix time."""
 
     authorization: str | None = None
@@ -49,7 +49,7 @@ class FoundAccess(NamedTuple):
     server: str
     server_hostname: str | None
     proxy: str | None
-    credentials: Credentials
+    credentials: KubeCredentials
 
 
 class TlsMaterial(NamedTuple):
@@ -96,7 +96,7 @@ def configured(
             certificate=_contents(user, "client-certificate", folder),
             key=_contents(user, "client-key", folder),
         )
-    credentials = Credentials(_authorization(user, folder), _tls(material), expires, renew_at)
+    credentials = KubeCredentials(_authorization(user, folder), _tls(material), expires, renew_at)
     return FoundAccess(server, _text(cluster, "tls-server-name"), _text(cluster, "proxy-url"), credentials)
 
 
@@ -120,7 +120,7 @@ def _service_account() -> FoundAccess:
         if not text:
             raise UserError(f"{SERVICE_ACCOUNT / name}: is empty")
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    credentials = Credentials(f"Bearer {token}", _tls(TlsMaterial(authority)))
+    credentials = KubeCredentials(f"Bearer {token}", _tls(TlsMaterial(authority)))
     return FoundAccess(f"https://{address}", None, None, credentials)
 
 
@@ -253,7 +253,7 @@ def _from_provider(found: "Configuration") -> FoundAccess:
     files = (found.ssl_ca_cert, found.cert_file, found.key_file)
     authority, certificate, key = (Path(path).read_bytes() if path else b"" for path in files)
     tls = _tls(TlsMaterial(authority, certificate, key, bool(found.verify_ssl)))
-    credentials = Credentials(str(token).strip() if token else None, tls)
+    credentials = KubeCredentials(str(token).strip() if token else None, tls)
     return FoundAccess(found.host or "", found.tls_server_name, found.proxy, credentials)
 
 

@@ -36,7 +36,7 @@ EARLY_SHARE = 0.25
 Lease that another process has changed."""
 
 
-class State(StrEnum):
+class ElectionState(StrEnum):
     WAITING = "waiting"
     TAKING = "taking"
     LEADING = "leading"
@@ -44,10 +44,10 @@ class State(StrEnum):
 
 
 TRANSITIONS = (
-    (State.WAITING, State.TAKING, "the Lease is free, our own identity's, or expired"),
-    (State.TAKING, State.LEADING, "the Lease is written"),
-    (State.TAKING, State.WAITING, "another candidate was faster, or no answer came in time"),
-    (State.LEADING, State.OVER, "another process holds the Lease, or it was not renewed in time"),
+    (ElectionState.WAITING, ElectionState.TAKING, "the Lease is free, our own identity's, or expired"),
+    (ElectionState.TAKING, ElectionState.LEADING, "the Lease is written"),
+    (ElectionState.TAKING, ElectionState.WAITING, "another candidate was faster, or no answer came in time"),
+    (ElectionState.LEADING, ElectionState.OVER, "another process holds the Lease, or it was not renewed in time"),
 )
 """From, to, and why; there are no others."""
 
@@ -197,12 +197,12 @@ class Election:
         self.over = False
 
     @property
-    def state(self) -> State:
+    def state(self) -> ElectionState:
         if self.over:
-            return State.OVER
+            return ElectionState.OVER
         if self.term:
-            return State.LEADING
-        return State.TAKING if isinstance(self._asked, Write) else State.WAITING
+            return ElectionState.LEADING
+        return ElectionState.TAKING if isinstance(self._asked, Write) else ElectionState.WAITING
 
     @property
     def leads_until(self) -> float:

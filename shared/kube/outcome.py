@@ -42,7 +42,7 @@ class _Details(msgspec.Struct, rename="camel"):
     retry_after_seconds: int = 0
 
 
-class Status(msgspec.Struct):
+class StatusBody(msgspec.Struct):
     """The server's error."""
 
     code: int = 0
@@ -57,7 +57,7 @@ class Status(msgspec.Struct):
         )
 
 
-STATUS = msgspec.json.Decoder(Status)
+STATUS = msgspec.json.Decoder(StatusBody)
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ async def pipeline_of(link: RedisLink, prefix: str) -> str | None:
     return pipeline.decode(errors="replace") if pipeline else ""
 
 
-class Reader:
+class StoreReader:
     def __init__(self, link: RedisLink, prefix: str) -> None:
         self._link = link
         self._prefix = prefix

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from shared.messages.binding import BindingOutcome
 from shared.messages.queue import QueueContents
 from shared.messages.state import LedgerEntry
-from testing.auditor.cluster import Assumed, Cluster, PodRecord
+from testing.auditor.cluster import Assumed, AuditedCluster, PodRecord
 from testing.auditor.placements import capacity_objection
 from testing.auditor.usage import NOTHING, Amounts, Demand, NodeUsage
 from testing.auditor.violations import Debouncer, Invariant, Violation
@@ -22,7 +22,7 @@ AssumedPods = Sequence[tuple[PodRecord, Assumed]]
 
 
 class LedgerChecks:
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: AuditedCluster) -> None:
         self._cluster = cluster
         self._entries: dict[str, tuple[LedgerEntry, float]] = {}
         """By uid, with the end of the entry's window by our clock."""
@@ -155,7 +155,7 @@ class LedgerChecks:
 
 
 class PermitChecks:
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: AuditedCluster) -> None:
         self._cluster = cluster
         self._waits: dict[Key, tuple[float, float]] = {}
         """When the wait ends, and when that was reported."""
@@ -203,7 +203,7 @@ class PermitChecks:
 
 
 class QueueChecks:
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: AuditedCluster) -> None:
         self._cluster = cluster
         self._contents: QueueContents | None = None
         self._unavailable = False

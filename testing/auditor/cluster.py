@@ -29,7 +29,7 @@ def node_state(node: Node) -> NodeState:
 
 
 @dataclass(frozen=True, slots=True)
-class Version:
+class NodeVersion:
     """A node from `since` on: its state, None if deleted, or `unknown` after a gap in the watch."""
 
     since: float
@@ -37,9 +37,9 @@ class Version:
     unknown: bool = False
 
 
-class Nodes:
+class AuditedNodes:
     def __init__(self) -> None:
-        self._versions: dict[str, deque[Version]] = {}
+        self._versions: dict[str, deque[NodeVersion]] = {}
         self._resource_versions: dict[str, str] = {}
         self._gone: deque[tuple[float, str]] = deque()
 
@@ -76,24 +76,24 @@ class Nodes:
         standing = node_state(node)
         if self.current(node.name) == standing:
             return False
-        self._append(node.name, Version(now, standing), horizon)
+        self._append(node.name, NodeVersion(now, standing), horizon)
         return True
 
     def remove(self, name: str, now: float, horizon: float) -> None:
         if self._resource_versions.pop(name, None) is not None:
-            self._append(name, Version(now, None), horizon)
+            self._append(name, NodeVersion(now, None), horizon)
             self._gone.append((now, name))
 
     def mark_unknown(self, name: str, since: float, horizon: float) -> None:
         """From `since` on its state may have differed from what is known."""
-        self._append(name, Version(since, None, unknown=True), horizon)
+        self._append(name, NodeVersion(since, None, unknown=True), horizon)
 
     def is_as_known(self, node: Node) -> bool:
         return self._resource_versions.get(node.name) == node.metadata.resource_version and self.current(
             node.name
         ) == node_state(node)
 
-    def _append(self, name: str, version: Version, horizon: float) -> None:
+    def _append(self, name: str, version: NodeVersion, horizon: float) -> None:
         versions = self._versions.setdefault(name, deque())
         versions.append(version)
         while len(versions) > 1 and versions[1].since < horizon:
@@ -205,7 +205,7 @@ AUDITED = (Kind.POD, Kind.NODE)
 """The kinds that the auditor watches."""
 
 
-class Cluster:
+class AuditedCluster:
     """`unreadable`: uids of pods that exist but cannot be decoded; `waiting`: uids of pods to schedule; `gated`: the
     waiting ones with scheduling gates."""
 
@@ -213,7 +213,7 @@ class Cluster:
         self.limits = limits
         self.streams = Streams(limits.lag)
         self.pods = Pods()
-        self.nodes = Nodes()
+        self.nodes = AuditedNodes()
         self.unreadable: set[str] = set()
         self.waiting: set[str] = set()
         self.gated: set[str] = set()
@@ -295,7 +295,7 @@ def _same(what: str, kept: Iterable[object], recount: Iterable[object]) -> None:
 
 
 @dataclass(slots=True)
-class Stream:
+class AuditedStream:
     """A gap lasted from `lost_at` to `whole_since`, which is infinite during a gap and before the first listing."""
 
     listed: bool = False
@@ -306,7 +306,7 @@ class Stream:
 class Streams:
     def __init__(self, lag: float) -> None:
         self._lag = lag
-        self._streams = {kind: Stream() for kind in AUDITED}
+        self._streams = {kind: AuditedStream() for kind in AUDITED}
 
     def all_listed(self) -> bool:
         return all(stream.listed for stream in self._streams.values())

@@ -19,8 +19,8 @@ from shared.messages.state import LedgerEntry
 from shared.messages.watch import Kind
 from shared.model.objects import DEFAULT_SCHEDULER, Node, Pod
 from testing.auditor.checks import LedgerChecks, PermitChecks, QueueChecks
-from testing.auditor.cluster import Cluster, Counts, PodRecord
-from testing.auditor.placements import Placements
+from testing.auditor.cluster import AuditedCluster, Counts, PodRecord
+from testing.auditor.placements import AuditedPlacements
 from testing.auditor.usage import demand_of
 from testing.auditor.violations import Invariant, Limits, Violation
 
@@ -105,8 +105,8 @@ class AuditorCore:
         self, schedulers: frozenset[str] = frozenset({DEFAULT_SCHEDULER}), limits: Limits | None = None
     ) -> None:
         self._schedulers = schedulers
-        self._cluster = Cluster(limits or Limits())
-        self._placements = Placements(self._cluster)
+        self._cluster = AuditedCluster(limits or Limits())
+        self._placements = AuditedPlacements(self._cluster)
         self._ledger = LedgerChecks(self._cluster)
         self._queue = QueueChecks(self._cluster)
         self._permits = PermitChecks(self._cluster)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from shared.model.objects import NodeSelectorRequirement, NodeSelectorTerm, Pod, Taint, Toleration
-from testing.auditor.cluster import Cluster, NodeState, PodRecord
+from testing.auditor.cluster import AuditedCluster, NodeState, PodRecord
 from testing.auditor.usage import Amounts, excess
 from testing.auditor.violations import Invariant, Violation
 
@@ -38,8 +38,8 @@ class PendingViolation:
     last: str
 
 
-class Placements:
-    def __init__(self, cluster: Cluster) -> None:
+class AuditedPlacements:
+    def __init__(self, cluster: AuditedCluster) -> None:
         self._cluster = cluster
         self._pending: deque[PendingViolation] = deque()
 

@@ -33,7 +33,7 @@ from services.snapshot.dispatch.term_end import TermEnd
 from services.snapshot.event_handlers import EventHandlers
 from services.snapshot.store.terms import Terms
 from services.watcher.kind_state import VersionOrder
-from shared.bus.wire import Reader, Refusal, Refused
+from shared.bus.wire import MessageReader, Refusal, RefusedMessage
 from shared.errors import InvariantBroken, UserError
 from shared.kube.fencing import Fenced
 from shared.kube.listwatch import ListWatch
@@ -166,15 +166,15 @@ def _deposed_writes() -> Iterator[None]:
 
 
 def _unknown_fields_refused() -> AbstractContextManager[object]:
-    read = Reader.read
+    read = MessageReader.read
 
     def reads_strictly(self: Any, raw: Any, headers: Any) -> Any:
         message = read(self, raw, headers)
         if len(encode(message)) < len(raw):
-            raise Refused(Refusal.UNDECODABLE, "a field is not known")
+            raise RefusedMessage(Refusal.UNDECODABLE, "a field is not known")
         return message
 
-    return patch.object(Reader, "read", reads_strictly)
+    return patch.object(MessageReader, "read", reads_strictly)
 
 
 def _large_weigh_nothing() -> AbstractContextManager[object]:

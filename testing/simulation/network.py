@@ -16,10 +16,10 @@ from shared.bus.wire import (
     PIPELINE_HEADER,
     VERSION,
     VERSION_HEADER,
+    MessageReader,
     PipelineIdentity,
-    Reader,
     Refusal,
-    Refused,
+    RefusedMessage,
     Silence,
     pipeline_id,
 )
@@ -45,15 +45,15 @@ Handler = Callable[[Any, Envelope], Awaitable[None] | None]
 
 
 @cache
-def _reader(kind: type[Message]) -> Reader[Any]:
-    return Reader(kind)
+def _reader(kind: type[Message]) -> MessageReader[Any]:
+    return MessageReader(kind)
 
 
 class Subscription:
     def __init__(self, bus: "SimBus", subject: str, types: tuple[type, ...], handler: Handler, group: str) -> None:
         self.bus = bus
         self.subject = subject
-        self.reader: Reader[Any] = Reader(*types)
+        self.reader: MessageReader[Any] = MessageReader(*types)
         self.handler = handler
         self.group = group
 
@@ -167,7 +167,7 @@ class Network:
             return
         try:
             message = one.reader.read(one.bus.translated(raw), HEADERS)
-        except Refused as refused:
+        except RefusedMessage as refused:
             self.refused.append(f"{one.bus.name}: {one.subject}: {refused}")
             return
 
@@ -247,7 +247,7 @@ class SimBus:
         def respond(raw: bytes) -> None:
             if not answer.done() and self.wires.reaches(self.name):
                 with suppress(ProtocolError):
-                    answer.set_result(Reader[Any](reply).read(self.translated(raw), HEADERS))
+                    answer.set_result(MessageReader[Any](reply).read(self.translated(raw), HEADERS))
 
         if self.dead:
             raise asyncio.CancelledError
@@ -270,7 +270,7 @@ class SimBus:
         """The message in `raw`; None if it is a lie that receivers refuse to read."""
         if self.says is None:
             return message
-        with suppress(Refused):
+        with suppress(RefusedMessage):
             sent: Message = _reader(type(message)).read(raw, HEADERS)
             return sent
         return None
@@ -279,5 +279,5 @@ class SimBus:
         """The message as this process reads it; Refused if its release does not know the message."""
         heard = raw if self.hears is None else self.hears(raw)
         if heard is None:
-            raise Refused(Refusal.TYPE, "the other release does not know this message")
+            raise RefusedMessage(Refusal.TYPE, "the other release does not know this message")
         return heard

@@ -29,15 +29,15 @@ from testing.simulator.resources import (
     PODS,
     PRIORITY_CLASSES,
     WORKLOADS,
+    ApiResource,
     Object,
-    Resource,
     builtin,
 )
 
 NAME_LABEL = "kubernetes.io/metadata.name"
 SERVICES = builtin("services")
 _WORKLOAD: Object = {"spec": {"replicas": 1}, "status": {}}
-DEFAULTS: dict[Resource, Object] = {
+DEFAULTS: dict[ApiResource, Object] = {
     PRIORITY_CLASSES: {"preemptionPolicy": "PreemptLowerPriority"},
     builtin("deployments", "apps"): _WORKLOAD,
     builtin("replicasets", "apps"): _WORKLOAD,
@@ -73,7 +73,7 @@ MAX_TEMPLATES = 8
 IMMUTABLE = "field is immutable"
 
 
-def admit_new(resource: Resource, obj: Object, priority_classes: PriorityClasses) -> None:
+def admit_new(resource: ApiResource, obj: Object, priority_classes: PriorityClasses) -> None:
     """Set the defaults of a new object; raise if it is invalid."""
     for key, value in DEFAULTS.get(resource, {}).items():
         if isinstance(value, dict):
@@ -98,7 +98,7 @@ def admit_new(resource: Resource, obj: Object, priority_classes: PriorityClasses
     _check(resource, obj)
 
 
-def admit_update(resource: Resource, obj: Object, old: Object) -> None:
+def admit_update(resource: ApiResource, obj: Object, old: Object) -> None:
     """Raise if the type does not allow this change."""
     if resource is PODS:
         check_shape(obj)
@@ -109,7 +109,7 @@ def admit_update(resource: Resource, obj: Object, old: Object) -> None:
     _check(resource, obj, old)
 
 
-def _check(resource: Resource, obj: Object, old: Object | None = None) -> None:
+def _check(resource: ApiResource, obj: Object, old: Object | None = None) -> None:
     """Raise if the object is invalid, or may not replace the old one."""
     causes = [*metadata_causes(resource, obj["metadata"])]
     if rule := _RULES.get(resource):
@@ -329,7 +329,7 @@ def _part(obj: Object, name: str) -> Object:
     return part
 
 
-_RULES: dict[Resource, Callable[[Object], Iterator[Cause]]] = {
+_RULES: dict[ApiResource, Callable[[Object], Iterator[Cause]]] = {
     PODS: pod_causes,
     NODES: node_causes,
     PRIORITY_CLASSES: priority_class_causes,
@@ -340,7 +340,7 @@ _RULES: dict[Resource, Callable[[Object], Iterator[Cause]]] = {
     COSCHEDULING_POD_GROUPS: coscheduling_group_causes,
     builtin("leases", "coordination.k8s.io"): lease_causes,
 }
-_UPDATE_RULES: dict[Resource, Callable[[Object, Object], Iterator[Cause]]] = {
+_UPDATE_RULES: dict[ApiResource, Callable[[Object, Object], Iterator[Cause]]] = {
     PODS: pod_update_causes,
     POD_GROUPS: fixed_spec_causes,
     WORKLOADS: fixed_spec_causes,

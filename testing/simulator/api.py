@@ -5,11 +5,11 @@ Includes discovery: groups, versions and resources, as kubectl asks for them fir
 
 from collections.abc import Iterator, Sequence
 
-from testing.simulator.cluster import Cluster
+from testing.simulator.cluster import SimulatedCluster
 from testing.simulator.errors import ApiError, bad_request, method_not_allowed, no_such_route
-from testing.simulator.reads import Reader
+from testing.simulator.reads import ObjectReader
 from testing.simulator.requests import JSON, Request, Response, Target, error_response, resolve
-from testing.simulator.resources import Catalog, Object, Resource
+from testing.simulator.resources import ApiResource, Catalog, Object
 from testing.simulator.store import encode
 from testing.simulator.subresources import ReviewedUser
 from testing.simulator.watch import Watch
@@ -38,8 +38,8 @@ OPENAPI_V2 = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 
 
 class Api:
-    def __init__(self, cluster: Cluster, max_pending_bytes: int, users: Sequence[ReviewedUser] = ()) -> None:
-        self.reader = Reader(cluster, max_pending_bytes)
+    def __init__(self, cluster: SimulatedCluster, max_pending_bytes: int, users: Sequence[ReviewedUser] = ()) -> None:
+        self.reader = ObjectReader(cluster, max_pending_bytes)
         self._cluster = cluster
         self._writer = Writer(cluster, users)
 
@@ -136,16 +136,16 @@ def _resource_list(catalog: Catalog, group: str, version: str) -> Object | None:
     return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": shown}
 
 
-def _verbs(resource: Resource) -> list[str]:
+def _verbs(resource: ApiResource) -> list[str]:
     return ["create"] if resource.virtual else VERBS
 
 
-def _names(resource: Resource) -> Object:
+def _names(resource: ApiResource) -> Object:
     names = {"shortNames": list(resource.short_names), "categories": list(resource.categories)}
     return {key: listed for key, listed in names.items() if listed}
 
 
-def _subresources(resource: Resource) -> Iterator[tuple[str, dict[str, str], list[str]]]:
+def _subresources(resource: ApiResource) -> Iterator[tuple[str, dict[str, str], list[str]]]:
     """Name, kind (with group and version) and verbs of each subresource."""
     for name in resource.subresources:
         kind = {"group": resource.group, "version": resource.version, "kind": resource.kind}
@@ -175,7 +175,7 @@ def _aggregated(catalog: Catalog, *, core: bool) -> Object:
     return {"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items}
 
 
-def _aggregated_resource(resource: Resource) -> Object:
+def _aggregated_resource(resource: ApiResource) -> Object:
     parts = [
         {"subresource": name, "responseKind": kind, "verbs": verbs} for name, kind, verbs in _subresources(resource)
     ]

@@ -28,9 +28,9 @@ from testing.simulator.resources import (
     NODES,
     PODS,
     PRIORITY_CLASSES,
+    ApiResource,
     Catalog,
     Object,
-    Resource,
     custom_resources,
     establish,
 )
@@ -53,7 +53,7 @@ KEPT_METADATA = (
 """Fields that only the server writes."""
 
 
-class Cluster:
+class SimulatedCluster:
     def __init__(self, *, history: int, max_events: int, clock: Callable[[], float], random: Random) -> None:
         self.store = Store(history)
         self.catalog = Catalog()
@@ -69,7 +69,7 @@ class Cluster:
         for name, value in SYSTEM_PRIORITIES.items():
             self.create(PRIORITY_CLASSES, "", {"metadata": {"name": name}, "value": value})
 
-    def find(self, resource: Resource, namespace: str, name: str) -> Item:
+    def find(self, resource: ApiResource, namespace: str, name: str) -> Item:
         item = self.store.bucket(resource).get(namespace, name)
         if item is None:
             raise not_found(resource, name)
@@ -90,7 +90,7 @@ class Cluster:
         decoded = (item.decode() for item in classes.items())
         return next((found for found in decoded if found.get("globalDefault")), None)
 
-    def create(self, resource: Resource, namespace: str, obj: Object, *, dry_run: bool = False) -> Item:
+    def create(self, resource: ApiResource, namespace: str, obj: Object, *, dry_run: bool = False) -> Item:
         self._check_kind(resource, obj)
         metadata = metadata_of(obj)
         self._place(resource, namespace, metadata)
@@ -118,14 +118,14 @@ class Cluster:
             self._trim_events(item)
         return item
 
-    def _check_kind(self, resource: Resource, obj: Object) -> None:
+    def _check_kind(self, resource: ApiResource, obj: Object) -> None:
         kind, version = obj.get("kind") or resource.kind, obj.get("apiVersion") or resource.api_version
         if kind != resource.kind or version != resource.api_version:
             wanted = f"{resource.api_version}, Kind={resource.kind}"
             raise bad_request(f"the object provided is unrecognized: it is {version}, Kind={kind}, expected {wanted}")
         obj["kind"], obj["apiVersion"] = kind, version
 
-    def _place(self, resource: Resource, namespace: str, metadata: Object) -> None:
+    def _place(self, resource: ApiResource, namespace: str, metadata: Object) -> None:
         if resource.namespaced:
             if metadata.get("namespace") not in (None, "", namespace):
                 raise bad_request(
@@ -142,7 +142,7 @@ class Cluster:
                 raise ApiError(422, "Invalid", "name or generateName is required", {"kind": resource.kind})
             metadata["name"] = self._generated(resource, metadata.get("namespace") or "", prefix[:MAX_PREFIX])
 
-    def _generated(self, resource: Resource, namespace: str, prefix: str) -> str:
+    def _generated(self, resource: ApiResource, namespace: str, prefix: str) -> str:
         """A free name, or the last one tried."""
         taken, name = self.store.bucket(resource), ""
         for _ in range(MAX_NAME_ATTEMPTS):
@@ -167,7 +167,7 @@ class Cluster:
                 self.store.remove(EVENTS, old.decode())
 
     def update(
-        self, resource: Resource, item: Item, obj: Object, *, subresource: str = "", dry_run: bool = False
+        self, resource: ApiResource, item: Item, obj: Object, *, subresource: str = "", dry_run: bool = False
     ) -> Item:
         """Write a new version of an object; Conflict unless it is based on the current one."""
         self._check_kind(resource, obj)
@@ -195,7 +195,7 @@ class Cluster:
             return Item(resource, obj, item.version)
         return self.write(resource, obj)
 
-    def write(self, resource: Resource, obj: Object) -> Item:
+    def write(self, resource: ApiResource, obj: Object) -> Item:
         """Write a validated object, or remove it if its last finalizer is gone and it was being deleted."""
         metadata = obj["metadata"]
         if (
@@ -208,7 +208,7 @@ class Cluster:
             self._declare(obj)
         return self.store.put(resource, obj)
 
-    def _check_identity(self, resource: Resource, item: Item, metadata: Object) -> None:
+    def _check_identity(self, resource: ApiResource, item: Item, metadata: Object) -> None:
         name = metadata.get("name")
         if name and name != item.name:
             raise bad_request(f"the name of the object ({name}) does not match the name on the URL ({item.name})")
@@ -223,7 +223,7 @@ class Cluster:
             raise invalid(resource, item.name, [invalid_value("metadata.uid", uid, "field is immutable")])
 
     def delete(
-        self, resource: Resource, item: Item, grace: int | None = None, *, dry_run: bool = False
+        self, resource: ApiResource, item: Item, grace: int | None = None, *, dry_run: bool = False
     ) -> tuple[Item, bool]:
         """Returns the object's last state and whether it is gone."""
         if resource is NAMESPACES and item.name in PROTECTED_NAMESPACES:
@@ -247,7 +247,7 @@ class Cluster:
             return item, False
         return self._remove(resource, item.decode()), True
 
-    def _remove(self, resource: Resource, obj: Object) -> Item:
+    def _remove(self, resource: ApiResource, obj: Object) -> Item:
         if resource is NAMESPACES:
             for bucket in self.store.buckets():  # everything in it, regardless of finalizers
                 if bucket.resource.namespaced:
@@ -274,7 +274,7 @@ class Cluster:
             self.store.bucket(resources[0])
 
 
-def check_preconditions(resource: Resource, item: Item, wanted: Mapping[str, object]) -> None:
+def check_preconditions(resource: ApiResource, item: Item, wanted: Mapping[str, object]) -> None:
     """Conflict unless the object has the uid and resource version that the caller expects, if any."""
     uid = wanted.get("uid")
     if uid and uid != item.uid:

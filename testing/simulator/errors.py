@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from shared.errors import UserError
-from testing.simulator.resources import Resource
+from testing.simulator.resources import ApiResource
 
 Details = dict[str, Any]
 
@@ -74,11 +74,11 @@ def bad_request(message: str) -> ApiError:
     return ApiError(400, "BadRequest", message)
 
 
-def forbidden(resource: Resource, name: str, why: str) -> ApiError:
+def forbidden(resource: ApiResource, name: str, why: str) -> ApiError:
     return ApiError(403, "Forbidden", f'{resource.qualified} "{name}" is forbidden: {why}', _about(resource, name))
 
 
-def not_found(resource: Resource, name: str) -> ApiError:
+def not_found(resource: ApiResource, name: str) -> ApiError:
     return ApiError(404, "NotFound", f'{resource.qualified} "{name}" not found', _about(resource, name))
 
 
@@ -90,11 +90,11 @@ def method_not_allowed() -> ApiError:
     return ApiError(405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {})
 
 
-def already_exists(resource: Resource, name: str) -> ApiError:
+def already_exists(resource: ApiResource, name: str) -> ApiError:
     return ApiError(409, "AlreadyExists", f'{resource.qualified} "{name}" already exists', _about(resource, name))
 
 
-def conflict(resource: Resource, name: str, why: str = MODIFIED, subresource: str = "") -> ApiError:
+def conflict(resource: ApiResource, name: str, why: str = MODIFIED, subresource: str = "") -> ApiError:
     about = _about(resource, name)
     qualified = resource.qualified
     if subresource:
@@ -111,7 +111,7 @@ def unsupported_media_type(given: str, accepted: Sequence[str]) -> ApiError:
     return ApiError(415, "UnsupportedMediaType", message + ", ".join(accepted))
 
 
-def invalid(resource: Resource, name: str, causes: Sequence[Cause]) -> ApiError:
+def invalid(resource: ApiResource, name: str, causes: Sequence[Cause]) -> ApiError:
     return _invalid(resource.kind, resource.group, name, causes)
 
 
@@ -150,7 +150,7 @@ def too_large_resource_version(wanted: int, current: int) -> ApiError:
     return ApiError(504, "Timeout", f"Too large resource version: {wanted}, current: {current}", details)
 
 
-def _about(resource: Resource, name: str) -> Details:
+def _about(resource: ApiResource, name: str) -> Details:
     about: Details = {"name": name, "kind": resource.plural}
     if resource.group:
         about["group"] = resource.group

@@ -12,7 +12,7 @@ import heapq
 from enum import Enum, auto
 from typing import NamedTuple
 
-from testing.simulator.cluster import FINISHED, Cluster
+from testing.simulator.cluster import FINISHED, SimulatedCluster
 from testing.simulator.metadata import timestamp
 from testing.simulator.resources import NODES, PODS, Object
 from testing.simulator.store import ADDED, DELETED, Change, Item
@@ -38,22 +38,22 @@ class Action(Enum):
     REMOVE = auto()
 
 
-class Step(NamedTuple):
+class KubeletStep(NamedTuple):
     action: Action
     key: Key
 
 
 class Kubelets:
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: SimulatedCluster) -> None:
         self._cluster = cluster
         self._pods = cluster.store.bucket(PODS)
         self._nodes = cluster.store.bucket(NODES)
         self._wake = asyncio.Event()
         self._addresses = 0
-        self._ready: dict[Step, None] = {}
+        self._ready: dict[KubeletStep, None] = {}
         self._later: list[tuple[float, Key]] = []
         """When pods complete."""
-        self._parked: dict[str, dict[Step, None]] = {}
+        self._parked: dict[str, dict[KubeletStep, None]] = {}
         """By node that does not exist: the steps that wait for it."""
 
     async def run(self) -> None:
@@ -80,7 +80,7 @@ class Kubelets:
     def _run_batch(self, now: float) -> None:
         """Carry out the steps that are due, oldest first."""
         while self._later and self._later[0][0] <= now:
-            self._ready[Step(Action.COMPLETE, heapq.heappop(self._later)[1])] = None
+            self._ready[KubeletStep(Action.COMPLETE, heapq.heappop(self._later)[1])] = None
         for step in list(self._ready)[:BATCH]:
             del self._ready[step]
             with contextlib.suppress(*MALFORMED):
@@ -92,9 +92,9 @@ class Kubelets:
             return
         key = (item.namespace, item.name, item.uid)
         if b'"deletionTimestamp"' in item.raw and "deletionTimestamp" in item.decode()["metadata"]:
-            self._ready[Step(Action.REMOVE, key)] = None
+            self._ready[KubeletStep(Action.REMOVE, key)] = None
         elif item.fields[_PHASE] == "Pending":
-            self._ready[Step(Action.START, key)] = None
+            self._ready[KubeletStep(Action.START, key)] = None
         if self._ready:
             self._wake.set()
 
@@ -104,7 +104,7 @@ class Kubelets:
             self._ready.update(steps)
             self._wake.set()
 
-    def _carry_out(self, step: Step, now: float) -> None:
+    def _carry_out(self, step: KubeletStep, now: float) -> None:
         namespace, name, uid = step.key
         item = self._pods.get(namespace, name)
         if item is None or item.uid != uid:

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from testing.simulator.errors import ApiError, Cause, bad_request, invalid_value, required
-from testing.simulator.resources import NAMESPACES, Object, Resource
+from testing.simulator.resources import NAMESPACES, ApiResource, Object
 
 MAX_NAME = 253
 MAX_LABEL = 63
@@ -74,7 +74,7 @@ def expect_objects(field: str, items: Any, name: str = "slice of objects") -> No
         raise cannot_unmarshal(field, items, name)
 
 
-def metadata_causes(resource: Resource, metadata: Object) -> Iterator[Cause]:
+def metadata_causes(resource: ApiResource, metadata: Object) -> Iterator[Cause]:
     if resource.group not in _FREE_NAMES:
         yield from name_causes("metadata.name", metadata["name"], label=resource is NAMESPACES)
     for key, value in (metadata.get("labels") or {}).items():

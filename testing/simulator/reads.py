@@ -8,7 +8,7 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from testing.simulator.cluster import Cluster
+from testing.simulator.cluster import SimulatedCluster
 from testing.simulator.errors import (
     ApiError,
     bad_request,
@@ -20,11 +20,11 @@ from testing.simulator.errors import (
     unsupported_value,
 )
 from testing.simulator.requests import Request, Response, Target
-from testing.simulator.resources import Object, Resource
+from testing.simulator.resources import ApiResource, Object
 from testing.simulator.selectors import select
 from testing.simulator.store import Bucket, Item, encode
 from testing.simulator.subresources import scale_of
-from testing.simulator.views import DecodedView, TableView, View
+from testing.simulator.views import DecodedView, PrintedTable, View
 from testing.simulator.watch import Watch
 
 LOG = b"the simulator runs no containers\n"
@@ -39,8 +39,8 @@ MATCH = "resourceVersionMatch"
 INITIAL = "sendInitialEvents"
 
 
-class Reader:
-    def __init__(self, cluster: Cluster, max_pending_bytes: int) -> None:
+class ObjectReader:
+    def __init__(self, cluster: SimulatedCluster, max_pending_bytes: int) -> None:
         self.pages = Pages()
         self._cluster = cluster
         self._max_pending_bytes = max_pending_bytes
@@ -56,9 +56,9 @@ class Reader:
                 return Response(200, LOG, "text/plain")
         raise method_not_allowed()
 
-    def _view(self, resource: Resource, request: Request) -> View:
+    def _view(self, resource: ApiResource, request: Request) -> View:
         if "as=Table" in request.accept and "v=v1;" in f"{request.accept};".replace(",", ";"):
-            return TableView(resource, request.query.get("includeObject", ""), self._cluster.clock)
+            return PrintedTable(resource, request.query.get("includeObject", ""), self._cluster.clock)
         return DecodedView(resource) if resource.stored_as else View(resource)
 
     def list_objects(self, target: Target, request: Request) -> Response:
@@ -143,7 +143,7 @@ def _past(bucket: Bucket, version: int, namespace: str | None) -> list[Item]:
     return then
 
 
-class Page(NamedTuple):
+class ListPage(NamedTuple):
     items: list[Item]
     version: int
     token: str
@@ -156,15 +156,15 @@ class Pages:
         """Items, version and expiry of each list that has further pages, oldest first."""
         self._last_id = 0
 
-    def first(self, items: list[Item], version: int, limit: int, now: float) -> Page:
+    def first(self, items: list[Item], version: int, limit: int, now: float) -> ListPage:
         if len(items) <= limit:
-            return Page(items, version, "", 0)
+            return ListPage(items, version, "", 0)
         self._last_id += 1
         self._held[self._last_id] = items, version, now + HELD_LIST_TTL
         self._forget(now)
         return self._page(self._last_id, 0, limit)
 
-    def next(self, token: str, limit: int, now: float) -> Page:
+    def next(self, token: str, limit: int, now: float) -> ListPage:
         try:
             number, start = map(int, urlsafe_b64decode(token.encode()).decode().split(":"))
         except ValueError:
@@ -177,11 +177,11 @@ class Pages:
     def expire(self) -> None:
         self._held.clear()
 
-    def _page(self, number: int, start: int, limit: int) -> Page:
+    def _page(self, number: int, start: int, limit: int) -> ListPage:
         items, version, _ = self._held[number]
         end = min(start + limit, len(items)) if limit else len(items)
         token = urlsafe_b64encode(f"{number}:{end}".encode()).decode() if end < len(items) else ""
-        return Page(items[start:end], version, token, len(items) - end)
+        return ListPage(items[start:end], version, token, len(items) - end)
 
     def _forget(self, now: float) -> None:
         """Expired lists, and the oldest ones when there are too many."""

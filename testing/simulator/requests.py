@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl, unquote
 import msgspec
 
 from testing.simulator.errors import ApiError, bad_request, no_such_route
-from testing.simulator.resources import NAMESPACES, Catalog, Object, Resource
+from testing.simulator.resources import NAMESPACES, ApiResource, Catalog, Object
 from testing.simulator.store import decode_any
 
 JSON = "application/json"
@@ -82,7 +82,7 @@ def parse_target(url: str) -> tuple[str, dict[str, str]]:
 class Target:
     """A collection, an object or a subresource."""
 
-    resource: Resource
+    resource: ApiResource
     namespace: str | None
     name: str
     subresource: str

@@ -33,7 +33,7 @@ def _fields(*labels: str, **defaults: str) -> tuple[Field, ...]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Resource:
+class ApiResource:
     """A resource type: its names, where it is stored, and what it supports. Compared by identity."""
 
     group: str
@@ -93,13 +93,13 @@ _TRAITS = frozenset({"cluster", "all", "generations", "returned", "virtual", "cu
 
 def _type(
     api_version: str, kind: str, names: str, traits: str = "", subresources: str = "", fields: tuple[Field, ...] = ()
-) -> Resource:
+) -> ApiResource:
     """`names`: the plural, then the short names. `traits`: words of _TRAITS; without `cluster` it is namespaced."""
     group, _, version = api_version.rpartition("/")
     plural, *short_names = names.split()
     has = set(traits.split())
     assert has <= _TRAITS, traits
-    return Resource(
+    return ApiResource(
         group,
         version,
         kind,
@@ -187,10 +187,10 @@ class Catalog:
     def __init__(self) -> None:
         self._served = dict(BUILTIN)
 
-    def find(self, group: str, version: str, plural: str) -> Resource | None:
+    def find(self, group: str, version: str, plural: str) -> ApiResource | None:
         return self._served.get((group, version, plural))
 
-    def replace_custom(self, group: str, plural: str, resources: list[Resource]) -> None:
+    def replace_custom(self, group: str, plural: str, resources: list[ApiResource]) -> None:
         """Replace the types that one definition declares; built-in types stay."""
         for key in [key for key in self._served if (key[0], key[2]) == (group, plural) and key not in BUILTIN]:
             del self._served[key]
@@ -211,14 +211,14 @@ class Catalog:
             groups.setdefault(group, {})[version] = None
         return {group: list(versions) for group, versions in groups.items()}
 
-    def of_version(self, group: str, version: str) -> list[Resource]:
+    def of_version(self, group: str, version: str) -> list[ApiResource]:
         return [resource for key, resource in self._served.items() if key[:2] == (group, version)]
 
-    def __iter__(self) -> Iterator[Resource]:
+    def __iter__(self) -> Iterator[ApiResource]:
         return iter(self._served.values())
 
 
-def builtin(plural: str, group: str = "", version: str = "v1") -> Resource:
+def builtin(plural: str, group: str = "", version: str = "v1") -> ApiResource:
     """A built-in type."""
     return BUILTIN[group, version, plural]
 
@@ -236,12 +236,12 @@ COSCHEDULING_POD_GROUPS = builtin("podgroups", "scheduling.x-k8s.io", "v1alpha1"
 DEFINITIONS = builtin("customresourcedefinitions", "apiextensions.k8s.io")
 
 
-def custom_resources(definition: Object) -> list[Resource]:
+def custom_resources(definition: Object) -> list[ApiResource]:
     """One type for each version served; all versions share their objects."""
     spec = definition["spec"]
     names = spec["names"]
     return [
-        Resource(
+        ApiResource(
             spec["group"],
             version["name"],
             names["kind"],

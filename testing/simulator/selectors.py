@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from testing.simulator.errors import bad_request
-from testing.simulator.resources import Object, Resource
+from testing.simulator.resources import ApiResource, Object
 from testing.simulator.store import Item
 
 Labels = Mapping[str, str]
@@ -43,7 +43,9 @@ class Selection:
         return all(test(item.labels) for test in self.labels)
 
 
-def select(resource: Resource, namespace: str | None, query: Mapping[str, str], name: str | None = None) -> Selection:
+def select(
+    resource: ApiResource, namespace: str | None, query: Mapping[str, str], name: str | None = None
+) -> Selection:
     labels, fields = query.get("labelSelector", ""), query.get("fieldSelector", "")
     field_tests = [_field_test(resource, term, labels, fields) for term in fields.split(",") if term.strip()]
     if name is not None:
@@ -101,7 +103,7 @@ def _integer(value: str | None, otherwise: int) -> int:
         return otherwise
 
 
-def _field_test(resource: Resource, term: str, labels: str, text: str) -> FieldTest:
+def _field_test(resource: ApiResource, term: str, labels: str, text: str) -> FieldTest:
     match = _FIELD.fullmatch(term.strip())
     if match is None:
         raise bad_request(f"invalid selector: {term!r}; can't understand {term!r}")

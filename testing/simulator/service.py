@@ -18,11 +18,11 @@ from aiohttp.web_protocol import RequestHandler
 
 from shared.errors import UserError
 from testing.simulator.api import OPEN_TO_ALL, Api
-from testing.simulator.cluster import Cluster
+from testing.simulator.cluster import SimulatedCluster
 from testing.simulator.errors import ApiError, bad_request, not_found
 from testing.simulator.kubelet import Kubelets
 from testing.simulator.requests import JSON, TRUE, Request, Response, error_response, parse_target
-from testing.simulator.resources import DEFINITIONS, Object, Resource
+from testing.simulator.resources import DEFINITIONS, ApiResource, Object
 from testing.simulator.store import Item
 from testing.simulator.subresources import ReviewedUser
 from testing.simulator.watch import Watch
@@ -156,13 +156,13 @@ class Simulator:
         self,
         options: SimulatorOptions | None = None,
         clock: Callable[[], float] = time.time,
-        cluster: Cluster | None = None,
+        cluster: SimulatedCluster | None = None,
     ) -> None:
         """`cluster`: serve another simulator's cluster, as a second API server with faults of its own."""
         self.options = options or SimulatorOptions()
         self.faults = Faults()
         self.url = ""
-        self.cluster = cluster or Cluster(
+        self.cluster = cluster or SimulatedCluster(
             history=self.options.history,
             max_events=self.options.max_events,
             clock=clock,
@@ -324,7 +324,7 @@ class Simulator:
         """Keep this many changes of each type from now on."""
         self.cluster.store.resize_history(history)
 
-    def _resource(self, plural: str, group: str, version: str) -> Resource:
+    def _resource(self, plural: str, group: str, version: str) -> ApiResource:
         catalog = self.cluster.catalog
         versions = [version] if version else catalog.groups().get(group, [])
         found = (catalog.find(group, one, plural) for one in versions)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 
-from testing.simulator.resources import Object, Resource, StorageKey
+from testing.simulator.resources import ApiResource, Object, StorageKey
 
 ADDED = "ADDED"
 MODIFIED = "MODIFIED"
@@ -28,7 +28,7 @@ class Item:
 
     __slots__ = ("fields", "labels", "name", "namespace", "raw", "uid", "version")
 
-    def __init__(self, resource: Resource, obj: Object, version: int) -> None:
+    def __init__(self, resource: ApiResource, obj: Object, version: int) -> None:
         metadata = obj["metadata"]
         metadata["resourceVersion"] = str(version)
         # kind and apiVersion come first, so that lists, which omit them, can cut them off.
@@ -102,7 +102,7 @@ Listener = Callable[[Change], None]
 class Bucket:
     """All objects of one type and the history of their changes."""
 
-    def __init__(self, resource: Resource, history: int) -> None:
+    def __init__(self, resource: ApiResource, history: int) -> None:
         self.resource = resource
         self.history: deque[Change] = deque(maxlen=history)
         self.compacted = 0
@@ -189,7 +189,7 @@ class Store:
         self._history = history
         self._buckets: dict[StorageKey, Bucket] = {}
 
-    def bucket(self, resource: Resource) -> Bucket:
+    def bucket(self, resource: ApiResource) -> Bucket:
         key = resource.storage
         bucket = self._buckets.get(key)
         if bucket is None:
@@ -199,7 +199,7 @@ class Store:
     def buckets(self) -> list[Bucket]:
         return list(self._buckets.values())
 
-    def put(self, resource: Resource, obj: Object) -> Item:
+    def put(self, resource: ApiResource, obj: Object) -> Item:
         """Create or replace an object."""
         bucket = self.bucket(resource)
         item = Item(bucket.resource, obj, self.version + 1)
@@ -207,7 +207,7 @@ class Store:
         bucket.put(item)
         return item
 
-    def remove(self, resource: Resource, obj: Object) -> Item:
+    def remove(self, resource: ApiResource, obj: Object) -> Item:
         """Remove an object; `obj` is its last state."""
         bucket = self.bucket(resource)
         item = Item(bucket.resource, obj, self.version + 1)
@@ -215,7 +215,7 @@ class Store:
         bucket.remove(item)
         return item
 
-    def drop(self, resource: Resource) -> None:
+    def drop(self, resource: ApiResource) -> None:
         """Remove a whole type."""
         self._buckets.pop(resource.storage, None)
 

@@ -6,7 +6,7 @@ Access reviews know non-resource paths only (`/metrics`): components ask about t
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from testing.simulator.cluster import FINISHED, Cluster, check_preconditions
+from testing.simulator.cluster import FINISHED, SimulatedCluster, check_preconditions
 from testing.simulator.errors import (
     ApiError,
     bad_request,
@@ -17,7 +17,7 @@ from testing.simulator.errors import (
     unsupported_value,
 )
 from testing.simulator.metadata import metadata_of, timestamp
-from testing.simulator.resources import DISRUPTION_BUDGETS, PODS, Object, Resource, builtin
+from testing.simulator.resources import DISRUPTION_BUDGETS, PODS, ApiResource, Object, builtin
 from testing.simulator.selectors import selector_test
 from testing.simulator.store import Item
 
@@ -27,7 +27,7 @@ TOKEN_REVIEWS = builtin("tokenreviews", "authentication.k8s.io")
 ACCESS_REVIEWS = builtin("subjectaccessreviews", "authorization.k8s.io")
 
 
-def bind(cluster: Cluster, namespace: str, name: str, binding: Object, *, dry_run: bool = False) -> None:
+def bind(cluster: SimulatedCluster, namespace: str, name: str, binding: Object, *, dry_run: bool = False) -> None:
     """Assign a pod to a node. The node need not even exist."""
     metadata = metadata_of(binding)
     if metadata.get("name") not in (None, "", name):
@@ -76,7 +76,7 @@ def _unbindable(name: str, why: str) -> ApiError:
     return conflict(PODS, name, why, subresource="binding")
 
 
-def evict(cluster: Cluster, namespace: str, name: str, eviction: Object, *, dry_run: bool = False) -> None:
+def evict(cluster: SimulatedCluster, namespace: str, name: str, eviction: Object, *, dry_run: bool = False) -> None:
     """Delete a pod, if its disruption budget allows it."""
     item = cluster.find(PODS, namespace, name)
     options = eviction.get("deleteOptions") or {}
@@ -88,7 +88,7 @@ def evict(cluster: Cluster, namespace: str, name: str, eviction: Object, *, dry_
     cluster.delete(PODS, item, options.get("gracePeriodSeconds"), dry_run=dry_run)
 
 
-def _spend(cluster: Cluster, pod: Item, *, dry_run: bool) -> None:
+def _spend(cluster: SimulatedCluster, pod: Item, *, dry_run: bool) -> None:
     """Take one disruption from the budget that covers the pod, if any."""
     covering = []
     for item in cluster.store.bucket(DISRUPTION_BUDGETS).items(pod.namespace):
@@ -141,7 +141,9 @@ def scale_of(item: Item) -> Object:
     }
 
 
-def rescale(cluster: Cluster, resource: Resource, item: Item, scale: Object, *, dry_run: bool = False) -> Item:
+def rescale(
+    cluster: SimulatedCluster, resource: ApiResource, item: Item, scale: Object, *, dry_run: bool = False
+) -> Item:
     metadata = metadata_of(scale)
     check_preconditions(resource, item, metadata)
     spec = scale.get("spec")
@@ -164,7 +166,7 @@ class ReviewedUser:
     may: tuple[str, ...] = ()
 
 
-def review(users: Sequence[ReviewedUser], resource: Resource, obj: Object) -> Object:
+def review(users: Sequence[ReviewedUser], resource: ApiResource, obj: Object) -> Object:
     """The token or access review with its status."""
     spec = obj.get("spec")
     if not isinstance(spec, dict):

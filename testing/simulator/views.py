@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from testing.simulator.metadata import seconds_of
-from testing.simulator.resources import EVENTS, NEW_EVENTS, Object, Resource, StorageKey
+from testing.simulator.resources import EVENTS, NEW_EVENTS, ApiResource, Object, StorageKey
 from testing.simulator.store import DELETED, Change, Item, at_version, encode, event_line
 
 _STORED_NAMES = {
@@ -26,12 +26,12 @@ UNKNOWN = "<unknown>"
 NONE = "<none>"
 
 
-def stored_type(resource: Resource) -> Resource:
+def stored_type(resource: ApiResource) -> ApiResource:
     """The type that the objects are stored as."""
     return EVENTS if resource is NEW_EVENTS else resource
 
 
-def stored_form(resource: Resource, obj: Object) -> Object:
+def stored_form(resource: ApiResource, obj: Object) -> Object:
     """Convert a client's object to the stored version."""
     if resource is not NEW_EVENTS:
         return obj
@@ -42,7 +42,7 @@ def stored_form(resource: Resource, obj: Object) -> Object:
     return stored
 
 
-def shown_form(resource: Resource, obj: Object) -> Object:
+def shown_form(resource: ApiResource, obj: Object) -> Object:
     """Convert a stored object to the version that the client requested."""
     if resource is NEW_EVENTS:
         obj = {_NEW_NAMES.get(key, key): value for key, value in obj.items()}
@@ -55,7 +55,7 @@ class View:
 
     plain = True
 
-    def __init__(self, resource: Resource) -> None:
+    def __init__(self, resource: ApiResource) -> None:
         self._resource = resource
         self._typed = b""
         if resource.strategic:
@@ -101,10 +101,10 @@ class DecodedView(View):
         return encode(shown_form(self._resource, obj))
 
 
-class TableView(DecodedView):
+class PrintedTable(DecodedView):
     """Objects as rows of a table. `include` says how much of the object accompanies its row."""
 
-    def __init__(self, resource: Resource, include: str, now: Callable[[], float]) -> None:
+    def __init__(self, resource: ApiResource, include: str, now: Callable[[], float]) -> None:
         super().__init__(resource)
         self._include = include
         self._now = now
@@ -137,7 +137,7 @@ class Column:
             return UNKNOWN
 
 
-def table(resource: Resource, objects: Sequence[Object], metadata: Object, include: str, now: float) -> Object:
+def table(resource: ApiResource, objects: Sequence[Object], metadata: Object, include: str, now: float) -> Object:
 
     def shown(obj: Object) -> Object | None:
         if include in ("None", "Object"):

@@ -6,7 +6,7 @@ The queue is bounded in bytes. When a client falls too far behind its watch ends
 from collections.abc import Callable, Iterable, Iterator
 
 from testing.simulator.errors import ApiError, expired
-from testing.simulator.resources import Resource
+from testing.simulator.resources import ApiResource
 from testing.simulator.selectors import Selection
 from testing.simulator.store import ADDED, DELETED, MODIFIED, Bucket, Change, Item, encode
 from testing.simulator.views import View
@@ -20,7 +20,7 @@ class Watch:
     client did not keep up."""
 
     def __init__(
-        self, bucket: Bucket, resource: Resource, selection: Selection, view: View, max_pending_bytes: int
+        self, bucket: Bucket, resource: ApiResource, selection: Selection, view: View, max_pending_bytes: int
     ) -> None:
         self.bucket = bucket
         self.resource = resource

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from testing.simulator.admission import changed_event_causes, new_event_causes
-from testing.simulator.cluster import Cluster, check_preconditions
+from testing.simulator.cluster import SimulatedCluster, check_preconditions
 from testing.simulator.errors import (
     bad_request,
     invalid,
@@ -17,7 +17,7 @@ from testing.simulator.errors import (
 from testing.simulator.metadata import metadata_of
 from testing.simulator.patches import json_patch, merge_patch, strategic_patch
 from testing.simulator.requests import Request, Response, Target, as_object
-from testing.simulator.resources import DISRUPTION_BUDGETS, NEW_EVENTS, Object, Resource, builtin
+from testing.simulator.resources import DISRUPTION_BUDGETS, NEW_EVENTS, ApiResource, Object, builtin
 from testing.simulator.selectors import select
 from testing.simulator.store import Item, encode
 from testing.simulator.subresources import (
@@ -51,7 +51,7 @@ CREATED = b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success",
 
 
 class Writer:
-    def __init__(self, cluster: Cluster, users: Sequence[ReviewedUser]) -> None:
+    def __init__(self, cluster: SimulatedCluster, users: Sequence[ReviewedUser]) -> None:
         self._cluster = cluster
         self._users = users
 
@@ -179,5 +179,5 @@ def _check_json(request: Request) -> None:
         raise unsupported_media_type(request.content_type, ["application/json"])
 
 
-def _shown(resource: Resource, item: Item) -> bytes:
+def _shown(resource: ApiResource, item: Item) -> bytes:
     return encode(shown_form(resource, item.decode())) if resource.stored_as else item.raw

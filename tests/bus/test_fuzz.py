@@ -7,15 +7,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shared.bus.wire import VERSION, VERSION_HEADER, Reader, Refused
+from shared.bus.wire import VERSION, VERSION_HEADER, MessageReader, RefusedMessage
 from shared.messages.codec import Message
 from shared.model.objects import encode_msgpack
 from tests.messages.description import MESSAGES
 from tests.messages.examples import example
 
 HEADERS = {VERSION_HEADER: VERSION}
-READERS: list[Reader[Any]] = [Reader(message) for message in MESSAGES]
-EVERY: Reader[Any] = Reader(*MESSAGES)
+READERS: list[MessageReader[Any]] = [MessageReader(message) for message in MESSAGES]
+EVERY: MessageReader[Any] = MessageReader(*MESSAGES)
 GOOD = [encode_msgpack(example(message)) for message in MESSAGES]
 TAGS = [str(message.__struct_config__.tag) for message in MESSAGES]
 FIELDS = sorted({name for message in MESSAGES for name in message.__struct_encode_fields__})
@@ -41,7 +41,7 @@ messages = st.builds(
 def is_read_or_refused(raw: bytes, headers: dict[str, str] | None = HEADERS) -> Message | None:
     try:
         read: Message = EVERY.read(raw, headers)
-    except Refused as refused:
+    except RefusedMessage as refused:
         assert "\n" not in str(refused) and len(str(refused)) < 1000
         return None
     return read
@@ -86,7 +86,7 @@ def test_too_deeply_nested_messages(nest: bytes) -> None:
     for reader, tag, message in zip(READERS, TAGS, MESSAGES, strict=True):
         for field in (*message.__struct_encode_fields__, "unheard-of"):
             spelt = [msgspec.msgpack.encode(text) for text in ("type", tag, field)]
-            with pytest.raises(Refused):
+            with pytest.raises(RefusedMessage):
                 reader.read(b"\x82" + b"".join(spelt) + deep, HEADERS)
 
 

@@ -13,7 +13,7 @@ from tests.supervisor.waiting import alive
 from tools.cli.output import Screen
 from tools.demo.preemption import PreemptionResult, Preemptor
 from tools.demo.progress import Progress, Result, pods_by_place, report
-from tools.demo.workload import Workload
+from tools.demo.workload import DemoWorkload
 
 PROGRESS = Progress(
     pods=1_000,
@@ -32,13 +32,13 @@ def result(*violations: Violation, bound: int = 1_000) -> Result:
 
 
 def test_the_workload_is_the_same_for_the_same_seed() -> None:
-    one, same, other = (list(Workload(10, 100, 50, seed).make_pods()) for seed in (1, 1, 2))
+    one, same, other = (list(DemoWorkload(10, 100, 50, seed).make_pods()) for seed in (1, 1, 2))
     assert one == same
     assert one != other
 
 
 def test_the_workload_has_all_features() -> None:
-    work = Workload(1_000, 10_000, 50, 1)
+    work = DemoWorkload(1_000, 10_000, 50, 1)
     nodes, specs = list(work.make_nodes()), [pod["spec"] for pod in work.make_pods()]
     assert len(nodes) == 1_000
     assert len({str(spec) for spec in specs}) == 50
@@ -50,7 +50,7 @@ def test_the_workload_has_all_features() -> None:
 
 @pytest.mark.parametrize("nodes", [1, 2, 3, 9, 10, 50])
 def test_every_kind_of_pod_has_a_node_and_all_pods_fit(nodes: int) -> None:
-    work = Workload(nodes, 60 * nodes, 50, 1)
+    work = DemoWorkload(nodes, 60 * nodes, 50, 1)
     labels = [node["metadata"]["labels"] for node in work.make_nodes() if not node["spec"]["taints"]]
     milli = 0
     for pod in work.make_pods():
@@ -63,7 +63,7 @@ def test_every_kind_of_pod_has_a_node_and_all_pods_fit(nodes: int) -> None:
 
 def test_more_pods_than_fit_are_rejected() -> None:
     with pytest.raises(UserError, match="--pods: must be at most 60 per node, 60 here, not 61"):
-        Workload(1, 61, 1, 1)
+        DemoWorkload(1, 61, 1, 1)
 
 
 def test_queue_depths_are_read_from_metrics() -> None:

@@ -8,7 +8,7 @@ from shared.config.settings import ApiSettings, Settings
 from shared.config.sources import (
     SOURCES,
     InvalidSettings,
-    Kind,
+    SourceKind,
     all_given,
     environment_of,
     settings_from,
@@ -61,7 +61,9 @@ def test_every_setting_can_be_in_the_file(file: Path, tmp_path: Path) -> None:
     file.chmod(0o600)
     given = all_given({}, {"settings": str(file)})
     assert given.keys() == {source.field for source in SOURCES}
-    assert {(each.kind, each.origin) for each in given.values()} == {(Kind.FILE, f"{file}: {field}") for field in given}
+    assert {(each.kind, each.origin) for each in given.values()} == {
+        (SourceKind.FILE, f"{file}: {field}") for field in given
+    }
 
 
 def test_flags_override_variables_and_variables_override_the_file(file: Path) -> None:
@@ -69,9 +71,9 @@ def test_flags_override_variables_and_variables_override_the_file(file: Path) ->
     environment = {"FLOTILLA_SETTINGS": str(file), "FLOTILLA_SEED": "10", "FLOTILLA_ROUND_SIZE": "20"}
     given = all_given(environment, {"seed": "100"})
     assert {field: tuple(each) for field, each in given.items()} == {
-        "seed": (100, Kind.FLAG, "--seed"),
-        "round_size": (20, Kind.VARIABLE, "FLOTILLA_ROUND_SIZE"),
-        "shard_count": (3, Kind.FILE, f"{file}: shard_count"),
+        "seed": (100, SourceKind.FLAG, "--seed"),
+        "round_size": (20, SourceKind.VARIABLE, "FLOTILLA_ROUND_SIZE"),
+        "shard_count": (3, SourceKind.FILE, f"{file}: shard_count"),
     }
 
 

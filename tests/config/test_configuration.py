@@ -7,7 +7,7 @@ import pytest
 
 from shared.config.document import read_config
 from shared.config.kubernetes_yaml import write_yaml
-from shared.config.problems import Fault, InvalidConfigFile, Stage
+from shared.config.problems import ErrorType, InvalidConfigFile, Stage
 from shared.config.reading import ConfigFile, load_config, read_config_text, read_config_values
 from shared.config.structs import (
     EFFECTS,
@@ -223,36 +223,41 @@ def test_long_values_are_cut() -> None:
 @pytest.mark.parametrize(
     ("fields", "path", "fault", "value"),
     [
-        ({"parallelism": 0}, "parallelism", Fault.INVALID, 0),
-        ({"clientConnection": {"burst": -1}}, "clientConnection.burst", Fault.INVALID, -1),
-        ({"leaderElection": {"retryPeriod": "-1s"}}, "leaderElection.retryPeriod", Fault.INVALID, "-1s"),
-        ({"leaderElection": {"renewDeadline": "15s"}}, "leaderElection.leaseDuration", Fault.INVALID, "15s"),
-        ({"leaderElection": {"resourceLock": "endpoints"}}, "leaderElection.resourceLock", Fault.INVALID, "endpoints"),
-        ({"podInitialBackoffSeconds": 20}, "podMaxBackoffSeconds", Fault.INVALID, 10),
-        ({"profiles": [{"schedulerName": ""}]}, "profiles[0].schedulerName", Fault.REQUIRED, ""),
-        ({"extenders": [{"prioritizeVerb": "p"}]}, "extenders[0].weight", Fault.INVALID, 0),
+        ({"parallelism": 0}, "parallelism", ErrorType.INVALID, 0),
+        ({"clientConnection": {"burst": -1}}, "clientConnection.burst", ErrorType.INVALID, -1),
+        ({"leaderElection": {"retryPeriod": "-1s"}}, "leaderElection.retryPeriod", ErrorType.INVALID, "-1s"),
+        ({"leaderElection": {"renewDeadline": "15s"}}, "leaderElection.leaseDuration", ErrorType.INVALID, "15s"),
+        (
+            {"leaderElection": {"resourceLock": "endpoints"}},
+            "leaderElection.resourceLock",
+            ErrorType.INVALID,
+            "endpoints",
+        ),
+        ({"podInitialBackoffSeconds": 20}, "podMaxBackoffSeconds", ErrorType.INVALID, 10),
+        ({"profiles": [{"schedulerName": ""}]}, "profiles[0].schedulerName", ErrorType.REQUIRED, ""),
+        ({"extenders": [{"prioritizeVerb": "p"}]}, "extenders[0].weight", ErrorType.INVALID, 0),
         (
             {"extenders": [{"bindVerb": "b"}, {"bindVerb": "b"}]},
             "extenders",
-            Fault.INVALID,
+            ErrorType.INVALID,
             "found 2 extenders implementing bind",
         ),
         (
             {"extenders": [{"managedResources": [{"name": "cpu"}]}]},
             "extenders[0].managedResources[0].name",
-            Fault.INVALID,
+            ErrorType.INVALID,
             "cpu",
         ),
         (
             {"profiles": [{"pluginConfig": [{"name": "VolumeBinding", "args": {"shape": [{"score": 3}]}}]}]},
             "profiles[0].pluginConfig[0].args.shape",
-            Fault.INVALID,
+            ErrorType.INVALID,
             [{"Utilization": 0, "Score": 3}],
         ),
     ],
 )
 def test_validation_errors_have_path_type_and_value(
-    fields: dict[str, Any], path: str, fault: Fault, value: object
+    fields: dict[str, Any], path: str, fault: ErrorType, value: object
 ) -> None:
     wrong = refused(**fields)
     assert wrong.stage is Stage.VALIDATE

@@ -13,7 +13,7 @@ from shared.config.structs import ExtenderTls
 from shared.errors import UserError
 from shared.extenders.client import MOST_IN_FLIGHT, ExtenderClient
 from shared.extenders.talk import ExtenderFailed, Judgement, Subject, bind, judge, preempt
-from shared.extenders.wire import Victim, Victims, bind_request
+from shared.extenders.wire import ExtenderVictim, Victims, bind_request
 from tests.certificates import make_authority, make_certificate
 from tests.extenders.server import Extender, a_client, an_extender, slowly
 
@@ -78,7 +78,7 @@ async def test_a_pod_is_bound_or_it_is_said_why_not() -> None:
 async def test_candidates_of_a_preemption_are_reduced() -> None:
     async with an_extender() as extender:
         extender.says("preempt", {"NodeNameToMetaVictims": {"a": {"Pods": [{"UID": "u"}], "NumPDBViolations": 0}}})
-        candidates = {"a": Victims((Victim("u", POD),)), "b": Victims((Victim("v", POD),))}
+        candidates = {"a": Victims((ExtenderVictim("u", POD),)), "b": Victims((ExtenderVictim("v", POD),))}
         async with a_client(extender.config(preempt_verb="preempt", node_cache_capable=False)) as client:
             reduced = await client.converse(preempt(client.extenders, POD, candidates))
         assert reduced.candidates == {"a": candidates["a"]}

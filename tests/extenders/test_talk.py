@@ -8,7 +8,7 @@ import msgspec
 from flotilla.results import Code, Status, error, unresolvable, unschedulable
 from shared.config.structs import ExtenderConfig
 from shared.extenders.talk import ExtenderFailed, Judgement, Subject, Talk, judge, name_of, preempt
-from shared.extenders.wire import Victim, Victims
+from shared.extenders.wire import ExtenderVictim, Victims
 
 T = TypeVar("T")
 
@@ -148,7 +148,7 @@ def test_a_password_in_a_url_is_not_told() -> None:
 
 # Preemption
 
-U1, U2, U3 = (Victim(f"u{i}", b'{"metadata":{"uid":"u%d"}}' % i) for i in (1, 2, 3))
+U1, U2, U3 = (ExtenderVictim(f"u{i}", b'{"metadata":{"uid":"u%d"}}' % i) for i in (1, 2, 3))
 CANDIDATES = {"a": Victims((U1, U2), 1), "b": Victims((U3,))}
 PREEMPTS = ExtenderConfig("http://preempts", preempt_verb="preempt", node_cache_capable=True)
 LENIENTLY = ExtenderConfig("http://leniently", preempt_verb="preempt", ignorable=True)

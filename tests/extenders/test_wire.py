@@ -4,11 +4,11 @@ import msgspec
 import pytest
 
 from shared.extenders import wire
-from shared.extenders.wire import BadAnswer, FilterAnswer, MetaVictims, Victim, Victims
+from shared.extenders.wire import BadAnswer, ExtenderVictim, FilterAnswer, MetaVictims, Victims
 
 POD = b'{"metadata":{"name":"p"}}'
 NODE = b'{"metadata":{"name":"a"}}'
-TWO = {"a": Victims((Victim("u1", POD), Victim("u2", POD)), 1), 'quo"ted': Victims(())}
+TWO = {"a": Victims((ExtenderVictim("u1", POD), ExtenderVictim("u2", POD)), 1), 'quo"ted': Victims(())}
 
 
 def plain(raw: bytes) -> object:

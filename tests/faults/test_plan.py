@@ -12,7 +12,7 @@ from tools.faults.workload import (
     INITIAL_SHARE,
     MISFITS,
     URGENT,
-    Workload,
+    FaultWorkload,
     kind_of,
 )
 from tools.supervisor.options import PipelineOptions
@@ -54,10 +54,10 @@ def test_an_injection_describes_itself() -> None:
 @SEEDS
 @pytest.mark.parametrize(("pods", "nodes"), [(300, 20), (5_000, 200)])
 def test_the_seed_determines_the_pods_and_their_number_is_exact(seed: int, pods: int, nodes: int) -> None:
-    load = Workload(pods, nodes, seed)
+    load = FaultWorkload(pods, nodes, seed)
     waves = [load.initial(), *load.waves(10)]
     assert waves == [load.initial(), *load.waves(10)]
-    assert waves != [Workload(pods, nodes, seed + 1).initial(), *Workload(pods, nodes, seed + 1).waves(10)]
+    assert waves != [FaultWorkload(pods, nodes, seed + 1).initial(), *FaultWorkload(pods, nodes, seed + 1).waves(10)]
     names = [made["metadata"]["name"] for wave in waves for made in wave.created]
     assert len(names) == len(set(names)) == pods
     assert len(waves[0].created) >= INITIAL_SHARE * pods
@@ -66,7 +66,7 @@ def test_the_seed_determines_the_pods_and_their_number_is_exact(seed: int, pods:
 @SEEDS
 def test_pods_are_deleted_once_and_after_their_creation(seed: int) -> None:
     created: set[str] = set()
-    load = Workload(1_000, 40, seed)
+    load = FaultWorkload(1_000, 40, seed)
     for wave in [load.initial(), *load.waves(10)]:
         created |= {made["metadata"]["name"] for made in wave.created}
         gone = wave.deleted
@@ -79,7 +79,7 @@ def test_pods_are_deleted_once_and_after_their_creation(seed: int) -> None:
 @pytest.mark.parametrize(("pods", "nodes"), [(100, 20), (300, 20), (5_000, 200)])
 def test_each_zone_of_wide_nodes_has_room_for_all_pods_that_must_fit(pods: int, nodes: int) -> None:
     """Hence they fit in any order of placement."""
-    load = Workload(pods, nodes, 1)
+    load = FaultWorkload(pods, nodes, 1)
     made = [each for wave in [load.initial(), *load.waves(10)] for each in wave.created]
     wanted = [_milli(each) for each in made if _kind(each) not in (FILLER, URGENT, *MISFITS)]
     assert sum(wanted) < load.wide // 3 * 16_000

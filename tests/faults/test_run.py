@@ -13,7 +13,7 @@ from tools.api_objects import ObjectWriter
 from tools.faults.checks import Inspector
 from tools.faults.environment import Environment, running_environment
 from tools.faults.runner import FaultRun, create_cluster, write_wave
-from tools.faults.workload import NAMESPACE, PODS_PATH, Wave, Workload, pod
+from tools.faults.workload import NAMESPACE, PODS_PATH, FaultWorkload, Wave, pod
 
 pytestmark = pytest.mark.asyncio
 
@@ -31,7 +31,7 @@ LIMITS = Limits(lag=0.5, patience=1.0)
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_all_checks_pass_under_faults(seed: int) -> None:
     output = io.StringIO()
-    code = await FaultRun(SECONDS, Workload(PODS_CREATED, NODES, seed), output).play()
+    code = await FaultRun(SECONDS, FaultWorkload(PODS_CREATED, NODES, seed), output).play()
     assert code == 0, output.getvalue()
     assert output.getvalue().startswith(f"seed {seed}: ")
     assert "✗" not in output.getvalue()
@@ -39,7 +39,7 @@ async def test_all_checks_pass_under_faults(seed: int) -> None:
 
 
 async def test_violations_are_found(tmp_path: Path) -> None:
-    work = Workload(100, NODES, 1)
+    work = FaultWorkload(100, NODES, 1)
     async with (
         running_environment(work.seed, tmp_path, LIMITS) as environment,
         Inspector.of(environment) as inspector,

@@ -9,7 +9,7 @@ import pytest
 from shared.model.storage import BOUND_BY_CONTROLLER
 from testing.auditor.usage import Demand
 from testing.inprocess.workloads import Object
-from testing.simulator.cluster import Cluster
+from testing.simulator.cluster import SimulatedCluster
 from testing.simulator.resources import NAMESPACES, NODES, PODS
 from testing.simulator.subresources import bind
 from tools.faults.environment import reconcile_claims
@@ -23,7 +23,7 @@ from tools.faults.workload import (
     STUCK,
     TIGHT,
     TOGETHER,
-    Workload,
+    FaultWorkload,
     claim_of,
     pod,
     storage,
@@ -33,25 +33,25 @@ WIDE_A, WIDE_B, TIGHT_A = "wide-0000", "wide-0001", "tight-0018"
 
 
 @pytest.fixture
-def cluster() -> Cluster:
-    return Cluster(history=100, max_events=100, clock=lambda: 1_700_000_000.0, random=Random(1))
+def cluster() -> SimulatedCluster:
+    return SimulatedCluster(history=100, max_events=100, clock=lambda: 1_700_000_000.0, random=Random(1))
 
 
 @pytest.fixture
-def witness(cluster: Cluster) -> Iterator[Witness]:
+def witness(cluster: SimulatedCluster) -> Iterator[Witness]:
     cluster.create(NAMESPACES, "", {"metadata": {"name": NAMESPACE}})
-    for node in Workload(100, 20, 1).make_nodes():
+    for node in FaultWorkload(100, 20, 1).make_nodes():
         cluster.create(NODES, "", node)
     yield Witness(cluster)
 
 
-def place(cluster: Cluster, made: Object, node: str) -> None:
+def place(cluster: SimulatedCluster, made: Object, node: str) -> None:
     made["spec"].pop("priorityClassName", None)
     name = cluster.create(PODS, NAMESPACE, made).name
     bind(cluster, NAMESPACE, name, {"target": {"name": node}})
 
 
-def test_correct_bindings_are_no_violations(cluster: Cluster, witness: Witness) -> None:
+def test_correct_bindings_are_no_violations(cluster: SimulatedCluster, witness: Witness) -> None:
     for i in range(4):
         place(cluster, pod("filler", i), TIGHT_A)
     place(cluster, pod(APART, 0), WIDE_A)
@@ -60,7 +60,7 @@ def test_correct_bindings_are_no_violations(cluster: Cluster, witness: Witness) 
     assert witness.moved == witness.overfull == witness.misplaced == []
 
 
-def test_an_overcommitted_node_is_reported(cluster: Cluster, witness: Witness) -> None:
+def test_an_overcommitted_node_is_reported(cluster: SimulatedCluster, witness: Witness) -> None:
     for i in range(5):
         place(cluster, pod("filler", i), TIGHT_A)
     (what,) = witness.overfull
@@ -68,7 +68,7 @@ def test_an_overcommitted_node_is_reported(cluster: Cluster, witness: Witness) -
     assert f"is bound to node {TIGHT_A}, which exceeds its capacity: {{'cpu requested': 5000" in what
 
 
-def test_a_deleted_pod_frees_its_resources(cluster: Cluster, witness: Witness) -> None:
+def test_a_deleted_pod_frees_its_resources(cluster: SimulatedCluster, witness: Witness) -> None:
     for i in range(8):
         place(cluster, pod("filler", i), TIGHT_A)
         cluster.delete(PODS, cluster.find(PODS, NAMESPACE, f"filler-{i:05}"), 0)
@@ -76,7 +76,7 @@ def test_a_deleted_pod_frees_its_resources(cluster: Cluster, witness: Witness) -
     assert (witness.gone, len(witness.pods)) == (8, 0)
 
 
-def test_a_pod_that_moves_is_reported(cluster: Cluster, witness: Witness) -> None:
+def test_a_pod_that_moves_is_reported(cluster: SimulatedCluster, witness: Witness) -> None:
     place(cluster, pod("small", 0), WIDE_A)
     moved = cluster.find(PODS, NAMESPACE, "small-00000").decode()
     moved["spec"]["nodeName"] = WIDE_B
@@ -94,7 +94,7 @@ def test_a_pod_that_moves_is_reported(cluster: Cluster, witness: Witness) -> Non
     ],
 )
 def test_a_binding_against_another_pod_is_reported(
-    kind: str, node: str, complaint: str, cluster: Cluster, witness: Witness
+    kind: str, node: str, complaint: str, cluster: SimulatedCluster, witness: Witness
 ) -> None:
     place(cluster, pod(kind, 0), WIDE_A)
     place(cluster, pod(kind, 1), node)
@@ -102,12 +102,12 @@ def test_a_binding_against_another_pod_is_reported(
     assert complaint in what
 
 
-def test_a_binding_to_a_missing_node_is_reported(cluster: Cluster, witness: Witness) -> None:
+def test_a_binding_to_a_missing_node_is_reported(cluster: SimulatedCluster, witness: Witness) -> None:
     place(cluster, pod("small", 0), "nowhere")
     assert len(witness.overfull) == 1
 
 
-def test_has_room_finds_a_node_with_capacity(cluster: Cluster, witness: Witness) -> None:
+def test_has_room_finds_a_node_with_capacity(cluster: SimulatedCluster, witness: Witness) -> None:
     one = Demand(Counter({"cpu": 1000, "pods": 1}))
     assert witness.has_room(one, TIGHT) == TIGHT_A
     for i in range(4):
@@ -121,21 +121,21 @@ def test_has_room_finds_a_node_with_capacity(cluster: Cluster, witness: Witness)
 # Gangs and volumes
 
 
-def store(cluster: Cluster, made: Iterable[tuple[str, Object]]) -> None:
+def store(cluster: SimulatedCluster, made: Iterable[tuple[str, Object]]) -> None:
     for path, each in made:
         resource = {"persistentvolumes": VOLUMES, "persistentvolumeclaims": CLAIMS}.get(path.rpartition("/")[2])
         if resource is not None:
             cluster.create(resource, NAMESPACE if resource is CLAIMS else "", each)
 
 
-def reserve(cluster: Cluster, volume: str, claim: str) -> None:
+def reserve(cluster: SimulatedCluster, volume: str, claim: str) -> None:
     found = cluster.find(VOLUMES, "", volume).decode()
     found["spec"]["claimRef"] = {"name": claim, "namespace": NAMESPACE}
     found["metadata"].setdefault("annotations", {})[BOUND_BY_CONTROLLER] = "yes"
     cluster.store.put(VOLUMES, found)
 
 
-def test_a_partially_bound_gang_is_reported(cluster: Cluster, witness: Witness) -> None:
+def test_a_partially_bound_gang_is_reported(cluster: SimulatedCluster, witness: Witness) -> None:
     place(cluster, pod(GANG, 0), WIDE_A)
     place(cluster, pod(GANG, 1), WIDE_A)
     assert witness.partial_gangs() == ["gang-0: 2 of 3 bound"]
@@ -143,13 +143,13 @@ def test_a_partially_bound_gang_is_reported(cluster: Cluster, witness: Witness) 
     assert witness.partial_gangs() == witness.torn == []
 
 
-def test_a_bound_member_of_a_stuck_gang_is_reported(cluster: Cluster, witness: Witness) -> None:
+def test_a_bound_member_of_a_stuck_gang_is_reported(cluster: SimulatedCluster, witness: Witness) -> None:
     place(cluster, pod(STUCK, 0), WIDE_A)
     (what,) = witness.torn
     assert what.endswith("but its gang has a member that fits nowhere")
 
 
-def test_a_claim_is_bound_to_its_reserved_volume(cluster: Cluster, witness: Witness) -> None:
+def test_a_claim_is_bound_to_its_reserved_volume(cluster: SimulatedCluster, witness: Witness) -> None:
     store(cluster, storage(2))
     reserve(cluster, "volume-00000", claim_of(0))
     reconcile_claims(cluster)
@@ -162,7 +162,7 @@ def test_a_claim_is_bound_to_its_reserved_volume(cluster: Cluster, witness: Witn
     assert witness.volumes.bound == {claim_of(0): "volume-00000"}
 
 
-def test_a_pod_in_another_zone_than_its_volume_is_reported(cluster: Cluster, witness: Witness) -> None:
+def test_a_pod_in_another_zone_than_its_volume_is_reported(cluster: SimulatedCluster, witness: Witness) -> None:
     store(cluster, storage(2))
     place(cluster, pod(CLAIMING, 1), WIDE_A)
     reserve(cluster, "volume-00001", claim_of(0))
@@ -173,7 +173,7 @@ def test_a_pod_in_another_zone_than_its_volume_is_reported(cluster: Cluster, wit
     assert elsewhere.endswith("but its volume volume-00001 is in zone b, not a")
 
 
-def test_a_volume_bound_to_two_claims_is_reported(cluster: Cluster, witness: Witness) -> None:
+def test_a_volume_bound_to_two_claims_is_reported(cluster: SimulatedCluster, witness: Witness) -> None:
     store(cluster, storage(2))
     reserve(cluster, "volume-00000", claim_of(0))
     reconcile_claims(cluster)

@@ -15,7 +15,7 @@ from shared.config.settings import ApiSettings
 from shared.errors import UserError
 from shared.kube.access import Access, find_access
 from shared.kube.client import KubeClient
-from shared.kube.credentials import Credentials
+from shared.kube.credentials import KubeCredentials
 from shared.kube.errors import Unauthorized, Unreachable
 from testing.simulator.service import SimulatorOptions
 from tests.kube.support import api_server
@@ -237,12 +237,12 @@ async def test_a_refusing_proxy_is_reported_without_its_password(monkeypatch: py
 async def test_concurrent_callers_share_one_refresh() -> None:
     looks = 0
 
-    async def look(refused: bool) -> Credentials:
+    async def look(refused: bool) -> KubeCredentials:
         nonlocal looks
         looks += 1
-        return Credentials(f"token {looks}")
+        return KubeCredentials(f"token {looks}")
 
-    access = Access("http://host", Credentials("token 0"), look=look)
+    access = Access("http://host", KubeCredentials("token 0"), look=look)
     assert all(await asyncio.gather(*[access.refresh() for _ in range(10)]))
     assert (looks, access.authorization) == (1, "token 1")
     await access.close()

@@ -11,7 +11,7 @@ import pytest
 from flotilla.events import Action, Resource
 from services.queue.events import PodBound, PodGone, PodPending, PodStale, PodUnreadable, WatchEvent
 from services.queue.scheduling.cluster_event import ClusterChange, node_events, pod_events
-from services.queue.watch_decoder import AssignedPods, Nodes, WatchDecoder
+from services.queue.watch_decoder import AssignedPods, NodeCache, WatchDecoder
 from shared.cluster.objects import ClusterObjects
 from shared.framework.clusterevents import NAMES, ClusterEvent
 from shared.messages.watch import Kind, NodeChange, ObjectChange, PodChange, Unreadable
@@ -275,7 +275,7 @@ def test_nodes_annotations_are_kept_only_if_a_plugin_awaits_them() -> None:
         decoder = WatchDecoder(annotations=annotations)
         decoder.decode(node_change(N), 9.0)
         assert events(decoder.decode(node_change(annotated), 9.0)) == told
-    nodes = Nodes()
+    nodes = NodeCache()
     assert nodes.update("n", encode_msgpack(annotated)) == (None, N.build())
     assert nodes.update("n", encode_msgpack(N.build())) is None
     assert nodes.delete("n") == N.build()

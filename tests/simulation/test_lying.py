@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import pytest
 
-from shared.bus.wire import Reader, Refused
+from shared.bus.wire import MessageReader, RefusedMessage
 from shared.messages.binding import BindingOutcome, BindingOutcomes, Displaced, Evict
 from shared.messages.codec import Message, encode
 from shared.messages.state import Heartbeat
@@ -25,8 +25,8 @@ def heard(service: str, message: Message) -> list[Message]:
     found: list[Message] = []
     for seed in range(100):
         lie = Liar(service, 1.0, random.Random(seed))(encode(message))
-        with suppress(Refused):
-            found.append(Reader(type(message)).read(lie, HEADERS))
+        with suppress(RefusedMessage):
+            found.append(MessageReader(type(message)).read(lie, HEADERS))
     return found
 
 

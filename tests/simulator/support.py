@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 
 from testing.simulator.api import Api
-from testing.simulator.cluster import Cluster
+from testing.simulator.cluster import SimulatedCluster
 from testing.simulator.requests import JSON, Request, Response, parse_target
 from testing.simulator.service import Simulator, SimulatorOptions
 from testing.simulator.subresources import ReviewedUser
@@ -63,7 +63,9 @@ class Desk:
         users: tuple[ReviewedUser, ...] = (),
     ) -> None:
         self.now = 1_700_000_000.0
-        self.cluster = Cluster(history=history, max_events=max_events, clock=lambda: self.now, random=Random(1))
+        self.cluster = SimulatedCluster(
+            history=history, max_events=max_events, clock=lambda: self.now, random=Random(1)
+        )
         self.api = Api(self.cluster, max_pending_bytes, users)
 
     def ask(self, method: str, url: str, body: Any = None, media: str = JSON, accept: str = JSON) -> Response | Watch:

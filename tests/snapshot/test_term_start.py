@@ -4,7 +4,14 @@ import logging
 
 import pytest
 
-from services.snapshot.store.term_start import LIST_PAUSE, LIST_TIMEOUT, MAX_LISTINGS, MAX_SECONDS, ListFreshness, Step
+from services.snapshot.store.term_start import (
+    LIST_PAUSE,
+    LIST_TIMEOUT,
+    MAX_LISTINGS,
+    MAX_SECONDS,
+    ListFreshness,
+    StartStep,
+)
 from shared.messages.watch import Kind, ListingBegins, ListingEnds, Watched
 from shared.watch import WatchReader
 
@@ -32,51 +39,51 @@ class Following:
 @pytest.mark.parametrize(
     ("floor", "pods", "others", "step"),
     [
-        ("12", "12", "12", Step.FRESH),
-        ("12", "13", "", Step.FRESH),
-        ("12", "11", "12", Step.LIST_AGAIN),
-        ("12", "12", "11", Step.LIST_AGAIN),
-        ("9", "10", "10", Step.FRESH),
-        ("12", "", "", Step.UNKNOWN),
-        ("12", "a7", "", Step.UNKNOWN),
-        ("", "12", "", Step.UNKNOWN),
-        ("a7", "12", "", Step.UNKNOWN),
+        ("12", "12", "12", StartStep.FRESH),
+        ("12", "13", "", StartStep.FRESH),
+        ("12", "11", "12", StartStep.LIST_AGAIN),
+        ("12", "12", "11", StartStep.LIST_AGAIN),
+        ("9", "10", "10", StartStep.FRESH),
+        ("12", "", "", StartStep.UNKNOWN),
+        ("12", "a7", "", StartStep.UNKNOWN),
+        ("", "12", "", StartStep.UNKNOWN),
+        ("a7", "12", "", StartStep.UNKNOWN),
     ],
 )
-def test_versions_are_compared_where_they_are_numbers(floor: str, pods: str, others: str, step: Step) -> None:
+def test_versions_are_compared_where_they_are_numbers(floor: str, pods: str, others: str, step: StartStep) -> None:
     assert ListFreshness(floor, LOG).step(Following(pods, others).reader, 0.0) is step
 
 
 def test_a_reader_that_has_missed_something_is_waited_for() -> None:
-    assert ListFreshness("12", LOG).step(WatchReader("snapshot"), 0.0) is Step.WAIT
+    assert ListFreshness("12", LOG).step(WatchReader("snapshot"), 0.0) is StartStep.WAIT
 
 
 def test_a_listing_is_asked_for_after_the_one_before_and_after_a_pause() -> None:
     freshness, following = ListFreshness("12", LOG), Following("10")
-    assert freshness.step(following.reader, 100.0) is Step.LIST_AGAIN
-    assert freshness.step(following.reader, 100.0 + LIST_PAUSE) is Step.WAIT, "none has come yet"
+    assert freshness.step(following.reader, 100.0) is StartStep.LIST_AGAIN
+    assert freshness.step(following.reader, 100.0 + LIST_PAUSE) is StartStep.WAIT, "none has come yet"
     following.begin(Kind.POD)
-    assert freshness.step(following.reader, 100.0 + LIST_PAUSE) is Step.WAIT, "it is under way"
+    assert freshness.step(following.reader, 100.0 + LIST_PAUSE) is StartStep.WAIT, "it is under way"
     following.list(Kind.POD, "11")
-    assert freshness.step(following.reader, 100.0 + LIST_PAUSE / 2) is Step.WAIT
-    assert freshness.step(following.reader, 100.0 + LIST_PAUSE) is Step.LIST_AGAIN
+    assert freshness.step(following.reader, 100.0 + LIST_PAUSE / 2) is StartStep.WAIT
+    assert freshness.step(following.reader, 100.0 + LIST_PAUSE) is StartStep.LIST_AGAIN
     assert "version 11, older than this term (12): listing again, 2 of 10" in freshness.problem
-    assert freshness.step(following.reader, 100.0 + LIST_PAUSE + LIST_TIMEOUT) is Step.LIST_AGAIN, "it was lost"
+    assert freshness.step(following.reader, 100.0 + LIST_PAUSE + LIST_TIMEOUT) is StartStep.LIST_AGAIN, "it was lost"
     following.list(Kind.POD, "12")
-    assert freshness.step(following.reader, 100.0 + LIST_PAUSE) is Step.FRESH
+    assert freshness.step(following.reader, 100.0 + LIST_PAUSE) is StartStep.FRESH
 
 
 def test_listings_that_are_all_older_are_given_up_after_a_number_of_them() -> None:
     freshness, following, now = ListFreshness("12", LOG), Following("10"), 50.0
     for _ in range(MAX_LISTINGS):
-        assert freshness.step(following.reader, now) is Step.LIST_AGAIN
+        assert freshness.step(following.reader, now) is StartStep.LIST_AGAIN
         following.list(Kind.POD, "10")
         now += LIST_PAUSE
-    assert freshness.step(following.reader, now) is Step.UNKNOWN
+    assert freshness.step(following.reader, now) is StartStep.UNKNOWN
 
 
 def test_slow_listings_are_given_up_after_a_time() -> None:
     freshness, following = ListFreshness("12", LOG), Following("10")
-    assert freshness.step(following.reader, 50.0) is Step.LIST_AGAIN
+    assert freshness.step(following.reader, 50.0) is StartStep.LIST_AGAIN
     following.list(Kind.POD, "11")
-    assert freshness.step(following.reader, 50.0 + MAX_SECONDS) is Step.UNKNOWN
+    assert freshness.step(following.reader, 50.0 + MAX_SECONDS) is StartStep.UNKNOWN

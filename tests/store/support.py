@@ -12,7 +12,7 @@ from shared.messages.state import Assignment, Commit, Decision, State
 from shared.model.load import PodLoad
 from shared.model.objects import Node
 from shared.store.link import RedisLink, connect
-from shared.store.reader import Reader
+from shared.store.reader import StoreReader
 from shared.store.schema import Persist
 from shared.store.term import open_term
 from shared.store.writer import Writer
@@ -77,7 +77,7 @@ async def begin(link: RedisLink, core: SnapshotCore, *, prefix: str = PREFIX) ->
 
 
 async def load(link: RedisLink, *, prefix: str = PREFIX) -> State | None:
-    return await Reader(link, prefix).load(range(SHARDS), SHARDS)
+    return await StoreReader(link, prefix).load(range(SHARDS), SHARDS)
 
 
 async def loaded(link: RedisLink, *, prefix: str = PREFIX) -> State:

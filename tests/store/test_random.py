@@ -14,7 +14,7 @@ from services.snapshot.events import Event, LookedUp, NodeGone, NodeSeen, PodDel
 from shared.messages.state import Committed
 from shared.model.load import PodLoad
 from shared.store.link import RedisLink, connect
-from shared.store.reader import Reader
+from shared.store.reader import StoreReader
 from shared.store.schema import Persist
 from shared.store.term import open_term
 from shared.store.writer import Writer
@@ -111,7 +111,7 @@ class Compared:
             await self.check()
 
     async def check(self) -> None:
-        reader = Reader(self.link, self.prefix)
+        reader = StoreReader(self.link, self.prefix)
         for shards in (range(SHARDS), [1], [0, 3]):
             state = await reader.load(shards, SHARDS)
             assert state is not None

@@ -6,7 +6,7 @@ from services.snapshot.core import SnapshotCore
 from services.snapshot.events import NodeSeen, PodDeleted, PodSeen
 from shared.errors import ProtocolError, UserError
 from shared.store.errors import Deposed, StateLost
-from shared.store.reader import Reader, pipeline_of
+from shared.store.reader import StoreReader, pipeline_of
 from shared.store.retry_records import Memory
 from shared.store.term import Recovered, open_term
 from shared.store.writer import Writer
@@ -140,7 +140,7 @@ async def test_the_state_of_another_pipeline_is_neither_touched_nor_loaded() -> 
         ):
             await open_term(link, PREFIX, 99, OTHERS)
         assert await link.call("HGETALL", f"{PREFIX}:meta") == before
-        reader = Reader(link, PREFIX)
+        reader = StoreReader(link, PREFIX)
         with pytest.raises(UserError, match="belong to the pipeline of cluster cluster-1"):
             await reader.load(range(SHARDS), SHARDS, OTHERS)
         assert await reader.load(range(SHARDS), SHARDS, OURS) is not None

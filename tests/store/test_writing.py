@@ -10,7 +10,7 @@ from shared.errors import InvariantBroken, UserError
 from shared.messages.state import LedgerEntry
 from shared.store import writer as writer_module
 from shared.store.errors import StateLost, StoreUnreachable
-from shared.store.reader import Reader
+from shared.store.reader import StoreReader
 from shared.store.schema import Persist
 from shared.store.term import open_term
 from shared.store.writer import Writer
@@ -69,7 +69,7 @@ async def test_each_shard_has_its_nodes() -> None:
     async with redis_server() as server, linked(server) as link:
         await begin(link, core)
         for shards in ([0], [1, 3], [0, 2]):
-            state = await Reader(link, PREFIX).load(shards, SHARDS)
+            state = await StoreReader(link, PREFIX).load(shards, SHARDS)
             assert state is not None
             assert plain(state) == plain(core.state(shards, SHARDS))
 
@@ -325,4 +325,4 @@ async def test_another_shard_count_is_reported() -> None:
     async with redis_server() as server, linked(server) as link:
         await begin(link, peopled())
         with pytest.raises(UserError, match="shard_count: 5 here, but 4"):
-            await Reader(link, PREFIX).load([0], 5)
+            await StoreReader(link, PREFIX).load([0], 5)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shared.config.sources import BAD_USAGE, SOURCES, Given, Kind, add_flags, all_given, settings_of
+from shared.config.sources import BAD_USAGE, SOURCES, Given, SourceKind, add_flags, all_given, settings_of
 from shared.errors import UserError
 from tools.cli.arguments import add_output
 from tools.cli.output import table
@@ -180,7 +180,7 @@ def show_settings(options: argparse.Namespace) -> int:
     settings = settings_of({field: each.value for field, each in given.items()})
     shown: dict[str, dict[str, object]] = {}
     for source in SOURCES:
-        place = given.get(source.field) or Given(source.default, Kind.DEFAULT, "")
+        place = given.get(source.field) or Given(source.default, SourceKind.DEFAULT, "")
         shown[source.field] = {"value": source.in_force(settings), "from": str(place.kind), "origin": place.origin}
     if options.output == "json":
         print(json.dumps(shown, indent=2))

@@ -42,10 +42,10 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
 def run(options: argparse.Namespace) -> int:
     from tools.cli.processes import interruptible
     from tools.demo.runner import Demo
-    from tools.demo.workload import Workload
+    from tools.demo.workload import DemoWorkload
     from tools.supervisor.options import PipelineOptions
 
-    workload = Workload(options.nodes, options.pods, options.kinds, options.seed, options.late)
+    workload = DemoWorkload(options.nodes, options.pods, options.kinds, options.seed, options.late)
     kept = {key: value for key, value in os.environ.items() if key in ("FLOTILLA_LOG_LEVEL", "FLOTILLA_SHARD_COUNT")}
     settings = settings_from(kept, {"round_size": options.round_size, "seed": options.seed})
     pipeline = PipelineOptions(workers=options.workers, binders=options.binders, settings=settings)

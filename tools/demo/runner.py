@@ -15,7 +15,7 @@ from tools.cli.processes import connected_bus, root_cause
 from tools.cli.up import environment
 from tools.demo.preemption import PreemptionScene
 from tools.demo.progress import Gauges, Result, report, verdict, verdicts
-from tools.demo.workload import NAMESPACE, Workload
+from tools.demo.workload import NAMESPACE, DemoWorkload
 from tools.supervisor.options import PipelineOptions
 from tools.supervisor.pipeline import Pipeline
 
@@ -29,7 +29,7 @@ LOG_LINES = 20
 
 
 class Demo:
-    def __init__(self, workload: Workload, options: PipelineOptions, output: TextIO) -> None:
+    def __init__(self, workload: DemoWorkload, options: PipelineOptions, output: TextIO) -> None:
         self._workload = workload
         self._options = options
         self._screen = Screen(output)

@@ -22,7 +22,7 @@ URGENT = "demo-urgent"
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
+class DemoWorkload:
     nodes: int
     pods: int
     kinds: int

@@ -41,8 +41,8 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
 def run(options: argparse.Namespace) -> int:
     from tools.cli.processes import interruptible
     from tools.faults.runner import FaultRun
-    from tools.faults.workload import Workload
+    from tools.faults.workload import FaultWorkload
 
     seed = random.randrange(MAX_SEED) if options.seed is None else options.seed
     nodes = options.nodes or max(MIN_NODES, options.pods // PODS_PER_NODE)
-    return interruptible(FaultRun(options.seconds, Workload(options.pods, nodes, seed), sys.stdout).play())
+    return interruptible(FaultRun(options.seconds, FaultWorkload(options.pods, nodes, seed), sys.stdout).play())

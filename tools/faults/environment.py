@@ -27,7 +27,7 @@ from shared.store.link import connect
 from shared.telemetry.logs import logger
 from testing.auditor.service import Auditor
 from testing.auditor.violations import Limits
-from testing.simulator.cluster import Cluster
+from testing.simulator.cluster import SimulatedCluster
 from testing.simulator.service import Simulator, SimulatorOptions
 from tools.cli.processes import connected_bus
 from tools.faults.nats_links import LOOPBACK, Link
@@ -103,7 +103,7 @@ class Approver:
                 self._bus.post(BINDER_PERMITS, PermitAnswer(pod.uid, PERMIT_PLUGIN, allow=True))
 
 
-def reconcile_claims(cluster: Cluster) -> None:
+def reconcile_claims(cluster: SimulatedCluster) -> None:
     """Bind claims to the volumes that the scheduler reserved for them; release volumes whose claim has another one."""
     store = cluster.store
     for item in list(store.bucket(VOLUMES).items()):

@@ -19,7 +19,7 @@ from tools.cli.queue import details
 from tools.faults.checks import Check, Inspector, memory_growth, memory_table, verdicts
 from tools.faults.environment import Environment, running_environment
 from tools.faults.injection import Injector, plan
-from tools.faults.workload import NAMESPACE, NODES_PATH, PODS_PATH, Wave, Workload, pod_path
+from tools.faults.workload import NAMESPACE, NODES_PATH, PODS_PATH, FaultWorkload, Wave, pod_path
 
 WAVE_INTERVAL = 0.5
 MIN_WAVES = 4
@@ -31,7 +31,7 @@ MAX_HISTORIES = 50
 
 
 class FaultRun:
-    def __init__(self, seconds: float, workload: Workload, output: TextIO) -> None:
+    def __init__(self, seconds: float, workload: FaultWorkload, output: TextIO) -> None:
         """`seconds`: the duration of the faults."""
         self._seconds = seconds
         self._workload = workload
@@ -134,7 +134,7 @@ class FaultRun:
                 shutil.copy(server.folder / f"{server.name}.log", logs)
 
 
-async def create_cluster(writer: ObjectWriter, workload: Workload) -> None:
+async def create_cluster(writer: ObjectWriter, workload: FaultWorkload) -> None:
     for path, made in workload.preparations():
         await writer.create(path, [made])
     await writer.create(NODES_PATH, workload.make_nodes())

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from shared.model.objects import Pod, decode_node, decode_pod
 from shared.model.wellknown import ZONE
 from testing.auditor.usage import Amounts, Demand, NodeUsage, allocatable_of, demand_of, excess
-from testing.simulator.cluster import Cluster
+from testing.simulator.cluster import SimulatedCluster
 from testing.simulator.resources import NODES, PODS, builtin
 from testing.simulator.store import DELETED, Change, Item
 from tools.faults.workload import APART, CLAIMING, GANG, MEMBERS, NAMESPACE, STUCK, TOGETHER, claim_of, gang_of, kind_of
@@ -23,7 +23,7 @@ _NODE = PODS.field_index["spec.nodeName"]
 class VolumeWitness:
     """`broken`: the first violations. `bound`: the volume of each claim."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: SimulatedCluster) -> None:
         self.broken: list[str] = []
         self.bound: dict[str, str] = {}
         self._owner: dict[str, str] = {}
@@ -85,7 +85,7 @@ class Seen:
 class Witness:
     """`moved`, `overfull`, `misplaced`, `torn`: the first violations of each kind. Create it before any pods."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: SimulatedCluster) -> None:
         self.moved: list[str] = []
         self.overfull: list[str] = []
         self.misplaced: list[str] = []

@@ -57,7 +57,7 @@ class Wave:
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
+class FaultWorkload:
     pods: int
     nodes: int
     seed: int

@@ -42,7 +42,7 @@ POLL = 0.05
 NOT_COMPARABLE = "whether the listing is as new as this term is unknown: its version or the Lease's is no number"
 
 
-class Step(Enum):
+class StartStep(Enum):
     FRESH = auto()
     UNKNOWN = auto()
     LIST_AGAIN = auto()
@@ -65,43 +65,43 @@ class ListFreshness:
         self, reader: WatchReader, clock: Callable[[], float], relist: Callable[[], None], tell: Callable[[str], None]
     ) -> bool:
         """Waits for a fresh listing; False if there is none. `relist` requests a listing."""
-        while (step := self.step(reader, clock())) not in (Step.FRESH, Step.UNKNOWN):
-            if step is Step.LIST_AGAIN:
+        while (step := self.step(reader, clock())) not in (StartStep.FRESH, StartStep.UNKNOWN):
+            if step is StartStep.LIST_AGAIN:
                 self._log.warning("%s", self.problem)
                 tell(self.problem)
                 relist()
             await asyncio.sleep(POLL)
-        if step is Step.UNKNOWN:
+        if step is StartStep.UNKNOWN:
             self._log.warning("%s; fencing all pending pods instead", self.problem)
         elif self._asked:
             self._log.info("the listing is as new as this term")
-        return step is Step.FRESH
+        return step is StartStep.FRESH
 
-    def step(self, reader: WatchReader, now: float) -> Step:
+    def step(self, reader: WatchReader, now: float) -> StartStep:
         if not reader.synced:
-            return Step.WAIT
+            return StartStep.WAIT
         shown = {kind: version_number(reader.version_of(kind)) for kind in WRITTEN_KINDS}
         if not (self._floor and shown[Kind.POD]):
             self.problem = NOT_COMPARABLE
-            return Step.UNKNOWN
+            return StartStep.UNKNOWN
         older = [kind for kind, version in shown.items() if 0 < version < self._floor]
         if not older:
-            return Step.FRESH
+            return StartStep.FRESH
         is_lost = now >= self._asked_at + LIST_TIMEOUT
         if now < self._asked_at + LIST_PAUSE or (reader.listings == self._listings and not is_lost and self._asked):
-            return Step.WAIT
+            return StartStep.WAIT
         return self._list_again(older[0], shown[older[0]], reader.listings, now)
 
-    def _list_again(self, kind: Kind, version: int, listings: int, now: float) -> Step:
+    def _list_again(self, kind: Kind, version: int, listings: int, now: float) -> StartStep:
         if self._began_at is None:
             self._began_at = now
         state = f"the API server lists objects ({kind}) of version {version}, older than this term ({self._floor})"
         if self._asked == MAX_LISTINGS or now >= self._began_at + MAX_SECONDS:
             self.problem = f"{state}, also after {self._asked} more listings"
-            return Step.UNKNOWN
+            return StartStep.UNKNOWN
         self._asked, self._asked_at, self._listings = self._asked + 1, now, listings
         self.problem = f"{state}: listing again, {self._asked} of {MAX_LISTINGS}"
-        return Step.LIST_AGAIN
+        return StartStep.LIST_AGAIN
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,12 +47,12 @@ from shared.model.selectors import label_selector_matches
 from shared.model.wellknown import HOSTNAME
 from shared.plugins.base import InTreePlugin, is_placed
 from shared.plugins.interpodaffinity.rules import (
+    AffinitySummary,
     Aspect,
     Count,
     Domains,
     Matcher,
     Rules,
-    Summary,
     domains_of,
     merged,
     own_terms,
@@ -133,7 +133,7 @@ class ShardCounts:
             self._generation = terms.generation
         return self._counted
 
-    def summarize(self, table: NodeTable, summary: Summary) -> Summary:
+    def summarize(self, table: NodeTable, summary: AffinitySummary) -> AffinitySummary:
         """Add what this shard's pods count for."""
         for aspect, key in self.counted(table):
             if aspect == "contributions":
@@ -180,7 +180,7 @@ def _public_domains(table: NodeTable, key: str, numbers: IntColumn, amounts: Int
 class Judge:
     """Judges nodes for one class by one merged summary."""
 
-    def __init__(self, shard: ShardCounts, summary: Summary) -> None:
+    def __init__(self, shard: ShardCounts, summary: AffinitySummary) -> None:
         self.shard = shard
         self.rules = shard.rules
         self.summary = summary
@@ -339,7 +339,7 @@ class _Cached:
     """What was computed for one class: its shard's summary, and a judge by the merged summary."""
 
     versions: tuple[int, int] = (-1, -1)
-    summary: Summary = field(default_factory=Summary)
+    summary: AffinitySummary = field(default_factory=AffinitySummary)
     namespaces: tuple[object, object] = (None, None)
     shard: ShardCounts | None = None
     judge: Judge | None = None
@@ -349,7 +349,7 @@ CACHED = StateKey[_Cached]("counts and judge of the class")
 
 
 class InterPodAffinity(
-    InTreePlugin, SummaryPlugin[Summary, None], PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin
+    InTreePlugin, SummaryPlugin[AffinitySummary, None], PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin
 ):
     """Reads namespaces into the summary, which is computed again when they change: no class is prepared again."""
 
@@ -384,7 +384,7 @@ class InterPodAffinity(
     def score(self, state: ClassState, nodes: NodeView) -> Scores:
         return self._judge(state).scores(nodes)
 
-    def summarize(self, state: ClassState, nodes: NodeView) -> Summary:
+    def summarize(self, state: ClassState, nodes: NodeView) -> AffinitySummary:
         cached = self._cached(state)
         versions = (nodes.version, state.objects.generation(ObjectKind.NAMESPACE))
         if cached.versions != versions:
@@ -396,18 +396,20 @@ class InterPodAffinity(
             cached.versions = versions
         return cached.summary
 
-    def merge(self, one: Summary, other: Summary) -> Summary:
+    def merge(self, one: AffinitySummary, other: AffinitySummary) -> AffinitySummary:
         return merged(one, other)
 
     def topology(self, state: ClassState, nodes: NodeView) -> Topology | None:
         keys = sorted({term.topology_key for term in own_terms(state.pod)})
         return Topology(tuple(keys), tuple(key for key in keys if key != HOSTNAME)) if keys else None
 
-    def tracker(self, pod: Pod, summary: Summary | None, feasible: None, scores: Range | None) -> Tracker | None:
+    def tracker(
+        self, pod: Pod, summary: AffinitySummary | None, feasible: None, scores: Range | None
+    ) -> Tracker | None:
         summary = {} if summary is None else summary
         return AffinityTracker(self._rules(pod, summary), summary, scores)
 
-    def _rules(self, pod: Pod, summary: Summary) -> Rules:
+    def _rules(self, pod: Pod, summary: AffinitySummary) -> Rules:
         return Rules(pod, self._args, summary.get("namespaces", []), summary.get("labels", {}))
 
     def _cached(self, state: ClassState) -> _Cached:
@@ -416,7 +418,7 @@ class InterPodAffinity(
             cached = state[CACHED] = _Cached()
         return cached
 
-    def _shard(self, state: ClassState, summary: Summary) -> ShardCounts:
+    def _shard(self, state: ClassState, summary: AffinitySummary) -> ShardCounts:
         """By the rules with the summary's namespaces."""
         cached = self._cached(state)
         namespaces = (summary.get("namespaces", []), summary.get("labels", {}))
@@ -427,15 +429,15 @@ class InterPodAffinity(
 
     def _judge(self, state: ClassState) -> Judge:
         cached = self._cached(state)
-        summary = cast(Summary, state.summaries[self.name])
+        summary = cast(AffinitySummary, state.summaries[self.name])
         if cached.judge is None or cached.judge.summary is not summary:
             cached.judge = Judge(self._shard(state, summary), summary)
         return cached.judge
 
 
-def _of_namespaces(pod: Pod, objects: ClusterObjects) -> Summary:
+def _of_namespaces(pod: Pod, objects: ClusterObjects) -> AffinitySummary:
     """The part of a summary that the cluster's namespaces make."""
-    summary: Summary = {}
+    summary: AffinitySummary = {}
     namespace = objects.namespaces.get(pod.namespace)
     if namespace is not None and namespace.labels:
         summary["labels"] = namespace.labels

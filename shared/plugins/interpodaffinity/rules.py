@@ -174,7 +174,7 @@ def _signed_weight(term: PodTerm) -> int:
 # Summaries
 
 
-class Summary(TypedDict, total=False):
+class AffinitySummary(TypedDict, total=False):
     """Zeros, false and empty values are left out.
 
     `counts`: by aspect, topology key and value; without hostnames that only one node has: that node's shard knows them.
@@ -193,13 +193,13 @@ class Summary(TypedDict, total=False):
     namespaces: list[list[str]]
 
 
-def domains_of(summary: Summary, aspect: Aspect, key: str) -> Domains:
+def domains_of(summary: AffinitySummary, aspect: Aspect, key: str) -> Domains:
     of_aspect = summary["counts"].get(aspect) if "counts" in summary else None
     return NO_DOMAINS if of_aspect is None else of_aspect.get(key, NO_DOMAINS)
 
 
-def merged(one: Summary, other: Summary) -> Summary:
-    total: Summary = {}
+def merged(one: AffinitySummary, other: AffinitySummary) -> AffinitySummary:
+    total: AffinitySummary = {}
     counts: dict[Aspect, dict[str, Domains]] = {}
     ours, theirs = one.get("counts", {}), other.get("counts", {})
     for aspect in sorted({*ours, *theirs}):

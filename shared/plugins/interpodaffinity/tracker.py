@@ -6,7 +6,7 @@ from flotilla.plugin import Tracker
 from flotilla.results import MAX_NODE_SCORE, NodeDomains, Range
 from shared.model.load import PodLoad
 from shared.model.wellknown import HOSTNAME
-from shared.plugins.interpodaffinity.rules import Aspect, Domains, Rules, Summary, domains_of, merged
+from shared.plugins.interpodaffinity.rules import AffinitySummary, Aspect, Domains, Rules, domains_of, merged
 
 
 class AffinityTracker(Tracker):
@@ -16,7 +16,7 @@ class AffinityTracker(Tracker):
     to widen.
     """
 
-    def __init__(self, rules: Rules, summary: Summary, scores: Range | None) -> None:
+    def __init__(self, rules: Rules, summary: AffinitySummary, scores: Range | None) -> None:
         self.touched = False
         self._rules = rules
         self._before = summary
@@ -83,7 +83,7 @@ class AffinityTracker(Tracker):
 
     def summary(self) -> Any:
         hostnames = self._before.get("hostnames", ())  # those that only one node has are left out
-        more: Summary = {
+        more: AffinitySummary = {
             "counts": {
                 aspect: {
                     key: {v: n for v, n in domains.items() if v in hostnames} if key == HOSTNAME else domains

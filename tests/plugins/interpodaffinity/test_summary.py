@@ -12,7 +12,7 @@ from shared.model.load import load_of
 from shared.model.objects import Affinity, PodAffinity, PodAffinityTerm
 from shared.model.workloads import Namespace
 from shared.plugins.interpodaffinity.plugin import InterPodAffinity
-from shared.plugins.interpodaffinity.rules import Summary
+from shared.plugins.interpodaffinity.rules import AffinitySummary
 from testing.builders import PodBuilder, class_state, node, pod, selector
 from tests.plugins.cluster import rejected, table_of
 
@@ -121,8 +121,8 @@ def test_namespaces_are_told_with_it_and_followed() -> None:
 
 
 def test_what_adds_up_to_zero_over_shards_is_left_out() -> None:
-    for_it: Summary = {"counts": {"score": {"zone": {"a": 5, "b": 1}}}, "scored": True}
-    against_it: Summary = {"counts": {"score": {"zone": {"a": -5}}}, "scored": True}
+    for_it: AffinitySummary = {"counts": {"score": {"zone": {"a": 5, "b": 1}}}, "scored": True}
+    against_it: AffinitySummary = {"counts": {"score": {"zone": {"a": -5}}}, "scored": True}
     assert PLUGIN.merge(for_it, against_it) == {"counts": {"score": {"zone": {"b": 1}}}, "scored": True}
     assert PLUGIN.merge(against_it, PLUGIN.merge(against_it, {"counts": {"score": {"zone": {"a": 10}}}})) == {
         "scored": True
@@ -130,8 +130,8 @@ def test_what_adds_up_to_zero_over_shards_is_left_out() -> None:
 
 
 def test_shards_that_know_of_a_change_and_such_that_do_not_yet() -> None:
-    old: Summary = {"labels": {"env": "dev"}, "namespaces": [["x"]]}
-    new: Summary = {"labels": {"env": "prod"}, "namespaces": [["y"]]}
+    old: AffinitySummary = {"labels": {"env": "dev"}, "namespaces": [["x"]]}
+    new: AffinitySummary = {"labels": {"env": "prod"}, "namespaces": [["y"]]}
     assert PLUGIN.merge(old, new) == PLUGIN.merge(new, old) == new | {"namespaces": [["x", "y"]]}
 
 

@@ -5,7 +5,7 @@ from flotilla.results import NodeDomains, Range
 from shared.model.load import load_of
 from shared.model.objects import Affinity, Pod, PodAffinity, PodAffinityTerm
 from shared.plugins.interpodaffinity.plugin import InterPodAffinity
-from shared.plugins.interpodaffinity.rules import Summary
+from shared.plugins.interpodaffinity.rules import AffinitySummary
 from testing.builders import PodBuilder, pod, selector
 
 HOSTNAME = "kubernetes.io/hostname"
@@ -18,7 +18,7 @@ def web() -> PodBuilder:
     return pod("web").label(app="web")
 
 
-def tracker_of(arriving: PodBuilder, summary: Summary | None = None, scores: Range | None = None) -> Tracker:
+def tracker_of(arriving: PodBuilder, summary: AffinitySummary | None = None, scores: Range | None = None) -> Tracker:
     tracker = InterPodAffinity(None).tracker(arriving.build(), summary or {}, None, scores)
     assert tracker is not None
     return tracker
@@ -84,7 +84,7 @@ class TestAffinity:
         assert not tracker.admits(NodeDomains("n3", {"zone": "a", "rack": "s"}))
 
     def test_where_something_matched_before_more_of_it_changes_nothing(self) -> None:
-        before: Summary = {"counts": {"affinity": {"zone": {"a": 1}}}, "matches": 1}
+        before: AffinitySummary = {"counts": {"affinity": {"zone": {"a": 1}}}, "matches": 1}
         tracker = tracker_of(web().require_pods("zone", WEB), before)
         decide(tracker, web(), A2)
         assert tracker.admits(A1)
@@ -99,7 +99,7 @@ class TestAffinity:
 
 class TestScores:
     def test_a_domain_becomes_worth_more(self) -> None:
-        before: Summary = {"counts": {"score": {"zone": {"a": 5}}}, "scored": True}
+        before: AffinitySummary = {"counts": {"score": {"zone": {"a": 5}}}, "scored": True}
         tracker = tracker_of(pod("p").prefer_pods(5, "zone", WEB), before, (0, 10))
         decide(tracker, web(), B1)
         assert [tracker.shift(place, 0) for place in (A1, B1)] == [0, 50]

@@ -38,10 +38,10 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
 
 
 def run(options: argparse.Namespace) -> int:
-    from tools.bench.start.measurement import Cluster
+    from tools.bench.start.measurement import BenchCluster
     from tools.cli.processes import interruptible
 
-    cluster = Cluster(options.nodes, options.pods, options.pending)
+    cluster = BenchCluster(options.nodes, options.pods, options.pending)
     if options.restart:
         from tools.bench.start.measurement import measure_restarts
 

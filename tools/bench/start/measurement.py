@@ -51,7 +51,7 @@ STOP_TIMEOUT = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class BenchCluster:
     """`pending`: the pods fit nowhere; otherwise they are bound."""
 
     node_count: int
@@ -102,7 +102,7 @@ def _node(number: int) -> str:
     return f"node-{number:06}"
 
 
-async def _create(cluster: Cluster, server: str, workers: int) -> None:
+async def _create(cluster: BenchCluster, server: str, workers: int) -> None:
     creator = ObjectWriter(server)
     await creator.create("/api/v1/nodes", cluster.nodes())
     await creator.create(PODS, cluster.pods())
@@ -110,7 +110,7 @@ async def _create(cluster: Cluster, server: str, workers: int) -> None:
     print(f"{cluster.node_count:,} nodes, {cluster.pod_count:,} pods {kind}, {workers} workers", flush=True)
 
 
-async def measure(cluster: Cluster, workers: int) -> int:
+async def measure(cluster: BenchCluster, workers: int) -> int:
     services = PipelineOptions(workers=workers).services()
     options = PipelineOptions(workers=workers, start_patience=START_TIMEOUT, held=frozenset(services))
     async with Pipeline.running(options) as pipeline:
@@ -158,7 +158,7 @@ STOPS = {
 }
 
 
-async def measure_restarts(cluster: Cluster, workers: int, api: ApiSettings | None) -> int:
+async def measure_restarts(cluster: BenchCluster, workers: int, api: ApiSettings | None) -> int:
     """`api`: an existing cluster, in which only the pods to wait for are created; None: a simulated one."""
     if api is not None:
         await _measure(api, workers)
