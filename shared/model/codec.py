@@ -10,7 +10,7 @@ from shared.errors import InvalidObject
 from shared.model.base import DEFAULT_NAMESPACE, BadField, ClusterWide, Digest, digest_of
 from shared.model.node import UNNAMED, Node, validate_node
 from shared.model.pod import Pod, ResourceList
-from shared.model.quantity import Quantity, parse_quantity
+from shared.model.quantity import Quantity, QuantityText, parse_quantity
 
 T = TypeVar("T")
 
@@ -20,9 +20,10 @@ _SEGMENT = re.compile(r"([^.\[\]]+)|\[(\d+)\]|\[\.\.\.\]")
 
 
 def dec_hook(type_: type, obj: object) -> object:
-    if type_ is Quantity:
+    if type_ is Quantity or type_ is QuantityText:
         if isinstance(obj, str | int | float) and not isinstance(obj, bool):
-            return parse_quantity(obj)
+            quantity = parse_quantity(obj)
+            return quantity if type_ is Quantity else QuantityText(obj)
         raise ValueError(f"a quantity must be a string or a number, not {_json_type(obj)}")
     if type_ is Digest:
         return digest_of(obj)
@@ -31,7 +32,7 @@ def dec_hook(type_: type, obj: object) -> object:
 
 def enc_hook(obj: object) -> object:
     """Encodes our own types for msgspec: a quantity as text that parses back to it, a digest as text."""
-    if isinstance(obj, Quantity | Digest):
+    if isinstance(obj, Quantity | QuantityText | Digest):
         return str(obj)
     raise NotImplementedError(f"no encoding for {type(obj)}")
 

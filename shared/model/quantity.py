@@ -65,6 +65,16 @@ class Quantity(int):
         return f"Quantity({str(self)!r})"
 
 
+class QuantityText(str):
+    """A quantity as its author wrote it: an allocation repeats it in these words."""
+
+    __slots__ = ()
+
+    @property
+    def amount(self) -> Quantity:
+        return parse_quantity(str(self))
+
+
 @lru_cache(maxsize=1 << 16)
 def parse_quantity(text: str | int | float) -> Quantity:
     """Parse a string or a JSON number.

@@ -1,0 +1,180 @@
+"""The pools of devices that a node can use.
+
+A pool is named by driver and name, and published in slices, of which those of the highest generation count. A pool is
+incomplete while slices of this generation are missing, and invalid if it contradicts itself. Neither is allocated from,
+and a request for all devices fails with an error.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from shared.devices.offers import OfferedDevice, OfferedSlice, PoolId, amounts_of, offer
+from shared.devices.state import DeviceState
+from shared.model.affinity import NodeSelector
+from shared.model.devices import ResourceSlice
+from shared.model.selectors import node_selector_matches
+
+Counters = dict[tuple[str, str], int]
+"""Amounts by counter set and counter."""
+
+
+class DeviceNode(msgspec.Struct, frozen=True):
+    """What node selection reads of a node."""
+
+    name: str
+    labels: Mapping[str, str]
+
+    def matches(self, node_name: str | None, all_nodes: bool, selector: NodeSelector | None) -> bool:
+        if node_name:
+            return node_name == self.name
+        return all_nodes or (selector is not None and node_selector_matches(selector, self.labels, self.name))
+
+
+class Pool(msgspec.Struct, frozen=True, eq=False):
+    """`devices` may be allocated on the node; `elsewhere` are other devices that draw from the pool's counters."""
+
+    id: PoolId
+    incomplete: bool = False
+    invalid: bool = False
+    devices: tuple[OfferedDevice, ...] = ()
+    elsewhere: tuple[OfferedDevice, ...] = ()
+    counters: Mapping[str, Mapping[str, int]] = {}
+
+    @property
+    def usable(self) -> bool:
+        return not self.incomplete and not self.invalid
+
+    @property
+    def waits_for_conditions(self) -> bool:
+        return any(device.device.binding_conditions for device in self.devices)
+
+
+class Slices:
+    """All slices of the cluster, so that the pools of a node are found without looking at every slice.
+
+    Changes are applied one by one. Slices of one pool are taken in the order of their names.
+    """
+
+    def __init__(self, slices: Iterable[ResourceSlice] = ()) -> None:
+        self._slices: dict[str, OfferedSlice] = {}
+        self._of_node: dict[str, dict[str, OfferedSlice]] = {}
+        self._shared: dict[str, OfferedSlice] = {}
+        self._of_pool: dict[PoolId, dict[str, OfferedSlice]] = {}
+        for each in slices:
+            self.put(each)
+
+    def put(self, resource_slice: ResourceSlice) -> None:
+        """Add a slice, or replace the one of its name."""
+        self.remove(resource_slice.name)
+        offered = offer(resource_slice)
+        self._slices[offered.name] = offered
+        self._of_pool.setdefault(offered.pool, {})[offered.name] = offered
+        self._group(offered)[offered.name] = offered
+
+    def remove(self, name: str) -> None:
+        offered = self._slices.pop(name, None)
+        if offered is not None:
+            del self._of_pool[offered.pool][name]
+            if not self._of_pool[offered.pool]:
+                del self._of_pool[offered.pool]
+            del self._group(offered)[name]
+
+    def whole_pool(self, pool: PoolId) -> Pool | None:
+        """All devices of a pool's newest generation, whatever nodes can use them; None without any, or if invalid."""
+        slices = self._of_pool.get(pool, {}).values()
+        if not slices:
+            return None
+        newest = max(each.slice.spec.pool.generation for each in slices)
+        built = _build(pool, _by_name(each for each in slices if each.slice.spec.pool.generation == newest), ())
+        return None if built.invalid else built
+
+    def pools_for(self, node: DeviceNode) -> tuple[Pool, ...]:
+        """The node's pools in the order of the search: by driver and name, those with binding conditions last."""
+        found: dict[PoolId, list[OfferedSlice]] = {}
+        for offered in (*_by_name(self._of_node.get(node.name, {}).values()), *_by_name(self._shared.values())):
+            if _is_relevant(offered, node):
+                _add_newest(found, offered)
+        pools = [pool for slices in found.values() if (pool := self._pool(slices)) is not None]
+        return tuple(sorted(pools, key=lambda pool: (pool.waits_for_conditions, pool.id)))
+
+    def _group(self, offered: OfferedSlice) -> dict[str, OfferedSlice]:
+        spec = offered.slice.spec
+        if spec.node_name and not spec.shared_counters:
+            return self._of_node.setdefault(spec.node_name, {})
+        return self._shared
+
+    def _pool(self, slices: Sequence[OfferedSlice]) -> Pool | None:
+        """The pool of these slices of one generation; None if there is a newer generation elsewhere."""
+        first = slices[0].slice.spec.pool
+        pool = slices[0].pool
+        unseen: list[OfferedSlice] = []
+        if len(slices) != first.resource_slice_count:
+            everywhere = self._of_pool[pool].values()
+            if any(each.slice.spec.pool.generation > first.generation for each in everywhere):
+                return None
+            current = [each for each in everywhere if each.slice.spec.pool.generation == first.generation]
+            if len(current) != first.resource_slice_count:
+                return Pool(pool, incomplete=True)
+            seen = {each.name for each in slices}
+            unseen = [each for each in current if each.name not in seen]
+        return _build(pool, _by_name(slices), unseen)
+
+
+def _by_name(slices: Iterable[OfferedSlice]) -> list[OfferedSlice]:
+    return sorted(slices, key=lambda each: each.name)
+
+
+def _is_relevant(offered: OfferedSlice, node: DeviceNode) -> bool:
+    spec = offered.slice.spec
+    if spec.shared_counters:
+        return True
+    if spec.per_device_node_selection and not (spec.node_name or spec.all_nodes or spec.node_selector is not None):
+        devices = spec.devices
+        return any(node.matches(each.node_name, each.all_nodes, each.node_selector) for each in devices)
+    return node.matches(spec.node_name, spec.all_nodes, spec.node_selector)
+
+
+def _add_newest(found: dict[PoolId, list[OfferedSlice]], offered: OfferedSlice) -> None:
+    known = found.get(offered.pool)
+    generation = offered.slice.spec.pool.generation
+    if known is None or generation > known[0].slice.spec.pool.generation:
+        found[offered.pool] = [offered]
+    elif generation == known[0].slice.spec.pool.generation:
+        known.append(offered)
+
+
+def _build(pool: PoolId, slices: Sequence[OfferedSlice], unseen: Sequence[OfferedSlice]) -> Pool:
+    """The pool, checked. Device names are compared among the slices that the node sees."""
+    devices = tuple(device for each in slices if not each.slice.spec.shared_counters for device in each.devices)
+    elsewhere = tuple(device for each in unseen for device in each.devices)
+    sets = [counter_set for each in slices for counter_set in each.slice.spec.shared_counters]
+    counters = {counter_set.name: amounts_of(counter_set.counters) for counter_set in sets}
+    has_duplicates = len({device.id for device in devices}) != len(devices) or len(counters) != len(sets)
+    drawing = (*(device for each in slices for device in each.devices), *elsewhere)
+    if has_duplicates or any(_draws_unknown(device, counters) for device in drawing):
+        return Pool(pool, invalid=True)
+    return Pool(pool, devices=devices, elsewhere=elsewhere, counters=counters)
+
+
+def _draws_unknown(device: OfferedDevice, counters: Mapping[str, Mapping[str, int]]) -> bool:
+    return any(
+        draw.counter_set not in counters or not draw.amounts.keys() <= counters[draw.counter_set].keys()
+        for draw in device.draws
+    )
+
+
+def remaining_counters(pool: Pool, state: DeviceState) -> Counters:
+    """What allocated devices leave of the pool's counters; negative where they take more than there is."""
+    remaining = {(name, counter): amount for name, found in pool.counters.items() for counter, amount in found.items()}
+    for device in (*pool.devices, *pool.elsewhere):
+        if device.draws and state.is_allocated(device.id):
+            add_draws(remaining, device, -1)
+    return remaining
+
+
+def add_draws(counters: Counters, device: OfferedDevice, sign: int) -> None:
+    for draw in device.draws:
+        for name, amount in draw.amounts.items():
+            counter = (draw.counter_set, name)
+            counters[counter] = counters.get(counter, 0) + sign * amount

@@ -1,0 +1,142 @@
+"""Allocations as they are written to claims, and the score of a node."""
+
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+
+from shared.devices.errors import AllocationError
+from shared.devices.pools import DeviceNode, Pool
+from shared.devices.requests import PreparedRequest
+from shared.devices.search import Search, Taken
+from shared.devices.selectors import Selectors
+from shared.devices.state import DeviceState
+from shared.model.affinity import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from shared.model.devices import (
+    FROM_CLAIM,
+    FROM_CLASS,
+    MOST_ALTERNATIVES,
+    AllocatedConfiguration,
+    AllocatedDevice,
+    AllocationResult,
+    DeviceAllocation,
+    DeviceClass,
+    ResourceClaim,
+)
+
+CANNOT_ALLOCATE = "cannot allocate all claims"
+INVALID_POOLS = "invalid resource pools were encountered"
+
+_SHARES = uuid.UUID("5c1b7e0c-6f2e-4d0a-9a53-2f9d1f6f3c55")
+
+
+def allocate(
+    node: DeviceNode,
+    pools: Sequence[Pool],
+    claims: Sequence[ResourceClaim],
+    state: DeviceState,
+    classes: Mapping[str, DeviceClass],
+    selectors: Selectors,
+) -> list[AllocationResult] | str:
+    """An allocation for each claim, or why the node has none; raises AllocationError if the attempt is to end."""
+    found = Search(node, pools, claims, state, classes, selectors).run()
+    if found is None:
+        return INVALID_POOLS if any(pool.invalid for pool in pools) else CANNOT_ALLOCATE
+    return [
+        AllocationResult(
+            devices=DeviceAllocation(
+                results=[_result(claim, index, each) for index, each in enumerate(taken)],
+                config=_configuration(claim, chosen),
+            ),
+            node_selector=_node_selector(claim, taken, node.name),
+        )
+        for claim, taken, chosen in zip(claims, found.devices, found.chosen, strict=True)
+    ]
+
+
+def score(claims: Sequence[ResourceClaim], allocations: Iterable[AllocationResult]) -> int:
+    """How early the chosen alternatives are in their lists, summed over all claims.
+
+    `allocations` are those of the claims without one, in order.
+    """
+    new = iter(allocations)
+    total = 0
+    for claim in claims:
+        allocation = claim.status.allocation if claim.status.allocation is not None else next(new)
+        chosen = {result.request for result in allocation.devices.results}
+        for request in claim.spec.devices.requests:
+            for place, option in enumerate(request.first_available):
+                if f"{request.name}/{option.name}" in chosen:
+                    total += MOST_ALTERNATIVES - place
+    return total
+
+
+def share_id(claim: ResourceClaim, index: int) -> str:
+    """The id of a share, from the claim and the place among its results, so that a decision can be repeated."""
+    return str(uuid.uuid5(_SHARES, f"{claim.uid}/{index}"))
+
+
+def _result(claim: ResourceClaim, index: int, taken: Taken) -> AllocatedDevice:
+    device = taken.device
+    return AllocatedDevice(
+        request=taken.request.full_name,
+        driver=device.id.driver,
+        pool=device.id.pool,
+        device=device.id.device,
+        admin_access=taken.request.admin,
+        tolerations=taken.request.spec.tolerations,
+        binding_conditions=device.device.binding_conditions,
+        binding_failure_conditions=device.device.binding_failure_conditions,
+        share_id=share_id(claim, index) if device.shareable else None,
+        consumed_capacity={name: share.text for name, share in taken.consumed.items()} or None,
+    )
+
+
+def _configuration(claim: ResourceClaim, chosen: Sequence[PreparedRequest]) -> list[AllocatedConfiguration]:
+    """The configuration of each class once, with all its requests; that of the claim once per matching request."""
+    requests_of: dict[str, list[str]] = {}
+    for request in chosen:
+        requests_of.setdefault(request.device_class.name, []).append(request.full_name)
+    classes = {request.device_class.name: request.device_class for request in chosen}
+    configuration = [
+        AllocatedConfiguration(source=FROM_CLASS, requests=requests, opaque=each.opaque)
+        for name, requests in requests_of.items()
+        for each in classes[name].spec.config
+    ]
+    for config in claim.spec.devices.config:
+        wanted = set(config.requests)
+        matching = sum(not wanted.isdisjoint((request.base_name, request.full_name)) for request in chosen)
+        entry = AllocatedConfiguration(source=FROM_CLAIM, requests=config.requests, opaque=config.opaque)
+        configuration += [entry] * (matching if wanted else 1)
+    return configuration
+
+
+def _node_selector(claim: ResourceClaim, taken: Sequence[Taken], node: str) -> NodeSelector | None:
+    """The nodes that can use all devices: this one if any device is bound to it, else what all selectors ask for."""
+    fields: list[NodeSelectorRequirement] = []
+    expressions: list[NodeSelectorRequirement] = []
+    for each in taken:
+        device = each.device
+        if device.node_name is not None or device.device.binds_to_node:
+            this_node = NodeSelectorRequirement(key="metadata.name", operator="In", values=[node])
+            return NodeSelector(node_selector_terms=[NodeSelectorTerm(match_fields=[this_node])])
+        terms = device.node_selector.node_selector_terms if device.node_selector is not None else []
+        if len(terms) > 1:
+            raise AllocationError(
+                f"create NodeSelector for claim {claim.name}: "
+                f"unsupported ResourceSlice.NodeSelector with {len(terms)} terms"
+            )
+        for term in terms:
+            _add_new(fields, term.match_fields)
+            _add_new(expressions, term.match_expressions)
+    if not fields and not expressions:
+        return None
+    merged = NodeSelectorTerm(match_fields=fields, match_expressions=expressions)
+    return NodeSelector(node_selector_terms=[merged])
+
+
+def _add_new(requirements: list[NodeSelectorRequirement], more: Iterable[NodeSelectorRequirement]) -> None:
+    known = {(each.key, each.operator, frozenset(each.values)) for each in requirements}
+    for each in more:
+        key = (each.key, each.operator, frozenset(each.values))
+        if key not in known:
+            known.add(key)
+            requirements.append(each)
