@@ -199,6 +199,8 @@ class ShardEvaluator:
             weighted = self._ranking.weighted_scores(pod_class, s, feasible)
             for row, score in zip(feasible.tolist(), weighted.tolist(), strict=True):
                 scores[names[row]][plugin.name] = score
+        if self.framework.score:  # a disabled Score does not change what PreScore says
+            skipped |= {each.name for each in self.framework.prepared_only if each.scores_alike(pod_class.state)}
         return Explanation(rejected, scores, sorted(skipped))
 
     # Inside

@@ -86,6 +86,8 @@ class Framework:
         self.post_filter = self._at(ExtensionPoint.POST_FILTER, PostFilterPlugin)
         self.pre_score = self._at(ExtensionPoint.PRE_SCORE, PreScorePlugin)
         self.score = self._at(ExtensionPoint.SCORE, ScorePlugin)
+        self.prepared_only = [p for p in self.pre_score if isinstance(p, ScorePlugin) and p not in self.score]
+        """Plugins whose PreScore is enabled, and whose Score is not."""
         self.reserve = self._at(ExtensionPoint.RESERVE, ReservePlugin)
         self.permit = self._at(ExtensionPoint.PERMIT, PermitPlugin)
         self.pre_bind = self._at(ExtensionPoint.PRE_BIND, PreBindPlugin)
@@ -212,9 +214,9 @@ class Framework:
         return PreFiltered(rejection, nodes, tuple(sorted(restricted_by)), frozenset(skipped))
 
     def run_pre_score(self, state: ClassState) -> tuple[Status, frozenset[str]]:
-        """The outcome, and the plugins whose Score is skipped."""
+        """The outcome, and the plugins whose Score is skipped. Without any Score there is nothing to prepare."""
         skipped: set[str] = set()
-        for plugin in self.pre_score:
+        for plugin in self.pre_score if self.score else ():
             status = plugin.pre_score(state)
             if status.skipped:
                 skipped.add(plugin.name)

@@ -16,11 +16,13 @@ from shared.framework.profile import Framework, merge
 from shared.messages.evaluation import Ties
 from shared.model.load import load_of
 from shared.model.objects import Node, Pod
-from testing.builders import expr, node, pod, term
+from testing.builders import expr, node, pod, selector, term
 from tests.cluster.history import NAMES, STEPS, Step, apply, nodes
 from tests.framework.evaluation import answers, climbed_by_placing, evaluate, ladder, ladders, summary_of
 from tests.framework.plugins import CountNodes, FewPods, NormalizedScore, Uncordoned, ZoneFilter
 from tests.framework.plugins import framework as plain_framework
+from tests.plugins.cluster import framework as profile_of
+from tests.plugins.cluster import judge, table_of
 
 FRAMEWORK = load_frameworks(None)["default-scheduler"]
 DISABLED = {"multiPoint": {"disabled": [{"name": "ImageLocality"}]}}
@@ -235,3 +237,18 @@ def test_a_pod_that_cannot_be_prepared_says_why() -> None:
     assert failure is not None
     assert failure.plugin == "NodeAffinity"
     assert load_of(wrong) == evaluator.prepare("y", wrong).kind.load
+
+
+@pytest.mark.parametrize(
+    ("disabled", "expected"),
+    [
+        ("", ["InterPodAffinity", "NodeAffinity"]),
+        ("NodeAffinity", ["InterPodAffinity", "NodeAffinity"]),
+        ("InterPodAffinity", ["InterPodAffinity", "NodeAffinity"]),
+        ("*", []),
+    ],
+)
+def test_pre_score_tells_what_is_skipped_unless_there_is_no_score_at_all(disabled: str, expected: list[str]) -> None:
+    profile = profile_of("NodeAffinity", "InterPodAffinity", "TaintToleration", no_score=disabled)
+    arriving = pod("p").prefer_pods(1, "zone", selector(app="unknown"))
+    assert judge(profile, arriving, table_of(node("n"))).skipped_scores == expected

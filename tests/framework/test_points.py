@@ -18,7 +18,7 @@ from flotilla.results import (
 from shared.config.points import ExtensionPoint
 from shared.framework.profile import Framework, PermitOutcome
 from testing.builders import class_state, pod
-from tests.framework.plugins import framework, scripted
+from tests.framework.plugins import CountNodes, framework, scripted
 
 WAIT = Status(Code.WAIT)
 NO = unschedulable("no")
@@ -43,7 +43,11 @@ def binding() -> BindingState:
 def of_three(point: ExtensionPoint, journal: list[str], answers: dict[str, object], key: str) -> Framework:
     """C, A and B at one point, in this order."""
     plugins = [scripted(name, journal, **({key: answers[name]} if name in answers else {})) for name in "ABC"]
-    return framework({point: ["C", "A", "B"]}, *plugins)
+    points = {point: ["C", "A", "B"]}
+    if point is ExtensionPoint.PRE_SCORE:  # does not run for nothing
+        points[ExtensionPoint.SCORE] = [CountNodes.name]
+        plugins.append(CountNodes())
+    return framework(points, *plugins)
 
 
 def only(*names: str) -> PreFilterResult:
@@ -139,6 +143,12 @@ def test_a_refusal_to_prepare_scoring_is_an_error(journal: list[str], state: Cla
     status, _ = run.run_pre_score(state)
     assert status == error('running PreScore plugin "A": no').by("A")
     assert journal == ["C.pre_score", "A.pre_score"]
+
+
+def test_pre_score_does_not_run_without_any_score(journal: list[str], state: ClassState) -> None:
+    run = framework({ExtensionPoint.PRE_SCORE: ["A"]}, scripted("A", journal, pre_score=NO))
+    assert run.run_pre_score(state) == (SUCCESS, frozenset())
+    assert journal == []
 
 
 # Reserve

@@ -68,12 +68,13 @@ def scores(plugin: ScorePlugin, pod: PodBuilder | Pod, table: NodeTable) -> dict
     return {table.names[row]: int(raw[row]) for row in range(table.size) if table.valid[row]}
 
 
-def framework(*plugins: str, args: dict[str, object] | None = None) -> Framework:
-    """Just these plugins (and what every profile must have), with weight 1."""
+def framework(*plugins: str, args: dict[str, object] | None = None, no_score: str = "") -> Framework:
+    """Just these plugins (and what every profile must have), with weight 1. `no_score`: whose Score is disabled."""
     plugin_sets: dict[str, object] = {
         "multiPoint": {"enabled": [{"name": name, "weight": 1} for name in plugins], "disabled": [{"name": "*"}]},
         "queueSort": {"enabled": [{"name": "PrioritySort"}]},
         "bind": {"enabled": [{"name": "DefaultBinder"}]},
+        "score": {"disabled": [{"name": no_score}] if no_score else []},
     }
     plugin_config = [{"name": name, "args": value} for name, value in (args or {}).items()]
     config = {
