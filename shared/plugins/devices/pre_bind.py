@@ -1,0 +1,331 @@
+"""PreBind of DynamicResources: write allocations into a pod's claims, reserve these for it, and wait for the devices.
+
+Every object is read before it is written, so that doing it twice does no harm, and written only if it has not changed
+since. If something fails, the reservations made here are taken back; allocations stay, as in kube-scheduler, until the
+pod is scheduled elsewhere.
+"""
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+import msgspec
+
+from flotilla.objects import Pod
+from flotilla.results import SUCCESS, ApiAnswer, ApiCall, Pause, PreBindSteps, error
+from shared.errors import ClusterError
+
+GROUP = "/apis/resource.k8s.io"
+VERSIONS = ("v1", "v1beta2", "v1beta1")
+"""The newest first; a server has at least one of them. Their statuses are alike."""
+FINALIZER = "resource.kubernetes.io/delete-protection"
+SPECIAL_CLAIM = "resource.kubernetes.io/extended-resource-claim"
+"""The annotation of a claim that was made for a pod's extended resources."""
+MOST_WRITES = 5
+"""Of one object, if others write it at the same time."""
+POLL_SECONDS = 5.0
+CONFLICT = 409
+NOT_FOUND = 404
+
+Object = dict[str, Any]
+"""As the API server returns it: what is written back must have all fields."""
+
+T = TypeVar("T")
+Steps = Generator[ApiCall | Pause, ApiAnswer, T]
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimWrite:
+    """A claim to reserve for the pod. `key`: `namespace/name`. `allocation`: to write, as in its status; None if the
+    claim is allocated already.
+    """
+
+    key: str
+    uid: str
+    allocation: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SpecialClaim:
+    """The claim to create for the pod's extended resources.
+
+    `name`: the same each time that this attempt is carried out. `mappings`: which container uses which request for
+    which resource, as in the pod's status.
+    """
+
+    name: str
+    requests: Sequence[Mapping[str, Any]]
+    mappings: Sequence[Mapping[str, Any]]
+    allocation: Mapping[str, Any]
+
+
+class NotDone(ClusterError):
+    """The API server refuses what was decided, or does not answer."""
+
+
+class NeverReady(ClusterError):
+    """The devices will not become ready: the pod must be scheduled again."""
+
+
+class _Conflict(ClusterError):
+    """The object has changed since it was read."""
+
+
+def bind_claims(
+    pod: Pod, claims: Sequence[ClaimWrite], special: SpecialClaim | None, now: datetime, patience: float
+) -> PreBindSteps:
+    """`now`: the time of day, with its zone. `patience`: seconds that devices have to become ready."""
+    writer = _Writer(pod, now)
+    try:
+        for claim in claims:
+            yield from writer.reserve(claim)
+        if special is not None:
+            yield from writer.create(special)
+        yield from _wait_for_devices(writer, now, patience)
+    except (NotDone, NeverReady) as cause:
+        yield from writer.roll_back()
+        return error(str(cause))
+    return SUCCESS
+
+
+class _Writer:
+    def __init__(self, pod: Pod, now: datetime) -> None:
+        self.written: dict[str, Object] = {}
+        """The pod's claims, as written or found last, by key."""
+        self._pod = pod
+        self._now = now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        self._version = VERSIONS[0]
+        self._reserved: list[str] = []
+        self._created: str | None = None
+
+    def path(self, key: str) -> str:
+        namespace, _, name = key.partition("/")
+        return f"{GROUP}/{self._version}/namespaces/{namespace}/resourceclaims/{name}"
+
+    def read(self, key: str) -> Steps[Object]:
+        """Read a claim, in the newest version that the server has."""
+        answer = yield ApiCall("GET", self.path(key), {})
+        if answer.status == NOT_FOUND and not self.written:
+            for self._version in VERSIONS[1:]:
+                older = yield ApiCall("GET", self.path(key), {})
+                if older.status != NOT_FOUND:
+                    answer = older
+                    break
+            else:
+                self._version = VERSIONS[0]
+        return _decoded(answer, f"get claim {key}")
+
+    # Reservations
+
+    def reserve(self, wanted: ClaimWrite) -> Steps[None]:
+        claim = yield from self.read(wanted.key)
+        for left in reversed(range(MOST_WRITES)):
+            try:
+                self.written[wanted.key] = yield from self._reserve(claim, wanted)
+                return
+            except _Conflict as cause:
+                if not left:
+                    raise NotDone(str(cause)) from cause
+            claim = yield from self.read(wanted.key)
+
+    def _reserve(self, claim: Object, wanted: ClaimWrite) -> Steps[Object]:
+        key, metadata = wanted.key, claim["metadata"]
+        if wanted.uid and metadata.get("uid") != wanted.uid:
+            raise NotDone(f"claim {key} got deleted in the meantime")
+        if metadata.get("deletionTimestamp"):
+            raise NotDone(f"claim {key} got deleted in the meantime")
+        found = claim.setdefault("status", {}).get("allocation")
+        if wanted.allocation is None:
+            if found is None:
+                raise NotDone(f"claim {key} got deallocated elsewhere in the meantime")
+            what = "add reservation to"
+        else:
+            if found is not None and _devices(found) != _devices(wanted.allocation):
+                raise NotDone(f"claim {key} got allocated elsewhere in the meantime")
+            what = "add allocation and reservation to"
+        if found is not None and any(each.get("uid") == self._pod.uid for each in _consumers(claim)):
+            return claim
+        if found is None:
+            claim = yield from self._protected(claim, key)
+            claim.setdefault("status", {})["allocation"] = dict(wanted.allocation or {})
+        claim["status"]["allocation"].setdefault("allocationTimestamp", self._now)
+        consumer = {"resource": "pods", "name": self._pod.name, "uid": self._pod.uid}
+        claim["status"]["reservedFor"] = [*_consumers(claim), consumer]
+        written = yield from _put(f"{self.path(key)}/status", claim, f"{what} claim {key}")
+        self._reserved.append(key)
+        return written
+
+    def _protected(self, claim: Object, key: str) -> Steps[Object]:
+        """Keep an allocated claim from being deleted while it is used."""
+        finalizers = claim["metadata"].setdefault("finalizers", [])
+        if FINALIZER in finalizers:
+            return claim
+        finalizers.append(FINALIZER)
+        return (yield from _put(self.path(key), claim, f"add finalizer to claim {key}"))
+
+    # The claim for extended resources
+
+    def create(self, special: SpecialClaim) -> Steps[None]:
+        namespace, name = self._pod.namespace, special.name
+        key = f"{namespace}/{name}"
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": self._pod.name, "uid": self._pod.uid, "controller": True}
+        body = {
+            "apiVersion": f"resource.k8s.io/{self._version}",
+            "kind": "ResourceClaim",
+            "metadata": {
+                "name": name,
+                "namespace": namespace,
+                "annotations": {SPECIAL_CLAIM: "true"},
+                "ownerReferences": [owner],
+            },
+            "spec": {"devices": {"requests": list(special.requests)}},
+        }
+        answer = yield ApiCall("POST", self.path(key).rpartition("/")[0], body)
+        if not answer.ok and answer.status != CONFLICT:  # an earlier run of this attempt has created it
+            raise NotDone(f"create claim for extended resources {key}: {answer.message}")
+        created = yield from self.read(key)
+        if all(each.get("uid") != self._pod.uid for each in created["metadata"].get("ownerReferences") or ()):
+            raise NotDone(f"create claim for extended resources {key}: another claim has this name")
+        self._created = key
+        yield from self.reserve(ClaimWrite(key, created["metadata"]["uid"], special.allocation))
+        yield from self._write_status(special)
+
+    def _write_status(self, special: SpecialClaim) -> Steps[None]:
+        """Write into the pod's status which claim has its extended resources."""
+        of = self._pod
+        path = f"/api/v1/namespaces/{of.namespace}/pods/{of.name}"
+        what = f"update pod {of.namespace}/{of.name} ExtendedResourceClaimStatus"
+        wanted = {"resourceClaimName": special.name, "requestMappings": [dict(each) for each in special.mappings]}
+        for left in reversed(range(MOST_WRITES)):
+            pod = _decoded((yield ApiCall("GET", path, {})), what)
+            if pod["metadata"].get("uid") != of.uid:
+                raise NotDone(f'{what}: pods "{of.name}" not found')
+            status = pod.setdefault("status", {})
+            if status.get("extendedResourceClaimStatus") == wanted:
+                return
+            status["extendedResourceClaimStatus"] = wanted
+            try:
+                yield from _put(f"{path}/status", pod, what)
+                return
+            except _Conflict as cause:
+                if not left:
+                    raise NotDone(str(cause)) from cause
+
+    # Roll-back
+
+    def roll_back(self) -> Steps[None]:
+        """Take back what was done here, as far as the server allows it: what remains is found at the next attempt."""
+        for key in self._reserved:
+            if key != self._created:
+                yield from self._try_to_change(key, "/status", self._release)
+        if self._created is not None:
+            claim = yield from self._try_to_change(self._created, "", _unprotect)
+            if claim is not None:
+                metadata = claim["metadata"]
+                preconditions = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
+                yield ApiCall("DELETE", self.path(self._created), {"preconditions": preconditions})
+
+    def _release(self, claim: Object) -> None:
+        claim["status"]["reservedFor"] = [each for each in _consumers(claim) if each.get("uid") != self._pod.uid]
+
+    def _try_to_change(self, key: str, part: str, change: Callable[[Object], None]) -> Steps[Object | None]:
+        for _ in range(MOST_WRITES):
+            try:
+                claim = yield from self.read(key)
+                change(claim)
+                return (yield from _put(f"{self.path(key)}{part}", claim, key))
+            except _Conflict:
+                continue
+            except NotDone:
+                break
+        return None
+
+
+def _unprotect(claim: Object) -> None:
+    metadata = claim["metadata"]
+    metadata["finalizers"] = [each for each in metadata.get("finalizers") or () if each != FINALIZER]
+
+
+# Waiting
+
+
+def _wait_for_devices(writer: _Writer, now: datetime, patience: float) -> Steps[None]:
+    """A claim that was allocated earlier has that much less time."""
+    waiting, elapsed = {key: claim for key, claim in writer.written.items() if not _is_ready(claim)}, 0.0
+    while waiting:
+        for claim in waiting.values():
+            since = claim["status"]["allocation"].get("allocationTimestamp")
+            if since is not None and (now - datetime.fromisoformat(since)).total_seconds() + elapsed > patience:
+                raise NeverReady(f"device binding timeout: claim={claim['metadata']['name']}")
+        elapsed = (yield Pause(POLL_SECONDS, patience)).elapsed
+        if elapsed >= patience:
+            raise NeverReady("device binding timeout: context deadline exceeded")
+        for key in list(waiting):
+            try:
+                claim = yield from writer.read(key)
+            except NotDone:
+                continue  # read again after the next pause
+            if claim.get("status", {}).get("allocation") is None:
+                continue
+            waiting[key] = claim
+            if _is_ready(claim):
+                del waiting[key]
+
+
+def _is_ready(claim: Object) -> bool:
+    """Whether all binding conditions of the claim's devices hold; NeverReady if one of them has failed."""
+    status = claim["status"]
+    known = {_device(each): each.get("conditions") or () for each in status.get("devices") or ()}
+    for result in status["allocation"].get("devices", {}).get("results") or ():
+        wanted = result.get("bindingConditions") or ()
+        if not wanted:
+            continue
+        found = known.get(_device(result))
+        if found is None:
+            return False
+        true = {each["type"]: each for each in found if each.get("status") == "True"}
+        failed = next((each for each in result.get("bindingFailureConditions") or () if each in true), None)
+        if failed is not None:
+            name, condition = claim["metadata"]["name"], true[failed]
+            message = msgspec.json.encode(condition.get("message", "")).decode()
+            raise NeverReady(
+                f"device binding failed: claim={name}, reason={condition.get('reason', '')}, message={message}"
+            )
+        if not all(each in true for each in wanted):
+            return False
+    return True
+
+
+def _device(of: Object) -> tuple[str, str, str]:
+    return of["driver"], of["pool"], of["device"]
+
+
+# Calls
+
+
+def _decoded(answer: ApiAnswer, what: str) -> Object:
+    if not answer.ok:
+        raise NotDone(f"{what}: {answer.message}")
+    found = msgspec.json.decode(answer.body, type=Object)
+    if not isinstance(found.get("metadata"), dict):
+        raise NotDone(f"{what}: not an object with metadata")
+    return found
+
+
+def _put(path: str, body: Object, what: str) -> Steps[Object]:
+    """With the version that was read, so that the server refuses it if there is a newer one."""
+    answer = yield ApiCall("PUT", path, body)
+    if answer.status == CONFLICT:
+        raise _Conflict(f"{what}: {answer.message}")
+    return _decoded(answer, what)
+
+
+def _consumers(claim: Object) -> list[Object]:
+    return claim.get("status", {}).get("reservedFor") or []
+
+
+def _devices(allocation: Mapping[str, Any]) -> list[Object]:
+    """What was allocated, without what the server or a later reservation adds."""
+    results = allocation.get("devices", {}).get("results") or ()
+    return [{field: value for field, value in each.items() if field != "shareID"} for each in results]

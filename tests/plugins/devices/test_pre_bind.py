@@ -1,0 +1,254 @@
+"""What PreBind writes into claims and pods, what it waits for, and what it takes back. The simulator answers."""
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from flotilla.results import SUCCESS, ApiAnswer, ApiCall, Pause, Status, error
+from shared.plugins.devices.pre_bind import FINALIZER, ClaimWrite, SpecialClaim, bind_claims
+from testing.builders import pod
+from tests.simulator.support import PODS, Desk
+from tests.simulator.support import pod as pod_body
+
+CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+STAMP = "2026-01-01T00:00:00Z"
+Object = dict[str, Any]
+
+
+def result(device: str = "gpu-0", **more: Any) -> Object:
+    return {"request": "r", "driver": "d.example.com", "pool": "n", "device": device, **more}
+
+
+def allocation(*results: Object) -> Object:
+    return {"devices": {"results": list(results or (result(),))}}
+
+
+class Server(Desk):
+    """`during` is called in each pause, and `before` each call; the first call that `fails` names gets that answer."""
+
+    def __init__(self, *claims: str, during: Callable[["Server"], None] = lambda _: None) -> None:
+        super().__init__()
+        self.calls: list[str] = []
+        self.fails: dict[str, ApiAnswer] = {}
+        self.before: dict[str, Callable[[], object]] = {}
+        self.pod = self.post(PODS, pod_body("p"))
+        for name in claims:
+            self.post(CLAIMS, {"metadata": {"name": name}, "spec": {"devices": {"requests": []}}})
+        self._during = during
+
+    @property
+    def uid(self) -> str:
+        return str(self.pod["metadata"]["uid"])
+
+    def claim(self, name: str = "c") -> Any:
+        return self.get(f"{CLAIMS}/{name}")
+
+    def wanted(self, name: str = "c", **allocated: Any) -> ClaimWrite:
+        return ClaimWrite(f"default/{name}", self.claim(name)["metadata"]["uid"], **allocated)
+
+    def set_status(self, name: str = "c", **status: Any) -> None:
+        claim = self.claim(name)
+        claim["status"] = {**claim.get("status", {}), **status}
+        self.put(f"{CLAIMS}/{name}/status", claim)
+
+    def run(self, *claims: ClaimWrite, special: SpecialClaim | None = None, patience: float = 600.0) -> Status:
+        steps, elapsed = bind_claims(pod("p").uid(self.uid).build(), claims, special, NOW, patience), 0.0
+        try:
+            step = next(steps)
+            while True:
+                if isinstance(step, Pause):
+                    elapsed += step.seconds
+                    self._during(self)
+                    answer = ApiAnswer(elapsed=elapsed)
+                else:
+                    answer = self._answer(step, elapsed)
+                step = steps.send(answer)
+        except StopIteration as end:
+            status: Status = end.value
+            return status
+
+    def _answer(self, call: ApiCall, elapsed: float) -> ApiAnswer:
+        name = f"{call.method} {call.path.removeprefix(CLAIMS)}"
+        self.calls.append(name)
+        self.before.pop(name, lambda: None)()
+        if name in self.fails:
+            return self.fails.pop(name)
+        status, body = self.call(call.method, call.path, None if call.method == "GET" else call.body)
+        message = "" if status < 300 else body["message"]
+        return ApiAnswer(status, json.dumps(body).encode(), message, elapsed)
+
+
+def test_an_allocation_is_written_and_the_claim_reserved_for_the_pod() -> None:
+    server = Server("c")
+    assert server.run(server.wanted(allocation=allocation())) == SUCCESS
+    claim = server.claim()
+    assert claim["metadata"]["finalizers"] == [FINALIZER]
+    assert claim["status"]["allocation"] == {**allocation(), "allocationTimestamp": STAMP}
+    assert claim["status"]["reservedFor"] == [{"resource": "pods", "name": "p", "uid": server.uid}]
+    assert server.calls == ["GET /c", "PUT /c", "PUT /c/status"]
+
+
+def test_done_twice_it_writes_nothing() -> None:
+    server = Server("c")
+    wanted = server.wanted(allocation=allocation())
+    server.run(wanted)
+    before = server.claim()
+    assert server.run(wanted) == SUCCESS
+    assert server.claim() == before
+
+
+def test_an_interrupted_attempt_is_continued() -> None:
+    server = Server("c")
+    wanted = server.wanted(allocation=allocation())
+    server.fails["PUT /c/status"] = ApiAnswer(0, message="no answer")
+    assert server.run(wanted) == error("add allocation and reservation to claim default/c: no answer")
+    assert server.claim()["metadata"]["finalizers"] == [FINALIZER]
+    assert server.run(wanted) == SUCCESS
+    assert server.claim()["status"]["reservedFor"][0]["uid"] == server.uid
+
+
+def test_an_allocated_claim_is_only_reserved() -> None:
+    server = Server("c")
+    others = [{"resource": "pods", "name": "q", "uid": "other"}]
+    server.set_status(allocation={**allocation(), "allocationTimestamp": "2025-12-31T00:00:00Z"}, reservedFor=others)
+    assert server.run(server.wanted()) == SUCCESS
+    status = server.claim()["status"]
+    assert [each["uid"] for each in status["reservedFor"]] == ["other", server.uid]
+    assert status["allocation"]["allocationTimestamp"] == "2025-12-31T00:00:00Z"
+
+
+def test_a_claim_that_has_changed_for_good_is_refused() -> None:
+    server = Server("c")
+    wanted = server.wanted(allocation=allocation())
+    server.set_status(allocation=allocation(result("gpu-1")))
+    assert server.run(wanted) == error("claim default/c got allocated elsewhere in the meantime")
+    assert server.run(ClaimWrite("default/c", "another uid")) == error("claim default/c got deleted in the meantime")
+    server.set_status(allocation=None)
+    assert server.run(server.wanted()) == error("claim default/c got deallocated elsewhere in the meantime")
+    missing = server.run(ClaimWrite("default/d", "u"))
+    assert missing == error('get claim default/d: resourceclaims.resource.k8s.io "d" not found')
+
+
+def test_the_server_s_share_ids_do_not_make_an_allocation_another_one() -> None:
+    server = Server("c")
+    server.set_status(allocation=allocation(result(shareID="1")))
+    assert server.run(server.wanted(allocation=allocation(result(shareID="2")))) == SUCCESS
+
+
+def test_a_conflict_is_retried_with_the_newest_version() -> None:
+    server = Server("c")
+    server.before["PUT /c/status"] = lambda: server.patch(f"{CLAIMS}/c", {"metadata": {"labels": {"a": "b"}}})
+    assert server.run(server.wanted(allocation=allocation())) == SUCCESS
+    assert server.claim()["metadata"]["labels"] == {"a": "b"}
+    assert server.calls.count("PUT /c/status") == 2
+
+
+def test_conflicts_without_end_fail_the_attempt() -> None:
+    server = Server("c")
+
+    def again() -> None:
+        server.before["PUT /c"] = again
+        server.patch(f"{CLAIMS}/c", {"metadata": {"labels": {"n": str(len(server.calls))}}})
+
+    again()
+    failed = server.run(server.wanted(allocation=allocation()))
+    assert failed.message.startswith("add finalizer to claim default/c: Operation cannot be fulfilled")
+    assert server.calls.count("PUT /c") == 5
+
+
+def test_a_second_claim_that_fails_releases_the_first() -> None:
+    server = Server("c", "d")
+    first, second = server.wanted("c", allocation=allocation()), server.wanted("d", allocation=allocation(result("g")))
+    server.set_status("d", allocation=allocation(result("another")))
+    assert not server.run(first, second).ok
+    status = server.claim("c")["status"]
+    assert (status["reservedFor"], status["allocation"]["devices"]) == ([], allocation()["devices"])
+
+
+def test_an_older_server_is_asked_in_its_version() -> None:
+    server = Server("c")
+    wanted = server.wanted(allocation=allocation())
+    beta = "/apis/resource.k8s.io/v1beta2/namespaces/default/resourceclaims/c"
+    steps = bind_claims(pod("p").uid(server.uid).build(), [wanted], None, NOW, 600.0)
+    assert next(steps) == ApiCall("GET", f"{CLAIMS}/c", {})
+    assert steps.send(ApiAnswer(404, message="not found")) == ApiCall("GET", beta, {})
+    following = steps.send(ApiAnswer(200, json.dumps(server.claim()).encode()))
+    assert isinstance(following, ApiCall)
+    assert (following.method, following.path) == ("PUT", beta)
+
+
+# Binding conditions
+
+CONDITIONS: Object = {"bindingConditions": ["Ready"], "bindingFailureConditions": ["Broken"]}
+
+
+def told(kind: str, **more: str) -> Callable[[Server], None]:
+    condition = {"type": kind, "status": "True", "reason": "Why", "message": 'a "b"', **more}
+    device = {"driver": "d.example.com", "pool": "n", "device": "gpu-0", "conditions": [condition]}
+    return lambda server: server.set_status(devices=[device])
+
+
+def test_it_waits_until_binding_conditions_hold() -> None:
+    server = Server("c", during=told("Ready"))
+    assert server.run(server.wanted(allocation=allocation(result(**CONDITIONS)))) == SUCCESS
+    assert server.calls[-1] == "GET /c"
+
+
+def test_a_failed_condition_fails_the_attempt_and_releases_the_claim() -> None:
+    server = Server("c", during=told("Broken"))
+    failed = server.run(server.wanted(allocation=allocation(result(**CONDITIONS))))
+    assert failed == error('device binding failed: claim=c, reason=Why, message="a \\"b\\""')
+    assert server.claim()["status"]["reservedFor"] == []
+
+
+def test_devices_that_never_become_ready_end_the_wait() -> None:
+    server = Server("c")
+    failed = server.run(server.wanted(allocation=allocation(result(**CONDITIONS))), patience=20.0)
+    assert failed == error("device binding timeout: context deadline exceeded")
+
+
+def test_a_claim_allocated_long_ago_has_less_time() -> None:
+    server = Server("c")
+    server.set_status(allocation={**allocation(result(**CONDITIONS)), "allocationTimestamp": "2025-12-31T23:49:58Z"})
+    assert server.run(server.wanted()) == error("device binding timeout: claim=c")
+
+
+# The claim for extended resources
+
+
+def special(name: str = "p-extended-resources-abcde") -> SpecialClaim:
+    request = {"name": "container-0-request-0", "exactly": {"deviceClassName": "gpu", "count": 1}}
+    mapping = {"containerName": "c", "resourceName": "example.com/gpu", "requestName": request["name"]}
+    return SpecialClaim(name, [request], [mapping], allocation(result(request=request["name"])))
+
+
+def test_a_claim_for_extended_resources_is_created_and_named_in_the_pod() -> None:
+    server = Server()
+    assert server.run(special=special()) == SUCCESS
+    claim = server.claim(special().name)
+    assert claim["metadata"]["annotations"] == {"resource.kubernetes.io/extended-resource-claim": "true"}
+    assert claim["metadata"]["ownerReferences"][0]["uid"] == server.uid
+    assert claim["spec"]["devices"]["requests"] == special().requests
+    assert claim["status"]["reservedFor"][0]["uid"] == server.uid
+    named = server.get(f"{PODS}/p")["status"]["extendedResourceClaimStatus"]
+    assert named == {"resourceClaimName": special().name, "requestMappings": special().mappings}
+    before = len(server.get(CLAIMS)["items"])
+    assert server.run(special=special()) == SUCCESS
+    assert len(server.get(CLAIMS)["items"]) == before
+
+
+def test_another_s_claim_of_that_name_is_left_alone() -> None:
+    server = Server(special().name)
+    failed = server.run(special=special())
+    assert failed.message.endswith("another claim has this name")
+    assert "status" not in server.claim(special().name)
+
+
+def test_what_fails_after_its_creation_deletes_it() -> None:
+    server = Server()
+    server.fails[f"GET {PODS}/p"] = ApiAnswer(500, message="no")
+    failed = server.run(special=special())
+    assert failed == error("update pod default/p ExtendedResourceClaimStatus: no")
+    assert server.get(CLAIMS)["items"] == []
