@@ -18,7 +18,7 @@ from typing import Any, TypeGuard
 import msgspec
 
 from shared.errors import FlotillaError
-from testing.inprocess import config_cases, hint_cases, requeue_cases
+from testing.inprocess import cel_cases, config_cases, hint_cases, requeue_cases
 from testing.inprocess.cases import Case, Difference, GroupResult, RawCase, UnreadableCases, decoded
 from testing.inprocess.replay import Replay
 
@@ -36,11 +36,12 @@ class Apart:
         try:
             result.count(list(self.differences(case)))
         except (FlotillaError, ValueError, KeyError) as cause:
-            result.count([_cannot_be_run(case["name"], cause)])
+            result.count([_cannot_be_run(case.get("name", self.group), cause)])
         return result
 
 
 KINDS = (
+    Apart("cel", cel_cases.is_cel_case, cel_cases.cel_differences),
     Apart("config-file", config_cases.is_case, config_cases.differences),
     Apart("hints", hint_cases.is_hint_case, hint_cases.hint_differences),
     Apart("registered", hint_cases.is_registered_case, hint_cases.registered_differences),

@@ -34,7 +34,7 @@ GROUPS = (
     "sequence",
 )
 CONFIGURATIONS = "config-file"
-APART = ("hints", "registered", "requeue")
+APART = ("cel", "hints", "registered", "requeue")
 """Groups that do not depend on shards."""
 DEVICES = "dra"
 """Claims of devices are refused: these cases are run, and most of them differ."""
@@ -71,7 +71,7 @@ def test_every_decision_matches_kube_scheduler(group: str, shards: int) -> None:
 
 
 @pytest.mark.parametrize("group", APART)
-def test_pods_wait_for_the_same_events_as_with_kube_scheduler(group: str) -> None:
+def test_cases_without_a_cluster_match_kube_scheduler(group: str) -> None:
     (result,) = replay(every_case(group), [1])[1].values()
     assert [str(difference) for difference in result.differences] == []
     assert result.passed == result.total == len(every_case(group)) > 0

@@ -40,6 +40,7 @@ COMMANDS = {
     "permit": "tools.cli.permit",
     "dump": "tools.cli.dump",
     "config": "tools.cli.config",
+    "cel": "tools.cli.cel",
     "credentials": "tools.cli.credentials",
     "simulate": "testing.simulator.__main__",
     "faults": "tools.faults",

@@ -1,0 +1,162 @@
+"""Variables, fields and elements: `device.attributes["gpu.example.com"].model` is one attribute with three qualifiers.
+
+What an attribute costs, and what selections of optional values yield, depends on that grouping, which is cel-go's.
+"""
+
+from dataclasses import dataclass, field
+
+from shared.cel.activation import Scope, Step
+from shared.cel.types import CelType
+from shared.cel.values import (
+    NO_SUCH_OVERLOAD,
+    NONE,
+    CelError,
+    CelMap,
+    DurationValue,
+    OptionalValue,
+    TimestampValue,
+    Uint,
+    Value,
+    go_text,
+    type_of,
+)
+
+ACCESS_COST = 1
+"""Of a variable, and of each qualifier."""
+
+_GO_NAMES: dict[type, str] = {
+    type(None): "types.Null",
+    bool: "types.Bool",
+    int: "types.Int",
+    Uint: "types.Uint",
+    float: "types.Double",
+    str: "types.String",
+    bytes: "types.Bytes",
+    list: "*types.baseList",
+    CelMap: "*types.baseMap",
+    TimestampValue: "types.Timestamp",
+    DurationValue: "types.Duration",
+    CelType: "*types.Type",
+    OptionalValue: "*types.Optional",
+}
+
+
+def go_type_name(value: Value) -> str:
+    """The name of Go's type of a value, which some errors mention."""
+    return _GO_NAMES.get(type(value), f"cel.{type_of(value).name.rpartition('.')[2]}")
+
+
+ABSENT = object()
+"""Stands for a value that a presence test did not find."""
+
+
+@dataclass(slots=True)
+class Qualifier:
+    """One selection or index. The key is constant, or the value of `index`."""
+
+    key: Value = None
+    index: "Attribute | None" = None
+    optional: bool = False
+    test_only: bool = False
+
+    def select(self, scope: Scope, target: Value, if_present: bool) -> Value:
+        """The selected value, an error, or ABSENT if it is missing and may be."""
+        found = self._select(scope, target, if_present or self.test_only)
+        if self.test_only:
+            scope.meter.charge(ACCESS_COST)
+            return found if isinstance(found, CelError) else found is not ABSENT
+        if found is not ABSENT:
+            scope.meter.charge(ACCESS_COST)
+        return found
+
+    def _select(self, scope: Scope, target: Value, if_present: bool) -> Value:
+        key = self.key
+        if self.index is not None:
+            key = self.index.resolve(scope)
+            if isinstance(key, CelError):
+                return key
+            invalid = invalid_key(key)
+            if invalid:
+                return CelError(invalid)
+        return _element(target, key, if_present)
+
+
+def invalid_key(key: Value) -> str:
+    """Why a value cannot be a key or index; empty if it can."""
+    return "" if isinstance(key, str | bool | int | float) else f"invalid qualifier type: {go_type_name(key)}"
+
+
+def _element(target: Value, key: Value, if_present: bool) -> Value:
+    if isinstance(target, CelMap):
+        value, found = target.select(key)
+        if found:
+            return value
+    elif isinstance(target, list):
+        index = _index(key)
+        if isinstance(index, CelError):
+            return index
+        if 0 <= index < len(target):
+            return target[index]
+        return ABSENT if if_present else CelError(f"index out of bounds: {go_text(key)}")
+    return ABSENT if if_present else CelError(f"no such key: {go_text(key)}")
+
+
+def _index(key: Value) -> int | CelError:
+    if isinstance(key, int) and not isinstance(key, bool):
+        return int(key) if key < 2**63 else CelError(f"unsupported index value {go_text(key)} in list")
+    if isinstance(key, float):
+        whole = abs(key) < 2.0**63 and key == int(key)
+        return int(key) if whole else CelError(f"unsupported index value {go_text(key)} in list")
+    return CelError(f"unsupported index type '{type_of(key)}' in list")
+
+
+@dataclass(slots=True)
+class Attribute:
+    """A variable or a computed value, with its qualifiers."""
+
+    variable: str = ""
+    operand: Step | None = None
+    qualifiers: list[Qualifier] = field(default_factory=list)
+
+    def add(self, qualifier: Qualifier) -> None:
+        self.qualifiers.append(qualifier)
+
+    def resolve(self, scope: Scope) -> Value:
+        value = scope.resolve(self.variable) if self.operand is None else self.operand(scope)
+        if isinstance(value, CelError) or not self.qualifiers:
+            return value
+        optional = False
+        if isinstance(value, OptionalValue):
+            if not value.present:
+                return value
+            optional = True
+            value = value.value
+        for qualifier in self.qualifiers:
+            optional = optional or qualifier.optional
+            value = qualifier.select(scope, value, optional)
+            if isinstance(value, CelError):
+                return value
+            if value is ABSENT:
+                return NONE
+        return OptionalValue(value) if optional else value
+
+
+@dataclass(slots=True)
+class Conditional(Attribute):
+    """`c ? a : b`, whose qualifiers apply to the chosen one."""
+
+    condition: Step | None = None
+    truthy: Attribute | None = None
+    falsy: Attribute | None = None
+
+    def add(self, qualifier: Qualifier) -> None:
+        assert self.truthy is not None and self.falsy is not None
+        self.truthy.add(qualifier)
+        self.falsy.add(qualifier)
+
+    def resolve(self, scope: Scope) -> Value:
+        assert self.condition is not None and self.truthy is not None and self.falsy is not None
+        condition = self.condition(scope)
+        if isinstance(condition, bool):
+            return self.truthy.resolve(scope) if condition else self.falsy.resolve(scope)
+        return condition if isinstance(condition, CelError) else NO_SUCH_OVERLOAD

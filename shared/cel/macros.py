@@ -1,0 +1,218 @@
+"""Macros: calls that the parser replaces by comprehensions and presence tests."""
+
+from collections.abc import Callable
+
+from shared.cel.syntax import (
+    CallNode,
+    Comprehension,
+    IdentNode,
+    ListNode,
+    LiteralNode,
+    MapNode,
+    SelectNode,
+    SyntaxNode,
+    copied,
+)
+
+ACCUMULATOR = "__result__"
+UNUSED = "#unused"
+SORT_INPUT = "@__sortBy_input__"
+
+
+class MacroError(Exception):
+    """A macro whose arguments are of the wrong form, at an offset of the source."""
+
+    def __init__(self, offset: int, message: str) -> None:
+        super().__init__(message)
+        self.offset = offset
+        self.message = message
+
+
+Expander = Callable[[int, SyntaxNode | None, list[SyntaxNode]], SyntaxNode | None]
+"""From the offset of the call, its receiver and its arguments; None if the call is no macro after all."""
+
+
+def expand(offset: int, function: str, target: SyntaxNode | None, arguments: list[SyntaxNode]) -> SyntaxNode | None:
+    """What the macro of this name and form expands to; None if there is none. MacroError on wrong arguments."""
+    expander = MACROS.get((function, target is not None, len(arguments)))
+    return None if expander is None else expander(offset, target, arguments)
+
+
+def _call(at: int, function: str, *arguments: SyntaxNode) -> CallNode:
+    return CallNode(at, function, None, list(arguments))
+
+
+def _accumulator(at: int) -> IdentNode:
+    return IdentNode(at, ACCUMULATOR)
+
+
+def _simple_name(node: SyntaxNode, message: str) -> str:
+    if not isinstance(node, IdentNode):
+        raise MacroError(node.offset, message)
+    return node.name
+
+
+def _variable(node: SyntaxNode, message: str) -> str:
+    name = _simple_name(node, message)
+    if name == ACCUMULATOR:
+        raise MacroError(node.offset, "iteration variable overwrites accumulator variable")
+    return name
+
+
+def _variables(
+    arguments: list[SyntaxNode], two: bool, message: str = "argument must be a simple name"
+) -> tuple[str, str]:
+    """The names of the iteration variables; the second is empty if there is one only."""
+    if not two:
+        return _variable(arguments[0], message), ""
+    first, second = (_simple_name(each, message) for each in arguments[:2])
+    if first == second:
+        raise MacroError(arguments[1].offset, f"duplicate variable name: {first}")
+    return _variable(arguments[0], message), _variable(arguments[1], message)
+
+
+def _fold(
+    at: int, over: SyntaxNode | None, variables: tuple[str, str], initial: SyntaxNode, step: SyntaxNode
+) -> Comprehension:
+    """A comprehension over the whole range, whose result is the accumulator."""
+    assert over is not None
+    return Comprehension(at, over, *variables, ACCUMULATOR, initial, LiteralNode(at, True), step, _accumulator(at))
+
+
+def _has(at: int, _: SyntaxNode | None, arguments: list[SyntaxNode]) -> SyntaxNode:
+    selection = arguments[0]
+    if not isinstance(selection, SelectNode):
+        raise MacroError(selection.offset, "invalid argument to has() macro")
+    return SelectNode(at, selection.operand, selection.name, test_only=True)
+
+
+def _all(at: int, target: SyntaxNode | None, arguments: list[SyntaxNode]) -> SyntaxNode:
+    variables = _variables(arguments, len(arguments) == 3)
+    fold = _fold(at, target, variables, LiteralNode(at, True), _call(at, "_&&_", _accumulator(at), arguments[-1]))
+    fold.condition = _call(at, "@not_strictly_false", _accumulator(at))
+    return fold
+
+
+def _exists(at: int, target: SyntaxNode | None, arguments: list[SyntaxNode]) -> SyntaxNode:
+    variables = _variables(arguments, len(arguments) == 3)
+    fold = _fold(at, target, variables, LiteralNode(at, False), _call(at, "_||_", _accumulator(at), arguments[-1]))
+    fold.condition = _call(at, "@not_strictly_false", _call(at, "!_", _accumulator(at)))
+    return fold
+
+
+def _exists_one(at: int, target: SyntaxNode | None, arguments: list[SyntaxNode]) -> SyntaxNode:
+    variables = _variables(arguments, len(arguments) == 3)
+    one_more = _call(at, "_+_", _accumulator(at), LiteralNode(at, 1))
+    step = _call(at, "_?_:_", arguments[-1], one_more, _accumulator(at))
+    fold = _fold(at, target, variables, LiteralNode(at, 0), step)
+    fold.result = _call(at, "_==_", _accumulator(at), LiteralNode(at, 1))
+    return fold
+
+
+def _when(at: int, conditions: list[SyntaxNode], step: SyntaxNode) -> SyntaxNode:
+    """The step, only if the condition holds (there is one at most)."""
+    return _call(at, "_?_:_", conditions[0], step, _accumulator(at)) if conditions else step
+
+
+def _map(at: int, target: SyntaxNode | None, arguments: list[SyntaxNode]) -> SyntaxNode:
+    variables = _variables(arguments, two=False, message="argument is not an identifier")
+    *conditions, transformed = arguments[1:]
+    step = _call(at, "_+_", _accumulator(at), ListNode(at, [transformed]))
+    return _fold(at, target, variables, ListNode(at, []), _when(at, conditions, step))
+
+
+def _filter(at: int, target: SyntaxNode | None, arguments: list[SyntaxNode]) -> SyntaxNode:
+    variables = _variables(arguments, two=False, message="argument is not an identifier")
+    step = _call(at, "_+_", _accumulator(at), ListNode(at, [arguments[0]]))
+    return _fold(at, target, variables, ListNode(at, []), _when(at, arguments[1:], step))
+
+
+def _transform_list(at: int, target: SyntaxNode | None, arguments: list[SyntaxNode]) -> SyntaxNode:
+    variables = _variables(arguments, two=True)
+    *conditions, transformed = arguments[2:]
+    step = _call(at, "_+_", _accumulator(at), ListNode(at, [transformed]))
+    return _fold(at, target, variables, ListNode(at, []), _when(at, conditions, step))
+
+
+def _transform_map(at: int, target: SyntaxNode | None, arguments: list[SyntaxNode]) -> SyntaxNode:
+    variables = _variables(arguments, two=True)
+    *conditions, transformed = arguments[2:]
+    step = _call(at, "cel.@mapInsert", _accumulator(at), IdentNode(at, variables[0]), transformed)
+    return _fold(at, target, variables, MapNode(at, []), _when(at, conditions, step))
+
+
+def _transform_map_entry(at: int, target: SyntaxNode | None, arguments: list[SyntaxNode]) -> SyntaxNode:
+    variables = _variables(arguments, two=True)
+    *conditions, transformed = arguments[2:]
+    step = _call(at, "cel.@mapInsert", _accumulator(at), transformed)
+    return _fold(at, target, variables, MapNode(at, []), _when(at, conditions, step))
+
+
+def _bound(at: int, name: str, value: SyntaxNode, result: SyntaxNode) -> Comprehension:
+    """A name for a value, evaluated when first used: a comprehension over nothing."""
+    return Comprehension(
+        at, ListNode(at, []), UNUSED, "", name, value, LiteralNode(at, False), IdentNode(at, name), result
+    )
+
+
+def _bind(at: int, target: SyntaxNode | None, arguments: list[SyntaxNode]) -> SyntaxNode | None:
+    if not isinstance(target, IdentNode) or target.name != "cel":
+        return None
+    name = _simple_name(arguments[0], "cel.bind() variable names must be simple identifiers")
+    return _bound(at, name, arguments[1], arguments[2])
+
+
+def _optional_map(at: int, target: SyntaxNode | None, arguments: list[SyntaxNode]) -> SyntaxNode:
+    name = _simple_name(arguments[0], "optMap() variable name must be a simple identifier")
+    return _if_present(at, target, name, arguments[1], wrap=True)
+
+
+def _optional_flat_map(at: int, target: SyntaxNode | None, arguments: list[SyntaxNode]) -> SyntaxNode:
+    name = _simple_name(arguments[0], "optFlatMap() variable name must be a simple identifier")
+    return _if_present(at, target, name, arguments[1], wrap=False)
+
+
+def _if_present(at: int, target: SyntaxNode | None, name: str, result: SyntaxNode, wrap: bool) -> SyntaxNode:
+    assert target is not None
+    present = CallNode(at, "hasValue", target, [])
+    computed: SyntaxNode = _bound(at, name, CallNode(at, "value", copied(target), []), result)
+    if wrap:
+        computed = _call(at, "optional.of", computed)
+    return _call(at, "_?_:_", present, computed, _call(at, "optional.none"))
+
+
+def _sort_by(at: int, target: SyntaxNode | None, arguments: list[SyntaxNode]) -> SyntaxNode:
+    assert target is not None
+    if not isinstance(target, ListNode | SelectNode | IdentNode | Comprehension | CallNode):
+        message = "sortBy can only be applied to a list, identifier, comprehension, call or select expression"
+        raise MacroError(target.offset, message)
+    keys = _map(at, IdentNode(at, SORT_INPUT), arguments)
+    sorted_input = CallNode(at, "@sortByAssociatedKeys", IdentNode(at, SORT_INPUT), [keys])
+    return _bound(at, SORT_INPUT, target, sorted_input)
+
+
+MACROS: dict[tuple[str, bool, int], Expander] = {
+    ("has", False, 1): _has,
+    ("all", True, 2): _all,
+    ("all", True, 3): _all,
+    ("exists", True, 2): _exists,
+    ("exists", True, 3): _exists,
+    ("exists_one", True, 2): _exists_one,
+    ("exists_one", True, 3): _exists_one,
+    ("existsOne", True, 2): _exists_one,
+    ("existsOne", True, 3): _exists_one,
+    ("map", True, 2): _map,
+    ("map", True, 3): _map,
+    ("filter", True, 2): _filter,
+    ("transformList", True, 3): _transform_list,
+    ("transformList", True, 4): _transform_list,
+    ("transformMap", True, 3): _transform_map,
+    ("transformMap", True, 4): _transform_map,
+    ("transformMapEntry", True, 3): _transform_map_entry,
+    ("transformMapEntry", True, 4): _transform_map_entry,
+    ("bind", True, 3): _bind,
+    ("optMap", True, 2): _optional_map,
+    ("optFlatMap", True, 2): _optional_flat_map,
+    ("sortBy", True, 2): _sort_by,
+}
+"""By name, whether there is a receiver, and the number of arguments."""

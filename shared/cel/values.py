@@ -1,0 +1,378 @@
+"""Values of expressions at run time, with CEL's equality and order.
+
+Bool, int, double, string, bytes, null and lists are Python's own values; unsigned integers are a subclass of int.
+Errors are values as well, because `&&` and `||` absorb them.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from ipaddress import IPv4Address, IPv6Address
+from typing import TypeGuard
+
+from shared.cel import types
+from shared.cel.quantity import QuantityValue
+from shared.cel.types import CelType
+
+MIN_INT, MAX_INT = -(2**63), 2**63 - 1
+MAX_UINT = 2**64 - 1
+SECOND = 10**9
+FIRST_SECOND, LAST_SECOND = -62135596800, 253402300799
+"""The range of timestamps: years 1 to 9999, in seconds since 1970."""
+
+Value = object
+
+
+class Uint(int):
+    """An unsigned integer."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CelError:
+    """An error at run time."""
+
+    message: str
+
+
+NO_SUCH_OVERLOAD = CelError("no such overload")
+
+
+@dataclass(frozen=True, slots=True)
+class DurationValue:
+    nanoseconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class TimestampValue:
+    """A time in nanoseconds since 1970, and the offset of the zone in which it was written, in seconds."""
+
+    nanoseconds: int
+    zone: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class OptionalValue:
+    value: Value = None
+    present: bool = True
+
+
+NONE = OptionalValue(present=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Semver:
+    major: int
+    minor: int
+    patch: int
+    prerelease: tuple[int | str, ...] = ()
+
+    def order(self) -> tuple[object, ...]:
+        # A release comes after its prereleases; numbers come before words.
+        parts = tuple((isinstance(part, str), part) for part in self.prerelease)
+        return (self.major, self.minor, self.patch, not self.prerelease, parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Ip:
+    address: IPv4Address | IPv6Address
+
+
+@dataclass(frozen=True, slots=True)
+class Cidr:
+    address: IPv4Address | IPv6Address
+    bits: int
+
+
+@dataclass(frozen=True, slots=True)
+class Url:
+    text: str
+    """What two equal URLs have in common."""
+    scheme: str
+    host: str
+    path: str
+    """Escaped."""
+    query: str
+
+
+@dataclass(frozen=True, slots=True)
+class NamedFormat:
+    name: str
+    problems: Callable[[str], list[str]]
+    regex_size: int
+
+
+def _key(value: Value) -> object:
+    """A hashable stand-in for a key of a map. Keys of different types differ."""
+    if type(value) is str:
+        return value
+    if isinstance(value, bool | int | float | bytes):
+        return type(value), value
+    return "other", id(value)
+
+
+class CelMap:
+    """A map in the order of insertion."""
+
+    __slots__ = ("_entries",)
+
+    def __init__(self, entries: dict[str, Value] | None = None) -> None:
+        self._entries: dict[object, tuple[Value, Value]] = {}
+        if entries:
+            self._entries = {key: (key, value) for key, value in entries.items()}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def insert(self, key: Value, value: Value) -> None:
+        self._entries[_key(key)] = (key, value)
+
+    def remove(self, key: Value) -> None:
+        self._entries.pop(_key(key), None)
+
+    def copy(self) -> "CelMap":
+        result = CelMap()
+        result._entries = dict(self._entries)
+        return result
+
+    def keys(self) -> list[Value]:
+        return [key for key, _ in self._entries.values()]
+
+    def items(self) -> Iterator[tuple[Value, Value]]:
+        return iter(self._entries.values())
+
+    def find(self, key: Value) -> tuple[Value, bool]:
+        """The value of a key, and whether there is one. Numbers find equal numbers of other types."""
+        found = self._entries.get(_key(key))
+        if found is None and isinstance(key, int | float) and type(key) is not bool:
+            for other in (int, Uint):
+                if type(key) is not other and _is_whole(key):
+                    found = found or self._entries.get((other, other(key)))
+        return (None, False) if found is None else (found[1], True)
+
+    def select(self, key: Value) -> tuple[Value, bool]:
+        """`find`, for indexing."""
+        return self.find(key)
+
+
+def _is_whole(number: float) -> bool:
+    return isinstance(number, int) or (abs(number) < 2**64 and number == int(number))
+
+
+class Accumulated(list[Value]):
+    """The list that a macro builds: adding to it changes it, so that building it takes linear time."""
+
+    __slots__ = ()
+
+
+class DomainMap(CelMap):
+    """Attributes or capacities of a device by domain: an unknown domain selects an empty map."""
+
+    __slots__ = ()
+
+    def select(self, key: Value) -> tuple[Value, bool]:
+        value, found = self.find(key)
+        return (value, True) if found else (CelMap(), True)
+
+
+_TYPES: dict[type, CelType] = {
+    bool: types.BOOL,
+    int: types.INT,
+    Uint: types.UINT,
+    float: types.DOUBLE,
+    str: types.STRING,
+    bytes: types.BYTES,
+    type(None): types.NULL,
+    list: types.LIST,
+    Accumulated: types.LIST,
+    CelMap: types.MAP,
+    DomainMap: types.MAP,
+    DurationValue: types.DURATION,
+    TimestampValue: types.TIMESTAMP,
+    CelType: types.TYPE,
+    OptionalValue: types.OPTIONAL,
+    QuantityValue: types.QUANTITY,
+    Semver: types.SEMVER,
+    Ip: types.IP,
+    Cidr: types.CIDR,
+    Url: types.URL,
+    NamedFormat: types.NAMED_FORMAT,
+    CelError: types.ERROR,
+}
+
+
+def type_of(value: Value) -> CelType:
+    return _TYPES[type(value)]
+
+
+def is_number(value: Value) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and type(value) is not bool
+
+
+def equal(one: Value, other: Value) -> bool | CelError:
+    """CEL's `==`: numbers compare by value, values of different types are unequal."""
+    if one is None or other is None:
+        return one is other
+    kind = type(one)
+    if kind is str or kind is bytes or kind is bool:
+        return type(other) is kind and one == other
+    if isinstance(one, int | float):
+        return is_number(other) and _same_number(one, other)
+    if isinstance(one, list):
+        return isinstance(other, list) and _equal_lists(one, other)
+    if isinstance(one, CelMap):
+        return isinstance(other, CelMap) and _equal_maps(one, other)
+    if isinstance(one, TimestampValue):
+        return isinstance(other, TimestampValue) and one.nanoseconds == other.nanoseconds
+    if isinstance(one, CelType):
+        return isinstance(other, CelType) and one.name == other.name
+    if isinstance(one, OptionalValue):
+        if not isinstance(other, OptionalValue) or not (one.present and other.present):
+            return isinstance(other, OptionalValue) and one.present == other.present
+        return equal(one.value, other.value)
+    if isinstance(one, QuantityValue | Semver | Ip | Cidr | Url | NamedFormat):
+        return _equal_extensions(one, other)
+    return one == other
+
+
+def _same_number(one: float, other: float) -> bool:
+    """An integer and a double are compared as doubles."""
+    if isinstance(one, float) or isinstance(other, float):
+        return float(one) == float(other)
+    return one == other
+
+
+def _equal_lists(one: list[Value], other: list[Value]) -> bool | CelError:
+    """Errors of elements count as equal."""
+    return len(one) == len(other) and all(equal(*pair) is not False for pair in zip(one, other, strict=True))
+
+
+def _equal_maps(one: CelMap, other: CelMap) -> bool:
+    if len(one) != len(other):
+        return False
+    for key, value in one.items():
+        counterpart, found = other.select(key)
+        if not found or equal(value, counterpart) is False:
+            return False
+    return True
+
+
+def _equal_extensions(one: Value, other: Value) -> bool | CelError:
+    """Values of Kubernetes' own types can only be compared with others of their type."""
+    if type(one) is not type(other):
+        return NO_SUCH_OVERLOAD
+    match one, other:
+        case QuantityValue(), QuantityValue():
+            # cel-go recognises only quantities that were not computed on the right.
+            return NO_SUCH_OVERLOAD if other.computed else one.compare(other) == 0
+        case Semver(), Semver():
+            return one.order() == other.order()
+        case Url(), Url():
+            return one.text == other.text
+        case NamedFormat(), NamedFormat():
+            return one.name == other.name
+    return one == other
+
+
+def compare(one: Value, other: Value) -> int | CelError:
+    """-1, 0 or 1 for values that have an order; else an error."""
+    if is_number(one) and is_number(other):
+        if one != one or other != other:
+            return CelError("NaN values cannot be ordered")
+        doubles = isinstance(one, float) or isinstance(other, float)
+        return _sign(float(one), float(other)) if doubles else _sign(one, other)
+    if type(one) is type(other):
+        match one:
+            case TimestampValue():
+                assert isinstance(other, TimestampValue)
+                return _sign(one.nanoseconds, other.nanoseconds)
+            case DurationValue():
+                assert isinstance(other, DurationValue)
+                return _sign(one.nanoseconds, other.nanoseconds)
+            case str():
+                assert isinstance(other, str)
+                return _sign(one, other)
+            case bool() | bytes():
+                return _sign(one, other)
+    return NO_SUCH_OVERLOAD
+
+
+def _sign(one: object, other: object) -> int:
+    return int(one > other) - int(one < other)  # type: ignore[operator]
+
+
+def go_double(value: float) -> str:
+    """A double as Go's `%g` writes it."""
+    if value != value:
+        return "NaN"
+    if value in (float("inf"), float("-inf")):
+        return "+Inf" if value > 0 else "-Inf"
+    sign, digits, exponent = Decimal(repr(value)).as_tuple()
+    assert isinstance(exponent, int)
+    text = "".join(map(str, digits)).rstrip("0") or "0"
+    exponent += len(digits) - 1
+    minus = "-" if sign else ""
+    if value == 0:
+        return f"{minus}0"
+    if exponent < -4 or exponent >= 21:
+        fraction = f".{text[1:]}" if len(text) > 1 else ""
+        return f"{minus}{text[0]}{fraction}e{'-' if exponent < 0 else '+'}{abs(exponent):02d}"
+    return decimal_text(value)
+
+
+def decimal_text(value: float) -> str:
+    """A double without an exponent, with as few digits as identify it."""
+    text = format(Decimal(repr(value)), "f")
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def go_text(value: Value) -> str:
+    """A value as Go's `%v` writes it in errors."""
+    match value:
+        case None:
+            return "NULL_VALUE"
+        case bool():
+            return "true" if value else "false"
+        case float():
+            return go_double(value)
+        case bytes():
+            return f"[{' '.join(map(str, value))}]"
+        case list():
+            return f"[{', '.join(map(go_text, value))}]"
+        case CelMap():
+            return f"{{{', '.join(f'{go_text(key)}: {go_text(each)}' for key, each in value.items())}}}"
+        case CelError():
+            return value.message
+        case OptionalValue():
+            return f"optional({go_text(value.value)})" if value.present else "optional.none()"
+    return str(value)
+
+
+_ESCAPED = {
+    "\a": "\\a",
+    "\b": "\\b",
+    "\f": "\\f",
+    "\n": "\\n",
+    "\r": "\\r",
+    "\t": "\\t",
+    "\v": "\\v",
+    "\\": "\\\\",
+    '"': '\\"',
+}
+
+
+def go_quote(text: str) -> str:
+    """A string in quotes, as Go's `%q` writes it."""
+    return f'"{"".join(map(_quoted_character, text))}"'
+
+
+def _quoted_character(character: str) -> str:
+    if character in _ESCAPED:
+        return _ESCAPED[character]
+    if character.isprintable():
+        return character
+    code = ord(character)
+    if code < 0x80:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

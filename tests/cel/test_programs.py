@@ -1,0 +1,268 @@
+"""Programs as kube-scheduler evaluates them: results, errors with their texts, and costs, subject by subject."""
+
+from typing import Any
+
+import pytest
+
+from shared.cel import CompileError, SelectorDevice, SelectorResult, compile_expression
+
+DRIVER = "gpu.example.com"
+DECIMAL_OF_STRING = "error during formatting: decimal clause can only be used on integers, was given string"
+START_OF_EXPRESSION = (
+    "{'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}"
+)
+DEVICE: dict[str, Any] = {
+    "attributes": {
+        "model": {"string": "big"},
+        "idx": {"int": 3},
+        "ecc": {"bool": True},
+        "driverVersion": {"version": "1.2.3"},
+        "example.org/family": {"string": "A100"},
+    },
+    "capacity": {"memory": {"value": "40Gi"}, "frac": {"value": "1500m"}},
+}
+
+
+def evaluated(expression: str, device: dict[str, Any] = DEVICE) -> SelectorResult:
+    return compile_expression(expression).evaluate(SelectorDevice.of(DRIVER, device))
+
+
+def error_of(expression: str) -> str | None:
+    return evaluated(expression).error
+
+
+def compile_error(expression: str) -> str:
+    with pytest.raises(CompileError) as raised:
+        compile_expression(expression)
+    return str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        # numbers
+        "7 / -2 == -3 && -7 % 3 == -1",
+        "dyn(1) == dyn(1.0) && dyn(1u) == dyn(1) && dyn(1) != dyn('1')",
+        "1 < 2u && 2.5 > 2 && 3u >= 2.5",
+        "0x1F == 31 && 1e3 == 1000.0 && .5 == 0.5",
+        "-9223372036854775808 < 0",
+        # text
+        "'ab'.upperAscii() + 'É'.lowerAscii() == 'ABÉ'",
+        "'a-b-c'.split('-', 2) == ['a', 'b-c']",
+        "'%s %d %.1f %x %X %o %b %%'.format(['a', 5, 2.25, 255, 'hi', 8, 5]) == 'a 5 2.2 ff 6869 10 101 %'",
+        "'%s'.format([[1, 'a', 2.5, null, {'k': true}]]) == '[1, \"a\", 2.500000, null, {\"k\":true}]'",
+        "'%.2f'.format([1234567.891]) == '1,234,567.89'",
+        r"strings.quote('a\"b') == '\"a\\\"b\"'",
+        "'tacocat'.lastIndexOf('c') == 4 && 'tacocat'.lastIndexOf('c', 3) == 2",
+        r"b'\xff\101é'.size() == 4 && '\U0001F600'.size() == 1",
+        # lists and maps
+        "[3, 1, 2].sort() == [1, 2, 3] && ['b', 'aa'].sortBy(x, size(x)) == ['b', 'aa']",
+        "[[1, 2], [3]].flatten() == [1, 2, 3] && lists.range(3).reverse() == [2, 1, 0]",
+        "{'a': 1, 'b': 2}.transformMap(k, v, v * 2) == {'b': 4, 'a': 2}",
+        "{'a': 1}.transformMapEntry(k, v, {v: k}) == {1: 'a'}",
+        "[1, 2, 3].transformList(i, x, i > 0, x * i) == [2, 6]",
+        "{1: 'a'}[dyn(1.0)] == 'a' && dyn(1u) in {1: 'a'}",
+        "sets.equivalent([1, 2, 2], [2, 1]) && !sets.intersects([1], [2])",
+        "[1.0, 2.5].sum() == 3.5 && [duration('1s'), duration('1m')].max() == duration('60s')",
+        # optional values
+        "device.attributes['gpu.example.com'].?nope.orValue('x') == 'x'",
+        "[1, 2][?5].or(optional.of(7)).value() == 7",
+        "{?'a': optional.none(), 'b': 1} == {'b': 1}",
+        "optional.of(2).optFlatMap(x, x > 1 ? optional.of(x * 2) : optional.none()) == optional.of(4)",
+        # time
+        "timestamp('2024-02-29T23:59:59.5Z') + duration('1s') == timestamp('2024-03-01T00:00:00.500Z')",
+        "timestamp('2024-05-06T07:08:09Z').getDayOfWeek() == 1",
+        "string(duration('1h1ns')) == '3600.000000001s'",
+        "timestamp('2024-01-01T00:00:00+02:00').getHours('-01:30') == 20",
+        # Kubernetes' types
+        "quantity('1.5Gi').compareTo(quantity('1536Mi')) == 0 && sign(quantity('-1n')) == -1",
+        "semver('1.0.0-alpha.2').isLessThan(semver('1.0.0-alpha.10'))",
+        "ip('::ffff').family() == 6 && cidr('10.0.0.0/8').containsCIDR('10.1.0.0/16')",
+        "url('https://u:p@h:8443/a%2Fb?x=1&x=2').getEscapedPath() == '/a%2Fb'",
+        "format.named('uuid').value().validate('x') == optional.of(['does not match the UUID format'])",
+        # absorbed errors
+        "1 / 0 == 1 || true",
+        "!(false && 1 / 0 == 1)",
+        "[0, 1].exists(x, 1 / x == 1)",
+        # names
+        ".device.driver == device.driver",
+        "cel.bind(device, 5, device == 5)",
+        "google.protobuf.Duration{seconds: 90} == duration('90s')",
+        "google.protobuf.Int64Value{value: 5} == 5",
+    ],
+)
+def test_true(expression: str) -> None:
+    assert evaluated(expression).error is None
+    assert evaluated(expression).matches
+
+
+@pytest.mark.parametrize(
+    ("expression", "error"),
+    [
+        ("9223372036854775807 + device.attributes['gpu.example.com'].idx == 0", "integer overflow"),
+        ("0u - 1u == 0u", "unsigned integer overflow"),
+        ("device.attributes['gpu.example.com'].idx + 'x' == ''", "no such overload"),
+        ("dyn(null) < dyn(1)", "no such overload: _<_"),
+        ("dyn([1])[1] == 1", "index out of bounds: 1"),
+        ("'abc'.substring(2, 1) == ''", "invalid substring range. start: 2, end: 1"),
+        ("'%d'.format([dyn('x')]) == ''", DECIMAL_OF_STRING),
+        ("dyn(1).exists(x, x == 1)", "got 'types.Int', expected iterable type"),
+        (
+            "ip('1.2.3').family() == 4",
+            'IP Address "1.2.3" parse error during conversion from string: ParseAddr("1.2.3"): IPv4 address too short',
+        ),
+        (
+            "url('https://h:x/').getHost() == ''",
+            'URL parse error during conversion from string: parse "https://h:x/": invalid port ":x" after host',
+        ),
+        (
+            "quantity('1x').isInteger()",
+            "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'",
+        ),
+        ("quantity('2') == quantity('1').add(quantity('1'))", "no such overload"),
+        ("optional.none().value() == 1", "optional.none() dereference"),
+        (
+            "device.attributes['gpu.example.com'].model",
+            "CEL result of type string could not be converted to bool: "
+            "unsupported native conversion from string to 'bool'",
+        ),
+        (
+            "device.attributes['gpu.example.com'].driverVersion in ['1.2.3']",
+            "internal error: runtime error: hash of unhashable type cel.Semver",
+        ),
+        ("timestamp('2024-01-01T00:00:00Z').getHours('Mars/Olympus') == 1", "unknown time zone Mars/Olympus"),
+    ],
+)
+def test_errors_at_run_time(expression: str, error: str) -> None:
+    assert error_of(expression) == error
+
+
+@pytest.mark.parametrize(
+    ("expression", "message", "column"),
+    [
+        ("device.nope == 1", "undefined field 'nope'", 7),
+        ("1 + 'a' == 2", "found no matching overload for '_+_' applied to '(int, string)'", 3),
+        ("[1, 'a'].size() == 2", "expected type 'int' but found 'string'", 5),
+        ("has(device)", "invalid argument to has() macro", 5),
+        ("[1].all(x.y, true)", "argument must be a simple name", 10),
+        ("{'a': 1}.transformMap(k, k, 1) == {}", "duplicate variable name: k", 26),
+        ("'a'.matches('(')", "invalid matches argument", 13),
+        ("duration('1d') == duration('1h')", "invalid duration argument", 10),
+        ("'%d'.format(['a']) == ''", DECIMAL_OF_STRING, 14),
+        ("if == 1", "reserved identifier: if", 1),
+        ("device.`a` == 1", "unsupported syntax: '`'", 8),
+        ("1 == ", f"Syntax error: mismatched input '<EOF>' expecting {START_OF_EXPRESSION}", 6),
+        ("'\\ud800' == ''", "invalid unicode code point", 1),
+        ("(true", "Syntax error: missing ')' at '<EOF>'", 6),
+        ("foo(1", "Syntax error: missing ')' at '<EOF>'", 6),
+    ],
+)
+def test_errors_at_compile_time(expression: str, message: str, column: int) -> None:
+    marks = "." * (column - 1)
+    expected = f"ERROR: <input>:1:{column}: {message}\n | {expression}\n | {marks}^"
+    assert expected in compile_error(expression)
+
+
+def test_an_error_shows_the_line_and_wide_characters() -> None:
+    error = compile_error("true &&\n'é' ==\t1")
+    assert error.endswith("_==_' applied to '(string, int)'\n | 'é' == 1\n | .\uff0e..^")
+    assert "ERROR: <input>:2:5: found no matching overload" in error
+
+
+def test_errors_are_in_the_order_of_the_source() -> None:
+    lines = compile_error("b == 1 &&\na == 2").splitlines()
+    assert [line for line in lines if "ERROR" in line] == [
+        "compilation failed: ERROR: <input>:1:1: undeclared reference to 'b' (in container '')",
+        "ERROR: <input>:2:1: undeclared reference to 'a' (in container '')",
+    ]
+
+
+def test_at_most_a_hundred_errors_are_shown() -> None:
+    errors = compile_error(" || ".join(f"x{index} == 1" for index in range(150)))
+    assert errors.endswith("50 more errors were truncated")
+
+
+def test_constant_conversions_fail_when_the_program_is_made() -> None:
+    assert compile_error("true || int('x') == 1") == (
+        "program instantiation failed: type conversion error from 'string' to 'int'"
+    )
+
+
+def test_only_a_bool_or_an_attribute_may_be_the_result() -> None:
+    assert compile_error("1") == "must evaluate to bool or the unknown type, not int"
+    assert compile_error("[1]") == "must evaluate to bool or the unknown type, not list(int)"
+    assert evaluated("device.attributes['gpu.example.com'].ecc").matches
+
+
+def test_includes_is_for_stored_objects_only() -> None:
+    assert evaluated("['a'].includes('a')").matches
+    with pytest.raises(CompileError, match="undeclared reference to 'includes'"):
+        compile_expression("['a'].includes('a')", new_object=True)
+
+
+# The device
+
+
+def test_an_unknown_domain_selects_an_empty_map() -> None:
+    assert evaluated("device.attributes['nope'] == {} && has(device.attributes.nope)").matches
+    assert not evaluated("'nope' in device.attributes").matches
+    assert error_of("device.attributes['nope'].model == 'big'") == "no such key: model"
+
+
+def test_names_without_a_domain_belong_to_the_driver() -> None:
+    assert evaluated("device.attributes['gpu.example.com'].model == 'big'").matches
+    assert evaluated("device.attributes['example.org'].family == 'A100'").matches
+
+
+def test_a_device_without_anything() -> None:
+    result = evaluated("device.driver == 'gpu.example.com' && !device.allowMultipleAllocations", {})
+    assert result.matches
+
+
+@pytest.mark.parametrize(
+    ("attribute", "problem"),
+    [
+        ({"version": "1.2"}, "attribute a: parse semantic version: No Major.Minor.Patch elements found"),
+        ({}, "attribute a: unsupported attribute value"),
+    ],
+)
+def test_a_malformed_attribute_is_refused(attribute: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        SelectorDevice.of(DRIVER, {"attributes": {"a": attribute}})
+
+
+# Costs
+
+
+@pytest.mark.parametrize(
+    ("expression", "cost", "estimate"),
+    [
+        ("true", 0, 0),
+        ("device.driver == 'gpu.example.com'", 4, 4),
+        ("device.attributes['gpu.example.com'].model == 'big'", 5, 5),
+        ("has(device.attributes['gpu.example.com'].model)", 3, 3),
+        ("device.attributes['gpu.example.com'].nope == 1", 5, 5),
+        ("device.attributes['gpu.example.com'].idx in [1, 2, 3]", 4, 17),
+        ("lists.range(100).map(x, x + 1).size() == 100", 1514, 1524),
+        ("type(1) == int", 1, 1844674407370955266),
+        ("lists.range(device.attributes['gpu.example.com'].idx).size() == 3", 20, None),
+    ],
+)
+def test_costs(expression: str, cost: int, estimate: int | None) -> None:
+    assert evaluated(expression).cost == cost
+    assert compile_expression(expression).estimate == estimate
+
+
+def test_evaluation_stops_at_the_limit() -> None:
+    device = SelectorDevice.of(DRIVER, DEVICE)
+    program = compile_expression("lists.range(100).all(x, x >= 0)")
+    assert program.evaluate(device, limit=2000).matches
+    result = program.evaluate(device, limit=200)
+    assert result == SelectorResult(False, "operation cancelled: actual cost limit exceeded", 201)
+
+
+def test_a_bound_value_is_computed_when_it_is_used_and_only_once() -> None:
+    unused = evaluated("cel.bind(x, lists.range(100000).sum(), true)")
+    used = evaluated("cel.bind(x, lists.range(1000).sum(), x > 0 && x > 1 && x > 2)")
+    assert unused.cost == 0
+    assert 2000 < used.cost < 2100
