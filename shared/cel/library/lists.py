@@ -116,11 +116,22 @@ def _flatten(values: Value, depth: Value = 1) -> Value:
     return list(result)
 
 
-def _sort(values: list[Value]) -> Value:
-    return _sort_by_keys(values, values)
+def _sort(values: Value) -> Value:
+    return _unsupported("sort", values) if not isinstance(values, list) else _sorted_by(values, values)
 
 
-def _sort_by_keys(values: list[Value], keys: list[Value]) -> Value:
+def _sort_by_keys(values: Value, keys: Value) -> Value:
+    if not isinstance(values, list):
+        return _unsupported("@sortByAssociatedKeys", values)
+    return _sorted_by(values, keys) if isinstance(keys, list) else NO_SUCH_OVERLOAD
+
+
+def _unsupported(function_name: str, value: Value) -> CelError:
+    receives = isinstance(value, str | TimestampValue | DurationValue)
+    return NO_SUCH_OVERLOAD if receives else CelError(f"no such overload: {function_name}")
+
+
+def _sorted_by(values: list[Value], keys: list[Value]) -> Value:
     if len(values) != len(keys):
         sizes = f"got {len(values)} and {len(keys)} elements respectively"
         expected = "expected a list of the same size as the associated keys list"
