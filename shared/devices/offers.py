@@ -46,13 +46,15 @@ class CounterDraw(NamedTuple):
 class OfferedDevice(msgspec.Struct, frozen=True, eq=False):
     """A device of a slice.
 
-    `content` is equal for devices that no selector can tell apart; `node_name` and `node_selector` are those of the
+    `content` is equal for devices that no selector can tell apart, `kind` for those that no search can tell apart while
+    they are unused; `node_name` and `node_selector` are those of the
     device in a slice with per-device selection, else those of the slice.
     """
 
     id: DeviceId
     device: Device
     content: bytes
+    kind: bytes
     shareable: bool
     blocking_taints: tuple[DeviceTaint, ...]
     draws: tuple[CounterDraw, ...]
@@ -80,6 +82,15 @@ def offer(resource_slice: ResourceSlice) -> OfferedSlice:
     return OfferedSlice(resource_slice.name, pool, resource_slice, devices)
 
 
+def without_sharing(device: OfferedDevice) -> OfferedDevice:
+    """The device as a selector sees it that is not told whether it can be shared."""
+    if not device.shareable:
+        return device
+    plain = msgspec.structs.replace(device.device, allow_multiple_allocations=False)
+    content = _content(device.id.driver, plain)
+    return msgspec.structs.replace(device, device=plain, shareable=False, content=content)
+
+
 def amounts_of(counters: Mapping[str, Counter]) -> dict[str, int]:
     return {name: int(counter.value.amount) for name, counter in counters.items()}
 
@@ -87,19 +98,24 @@ def amounts_of(counters: Mapping[str, Counter]) -> dict[str, int]:
 def _offer_device(pool: PoolId, resource_slice: ResourceSlice, device: Device) -> OfferedDevice:
     spec = resource_slice.spec
     per_device = spec.per_device_node_selection
-    seen = (pool.driver, device.allow_multiple_allocations, sorted(device.attributes.items()))
-    capacity_key = encode_msgpack(sorted(device.capacity.items()))
+    content = _content(pool.driver, device)
     return OfferedDevice(
         id=DeviceId(pool.driver, pool.pool, device.name),
         device=device,
-        content=encode_msgpack(seen) + capacity_key,
+        content=content,
+        kind=content + encode_msgpack((device.taints, device.consumes_counters)),
         shareable=device.allow_multiple_allocations,
         blocking_taints=tuple(taint for taint in device.taints if taint.effect in BLOCKING_EFFECTS),
         draws=tuple(CounterDraw(each.counter_set, amounts_of(each.counters)) for each in device.consumes_counters),
         capacity={name: prepare_capacity(capacity) for name, capacity in device.capacity.items()},
-        capacity_key=capacity_key,
+        capacity_key=encode_msgpack(sorted(device.capacity.items())),
         per_device_selection=per_device,
         node_name=device.node_name if per_device else spec.node_name,
         node_selector=device.node_selector if per_device else spec.node_selector,
         all_nodes=device.all_nodes if per_device else spec.all_nodes,
     )
+
+
+def _content(driver: str, device: Device) -> bytes:
+    attributes, capacity = sorted(device.attributes.items()), sorted(device.capacity.items())
+    return encode_msgpack((driver, device.allow_multiple_allocations, attributes, capacity))

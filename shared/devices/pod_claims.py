@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from shared.devices.allocator import Allocator
 from shared.devices.extended import (
     SPECIAL_CLAIM,
     ClassesByResource,
@@ -18,10 +19,7 @@ from shared.devices.extended import (
     special_claim,
     wants_class,
 )
-from shared.devices.pools import DeviceNode, Pool
-from shared.devices.results import allocate
-from shared.devices.selectors import Selectors
-from shared.devices.state import DeviceState
+from shared.devices.pools import DeviceNode
 from shared.model.devices import (
     AllocatedDevice,
     AllocationResult,
@@ -114,8 +112,7 @@ def own_claims(pod: Pod, claims: Mapping[str, ResourceClaim]) -> list[ResourceCl
 def pre_filter(
     pod: Pod,
     claims: Mapping[str, ResourceClaim],
-    classes: Mapping[str, DeviceClass],
-    by_resource: ClassesByResource,
+    allocator: Allocator,
     in_flight: Collection[str],
 ) -> PodClaims | str | None:
     """The pod's claims, why they keep it from being scheduled, or None if it has none.
@@ -126,7 +123,7 @@ def pre_filter(
     if isinstance(own, str):
         return own
     requests = filter_requests(pod)
-    special = special_claim(pod, claims.values()) if wants_class(requests, by_resource) else None
+    special = special_claim(pod, claims.values()) if wants_class(requests, allocator.by_resource) else None
     found = own if special is None else [*own, special]
     if not found:
         return None
@@ -135,7 +132,7 @@ def pre_filter(
             continue
         if claim.uid in in_flight:
             return f"resource claim {claim.key} is in the process of being allocated"
-        if claim is not special and (reason := _missing_class(claim, classes)) is not None:
+        if claim is not special and (reason := _missing_class(claim, allocator.classes)) is not None:
             return reason
     return PodClaims(pod, found, special, requests)
 
@@ -144,11 +141,7 @@ def filter_node(
     pod_claims: PodClaims,
     node: DeviceNode,
     allocatable: Mapping[str, int],
-    pools: Sequence[Pool],
-    state: DeviceState,
-    classes: Mapping[str, DeviceClass],
-    by_resource: ClassesByResource,
-    selectors: Selectors,
+    allocator: Allocator,
     binding_timeout: float,
     now: float,
 ) -> NodeVerdict:
@@ -156,6 +149,7 @@ def filter_node(
 
     `now` is the time of day, for allocated claims whose devices are still being prepared.
     """
+    by_resource = allocator.by_resource
     special = pod_claims.special
     mappings: list[Mapped] = []
     if special is not None:
@@ -172,7 +166,7 @@ def filter_node(
         place for place, claim in enumerate(pod_claims.claims) if not _is_available(claim, node, binding_timeout, now)
     )
     unallocated = [special if claim is pod_claims.special and special else claim for claim in pod_claims.unallocated]
-    allocations = allocate(node, pools, unallocated, state, classes, selectors) if unallocated else []
+    allocations = allocator.allocate(node, unallocated) if unallocated else []
     if isinstance(allocations, str):
         return NodeVerdict(allocations)
     if unavailable:

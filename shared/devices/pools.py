@@ -5,7 +5,7 @@ incomplete while slices of this generation are missing, and invalid if it contra
 and a request for all devices fails with an error.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -79,6 +79,21 @@ class Slices:
             if not self._of_pool[offered.pool]:
                 del self._of_pool[offered.pool]
             del self._group(offered)[name]
+
+    def for_score(self, node: DeviceNode) -> Iterator[OfferedDevice]:
+        """The devices that NodeResourcesFit's score counts for a node: of all slices, whatever generation."""
+        for offered in (*self._of_node.get(node.name, {}).values(), *self._shared.values()):
+            spec = offered.slice.spec
+            if spec.per_device_node_selection:
+                for each in offered.devices:
+                    if each.all_nodes or node.matches(each.node_name, False, each.node_selector):
+                        yield each
+            elif (
+                spec.all_nodes
+                or node.matches(spec.node_name, False, spec.node_selector)
+                or (not spec.node_name and spec.node_selector is None)
+            ):
+                yield from offered.devices
 
     def whole_pool(self, pool: PoolId) -> Pool | None:
         """All devices of a pool's newest generation, whatever nodes can use them; None without any, or if invalid."""

@@ -1,14 +1,12 @@
 """Allocations as they are written to claims, and the score of a node."""
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from shared.devices.errors import AllocationError
-from shared.devices.pools import DeviceNode, Pool
+from shared.devices.pools import DeviceNode
 from shared.devices.requests import PreparedRequest
-from shared.devices.search import Search, Taken
-from shared.devices.selectors import Selectors
-from shared.devices.state import DeviceState
+from shared.devices.search import Found, Taken
 from shared.model.affinity import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from shared.model.devices import (
     FROM_CLAIM,
@@ -18,7 +16,6 @@ from shared.model.devices import (
     AllocatedDevice,
     AllocationResult,
     DeviceAllocation,
-    DeviceClass,
     ResourceClaim,
 )
 
@@ -28,18 +25,7 @@ INVALID_POOLS = "invalid resource pools were encountered"
 _SHARES = uuid.UUID("5c1b7e0c-6f2e-4d0a-9a53-2f9d1f6f3c55")
 
 
-def allocate(
-    node: DeviceNode,
-    pools: Sequence[Pool],
-    claims: Sequence[ResourceClaim],
-    state: DeviceState,
-    classes: Mapping[str, DeviceClass],
-    selectors: Selectors,
-) -> list[AllocationResult] | str:
-    """An allocation for each claim, or why the node has none; raises AllocationError if the attempt is to end."""
-    found = Search(node, pools, claims, state, classes, selectors).run()
-    if found is None:
-        return INVALID_POOLS if any(pool.invalid for pool in pools) else CANNOT_ALLOCATE
+def allocations(node: DeviceNode, claims: Sequence[ResourceClaim], found: Found) -> list[AllocationResult]:
     return [
         AllocationResult(
             devices=DeviceAllocation(

@@ -22,7 +22,7 @@ import msgspec
 
 from shared.devices.capacity import Share, shares
 from shared.devices.constraints import Constraint, DistinctAttribute, constraints_of
-from shared.devices.errors import AllocationError
+from shared.devices.errors import AllocationError, OutOfSteps
 from shared.devices.offers import DeviceId, OfferedDevice
 from shared.devices.pools import Counters, DeviceNode, Pool, add_draws, remaining_counters
 from shared.devices.requests import Alternatives, PreparedRequest, check_number, prepare
@@ -217,7 +217,7 @@ class Search:
     def _count_steps(self, steps: int) -> None:
         self._steps += steps
         if self._steps > MOST_STEPS:
-            raise AllocationError(f"node {self._node.name}: timed out trying to allocate devices")
+            raise OutOfSteps(self._node.name)
 
     # One device
 

@@ -9,13 +9,12 @@ from typing import Any
 
 import msgspec
 
+from shared.devices.allocator import Allocator
 from shared.devices.errors import AllocationError
-from shared.devices.extended import ClassesByResource
 from shared.devices.pod_claims import NodeVerdict, PodClaims, filter_node, own_claims, post_filter, pre_filter
-from shared.devices.pools import DeviceNode, Slices
+from shared.devices.pools import DeviceNode
 from shared.devices.results import score
-from shared.devices.selectors import Selectors
-from shared.devices.state import DeviceState
+from shared.devices.selectors import Evaluate
 from shared.model.codec import convert, encode_json, node_from, pod_from
 from shared.model.devices import AllocationResult, DeviceClass, ResourceClaim, ResourceSlice
 from shared.model.node import Node
@@ -34,34 +33,25 @@ WEIGHT = 2
 class Replay:
     """The state of one case. `shorter`: the case says nothing about PreEnqueue, allocations and what is given back."""
 
-    def __init__(self, case: Mapping[str, Any], selectors: Selectors) -> None:
+    def __init__(self, case: Mapping[str, Any], evaluate: Evaluate) -> None:
         objects = case["objects"]
         self.shorter = case["tags"] == ["dra"]
         self.nodes: list[Node] = [node_from(each) for each in objects.get("nodes", [])]
         claims = [convert(ResourceClaim, each) for each in objects.get("resourceclaims", [])]
         self.claims = {claim.key: claim for claim in claims}
-        classes = [convert(DeviceClass, each) for each in objects.get("deviceclasses", [])]
-        self.classes = {each.name: each for each in classes}
-        self.by_resource = ClassesByResource(classes)
-        self.slices = Slices(convert(ResourceSlice, each) for each in objects.get("resourceslices", []))
-        self.state = DeviceState(claim.status.allocation for claim in claims if claim.status.allocation is not None)
+        self.allocator = Allocator(evaluate)
+        for each in objects.get("deviceclasses", []):
+            self.allocator.put_class(convert(DeviceClass, each))
+        for each in objects.get("resourceslices", []):
+            self.allocator.put_slice(convert(ResourceSlice, each))
+        for claim in claims:
+            if claim.status.allocation is not None:
+                self.allocator.add(claim.status.allocation)
         self.in_flight: set[str] = set()
-        self.selectors = selectors
 
     def filter(self, pod_claims: PodClaims, node: Node) -> NodeVerdict:
         view = DeviceNode(node.name, node.metadata.labels)
-        return filter_node(
-            pod_claims,
-            view,
-            allocatable(node),
-            self.slices.pools_for(view),
-            self.state,
-            self.classes,
-            self.by_resource,
-            self.selectors,
-            BINDING_TIMEOUT,
-            TODAY,
-        )
+        return filter_node(pod_claims, view, allocatable(node), self.allocator, BINDING_TIMEOUT, TODAY)
 
     def step(self, pod: Pod, expected: Mapping[str, Any]) -> Iterator[str]:
         """Schedule the pod; yields what differs."""
@@ -72,7 +62,7 @@ class Replay:
         early = expected.get("prefilter")
         if early is not None and early["plugin"] != NAME:
             return
-        found = pre_filter(pod, self.claims, self.classes, self.by_resource, self.in_flight)
+        found = pre_filter(pod, self.claims, self.allocator, self.in_flight)
         if isinstance(found, str) or early is not None:
             if found != _reason(early):
                 yield f"prefilter: {found}, expected {early}"
@@ -120,7 +110,7 @@ class Replay:
         for claim, allocation in zip(verdict.claims, verdict.allocations, strict=True):
             if claim.uid not in self.in_flight:
                 self.in_flight.add(claim.uid)
-                self.state.add(allocation)
+                self.allocator.add(allocation)
 
     def _score(self, found: PodClaims, verdict: NodeVerdict) -> int:
         return score(found.claims, verdict.allocations) if verdict.allocations else 0
@@ -143,8 +133,8 @@ class Replay:
             yield f"postfilter: deletes {deleted}, expected {preemption}"
 
 
-def differences(case: Mapping[str, Any], selectors: Selectors | None = None) -> list[str]:
-    replay = Replay(case, Selectors(evaluate) if selectors is None else selectors)
+def differences(case: Mapping[str, Any]) -> list[str]:
+    replay = Replay(case, evaluate)
     found = []
     for raw, expected in zip(case["pending"], case["expected"], strict=True):
         pod = pod_from(raw)

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from shared.devices.errors import AllocationError
 from shared.devices.offers import OfferedDevice
 from shared.devices.pools import Slices
-from shared.devices.results import allocate
 from shared.devices.search import Search
 from shared.devices.selectors import Selectors
 from shared.devices.state import DeviceState
@@ -331,10 +330,3 @@ def test_a_solution_is_found_exactly_if_there_is_one(
         assert found is None
     else:
         assert found == [[f"r{n}=g{number}" for n, each in enumerate(solutions[0]) for number in each]]
-
-
-def test_a_reason_names_invalid_pools() -> None:
-    twice = slice_of([device("g"), device("g")])
-    pools = Slices([twice]).pools_for(NODE)
-    reason = allocate(NODE, pools, [claim(exactly("a"))], DeviceState(), CLASSES, Selectors(evaluate))
-    assert reason == "invalid resource pools were encountered"

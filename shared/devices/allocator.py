@@ -1,0 +1,202 @@
+"""Allocator: slices, classes and what is in use, for searches on any node.
+
+A search is shared: nodes whose devices are alike, in kind and in use, have one *shape*, and claims are told apart by
+what they ask for. So of a thousand equal nodes and pods of one template one is searched, and the result is carried over
+to the devices in the same places.
+"""
+
+from collections.abc import Hashable, Sequence
+from enum import Enum, auto
+from itertools import count
+
+import msgspec
+
+from shared.bounded import BoundedDict
+from shared.devices.errors import OutOfSteps
+from shared.devices.extended import ClassesByResource
+from shared.devices.offers import OfferedDevice, PoolId, without_sharing
+from shared.devices.pools import DeviceNode, Pool, Slices, remaining_counters
+from shared.devices.results import CANNOT_ALLOCATE, INVALID_POOLS, allocations
+from shared.devices.search import Found, Search, Taken
+from shared.devices.selectors import Evaluate, Selectors
+from shared.devices.state import DeviceState
+from shared.model.codec import encode_msgpack
+from shared.model.devices import AllocationResult, DeviceClass, ResourceClaim, ResourceSlice
+
+MOST_SEARCHES = 1 << 14
+"""Results of searches kept, each for what claims ask for and a shape of node."""
+MOST_SHAPES = 1 << 16
+"""Shapes of nodes kept."""
+
+
+class NodeDevices(msgspec.Struct, frozen=True, eq=False):
+    """What a node's pools offer at present. Nodes of equal `shape` have devices alike in the same places."""
+
+    node: DeviceNode
+    pools: tuple[Pool, ...]
+    devices: tuple[OfferedDevice, ...]
+    shape: int
+    slices_version: int
+    pool_versions: tuple[int, ...]
+
+
+class KnownSearch(msgspec.Struct, frozen=True):
+    """A solution, and by claim the places of its devices on the node."""
+
+    found: Found
+    places: list[list[int]]
+
+
+class NoDevices(Enum):
+    NONE = auto()
+    OUT_OF_STEPS = auto()
+
+
+class Allocator:
+    """`evaluate`: see `Selectors`. Nodes are described by the caller, and forgotten by `forget_node`."""
+
+    def __init__(self, evaluate: Evaluate) -> None:
+        self.state = DeviceState()
+        self.classes: dict[str, DeviceClass] = {}
+        self.by_resource = ClassesByResource(())
+        self.selectors = Selectors(evaluate)
+        self.slices = Slices()
+        self._slices_version = 0
+        self._pool_versions: dict[PoolId, int] = {}
+        self._nodes: dict[str, NodeDevices] = {}
+        self._shapes: BoundedDict[Hashable, int] = BoundedDict(MOST_SHAPES)
+        self._new_shape = count()
+        self._searches: BoundedDict[tuple[tuple[bytes, ...], int], KnownSearch | NoDevices] = BoundedDict(MOST_SEARCHES)
+
+    # What there is
+
+    def put_slice(self, resource_slice: ResourceSlice) -> None:
+        self.slices.put(resource_slice)
+        self._slices_version += 1
+
+    def remove_slice(self, name: str) -> None:
+        self.slices.remove(name)
+        self._slices_version += 1
+
+    def put_class(self, device_class: DeviceClass) -> None:
+        self.classes[device_class.name] = device_class
+        self._classes_changed()
+
+    def remove_class(self, name: str) -> None:
+        if self.classes.pop(name, None) is not None:
+            self._classes_changed()
+
+    def forget_node(self, name: str) -> None:
+        self._nodes.pop(name, None)
+
+    def add(self, allocation: AllocationResult) -> None:
+        self.state.add(allocation)
+        self._used(allocation)
+
+    def remove(self, allocation: AllocationResult) -> None:
+        """Undo `add` of an equal allocation."""
+        self.state.remove(allocation)
+        self._used(allocation)
+
+    # Decisions
+
+    def devices_of(self, node: DeviceNode) -> NodeDevices:
+        known = self._nodes.get(node.name)
+        if known is not None and known.slices_version == self._slices_version and known.node == node:
+            if known.pool_versions == self._versions(known.pools):
+                return known
+            pools = known.pools
+        else:
+            pools = self.slices.pools_for(node)
+        fresh = NodeDevices(
+            node,
+            pools,
+            tuple(device for pool in pools if pool.usable for device in pool.devices),
+            self._shape_of(node, pools),
+            self._slices_version,
+            self._versions(pools),
+        )
+        self._nodes[node.name] = fresh
+        return fresh
+
+    def find(self, node: DeviceNode, claims: Sequence[ResourceClaim]) -> Found | str:
+        """Devices for the claims, or why the node has none; raises AllocationError if the attempt is to end."""
+        here = self.devices_of(node)
+        key = (tuple(encode_msgpack(claim.spec) for claim in claims), here.shape)
+        known = self._searches.get(key)
+        if known is None:
+            known = self._searches[key] = self._search(here, claims)
+        if known is NoDevices.OUT_OF_STEPS:
+            raise OutOfSteps(node.name)
+        if known is NoDevices.NONE:
+            return INVALID_POOLS if any(pool.invalid for pool in here.pools) else CANNOT_ALLOCATE
+        devices = [
+            [Taken(taken.request, here.devices[place], taken.consumed) for taken, place in zip(of, places, strict=True)]
+            for of, places in zip(known.found.devices, known.places, strict=True)
+        ]
+        return Found(devices, known.found.chosen)
+
+    def allocate(self, node: DeviceNode, claims: Sequence[ResourceClaim]) -> list[AllocationResult] | str:
+        """An allocation for each claim, else as `find`."""
+        found = self.find(node, claims)
+        return found if isinstance(found, str) else allocations(node, claims, found)
+
+    def class_totals(self, node: DeviceNode, device_class: DeviceClass) -> tuple[int, int]:
+        """How many devices of the class the node has, and how many of them are allocated: for NodeResourcesFit's score.
+
+        As in kube-scheduler, every slice counts, selectors see no device as shareable, and an error counts as none.
+        """
+        found = used = 0
+        for device in self.slices.for_score(node):
+            matches = self.selectors.match(device_class.spec.selectors, without_sharing(device))
+            if isinstance(matches, str):
+                return 0, 0
+            found += matches
+            used += matches and self.state.is_allocated(device.id)
+        return found, used
+
+    def _search(self, here: NodeDevices, claims: Sequence[ResourceClaim]) -> KnownSearch | NoDevices:
+        try:
+            found = Search(here.node, here.pools, claims, self.state, self.classes, self.selectors).run()
+        except OutOfSteps:
+            return NoDevices.OUT_OF_STEPS
+        return NoDevices.NONE if found is None else KnownSearch(found, _places(found, here.devices))
+
+    def _classes_changed(self) -> None:
+        self.by_resource = ClassesByResource(self.classes.values())
+        self._searches.clear()
+
+    def _used(self, allocation: AllocationResult) -> None:
+        for result in allocation.devices.results:
+            pool = PoolId(result.driver, result.pool)
+            self._pool_versions[pool] = self._pool_versions.get(pool, 0) + 1
+
+    def _versions(self, pools: Sequence[Pool]) -> tuple[int, ...]:
+        return tuple(self._pool_versions.get(pool.id, 0) for pool in pools)
+
+    def _shape_of(self, node: DeviceNode, pools: Sequence[Pool]) -> int:
+        """A number for everything that a search reads of the node's devices."""
+        names: dict[str, int] = {}
+        shape = tuple(
+            (pool.invalid, pool.incomplete, names.setdefault(pool.id.pool, len(names)), self._shape_of_pool(node, pool))
+            for pool in pools
+        )
+        return self._shapes.obtain(shape, lambda: next(self._new_shape))
+
+    def _shape_of_pool(self, node: DeviceNode, pool: Pool) -> Hashable:
+        counters = remaining_counters(pool, self.state) if pool.counters else {}
+        return tuple(sorted(counters.items())), tuple(self._shape_of_device(node, device) for device in pool.devices)
+
+    def _shape_of_device(self, node: DeviceNode, device: OfferedDevice) -> Hashable:
+        used = self.state.capacity(device.id)
+        return (
+            device.kind,
+            self.state.in_use(device.id),
+            None if used is None else tuple(sorted(used.items())),
+            not device.per_device_selection or node.matches(device.node_name, device.all_nodes, device.node_selector),
+        )
+
+
+def _places(found: Found, devices: Sequence[OfferedDevice]) -> list[list[int]]:
+    place_of = {device.id: place for place, device in enumerate(devices)}
+    return [[place_of[taken.device.id] for taken in of] for of in found.devices]
