@@ -46,7 +46,7 @@ MAX_REPORTS = 64
 ANSWER_TIMEOUT = 1.0
 """For the snapshot to say whether a nomination stands; then the call has failed, and is retried."""
 CHECKED_SECONDS = 1.0
-"""For so long no further victim needs another look at the preemptor."""
+"""For so long no further victim needs another look-up of the preemptor at the API server."""
 GONE = "is gone"
 NEVER = "Never"
 NOT_NOMINATED = "the snapshot does not know this nomination with these victims"
@@ -154,7 +154,12 @@ class EvictionCalls:
         return replace(condition, since=self._date(condition.since))
 
     async def _check(self, call: EvictionCall) -> Failed | None:
-        """Why the victim must not go. None: it must, by what snapshot and API server said less than a second ago."""
+        """Why the victim must not go; None if it must.
+
+        The snapshot is asked each time: another binder may carry out the same eviction, and may have ended it.
+        """
+        if (failed := await self._check_nomination(call.evict)) is not None:
+            return failed
         now = self._clock()
         at, priority = self._checked.get(call.key, (-math.inf, 0))
         if at + CHECKED_SECONDS <= now:
@@ -169,8 +174,6 @@ class EvictionCalls:
 
     async def _preemptor(self, evict: Evict) -> ObservedPod | Failed:
         """The preemptor, if it still waits for this eviction."""
-        if (failed := await self._check_nomination(evict)) is not None:
-            return failed
         reply = await self._look_up(PodRef(evict.namespace, evict.name, evict.uid))
         if isinstance(reply, Failed):
             return reply
@@ -180,7 +183,7 @@ class EvictionCalls:
         return pod
 
     async def _check_nomination(self, evict: Evict) -> Failed | None:
-        """Asks the snapshot, which owns nominations, whether this one stands, with these victims."""
+        """Asks the snapshot, which owns nominations, whether this one stands, and its eviction has not ended."""
         asked = IsNominated(evict.uid, evict.attempt, evict.node, [victim.uid for victim in evict.victims])
         try:
             nominated = await self._bus.request(SNAPSHOT_NOMINATED, asked, Nominated, timeout=ANSWER_TIMEOUT)

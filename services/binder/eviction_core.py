@@ -15,8 +15,9 @@ A failed call is retried from the look-up on, after a pause that doubles, until 
 cannot succeed, such as one without the right for it, fails the eviction: no further step is taken for any victim,
 marked ones are cancelled, and the failure is reported. The eviction also fails if it has no reason any more: the
 snapshot does not know this nomination with these victims, or the preemptor is gone, bound, nominated elsewhere, may not
-preempt, or is not of higher priority. Snapshot and API server are asked before a victim is touched, unless they were
-asked within the last second: an order may be minutes old, or forged. Without an answer no victim is touched.
+preempt, or is not of higher priority. The snapshot is asked each time before a victim is touched, and the API server
+unless it was within the last second: an order may be minutes old, or forged, or carried out by another binder as well,
+which has ended it. Without an answer no victim is touched.
 
 A victim that is only assumed to be bound is withdrawn from the binders; the API server says whether that was too late.
 

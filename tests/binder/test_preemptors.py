@@ -65,12 +65,25 @@ async def test_the_window_of_the_order_counts_where_it_is_shorter() -> None:
     assert script.machine.next_deadline() == script.now + 5.0
 
 
-async def test_the_snapshot_is_asked_for_this_very_nomination_before_the_first_victim_goes() -> None:
+async def test_the_snapshot_is_asked_for_this_very_nomination_before_a_victim_is_marked_and_before_it_goes() -> None:
     async with world() as w:
         w.pod("low", "n1")
         w.pod("high", nominated="n1")
         assert await evicted(w) == ""
-        assert w.asked == [IsNominated("uid-high", 7, "n1", ["uid-low"])]
+        assert w.asked == [IsNominated("uid-high", 7, "n1", ["uid-low"])] * 2
+
+
+async def test_a_marked_victim_stays_once_the_eviction_has_ended_elsewhere() -> None:
+    """Another binder had it, too, and reported a failure: the preemptor is tried again."""
+    async with world() as w:
+        w.stands_until = 1
+        w.pod("low", "n1")
+        w.pod("high", nominated="n1")
+        assert "does not know this nomination" in await evicted(w)
+        assert not w.terminating("low")
+        condition = w.condition_of("low", "DisruptionTarget")
+        assert condition is not None
+        assert condition["status"] == "False"
 
 
 async def test_no_victim_is_evicted_for_an_unknown_nomination() -> None:

@@ -1,6 +1,7 @@
 """A binder as it runs: a real NATS, an API server, and a snapshot that is played by the test."""
 
 import asyncio
+import math
 import random
 import time
 from collections.abc import AsyncIterator, Callable
@@ -63,6 +64,8 @@ class World:
         self.snapshot_epoch: int | None = 1
         """The epoch of the snapshot that answers that a nomination stands; None: it does not answer."""
         self.stands = True
+        self.stands_until = math.inf
+        """How often it answers that a nomination stands."""
         self.asked: list[IsNominated] = []
         self._attempts = 0
 
@@ -190,7 +193,8 @@ class World:
     def on_is_nominated(self, message: IsNominated, envelope: Envelope) -> None:
         self.asked.append(message)
         if self.snapshot_epoch is not None:
-            envelope.respond(Nominated(self.snapshot_epoch, self.stands))
+            stands = self.stands and len(self.asked) <= self.stands_until
+            envelope.respond(Nominated(self.snapshot_epoch, stands))
 
     def on_permits(self, message: Permits, envelope: Envelope) -> None:
         self.permits.append(message)

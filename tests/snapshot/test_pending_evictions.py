@@ -23,10 +23,11 @@ def test_an_eviction_without_a_reported_end_is_pending() -> None:
     pending.add(second, 0.0)
     assert names(pending, 1.0) == ["a", "b"]
     assert [evict.window for evict in pending.resend(1.0)] == [EVICTION_WINDOW - 1.0] * 2, "what is left of it"
-    pending.on_evicted(Evicted("uid-a", 1))
-    pending.on_evicted(Evicted("uid-b", 1))
+    assert pending.end(Evicted("uid-a", 1))
+    assert not pending.end(Evicted("uid-b", 1))
     assert names(pending, 1.0) == ["b"]
-    pending.on_evicted(Evicted("uid-b", 2, "no right to"))
+    assert pending.end(Evicted("uid-b", 2, "no right to"))
+    assert not pending.end(Evicted("uid-b", 2)), "by another binder"
     assert pending.resend(1.0) == []
 
 
@@ -57,5 +58,5 @@ def test_an_eviction_is_known_with_its_victims_and_no_others() -> None:
     assert pending.has_victims("uid-a", 1, ["uid-w", "uid-v"])
     assert not pending.has_victims("uid-a", 1, ["uid-v", "uid-x"])
     assert not pending.has_victims("uid-a", 2, ["uid-v"])
-    pending.on_evicted(Evicted("uid-a", 1))
+    pending.end(Evicted("uid-a", 1))
     assert not pending.has_victims("uid-a", 1, ["uid-v"])

@@ -106,8 +106,7 @@ class Binders:
         return report
 
     def on_evicted(self, evicted: Evicted, envelope: Envelope) -> None:
-        self._evictions.on_evicted(evicted)
-        if evicted.failure:
+        if self._evictions.end(evicted) and evicted.failure:
             self._feed(evicted)
 
     def on_is_nominated(self, asked: IsNominated, envelope: Envelope) -> None:
@@ -178,8 +177,9 @@ class PendingEvictions:
         evict, _ = self._pending.get((uid, attempt), (None, 0.0))
         return evict is not None and {victim.uid for victim in evict.victims}.issuperset(victims)
 
-    def on_evicted(self, evicted: Evicted) -> None:
-        self._pending.pop((evicted.uid, evicted.attempt), None)
+    def end(self, evicted: Evicted) -> bool:
+        """Returns whether it has not ended before, by another binder's report."""
+        return self._pending.pop((evicted.uid, evicted.attempt), None) is not None
 
     def resend(self, now: float) -> list[Evict]:
         """With what is left of their windows."""
