@@ -143,6 +143,17 @@ def test_an_order_that_waits_for_a_permit_is_not_sent_again_before_the_wait_ends
     assert play.pass_time(63.0) == [(63.0, {"one": [1]})]
 
 
+def test_a_late_report_of_a_wait_does_not_keep_a_renewed_order_from_being_sent_again() -> None:
+    play = Play("one")
+    play.give(1, window=100.0)
+    play.ledger.versions[attempt(1)] = W
+    assert play.give(1, window=100.0) == {"one": [1]}
+    play.tells(ONE, told(wait=60.0, version=V))
+    assert play.pass_time(REPORT_TIMEOUT) == [(REPORT_TIMEOUT, {"one": [1]})]
+    play.tells(ONE, told(wait=60.0, version=W))
+    assert play.pass_time(REPORT_TIMEOUT + 60.0) == []
+
+
 def test_no_binder_can_report_an_endless_wait() -> None:
     assert bounded(float("nan")) == bounded(-1.0) == bounded(1e30) == LONGEST_WAIT
     assert bounded(5.0) == 5.0

@@ -189,7 +189,9 @@ class OrderDispatcher:
         if outcome.bound or outcome.gone or (outcome.failed and self.holds(process, attempt)):
             self._drop(attempt)
             return self._send(now) if self._waiting else []
-        if outcome.wait is not None and self.holds(process, attempt):
+        # A report about an earlier version says nothing of the renewed order, which may be lost.
+        has_newest = outcome.version in ("", self._sent[attempt].version)
+        if outcome.wait is not None and has_newest and self.holds(process, attempt):
             self._binders[name].held[attempt] = now + bounded(outcome.wait) + REPORT_TIMEOUT
         return []
 
