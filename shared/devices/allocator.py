@@ -1,8 +1,9 @@
 """Allocator: slices, classes and what is in use, for searches on any node.
 
-A search is shared: nodes whose devices are alike, in kind and in use, have one *shape*, and claims are told apart by
-what they ask for. So of a thousand equal nodes and pods of one template one is searched, and the result is carried over
-to the devices in the same places.
+A search is shared by claims that ask for the same, whatever their names, and by nodes whose devices are alike to these
+claims and in use alike. So of a thousand pods of one template on a thousand equal nodes one is searched, and the result
+is carried over to the devices in the same places. Attributes that no claim asks about, such as serial numbers, tell no
+devices apart.
 """
 
 from collections.abc import Hashable, Sequence
@@ -12,10 +13,13 @@ from itertools import count
 import msgspec
 
 from shared.bounded import BoundedDict
+from shared.devices.constraints import constraints_of
 from shared.devices.errors import OutOfSteps
 from shared.devices.extended import ClassesByResource
+from shared.devices.matching import behaviour
 from shared.devices.offers import OfferedDevice, PoolId, without_sharing
 from shared.devices.pools import DeviceNode, Pool, Slices, remaining_counters
+from shared.devices.requests import PreparedRequest, prepare
 from shared.devices.results import CANNOT_ALLOCATE, INVALID_POOLS, allocations
 from shared.devices.search import Found, Search, Taken
 from shared.devices.selectors import Evaluate, Selectors
@@ -26,16 +30,23 @@ from shared.model.devices import AllocationResult, DeviceClass, ResourceClaim, R
 MOST_SEARCHES = 1 << 14
 """Results of searches kept, each for what claims ask for and a shape of node."""
 MOST_SHAPES = 1 << 16
-"""Shapes of nodes kept."""
+"""Distinct combinations of devices kept, to compare nodes by a number."""
+MOST_WANTED = 64
+"""Distinct sets of claims for which every node keeps how its devices look to them."""
 
 
 class NodeDevices(msgspec.Struct, frozen=True, eq=False):
-    """What a node's pools offer at present. Nodes of equal `shape` have devices alike in the same places."""
+    """What a node's pools offer at present.
+
+    `usage` is equal for nodes with as many devices in use alike in the same places; `looks`, by number of what claims
+    ask for, for nodes with devices alike to these claims in the same places.
+    """
 
     node: DeviceNode
     pools: tuple[Pool, ...]
     devices: tuple[OfferedDevice, ...]
-    shape: int
+    usage: int
+    looks: dict[int, int]
     slices_version: int
     pool_versions: tuple[int, ...]
 
@@ -47,15 +58,27 @@ class KnownSearch(msgspec.Struct, frozen=True):
     places: list[list[int]]
 
 
+class Wanted(msgspec.Struct, frozen=True, eq=False):
+    """What claims ask for, however they are named. `attributes`: those that constraints compare."""
+
+    number: int
+    requests: list[PreparedRequest]
+    attributes: list[str]
+
+
 class NoDevices(Enum):
     NONE = auto()
     OUT_OF_STEPS = auto()
 
 
 class Allocator:
-    """`evaluate`: see `Selectors`. Nodes are described by the caller, and forgotten by `forget_node`."""
+    """`evaluate`: see `Selectors`. Nodes are described by the caller, and forgotten by `forget_node`.
+
+    `searches`: how many were run.
+    """
 
     def __init__(self, evaluate: Evaluate) -> None:
+        self.searches = 0
         self.state = DeviceState()
         self.classes: dict[str, DeviceClass] = {}
         self.by_resource = ClassesByResource(())
@@ -65,8 +88,9 @@ class Allocator:
         self._pool_versions: dict[PoolId, int] = {}
         self._nodes: dict[str, NodeDevices] = {}
         self._shapes: BoundedDict[Hashable, int] = BoundedDict(MOST_SHAPES)
-        self._new_shape = count()
-        self._searches: BoundedDict[tuple[tuple[bytes, ...], int], KnownSearch | NoDevices] = BoundedDict(MOST_SEARCHES)
+        self._wanted: BoundedDict[tuple[bytes, ...], Wanted] = BoundedDict(MOST_WANTED)
+        self._numbers = count()
+        self._searches: BoundedDict[tuple[int, int, int], KnownSearch | NoDevices] = BoundedDict(MOST_SEARCHES)
 
     # What there is
 
@@ -105,24 +129,20 @@ class Allocator:
         if known is not None and known.slices_version == self._slices_version and known.node == node:
             if known.pool_versions == self._versions(known.pools):
                 return known
-            pools = known.pools
+            pools, looks = known.pools, known.looks
         else:
-            pools = self.slices.pools_for(node)
-        fresh = NodeDevices(
-            node,
-            pools,
-            tuple(device for pool in pools if pool.usable for device in pool.devices),
-            self._shape_of(node, pools),
-            self._slices_version,
-            self._versions(pools),
-        )
+            pools, looks = self.slices.pools_for(node), {}
+        devices = tuple(device for pool in pools if pool.usable for device in pool.devices)
+        usage = self._usage_of(pools)
+        fresh = NodeDevices(node, pools, devices, usage, looks, self._slices_version, self._versions(pools))
         self._nodes[node.name] = fresh
         return fresh
 
     def find(self, node: DeviceNode, claims: Sequence[ResourceClaim]) -> Found | str:
         """Devices for the claims, or why the node has none; raises AllocationError if the attempt is to end."""
         here = self.devices_of(node)
-        key = (tuple(encode_msgpack(claim.spec) for claim in claims), here.shape)
+        wanted = self._wanted_by(claims)
+        key = (wanted.number, self._look_of(here, wanted), here.usage)
         known = self._searches.get(key)
         if known is None:
             known = self._searches[key] = self._search(here, claims)
@@ -156,6 +176,7 @@ class Allocator:
         return found, used
 
     def _search(self, here: NodeDevices, claims: Sequence[ResourceClaim]) -> KnownSearch | NoDevices:
+        self.searches += 1
         try:
             found = Search(here.node, here.pools, claims, self.state, self.classes, self.selectors).run()
         except OutOfSteps:
@@ -164,7 +185,7 @@ class Allocator:
 
     def _classes_changed(self) -> None:
         self.by_resource = ClassesByResource(self.classes.values())
-        self._searches.clear()
+        self._wanted.clear()
 
     def _used(self, allocation: AllocationResult) -> None:
         for result in allocation.devices.results:
@@ -174,27 +195,49 @@ class Allocator:
     def _versions(self, pools: Sequence[Pool]) -> tuple[int, ...]:
         return tuple(self._pool_versions.get(pool.id, 0) for pool in pools)
 
-    def _shape_of(self, node: DeviceNode, pools: Sequence[Pool]) -> int:
-        """A number for everything that a search reads of the node's devices."""
+    def _wanted_by(self, claims: Sequence[ResourceClaim]) -> Wanted:
+        key = tuple(encode_msgpack(claim.spec) for claim in claims)
+        known = self._wanted.get(key)
+        if known is None:
+            requests: list[PreparedRequest] = []
+            for claim in claims:
+                for alternatives in prepare(claim, self.classes, len(requests)):
+                    requests += alternatives.options
+            attributes = [each.attribute for claim in claims for each in constraints_of(claim)]
+            known = self._wanted[key] = Wanted(next(self._numbers), requests, attributes)
+        return known
+
+    def _look_of(self, here: NodeDevices, wanted: Wanted) -> int:
+        """A number for everything that a search for these claims reads of the node's devices but their use."""
+        known = here.looks.get(wanted.number)
+        if known is None:
+            look = tuple(
+                behaviour(device, here.node, wanted.requests, wanted.attributes, self.selectors) or device.id
+                for device in here.devices
+            )
+            if len(here.looks) >= MOST_WANTED:
+                here.looks.clear()
+            known = here.looks[wanted.number] = self._shapes.obtain(look, lambda: next(self._numbers))
+        return known
+
+    def _usage_of(self, pools: Sequence[Pool]) -> int:
+        """A number for everything that a search reads of the use of these pools."""
         names: dict[str, int] = {}
-        shape = tuple(
-            (pool.invalid, pool.incomplete, names.setdefault(pool.id.pool, len(names)), self._shape_of_pool(node, pool))
+        usage = tuple(
+            (pool.invalid, pool.incomplete, names.setdefault(pool.id.pool, len(names)), self._usage_of_pool(pool))
             for pool in pools
         )
-        return self._shapes.obtain(shape, lambda: next(self._new_shape))
+        return self._shapes.obtain(usage, lambda: next(self._numbers))
 
-    def _shape_of_pool(self, node: DeviceNode, pool: Pool) -> Hashable:
-        counters = remaining_counters(pool, self.state) if pool.counters else {}
-        return tuple(sorted(counters.items())), tuple(self._shape_of_device(node, device) for device in pool.devices)
+    def _usage_of_pool(self, pool: Pool) -> Hashable:
+        counters = tuple(sorted(remaining_counters(pool, self.state).items())) if pool.counters else ()
+        return counters, tuple(self._usage_of_device(device) for device in pool.devices)
 
-    def _shape_of_device(self, node: DeviceNode, device: OfferedDevice) -> Hashable:
+    def _usage_of_device(self, device: OfferedDevice) -> Hashable:
+        if self.state.in_use(device.id):
+            return True
         used = self.state.capacity(device.id)
-        return (
-            device.kind,
-            self.state.in_use(device.id),
-            None if used is None else tuple(sorted(used.items())),
-            not device.per_device_selection or node.matches(device.node_name, device.all_nodes, device.node_selector),
-        )
+        return False if used is None else tuple(sorted(used.items()))
 
 
 def _places(found: Found, devices: Sequence[OfferedDevice]) -> list[list[int]]:

@@ -7,20 +7,23 @@ from abc import ABC, abstractmethod
 
 from shared.devices.errors import AllocationError
 from shared.devices.offers import OfferedDevice
-from shared.model.devices import DeviceAttribute, DeviceConstraint, ResourceClaim
+from shared.model.devices import DeviceConstraint, ResourceClaim
 
 AttributeValue = tuple[str, object]
 
 
-def attribute_of(device: OfferedDevice, name: str) -> DeviceAttribute | None:
-    """The attribute with this qualified name; a name without domain belongs to the domain of the driver."""
+def value_of(device: OfferedDevice, name: str) -> AttributeValue | None:
+    """The value of the attribute with this qualified name; a name without domain belongs to the domain of the driver.
+
+    None if the device has no such attribute, or one of unknown type.
+    """
     attributes = device.device.attributes
     found = attributes.get(name)
     if found is None:
         domain, slash, short = name.partition("/")
         if slash and domain == device.id.driver:
             found = attributes.get(short)
-    return found
+    return None if found is None else found.value
 
 
 class Constraint(ABC):
@@ -32,11 +35,6 @@ class Constraint(ABC):
 
     def applies(self, base_name: str, full_name: str) -> bool:
         return not self._requests or base_name in self._requests or full_name in self._requests
-
-    def value_of(self, device: OfferedDevice) -> AttributeValue | None:
-        """The value that the constraint compares; None if the device has no such attribute, or one of unknown type."""
-        attribute = attribute_of(device, self.attribute)
-        return None if attribute is None else attribute.value
 
     @abstractmethod
     def add(self, request: str, value: AttributeValue) -> bool:

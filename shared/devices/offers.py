@@ -46,15 +46,13 @@ class CounterDraw(NamedTuple):
 class OfferedDevice(msgspec.Struct, frozen=True, eq=False):
     """A device of a slice.
 
-    `content` is equal for devices that no selector can tell apart, `kind` for those that no search can tell apart while
-    they are unused; `node_name` and `node_selector` are those of the
+    `content` is equal for devices that no selector can tell apart; `node_name` and `node_selector` are those of the
     device in a slice with per-device selection, else those of the slice.
     """
 
     id: DeviceId
     device: Device
     content: bytes
-    kind: bytes
     shareable: bool
     blocking_taints: tuple[DeviceTaint, ...]
     draws: tuple[CounterDraw, ...]
@@ -98,12 +96,10 @@ def amounts_of(counters: Mapping[str, Counter]) -> dict[str, int]:
 def _offer_device(pool: PoolId, resource_slice: ResourceSlice, device: Device) -> OfferedDevice:
     spec = resource_slice.spec
     per_device = spec.per_device_node_selection
-    content = _content(pool.driver, device)
     return OfferedDevice(
         id=DeviceId(pool.driver, pool.pool, device.name),
         device=device,
-        content=content,
-        kind=content + encode_msgpack((device.taints, device.consumes_counters)),
+        content=_content(pool.driver, device),
         shareable=device.allow_multiple_allocations,
         blocking_taints=tuple(taint for taint in device.taints if taint.effect in BLOCKING_EFFECTS),
         draws=tuple(CounterDraw(each.counter_set, amounts_of(each.counters)) for each in device.consumes_counters),

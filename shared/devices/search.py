@@ -21,8 +21,9 @@ from enum import Enum, auto
 import msgspec
 
 from shared.devices.capacity import Share, shares
-from shared.devices.constraints import Constraint, DistinctAttribute, constraints_of
+from shared.devices.constraints import Constraint, DistinctAttribute, constraints_of, value_of
 from shared.devices.errors import AllocationError, OutOfSteps
+from shared.devices.matching import behaviour, matches
 from shared.devices.offers import DeviceId, OfferedDevice
 from shared.devices.pools import Counters, DeviceNode, Pool, add_draws, remaining_counters
 from shared.devices.requests import Alternatives, PreparedRequest, check_number, prepare
@@ -236,26 +237,11 @@ class Search:
         key = (request.index, device.id)
         known = self._selectable.get(key)
         if known is None:
-            matches = self._matches(request, device)
-            if isinstance(matches, str):
-                raise AllocationError(matches)
-            known = self._selectable[key] = matches
+            answer = matches(request, device, self._node, self._selectors)
+            if isinstance(answer, str):
+                raise AllocationError(answer)
+            known = self._selectable[key] = answer
         return known
-
-    def _matches(self, request: PreparedRequest, device: OfferedDevice) -> bool | str:
-        """Whether the selectors and the node are right; or the error."""
-        device_class = request.device_class
-        by_class = self._selectors.match(device_class.spec.selectors, device)
-        if isinstance(by_class, str):
-            return f"class {device_class.name}: {by_class}"
-        if not by_class:
-            return False
-        by_request = self._selectors.match(request.spec.selectors, device)
-        if isinstance(by_request, str):
-            return f"claim {request.claim.key}: {by_request}"
-        if not by_request or not device.per_device_selection:
-            return by_request
-        return self._node.matches(device.node_name, device.all_nodes, device.node_selector)
 
     def _shares_of(self, request: PreparedRequest, device: OfferedDevice) -> dict[str, Share] | None:
         """The device's capacity that the request takes; None if the device cannot serve it even when unused."""
@@ -321,7 +307,7 @@ class Search:
         for constraint in self._constraints[claim]:
             if not constraint.applies(request.base_name, request.full_name):
                 continue
-            value = constraint.value_of(device)
+            value = value_of(device, constraint.attribute)
             if value is None or not constraint.add(request.base_name, value):
                 if request.wants_all:
                     raise AllocationError(
@@ -408,20 +394,14 @@ class Search:
 
     def _behaviour_of(self, position: int) -> Hashable:
         device = self._devices[position]
-        matches = []
-        for request in self._options:
-            match = self._matches(request, device)
-            if isinstance(match, str):
-                return position
-            matches.append((match, request.tolerates(device)))
+        attributes = [constraint.attribute for constraint in self._all_constraints()]
+        unused = behaviour(device, self._node, self._options, attributes, self._selectors)
+        if unused is None:
+            return position
         capacity = self._state.capacity(device.id)
         return (
-            tuple(matches),
-            tuple(constraint.value_of(device) for constraint in self._all_constraints()),
-            device.shareable,
-            device.capacity_key,
+            unused,
             self._state.in_use(device.id),
             None if capacity is None else tuple(sorted(capacity.items())),
-            device.id[:2] if device.draws else None,
-            tuple((draw.counter_set, tuple(sorted(draw.amounts.items()))) for draw in device.draws),
+            device.id.pool_id if device.draws else None,
         )

@@ -99,18 +99,32 @@ def test_a_shared_search_finds_what_a_search_of_its_own_finds(
                 made.append(each)
 
 
-def test_equal_nodes_have_one_shape_until_one_is_used() -> None:
-    slices = [
-        slice_of([device("g0"), device("g1")], name, nodeName=name, pool={"name": name, "resourceSliceCount": 1})
-        for name in ("a", "b")
-    ]
-    made = allocator(slices)
-    shapes = [made.devices_of(node).shape for node in NODES[:2]]
-    assert shapes[0] == shapes[1]
+def test_nodes_with_devices_alike_share_a_search_until_one_is_used() -> None:
+    asked: list[str] = []
+
+    def ask(expression: str, candidate: OfferedDevice) -> bool:
+        asked.append(candidate.id.pool)
+        return True
+
+    made = Allocator(ask)
+    made.put_class(ANY)
+    for node in NODES:
+        pool = {"name": node.name, "resourceSliceCount": 1}
+        devices = [device(f"g{n}", attributes={"uuid": {"string": f"{node.name}{n}"}}) for n in range(2)]
+        made.put_slice(slice_of(devices, node.name, nodeName=node.name, pool=pool))
+    steps = [made.searches]
+    for place, node in enumerate(NODES):
+        found = made.allocate(node, [claim(exactly("r", selectors=cel("x")), name=f"c{place}")])
+        assert isinstance(found, list)
+        assert found[0].devices.results[0].pool == node.name
+        steps.append(made.searches)
+    assert steps == [0, 1, 1, 1, 1]
     made.add(allocation("g0", pool="a"))
-    assert made.devices_of(NODES[0]).shape != made.devices_of(NODES[1]).shape == shapes[1]
-    made.remove(allocation("g0", pool="a"))
-    assert made.devices_of(NODES[0]).shape == shapes[0]
+    other = made.allocate(NODES[0], [claim(exactly("r", selectors=cel("x")))])
+    assert isinstance(other, list)
+    assert [each.device for each in other[0].devices.results] == ["g1"]
+    assert made.searches == 2
+    assert sorted(asked) == ["a", "a", "b", "b", "c", "c", "d", "d"]
 
 
 def test_slices_and_classes_that_change_change_the_answer() -> None:
