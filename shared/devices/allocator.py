@@ -47,7 +47,7 @@ class NodeDevices(msgspec.Struct, frozen=True, eq=False):
     devices: tuple[OfferedDevice, ...]
     usage: int
     looks: dict[int, int]
-    slices_version: int
+    slices_version: tuple[int, int]
     pool_versions: tuple[int, ...]
 
 
@@ -84,7 +84,6 @@ class Allocator:
         self.by_resource = ClassesByResource(())
         self.selectors = Selectors(evaluate)
         self.slices = Slices()
-        self._slices_version = 0
         self._pool_versions: dict[PoolId, int] = {}
         self._nodes: dict[str, NodeDevices] = {}
         self._shapes: BoundedDict[Hashable, int] = BoundedDict(MOST_SHAPES)
@@ -96,11 +95,9 @@ class Allocator:
 
     def put_slice(self, resource_slice: ResourceSlice) -> None:
         self.slices.put(resource_slice)
-        self._slices_version += 1
 
     def remove_slice(self, name: str) -> None:
         self.slices.remove(name)
-        self._slices_version += 1
 
     def put_class(self, device_class: DeviceClass) -> None:
         self.classes[device_class.name] = device_class
@@ -126,7 +123,7 @@ class Allocator:
 
     def devices_of(self, node: DeviceNode) -> NodeDevices:
         known = self._nodes.get(node.name)
-        if known is not None and known.slices_version == self._slices_version and known.node == node:
+        if known is not None and known.slices_version == self.slices.version(node.name) and known.node == node:
             if known.pool_versions == self._versions(known.pools):
                 return known
             pools, looks = known.pools, known.looks
@@ -134,7 +131,7 @@ class Allocator:
             pools, looks = self.slices.pools_for(node), {}
         devices = tuple(device for pool in pools if pool.usable for device in pool.devices)
         usage = self._usage_of(pools)
-        fresh = NodeDevices(node, pools, devices, usage, looks, self._slices_version, self._versions(pools))
+        fresh = NodeDevices(node, pools, devices, usage, looks, self.slices.version(node.name), self._versions(pools))
         self._nodes[node.name] = fresh
         return fresh
 

@@ -54,6 +54,9 @@ class Slices:
     """All slices of the cluster, so that the pools of a node are found without looking at every slice.
 
     Changes are applied one by one. Slices of one pool are taken in the order of their names.
+
+    A slice with counters counts on all nodes, also one that names a node. Where a node sees nothing else of a pool, it
+    matters only if the pool is incomplete or invalid; such pools are kept in `_unusable`.
     """
 
     def __init__(self, slices: Iterable[ResourceSlice] = ()) -> None:
@@ -61,6 +64,9 @@ class Slices:
         self._of_node: dict[str, dict[str, OfferedSlice]] = {}
         self._shared: dict[str, OfferedSlice] = {}
         self._of_pool: dict[PoolId, dict[str, OfferedSlice]] = {}
+        self._unusable: dict[PoolId, Pool] = {}
+        self._version = 0
+        self._node_versions: dict[str, int] = {}
         for each in slices:
             self.put(each)
 
@@ -71,14 +77,76 @@ class Slices:
         self._slices[offered.name] = offered
         self._of_pool.setdefault(offered.pool, {})[offered.name] = offered
         self._group(offered)[offered.name] = offered
+        self._changed(offered)
 
     def remove(self, name: str) -> None:
         offered = self._slices.pop(name, None)
         if offered is not None:
             del self._of_pool[offered.pool][name]
+            del self._group(offered)[name]
+            self._changed(offered)
             if not self._of_pool[offered.pool]:
                 del self._of_pool[offered.pool]
-            del self._group(offered)[name]
+
+    def version(self, node: str) -> tuple[int, int]:
+        """Changes with every change of a slice that matters to the node's pools."""
+        return self._version, self._node_versions.get(node, 0)
+
+    def pools_for(self, node: DeviceNode) -> tuple[Pool, ...]:
+        """The node's pools in the order of the search: by driver and name, those with binding conditions last."""
+        own = _by_name(self._of_node.get(node.name, {}).values())
+        own.sort(key=lambda each: bool(each.slice.spec.shared_counters))
+        seen = [each for each in (*own, *_by_name(self._shared.values())) if _is_relevant(each, node)]
+        pools = {each.pool for each in seen}
+        counting = [each for pool in pools for each in self._of_pool[pool].values() if _counts_elsewhere(each, node)]
+        found: dict[PoolId, list[OfferedSlice]] = {}
+        for offered in (*seen, *_by_name(counting)):
+            _add_newest(found, offered)
+        known = [pool for slices in found.values() if (pool := self._pool(slices)) is not None]
+        unseen = [pool for id_, pool in self._unusable.items() if id_ not in pools]
+        return tuple(sorted((*known, *unseen), key=lambda pool: (pool.waits_for_conditions, pool.id)))
+
+    def _group(self, offered: OfferedSlice) -> dict[str, OfferedSlice]:
+        node = offered.slice.spec.node_name
+        return self._of_node.setdefault(node, {}) if node else self._shared
+
+    def _changed(self, offered: OfferedSlice) -> None:
+        """Note for which nodes the slice's pool has changed."""
+        slices = self._of_pool[offered.pool].values()
+        for each in (offered, *slices):
+            node = each.slice.spec.node_name
+            if node:
+                self._node_versions[node] = self._node_versions.get(node, 0) + 1
+            else:
+                self._version += 1
+        counting: dict[PoolId, list[OfferedSlice]] = {}
+        for each in _by_name(slices):
+            if each.slice.spec.shared_counters:
+                _add_newest(counting, each)
+        pool = self._pool(counting[offered.pool]) if counting else None
+        before = self._unusable.pop(offered.pool, None)
+        if pool is not None and not pool.usable:
+            self._unusable[offered.pool] = pool
+        else:
+            pool = None
+        if (before and (before.invalid, before.incomplete)) != (pool and (pool.invalid, pool.incomplete)):
+            self._version += 1
+
+    def _pool(self, slices: Sequence[OfferedSlice]) -> Pool | None:
+        """The pool of these slices of one generation; None if there is a newer generation elsewhere."""
+        first = slices[0].slice.spec.pool
+        pool = slices[0].pool
+        unseen: list[OfferedSlice] = []
+        if len(slices) != first.resource_slice_count:
+            everywhere = self._of_pool[pool].values()
+            if any(each.slice.spec.pool.generation > first.generation for each in everywhere):
+                return None
+            current = [each for each in everywhere if each.slice.spec.pool.generation == first.generation]
+            if len(current) != first.resource_slice_count:
+                return Pool(pool, incomplete=True)
+            seen = {each.name for each in slices}
+            unseen = [each for each in current if each.name not in seen]
+        return _build(pool, _by_name(slices), unseen)
 
     def for_score(self, node: DeviceNode) -> Iterator[OfferedDevice]:
         """The devices that NodeResourcesFit's score counts for a node: of all slices, whatever generation."""
@@ -104,37 +172,6 @@ class Slices:
         built = _build(pool, _by_name(each for each in slices if each.slice.spec.pool.generation == newest), ())
         return None if built.invalid else built
 
-    def pools_for(self, node: DeviceNode) -> tuple[Pool, ...]:
-        """The node's pools in the order of the search: by driver and name, those with binding conditions last."""
-        found: dict[PoolId, list[OfferedSlice]] = {}
-        for offered in (*_by_name(self._of_node.get(node.name, {}).values()), *_by_name(self._shared.values())):
-            if _is_relevant(offered, node):
-                _add_newest(found, offered)
-        pools = [pool for slices in found.values() if (pool := self._pool(slices)) is not None]
-        return tuple(sorted(pools, key=lambda pool: (pool.waits_for_conditions, pool.id)))
-
-    def _group(self, offered: OfferedSlice) -> dict[str, OfferedSlice]:
-        spec = offered.slice.spec
-        if spec.node_name and not spec.shared_counters:
-            return self._of_node.setdefault(spec.node_name, {})
-        return self._shared
-
-    def _pool(self, slices: Sequence[OfferedSlice]) -> Pool | None:
-        """The pool of these slices of one generation; None if there is a newer generation elsewhere."""
-        first = slices[0].slice.spec.pool
-        pool = slices[0].pool
-        unseen: list[OfferedSlice] = []
-        if len(slices) != first.resource_slice_count:
-            everywhere = self._of_pool[pool].values()
-            if any(each.slice.spec.pool.generation > first.generation for each in everywhere):
-                return None
-            current = [each for each in everywhere if each.slice.spec.pool.generation == first.generation]
-            if len(current) != first.resource_slice_count:
-                return Pool(pool, incomplete=True)
-            seen = {each.name for each in slices}
-            unseen = [each for each in current if each.name not in seen]
-        return _build(pool, _by_name(slices), unseen)
-
 
 def _by_name(slices: Iterable[OfferedSlice]) -> list[OfferedSlice]:
     return sorted(slices, key=lambda each: each.name)
@@ -148,6 +185,12 @@ def _is_relevant(offered: OfferedSlice, node: DeviceNode) -> bool:
         devices = spec.devices
         return any(node.matches(each.node_name, each.all_nodes, each.node_selector) for each in devices)
     return node.matches(spec.node_name, spec.all_nodes, spec.node_selector)
+
+
+def _counts_elsewhere(offered: OfferedSlice, node: DeviceNode) -> bool:
+    """Whether the slice is for another node, but has counters."""
+    spec = offered.slice.spec
+    return bool(spec.shared_counters) and bool(spec.node_name) and spec.node_name != node.name
 
 
 def _add_newest(found: dict[PoolId, list[OfferedSlice]], offered: OfferedSlice) -> None:

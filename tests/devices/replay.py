@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from shared.devices.allocator import Allocator
+from shared.devices.cel_selectors import evaluate
 from shared.devices.errors import AllocationError
 from shared.devices.pod_claims import NodeVerdict, PodClaims, filter_node, own_claims, post_filter, pre_filter
 from shared.devices.pools import DeviceNode
@@ -20,7 +21,6 @@ from shared.model.devices import AllocationResult, DeviceClass, ResourceClaim, R
 from shared.model.node import Node
 from shared.model.pod import Pod
 from shared.model.resources import allocatable
-from tests.devices.expressions import evaluate
 
 NAME = "DynamicResources"
 TODAY = 1_790_000_000.0

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.devices.footprint import add_checked
@@ -112,22 +112,66 @@ def test_a_slice_is_for_a_node_by_labels_and_by_device() -> None:
     assert pools_of(per_device, node=labelled) == ["d/p: g,h"]
 
 
-slices = st.builds(
-    lambda name, node, generation, count, group: slice_of(
-        [device(f"{name}{generation}")], name, nodeName=node, pool=pool(group, generation, count)
-    ),
-    st.sampled_from("abc"),
-    st.sampled_from("nm"),
-    st.integers(1, 2),
-    st.integers(1, 2),
-    st.sampled_from("pq"),
-)
+COUNTS = {("p", 1): 2, ("p", 2): 1, ("q", 1): 3, ("q", 2): 2}
+"""Slices of a pool, by name and generation."""
+PLACES: list[dict[str, Any]] = [{"nodeName": "n"}, {"nodeName": "m"}, {"nodeName": "", "allNodes": True}]
 
 
-@given(st.lists(st.one_of(slices, st.sampled_from("abc")), max_size=12))
-def test_slices_changed_one_by_one_are_as_slices_read_at_once(changes: list[ResourceSlice | str]) -> None:
+@st.composite
+def some_slices(draw: st.DrawFn) -> ResourceSlice:
+    """With devices, or with counters; for a node, or for all."""
+    name, where = draw(st.sampled_from("abcd")), draw(st.sampled_from(PLACES))
+    group, generation = draw(st.sampled_from(list(COUNTS)))
+    named = pool(group, generation, COUNTS[group, generation])
+    if draw(st.booleans()):
+        counters = [{"name": draw(st.sampled_from("st")), "counters": {"m": {"value": "1"}}}]
+        return slice_of([], name, pool=named, sharedCounters=counters, **where)
+    draws = [{"counterSet": "s", "counters": {"m": {"value": "1"}}}] if draw(st.booleans()) else []
+    return slice_of([device(draw(st.sampled_from([name, "same"])), consumesCounters=draws)], name, pool=named, **where)
+
+
+def plainly(slices: list[ResourceSlice], node: DeviceNode) -> list[str]:
+    """The pools that matter to a node, from all slices at once."""
+    found = []
+    specs = [each.spec for each in sorted(slices, key=lambda each: each.name)]
+    specs.sort(key=lambda spec: (spec.node_name != node.name, bool(spec.shared_counters)))
+    for driver, name in sorted({(spec.driver, spec.pool.name) for spec in specs}):
+        everywhere = [spec for spec in specs if (spec.driver, spec.pool.name) == (driver, name)]
+        seen = [spec for spec in everywhere if spec.shared_counters or spec.all_nodes or spec.node_name == node.name]
+        newest = max((spec.pool.generation for spec in seen), default=None)
+        seen = [spec for spec in seen if spec.pool.generation == newest]
+        if not seen:
+            continue
+        checked = seen
+        if len(seen) != seen[0].pool.resource_slice_count:
+            if any(spec.pool.generation > seen[0].pool.generation for spec in everywhere):
+                continue
+            checked = [spec for spec in everywhere if spec.pool.generation == newest]
+            if len(checked) != seen[0].pool.resource_slice_count:
+                found.append(f"{driver}/{name}: incomplete")
+                continue
+        sets = [each.name for spec in seen for each in spec.shared_counters]
+        drawn = {draw.counter_set for spec in checked for each in spec.devices for draw in each.consumes_counters}
+        names = [each.name for spec in seen for each in spec.devices]
+        if len(set(sets)) != len(sets) or len(set(names)) != len(names) or not drawn <= set(sets):
+            found.append(f"{driver}/{name}: invalid")
+        elif names:
+            found.append(f"{driver}/{name}: {','.join(sorted(names))}")
+    return found
+
+
+def sorted_names(shown_pool: str) -> str:
+    id_, _, names = shown_pool.partition(": ")
+    return f"{id_}: {','.join(sorted(names.split(',')))}"
+
+
+@settings(max_examples=300)
+@given(st.lists(st.one_of(some_slices(), st.sampled_from("abcd")), max_size=12))
+def test_slices_changed_one_by_one_make_the_pools_of_all_slices(changes: list[ResourceSlice | str]) -> None:
     changed = Slices()
     present: dict[str, ResourceSlice] = {}
+    nodes = [DeviceNode(name, {}) for name in "nmo"]
+    known = {node.name: (changed.version(node.name), shown(changed.pools_for(node))) for node in nodes}
     for change in changes:
         if isinstance(change, str):
             changed.remove(change)
@@ -135,7 +179,14 @@ def test_slices_changed_one_by_one_are_as_slices_read_at_once(changes: list[Reso
         else:
             changed.put(change)
             present[change.name] = change
-        assert shown(changed.pools_for(NODE)) == pools_of(*present.values())
+        for node in nodes:
+            now = shown(changed.pools_for(node))
+            with_devices = [sorted_names(each) for each in now if not each.endswith(": ")]
+            assert with_devices == plainly(list(present.values()), node)
+            version, before = known[node.name]
+            if version == changed.version(node.name):
+                assert now == before
+            known[node.name] = changed.version(node.name), now
 
 
 # The state
