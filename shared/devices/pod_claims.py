@@ -20,6 +20,7 @@ from shared.devices.extended import (
     wants_class,
 )
 from shared.devices.pools import DeviceNode
+from shared.model.codec import encode_msgpack
 from shared.model.devices import (
     AllocatedDevice,
     AllocationResult,
@@ -83,6 +84,20 @@ class GiveBack(msgspec.Struct, frozen=True):
     message: str
     deallocate: tuple[ResourceClaim, ...] = ()
     delete: tuple[ResourceClaim, ...] = ()
+
+
+def content_key(found: PodClaims) -> bytes:
+    """Equal for pods whose claims ask for the same or have the same devices, whatever their names.
+
+    With equal specs otherwise, such pods get the same verdicts; only texts of errors name the claims.
+    """
+    parts = []
+    for claim in found.claims:
+        allocation = claim.status.allocation
+        ready = (claim.status.devices, _is_unused(claim, found.pod)) if allocation is not None else None
+        parts.append((claim.spec, allocation, ready, claim is found.special))
+    named_twice = [found.claims.index(claim) for claim in found.claims]
+    return encode_msgpack((parts, named_twice, found.is_left))
 
 
 def own_claims(pod: Pod, claims: Mapping[str, ResourceClaim]) -> list[ResourceClaim] | str:
@@ -160,7 +175,10 @@ def filter_node(
             return NodeVerdict(CANNOT_FIT)
         if not resources and not pod_claims.has_own:
             return NodeVerdict()
-        if special.status.allocation is None:
+        if special.status.allocation is not None:  # left by an earlier attempt, without requests
+            if not pod_claims.has_own:
+                return NodeVerdict()
+        else:
             special, mappings = _for_node(pod_claims, special, resources, by_resource)
     unavailable = tuple(
         place for place, claim in enumerate(pod_claims.claims) if not _is_available(claim, node, binding_timeout, now)

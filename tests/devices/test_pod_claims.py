@@ -1,11 +1,15 @@
 """Checks around the search that golden cases touch only in passing: readiness, time-out, extended resources."""
 
+from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 
+from shared.devices.allocator import Allocator
 from shared.devices.extended import ClassesByResource, Mapped, claim_for_node, node_resources, special_claim
-from shared.devices.pod_claims import PodClaims, is_ready, own_claims, post_filter
+from shared.devices.pod_claims import PodClaims, content_key, filter_node, is_ready, own_claims, post_filter
+from shared.devices.pools import DeviceNode
 from shared.devices.results import score
 from shared.model.codec import convert, pod_from
 from shared.model.devices import DeviceClass, ResourceClaim
@@ -180,3 +184,36 @@ def test_a_mapping_names_container_resource_and_request() -> None:
     made = pod([container("a", 1)])
     found = claim_for_node(special_claim(made, []), made, ["example.com/gpu"], ClassesByResource([device_class("gpu")]))
     assert found.mappings == [Mapped("a", "example.com/gpu", "container-0-request-1")]
+
+
+def test_pods_of_one_template_have_one_content_key() -> None:
+    made = pod([container("a", 0)])
+
+    def key(*claims: ResourceClaim) -> bytes:
+        return content_key(PodClaims(made, list(claims), None, {}))
+
+    one, two = (claim(first_of("r", {}), name=name) for name in ("p-1", "p-2"))
+    assert key(one) == key(two)
+    assert key(one, two) == key(two, one)
+    assert key(one, two) != key(one, one)
+    assert key(one) != key(claim(first_of("r", {"count": 2}), name="p-1"))
+    assert key(prepared({READY: "True"})) == key(prepared({READY: "True"}))
+    assert key(prepared({READY: "True"})) != key(prepared({READY: "False"}))
+    assert key(prepared({READY: "True"})) != key(one)
+
+
+def test_an_allocated_claim_waits_for_its_devices_only_so_long() -> None:
+    allocator = Allocator(lambda expression, candidate: True)
+    made = prepared({READY: "False"})
+    status = made.status
+    assert status.allocation is not None
+    since = msgspec.structs.replace(status.allocation, allocation_timestamp="2026-01-01T00:00:00Z")
+    waiting = msgspec.structs.replace(made, status=msgspec.structs.replace(status, allocation=since))
+    found = PodClaims(pod([container("a", 0)]), [waiting], None, {})
+    begin = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
+    reasons = [
+        filter_node(found, DeviceNode("n", {}), {}, allocator, 600.0, begin + after).reason for after in (0, 600, 601)
+    ]
+    assert reasons == [None, None, "resourceclaim not available on the node"]
+    never = PodClaims(found.pod, [made], None, {})
+    assert filter_node(never, DeviceNode("n", {}), {}, allocator, 600.0, begin + 9999).reason is None

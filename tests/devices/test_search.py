@@ -139,6 +139,15 @@ def test_counters_of_a_device_refused_by_a_taint_stay_drawn() -> None:
     assert run(Search, slices, [claim(tolerant)]) == [["a=g0"]]
 
 
+def test_an_alternative_meets_the_counters_that_an_earlier_one_has_left_drawn() -> None:
+    """So a shortcut that spares looking at the tainted device would change the answer."""
+    taints = [{"key": "bad", "effect": "NoSchedule"}]
+    devices = [drawing("g0", "6Gi", taints=taints), drawing("g1", "6Gi", attributes={"x": {"int": 1}})]
+    wanted = claim(first_of("a", {"count": 2}, {"count": 1, "selectors": cel("x")}))
+    assert run(Search, counting_slices(devices, "10Gi"), [wanted]) is None
+    assert run(Search, counting_slices(devices, "12Gi"), [wanted]) == [["a/s1=g1"]]
+
+
 def test_counters_of_allocated_devices_count() -> None:
     slices = counting_slices([drawing("g0", "6Gi"), drawing("g1", "6Gi"), drawing("g2", "4Gi")], "10Gi")
     assert run(Search, slices, [claim(exactly("a"))], DeviceState([allocation("g1")])) == [["a=g2"]]
