@@ -4,11 +4,12 @@ That parser recovers from errors: it drops or invents a single token, or skips t
 on. To find the same errors, the grammar is kept as data, and a small interpreter follows it with ANTLR's strategy.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from shared.cel.errors import ExpressionSource
-from shared.cel.lexer import Token, TokenKind, shown
+from shared.cel.errors import MOST_NESTING, NOWHERE, ExpressionSource, TooDeepError
+from shared.cel.lexer import Token, TokenKind, shown, text_between
 
 MOST_RECOVERIES = 30
 """Recoveries before the parser gives up on an expression."""
@@ -75,6 +76,7 @@ class Recovery:
         self._tokens = tokens
         self._at = 0
         self._callers: list[RulePart] = []
+        self._depths: Counter[str] = Counter()
         self._recovering = False
         self._recoveries = 0
         self._last_failure: tuple[int, set[int]] = (-1, set())
@@ -84,6 +86,8 @@ class Recovery:
             self._rule(RulePart("start"))
         except _GivenUp:
             self._report(f"error recovery attempt limit exceeded: {MOST_RECOVERIES}")
+        except TooDeepError as cause:
+            self._source.report(NOWHERE, str(cause))
 
     def kind(self, ahead: int = 0) -> TokenKind:
         return self._tokens[min(self._at + ahead, len(self._tokens) - 1)].kind
@@ -91,12 +95,16 @@ class Recovery:
     # Following the grammar.
 
     def _rule(self, call: RulePart) -> None:
+        self._depths[call.rule] += 1
+        if self._depths[call.rule] > MOST_NESTING:
+            raise TooDeepError(f"expression recursion limit exceeded: {MOST_NESTING}")
         try:
-            self._sequence(GRAMMAR[call.rule], call.precedence)
+            self._sequence(GRAMMAR[call.rule], call)
         except _Failed as failure:
             self._recover(failure.args[0])
+        self._depths[call.rule] -= 1
 
-    def _sequence(self, elements: list[GrammarPart], precedence: int = 0) -> None:
+    def _sequence(self, elements: list[GrammarPart], rule: RulePart) -> None:
         for element in elements:
             match element:
                 case TokenPart():
@@ -108,46 +116,49 @@ class Recovery:
                 case OptionalPart():
                     self._synchronize(element, _first(element.body)[0] | element.follow, element.ends)
                     if self.kind() in _first(element.body)[0] and self._enters(element.body):
-                        self._sequence(element.body)
+                        self._sequence(element.body, rule)
                 case ChoicePart():
-                    self._choose(element)
+                    self._choose(element, rule)
                 case RepeatedPart():
-                    self._repeat(element, precedence)
+                    self._repeat(element, rule)
 
-    def _choose(self, choice: ChoicePart) -> None:
+    def _choose(self, choice: ChoicePart, rule: RulePart) -> None:
         kinds: Kinds = frozenset().union(*(_first(each)[0] for each in choice.alternatives))
         self._synchronize(choice, kinds, ends=False)
         chosen = choice.predict(self)
         if chosen is None:
-            ahead = 1
-            first = self._tokens[self._at]
-            while ahead < 2 and self.kind(ahead - 1) in kinds and self.kind(ahead - 1) is not TokenKind.EOF:
-                ahead += 1
-            offending = self._tokens[min(self._at + ahead - 1, len(self._tokens) - 1)]
-            end = offending.offset + (len(offending.text) if offending.kind is not TokenKind.EOF else 0)
-            text = self._source.text[first.offset : end] + ("<EOF>" if offending.kind is TokenKind.EOF else "")
-            if not self._recovering:
-                self._recovering = True
-                self._syntax_error(offending.offset, f"no viable alternative at input '{_escaped(text)}'")
-            raise _Failed(id(choice))
-        self._sequence(choice.alternatives[chosen])
+            raise self._no_alternative(choice)
+        self._sequence(choice.alternatives[chosen], rule)
 
-    def _repeat(self, loop: RepeatedPart, precedence: int) -> None:
+    def _no_alternative(self, decision: GrammarPart) -> _Failed:
+        """Report that the next two tokens fit none of the alternatives."""
+        offending = self._tokens[min(self._at + 1, len(self._tokens) - 1)]
+        text = text_between(self._source, self._tokens[self._at], offending)
+        if not self._recovering:
+            self._recovering = True
+            if text in (".true", ".false", ".null"):
+                message = f"mismatched input '{text[1:]}' expecting IDENTIFIER"
+            else:
+                message = f"no viable alternative at input '{_escaped(text)}'"
+            self._syntax_error(offending.offset, message)
+        return _Failed(id(decision))
+
+    def _repeat(self, loop: RepeatedPart, rule: RulePart) -> None:
         first = _first(loop.body)[0]
         entered = loop.minimum > 0
         if not entered:
             self._synchronize(loop, first | loop.follow, loop.ends)
-        while entered or (self.kind() in first and self._continues(loop, precedence)):
+        while entered or (self.kind() in first and self._continues(loop, rule.precedence)):
             entered = False
-            self._iteration(loop, precedence)
+            self._iteration(loop, rule)
             if not (self._recovering or loop.ends or self.kind() in first | loop.follow):
                 # What follows an iteration must be another one or what comes after the loop.
                 self._unwanted(first | loop.follow)
                 self._skip_until(first | loop.follow | self._recovery_set())
 
-    def _iteration(self, loop: RepeatedPart, precedence: int) -> None:
+    def _iteration(self, loop: RepeatedPart, rule: RulePart) -> None:
         if not loop.operators:
-            self._sequence(loop.body)
+            self._sequence(loop.body, rule)
             return
         # An operator and its right side, which binds tighter.
         self._at += 1
@@ -162,6 +173,8 @@ class Recovery:
     def _continues(self, loop: RepeatedPart, precedence: int) -> bool:
         if loop.operators:
             return BINDING[self.kind()] >= precedence
+        if self.kind() is TokenKind.MINUS and self.kind(1) not in _first(loop.body)[0] | loop.follow:
+            raise self._no_alternative(loop)  # neither another sign nor a negative number
         return self._enters(loop.body)
 
     def _enters(self, body: list[GrammarPart]) -> bool:

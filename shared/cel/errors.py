@@ -1,7 +1,12 @@
 """Errors about expressions, with the place in the source, worded and laid out as cel-go does."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from shared.errors import FlotillaError
 
+MOST_NESTING = 250
+"""Nested expressions, and operators or selections in a row."""
 MOST_ERRORS = 100
 """Errors that are shown of one expression."""
 LONGEST_SNIPPET = 16384
@@ -13,6 +18,10 @@ NOWHERE = -1
 
 class CompileError(FlotillaError):
     """An expression that cannot be compiled: wrong syntax or types, or a conversion or regex that always fails."""
+
+
+class TooDeepError(Exception):
+    """An expression nests more than it may."""
 
 
 class ExpressionSource:
@@ -48,6 +57,12 @@ class ExpressionSource:
 
     def forget_errors(self) -> None:
         self._errors.clear()
+
+    @contextmanager
+    def errors_ignored(self) -> Iterator[None]:
+        known = len(self._errors)
+        yield
+        del self._errors[known:]
 
     def raise_errors(self) -> None:
         """Raise CompileError if any error was reported."""

@@ -149,6 +149,14 @@ def tokens_of(source: ExpressionSource) -> list[Token]:
             at += len(token.text)
 
 
+def text_between(source: ExpressionSource, first: Token, last: Token) -> str:
+    """The text of two neighbouring tokens and of the spaces and comments between them."""
+    if last is first or last.kind is TokenKind.EOF:
+        return first.text
+    between = source.text[first.offset + len(first.text) : last.offset]
+    return first.text + "".join(_HIDDEN.findall(between)) + last.text
+
+
 def _token(text: str, at: int) -> Token | None:
     """The longest token that starts here."""
     character = text[at]

@@ -4,10 +4,11 @@ A wrong expression is parsed a second time, by `diagnosis`, which words the erro
 """
 
 from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 
 from shared.cel import literals
 from shared.cel.diagnosis import report_syntax_errors
-from shared.cel.errors import NOWHERE, ExpressionSource
+from shared.cel.errors import MOST_NESTING, NOWHERE, ExpressionSource, TooDeepError
 from shared.cel.lexer import Token, TokenKind, tokens_of
 from shared.cel.macros import MacroError, expand
 from shared.cel.syntax import (
@@ -24,8 +25,6 @@ from shared.cel.syntax import (
 )
 
 MOST_CODE_POINTS = 100_000
-MOST_NESTING = 250
-"""Nested expressions, and operators or selections in a row."""
 
 RESERVED = frozenset(
     {
@@ -50,10 +49,6 @@ class _Unexpected(Exception):
     """A token that the grammar does not allow here."""
 
 
-class _TooDeep(Exception):
-    pass
-
-
 def parse(source: ExpressionSource) -> SyntaxNode:
     """The tree of an expression; CompileError if it is not well-formed."""
     size = len(source.text)
@@ -70,7 +65,7 @@ def parse(source: ExpressionSource) -> SyntaxNode:
         report_syntax_errors(source, tokens)
         parser.report_values(tokens)
         node = LiteralNode(0, None)
-    except _TooDeep as cause:
+    except TooDeepError as cause:
         source.report(NOWHERE, str(cause))
         node = LiteralNode(0, None)
     source.raise_errors()
@@ -107,8 +102,7 @@ class _Parser:
             at = self._next().offset
             first = self._or()
             self._take(TokenKind.COLON)
-            second = self._expression()
-            node = self._call(at, "_?_:_", [node, first, second])
+            node = self._call(at, "_?_:_", [node, first, self._expression()], counts=True)
         self._depths["expression"] -= 1
         return node
 
@@ -127,50 +121,30 @@ class _Parser:
         return _balanced("_&&_", terms, offsets)
 
     def _relation(self) -> SyntaxNode:
-        """A chain of relations, left to right. Each of them counts as one level of nesting."""
-        self._enter("relation")
-        levels = 1
-        node = self._calculation()
-        while self._kind in _RELATIONS:
-            operator = self._next()
-            self._enter("relation")
-            levels += 1
-            self._enter("relation")
-            right = self._calculation()
-            self._depths["relation"] -= 1
-            node = self._call(operator.offset, _RELATIONS[operator.kind], [node, right])
-        self._depths["relation"] -= levels
-        return node
+        return self._chain("relation", _RELATIONS, self._calculation)
 
     def _calculation(self) -> SyntaxNode:
-        self._enter("calculation")
-        levels = 1
-        node, count = self._product()
-        levels += count
-        while self._kind in _SUMS:
-            operator = self._next()
-            self._enter("calculation")
-            levels += 1
-            self._enter("calculation")
-            right, count = self._product()
-            self._depths["calculation"] -= 1 + count
-            node = self._call(operator.offset, _SUMS[operator.kind], [node, right])
-        self._depths["calculation"] -= levels
-        return node
+        return self._chain("calculation", _SUMS, self._product)
 
-    def _product(self) -> tuple[SyntaxNode, int]:
-        """A chain of products, and the levels of nesting that it leaves to the caller."""
-        node = self._unary()
-        levels = 0
-        while self._kind in _PRODUCTS:
+    def _product(self) -> SyntaxNode:
+        return self._chain("calculation", _PRODUCTS, self._unary, is_rule=False)
+
+    def _chain(
+        self, rule: str, operators: Mapping[TokenKind, str], operand: Callable[[], SyntaxNode], is_rule: bool = True
+    ) -> SyntaxNode:
+        """Operators of the same binding, from left to right. Right operands are rules of their own."""
+        if is_rule:
+            self._enter(rule)
+        node = operand()
+        while self._kind in operators:
             operator = self._next()
-            self._enter("calculation")
-            levels += 1
-            self._enter("calculation")
-            right = self._unary()
-            self._depths["calculation"] -= 1
-            node = self._call(operator.offset, _PRODUCTS[operator.kind], [node, right])
-        return node, levels
+            self._enter(rule)
+            right = operand()
+            self._depths[rule] -= 1
+            node = self._call(operator.offset, operators[operator.kind], [node, right], counts=True)
+        if is_rule:
+            self._depths[rule] -= 1
+        return node
 
     def _unary(self) -> SyntaxNode:
         token = self._token
@@ -186,20 +160,17 @@ class _Parser:
 
     def _member(self) -> SyntaxNode:
         self._enter("member")
-        levels = 1
         node = self._primary()
         while self._kind in (TokenKind.DOT, TokenKind.LEFT_BRACKET):
-            self._enter("member")
-            levels += 1
             operator = self._next()
             if operator.kind is TokenKind.LEFT_BRACKET:
                 function = "_[?_]" if self._skip(TokenKind.QUESTION) else "_[_]"
                 index = self._expression()
                 self._take(TokenKind.RIGHT_BRACKET)
-                node = self._call(operator.offset, function, [node, index])
+                node = self._call(operator.offset, function, [node, index], counts=True)
             else:
                 node = self._selected(node, operator)
-        self._depths["member"] -= levels
+        self._depths["member"] -= 1
         return node
 
     def _selected(self, node: SyntaxNode, dot: Token) -> SyntaxNode:
@@ -211,11 +182,12 @@ class _Parser:
         elif name.kind is not TokenKind.IDENTIFIER:
             raise _Unexpected
         if optional:
-            return CallNode(dot.offset, "_?._", None, [node, LiteralNode(name.offset, name.text)])
+            selection: SyntaxNode = CallNode(dot.offset, "_?._", None, [node, LiteralNode(name.offset, name.text)])
+            return _raised(selection, [node], counts=True)
         if self._kind is TokenKind.LEFT_PARENTHESIS and name.kind is TokenKind.IDENTIFIER:
             opening = self._next()
-            return self._call(opening.offset, name.text, self._arguments(), target=node)
-        return SelectNode(dot.offset, node, name.text)
+            return self._call(opening.offset, name.text, self._arguments(), target=node, counts=True)
+        return _raised(SelectNode(dot.offset, node, name.text), [node], counts=True)
 
     def _primary(self) -> SyntaxNode:
         token = self._token
@@ -252,11 +224,19 @@ class _Parser:
             return self._message(leading_dot + "".join(names))
         name = self._take(TokenKind.IDENTIFIER)
         if name.text in RESERVED:
-            self._source.report(start.offset, f"reserved identifier: {name.text}")
+            return self._reserved(start.offset, name.text)
         if self._kind is TokenKind.LEFT_PARENTHESIS:
             opening = self._next()
             return self._call(opening.offset, leading_dot + name.text, self._arguments())
         return IdentNode(name.offset, leading_dot + name.text)
+
+    def _reserved(self, offset: int, name: str) -> SyntaxNode:
+        """Report a reserved word. What is wrong in the arguments of a call does not count besides."""
+        self._source.report(offset, f"reserved identifier: {name}")
+        if self._skip(TokenKind.LEFT_PARENTHESIS):
+            with self._source.errors_ignored():
+                self._arguments()
+        return LiteralNode(offset, None)
 
     def _message_name_length(self) -> int:
         """Tokens of the name before a `{`; 0 if no message starts here."""
@@ -283,7 +263,7 @@ class _Parser:
             colon = self._take(TokenKind.COLON)
             fields.append(MessageField(colon.offset, label.text, self._expression(), optional))
         self._take(TokenKind.RIGHT_BRACE)
-        return StructNode(opening.offset, name, fields)
+        return _raised(StructNode(opening.offset, name, fields), [each.value for each in fields])
 
     def _list(self) -> SyntaxNode:
         opening = self._next()
@@ -294,7 +274,7 @@ class _Parser:
                 optional.add(len(elements))
             elements.append(self._expression())
         self._take(TokenKind.RIGHT_BRACKET)
-        return ListNode(opening.offset, elements, frozenset(optional))
+        return _raised(ListNode(opening.offset, elements, frozenset(optional)), elements)
 
     def _map(self) -> SyntaxNode:
         opening = self._next()
@@ -305,7 +285,7 @@ class _Parser:
             colon = self._take(TokenKind.COLON)
             entries.append(MapEntry(colon.offset, key, self._expression(), optional))
         self._take(TokenKind.RIGHT_BRACE)
-        return MapNode(opening.offset, entries)
+        return _raised(MapNode(opening.offset, entries), [part for each in entries for part in (each.key, each.value)])
 
     def _more(self, any_before: bool, closing: TokenKind) -> bool:
         """Whether another element follows, in a list that may end with a comma."""
@@ -326,15 +306,22 @@ class _Parser:
         return arguments
 
     def _call(
-        self, offset: int, function: str, arguments: list[SyntaxNode], target: SyntaxNode | None = None
+        self,
+        offset: int,
+        function: str,
+        arguments: list[SyntaxNode],
+        target: SyntaxNode | None = None,
+        counts: bool = False,
     ) -> SyntaxNode:
-        """A call, or what the macro of this name expands to."""
+        """A call, or what the macro of this name expands to; `counts` tells whether it is a level of its own."""
+        node: SyntaxNode | None
         try:
-            expanded = expand(offset, function, target, arguments)
+            node = expand(offset, function, target, arguments)
         except MacroError as error:
             self._source.report(error.offset, error.message)
-            return LiteralNode(offset, None)
-        return CallNode(offset, function, target, arguments) if expanded is None else expanded
+            node = LiteralNode(offset, None)
+        parts = arguments if target is None else [target, *arguments]
+        return _raised(node or CallNode(offset, function, target, arguments), parts, counts)
 
     def _constant(self, token: Token, text: str, offset: int | None = None) -> object:
         """The value of a literal; an invalid one is reported."""
@@ -392,7 +379,7 @@ class _Parser:
     def _enter(self, rule: str) -> None:
         self._depths[rule] += 1
         if self._depths[rule] > MOST_NESTING:
-            raise _TooDeep(f"expression recursion limit exceeded: {MOST_NESTING}")
+            raise TooDeepError(f"expression recursion limit exceeded: {MOST_NESTING}")
 
 
 _CONSTANTS = frozenset(
@@ -409,6 +396,14 @@ _CONSTANTS = frozenset(
 )
 
 
+def _raised(node: SyntaxNode, parts: Iterable[SyntaxNode], counts: bool = False) -> SyntaxNode:
+    """The node, with its height above its parts."""
+    node.height = counts + max((each.height for each in parts), default=0)
+    if node.height > MOST_NESTING:
+        raise TooDeepError("max recursion depth exceeded")
+    return node
+
+
 def _balanced(function: str, terms: list[SyntaxNode], offsets: list[int]) -> SyntaxNode:
     """A chain of `&&` or `||` as a balanced tree, so that long chains nest little."""
     if not offsets:
@@ -418,6 +413,6 @@ def _balanced(function: str, terms: list[SyntaxNode], offsets: list[int]) -> Syn
         middle = (low + high + 1) // 2
         left = terms[middle] if middle == low else tree(low, middle - 1)
         right = terms[middle + 1] if middle == high else tree(middle + 1, high)
-        return CallNode(offsets[middle], function, None, [left, right])
+        return _raised(CallNode(offsets[middle], function, None, [left, right]), [left, right])
 
     return tree(0, len(offsets) - 1)

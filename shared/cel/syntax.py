@@ -12,6 +12,8 @@ class SyntaxNode:
 
     offset: int
     type: CelType = field(default=DYN, init=False)
+    height: int = field(default=0, init=False)
+    """Levels of operators, selections and calls of members below and including this node, as the parser counts them."""
 
 
 @dataclass(slots=True, eq=False)
