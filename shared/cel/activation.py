@@ -2,11 +2,7 @@
 
 from collections.abc import Callable
 
-from shared.cel.values import Accumulated, CelMap, Value
-
-
-class CostExceededError(Exception):
-    """The evaluation costs more than it may."""
+from shared.cel.values import Accumulated, CelMap, CostExceededError, Value
 
 
 class Scope:

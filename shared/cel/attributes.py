@@ -63,7 +63,8 @@ class Qualifier:
         """The selected value, an error, or ABSENT if it is missing and may be."""
         found = self._select(scope, target, if_present or self.test_only)
         if self.test_only:
-            scope.meter.charge(ACCESS_COST)
+            if found is not ABSENT or not if_present:
+                scope.meter.charge(ACCESS_COST)
             return found if isinstance(found, CelError) else found is not ABSENT
         if found is not ABSENT:
             scope.meter.charge(ACCESS_COST)

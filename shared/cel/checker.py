@@ -9,7 +9,7 @@ from shared.cel.environment import (
     NAMED_TYPES,
     NOT_FOR_NEW_OBJECTS,
 )
-from shared.cel.errors import ExpressionSource
+from shared.cel.errors import CompileError, ExpressionSource
 from shared.cel.syntax import (
     CallNode,
     Comprehension,
@@ -34,6 +34,10 @@ def check(source: ExpressionSource, root: SyntaxNode, new_object: bool = False) 
     source.raise_errors()
 
 
+MOST_TYPES = 1000
+"""Types in the type of a part. Maps of maps could have any number of them."""
+
+
 class _Checker:
     def __init__(self, source: ExpressionSource, hidden: frozenset[str]) -> None:
         self._source = source
@@ -45,6 +49,8 @@ class _Checker:
 
     def check(self, node: SyntaxNode) -> CelType:
         node.type = self._infer(node)
+        if node.type.weight > MOST_TYPES:
+            raise CompileError(f"compilation failed: the type of a part is made of more than {MOST_TYPES} types")
         self._checked.append(node)
         return node.type
 

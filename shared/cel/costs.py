@@ -14,6 +14,7 @@ from shared.cel.values import (
     Semver,
     Url,
     Value,
+    bounded,
 )
 
 LIMIT = 1_000_000
@@ -43,6 +44,11 @@ def _own_size(value: Value) -> int:
 
 def traversal(length: float, factor: float = PER_CHARACTER) -> int:
     return math.ceil(length * factor)
+
+
+def needs_result(cost: CallCost) -> bool:
+    """Whether the cost of a call depends on its result; others are charged before the call."""
+    return cost in (_joined, _output)
 
 
 def call_cost(function: str, overloads: tuple[str, ...]) -> CallCost:
@@ -137,7 +143,7 @@ def _walk(value: Value) -> int:
 
 
 def _walked(arguments: Sequence[Value], _: Value) -> int:
-    return _walk(arguments[0]) if arguments else 0
+    return _walk(bounded(arguments[0])) if arguments else 0
 
 
 def _read(factor: int = 1) -> CallCost:

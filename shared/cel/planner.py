@@ -1,7 +1,8 @@
 """Compiles a checked tree to closures, as cel-go plans it: it computes constant parts; each step counts its cost."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from shared.cel.activation import FoldScope, Scope, Step
 from shared.cel.attributes import (
@@ -12,7 +13,7 @@ from shared.cel.attributes import (
     go_type_name,
     invalid_key,
 )
-from shared.cel.costs import LIST, MAP, STRUCT, call_cost
+from shared.cel.costs import LIST, MAP, STRUCT, CallCost, call_cost, needs_result
 from shared.cel.declarations import Implementation
 from shared.cel.environment import FUNCTIONS
 from shared.cel.errors import CompileError
@@ -31,6 +32,9 @@ from shared.cel.syntax import (
     SyntaxNode,
 )
 from shared.cel.values import (
+    MAX_INT,
+    MAX_UINT,
+    MIN_INT,
     NO_SUCH_OVERLOAD,
     SECOND,
     Accumulated,
@@ -195,18 +199,31 @@ def _function(node: CallNode, steps: list[Step]) -> Step:
     several = sum(each.implementation is not None for each in declared.overloads) > 1 and len(node.overloads) != 1
     if len(steps) > 2 or node.function == "format" or (several and len(steps) == 2):
         return _in_turn(node, steps, implementation)
-    cost = call_cost(node.function, node.overloads)
+    charged = _charging(call_cost(node.function, node.overloads))
+    call = implementation if lenient else partial(_strictly, implementation)
 
     def run(scope: Scope) -> Value:
-        arguments = [step(scope) for step in steps]
-        result = implementation(*arguments) if lenient else _strictly(implementation, arguments)
-        scope.meter.charge(cost(arguments, result))
-        return result
+        return charged(scope, [step(scope) for step in steps], call)
 
     return run
 
 
-def _strictly(implementation: Implementation, arguments: list[Value]) -> Value:
+def _charging(cost: CallCost) -> Callable[[Scope, list[Value], Implementation], Value]:
+    """Calls that are paid for before they are made, so that none takes longer than the limit allows."""
+
+    def before(scope: Scope, arguments: list[Value], call: Implementation) -> Value:
+        scope.meter.charge(cost(arguments, None))
+        return call(*arguments)
+
+    def after(scope: Scope, arguments: list[Value], call: Implementation) -> Value:
+        result = call(*arguments)
+        scope.meter.charge(cost(arguments, result))
+        return result
+
+    return after if needs_result(cost) else before
+
+
+def _strictly(implementation: Implementation, *arguments: Value) -> Value:
     """Call a function, unless an argument is an error."""
     for each in arguments:
         if isinstance(each, CelError):
@@ -216,19 +233,17 @@ def _strictly(implementation: Implementation, arguments: list[Value]) -> Value:
 
 def _in_turn(node: CallNode, steps: list[Step], implementation: Implementation) -> Step:
     """A call whose arguments are computed up to the first error. If not all of them are, it costs nothing."""
-    cost = call_cost(node.function, node.overloads)
+    charged = _charging(call_cost(node.function, node.overloads))
+    call = partial(_strictly, implementation)
 
     def run(scope: Scope) -> Value:
         arguments: list[Value] = []
         for step in steps:
             argument = step(scope)
             arguments.append(argument)
-            if isinstance(argument, CelError):
-                break
-        result = _strictly(implementation, arguments)
-        if len(arguments) == len(steps):
-            scope.meter.charge(cost(arguments, result))
-        return result
+            if isinstance(argument, CelError) and len(arguments) < len(steps):
+                return argument
+        return charged(scope, arguments, call)
 
     return run
 
@@ -282,7 +297,7 @@ def _equality(node: CallNode, steps: list[Step], negated: bool) -> Step:
             result = equal(one, other)
             if negated:
                 result = result is not True
-        scope.meter.charge(cost((one, other), result))
+        scope.meter.charge(cost((one, other), None))
         return result
 
     return run
@@ -310,26 +325,34 @@ def _membership(item: Plan, values: Value) -> Plan | None:
         return _constant(False)
     if not all(isinstance(each, bool | int | float | str) for each in values):
         return None
-    texts = frozenset(each for each in values if isinstance(each, str))
-    truths = frozenset(each for each in values if isinstance(each, bool))
-    numbers = frozenset(each for each in values if isinstance(each, int | float) and not isinstance(each, bool))
+    known = frozenset(key for each in values for key in _equal_keys(each))
 
     def run(scope: Scope) -> Value:
         value = item.run(scope)
         match value:
             case CelError():
                 return value
-            case str():
-                return value in texts
-            case bool():
-                return value in truths
-            case int() | float():
-                return value in numbers or any(float(value) == each for each in numbers if isinstance(each, float))
+            case bool() | int() | float() | str():
+                return (type(value), value) in known
             case Semver():
                 return CelError(f"internal error: runtime error: hash of unhashable type {go_type_name(value)}")
         return False
 
     return Plan(run)
+
+
+def _equal_keys(value: Value) -> Iterator[tuple[type, Value]]:
+    """Type and value of all simple values that equal this one: of a number, also those of other types."""
+    yield type(value), value
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if not isinstance(value, float):
+            yield float, float(value)
+        if value == value and abs(value) < 2**64 and value == int(value):
+            whole = int(value)
+            if MIN_INT <= whole <= MAX_INT:
+                yield int, whole
+            if 0 <= whole <= MAX_UINT:
+                yield Uint, Uint(whole)
 
 
 # Lists, maps, messages.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shared.cel import types
-from shared.cel.activation import CostExceededError, Meter, Scope, Step
+from shared.cel.activation import Meter, Scope, Step
 from shared.cel.attributes import go_type_name
 from shared.cel.checker import check
 from shared.cel.costs import LIMIT
@@ -20,7 +20,7 @@ from shared.cel.planner import plan
 from shared.cel.quantity import parse as parse_quantity
 from shared.cel.syntax import depth
 from shared.cel.validators import validate
-from shared.cel.values import CelError, CelMap, DomainMap, Value, type_of
+from shared.cel.values import CelError, CelMap, CostExceededError, DomainMap, Value, type_of
 
 _FRAMES_PER_LEVEL = 12
 """Python frames that one level of nesting takes at most, in the parser."""

@@ -1,6 +1,6 @@
 """CEL's types: what the checker infers, and what `type(x)` yields at run time."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 
@@ -33,6 +33,11 @@ class CelType:
     name: str
     parameters: "tuple[CelType, ...]" = ()
     nullable: bool = False
+    weight: int = field(default=1, init=False, compare=False, repr=False)
+    """How many types it is made of."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "weight", 1 + sum(each.weight for each in self.parameters))
 
     def __str__(self) -> str:
         """The name as in the messages about an expression's result."""

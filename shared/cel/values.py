@@ -210,8 +210,40 @@ def is_number(value: Value) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and type(value) is not bool
 
 
+MOST_PARTS = 2_000_000
+"""Parts of a value, each counted as often as it is reached. Values that share parts may have any number of them."""
+
+
+class CostExceededError(Exception):
+    """The evaluation costs more than it may."""
+
+
+def bounded(value: Value) -> Value:
+    """The value, unless going through all its parts would take too long: then CostExceededError."""
+    pending, parts = [value], 0
+    while pending:
+        current = pending.pop()
+        if isinstance(current, OptionalValue):
+            pending.append(current.value)
+        elif isinstance(current, list):
+            parts += len(current)
+            pending += [each for each in current if isinstance(each, list | CelMap | OptionalValue)]
+        elif isinstance(current, CelMap):
+            parts += len(current)
+            pending += [each for pair in current.items() for each in pair if isinstance(each, list | CelMap)]
+        if parts > MOST_PARTS:
+            raise CostExceededError
+    return value
+
+
 def equal(one: Value, other: Value) -> bool | CelError:
     """CEL's `==`: numbers compare by value, values of different types are unequal."""
+    if isinstance(one, list | CelMap | OptionalValue):
+        bounded(one)
+    return _equal(one, other)
+
+
+def _equal(one: Value, other: Value) -> bool | CelError:
     if one is None or other is None:
         return one is other
     kind = type(one)
@@ -230,7 +262,7 @@ def equal(one: Value, other: Value) -> bool | CelError:
     if isinstance(one, OptionalValue):
         if not isinstance(other, OptionalValue) or not (one.present and other.present):
             return isinstance(other, OptionalValue) and one.present == other.present
-        return equal(one.value, other.value)
+        return _equal(one.value, other.value)
     if isinstance(one, QuantityValue | Semver | Ip | Cidr | Url | NamedFormat):
         return _equal_extensions(one, other)
     return one == other
@@ -245,7 +277,7 @@ def _same_number(one: float, other: float) -> bool:
 
 def _equal_lists(one: list[Value], other: list[Value]) -> bool | CelError:
     """Errors of elements count as equal."""
-    return len(one) == len(other) and all(equal(*pair) is not False for pair in zip(one, other, strict=True))
+    return len(one) == len(other) and all(_equal(*pair) is not False for pair in zip(one, other, strict=True))
 
 
 def _equal_maps(one: CelMap, other: CelMap) -> bool:
@@ -253,7 +285,7 @@ def _equal_maps(one: CelMap, other: CelMap) -> bool:
         return False
     for key, value in one.items():
         counterpart, found = other.select(key)
-        if not found or equal(value, counterpart) is False:
+        if not found or _equal(value, counterpart) is False:
             return False
     return True
 
@@ -315,7 +347,7 @@ def go_double(value: float) -> str:
     minus = "-" if sign else ""
     if value == 0:
         return f"{minus}0"
-    if exponent < -4 or exponent >= 21:
+    if exponent < -4 or exponent >= 6:
         fraction = f".{text[1:]}" if len(text) > 1 else ""
         return f"{minus}{text[0]}{fraction}e{'-' if exponent < 0 else '+'}{abs(exponent):02d}"
     return decimal_text(value)
@@ -329,6 +361,10 @@ def decimal_text(value: float) -> str:
 
 def go_text(value: Value) -> str:
     """A value as Go's `%v` writes it in errors."""
+    return _go_text(bounded(value))
+
+
+def _go_text(value: Value) -> str:
     match value:
         case None:
             return "NULL_VALUE"
@@ -339,13 +375,13 @@ def go_text(value: Value) -> str:
         case bytes():
             return f"[{' '.join(map(str, value))}]"
         case list():
-            return f"[{', '.join(map(go_text, value))}]"
+            return f"[{', '.join(map(_go_text, value))}]"
         case CelMap():
-            return f"{{{', '.join(f'{go_text(key)}: {go_text(each)}' for key, each in value.items())}}}"
+            return f"{{{', '.join(f'{_go_text(key)}: {_go_text(each)}' for key, each in value.items())}}}"
         case CelError():
             return value.message
         case OptionalValue():
-            return f"optional({go_text(value.value)})" if value.present else "optional.none()"
+            return f"optional({_go_text(value.value)})" if value.present else "optional.none()"
     return str(value)
 
 

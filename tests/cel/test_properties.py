@@ -175,6 +175,17 @@ def test_evaluation_never_raises_and_can_be_repeated(expression: str) -> None:
     assert again == result
 
 
+def _nested(larger: str, first: str, result: str) -> str:
+    """Two values, each of parts that double forty times, and what to do with them."""
+
+    def bound(name: str, inner: str) -> str:
+        for level in reversed(range(40)):
+            inner = f"cel.bind({name}{level + 1}, {larger.format(f'{name}{level}')}, {inner})"
+        return f"cel.bind({name}0, {first}, {inner})"
+
+    return bound("a", bound("b", result.format("a40", "b40")))
+
+
 @pytest.mark.parametrize(
     "expression",
     [
@@ -189,6 +200,14 @@ def test_evaluation_never_raises_and_can_be_repeated(expression: str) -> None:
         'quantity("1e2000000000").isGreaterThan(quantity("1e-2000000000"))',
         f'int("{"9" * 90_000}" + "") == 0',
         '"%.99999f".format([1.0]) == ""',
+        "sets.contains(lists.range(400000), lists.range(400000))",
+        "lists.range(900000).distinct().size() == 0",
+        _nested("[{0}, {0}]", "[1, 2]", "{0} == {1}"),
+        _nested("{{1: {0}, 2: {0}}}", "{1: 2}", "{0} != {1}"),
+        _nested("{{{0}: {0}}}", "{1: 2}", "{0} != {1}"),
+        _nested("[{0}, {0}]", "[1, 2]", "'%s'.format([{0}]) == ''"),
+        _nested("[{0}, {0}]", "[1, 2]", "{0}.flatten(100).size() == 0"),
+        _nested("[{0}, {0}]", "[1, 2]", "{0}.indexOf({1}) == 0"),
         "!" * 50_000 + "true",
         "(" * 40_000,
         "[" * 249 + "]" * 249 + " == []",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from shared.cel.library.conversions import text_of
 from shared.cel.syntax import ListNode, MapNode, SyntaxNode
 from shared.cel.types import CelType, TypeKind
-from shared.cel.values import CelError, CelMap, DurationValue, TimestampValue, Uint, Value, go_quote, type_of
+from shared.cel.values import CelError, CelMap, DurationValue, TimestampValue, Uint, Value, bounded, go_quote, type_of
 
 DEFAULT_PRECISION = 6
 MOST_PRECISION = 1000
@@ -45,7 +45,7 @@ class Clause:
         return _WANTED[self.verb.lower()]
 
 
-def parse_format(text: str, arguments: int) -> Iterator[str | Clause]:
+def parse_format(text: str, arguments: int, before_run: bool = False) -> Iterator[str | Clause]:
     """Literal text and clauses in turn. FormatError if a clause is wrong or lacks an argument."""
     at = used = 0
     while at < len(text):
@@ -58,10 +58,11 @@ def parse_format(text: str, arguments: int) -> Iterator[str | Clause]:
             yield "%"
             at = percent + 2
             continue
-        if used >= arguments:
-            raise FormatError(f"index {used} out of range")
-        if percent + 1 >= len(text):
+        missing, ends = used >= arguments, percent + 1 >= len(text)
+        if ends and (before_run or not missing):
             raise FormatError("unexpected end of string")
+        if missing:
+            raise FormatError(f"index {used} out of range")
         clause, at = _clause(text, percent + 1)
         yield clause
         used += 1
@@ -92,6 +93,7 @@ def _unparsable(reason: str) -> str:
 
 def format_string(text: str, arguments: list[Value]) -> Value:
     try:
+        bounded(arguments)
         remaining = iter(arguments)
         parts = parse_format(text, len(arguments))
         return "".join(part if isinstance(part, str) else _apply(part, next(remaining)) for part in parts)
@@ -264,7 +266,7 @@ def check_format(text: str, arguments: Sequence[SyntaxNode]) -> None:
     """Raise FormatError if the arguments do not fit the format string; the first fault from the left counts."""
     remaining = iter(arguments)
     count = 0
-    for part in parse_format(text, len(arguments)):
+    for part in parse_format(text, len(arguments), before_run=True):
         if isinstance(part, Clause):
             count += 1
             unfit = _unfit_node(part.verb.lower(), next(remaining))

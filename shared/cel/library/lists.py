@@ -17,6 +17,7 @@ from shared.cel.values import (
     TimestampValue,
     Uint,
     Value,
+    bounded,
     compare,
     equal,
     go_text,
@@ -104,6 +105,7 @@ def _flatten(values: Value, depth: Value = 1) -> Value:
     if depth < 0:
         return CelError("level must be non-negative")
     result = values
+    bounded(values)
     while depth and any(isinstance(each, list) for each in result):
         flatter: list[Value] = []
         for each in result:

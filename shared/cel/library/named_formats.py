@@ -42,7 +42,7 @@ _LABEL_LENGTH, _SUBDOMAIN_LENGTH = 63, 253
 
 
 def _mismatch(message: str, pattern: str, *examples: str) -> str:
-    shown = "or ".join(f"'{each}', " for each in examples)
+    shown = " or ".join(f"'{each}', " for each in examples)
     return f"{message} (e.g. {shown}regex used for validation is '{pattern}')"
 
 
