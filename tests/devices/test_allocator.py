@@ -148,7 +148,8 @@ def test_invalid_pools_are_named_as_the_reason() -> None:
     assert made.allocate(NODE, [claim(exactly("r"))]) == "invalid resource pools were encountered"
 
 
-def test_a_search_out_of_steps_is_not_repeated_for_an_equal_node() -> None:
+def test_a_search_out_of_steps_is_not_repeated_for_an_equal_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shared.devices.search.MOST_STEPS", 20_000)
     counted = {"counterSet": "set", "counters": {"m": {"value": "1"}}}
     devices = [device(f"g{n}", consumesCounters=[counted], attributes={"v": {"int": n}}) for n in range(30)]
     counters = [{"name": "set", "counters": {"m": {"value": "15"}}}]
@@ -164,6 +165,7 @@ def test_a_search_out_of_steps_is_not_repeated_for_an_equal_node() -> None:
     for node in NODES[:2]:
         with pytest.raises(AllocationError, match=f"node {node.name}: timed out"):
             made.allocate(node, wanted)
+        assert made.searches == 1
 
 
 @pytest.mark.parametrize(
