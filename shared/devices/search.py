@@ -9,9 +9,10 @@ request, node, capacity; then counters, taints, constraints.
 drawn when those refuse the device; those of a shareable device also stay drawn when it is given back. They are kept by
 the pool's name without its driver. With `All`, a device whose capacity is used up stays known to the constraints.
 
-**Shortcuts.** Of n devices of which too many are asked for, the plain search tries up to 2^n sets. Two shortcuts change
-no result: a request that has fewer candidates left than it needs fails at once; and after a device failed, an
-equivalent one is not tried in its place. Where refused devices leave traces (above), no shortcut is taken. What
+**Shortcuts.** Of n devices of which too many are asked for, the plain search tries up to 2^n sets. Three shortcuts
+change no result: nothing is searched if some request cannot be served even alone; a request that has fewer candidates
+left than it needs fails at once; and after a device failed, an equivalent one is not tried in its place. Where refused
+devices leave traces (above), the last two are not taken. What
 is left is bounded by MOST_STEPS, not by time, so that a decision can be repeated.
 """
 
@@ -31,9 +32,9 @@ from shared.devices.selectors import Selectors
 from shared.devices.state import DeviceState
 from shared.model.devices import MOST_RESULTS, DeviceClass, ResourceClaim
 
-MOST_STEPS = 1_000_000
-"""In one search: looking at a device is a step, trying to take one TAKING_STEPS. That is about half a second;
-kube-scheduler stops after ten seconds. Then the pod's attempt ends with the same error as there.
+MOST_STEPS = 2_000_000
+"""In one search: looking at a device is a step, trying to take one TAKING_STEPS. That is about a second; kube-scheduler
+stops after ten. Then the pod's attempt ends with the same error as there.
 """
 TAKING_STEPS = 10
 
@@ -103,6 +104,8 @@ class Search:
         self._behaviours: dict[int, Hashable] = {}
 
     def run(self) -> Found | None:
+        if self._is_hopeless():
+            return None
         stack = [self._next_request(0, 0)]
         outcome: Outcome | None = None
         while stack:
@@ -361,6 +364,37 @@ class Search:
         return not any(
             device.draws and (device.shareable or device.blocking_taints or constrained) for device in self._devices
         )
+
+    def _is_hopeless(self) -> bool:
+        """Whether some request cannot be served even alone, and the plain search would end without an error.
+
+        Traces do not matter here: they never make a solution.
+        """
+        if self._everything and self._all_constraints():
+            return False
+        usable = {option.index: 0 for option in self._options}
+        for device in self._devices:
+            overdrawn = self._is_overdrawn(device)
+            for option in self._options:
+                answer = matches(option, device, self._node, self._selectors)
+                if isinstance(answer, str):
+                    return False
+                free = option.admin or not self._state.in_use(device.id)
+                if answer and free and not overdrawn and option.tolerates(device):
+                    usable[option.index] += self._shares_of(option, device) is not None
+        return any(
+            all(usable[option.index] < max(self._needed[option.index], 1) for option in alternatives.options)
+            for requests in self._requests
+            for alternatives in requests
+        )
+
+    def _is_overdrawn(self, device: OfferedDevice) -> bool:
+        """Whether the counters that allocated devices leave do not suffice for this device alone."""
+        if not device.draws or device.shareable or sum(pool.pool == device.id.pool for pool in self._pools) > 1:
+            return False
+        available = dict(self._counters_of(device))
+        add_draws(available, device, -1)
+        return min(available.values()) < 0
 
     def _are_enough(self, claim: int, request: PreparedRequest, start: int, needed: int) -> bool:
         """Whether enough candidates are left.

@@ -41,6 +41,9 @@ class PlainSearch(Search):
     def _allows_shortcuts(self) -> bool:
         return False
 
+    def _is_hopeless(self) -> bool:
+        return False
+
 
 class Counting(Search):
     """Tells how many steps it took."""
