@@ -1,10 +1,9 @@
 """Programs: compiled expressions that select devices."""
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from shared.cel import types
 from shared.cel.activation import Meter, Scope, Step
@@ -21,6 +20,7 @@ from shared.cel.quantity import parse as parse_quantity
 from shared.cel.syntax import depth
 from shared.cel.validators import validate
 from shared.cel.values import CelError, CelMap, CostExceededError, DomainMap, Value, type_of
+from shared.model.devices import Device, DeviceAttribute
 
 _FRAMES_PER_LEVEL = 12
 """Python frames that one level of nesting takes at most, in the parser."""
@@ -37,22 +37,22 @@ class SelectorDevice:
     variables: CelMap
 
     @classmethod
-    def of(cls, driver: str, device: Mapping[str, Any]) -> "SelectorDevice":
-        """From a device of a ResourceSlice; ValueError if an attribute or capacity is malformed."""
+    def of(cls, driver: str, device: Device) -> "SelectorDevice":
+        """From a device of a driver's ResourceSlice; ValueError if an attribute or capacity is malformed."""
         attributes, capacity = DomainMap(), DomainMap()
-        for name, attribute in (device.get("attributes") or {}).items():
+        for name, attribute in device.attributes.items():
             try:
                 value = _attribute_value(attribute)
             except ValueError as cause:
                 raise ValueError(f"attribute {name}: {cause}") from None
             _put(attributes, driver, name, value)
-        for name, each in (device.get("capacity") or {}).items():
-            _put(capacity, driver, name, parse_quantity(str(each["value"])))
+        for name, each in device.capacity.items():
+            _put(capacity, driver, name, parse_quantity(str(each.value)))
         return cls(
             CelMap(
                 {
                     "driver": driver,
-                    "allowMultipleAllocations": bool(device.get("allowMultipleAllocations")),
+                    "allowMultipleAllocations": device.allow_multiple_allocations,
                     "attributes": attributes,
                     "capacity": capacity,
                 }
@@ -60,16 +60,17 @@ class SelectorDevice:
         )
 
 
-def _attribute_value(attribute: Mapping[str, Any]) -> Value:
-    for kind in ("int", "bool", "string"):
-        value: Value = attribute.get(kind)
-        if value is not None:
-            return value
-    version = attribute.get("version")
-    if version is None:
+def _attribute_value(attribute: DeviceAttribute) -> Value:
+    if attribute.int_value is not None:
+        return attribute.int_value
+    if attribute.bool_value is not None:
+        return attribute.bool_value
+    if attribute.string is not None:
+        return attribute.string
+    if attribute.version is None:
         raise ValueError("unsupported attribute value")
     try:
-        return parse_version(version)
+        return parse_version(attribute.version)
     except ValueError as cause:
         raise ValueError(f"parse semantic version: {cause}") from None
 

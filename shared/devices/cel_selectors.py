@@ -2,11 +2,8 @@
 
 from functools import lru_cache
 
-import msgspec
-
 from shared.cel import CompileError, SelectorDevice, SelectorProgram, compile_expression
 from shared.devices.offers import OfferedDevice
-from shared.model.codec import enc_hook
 
 MOST_PROGRAMS = 1024
 MOST_DEVICES = 256
@@ -36,4 +33,4 @@ def _program(expression: str) -> SelectorProgram | str:
 
 @lru_cache(maxsize=MOST_DEVICES)
 def _prepared(device: OfferedDevice) -> SelectorDevice:
-    return SelectorDevice.of(device.id.driver, msgspec.to_builtins(device.device, enc_hook=enc_hook))
+    return SelectorDevice.of(device.id.driver, device.device)

@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from shared.model.codec import convert
+from shared.model.devices import Device
 from testing.inprocess.cases import Difference
 
 CelCase = Mapping[str, Any]
@@ -42,6 +44,6 @@ def _got(case: CelCase) -> dict[str, Any]:
         program = compile_expression(expression)
     except CompileError as error:
         return got | {"error": str(error), "at": "compile"}
-    found = program.evaluate(SelectorDevice.of(case["device"]["driver"], case["device"]))
+    found = program.evaluate(SelectorDevice.of(case["device"]["driver"], convert(Device, case["device"])))
     got |= {"estimate": program.estimate, "cost": found.cost}
     return got | ({"result": found.matches} if found.error is None else {"error": found.error, "at": "run"})

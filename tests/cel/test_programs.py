@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 
 from shared.cel import CompileError, SelectorDevice, SelectorResult, compile_expression
+from shared.model.codec import convert
+from shared.model.devices import Device
 
 DRIVER = "gpu.example.com"
 DECIMAL_OF_STRING = "error during formatting: decimal clause can only be used on integers, was given string"
@@ -24,7 +26,7 @@ DEVICE: dict[str, Any] = {
 
 
 def evaluated(expression: str, device: dict[str, Any] = DEVICE) -> SelectorResult:
-    return compile_expression(expression).evaluate(SelectorDevice.of(DRIVER, device))
+    return compile_expression(expression).evaluate(SelectorDevice.of(DRIVER, convert(Device, device)))
 
 
 def error_of(expression: str) -> str | None:
@@ -228,7 +230,7 @@ def test_a_device_without_anything() -> None:
 )
 def test_a_malformed_attribute_is_refused(attribute: dict[str, Any], problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
-        SelectorDevice.of(DRIVER, {"attributes": {"a": attribute}})
+        SelectorDevice.of(DRIVER, convert(Device, {"attributes": {"a": attribute}}))
 
 
 # Costs
@@ -254,7 +256,7 @@ def test_costs(expression: str, cost: int, estimate: int | None) -> None:
 
 
 def test_evaluation_stops_at_the_limit() -> None:
-    device = SelectorDevice.of(DRIVER, DEVICE)
+    device = SelectorDevice.of(DRIVER, convert(Device, DEVICE))
     program = compile_expression("lists.range(100).all(x, x >= 0)")
     assert program.evaluate(device, limit=2000).matches
     result = program.evaluate(device, limit=200)

@@ -78,7 +78,7 @@ def test_each_device_of_a_resource_slice(tmp_path: Path, capsys: pytest.CaptureF
         ("attributes: {}", "is neither a device with a driver nor a ResourceSlice"),
         ("a: [", "while parsing"),
         ("driver: d\nattributes: {a: {version: x}}", "attribute a: parse semantic version"),
-        ("driver: d\ncapacity: {a: 5}", "device: "),
+        ("driver: d\ncapacity: {a: 5}", "capacity.a: Expected `object`"),
     ],
 )
 def test_an_unreadable_file(text: str, complaint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

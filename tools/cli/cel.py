@@ -60,10 +60,12 @@ def run(options: argparse.Namespace) -> int:
 def _report(program: "SelectorProgram", name: str, driver: str, device: Mapping[str, Any]) -> bool:
     """Print what the program finds about a device, and return whether it matches."""
     from shared.cel import SelectorDevice
+    from shared.model.codec import convert
+    from shared.model.devices import Device
 
     try:
-        prepared = SelectorDevice.of(driver, device)
-    except (ValueError, TypeError, AttributeError, KeyError) as cause:
+        prepared = SelectorDevice.of(driver, convert(Device, device))
+    except ValueError as cause:
         raise UserError(f"device {name}: {cause}".replace(" :", ":")) from None
     found = program.evaluate(prepared)
     outcome = f"error: {found.error}" if found.error else str(found.matches).lower()
