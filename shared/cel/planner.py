@@ -1,8 +1,7 @@
 """Compiles a checked tree to closures, as cel-go plans it: it computes constant parts; each step counts its cost."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import partial
 
 from shared.cel.activation import FoldScope, Scope, Step
 from shared.cel.attributes import (
@@ -13,12 +12,11 @@ from shared.cel.attributes import (
     go_type_name,
     invalid_key,
 )
-from shared.cel.costs import LIST, MAP, STRUCT, CallCost, call_cost, needs_result
-from shared.cel.declarations import Implementation
+from shared.cel.calls import equality, function_call, logical, membership, optional_or, pattern_call, planning_error
+from shared.cel.costs import LIST, MAP, STRUCT
 from shared.cel.environment import FUNCTIONS
-from shared.cel.errors import CompileError
 from shared.cel.library.conversions import CONVERSIONS
-from shared.cel.library.regexes import CONSTANT_PATTERNS, compiled
+from shared.cel.library.regexes import CONSTANT_PATTERNS
 from shared.cel.library.temporal import timestamp_from
 from shared.cel.syntax import (
     CallNode,
@@ -32,20 +30,14 @@ from shared.cel.syntax import (
     SyntaxNode,
 )
 from shared.cel.values import (
-    MAX_INT,
-    MAX_UINT,
-    MIN_INT,
-    NO_SUCH_OVERLOAD,
     SECOND,
     Accumulated,
     CelError,
     CelMap,
     DurationValue,
     OptionalValue,
-    Semver,
     Uint,
     Value,
-    equal,
     go_text,
 )
 
@@ -63,10 +55,6 @@ class Plan:
 def plan(root: SyntaxNode) -> Step:
     """The compiled expression; CompileError if a constant part fails."""
     return _plan(root).run
-
-
-def _fail(message: str) -> CompileError:
-    return CompileError(f"program instantiation failed: {message}")
 
 
 def _plan(node: SyntaxNode) -> Plan:
@@ -144,7 +132,7 @@ def _index(node: CallNode, arguments: list[Plan]) -> Plan:
     if index.constant:
         invalid = invalid_key(index.value)
         if invalid:
-            raise _fail(invalid)
+            raise planning_error(invalid)
         return _qualified(target, Qualifier(index.value, optional=optional))
     return _qualified(target, Qualifier(index=_as_attribute(index), optional=optional))
 
@@ -163,196 +151,41 @@ def _call(node: CallNode) -> Plan:
     steps = [each.run for each in arguments]
     match node.function:
         case "_&&_":
-            return Plan(_logical(steps, decisive=False))
+            return Plan(logical(steps, decisive=False))
         case "_||_":
-            return Plan(_logical(steps, decisive=True))
+            return Plan(logical(steps, decisive=True))
         case "_?_:_":
             return _conditional(arguments)
         case "_==_":
-            return Plan(_equality(node, steps, negated=False))
+            return Plan(equality(node, steps, negated=False))
         case "_!=_":
-            return Plan(_equality(node, steps, negated=True))
+            return Plan(equality(node, steps, negated=True))
         case "_[_]" | "_[?_]" | "_?._":
             return _index(node, arguments)
         case "or":
-            return Plan(_or(steps, unwrap=False))
+            return Plan(optional_or(steps, unwrap=False))
         case "orValue":
-            return Plan(_or(steps, unwrap=True))
+            return Plan(optional_or(steps, unwrap=True))
         case "@in" if node.overloads == ("in_list",) and arguments[1].constant:
-            membership = _membership(arguments[0], arguments[1].value)
-            if membership is not None:
-                return membership
+            found = _constant_membership(arguments[0], arguments[1].value)
+            if found is not None:
+                return found
     if node.function in CONVERSIONS and len(arguments) == 1 and arguments[0].constant:
         value = FUNCTIONS[node.function].bound(node.overloads)(arguments[0].value)
         if isinstance(value, CelError):
-            raise _fail(value.message)
+            raise planning_error(value.message)
         return _constant(value)
     if node.function in CONSTANT_PATTERNS and arguments[1].constant:
-        return Plan(_constant_pattern(node, steps, arguments[1].value))
-    return Plan(_function(node, steps))
+        return Plan(pattern_call(node, steps, arguments[1].value))
+    return Plan(function_call(node, steps))
 
 
-def _function(node: CallNode, steps: list[Step]) -> Step:
-    declared = FUNCTIONS[node.function]
-    implementation = declared.bound(node.overloads)
-    lenient = node.function == "@not_strictly_false"
-    several = sum(each.implementation is not None for each in declared.overloads) > 1 and len(node.overloads) != 1
-    if len(steps) > 2 or node.function == "format" or (several and len(steps) == 2):
-        return _in_turn(node, steps, implementation)
-    charged = _charging(call_cost(node.function, node.overloads))
-    call = implementation if lenient else partial(_strictly, implementation)
-
-    def run(scope: Scope) -> Value:
-        return charged(scope, [step(scope) for step in steps], call)
-
-    return run
-
-
-def _charging(cost: CallCost) -> Callable[[Scope, list[Value], Implementation], Value]:
-    """Calls that are paid for before they are made, so that none takes longer than the limit allows."""
-
-    def before(scope: Scope, arguments: list[Value], call: Implementation) -> Value:
-        scope.meter.charge(cost(arguments, None))
-        return call(*arguments)
-
-    def after(scope: Scope, arguments: list[Value], call: Implementation) -> Value:
-        result = call(*arguments)
-        scope.meter.charge(cost(arguments, result))
-        return result
-
-    return after if needs_result(cost) else before
-
-
-def _strictly(implementation: Implementation, *arguments: Value) -> Value:
-    """Call a function, unless an argument is an error."""
-    for each in arguments:
-        if isinstance(each, CelError):
-            return each
-    return implementation(*arguments)
-
-
-def _in_turn(node: CallNode, steps: list[Step], implementation: Implementation) -> Step:
-    """A call whose arguments are computed up to the first error. If not all of them are, it costs nothing."""
-    charged = _charging(call_cost(node.function, node.overloads))
-    call = partial(_strictly, implementation)
-
-    def run(scope: Scope) -> Value:
-        arguments: list[Value] = []
-        for step in steps:
-            argument = step(scope)
-            arguments.append(argument)
-            if isinstance(argument, CelError) and len(arguments) < len(steps):
-                return argument
-        return charged(scope, arguments, call)
-
-    return run
-
-
-def _constant_pattern(node: CallNode, steps: list[Step], pattern: Value) -> Step:
-    """A call with a constant regular expression, which is compiled only once."""
-    regex = compiled(str(pattern))
-    if isinstance(regex, CelError):
-        raise _fail(regex.message)
-
-    def call(text: Value, _: Value, most: Value = -1) -> Value:
-        if not isinstance(text, str) or type(most) is not int:
-            return NO_SUCH_OVERLOAD
-        match node.function:
-            case "matches":
-                return regex.matches(text)
-            case "find":
-                return regex.first(text)
-        return regex.all(text, most)
-
-    return _in_turn(node, steps, call)
-
-
-def _logical(steps: list[Step], decisive: bool) -> Step:
-    """`&&` and `||`: an operand with the decisive value decides, even beside an error."""
-
-    def run(scope: Scope) -> Value:
-        error: CelError | None = None
-        for step in steps:
-            value = step(scope)
-            if value is decisive:
-                return decisive
-            if not isinstance(value, bool) and error is None:
-                error = value if isinstance(value, CelError) else NO_SUCH_OVERLOAD
-        return not decisive if error is None else error
-
-    return run
-
-
-def _equality(node: CallNode, steps: list[Step], negated: bool) -> Step:
-    left, right = steps
-    cost = call_cost(node.function, ("not_equals",) if negated else ("equals",))
-
-    def run(scope: Scope) -> Value:
-        one, other = left(scope), right(scope)
-        if isinstance(one, CelError):
-            result: Value = one
-        elif isinstance(other, CelError):
-            result = other
-        else:
-            result = equal(one, other)
-            if negated:
-                result = result is not True
-        scope.meter.charge(cost((one, other), None))
-        return result
-
-    return run
-
-
-def _or(steps: list[Step], unwrap: bool) -> Step:
-    """`a.or(b)` and `a.orValue(b)` of optional values."""
-    first, second = steps
-
-    def run(scope: Scope) -> Value:
-        optional = first(scope)
-        if not isinstance(optional, OptionalValue):
-            return optional
-        if not optional.present:
-            return second(scope)
-        return optional.value if unwrap else optional
-
-    return run
-
-
-def _membership(item: Plan, values: Value) -> Plan | None:
-    """`x in [...]` with a constant list, as the look-up in a set; None if the list holds more than simple values."""
+def _constant_membership(item: Plan, values: Value) -> Plan | None:
     assert isinstance(values, list)
     if not values:
         return _constant(False)
-    if not all(isinstance(each, bool | int | float | str) for each in values):
-        return None
-    known = frozenset(key for each in values for key in _equal_keys(each))
-
-    def run(scope: Scope) -> Value:
-        value = item.run(scope)
-        match value:
-            case CelError():
-                return value
-            case bool() | int() | float() | str():
-                return (type(value), value) in known
-            case Semver():
-                return CelError(f"internal error: runtime error: hash of unhashable type {go_type_name(value)}")
-        return False
-
-    return Plan(run)
-
-
-def _equal_keys(value: Value) -> Iterator[tuple[type, Value]]:
-    """Type and value of all simple values that equal this one: of a number, also those of other types."""
-    yield type(value), value
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        if not isinstance(value, float):
-            yield float, float(value)
-        if value == value and abs(value) < 2**64 and value == int(value):
-            whole = int(value)
-            if MIN_INT <= whole <= MAX_INT:
-                yield int, whole
-            if 0 <= whole <= MAX_UINT:
-                yield Uint, Uint(whole)
+    step = membership(item.run, values)
+    return None if step is None else Plan(step)
 
 
 # Lists, maps, messages.
@@ -430,7 +263,7 @@ def _struct(node: StructNode) -> Step:
     steps = [(_constant(each.name).run, _plan(each.value).run, each.optional) for each in node.fields]
     make = _MESSAGES.get(node.name)
     if make is None:
-        raise _fail(f"unknown type: {node.name}")
+        raise planning_error(f"unknown type: {node.name}")
 
     def build(scope: Scope) -> Value:
         fields = _build_map(scope, steps)

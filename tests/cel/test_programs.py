@@ -76,6 +76,9 @@ def compile_error(expression: str) -> str:
         "timestamp('2024-05-06T07:08:09Z').getDayOfWeek() == 1",
         "string(duration('1h1ns')) == '3600.000000001s'",
         "timestamp('2024-01-01T00:00:00+02:00').getHours('-01:30') == 20",
+        # doubles as text
+        "string(1e10) == '1e+10' && string(123456.0) == '123456' && string(1234567.0) == '1.234567e+06'",
+        "string(1e-5) == '1e-05' && string(0.0001) == '0.0001' && string(-0.0) == '-0'",
         # Kubernetes' types
         "quantity('1.5Gi').compareTo(quantity('1536Mi')) == 0 && sign(quantity('-1n')) == -1",
         "semver('1.0.0-alpha.2').isLessThan(semver('1.0.0-alpha.10'))",
@@ -155,6 +158,9 @@ def test_errors_at_run_time(expression: str, error: str) -> None:
         ("device.`a` == 1", "unsupported syntax: '`'", 8),
         ("1 == ", f"Syntax error: mismatched input '<EOF>' expecting {START_OF_EXPRESSION}", 6),
         ("'\\ud800' == ''", "invalid unicode code point", 1),
+        ("1 ++ 2 == 3", f"Syntax error: extraneous input '+' expecting {START_OF_EXPRESSION}", 4),
+        ("a.true", "Syntax error: mismatched input 'true' expecting IDENTIFIER", 3),
+        ("'a'.matches('a(?=b)')", "invalid matches argument", 13),
         ("(true", "Syntax error: missing ')' at '<EOF>'", 6),
         ("foo(1", "Syntax error: missing ')' at '<EOF>'", 6),
     ],
