@@ -4,7 +4,7 @@ Reasons are kube-scheduler's. Everything that refuses a pod here is Unschedulabl
 the code Error.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 
 import msgspec
@@ -12,7 +12,6 @@ import msgspec
 from shared.devices.allocator import Allocator
 from shared.devices.extended import (
     SPECIAL_CLAIM,
-    ClassesByResource,
     Mapped,
     claim_for_node,
     node_resources,
@@ -179,7 +178,8 @@ def filter_node(
             if not pod_claims.has_own:
                 return NodeVerdict()
         else:
-            special, mappings = _for_node(pod_claims, special, resources, by_resource)
+            made = claim_for_node(special, pod_claims.pod, resources, by_resource)
+            special, mappings = made.claim, made.mappings
     unavailable = tuple(
         place for place, claim in enumerate(pod_claims.claims) if not _is_available(claim, node, binding_timeout, now)
     )
@@ -226,13 +226,6 @@ def _missing_class(claim: ResourceClaim, classes: Mapping[str, DeviceClass]) -> 
             if device_class not in classes:
                 return f"request {name}: device class {device_class} does not exist"
     return None
-
-
-def _for_node(
-    pod_claims: PodClaims, special: ResourceClaim, resources: Sequence[str], by_resource: ClassesByResource
-) -> tuple[ResourceClaim, list[Mapped]]:
-    made = claim_for_node(special, pod_claims.pod, resources, by_resource)
-    return made.claim, made.mappings
 
 
 def _is_available(claim: ResourceClaim, node: DeviceNode, binding_timeout: float, now: float) -> bool:

@@ -39,19 +39,9 @@ class DeviceState:
         """Whether any claim has the device or a share of it, so that its counters are drawn."""
         return device in self._exclusive or device in self._shares
 
-    def shares(self, device: DeviceId) -> int:
-        return self._shares.get(device, 0)
-
     def capacity(self, device: DeviceId) -> Amounts | None:
         """The capacity that shares of the device take; None if no share takes any."""
         return self._capacity.get(device)
-
-    def copy(self) -> "DeviceState":
-        other = DeviceState()
-        other._exclusive = dict(self._exclusive)
-        other._shares = dict(self._shares)
-        other._capacity = {device: dict(amounts) for device, amounts in self._capacity.items()}
-        return other
 
     def _change(self, result: AllocatedDevice, by: int) -> None:
         device = DeviceId(result.driver, result.pool, result.device)
