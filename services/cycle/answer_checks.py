@@ -127,7 +127,7 @@ class AnswerChecks:
             return wrong
         for answer in proposals.answers:
             ladder = answer.ladder
-            if ladder.nodes:
+            if ladder.nodes or ladder.strata:
                 malformed = _malformed(ladder, answer.topology, keys)
                 if malformed:
                     return WorkerFault(proposals.worker, "answer", f"its ladder has {malformed}")

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
+from flotilla.results import Topology
 from services.cycle.answer_checks import MAX_AHEAD, MAX_HEARTBEATS
 from services.cycle.commits import MAX_CONFLICTS
 from services.cycle.core import ASK_DEADLINE, CycleCore
@@ -22,7 +23,7 @@ from services.cycle.events import (
 from shared.cluster.nodetable import shard_of
 from shared.messages.evaluation import Summary
 from shared.messages.preemption import Candidate, Candidates, Preempt, ShardFindings, Victim
-from shared.messages.rounds import ClassAnswer, Proposals, Propose
+from shared.messages.rounds import ClassAnswer, Ladder, Proposals, Propose
 from shared.messages.state import EPOCH_SHIFT, Committed, Conflict, Heartbeat
 from shared.model.objects import Pod
 from testing.builders import pod
@@ -225,6 +226,18 @@ def test_a_malformed_ladder_is_refused(changes: dict[str, object]) -> None:
     asks = world.submit(P)
     world.answer(asks[LIAR], LIAR, crooked(**changes))
     assert world.faults == [(LIAR, "answer")]
+
+
+@pytest.mark.parametrize("nodes", [[], ["n0"]])
+def test_a_ladder_that_is_split_by_a_label_has_its_values_even_if_it_is_empty(nodes: list[str]) -> None:
+    checks = World().core._checks
+    length = len(nodes)
+    split = Ladder(nodes, [1] * length, [1] * length, domains={}, strata=("zone",))
+    answer = ClassAnswer(class_of(P), ladder=split, topology=Topology(("zone",), ("zone",)))
+    proposals = Proposals(LIAR, 1, 1, 1, NOW, [0], [answer])
+    fault = checks.proposals(proposals, NOW, [class_of(P)], ["zone"])
+    assert fault is not None
+    assert fault.reason == "its ladder has no values of labels that it is split by"
 
 
 def test_a_summary_that_cannot_be_merged_does_not_break_the_cycle() -> None:
