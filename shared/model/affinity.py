@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, field
 
-from shared.model.base import ApiStruct, BadField
+from shared.model.base import ApiStruct, BadField, Integer
 
 LabelOperator = Literal["In", "NotIn", "Exists", "DoesNotExist"]
 NodeOperator = Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
@@ -83,7 +83,7 @@ class NodeSelector(ApiStruct, frozen=True, kw_only=True):
 
 
 class PreferredSchedulingTerm(ApiStruct, frozen=True, kw_only=True):
-    weight: int
+    weight: Integer
     preference: NodeSelectorTerm
 
 
@@ -104,7 +104,7 @@ class PodAffinityTerm(ApiStruct, frozen=True, kw_only=True):
 
 
 class WeightedPodAffinityTerm(ApiStruct, frozen=True, kw_only=True):
-    weight: int
+    weight: Integer
     pod_affinity_term: PodAffinityTerm
 
 

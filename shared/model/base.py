@@ -8,7 +8,7 @@ from msgspec import Meta, field
 
 DEFAULT_NAMESPACE = "default"
 
-# Numbers in messages. A message with a number out of range does not decode.
+# Numbers in messages, and in objects whose numbers get into messages. What has one out of range does not decode.
 LARGEST = (1 << 63) - 1
 LONGEST = 1e12
 MOST_DIGITS = 20

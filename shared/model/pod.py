@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from msgspec import field
 
 from shared.model.affinity import Affinity, Toleration, TopologySpreadConstraint
-from shared.model.base import DEFAULT_NAMESPACE, ApiStruct, ObjectMeta
+from shared.model.base import DEFAULT_NAMESPACE, ApiStruct, Count, Integer, ObjectMeta
 from shared.model.quantity import Quantity
 
 ResourceList = dict[str, Quantity]
@@ -75,7 +75,7 @@ class Rbd(ApiStruct, frozen=True, kw_only=True):
 class Iscsi(ApiStruct, frozen=True, kw_only=True):
     iqn: str
     target_portal: str = ""
-    lun: int = 0
+    lun: Integer = 0
     read_only: bool = False
 
 
@@ -107,8 +107,8 @@ class Volume(ApiStruct, frozen=True, kw_only=True):
 class ContainerPort(ApiStruct, frozen=True, kw_only=True):
     """A container's port; `host_port` 0 occupies no port of the node."""
 
-    container_port: int = 0
-    host_port: int = 0
+    container_port: Count = 0
+    host_port: Count = 0
     protocol: str = "TCP"
     host_ip: str = field(default="", name="hostIP")
 
@@ -161,7 +161,7 @@ class PodSpec(ApiStruct, frozen=True, kw_only=True):
 
     node_name: str = ""
     scheduler_name: str = DEFAULT_SCHEDULER
-    priority: int | None = None
+    priority: Integer | None = None
     preemption_policy: str | None = None
     containers: list[Container] = field(default_factory=list)
     init_containers: list[Container] = field(default_factory=list)

@@ -165,8 +165,9 @@ def test_a_pod_does_not_keep_the_message_that_it_came_in() -> None:
     assert info.pod == BASE.build() and sys.getrefcount(message) < references
 
 
-def test_a_spec_that_is_none_fails_the_pod() -> None:
-    body = encode_msgpack({"metadata": {"name": "p", "namespace": "d", "uid": "u"}, "spec": {"priority": "high"}})
+@pytest.mark.parametrize("priority", ["high", 1 << 63])
+def test_a_spec_that_is_none_or_whose_numbers_fit_no_message_fails_the_pod(priority: object) -> None:
+    body = encode_msgpack({"metadata": {"name": "p", "namespace": "d", "uid": "u"}, "spec": {"priority": priority}})
     info, failure = Admission(FRAMEWORKS, Extenders()).admit(QueuedPod(msgspec.Raw(body), 1, 0.0, 0.0), 0.0)
     assert info.uid == "u"
     assert failure is not None and "spec.priority" in failure.message
