@@ -248,9 +248,11 @@ class Auditor:
     def _unwelcome(self, pod: Pod, node: Node) -> list[str]:
         """Violations of anti-affinity between this pod and others.
 
-        Skip nodes that were deleted lately: their pods counted in no domain when the decision was made.
+        Skip nodes that were deleted lately: their pods, assumed ones too, counted in no domain for other decisions.
         """
         wrong, now = [], asyncio.get_running_loop().time()
+        if now < self._replaced_at.get(node.name, -KNOWN_FOR) + KNOWN_FOR:
+            return []
         for other in self._server.pods.values():
             there = self._server.nodes.get(other.spec.node_name)
             if there is None or other.uid == pod.uid or other.status.phase == FINISHED:
