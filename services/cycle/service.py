@@ -112,6 +112,7 @@ class Shell:
         self._snapshot.stop()
         self._repeated = Repeated(context.log)
         self._rounds_before = 0
+        self._confirmed = asyncio.Event()
 
     async def run(self) -> None:
         self._context.health.wait_for("workers", "no workers hold the shards yet")
@@ -122,7 +123,7 @@ class Shell:
         await self._bus.subscribe(subjects.WORKER_BEATS, WorkerBeat, self._on_beat)
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._queue.pull())
+                tasks.create_task(self._pull())
                 tasks.create_task(self._queue.report())
                 tasks.create_task(every(LOOK_INTERVAL, self._look))
                 tasks.create_task(self._context.fault.raised())
@@ -134,6 +135,11 @@ class Shell:
         finally:
             self._runner.close()
             await self._calls.close()
+
+    async def _pull(self) -> None:
+        """Without the snapshot's word the term may be used twice, and the queue follows the first one that pulls."""
+        await self._confirmed.wait()
+        await self._queue.pull()
 
     async def _finish(self) -> None:
         """Completes what is under way, if that is soon. The queue hands the other pods to the next cycle."""
@@ -234,6 +240,7 @@ class Shell:
         for fault in faults:
             self._log_fault(fault)
         self._send(sends)
+        self._confirmed.set()
 
     # Effects
 

@@ -67,6 +67,8 @@ class RetryStore:
         self._clock = clock
         self._wall = wall
         self._epoch = 0
+        self._pipeline = ""
+        self._claimed = False
         self._log: logging.Logger = telemetry.log
         self._limited_log = Repeated(telemetry.log)
         self._link: RedisLink | None = None
@@ -96,14 +98,16 @@ class RetryStore:
 
         Raises UserError if a setting is wrong or the records are another pipeline's, LeaseLost in an older term.
         """
-        self._epoch = term.epoch
+        self._epoch, self._pipeline = term.epoch, pipeline
         try:
             if self._link is None:
                 self._link = await connect(self._url, self._log, LOAD_TIMEOUT)
             memory = Memory(self._link, self._prefix, pipeline)
             await self._claim(memory, term)
+            self._claimed = True
             return self._decode(await memory.load())
         except StoreUnreachable as cause:
+            self._changed.set()
             self._failures.inc()
             self._log.warning("%s; pods start without their retry history", cause)
             return {}
@@ -117,7 +121,11 @@ class RetryStore:
         self._changed.set()
 
     async def run(self) -> None:
-        """Writes until cancelled. Raises Deposed if there is a newer term."""
+        """Writes until cancelled. Raises Deposed if there is a newer term.
+
+        If Redis was unreachable at the start, it is asked for a newer term as soon as it answers: cycle and binders may
+        know that one, and would ignore this queue for good.
+        """
         while True:
             await self._changed.wait()
             await asyncio.sleep(WRITE_INTERVAL if await self._write() else RETRY_INTERVAL)
@@ -172,7 +180,11 @@ class RetryStore:
             encoded = {
                 uid: None if record is None else _ENCODER.encode(record.shifted(ahead)) for uid, record in batch.items()
             }
-            await Memory(self._link, self._prefix).write(self._epoch, encoded)
+            memory = Memory(self._link, self._prefix, self._pipeline)
+            if not self._claimed:
+                await memory.claim(self._epoch)
+                self._claimed = True
+            await memory.write(self._epoch, encoded)
         except (StoreUnreachable, UserError) as cause:
             self._failures.inc()
             self._limited_log.warning("memory", "%s; retry records will be written later", cause)

@@ -13,6 +13,7 @@ from services.queue.events import StoreRetry
 from services.queue.retry_store import RetryStore
 from services.queue.scheduling.queued_pod_info import RetryRecord
 from shared.errors import UserError
+from shared.store.errors import Deposed
 from shared.store.retry_records import Memory
 from shared.telemetry import Telemetry
 from tests.bus.support import PREFIX, a_telemetry, sample, until
@@ -136,6 +137,24 @@ async def test_without_redis_loading_gives_no_records(
                 memory.save(StoreRetry("a", ONE))
                 await server.start()
                 await comes_to(server, {"a": ONE})
+
+
+async def test_a_newer_term_is_noticed_once_redis_answers_even_if_there_is_nothing_to_write(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(retry_store, "LOAD_TIMEOUT", 0.2)
+    async with redis_server() as server:
+        async with linked(server) as link:
+            await Memory(link, PREFIX).claim(4)
+        await server.kill()
+        async with a_store(server) as memory:
+            await memory.load(TERM)
+            await server.start()
+            async with linked(server) as link:
+                await Memory(link, PREFIX).claim(4)
+            with pytest.raises(Deposed):
+                async with asyncio.timeout(10.0):
+                    await memory.run()
 
 
 async def test_a_malformed_url_is_refused() -> None:
