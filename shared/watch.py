@@ -26,6 +26,7 @@ from shared.messages.watch import (
     Watched,
     WatchSeen,
 )
+from shared.terms import Heard, Newest
 
 FIRST_PATIENCE = 0.5
 """Seconds to wait for a requested listing; doubled each time until one is complete."""
@@ -73,8 +74,8 @@ class WatchReader:
         self.listings = 0
         """Complete listings of pods."""
         self._asker = asker
-        self._epoch = 0
-        self._seq = 0
+        self._newest = Newest((0, 0))
+        """The watcher's epoch, and the number of its last message."""
         self._objects = {kind: _Objects() for kind in Kind}
         self._listed: frozenset[Kind] = frozenset(Kind)
         """The kinds that the watcher lists; an earlier release may list fewer than are known here."""
@@ -94,12 +95,12 @@ class WatchReader:
     @property
     def epoch(self) -> int:
         """The watcher's; 0 before its first message."""
-        return self._epoch
+        return self._newest.place[0]
 
     @property
     def position(self) -> tuple[int, int]:
         """The watcher's epoch, and the number of its last message."""
-        return self._epoch, self._seq
+        return self._newest.place
 
     def version_of(self, kind: Kind) -> str:
         """The resourceVersion of the kind's last complete listing; empty if there is none."""
@@ -131,25 +132,30 @@ class WatchReader:
         return [self._ask(now)] if self._ask_at is not None and now >= self._ask_at else []
 
     def take(self, message: Watched | WatchBeat, now: float) -> list[Effect]:
-        if message.epoch < self._epoch:
-            self.refused.append(ProtocolError(f"watch {message.seq} of epoch {message.epoch}, now {self._epoch}"))
+        epoch, last = self._newest.place
+        heard = self._newest.hear((message.epoch, message.seq), now)
+        if message.epoch < epoch or heard is Heard.REFUTED:
+            is_left = ", which are heard no more" if heard is Heard.REFUTED else ""
+            what = f"watch {message.seq} of epoch {message.epoch}, now {last} of {epoch}{is_left}"
+            self.refused.append(ProtocolError(what))
+        if heard is Heard.OLD:
             return []
-        if message.epoch > self._epoch:
-            self._begin_epoch(message.epoch, now)
+        if message.epoch != epoch or heard is Heard.REFUTED:
+            self._begin_epoch(now)
+            last = 0
         effects: list[Effect] = []
         if isinstance(message, WatchBeat):
             if message.kinds:
                 self._listed = frozenset(kind for kind in Kind if kind.value in message.kinds)
-            if message.seq > self._seq:
-                self._miss(message.seq, effects, now)
+            if message.seq > last:
+                self._miss(last + 1, effects, now)
             elif self.synced:
                 self._rest()
             return effects
-        if message.seq <= self._seq:
-            return []  # duplicate or out of order
-        if message.seq > self._seq + 1:
-            self._miss(message.seq - 1, effects, now)
-        self._seq = message.seq
+        if message.seq == last:
+            return []
+        if message.seq > last + 1:
+            self._miss(last + 1, effects, now)
         if self._is_older(message, now):
             return effects
         for change in message.changes:
@@ -181,16 +187,15 @@ class WatchReader:
     def _rest(self) -> None:
         self._ask_at, self._patience = None, FIRST_PATIENCE
 
-    def _begin_epoch(self, epoch: int, now: float) -> None:
+    def _begin_epoch(self, now: float) -> None:
         """A new watcher lists everything by itself; a follower from its first message on need not ask."""
-        self._epoch, self._seq, self._listed = epoch, 0, frozenset(Kind)
+        self._listed = frozenset(Kind)
         self._distrust()
         if self._ask_at is None:
             self._ask_at = now + self._patience
 
-    def _miss(self, newest: int, effects: list[Effect], now: float) -> None:
-        self.refused.append(ProtocolError(f"watch {self._seq + 1} of epoch {self._epoch}: it has not come"))
-        self._seq = newest
+    def _miss(self, first: int, effects: list[Effect], now: float) -> None:
+        self.refused.append(ProtocolError(f"watch {first} of epoch {self.epoch}: it has not come"))
         self._distrust()
         if self._ask_at is None:
             effects.append(self._ask(now))

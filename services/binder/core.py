@@ -57,6 +57,7 @@ from shared.messages.identity import NameTaken
 from shared.messages.limits import BEAT_INTERVAL
 from shared.messages.queue import Received
 from shared.messages.state import BindingOrder
+from shared.terms import Heard, Newest
 
 ROOM = 2048
 """Orders that the snapshot may have here at a time."""
@@ -80,13 +81,11 @@ class BinderCore:
     ) -> None:
         """`clock` measures plugins, and decides nothing. `incarnation`: of this process."""
         self.incarnation = incarnation
-        self.epoch = 0
-        """The newest epoch of the snapshot."""
         self._name = name
         self._frameworks = frameworks
         self._clock = clock
-        self._number = 0
-        """Of the last orders of this epoch."""
+        self._newest = Newest((0, 0))
+        """The snapshot's term, and the number of its last orders."""
         self._attempts = Attempts()
         self._reports = OutcomeReports(name, incarnation)
         self._next_beat = -math.inf
@@ -129,6 +128,11 @@ class BinderCore:
         return attempt is not None and attempt.step == call.step
 
     @property
+    def epoch(self) -> int:
+        """The newest epoch of the snapshot."""
+        return self._newest.place[0]
+
+    @property
     def held(self) -> int:
         return len(self._attempts)
 
@@ -151,31 +155,40 @@ class BinderCore:
     # Orders
 
     def _on_orders(self, message: BindingOrders, now: float) -> None:
-        why = self._why_refused(message)
+        why = self._why_refused(message, now)
         if why:
             self._problem(f"orders of epoch {message.epoch}, number {message.number}: {why}")
             return
-        self.epoch, self._number = message.epoch, message.number
         for order in message.orders:
             self._on_order(order, now)
 
-    def _why_refused(self, message: BindingOrders) -> str:
-        if message.epoch < self.epoch:
-            return f"the epoch is {self.epoch} now"
+    def _why_refused(self, message: BindingOrders, now: float) -> str:
         if message.incarnation not in ("", self.incarnation):
             return f"they are for process {message.incarnation} of this name, which is {self.incarnation}"
-        if message.epoch == self.epoch and 0 < message.number <= self._number:
-            return f"number {self._number} came before"
-        return ""
+        before = epoch, number = self._newest.place
+        is_numbered = message.number > 0 or message.epoch != epoch
+        place = (message.epoch, message.number if is_numbered else number)
+        if self._is_current(place, now) and (place != before or not is_numbered):
+            return ""
+        return f"the epoch is {epoch} now" if message.epoch < epoch else f"number {number} came before"
+
+    def _is_current(self, place: tuple[int, int], now: float) -> bool:
+        newest = self._newest.place
+        heard = self._newest.hear(place, now)
+        if heard is Heard.REFUTED:
+            came = f"number {newest[1]} of epoch {newest[0]} came in the snapshot's name"
+            self._effects.append(events.EndProcess(f"{came}, which is at number {place[1]} of epoch {place[0]}"))
+        return heard is Heard.CURRENT
 
     def _on_recall(self, recall: Recall, now: float) -> None:
         """A new term begins: orders of earlier terms that are still on their way are refused from now on."""
-        if recall.epoch < self.epoch or recall.incarnation != self.incarnation:
-            self._problem(f"epoch {recall.epoch} asks process {recall.incarnation} of this name what it holds")
-            return
-        if recall.epoch > self.epoch:
-            self.epoch, self._number = recall.epoch, 0
-        self._effects += self._recalled(recall, now)
+        if recall.incarnation == self.incarnation:
+            # Orders of a new epoch may still be on their way.
+            place = (recall.epoch, 0 if recall.epoch > self.epoch else min(recall.orders, self._newest.place[1]))
+            if self._is_current(place, now) or recall.epoch == self.epoch:
+                self._effects += self._recalled(recall, now)
+                return
+        self._problem(f"epoch {recall.epoch} asks process {recall.incarnation} of this name what it holds")
 
     def _recalled(self, recall: Recall, now: float) -> Iterator[Recalled]:
         held = [
@@ -312,7 +325,7 @@ class BinderCore:
         self._effects += self._reports.due(self.epoch, now)
         if now >= self._next_beat:
             self._next_beat = now + BEAT_INTERVAL
-            self._effects.append(events.SendBeat(0 if self._leaving else ROOM))
+            self._effects.append(events.SendBeat(0 if self._leaving else ROOM, *self._newest.place))
 
     def _on_alarm(self, now: float) -> None:
         for attempt in self._attempts.all():

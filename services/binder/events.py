@@ -136,6 +136,14 @@ class SendBeat(msgspec.Struct, frozen=True, gc=False):
     """Effect: tell the snapshot that the binder is alive, and how many orders it may hold."""
 
     room: int
+    epoch: int = 0
+    number: int = 0
+
+
+class EndProcess(msgspec.Struct, frozen=True, gc=False):
+    """Effect: begin again in a new process, because what this one follows cannot be true."""
+
+    why: str
 
 
 class AttemptEnded(msgspec.Struct, frozen=True, gc=False):
@@ -183,6 +191,7 @@ Effect = (
     | Recalled
     | TellOwner
     | SendBeat
+    | EndProcess
     | ActivatePods
     | NameTaken
     | Problem

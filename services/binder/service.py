@@ -19,7 +19,7 @@ from services.binder.status_reporter import StatusReporter
 from services.binder.worker_pool import WorkerPool
 from shared.bus import Envelope, NoAnswer, subjects
 from shared.config.document import read_config
-from shared.errors import FlotillaError, ProtocolError
+from shared.errors import ClusterError, FlotillaError, ProtocolError
 from shared.extenders.client import ExtenderClient
 from shared.framework.loading import load_frameworks, load_scheduler_config
 from shared.kube.access import client_connection
@@ -45,6 +45,7 @@ from shared.runtime.joining import joined
 from shared.runtime.names import name_taken
 from shared.runtime.stopping import BINDER_ORDERS
 from shared.telemetry.logs import Repeated
+from shared.terms import Heard, Newest
 
 MAX_CALLS = 64
 """Calls to the API server at the same time."""
@@ -115,7 +116,8 @@ class Shell:
         self._bus = context.bus
         self._core = core
         self._evictions = EvictionCore()
-        self._queue_epoch = 0
+        self._queue = Newest(0)
+        """The queue's term."""
         self._began = context.clock()
         self._metrics = BinderMetrics(context.metrics)
         self._spans = BindSpans(context.tracer)
@@ -201,11 +203,11 @@ class Shell:
             self._runner.feed(message)
 
     def _on_notices(self, message: Notices, envelope: Envelope) -> None:
-        if 0 < message.epoch < self._queue_epoch:
-            stale = f"notices of the queue of epoch {message.epoch}, now {self._queue_epoch}"
+        newest = self._queue.place
+        if message.epoch and self._queue.hear(message.epoch, self._context.clock()) is Heard.OLD:
+            stale = f"notices of the queue of epoch {message.epoch}, now {newest}"
             self._carry_out(events.Problem(ProtocolError(stale)))
             return
-        self._queue_epoch = max(self._queue_epoch, message.epoch)
         if self._status is not None:
             for notice in message.notices:
                 self._status.notice(notice)
@@ -229,8 +231,10 @@ class Shell:
                 self._reports.put(effect)
             case Recalled():
                 self._bus.post(subjects.SNAPSHOT_BOUND, effect)
-            case events.SendBeat(room=room):
-                self._beat(room)
+            case events.SendBeat():
+                self._beat(effect)
+            case events.EndProcess(why=why):
+                self._context.fault.end(ClusterError(why))
             case NameTaken():
                 self._context.fault.end(name_taken("binder", effect, self._context.wall()))
             case events.PermitWaitEnded():
@@ -247,12 +251,19 @@ class Shell:
             case _ if self._eviction_calls is not None:
                 self._eviction_calls.carry_out(effect)
 
-    def _beat(self, room: int) -> None:
+    def _beat(self, beat: events.SendBeat) -> None:
         context = self._context
         self._metrics.held.set(self._core.held)
-        uptime = context.clock() - self._began
-        beat = BinderBeat(context.name, self._core.incarnation, room, at=context.wall(), uptime=uptime)
-        self._bus.post(subjects.BINDER_BEATS, beat)
+        message = BinderBeat(
+            context.name,
+            self._core.incarnation,
+            beat.room,
+            at=context.wall(),
+            uptime=context.clock() - self._began,
+            epoch=beat.epoch,
+            number=beat.number,
+        )
+        self._bus.post(subjects.BINDER_BEATS, message)
 
     def _on_ended(self, end: events.AttemptEnded) -> None:
         if self._spans.enabled:

@@ -12,6 +12,7 @@ from services.cycle.events import WorkerFault, Workers
 from shared.cluster.nodetable import shard_of
 from shared.messages.preemption import Candidates
 from shared.messages.rounds import Ladder, Proposals
+from shared.terms import Heard, Newest
 
 MAX_AHEAD = 1 << 20
 """Changes by which a worker may be ahead of what the cycle has heard of the state."""
@@ -30,7 +31,7 @@ Answer = Proposals | Candidates
 
 class AnswerChecks:
     def __init__(self) -> None:
-        self.known_seq = 0
+        self._known = Newest(0)
         """The newest sequence number that the snapshot named."""
         self.claimed_seq = 0
         """The newest that the queue named, until heartbeats of the snapshot refute it."""
@@ -49,6 +50,11 @@ class AnswerChecks:
 
     # What the cycle knows
 
+    @property
+    def known_seq(self) -> int:
+        """The newest sequence number that the snapshot named."""
+        return self._known.place
+
     def on_workers(self, workers: Workers) -> None:
         self._shards = workers.shards
         self._holder = {shard: worker for worker, held in workers.shards.items() for shard in held}
@@ -64,12 +70,15 @@ class AnswerChecks:
         if seq > self.claimed_seq:
             self.claimed_seq, self._beats_below_claim = seq, 0
 
+    def is_refuted_by(self, seq: int, now: float) -> bool:
+        """Whether the snapshot's heartbeats, of which this is one, refute the newest number that it named."""
+        return self._known.hear(seq, now) is Heard.REFUTED
+
     def on_heartbeat(self, seq: int) -> bool:
         """Whether it refutes the queue's claim: workers would wait for that sequence number in vain."""
         self._heartbeats += 1
         if seq < self.known_seq:
             return False  # of a snapshot of an earlier term
-        self.known_seq = seq
         self._beats_below_claim += seq < self.claimed_seq
         refuted = seq < self.claimed_seq and self._beats_below_claim >= BEATS_TO_REFUTE
         if refuted:
@@ -175,8 +184,8 @@ class AnswerChecks:
     def on_commit_sent(self) -> None:
         self._committed_claims, self._claims = self._claims, {}
 
-    def on_committed(self, seq: int) -> list[WorkerFault]:
-        self.known_seq = max(self.known_seq, seq)
+    def on_committed(self, seq: int, now: float) -> list[WorkerFault]:
+        self._known.hear(seq, now)
         lies = {worker: claim for worker, claim in self._committed_claims.items() if claim > seq}
         self._committed_claims = {}
         return [

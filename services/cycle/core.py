@@ -26,6 +26,7 @@ from services.cycle.events import (
     ConfirmTerm,
     Decided,
     Effect,
+    EndTerm,
     Event,
     Failed,
     Superseded,
@@ -166,6 +167,11 @@ class CycleCore:
         return [] if self._round is None else [info.uid for info in self._round.pods]
 
     @property
+    def round_awaited(self) -> int:
+        """The round of the commit that is not answered yet; -1 if there is none."""
+        return -1 if self._commits.pending is None else self._commits.pending.commit.round
+
+    @property
     def is_committing(self) -> bool:
         return self._commits.pending is not None
 
@@ -206,7 +212,10 @@ class CycleCore:
 
     def _on_heartbeat(self, heartbeat: Heartbeat, now: float) -> list[Effect]:
         """A snapshot that has just begun its term has not heard the pending commit."""
-        is_new = heartbeat.seq >> EPOCH_SHIFT > self._checks.known_seq >> EPOCH_SHIFT
+        before = self._checks.known_seq
+        if self._checks.is_refuted_by(heartbeat.seq, now):
+            return [EndTerm(f"the snapshot named sequence number {before}, and its newest is {heartbeat.seq}")]
+        is_new = heartbeat.seq >> EPOCH_SHIFT > before >> EPOCH_SHIFT
         if self._checks.on_heartbeat(heartbeat.seq):
             newest = f"and the snapshot's newest is {heartbeat.seq}"
             self.refused.append(ProtocolError(f"the queue named a later sequence number, {newest}"))
@@ -411,7 +420,7 @@ class CycleCore:
         answered = self._commits.take(committed)
         if answered is None:
             return []
-        faults = [*self._checks.on_committed(committed.seq), *faults_of(answered.commit, committed)]
+        faults = [*self._checks.on_committed(committed.seq, now), *faults_of(answered.commit, committed)]
         self._min_seq = committed.seq
         self._newest_seq = committed.seq if faults else max(self._newest_seq, committed.seq)
         effects: list[Effect] = [*faults]

@@ -114,4 +114,13 @@ class WorkerFault:
 Message = Batch | Proposals | Candidates | Committed | Heartbeat
 Event = Message | Workers | ConfirmTerm | ExtendersAnswered | VictimsAnswered | Tick
 Outcome = Decided | Unschedulable | Failed | Superseded
-Effect = Ask | AskExtenders | AskAboutVictims | SendCommit | TermConfirmed | Outcome | WorkerFault
+
+
+@dataclass(frozen=True, slots=True)
+class EndTerm:
+    """Effect: begin again in a new process, because what this one knows cannot be true."""
+
+    why: str
+
+
+Effect = Ask | AskExtenders | AskAboutVictims | SendCommit | TermConfirmed | EndTerm | Outcome | WorkerFault

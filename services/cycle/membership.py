@@ -213,12 +213,17 @@ class Membership:
         return True
 
     def on_confirmed(self, now: float) -> tuple[list[WorkerFault], list[tuple[str, Assign]]]:
-        """The snapshot accepts this cycle: beats that named a later one before it was asked were wrong."""
+        """The snapshot accepts this cycle: beats that named a later one before it was asked were wrong.
+
+        Their workers are told of this one, so that they leave the other, which may have been forged.
+        """
         claims, self._asked_claims = self._asked_claims or {}, None
         self._confirmed = True
         claimed = max((beat.assignment for beat in claims.values() if beat.epoch == self.epoch), default=0)
         self._number = max(self._number, min(claimed, self._number + MAX_STEP))
-        return [WorkerFault(worker, "epoch", self._wrong(beat)) for worker, beat in claims.items()], self.tick(now)
+        faults = [WorkerFault(worker, "epoch", self._wrong(beat)) for worker, beat in claims.items()]
+        present = [(worker, Assign(self.epoch, self._number, [], self.shard_count)) for worker in claims]
+        return faults, [*self.tick(now), *present]
 
     def fault(self, worker: str, why: str, now: float) -> list[tuple[str, Assign]]:
         """An answer was wrong. After too many faults the worker's shards go to others until it restarts."""

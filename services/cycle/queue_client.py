@@ -14,6 +14,7 @@ from shared.bus import Bus, NoAnswer, subjects
 from shared.errors import ProtocolError
 from shared.messages.limits import HALF_A_MESSAGE
 from shared.messages.queue import TAKE_PATIENCE, Batch, Outcome, Outcomes, Received, Take, Verdict
+from shared.terms import Heard, Newest
 
 MIN_PODS = 32
 """Pods pulled ahead for any round size: a request per pod would cost a round trip per pod."""
@@ -61,6 +62,7 @@ class QueueClient:
         bus: Bus,
         epoch: int,
         round_size: int,
+        clock: Callable[[], float],
         held: Callable[[], int],
         take: Callable[[Batch], None],
         refuse: Callable[[ProtocolError], None],
@@ -68,11 +70,13 @@ class QueueClient:
         """`held`: the number of pods without an outcome. `take` handles a batch, `refuse` an older queue's answer."""
         self._bus = bus
         self._epoch = epoch
+        self._clock = clock
         self._max_pods = max(2 * round_size, MIN_PODS)
         self._held = held
         self._take = take
         self._refuse = refuse
-        self._queue_epoch = 0
+        self._queue = Newest(0)
+        """The queue's term."""
         self._outcomes: list[Outcome] = []
         self._has_outcomes = asyncio.Event()
         self._has_room = asyncio.Event()
@@ -148,10 +152,9 @@ class QueueClient:
                 await first.wait()
 
     def _is_of_newest(self, answer: Batch | Received) -> bool:
-        epoch = answer.sender_epoch
-        if 0 < epoch < self._queue_epoch:
-            what = f"{type(answer).__name__} {answer.number} of the queue of epoch {epoch}, now {self._queue_epoch}"
-            self._refuse(ProtocolError(what))
-            return False
-        self._queue_epoch = max(self._queue_epoch, epoch)
-        return True
+        epoch, newest = answer.sender_epoch, self._queue.place
+        if not epoch or self._queue.hear(epoch, self._clock()) is not Heard.OLD:
+            return True
+        what = f"{type(answer).__name__} {answer.number} of the queue of epoch {epoch}, now {newest}"
+        self._refuse(ProtocolError(what))
+        return False

@@ -11,6 +11,7 @@ from services.cycle.events import (
     Ask,
     ConfirmTerm,
     Effect,
+    EndTerm,
     Event,
     Outcome,
     SendCommit,
@@ -26,6 +27,7 @@ from services.cycle.metrics import CycleMetrics, RoundSpans
 from services.cycle.queue_client import QueueClient, outcome_of
 from shared.bus import Envelope, subjects
 from shared.config.document import read_config
+from shared.errors import ClusterError
 from shared.extenders.client import ExtenderClient
 from shared.framework.loading import load_frameworks, load_scheduler_config
 from shared.kube.access import client_connection
@@ -102,7 +104,13 @@ class Shell:
         self._calls = ExtenderCalls(extenders, self._full_objects, self._handle, self._on_trouble, context.fault)
         self._membership = Membership(core.epoch, settings.shard_count, settings.expected_workers, confirmed=False)
         self._queue = QueueClient(
-            context.bus, core.epoch, settings.round_size, lambda: core.pods_held, self._handle, core.refused.append
+            context.bus,
+            core.epoch,
+            settings.round_size,
+            context.clock,
+            lambda: core.pods_held,
+            self._handle,
+            core.refused.append,
         )
         self._runner: CoreRunner[Event, Effect] = CoreRunner(core, Tick(), self._carry_out, context, core.validate)
         self._spans = RoundSpans(context.tracer)
@@ -168,7 +176,8 @@ class Shell:
     def _on_committed(self, message: Committed | Outdated | Heartbeat, envelope: Envelope) -> None:
         if isinstance(message, Outdated):
             epoch, newest = self._core.epoch, message.newest
-            if (message.epoch, message.cycle) == (epoch, self._core.incarnation):
+            is_ours = (message.epoch, message.cycle) == (epoch, self._core.incarnation)
+            if is_ours and message.round in (0, self._core.round_awaited):
                 self._later_term.leave(newest, f"another cycle has committed in term {newest}, and ours is {epoch}")
             return
         if isinstance(message, Committed) and message.epoch >= self._core.epoch:
@@ -257,6 +266,8 @@ class Shell:
                 trace = self._spans.context(number, (), self._context.clock()) if number else None
                 self._snapshot.start()
                 self._bus.post(subjects.SNAPSHOT_COMMITS, commit, trace=trace)
+            case EndTerm(why=why):
+                self._context.fault.end(ClusterError(why))
             case TermConfirmed():
                 self._on_term_confirmed()
             case WorkerFault():

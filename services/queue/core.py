@@ -55,6 +55,7 @@ from shared.messages.queue import (
     Take,
     Verdict,
 )
+from shared.terms import Heard, Newest
 
 IN_FLIGHT_PODS = "PodPopped"
 MAX_GANG_BYTES = MOST_BYTES - (1 << 20)
@@ -93,7 +94,12 @@ class QueueCore:
         self._handlers = EventHandlers(frameworks, self._queue, self._hints)
         self._results = AttemptResults(self._queue)
         self._session = CycleSession()
-        self._snapshot_epoch = 0
+        self._cycle = Newest(0)
+        """The cycle's term."""
+        self._takes = Newest((0, 0))
+        """The cycle's term, and the number of a Take."""
+        self._snapshot = Newest(0)
+        """The snapshot's term."""
         self._snapshot_seq = 0
 
     def handle(self, event: events.Event, now: float) -> list[events.Effect]:
@@ -125,12 +131,10 @@ class QueueCore:
             case Outcomes():
                 return self._on_outcomes(event, now)
             case Forgotten(epoch=epoch, pods=pods):
-                if not self._is_old(epoch, self._snapshot_epoch, "forgotten"):
-                    self._snapshot_epoch = epoch
+                if self._is_newest(self._snapshot, epoch, "forgotten", now):
                     self._results.on_forgotten(pods, now)
             case Assumed():
-                if not self._is_old(event.epoch, self._snapshot_epoch, "assumed"):
-                    self._snapshot_epoch = event.epoch
+                if self._is_newest(self._snapshot, event.epoch, "assumed", now):
                     self._queue.take_back_bindings(frozenset(event.uids), now)
             case Absorbed():
                 self._on_absorbed(event, now)
@@ -174,9 +178,11 @@ class QueueCore:
     # Batches
 
     def _on_take(self, take: Take, now: float) -> list[events.Effect]:
-        if self._is_old(take.epoch, self._session.epoch, f"take {take.number}"):
+        if not self._is_newest(self._cycle, take.epoch, f"take {take.number}", now):
             return []
         self._check_cycle(take.epoch, now)
+        if self._takes.hear((take.epoch, take.number), now) is Heard.REFUTED:
+            self._begin_session(take.epoch, now)
         try:
             batch = self._session.repeated(take)
         except ProtocolError as cause:
@@ -223,53 +229,64 @@ class QueueCore:
         for info in pods:
             self._queue.pop(info, now)
             failed = Outcome(info.uid, Verdict.FAILED, message=why)
-            effects += self._results.on_outcome(failed, self._snapshot_epoch, now)
+            effects += self._results.on_outcome(failed, self._snapshot.place, now)
         return effects
 
     def _hand_out(self, info: QueuedPodInfo, gang: Gang | None, now: float) -> QueuedPod:
         self._queue.pop(info, now)
-        info.snapshot_epoch = self._snapshot_epoch
+        info.snapshot_epoch = self._snapshot.place
         body = info.encoded(self._queue.nominator.applied(info.pod))
         return QueuedPod(body, info.attempts, self._date(info.seen_at), self._date(now), gang)
 
     def _check_cycle(self, epoch: int, now: float) -> None:
+        if epoch != self._session.epoch:
+            self._begin_session(epoch, now)
+
+    def _begin_session(self, epoch: int, now: float) -> None:
         """A new cycle does not know what an earlier one had in flight: takes it back."""
-        if epoch > self._session.epoch:
-            self._session.begin(epoch)
-            self._queue.take_back_in_flight(now)
+        self._session.begin(epoch)
+        self._queue.take_back_in_flight(now)
 
     # Outcomes
 
     def _on_outcomes(self, message: Outcomes, now: float) -> list[events.Effect]:
-        if self._is_old(message.epoch, self._session.epoch, f"outcomes {message.number}"):
+        if not self._is_newest(self._cycle, message.epoch, f"outcomes {message.number}", now):
             return []
         self._check_cycle(message.epoch, now)
         effects: list[events.Effect] = []
         if self._session.is_new(message.number):
             for outcome in message.outcomes:
-                effects += self._results.on_outcome(outcome, self._snapshot_epoch, now)
+                effects += self._results.on_outcome(outcome, self._snapshot.place, now)
         effects.append(Received(message.epoch, message.number, self.epoch))
         return effects
 
     def _on_absorbed(self, message: Absorbed, now: float) -> None:
-        if self._is_old(message.epoch, self._snapshot_epoch, "absorbed"):
+        before = self._snapshot.place
+        if not self._is_newest(self._snapshot, message.epoch, "absorbed", now):
             return
-        if 0 < self._snapshot_epoch < message.epoch:
+        if before not in (0, message.epoch):
             self._queue.take_back_bindings(frozenset(), now)  # the new snapshot's Assumed must have been lost
-        self._snapshot_epoch, self._snapshot_seq = message.epoch, message.seq
+        self._snapshot_seq = message.seq
         self._handlers.on_absorbed((message.watch_epoch, message.watch_seq), now)
 
-    def _is_old(self, epoch: int, newest: int, what: str) -> bool:
-        if epoch < newest:
-            self._refuse(ProtocolError(f"{what} of epoch {epoch}, now {newest}"))
-            return True
-        return False
+    def _is_newest(self, leader: Newest[int], epoch: int, what: str, now: float) -> bool:
+        newest = leader.place
+        heard = leader.hear(epoch, now)
+        if heard is not Heard.CURRENT:
+            is_left = ", which is heard from no more" if heard is Heard.REFUTED else ""
+            self._refuse(ProtocolError(f"{what} of epoch {epoch}, now {newest}{is_left}"))
+        return heard is not Heard.OLD
 
     def _refuse(self, cause: ProtocolError) -> None:
         self.refused.append(cause)
         self._queue.counters.refused += 1
 
     # Introspection
+
+    @property
+    def cycle_epoch(self) -> int:
+        """The newest term of the cycle."""
+        return self._cycle.place
 
     @property
     def counters(self) -> Counters:

@@ -104,7 +104,7 @@ class Shell:
         self._spans = PodSpans(context.tracer, core)
         self._clocks = ClockOffsets(context)
         missing = "pods wait, and no cycle has asked for any"
-        self._cycle, self._cycle_epoch = Watchdog(context.health, context.clock, "cycle", missing), 0
+        self._cycle = Watchdog(context.health, context.clock, "cycle", missing)
         self._cycle.stop()
         self._limited_log = Repeated(context.log)
         self._listed = False
@@ -180,12 +180,11 @@ class Shell:
 
     def _on_take(self, take: Take, envelope: Envelope) -> None:
         """A Take that comes before the cluster is listed is answered when it is."""
-        self._cycle_epoch = max(self._cycle_epoch, take.epoch)
-        if take.epoch == self._cycle_epoch:
-            self._cycle.stop()
         self._take = (take, envelope)
         if self._listed:
             self._feed(take)
+            if take.epoch == self._core.cycle_epoch:
+                self._cycle.stop()
 
     def _on_outcomes(self, message: Outcomes, envelope: Envelope) -> None:
         if self._listed:  # until then cycle repeats them

@@ -78,8 +78,10 @@ class CommitHandler:
         if commit.epoch > newest:
             self._cycle_epoch, self._cycle, self.answer = commit.epoch, commit.cycle, None
             self._checks.min_seen = self._decided_at
-        if self.answer is not None and commit.round <= self.answer.round:
-            return [_reply(commit, self.answer)] if commit.round == self.answer.round else []
+        if self.answer is not None and commit.round == self.answer.round:
+            return [_reply(commit, self.answer)]
+        if self.answer is not None and commit.round < self.answer.round:
+            return [Outdated(commit.epoch, commit.cycle, newest, commit.round)]
         asked: list[Decision | Nominate] = [*commit.decisions, *commit.nominations]
         if not all(0 <= each.load < len(commit.loads) for each in asked):
             self._refused.append(ProtocolError(f"commit of round {commit.round} names a load that it does not have"))

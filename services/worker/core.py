@@ -22,6 +22,7 @@ from shared.messages.preemption import Candidates, Preempt
 from shared.messages.rounds import ClassAnswer, Explain, Explained, Proposals, Propose
 from shared.messages.state import Delta, Heartbeat, State
 from shared.messages.workers import Assign
+from shared.terms import Heard, Newest, Place
 
 NOT_YET_PATIENCE = 20.0
 """Seconds until the state is loaded again for a sequence number that it lacked, unless a heartbeat names it before."""
@@ -33,19 +34,19 @@ class WorkerCore:
     ) -> None:
         self.name = name
         self.frameworks = frameworks
-        self.assignment = (0, 0)
-        """The epoch and number of the assignment by which it holds its shards."""
+        self._assigned = Newest((0, 0))
+        """The cycle's term, and the number of the assignment by which it holds its shards."""
         self.no_shards_because = ""
         """Why the cycle assigns it no shards, if that is for its faults."""
         self.incarnation = ""
         """Of the process; its answers name it."""
         self._replica = StateReplica(shards, shard_count)
         self._proposer: Proposer | None = None
-        self._cycle_epoch = 0
-        self._newest_ask = (0, 0)
+        self._asked = Newest((0, 0, 0))
+        """The cycle's term, and the numbers of the round and the ask."""
         self._ask: Propose | None = None
         """The newest ask, until it is answered."""
-        self._newest_search = (0, 0, 0)
+        self._searched = Newest((0, 0, 0))
         self._search: Preempt | None = None
         """The newest search, until it is answered."""
         self._found: Candidates | None = None
@@ -74,16 +75,16 @@ class WorkerCore:
             case Tick():
                 reload = self._replica.take_time(now)
             case Assign() if event.refused:
-                return self._on_refusal(event)
+                return self._on_refusal(event, now)
             case NameTaken(epoch=epoch, incarnation=incarnation):
-                is_meant = incarnation == self.incarnation and epoch >= max(self.assignment[0], self._cycle_epoch)
-                return [End(event)] if is_meant else []
+                newest = max(self._assigned.place[0], self._asked.place[0])
+                return [End(event)] if incarnation == self.incarnation and epoch >= newest else []
             case Assign():
                 reload = self._on_assignment(event, now)
             case Propose():
-                self._on_ask(event)
+                self._on_ask(event, now)
             case Preempt():
-                self._on_search(event)
+                self._on_search(event, now)
             case Explain():
                 return self._explain(event)
         effects: list[Effect] = [Reload()] if reload else []
@@ -91,6 +92,11 @@ class WorkerCore:
 
     def next_deadline(self) -> float | None:
         return self._replica.next_deadline()
+
+    @property
+    def assignment(self) -> tuple[int, int]:
+        """The cycle's term, and the number of the assignment by which it holds its shards."""
+        return self._assigned.place
 
     @property
     def shards(self) -> frozenset[int]:
@@ -123,9 +129,11 @@ class WorkerCore:
 
     # Inside
 
-    def _on_refusal(self, assign: Assign) -> list[Effect]:
+    def _on_refusal(self, assign: Assign, now: float) -> list[Effect]:
         """Gives up all shards. The process ends if the cycle distrusts this incarnation."""
-        if assign.epoch < self.assignment[0] or assign.incarnation not in ("", self.incarnation):
+        if assign.incarnation not in ("", self.incarnation):
+            return []
+        if assign.epoch < self.assignment[0] and self._is_old(self._assigned, (assign.epoch, assign.number), now):
             return []
         self.no_shards_because = assign.refused
         if self._replica.shards:
@@ -133,35 +141,36 @@ class WorkerCore:
         return [End(assign.refused)] if assign.incarnation else []
 
     def _on_assignment(self, assign: Assign, now: float) -> bool:
-        if (assign.epoch, assign.number) <= self.assignment:
+        before = self.assignment
+        if self._is_old(self._assigned, (assign.epoch, assign.number), now) or self.assignment == before:
             return False
-        self.assignment, self.no_shards_because = (assign.epoch, assign.number), ""
+        self.no_shards_because = ""
         shards = frozenset(assign.shards)
         if shards == self._replica.shards and assign.shard_count == self._replica.shard_count:
             return False
         self._replica = self._replica.with_shards(shards, assign.shard_count)
         return bool(shards) and self._replica.request(now)
 
-    def _on_ask(self, propose: Propose) -> None:
-        number = (propose.round, propose.ask)
-        if propose.epoch < self._cycle_epoch or (propose.epoch == self._cycle_epoch and number < self._newest_ask):
-            what = f"ask {propose.round}.{propose.ask} of epoch {propose.epoch}"
-            self.refused.append(ProtocolError(f"{what} is old, now {self._newest_ask} of epoch {self._cycle_epoch}"))
-            return
+    def _on_ask(self, propose: Propose, now: float) -> None:
         try:
             check_given(propose)
         except ProtocolError as cause:
             self.refused.append(cause)
             return
-        self._cycle_epoch, self._newest_ask, self._ask = propose.epoch, number, propose
+        if not self._is_old(self._asked, (propose.epoch, propose.round, propose.ask), now, "ask"):
+            self._ask = propose
 
-    def _on_search(self, preempt: Preempt) -> None:
-        number = (preempt.epoch, preempt.search, preempt.ask)
-        if number < self._newest_search:
-            what = f"search {preempt.search}.{preempt.ask} of epoch {preempt.epoch}"
-            self.refused.append(ProtocolError(f"{what} is older than another"))
-            return
-        self._newest_search, self._search = number, preempt
+    def _on_search(self, preempt: Preempt, now: float) -> None:
+        if not self._is_old(self._searched, (preempt.epoch, preempt.search, preempt.ask), now, "search"):
+            self._search = preempt
+
+    def _is_old(self, newest: Newest[Place], place: Place, now: float, what: str = "") -> bool:
+        """`what`: an older one is reported."""
+        before = newest.place
+        heard = newest.hear(place, now)
+        if what and heard is Heard.OLD:
+            self.refused.append(ProtocolError(f"{what} {place} is old, now {before}"))
+        return heard is Heard.OLD
 
     def _answer_ask(self, now: float) -> list[Effect]:
         propose, replica = self._ask, self._replica

@@ -29,6 +29,7 @@ from shared.messages.state import (
 )
 from shared.model.load import PodLoad
 from shared.runtime.unanswered import Unanswered, doubling
+from shared.terms import Heard, Newest
 
 GAP_PATIENCE = 0.25
 """Seconds to wait for a missing delta: longer than it takes on a busy machine, shorter than any deadline."""
@@ -53,7 +54,10 @@ class StateReplica:
         """Whether the state of all shards is here."""
         self.refused: deque[FlotillaError] = deque(maxlen=MOST_REMEMBERED)
         """Why messages were refused."""
+        self._snapshot = Newest(0)
+        """The snapshot's term."""
         self._epoch = 0
+        """The term of the state."""
         self._requests = Unanswered[str, bool](doubling(RELOAD_PATIENCE, LONGEST_PATIENCE))
         self._gap_ends: float | None = None
         """When a missing delta counts as lost. None while none is missing, or the state is requested."""
@@ -62,7 +66,7 @@ class StateReplica:
     def with_shards(self, shards: frozenset[int], shard_count: int) -> "StateReplica":
         """An empty replica of other shards that follows the same snapshot leader."""
         replica = StateReplica(shards, shard_count)
-        replica.refused, replica._epoch = self.refused, self._epoch
+        replica.refused, replica._epoch, replica._snapshot = self.refused, self._epoch, self._snapshot
         return replica
 
     def next_deadline(self) -> float | None:
@@ -75,7 +79,7 @@ class StateReplica:
         return True
 
     def take_delta(self, delta: Delta, now: float) -> bool:
-        if self._is_old(delta.epoch, f"delta {delta.seq}"):
+        if self._is_old(delta.epoch, f"delta {delta.seq}", now):
             return False
         reload = self._notice_epoch(delta.epoch, now)
         if self.loaded and delta.seq <= self.seq:
@@ -88,7 +92,7 @@ class StateReplica:
         return reload
 
     def take_heartbeat(self, heartbeat: Heartbeat, now: float) -> bool:
-        if self._is_old(heartbeat.epoch, "heartbeat"):
+        if self._is_old(heartbeat.epoch, "heartbeat", now):
             return False
         reload = self._notice_epoch(heartbeat.epoch, now)
         if self.loaded and heartbeat.seq > self.seq:
@@ -97,7 +101,7 @@ class StateReplica:
 
     def take_state(self, state: State, now: float) -> bool:
         """Takes the whole state, or refuses it and changes nothing."""
-        if self._is_old(state.epoch, "state"):
+        if self._is_old(state.epoch, "state", now):
             return False
         if self.loaded and state.epoch == self._epoch and state.seq <= self.seq:
             self._stop_waiting()
@@ -130,11 +134,12 @@ class StateReplica:
 
     # Inside
 
-    def _is_old(self, epoch: int, what: str) -> bool:
-        if epoch < self._epoch:
-            self.refused.append(ProtocolError(f"{what} of epoch {epoch}, now {self._epoch}"))
-            return True
-        return False
+    def _is_old(self, epoch: int, what: str, now: float) -> bool:
+        newest = self._snapshot.place
+        if self._snapshot.hear(epoch, now) is not Heard.OLD:
+            return False
+        self.refused.append(ProtocolError(f"{what} of epoch {epoch}, now {newest}"))
+        return True
 
     def _notice_epoch(self, epoch: int, now: float) -> bool:
         """Begins to follow a new snapshot leader: its whole state is loaded before anything is answered."""

@@ -20,6 +20,7 @@ from shared.messages.codec import Message, decoder
 from shared.messages.limits import MOST_BYTES
 from shared.messages.sense import check_sense
 from shared.telemetry.tracing import TraceContext
+from shared.terms import is_possible
 
 VERSION = "1"
 VERSION_HEADER = "Flotilla-Version"
@@ -29,12 +30,8 @@ PIPELINE_HEADER = "Flotilla-Pipeline"
 HEADER_BYTES = 512
 """More than our headers; NATS counts them with the body."""
 
-TERMS_BEGIN = 1767225600.0
-"""The start of 2026, as for Leases (`shared/kube/election.py`)."""
 EPOCHS = ("epoch", "sender_epoch", "watch_epoch", "newest")
 """The fields from which a reader may learn of a later term."""
-MOST_EPOCHS_AHEAD = 1 << 20
-"""Two years of minutes."""
 
 _PIPELINE_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}/[A-Za-z0-9._-]{1,128}")
 
@@ -101,15 +98,6 @@ def _common_headers(epoch: int | None, pipeline: str) -> bytes:
     return text.encode()
 
 
-def _check_epoch(epoch: int) -> None:
-    """Refuse epochs that cannot have been reached yet, because a follower never leaves a later epoch.
-
-    Terms are minutes since 2026, or more if a Lease is taken more than once a minute.
-    """
-    if epoch > MOST_EPOCHS_AHEAD and epoch - MOST_EPOCHS_AHEAD > (time.time() - TERMS_BEGIN) / 60:
-        raise ProtocolError(f"epoch {epoch} is years ahead")
-
-
 class MessageReader(Generic[M]):
     """Reads messages of some types and refuses all others."""
 
@@ -131,7 +119,8 @@ class MessageReader(Generic[M]):
         try:
             check_sense(message)
             for name in EPOCHS:
-                _check_epoch(getattr(message, name, 0))
+                if not is_possible(epoch := getattr(message, name, 0), time.time()):
+                    raise ProtocolError(f"epoch {epoch} is years ahead")
         except ProtocolError as cause:
             raise RefusedMessage(Refusal.SENSELESS, f"{type(message).__name__}: {cause}") from None
         return message

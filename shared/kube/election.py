@@ -24,11 +24,11 @@ Decisions never depend on this: epochs, pod versions and the store's history fen
 import math
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
 from enum import Enum, StrEnum
 
-TERMS_BEGIN = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
+from shared.terms import TERMS_BEGIN, is_possible
+
 JITTER = 1.2
 """A candidate adds up to this many retry periods, at random, to each of its waits."""
 EARLY_SHARE = 0.25
@@ -252,6 +252,8 @@ class Election:
         return []
 
     def _on_looked(self, record: Record | None, now: float, wall: float) -> list[Effect]:
+        if record is not None and not is_possible(record.term, wall):
+            record = replace(record, term=0, settled=False)  # followers would refuse what it leads to
         if self._seen_at is None or record != self._record:
             self._record, self._seen_at = record, now
         if record is not None:

@@ -29,7 +29,8 @@ class BinderBeat(msgspec.Struct, frozen=True, omit_defaults=True, tag="binder-be
     """A binder's heartbeat, with the number of orders that it can still take. `incarnation` differs for each process.
 
     Orders of a binder that stops sending heartbeats, has restarted, or is `gone` go to other binders. `at`: the
-    binder's Unix time, `uptime`: seconds since the process began; 0 if unknown.
+    binder's Unix time, `uptime`: seconds since the process began; 0 if unknown. `epoch`, `number`: the newest of the
+    snapshot that it obeys.
     """
 
     binder: str
@@ -38,6 +39,8 @@ class BinderBeat(msgspec.Struct, frozen=True, omit_defaults=True, tag="binder-be
     gone: bool = False
     at: Seconds = 0.0
     uptime: Seconds = 0.0
+    epoch: Count = 0
+    number: Count = 0
 
 
 class BindingOutcome(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -93,12 +96,15 @@ class BindingOutcomes(msgspec.Struct, frozen=True, omit_defaults=True, tag="boun
 class Recall(msgspec.Struct, frozen=True, omit_defaults=True, tag="recall"):
     """From the snapshot of a new term to one binder process: which attempts do you hold?
 
-    From then on the binder refuses older epochs. The reply repeats `number`.
+    From then on the binder refuses older epochs. The reply repeats `number`. `orders`: the number of the last orders
+    to any binder. One whose beat names a later epoch or number is asked at each beat; it ends if it hears nothing
+    else.
     """
 
     epoch: Count
     number: Count
     incarnation: str
+    orders: Count = 0
 
 
 class HeldAttempt(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

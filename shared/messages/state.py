@@ -156,12 +156,14 @@ class Committed(msgspec.Struct, frozen=True, omit_defaults=True, tag="committed"
 class Outdated(msgspec.Struct, frozen=True, omit_defaults=True, tag="outdated"):
     """Reply to a refused commit of this `epoch` and `cycle`: another cycle has committed in epoch `newest`.
 
-    If the cycle still leads, it begins a term above that one.
+    If the cycle still leads, it begins a term above that one. `round`: of the commit, if a later round of the same
+    cycle has been committed.
     """
 
     epoch: Count
     cycle: str
     newest: Count
+    round: Count = 0
 
 
 class NodeUpserted(msgspec.Struct, frozen=True, omit_defaults=True, tag="node"):

@@ -88,8 +88,8 @@ async def leadership(
 class LaterTerm:
     """Leaves our term for a later one, once a peer shows that another leader has used our term or a later one.
 
-    Either another process leads by now and this one stood still, or the Lease was deleted, so that terms began again
-    at or below one that peers have seen, and they refuse ours.
+    Either another process leads by now and this one stood still; or the Lease was deleted, so that terms began again
+    at or below one that peers have seen, and they refuse ours; or another process has sent messages in our name.
     """
 
     def __init__(self, context: Context, raise_term: Callable[[int], Awaitable[int]]) -> None:
@@ -110,4 +110,6 @@ class LaterTerm:
         except ClusterError as lost:
             self._fault.end(lost)
             return
-        self._fault.end(ClusterError(f"{evidence}: the Lease was deleted; going on in a term above {term}"))
+        self._fault.end(
+            ClusterError(f"{evidence}: the Lease was deleted, or messages were forged; going on in a term above {term}")
+        )

@@ -8,6 +8,8 @@ before the checks, and `meta` last, so that an interrupted write does not count 
 import hashlib
 from dataclasses import dataclass, field
 
+from shared.terms import MOST_AHEAD
+
 
 @dataclass(frozen=True, slots=True)
 class Script:
@@ -18,7 +20,14 @@ class Script:
         object.__setattr__(self, "sha", hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest())
 
 
-FENCE = Script("""
+_POSSIBLE = """
+-- A term that is years ahead of the present leader's was never led; what names it counts as unknown.
+local function is_possible(term) return (tonumber(term) or 1e99) <= tonumber(ARGV[PRESENT]) + AHEAD end
+""".replace("AHEAD", str(MOST_AHEAD))
+
+FENCE = Script(
+    _POSSIBLE.replace("PRESENT", "3")
+    + """
 -- KEYS: meta, ledger, answer. ARGV: schema, oldest readable schema, epoch, history of the server, pipeline or ''.
 -- What another history has left may miss the last that was written, so it counts as lost until FINISH. So does a ledger
 -- of which something is gone.
@@ -28,6 +37,7 @@ if found[1] then
   if not schema or schema > tonumber(ARGV[1]) or schema < tonumber(ARGV[2]) then return {'schema', found[1]} end
 end
 if found[5] and ARGV[5] ~= '' and found[5] ~= ARGV[5] then return {'pipeline', found[5]} end
+if found[2] and not is_possible(found[2]) then found[2] = false end
 if found[2] and tonumber(found[2]) >= tonumber(ARGV[3]) then return {'deposed', found[2]} end
 local emptied = found[6] and tonumber(found[6]) ~= redis.call('HLEN', KEYS[2])
 local lost = (found[3] or not found[2] or found[4] ~= ARGV[4] or emptied) and 1 or 0
@@ -36,7 +46,8 @@ if ARGV[5] ~= '' then redis.call('HSET', KEYS[1], 'pipeline', ARGV[5]) end
 if lost == 1 then redis.call('HSET', KEYS[1], 'lost', '1') end
 redis.call('HDEL', KEYS[1], 'seq', 'run', 'write')
 return {'done', found[2] or '0', redis.call('HVALS', KEYS[2]), redis.call('GET', KEYS[3]) or '', lost}
-""")
+"""
+)
 
 _GUARD = """
 local found = redis.call('HMGET', KEYS[1], 'epoch', 'run', 'write', 'shard_count', 'entries')
@@ -54,17 +65,20 @@ if tonumber(found[5] or '-1') ~= redis.call('HLEN', KEYS[3]) then return {'lost'
 """
 )
 
-CLAIM = Script("""
+CLAIM = Script(
+    _POSSIBLE.replace("PRESENT", "1")
+    + """
 -- What the queue has remembered: from here on no earlier queue writes it.
 -- KEYS: term, pipeline. ARGV: epoch, pipeline or ''.
 local whose = redis.call('GET', KEYS[2])
 if whose and ARGV[2] ~= '' and whose ~= ARGV[2] then return {'pipeline', whose} end
 local found = redis.call('GET', KEYS[1])
-if found and tonumber(found) > tonumber(ARGV[1]) then return {'deposed', found} end
+if found and is_possible(found) and tonumber(found) > tonumber(ARGV[1]) then return {'deposed', found} end
 redis.call('SET', KEYS[1], ARGV[1])
 if ARGV[2] ~= '' then redis.call('SET', KEYS[2], ARGV[2]) end
 return {'done'}
-""")
+"""
+)
 
 REMEMBER = Script("""
 -- KEYS: term, records. ARGV: epoch, how many arguments set; these: field, value, ...; what is removed.

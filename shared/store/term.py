@@ -13,6 +13,7 @@ from shared.store.errors import Deposed, StateLost
 from shared.store.link import Argument, RedisLink
 from shared.store.schema import OLDEST_READABLE, SCHEMA, Keys, check_schema, decode_answer, decode_entry, others
 from shared.store.scripts import FENCE
+from shared.terms import MOST_AHEAD
 
 EVICTING = "allkeys-"
 """Prefix of the policies that evict our keys; the others evict only keys that expire, and ours do not."""
@@ -54,7 +55,7 @@ async def open_term(link: RedisLink, prefix: str, epoch: int, pipeline: str = ""
         case [b"done", earlier, entries, answer, lost]:
             if not lost and _history(await link.info()) == history:
                 ledger = sorted(map(decode_entry, entries), key=lambda entry: (entry.deadline, entry.uid))
-                decoded = decode_answer(answer) if answer else None
+                decoded = _last_answer(answer, epoch)
                 return Recovered(int(earlier), ledger, decoded, lost=False, evicts=evicts)
             doubtful: list[LedgerEntry] = []
             for raw in entries:
@@ -62,11 +63,18 @@ async def open_term(link: RedisLink, prefix: str, epoch: int, pipeline: str = ""
                     doubtful.append(decode_entry(raw))
             last = None
             with suppress(ProtocolError):
-                last = msgspec.structs.replace(decode_answer(answer), round=0, conflicts=[]) if answer else None
+                found_answer = _last_answer(answer, epoch)
+                last = found_answer and msgspec.structs.replace(found_answer, round=0, conflicts=[])
             return Recovered(int(earlier), [], last, lost=True, doubtful=tuple(doubtful), evicts=evicts)
         case _:
             refuse(found, prefix, epoch, link.where)
             raise ProtocolError(f"Redis key {keys.meta}: a script answers {found[0]!r}")
+
+
+def _last_answer(raw: bytes, epoch: int) -> Committed | None:
+    """None if there is none, or it names a cycle that never led."""
+    answer = decode_answer(raw) if raw else None
+    return answer if answer is not None and answer.epoch <= epoch + MOST_AHEAD else None
 
 
 def _history(info: Mapping[str, Any]) -> str:

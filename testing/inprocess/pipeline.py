@@ -178,6 +178,8 @@ class Pipeline:
                     raise InvariantBroken("the cycle called extenders, but none is configured")
                 case cycle.WorkerFault(worker=name, reason=reason):
                     raise InvariantBroken(f"{name} is blamed: {reason}")
+                case cycle.EndTerm(why=why):
+                    raise InvariantBroken(why)
                 case cycle.TermConfirmed():
                     pass
                 case outcome:

@@ -23,7 +23,7 @@ async def test_long_messages_go_in_several_reports_and_very_long_ones_are_cut() 
 
     async with nats_server() as nats, a_bus(nats) as bus, a_bus(nats) as theirs:
         await theirs.subscribe("queue.outcomes", Outcomes, on_outcomes)
-        feed = QueueClient(bus, 1, 8, lambda: 0, lambda _: None, lambda _: None)
+        feed = QueueClient(bus, 1, 8, lambda: 0.0, lambda: 0, lambda _: None, lambda _: None)
         reporting = asyncio.create_task(feed.report())
         for i in range(200):
             feed.tell(Outcome(f"u{i}", Verdict.UNSCHEDULABLE, message="\N{EURO SIGN}" * (1 << 20)))

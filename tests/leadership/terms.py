@@ -2,7 +2,7 @@
 
 import time
 
-from shared.kube.election import TERMS_BEGIN
+from shared.terms import TERMS_BEGIN
 
 
 def is_next(term: int, before: int) -> bool:

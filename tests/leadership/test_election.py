@@ -5,7 +5,6 @@ import pytest
 from shared.config.structs import LeaderElection
 from shared.kube.election import (
     JITTER,
-    TERMS_BEGIN,
     Effect,
     Election,
     Event,
@@ -24,6 +23,7 @@ from shared.kube.election import (
     Written,
 )
 from shared.runtime.lease_keeper import timings_of
+from shared.terms import TERMS_BEGIN
 
 TIMINGS = Timings(lease_duration=15.0, renew_deadline=10.0, retry_period=2.0)
 PATIENCE = 5.0

@@ -49,7 +49,7 @@ async def a_feed(queues: Queues) -> AsyncIterator[QueueClient]:
         def take(batch: Batch) -> None:
             queues.taken += [each.name for each in pods_in(batch)]
 
-        feed = QueueClient(bus, 1, 8, lambda: 0, take, queues.refused.append)
+        feed = QueueClient(bus, 1, 8, lambda: 0.0, lambda: 0, take, queues.refused.append)
         working = [asyncio.create_task(feed.pull()), asyncio.create_task(feed.report())]
         try:
             yield feed

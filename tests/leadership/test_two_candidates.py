@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.kube.election import (
-    TERMS_BEGIN,
     TRANSITIONS,
     Election,
     Event,
@@ -31,6 +30,7 @@ from shared.kube.election import (
     Write,
     Written,
 )
+from shared.terms import TERMS_BEGIN
 
 TIMINGS = Timings(lease_duration=15.0, renew_deadline=10.0, retry_period=2.0)
 LASTS = 300.0

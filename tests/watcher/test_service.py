@@ -302,7 +302,9 @@ async def test_a_reused_term_is_left_for_a_later_one() -> None:
         world.follower.bus.post("watcher.seen", WatchSeen("queue", epoch + 7, seq))
         with pytest.raises(BaseExceptionGroup) as ended:
             await world.ended()
-        assert ended.group_contains(ClusterError, match="the Lease was deleted; going on in a term above")
+        assert ended.group_contains(
+            ClusterError, match="the Lease was deleted, or messages were forged; going on in a term above"
+        )
         world.start()
         put(world, "after")
         await agree(world)

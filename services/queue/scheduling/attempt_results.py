@@ -13,7 +13,7 @@ from shared.messages.binding import Evicted
 from shared.messages.queue import POD_GONE, Batch, ForgottenPod, Outcome, Take, Verdict
 
 MAX_NUMBERS = 1 << 12
-"""Outcomes' numbers that are remembered; older ones count as received."""
+"""Outcomes' numbers that are remembered: the ones that came last."""
 
 
 class CycleSession:
@@ -27,8 +27,7 @@ class CycleSession:
         self.last_batch: Batch | None = None
         self.waiting: Take | None = None
         self.wait_ends = 0.0
-        self._received: set[int] = set()
-        self._newest = 0
+        self._received: dict[int, None] = {}
 
     def repeated(self, take: Take) -> Batch | None:
         """The batch that this Take was answered with before. Raises ProtocolError if the Take is old or malformed."""
@@ -49,12 +48,11 @@ class CycleSession:
 
     def is_new(self, number: int) -> bool:
         """Whether the Outcomes of this number arrive for the first time."""
-        if number <= self._newest - MAX_NUMBERS or number in self._received:
+        if number in self._received:
             return False
-        self._received.add(number)
-        self._newest = max(self._newest, number)
-        if len(self._received) > 2 * MAX_NUMBERS:
-            self._received = {known for known in self._received if known > self._newest - MAX_NUMBERS}
+        self._received[number] = None
+        if len(self._received) > MAX_NUMBERS:
+            del self._received[next(iter(self._received))]
         return True
 
 
@@ -129,7 +127,7 @@ class AttemptResults:
             info.attempts = max(1, info.attempts - 1)  # nothing was attempted
         in_flight = info.state is PodState.IN_FLIGHT
         forgotten = info.forgotten if in_flight else None
-        if in_flight and forgotten is None and 0 < info.snapshot_epoch < snapshot_epoch:
+        if in_flight and forgotten is None and info.snapshot_epoch not in (0, snapshot_epoch):
             self._queue.take_back(info, now)  # the decision may have been lost with the earlier snapshot
             return
         self._queue.start_binding(info, outcome.node, now, outcome.verdict)

@@ -71,6 +71,10 @@ class Binders:
         if not ruling.counts:
             return
         is_new = not self.dispatcher.is_alive(process)
+        newest = self._core.epoch, self.dispatcher.number
+        if (beat.epoch, beat.number) > newest:  # it would refuse our orders
+            beat = replace(beat, room=0)
+            self._bus.post(binder(beat.binder), Recall(newest[0], 0, beat.incarnation, newest[1]))
         self._send(self.dispatcher.on_beat(beat, now))
         if not beat.gone:
             self._ask(beat.binder, self._recall.question(process, now))

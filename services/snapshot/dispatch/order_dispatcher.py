@@ -69,7 +69,8 @@ class OrderDispatcher:
         """Of earlier terms; binders are being asked which of them they hold."""
         self._holder: dict[AttemptKey, str] = {}
         self._sent: dict[AttemptKey, _Sent] = {}
-        self._number = 0
+        self.number = 0
+        """Of the last orders to any binder."""
         self._heard_at: float | None = None
         """When the last beat of any binder came; before the first, when it was first missed."""
 
@@ -136,9 +137,9 @@ class OrderDispatcher:
 
     def addressed(self, binder: str, epoch: int, orders: list[BindingOrder]) -> BindingOrders:
         """The message for the present process of a binder, under a new number."""
-        self._number += 1
+        self.number += 1
         known = self._binders.get(binder)
-        return BindingOrders(epoch, orders, "" if known is None else known.incarnation, self._number)
+        return BindingOrders(epoch, orders, "" if known is None else known.incarnation, self.number)
 
     def on_beat(self, beat: BinderBeat, now: float) -> Sends:
         self._heard_at = now

@@ -69,7 +69,7 @@ class BinderRecall:
             return None
         self._number += 1
         asked.parts[self._number] = set()
-        return Recall(self._epoch, self._number, process[1])
+        return Recall(self._epoch, self._number, process[1], self._dispatcher.number)
 
     def on_answer(self, message: Recalled, now: float) -> Claimed:
         """Answers to other terms, and of processes that do not beat, are ignored."""
