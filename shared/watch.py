@@ -7,6 +7,7 @@ knows what the watcher knows, even if messages were lost.
 
 import math
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -82,6 +83,8 @@ class WatchReader:
         self._patience = FIRST_PATIENCE
         self._ask_at: float | None = None
         self._doubt_at = -math.inf
+        self.is_contradicted = False
+        """Whether a state was refused as older than one shown before: the server can tell which is true."""
 
     @property
     def synced(self) -> bool:
@@ -180,9 +183,24 @@ class WatchReader:
         shown = f"watch {message.seq} of epoch {message.epoch}: {kind} at version {message.version}"
         self.refused.append(ProtocolError(f"{shown}, older than {objects.newest}, which was shown before"))
         objects.complete, objects.listed = False, None
+        self.is_contradicted = True
         if self._ask_at is None:
             self._ask_at = now + self._patience
         return True
+
+    def correct(self, shown: Mapping[str, int], present: int, now: float) -> list[Effect]:
+        """`present`: the server's version, later than `shown`, which were `versions`.
+
+        What exceeds it was never shown: another process has named it, or the server's store was restored. From now on
+        older states are taken.
+        """
+        self.is_contradicted = False
+        wrong = [kind for kind in Kind if shown.get(kind.value, 0) > present]
+        for kind in wrong:
+            self._objects[kind].newest = 0
+            said = f"{kind} was shown at version {shown[kind.value]}, and the server is at {present}"
+            self.refused.append(ProtocolError(said))
+        return [self._ask(now)] if wrong else []
 
     def _rest(self) -> None:
         self._ask_at, self._patience = None, FIRST_PATIENCE

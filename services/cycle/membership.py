@@ -14,6 +14,7 @@ names, by a bounded step each time: a forged beat wins nothing by it, and the nu
 """
 
 from collections import deque
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from services.cycle.events import WorkerFault, Workers
@@ -222,8 +223,12 @@ class Membership:
         claimed = max((beat.assignment for beat in claims.values() if beat.epoch == self.epoch), default=0)
         self._number = max(self._number, min(claimed, self._number + MAX_STEP))
         faults = [WorkerFault(worker, "epoch", self._wrong(beat)) for worker, beat in claims.items()]
-        present = [(worker, Assign(self.epoch, self._number, [], self.shard_count)) for worker in claims]
-        return faults, [*self.tick(now), *present]
+        return faults, [*self.tick(now), *self._present(claims)]
+
+    def _present(self, claims: Mapping[str, WorkerBeat]) -> Iterator[tuple[str, Assign]]:
+        for worker, beat in claims.items():
+            if (beat.epoch, beat.assignment) > (self.epoch, self._number):
+                yield worker, Assign(self.epoch, self._number, [], self.shard_count)
 
     def fault(self, worker: str, why: str, now: float) -> list[tuple[str, Assign]]:
         """An answer was wrong. After too many faults the worker's shards go to others until it restarts."""

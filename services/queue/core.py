@@ -254,7 +254,12 @@ class QueueCore:
             return []
         self._check_cycle(message.epoch, now)
         effects: list[events.Effect] = []
-        if self._session.is_new(message.number):
+        try:
+            is_new = self._session.is_new(message.number, now)
+        except ProtocolError as cause:
+            self._refuse(cause)
+            return []
+        if is_new:
             for outcome in message.outcomes:
                 effects += self._results.on_outcome(outcome, self._snapshot.place, now)
         effects.append(Received(message.epoch, message.number, self.epoch))

@@ -1,7 +1,7 @@
 """The queue's shell: connects the core with the watcher, cycle, the snapshot, binders and Redis."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from time import perf_counter
 from typing import Any
 
@@ -31,6 +31,7 @@ from shared.runtime.context import Watchdog
 from shared.runtime.hosting import on_dump_signal
 from shared.runtime.joining import joined
 from shared.runtime.leadership import leadership
+from shared.runtime.shown_versions import ShownVersions
 from shared.telemetry.logs import Repeated
 from shared.watch import Effect as WatchEffect
 from shared.watch import Progress, WatchReader
@@ -70,7 +71,8 @@ async def main(context: Context) -> None:
                 stopwatch=perf_counter,
                 date=context.date,
             )
-            shell = Shell(context, core, store, annotations=awaits_annotations(frameworks.values()))
+            annotations = awaits_annotations(frameworks.values())
+            shell = Shell(context, core, store, lead.later_version, annotations=annotations)
             with on_dump_signal(shell.dump):
                 await lead.during(shell.run())
 
@@ -86,14 +88,26 @@ def awaits_annotations(frameworks: Iterable[Framework]) -> bool:
 
 class Shell:
     def __init__(
-        self, context: Context, core: QueueCore, store: RetryStore | None = None, *, annotations: bool = False
+        self,
+        context: Context,
+        core: QueueCore,
+        store: RetryStore | None = None,
+        later_version: Callable[[], Awaitable[int]] | None = None,
+        *,
+        annotations: bool = False,
     ) -> None:
-        """`store`: without it, retry records do not survive a restart. `annotations`: of nodes, are kept for hints."""
+        """`store`: without it, retry records do not survive a restart. `annotations`: of nodes, are kept for hints.
+
+        `later_version`: as that of `Leadership`.
+        """
         self._context = context
         self._bus = context.bus
         self._core = core
         self._store = store
         self._reader = WatchReader(context.name)
+        self._shown_versions = later_version and ShownVersions(
+            context, self._reader, later_version, self._on_watch_effects
+        )
         self._progress = Progress(context.name)
         self._decoder = WatchDecoder(core.objects, annotations=annotations)
         self._runner: CoreRunner[events.Event, events.Effect] = CoreRunner(
@@ -208,6 +222,8 @@ class Shell:
 
     def _look(self) -> None:
         self._on_watch_effects(self._reader.tick(self._context.clock()))
+        if self._shown_versions is not None:
+            self._shown_versions.look()
         for refused in (self._core.refused, self._reader.refused):
             while refused:
                 self._limited_log.warning("refused", "refused: %s", refused.popleft())

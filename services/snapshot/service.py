@@ -1,7 +1,7 @@
 """The snapshot's shell: connects the core with the watcher, cycle, binders, Redis, workers and the queue."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 
 from msgspec.structs import replace
@@ -53,6 +53,7 @@ from shared.runtime.clocks import ClockOffsets
 from shared.runtime.hosting import on_dump_signal
 from shared.runtime.joining import joined
 from shared.runtime.leadership import leadership
+from shared.runtime.shown_versions import ShownVersions
 from shared.runtime.stopping import SNAPSHOT_WRITES
 from shared.store.link import connect
 from shared.store.schema import Persist
@@ -95,7 +96,7 @@ async def main(context: Context) -> None:
                 freshness = None if is_first else ListFreshness(lead.version, context.log)
                 start = TermStart(barrier, freshness, lost, recovered.doubtful)
                 decoder = WatchDecoder(schedulers, core.is_bound, pending)
-                shell = Shell(context, client, terms, core, decoder, start, lead.settle)
+                shell = Shell(context, client, terms, core, decoder, start, lead.settle, lead.later_version)
                 await lead.during(shell.run())
         finally:
             await link.close()
@@ -113,8 +114,12 @@ class Shell:
         decoder: WatchDecoder,
         start: TermStart,
         settle: Callable[[], bool],
+        later_version: Callable[[], Awaitable[int]],
     ) -> None:
-        """`settle` is called if the term leaves nothing behind that the next one must wait for."""
+        """`settle` is called if the term leaves nothing behind that the next one must wait for.
+
+        `later_version`: as that of `Leadership`.
+        """
         self._context = context
         self._bus = context.bus
         self._terms = terms
@@ -123,6 +128,7 @@ class Shell:
         self._settle = settle
         self._decoder = decoder
         self._reader = WatchReader(context.name)
+        self._shown_versions = ShownVersions(context, self._reader, later_version, self._on_watch_effects)
         self._progress = Progress(context.name)
         self._writer = EffectWriter(
             core, terms, context.settings.shard_count, self._carry_out, self._on_term, context.clock
@@ -227,6 +233,7 @@ class Shell:
             now = self._context.clock()
             self._core.cluster.ledger.ahead = self._context.wall() - now
             self._on_watch_effects(self._reader.tick(now))
+            self._shown_versions.look()
             if self._begun:
                 self._runner.feed(Tick())
                 self._runner.feed(Beat())

@@ -63,6 +63,10 @@ class Leadership:
         self.epoch = await self._keeper.raise_term(max(beyond, self.epoch))
         return self.epoch
 
+    async def later_version(self) -> int:
+        """A resourceVersion of the API server that is later than all it has shown before this call."""
+        return await self._keeper.later_version()
+
 
 @asynccontextmanager
 async def leadership(

@@ -109,6 +109,7 @@ class LeaseKeeper:
         self.settled = 0
         """The term of which nothing is in progress any more."""
         self._term_changed = asyncio.Event()
+        self._version_asked: list[asyncio.Future[int]] = []
         self.lost: asyncio.Future[None] = self._loop.create_future()
         self.lost.add_done_callback(lambda lost: lost.cancelled() or lost.exception())
         self._election = Election(self._identity, self._timings)
@@ -146,6 +147,12 @@ class LeaseKeeper:
     async def raise_term(self, beyond: int) -> int:
         self._in_thread(lambda: self._on_raise(beyond))
         return (await self._term_above(beyond)).term
+
+    async def later_version(self) -> int:
+        """The resourceVersion of the next write of the Lease, which begins after this call."""
+        asked: asyncio.Future[int] = self._loop.create_future()
+        self._in_thread(lambda: self._version_asked.append(asked))
+        return await asked
 
     async def end(self) -> None:
         """Release the Lease; takes a bounded time."""
@@ -186,6 +193,11 @@ class LeaseKeeper:
         self._log.info("term %d of %s begins", lead.term, self._name)
         self._led, self.version = lead, version
         self._term_changed.set()
+
+    def _on_version(self, asked: list[asyncio.Future[int]], version: int) -> None:
+        for each in asked:
+            if not each.done():
+                each.set_result(version)
 
     def _on_blocked(self, why: str) -> None:
         if why:
@@ -309,9 +321,13 @@ class LeaseKeeper:
                     self._judge(record, lease.where)
                 return Looked(record)
             self.served = lease.served
+            asked = self._version_asked.copy()
             written = await lease.write(
                 effect.term, acquired=effect.acquired, patience=effect.patience, network=self._context.bus.network
             )
+            if written and lease.version.isdecimal():
+                del self._version_asked[: len(asked)]
+                self._in_service(self._on_version, asked, int(lease.version))
             return Written() if written else Overtaken()
         except ClusterError as cause:
             self._in_service(self._on_trouble, cause)

@@ -115,9 +115,6 @@ def _keeper(keeper: Any) -> Any:
             finally:
                 self._on_end()
 
-        def _say(self, what: Callable[..., None], *arguments: object) -> None:
-            what(*arguments)
-
     return Keeper
 
 

@@ -255,3 +255,12 @@ def test_without_election_inconsistent_durations_are_replaced() -> None:
     assert timings_of(LeaderElection(True, 30.0, 20.0, 5.0, "leases", "", "x")) == Timings(
         lease_duration=30.0, renew_deadline=20.0, retry_period=5.0
     )
+
+
+def test_a_term_that_cannot_have_been_reached_counts_as_none() -> None:
+    """Followers refuse such terms, so a leader that went on from there would lead nobody."""
+    script = Script()
+    script.handle(Tick())
+    (write,) = script.handle(Looked(Record("", (1 << 31) - 1000, "then", 15.0, settled=True)))
+    assert isinstance(write, Write) and write.term == MINUTES
+    assert script.handle(Written()) == [Lead(MINUTES, 0, settled=False)]

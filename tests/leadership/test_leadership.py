@@ -1,6 +1,7 @@
 """Leading, with a real API server's answers: taken, kept, given back, lost."""
 
 import asyncio
+import json
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -259,6 +260,18 @@ async def test_a_leader_can_raise_its_term() -> None:
         with pytest.raises(LeaseLost):
             await lead.raise_term()
         await first.loses()
+
+
+async def test_a_leader_can_ask_for_a_version_later_than_all_that_was_shown() -> None:
+    async with a_world() as world:
+        first = await Candidate.stands(world, "one")
+        lead = await first.leads()
+        for _ in range(3):
+            async with client_of(world.server) as client:
+                path = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
+                shown = json.loads((await client.call("GET", path)).body)["metadata"]["resourceVersion"]
+            assert await asyncio.wait_for(lead.later_version(), PATIENCE) > int(shown)
+        await first.stop()
 
 
 async def test_the_settled_mark_reaches_only_the_next_leader() -> None:

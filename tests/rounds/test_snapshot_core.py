@@ -168,10 +168,11 @@ def test_a_doubled_commit_keeps_its_conflicts() -> None:
     assert log.handle(commit(1, (P, "a", 4))) == [Reply(reply(first))]
 
 
-def test_a_commit_of_an_earlier_round_is_passed_over_in_silence() -> None:
+def test_a_commit_of_an_earlier_round_changes_nothing() -> None:
+    """Its cycle ends its term if it still waits for the answer: then another process has committed in its name."""
     log = SnapshotLog(A, B)
     log.handle(commit(2, (P, "a", 2)))
-    assert log.handle(commit(1, (Q, "b", 2))) == []
+    assert log.handle(commit(1, (Q, "b", 2))) == [Outdated(1, "", 1, round=1)]
     assert log.pods() == {P.uid: "a"}
 
 

@@ -186,9 +186,9 @@ async def _after(forgery: Forgery, replaced: Iterable[str]) -> list[str]:
         world.server.put_pod(pod(f"huge{number}").uid(f"u-huge{number}").request(cpu="900").build())
     await asyncio.sleep(TIME_TO_BIND)
     wrong = [f"{name} is pending" for name in world.pending() if "huge" not in name]
-    for each in world.server.pods.values():
-        if "huge" in each.name and not any(one.type == "PodScheduled" for one in each.status.conditions):
-            wrong.append(f"{each.name} fits nowhere and is not told so")
+    huge = [each for each in world.server.pods.values() if "huge" in each.name]
+    untold = [each for each in huge if not any(one.type == "PodScheduled" for one in each.status.conditions)]
+    wrong += [f"{each.name} fits nowhere and is not told so" for each in untold]
     keeping.cancel()
     await world.end()
     return wrong + [str(failure) for failure in world.around.failures]

@@ -89,3 +89,14 @@ async def test_a_term_lost_by_redis_is_written_again() -> None:
         await memory.write(4, {"a": b"1"})
         with pytest.raises(Deposed):
             await memory.write(3, {"a": b"2"})
+
+
+@pytest.mark.parametrize("absurd", [1 << 31, 1 << 62, "no number"])
+async def test_a_claim_that_no_queue_can_have_made_is_replaced(absurd: int | str) -> None:
+    async with redis_server() as server, linked(server) as link:
+        await link.call("SET", f"{PREFIX}:queue:term", absurd)
+        memory = Memory(link, PREFIX)
+        await memory.claim(4)
+        await memory.write(4, {"a": b"1"})
+        with pytest.raises(Deposed):
+            await memory.claim(3)

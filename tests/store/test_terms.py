@@ -166,3 +166,13 @@ async def test_retry_records_of_another_pipeline_are_not_touched() -> None:
             await Memory(link, PREFIX, OTHERS).claim(9)
         await ours.claim(3)
         assert await ours.load() == {"a": b"1"}
+
+
+async def test_a_term_that_no_snapshot_can_have_led_counts_as_lost() -> None:
+    async with redis_server() as server, linked(server) as link:
+        await begin(link, one_node(1))
+        await link.call("HSET", f"{PREFIX}:meta", "epoch", 1 << 62)
+        recovered = await open_term(link, PREFIX, 5)
+        assert (recovered.epoch, recovered.lost) == (0, True)
+        with pytest.raises(Deposed):
+            await open_term(link, PREFIX, 5)

@@ -181,7 +181,10 @@ def test_an_older_watcher_is_refused() -> None:
     assert reader.take(watched(2, B, epoch=1), 1.1) == []
     assert reader.take(WatchBeat(1, 9), 1.1) == []
     assert reader.synced
-    assert [str(refusal) for refusal in reader.refused] == ["watch 2 of epoch 1, now 2", "watch 9 of epoch 1, now 2"]
+    assert [str(refusal) for refusal in reader.refused] == [
+        "watch 2 of epoch 1, now 1 of 2",
+        "watch 9 of epoch 1, now 1 of 2",
+    ]
 
 
 def test_no_request_to_a_new_watcher_heard_from_its_start() -> None:
@@ -260,3 +263,26 @@ def test_doubt_requests_listings_at_a_limited_rate() -> None:
     waiting = WatchReader("queue")
     waiting.start(0.0)
     assert waiting.doubt(0.1) == [], "a listing is asked for already"
+
+
+def test_a_version_that_the_server_has_not_reached_is_dropped() -> None:
+    reader = synced_reader()
+    reader.take(shown(2, 1 << 62, B), 0.2)
+    reader.take(Watched(1, 3, [NodeChange("m")], 30), 0.3)
+    assert not reader.is_contradicted
+    relisted: list[WatchChange] = listing(Kind.POD, A)
+    assert reader.take(shown(4, 40, *relisted), 1.0) == []
+    assert reader.is_contradicted and not reader.synced
+    assert reader.correct(reader.versions, 41, 1.1) == [Relist("queue", {"node": 30})]
+    assert not reader.is_contradicted
+    assert reader.take(shown(5, 40, *relisted), 1.2) == [A, PodChange("b", "ns", "pod-b", gone=True)]
+
+
+def test_a_version_that_the_server_has_reached_stays() -> None:
+    reader = synced_reader()
+    reader.take(shown(2, 20, B), 0.2)
+    reader.take(shown(3, 12, *listing(Kind.POD, A)), 0.3)
+    assert reader.is_contradicted
+    assert reader.correct({"pod": 20}, 20, 0.4) == []
+    assert not reader.is_contradicted
+    assert reader.take(shown(4, 12, *listing(Kind.POD, A)), 0.5) == []

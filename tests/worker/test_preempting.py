@@ -138,7 +138,7 @@ def test_only_the_newest_search_is_answered() -> None:
     core.handle(state(6), 0.0)
     assert answered(core.handle(preempt(2, min_seq=9), 0.0)) == []
     assert answered(core.handle(preempt(1, ask=8), 0.0)) == []
-    assert [str(refusal) for refusal in core.refused] == ["search 1.8 of epoch 1 is older than another"]
+    assert [str(refusal) for refusal in core.refused] == ["search (1, 1, 8) is old, now (1, 2, 1)"]
     assert answered(core.handle(preempt(2, ask=2), 0.0)) == [(1, 2, 2)]
     assert answered(core.handle(preempt(2, ask=2), 0.0)) == [(1, 2, 2)], "asked again, as the answer was lost"
     assert answered(core.handle(preempt(1, epoch=2), 0.0)) == [(2, 1, 1)]

@@ -11,9 +11,7 @@ from services.queue.scheduling.scheduling_queue import AttemptResult, Scheduling
 from shared.errors import ProtocolError
 from shared.messages.binding import Evicted
 from shared.messages.queue import POD_GONE, Batch, ForgottenPod, Outcome, Take, Verdict
-
-MAX_NUMBERS = 1 << 12
-"""Outcomes' numbers that are remembered: the ones that came last."""
+from shared.terms import Heard, Newest
 
 
 class CycleSession:
@@ -27,7 +25,8 @@ class CycleSession:
         self.last_batch: Batch | None = None
         self.waiting: Take | None = None
         self.wait_ends = 0.0
-        self._received: dict[int, None] = {}
+        self._outcomes = Newest(0)
+        """Number of the last Outcomes."""
 
     def repeated(self, take: Take) -> Batch | None:
         """The batch that this Take was answered with before. Raises ProtocolError if the Take is old or malformed."""
@@ -46,14 +45,13 @@ class CycleSession:
     def answer(self, batch: Batch) -> None:
         self.last_batch, self.waiting = batch, None
 
-    def is_new(self, number: int) -> bool:
-        """Whether the Outcomes of this number arrive for the first time."""
-        if number in self._received:
-            return False
-        self._received[number] = None
-        if len(self._received) > MAX_NUMBERS:
-            del self._received[next(iter(self._received))]
-        return True
+    def is_new(self, number: int, now: float) -> bool:
+        """Whether the Outcomes of this number arrive for the first time. Raises ProtocolError if they are old."""
+        before = self._outcomes.place
+        heard = self._outcomes.hear(number, now)
+        if heard is Heard.OLD:
+            raise ProtocolError(f"outcomes {number} of epoch {self.epoch}: number: {before} has come already")
+        return number != before
 
 
 class AttemptResults:
