@@ -113,7 +113,8 @@ class StateReplica:
             return False
         self._stop_waiting()
         self.table, self._epoch, self.seq, self.loaded = table, state.epoch, state.seq, True
-        self._early = {seq: d for seq, d in self._early.items() if seq > state.seq and d.epoch == state.epoch}
+        follow = range(state.seq + 1, state.seq + 1 + MAX_EARLY_DELTAS)
+        self._early = {seq: d for seq, d in self._early.items() if seq in follow and d.epoch == state.epoch}
         return self._catch_up(now)
 
     def take_time(self, now: float) -> bool:

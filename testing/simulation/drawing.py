@@ -104,7 +104,9 @@ MISHAPS: Mapping[str, tuple[float, dict[str, Sequence[object]]]] = {
     ),
     "release": (1, {"name": PROCESSES, "is": ("last", "later", "later", "this")}),
     "lies": (1, {"name": PROCESSES, "share": (0.05, 0.3, 1.0), "for": (1.0, 5.0)}),
+    "forge": (1, {"name": PROCESSES}),
     "lose_lease": (1.5, {"name": LEADING}),
+    "raise_lease": (0.5, {"name": LEADING}),
     "delete_lease": (0.5, {"name": LEADING}),
     "bus_down": (1, {"for": A_WHILE}),
     "partition": (1, {"name": PROCESSES, "for": A_WHILE}),
@@ -112,7 +114,7 @@ MISHAPS: Mapping[str, tuple[float, dict[str, Sequence[object]]]] = {
     "calls": (2, {"share": (0.05, 0.15, 0.4), "for": (3.0, 10.0)}),
     "stall": (1, {"for": (3.0, 12.0, 36.0)}),
     "watches_break": (1, {}),
-    "redis_down": (1, {"for": A_WHILE}),
+    "redis_down": (1, {"for": (*A_WHILE, 60.0)}),
     "redis_restarts": (0.5, {}),
     "redis_flushed": (1, {}),
     "redis_rolls_back": (1, {"by": (0.3, 1.0, 2.0), "snapshot": ("dies", "lives")}),
@@ -172,7 +174,7 @@ LIARS = {
 """By scene: the processes whose lies its invariants survive. A cycle or a queue can lie about gangs, and these and
 workers about volumes of bound claims."""
 
-MOST_OF = {"lies": 2}
+MOST_OF = {"lies": 2, "forge": 2}
 """Per run: after a third lie a worker waits longer for shards than a run lasts."""
 
 

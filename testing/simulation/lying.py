@@ -119,6 +119,21 @@ def _evict(plain: Plain, dice: random.Random) -> None:
     plain["victims"] = dice.choice((others, victims[:1] * 2, [*victims, *others]))
 
 
+NUMBERS = ("number", "round", "ask", "search", "assignment", "orders")
+"""Fields that rise within a term."""
+
+
+def raised(raw: bytes, dice: random.Random) -> bytes | None:
+    """The message as of a term or a number that its sender will not reach soon; None if it has neither."""
+    plain = msgspec.msgpack.decode(raw, strict=False)
+    names = [name for name in (*EPOCHS, *NUMBERS) if plain.get(name)]
+    if not names:
+        return None
+    name = dice.choice(names)
+    plain[name] += dice.choice((1, 1000, 1 << 19) if name in EPOCHS else (1, 1000, MUCH))
+    return msgspec.msgpack.encode(plain)
+
+
 def _promise_the_future(plain: Plain, dice: random.Random) -> None:
     """The message is of a term that is years ahead."""
     for name in EPOCHS:

@@ -4,11 +4,13 @@ import asyncio
 from collections.abc import Callable
 
 from testing.simulation.loop import WORLD
-from testing.simulation.lying import Liar
+from testing.simulation.lying import Liar, raised
 from testing.simulation.processes import Process, Surroundings
 from testing.simulation.schedule import Entry
 
 PREFIX = "flotilla"
+LAST_TERM = (1 << 31) - 1000
+"""Almost the last that a Lease can hold."""
 
 
 class Mishaps:
@@ -87,6 +89,14 @@ class Mishaps:
             self._around.lied = True
             self._until(entry, process.kill)
 
+    def _forge(self, entry: Entry) -> None:
+        """A standby, or another process with the credentials of a service, names terms and numbers in its name."""
+        process = self._leading(entry)
+        if process is not None:
+            names = {name for name, each in self._processes.items() if each.service == process.service}
+            self._around.network.forge(names, raised, entry.number)
+            self._around.lied = True
+
     def _leading(self, entry: Entry) -> Process | None:
         """The standby if it leads, else the other one."""
         name = entry.arguments["name"]
@@ -114,6 +124,13 @@ class Mishaps:
             self._around.server.version += 1
             lease["spec"]["holderIdentity"] = ""
             lease["metadata"]["resourceVersion"] = str(self._around.server.version)
+
+    def _raise_lease(self, entry: Entry) -> None:
+        """Write a term that no leader can have reached."""
+        self._lose_lease(entry)
+        lease = self._around.server.leases.get(f"{PREFIX}-{entry.arguments['name']}")
+        if lease is not None:
+            lease["spec"]["leaseTransitions"] = LAST_TERM
 
     def _delete_lease(self, entry: Entry) -> None:
         """Delete a Lease: its terms are counted from the date again. Redis remembers those of snapshot and cycle."""

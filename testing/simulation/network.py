@@ -33,6 +33,8 @@ from testing.simulation.releases import Translate
 LATENCY = 0.001
 REMEMBERED = 2000
 """Latest messages that may be replayed."""
+MOST_FORGED = 20
+"""Messages at a time."""
 IN_TURN = 1e-10
 """Seconds between two messages sent at the same moment, to keep them in order."""
 DELAYS = (0.003, 0.02, 0.1, 0.4, 1.5, 8.0)
@@ -132,6 +134,15 @@ class Network:
         dice = self._dice.of("replay", salt)
         for sender, subject, raw in dice.sample(list(self._past), min(count, len(self._past))):
             self.post_raw(sender, subject, raw)
+
+    def forge(self, names: set[str], alter: Callable[[bytes, random.Random], bytes | None], salt: int) -> None:
+        """Send some of the latest messages of these processes once more, altered; None leaves one out."""
+        dice = self._dice.of("forge", salt)
+        own = [(sender, subject, raw) for sender, subject, raw in self._past if sender in names]
+        for sender, subject, raw in dice.sample(own, min(MOST_FORGED, len(own))):
+            altered = alter(raw, dice)
+            if altered is not None:
+                self.post_raw(sender, subject, altered)
 
     def post_raw(self, sender: str, subject: str, raw: bytes, respond: Callable[[bytes], None] | None = None) -> int:
         self.sent += 1
