@@ -126,7 +126,7 @@ NUMBERS = ("number", "round", "ask", "search", "assignment", "orders")
 def raised(raw: bytes, dice: random.Random) -> bytes | None:
     """The message as of a term or a number that its sender will not reach soon; None if it has neither."""
     plain = msgspec.msgpack.decode(raw, strict=False)
-    names = [name for name in (*EPOCHS, *NUMBERS) if plain.get(name)]
+    names = [name for name in (*EPOCHS, *NUMBERS) if isinstance(plain.get(name), int) and plain[name]]
     if not names:
         return None
     name = dice.choice(names)
