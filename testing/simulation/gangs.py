@@ -144,7 +144,9 @@ class GangWorld(World):
                 self._excuse(each.uid for each in message.pods if not each.reason.startswith(POD_GONE))
 
     def _on_committed(self, committed: Committed) -> None:
-        commit = self._commits[committed.epoch, committed.round]
+        commit = self._commits.get((committed.epoch, committed.round))
+        if commit is None:
+            return  # forged
         conflicts = {conflict.uid for conflict in committed.conflicts}
         for gang in {decision.gang for decision in commit.decisions if decision.gang}:
             together = {decision.uid for decision in commit.decisions if decision.gang == gang}
