@@ -31,7 +31,7 @@ from shared.runtime.context import Watchdog
 from shared.runtime.hosting import on_dump_signal
 from shared.runtime.joining import joined
 from shared.runtime.leadership import leadership
-from shared.runtime.shown_versions import ShownVersions
+from shared.runtime.shown_versions import compare_shown_versions
 from shared.telemetry.logs import Repeated
 from shared.watch import Effect as WatchEffect
 from shared.watch import Progress, WatchReader
@@ -105,9 +105,7 @@ class Shell:
         self._core = core
         self._store = store
         self._reader = WatchReader(context.name)
-        self._shown_versions = later_version and ShownVersions(
-            context, self._reader, later_version, self._on_watch_effects
-        )
+        self._later_version = later_version
         self._progress = Progress(context.name)
         self._decoder = WatchDecoder(core.objects, annotations=annotations)
         self._runner: CoreRunner[events.Event, events.Effect] = CoreRunner(
@@ -144,6 +142,9 @@ class Shell:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(every(LOOK_INTERVAL, self._look))
                 tasks.create_task(self._context.fault.raised())
+                if self._later_version is not None:
+                    shown = self._reader, self._later_version, self._context.clock, self._on_watch_effects
+                    tasks.create_task(compare_shown_versions(*shown))
                 if self._store is not None:
                     tasks.create_task(self._store.run())
         finally:
@@ -222,8 +223,6 @@ class Shell:
 
     def _look(self) -> None:
         self._on_watch_effects(self._reader.tick(self._context.clock()))
-        if self._shown_versions is not None:
-            self._shown_versions.look()
         for refused in (self._core.refused, self._reader.refused):
             while refused:
                 self._limited_log.warning("refused", "refused: %s", refused.popleft())

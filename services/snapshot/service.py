@@ -53,7 +53,7 @@ from shared.runtime.clocks import ClockOffsets
 from shared.runtime.hosting import on_dump_signal
 from shared.runtime.joining import joined
 from shared.runtime.leadership import leadership
-from shared.runtime.shown_versions import ShownVersions
+from shared.runtime.shown_versions import compare_shown_versions
 from shared.runtime.stopping import SNAPSHOT_WRITES
 from shared.store.link import connect
 from shared.store.schema import Persist
@@ -128,7 +128,7 @@ class Shell:
         self._settle = settle
         self._decoder = decoder
         self._reader = WatchReader(context.name)
-        self._shown_versions = ShownVersions(context, self._reader, later_version, self._on_watch_effects)
+        self._later_version = later_version
         self._progress = Progress(context.name)
         self._writer = EffectWriter(
             core, terms, context.settings.shard_count, self._carry_out, self._on_term, context.clock
@@ -164,6 +164,8 @@ class Shell:
             with on_dump_signal(self._introspection.dump):
                 async with asyncio.TaskGroup() as tasks:
                     self._context.fault.watch(tasks.create_task(self._beat(), name="beat"))
+                    shown = self._reader, self._later_version, self._context.clock, self._on_watch_effects
+                    tasks.create_task(compare_shown_versions(*shown))
                     tasks.create_task(self._work())
                     tasks.create_task(self._context.fault.raised())
         finally:
@@ -233,7 +235,6 @@ class Shell:
             now = self._context.clock()
             self._core.cluster.ledger.ahead = self._context.wall() - now
             self._on_watch_effects(self._reader.tick(now))
-            self._shown_versions.look()
             if self._begun:
                 self._runner.feed(Tick())
                 self._runner.feed(Beat())

@@ -54,8 +54,8 @@ class StateReplica:
         """Whether the state of all shards is here."""
         self.refused: deque[FlotillaError] = deque(maxlen=MOST_REMEMBERED)
         """Why messages were refused."""
-        self._snapshot = Newest(0)
-        """The snapshot's term."""
+        self._newest = Newest((0, 0))
+        """The snapshot's term and the sequence number that its last heartbeat named."""
         self._epoch = 0
         """The term of the state."""
         self._requests = Unanswered[str, bool](doubling(RELOAD_PATIENCE, LONGEST_PATIENCE))
@@ -66,7 +66,7 @@ class StateReplica:
     def with_shards(self, shards: frozenset[int], shard_count: int) -> "StateReplica":
         """An empty replica of other shards that follows the same snapshot leader."""
         replica = StateReplica(shards, shard_count)
-        replica.refused, replica._epoch, replica._snapshot = self.refused, self._epoch, self._snapshot
+        replica.refused, replica._epoch, replica._newest = self.refused, self._epoch, self._newest
         return replica
 
     def next_deadline(self) -> float | None:
@@ -79,7 +79,7 @@ class StateReplica:
         return True
 
     def take_delta(self, delta: Delta, now: float) -> bool:
-        if self._is_old(delta.epoch, f"delta {delta.seq}", now):
+        if self._is_old(delta.epoch, f"delta {delta.seq}"):
             return False
         reload = self._notice_epoch(delta.epoch, now)
         if self.loaded and delta.seq <= self.seq:
@@ -92,16 +92,21 @@ class StateReplica:
         return reload
 
     def take_heartbeat(self, heartbeat: Heartbeat, now: float) -> bool:
-        if self._is_old(heartbeat.epoch, "heartbeat", now):
+        heard = self._newest.hear((heartbeat.epoch, heartbeat.seq), now)
+        if heard is Heard.OLD:
+            self._is_old(heartbeat.epoch, "heartbeat")
             return False
         reload = self._notice_epoch(heartbeat.epoch, now)
+        if heard is Heard.REFUTED:
+            self._start_over()
+            reload = self.request(now)
         if self.loaded and heartbeat.seq > self.seq:
             self.await_missing(now)
         return reload
 
     def take_state(self, state: State, now: float) -> bool:
         """Takes the whole state, or refuses it and changes nothing."""
-        if self._is_old(state.epoch, "state", now):
+        if self._is_old(state.epoch, "state"):
             return False
         if self.loaded and state.epoch == self._epoch and state.seq <= self.seq:
             self._stop_waiting()
@@ -135,23 +140,27 @@ class StateReplica:
 
     # Inside
 
-    def _is_old(self, epoch: int, what: str, now: float) -> bool:
-        newest = self._snapshot.place
-        if self._snapshot.hear(epoch, now) is not Heard.OLD:
-            return False
-        self.refused.append(ProtocolError(f"{what} of epoch {epoch}, now {newest}"))
-        return True
+    def _is_old(self, epoch: int, what: str) -> bool:
+        if epoch < self._epoch:
+            self.refused.append(ProtocolError(f"{what} of epoch {epoch}, now {self._epoch}"))
+            return True
+        return False
 
     def _notice_epoch(self, epoch: int, now: float) -> bool:
         """Begins to follow a new snapshot leader: its whole state is loaded before anything is answered."""
         if epoch == self._epoch:
             return False
         first, self._epoch = self._epoch == 0, epoch
+        if epoch > self._newest.place[0]:
+            self._newest.hear((epoch, 0), now)
         if first:
             return False
+        self._start_over()
+        return self.request(now)
+
+    def _start_over(self) -> None:
         self.loaded = False
         self._early.clear()
-        return self.request(now)
 
     def _stop_waiting(self) -> None:
         self._gap_ends = None

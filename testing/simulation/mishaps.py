@@ -63,7 +63,7 @@ class Mishaps:
                 (process.stop if entry.arguments["how"] == "stop" else process.kill)()
         self.restarts_from = asyncio.get_running_loop().time() + entry.number_of("for")
         redis = self._around.redis
-        meanwhile = {"restarts": redis.restart, "flushed": self._flush, "rolls_back": lambda: redis.roll_back(1.0)}
+        meanwhile = {"restarts": redis.restart, "flushed": redis.flush, "rolls_back": lambda: redis.roll_back(1.0)}
         self._until(entry, meanwhile.get(entry.arguments["redis"], lambda: None))
 
     def _release(self, entry: Entry) -> None:
@@ -127,15 +127,16 @@ class Mishaps:
 
     def _raise_lease(self, entry: Entry) -> None:
         """Write a term that no leader can have reached."""
+        self._around.lost_terms = True
         self._lose_lease(entry)
         lease = self._around.server.leases.get(f"{PREFIX}-{entry.arguments['name']}")
         if lease is not None:
             lease["spec"]["leaseTransitions"] = LAST_TERM
 
     def _delete_lease(self, entry: Entry) -> None:
-        """Delete a Lease: its terms are counted from the date again. Redis remembers those of snapshot and cycle."""
-        if self._around.redis.data or entry.arguments["name"] not in ("snapshot", "cycle"):
-            self._around.server.leases.pop(f"{PREFIX}-{entry.arguments['name']}", None)
+        """Delete a Lease: its terms are counted from the date again."""
+        self._around.lost_terms = True
+        self._around.server.leases.pop(f"{PREFIX}-{entry.arguments['name']}", None)
 
     # The network
 
@@ -198,12 +199,7 @@ class Mishaps:
         self._around.redis.restart()
 
     def _redis_flushed(self, entry: Entry) -> None:
-        self._flush()
-
-    def _flush(self) -> None:
-        """Skipped while Leases are missing: to lose both records of terms at once is not survived."""
-        if {f"{PREFIX}-snapshot", f"{PREFIX}-cycle"} <= self._around.server.leases.keys():
-            self._around.redis.flush()
+        self._around.redis.flush()
 
     def _redis_rolls_back(self, entry: Entry) -> None:
         """Promote a lagging replica, or lose the last writes of the file."""

@@ -22,7 +22,9 @@ from testing.simulation.schedule import Entry, Schedule
 SETTLED_WITHIN = 150.0
 """Seconds of quiet after which every pod that fits anywhere must be bound; includes the longest back-off."""
 PATIENCE = 330.0
-"""Additional seconds after a process has lied: a pod may have been rejected for a reason that no event undoes."""
+"""Additional seconds after a process has lied, or terms have begun again at lower ones: a pod may have been rejected for
+a reason that no event undoes.
+"""
 SOON = 60.0
 """Seconds to settle in a calm scene."""
 
@@ -110,7 +112,9 @@ class World(Actions):
 
     async def _settle(self) -> None:
         began = self.now
-        within = SOON if self.is_calm else SETTLED_WITHIN + (PATIENCE if self.around.lied else 0.0)
+        within = (
+            SOON if self.is_calm else SETTLED_WITHIN + (PATIENCE if self.around.lied or self.around.lost_terms else 0.0)
+        )
         while self._is_unsettled() and not self._broken() and self.now < began + within:
             await asyncio.sleep(0.5)
         wrong = self.wrong()
