@@ -6,6 +6,7 @@ The types hold what kube-scheduler's plugins read of the API objects; other fiel
 from collections.abc import Mapping
 from typing import Protocol
 
+from shared.model.devices import DeviceClass, ResourceClaim
 from shared.model.kinds import ObjectKind
 from shared.model.load import PodLoad, PodTerm
 from shared.model.objects import (
@@ -33,7 +34,6 @@ from shared.model.objects import (
     Volume,
     VolumeAttachment,
 )
-from shared.model.workloads import DeviceClass, ResourceClaim
 
 __all__ = ["ClusterObjects", "Devices", "Namespace", "Node", "ObjectKind", "Pod", "PodLoad", "PodTerm"]
 __all__ += ["LabelSelector", "LabelSelectorRequirement", "NodeSelector", "NodeSelectorRequirement", "NodeSelectorTerm"]

@@ -38,7 +38,7 @@ from shared.kube.client import KubeClient
 from shared.kube.errors import Gone, Refused
 from shared.kube.listwatch import Interruption, ListDone, ListPage, ListWatch, ListWatchEvent, WatchEvents, WatchStarted
 from shared.messages.watch import OBJECT_KINDS, Kind, Relist, WatchBeat, Watched, WatchSeen
-from shared.model.kinds import QUEUE_KINDS
+from shared.model.kinds import DEVICE_KINDS, QUEUE_KINDS
 from shared.runtime import Context, CoreRunner, every
 from shared.runtime.context import Watchdog
 from shared.runtime.joining import joined
@@ -236,7 +236,8 @@ class Shell:
                 plural = RESOURCES[kind].plural
                 self._context.health.clear(plural)
                 self._listwatches[kind].list_again()  # so that all of it is published once the server serves it again
-                level = logging.INFO if OBJECT_KINDS[kind] in QUEUE_KINDS else logging.WARNING
+                is_rare = OBJECT_KINDS[kind] in QUEUE_KINDS | DEVICE_KINDS  # many clusters lack these APIs
+                level = logging.INFO if is_rare else logging.WARNING
                 self._context.log.log(level, "%s: treated as empty: %s; will be requested again", plural, problem)
             case ObjectSkipped(kind=kind, problem=problem):
                 self._metrics.unreadable.labels(kind).inc()

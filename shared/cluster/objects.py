@@ -9,6 +9,7 @@ from shared.bounded import BoundedDict
 from shared.errors import InvariantBroken
 from shared.model.clusterobjects import ClusterObject, key_of, kind_of
 from shared.model.codec import encode_msgpack
+from shared.model.devices import DEVICE_CLASS_PREFIX, DeviceClass, ResourceClaim, ResourceSlice
 from shared.model.kinds import ObjectKind
 from shared.model.storage import (
     CSIDriver,
@@ -20,13 +21,10 @@ from shared.model.storage import (
     VolumeAttachment,
 )
 from shared.model.workloads import (
-    DEVICE_CLASS_PREFIX,
-    DeviceClass,
     Namespace,
     PodDisruptionBudget,
     ReplicaSet,
     ReplicationController,
-    ResourceClaim,
     Service,
     StatefulSet,
 )
@@ -64,9 +62,15 @@ class Sharing:
 
 
 class Devices:
-    def __init__(self, claims: Mapping[str, ResourceClaim], classes: Mapping[str, DeviceClass]) -> None:
-        """A live view of claims by `namespace/name` and classes by name."""
+    def __init__(
+        self,
+        claims: Mapping[str, ResourceClaim],
+        slices: Mapping[str, ResourceSlice],
+        classes: Mapping[str, DeviceClass],
+    ) -> None:
+        """A live view of claims by `namespace/name`, and slices and classes by name."""
         self.claims = claims
+        self.slices = slices
         self.classes = classes
 
     def provides(self, resource: str) -> bool:
@@ -84,7 +88,6 @@ class ClusterObjects:
     def __init__(self) -> None:
         self._objects: dict[ObjectKind, dict[str, Any]] = {kind: {} for kind in ObjectKind}
         self._sharing = Sharing()
-        self.devices = Devices(self._objects[ObjectKind.RESOURCE_CLAIM], self._objects[ObjectKind.DEVICE_CLASS])
         self._generations: dict[ObjectKind, int] = dict.fromkeys(ObjectKind, 0)
         of = self._objects
         self.namespaces: Mapping[str, Namespace] = of[ObjectKind.NAMESPACE]
@@ -99,6 +102,9 @@ class ClusterObjects:
         self.csi_drivers: Mapping[str, CSIDriver] = of[ObjectKind.CSI_DRIVER]
         self.volume_attachments: Mapping[str, VolumeAttachment] = of[ObjectKind.VOLUME_ATTACHMENT]
         self.disruption_budgets: Mapping[str, PodDisruptionBudget] = of[ObjectKind.POD_DISRUPTION_BUDGET]
+        self.devices = Devices(
+            of[ObjectKind.RESOURCE_CLAIM], of[ObjectKind.RESOURCE_SLICE], of[ObjectKind.DEVICE_CLASS]
+        )
         self._free_by_class = _Index("storage class of free volumes", _class_of_free_volume)
         self._by_claim = _Index("claim of volumes", _claim_of_volume)
         self._by_node = _Index("node of attachments", lambda attachment: attachment.spec.node_name)

@@ -5,7 +5,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from shared.model.base import ObjectMeta
 from shared.model.devices import (
+    DEVICE_CLASS_PREFIX,
     EXTENDED_RESOURCE_CLAIM,
     DeviceClaim,
     DeviceClass,
@@ -17,7 +19,6 @@ from shared.model.devices import (
 from shared.model.pod import Container, Pod
 from shared.model.quantity import UNIT
 from shared.model.resources import is_extended_resource
-from shared.model.workloads import DEVICE_CLASS_PREFIX
 
 SPECIAL_CLAIM = "<extended-resources>"
 """The name of the special claim until it is created; no claim can have it."""
@@ -65,14 +66,13 @@ def special_claim(pod: Pod, claims: Iterable[ResourceClaim]) -> ResourceClaim:
     left = [claim for claim in claims if _is_left(claim, pod)]
     if left:
         return min(left, key=lambda claim: claim.key)
-    metadata = msgspec.structs.replace(
-        ResourceClaim().metadata,
+    metadata = ObjectMeta(
         namespace=pod.namespace,
         name=SPECIAL_CLAIM,
         uid=f"{pod.uid}/{SPECIAL_CLAIM}",
         annotations={EXTENDED_RESOURCE_CLAIM: "true"},
     )
-    return ResourceClaim(metadata=metadata)
+    return ResourceClaim(metadata=metadata, spec=ResourceClaimSpec())
 
 
 def node_resources(
@@ -113,7 +113,7 @@ def claim_for_node(claim: ResourceClaim, pod: Pod, resources: Iterable[str], cla
 
 
 def _is_left(claim: ResourceClaim, pod: Pod) -> bool:
-    if claim.metadata.annotations.get(EXTENDED_RESOURCE_CLAIM) != "true":
+    if not claim.is_special:
         return False
     owners = claim.metadata.owner_references
     return any(owner.controller and owner.name == pod.name and owner.uid == pod.uid for owner in owners)

@@ -32,6 +32,23 @@ class Gang(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     least: Count
 
 
+class ClaimRef(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A resource claim by `namespace/name`, and its uid."""
+
+    key: str
+    uid: str
+
+
+class PodClaims(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """The resource claims that a pod names, in the order of its specification, for pods that have any.
+
+    `content`: equal for pods whose claims ask for the same, or have the same devices, whatever their names.
+    """
+
+    claims: list[ClaimRef]
+    content: bytes
+
+
 class QueuedPod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """`pod`: the Pod as msgpack, as the watcher sent it. `attempt` counts from 1. `queued_at` is when the pod was first
     seen, `taken_at` when it left the active queue: Unix times by the queue's clock, for readers of the last release.
@@ -44,6 +61,7 @@ class QueuedPod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     queued_at: Seconds
     taken_at: Seconds
     gang: Gang | None = None
+    claims: PodClaims | None = None
 
 
 class Batch(msgspec.Struct, frozen=True, omit_defaults=True, tag="batch"):

@@ -3,6 +3,7 @@
 import msgspec
 
 from flotilla.results import Status, Topology
+from shared.cluster.devices import DeviceDecision, PlacedDevices
 from shared.cluster.volumes import VolumeDecision
 from shared.messages.evaluation import Explanation, Rejections, Summary, Ties
 from shared.model.base import Count, Integer
@@ -36,6 +37,7 @@ class Given(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     node: str
     load: Count
     volumes: VolumeDecision | None = None
+    devices: DeviceDecision | None = None
 
 
 class Propose(msgspec.Struct, frozen=True, omit_defaults=True, tag="propose"):
@@ -61,8 +63,8 @@ class Ladder(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     `complete`: there are no further ones. `ties` break equal scores, the larger one wins. `domains`: the nodes'
     values of the requested labels. With `strata` there is one ladder per combination of values of these labels, one
-    after the other; `cut` lists the combinations that could continue. `volumes`, if any: what each placement
-    decides about volumes.
+    after the other; `cut` lists the combinations that could continue. `volumes` and `devices`, if any: what each
+    placement decides about these.
     """
 
     nodes: list[str] = []
@@ -73,6 +75,7 @@ class Ladder(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     strata: tuple[str, ...] = ()
     cut: list[list[str | None]] = []
     volumes: list[VolumeDecision | None] = []
+    devices: list[PlacedDevices | None] = []
 
 
 class ClassAnswer(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

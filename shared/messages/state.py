@@ -5,6 +5,7 @@ from typing import Literal
 
 import msgspec
 
+from shared.cluster.devices import DeviceDecision
 from shared.cluster.volumes import VolumeDecision
 from shared.messages.preemption import Victim
 from shared.model.base import Count, Seconds, SignedSeconds
@@ -48,6 +49,7 @@ class Assignment(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     version: str = ""
     pod: Pod | None = None
     volumes: VolumeDecision | None = None
+    devices: DeviceDecision | None = None
 
     @property
     def key(self) -> str:

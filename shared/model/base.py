@@ -1,7 +1,6 @@
-"""The base of all API structures: metadata, names, and digests of parts that are only compared."""
+"""The base of all API structures: metadata and names."""
 
-import hashlib
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta, field
@@ -97,23 +96,3 @@ class Namespaced(Named, frozen=True, kw_only=True, tag=True, tag_field="kind"):
     def key(self) -> str:
         """`namespace/name`."""
         return f"{self.metadata.namespace or DEFAULT_NAMESPACE}/{self.metadata.name}"
-
-
-_BYTES = 16
-
-
-class Digest(str):
-    """A digest of a part that is only compared, independent of the order of its fields; empty for a missing part or an
-    empty list.
-    """
-
-    __slots__ = ()
-
-
-def digest_of(plain: Any) -> Digest:
-    """A text is taken as a digest already: the API has structures or lists here, never texts."""
-    if isinstance(plain, str):
-        return Digest(plain)
-    if plain is None or plain == []:
-        return Digest()
-    return Digest(hashlib.blake2b(msgspec.json.encode(plain, order="sorted"), digest_size=_BYTES).hexdigest())

@@ -11,6 +11,8 @@ import msgspec
 from shared.errors import InvalidObject
 from shared.model.base import DEFAULT_NAMESPACE, Namespaced
 from shared.model.codec import convert, dec_hook, plain, retry
+from shared.model.devices import EXTENDED_RESOURCE_CLAIM, Device, DeviceClass, ResourceClaim, ResourceSlice
+from shared.model.devices_beta import claim_from_v1beta1, slice_from_v1beta1
 from shared.model.kinds import ObjectKind
 from shared.model.node import UNNAMED
 from shared.model.storage import (
@@ -30,15 +32,12 @@ from shared.model.storage import (
     VolumeAttachment,
 )
 from shared.model.workloads import (
-    DeviceClass,
     GroupApi,
     Namespace,
     PodDisruptionBudget,
     PodGroup,
     ReplicaSet,
     ReplicationController,
-    ResourceClaim,
-    ResourceSlice,
     Service,
     StatefulSet,
 )
@@ -80,6 +79,7 @@ _DECODERS: Mapping[ObjectKind, msgspec.json.Decoder[Any]] = {
 _ANY: Callable[[bytes | msgspec.Raw], ClusterObject] = msgspec.msgpack.Decoder(ClusterObject, dec_hook=dec_hook).decode
 
 LABELLED = frozenset({ObjectKind.NAMESPACE, ObjectKind.PERSISTENT_VOLUME})
+DATED = frozenset({ObjectKind.DEVICE_CLASS})
 OWNED = frozenset({ObjectKind.PERSISTENT_VOLUME_CLAIM, ObjectKind.RESOURCE_CLAIM})
 ANNOTATED: Mapping[ObjectKind, frozenset[str]] = {
     ObjectKind.PERSISTENT_VOLUME: frozenset({BETA_STORAGE_CLASS, BOUND_BY_CONTROLLER, AZURE_FILE_RESOURCE_GROUP}),
@@ -88,6 +88,7 @@ ANNOTATED: Mapping[ObjectKind, frozenset[str]] = {
     ),
     ObjectKind.STORAGE_CLASS: frozenset({DEFAULT_STORAGE_CLASS}),
     ObjectKind.CSI_NODE: frozenset({MIGRATED_PLUGINS}),
+    ObjectKind.RESOURCE_CLAIM: frozenset({EXTENDED_RESOURCE_CLAIM}),
 }
 """The annotations kept, by kind; other kinds keep none."""
 
@@ -109,7 +110,7 @@ def is_namespaced(kind: ObjectKind) -> bool:
 
 def object_from(kind: ObjectKind, obj: object) -> ClusterObject:
     """The object from plain data, with its namespace set; raises InvalidObject."""
-    return finish_object(kind, convert(TYPES[kind], obj))
+    return finish_object(kind, _in_form_of_v1(kind, convert(TYPES[kind], obj), lambda: obj))
 
 
 def decode_object(kind: ObjectKind, raw: bytes) -> ClusterObject:
@@ -119,7 +120,27 @@ def decode_object(kind: ObjectKind, raw: bytes) -> ClusterObject:
         obj: ClusterObject = _DECODERS[kind].decode(raw)
     except msgspec.DecodeError:
         obj = retry(type_, plain(type_, raw))
-    return finish_object(kind, obj)
+    return finish_object(kind, _in_form_of_v1(kind, obj, lambda: plain(type_, raw)))
+
+
+def _in_form_of_v1(kind: ObjectKind, obj: ClusterObject, read_again: Callable[[], object]) -> ClusterObject:
+    """Convert claims and slices in the form of `v1beta1`; items of lists do not name their version."""
+    if isinstance(obj, ResourceClaim):
+        if all(each.exactly is not None or each.first_available for each in obj.spec.devices.requests):
+            return obj
+        return convert(ResourceClaim, claim_from_v1beta1(_as_mapping(read_again())))
+    if isinstance(obj, ResourceSlice) and any(_is_bare(device) for device in obj.spec.devices):
+        return convert(ResourceSlice, slice_from_v1beta1(_as_mapping(read_again())))
+    return obj
+
+
+def _is_bare(device: Device) -> bool:
+    """Whether nothing is known of the device, as if it were given in another form."""
+    return device == Device(name=device.name)
+
+
+def _as_mapping(obj: object) -> Mapping[str, Any]:
+    return obj if isinstance(obj, dict) else {}
 
 
 def object_from_msgpack(raw: bytes | msgspec.Raw) -> ClusterObject:
@@ -138,7 +159,7 @@ def finish_object(kind: ObjectKind, obj: ClusterObject) -> ClusterObject:
         namespace=(metadata.namespace or DEFAULT_NAMESPACE) if is_namespaced(kind) else "",
         labels=metadata.labels if kind in LABELLED else {},
         annotations={name: value for name, value in metadata.annotations.items() if name in kept},
-        creation_timestamp=None,
+        creation_timestamp=metadata.creation_timestamp if kind in DATED else None,
         owner_references=metadata.owner_references if kind in OWNED else [],
         resource_version="",
     )

@@ -7,7 +7,7 @@ from typing import TypeVar
 import msgspec
 
 from shared.errors import InvalidObject
-from shared.model.base import DEFAULT_NAMESPACE, BadField, ClusterWide, Digest, digest_of
+from shared.model.base import DEFAULT_NAMESPACE, BadField, ClusterWide
 from shared.model.node import UNNAMED, Node, validate_node
 from shared.model.pod import Pod, ResourceList
 from shared.model.quantity import Quantity, QuantityText, parse_quantity
@@ -25,14 +25,12 @@ def dec_hook(type_: type, obj: object) -> object:
             quantity = parse_quantity(obj)
             return quantity if type_ is Quantity else QuantityText(obj)
         raise ValueError(f"a quantity must be a string or a number, not {_json_type(obj)}")
-    if type_ is Digest:
-        return digest_of(obj)
     raise NotImplementedError(f"no decoding for {type_}")
 
 
 def enc_hook(obj: object) -> object:
-    """Encodes our own types for msgspec: a quantity as text that parses back to it, a digest as text."""
-    if isinstance(obj, Quantity | QuantityText | Digest):
+    """Encodes our own types for msgspec: a quantity as text that parses back to it."""
+    if isinstance(obj, Quantity | QuantityText):
         return str(obj)
     raise NotImplementedError(f"no encoding for {type(obj)}")
 

@@ -1,7 +1,4 @@
-"""Dynamic resource allocation, `resource.k8s.io/v1`: claims, classes and slices with all that an allocation reads.
-
-`shared/model/workloads.py` has slimmer objects of the same names, for queueing hints alone.
-"""
+"""Dynamic resource allocation, `resource.k8s.io/v1`: claims, classes and slices with all that an allocation reads."""
 
 from typing import Any
 
@@ -19,6 +16,8 @@ MOST_RESULTS = 32
 """Devices in one claim's allocation: the API allows no more."""
 MOST_ALTERNATIVES = 8
 """Subrequests of one request: the API allows no more. The score of the first one."""
+DEVICE_CLASS_PREFIX = "deviceclass.resource.kubernetes.io/"
+"""Followed by a class's name: the extended resource of that class."""
 EXTENDED_RESOURCE_CLAIM = "resource.kubernetes.io/extended-resource-claim"
 """The annotation of the claim that a scheduler makes for a pod's extended resources; its value is `true`."""
 
@@ -180,7 +179,9 @@ class ResourceClaimStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class ResourceClaim(Namespaced, frozen=True, kw_only=True):
-    spec: ResourceClaimSpec = field(default_factory=ResourceClaimSpec)
+    """`spec` is required: a claim without one must not look like a claim that asks for nothing."""
+
+    spec: ResourceClaimSpec
     status: ResourceClaimStatus = field(default_factory=ResourceClaimStatus)
 
     @property
@@ -191,6 +192,15 @@ class ResourceClaim(Namespaced, frozen=True, kw_only=True):
     def owner_uid(self) -> str | None:
         """The uid of its controller; None without one."""
         return next((owner.uid for owner in self.metadata.owner_references if owner.controller), None)
+
+    @property
+    def is_allocated(self) -> bool:
+        return self.status.allocation is not None
+
+    @property
+    def is_special(self) -> bool:
+        """Whether a scheduler made it for the extended resources of its owner."""
+        return self.metadata.annotations.get(EXTENDED_RESOURCE_CLAIM) == "true"
 
 
 class DeviceClassSpec(ApiStruct, frozen=True, kw_only=True):
@@ -299,4 +309,4 @@ class ResourceSliceSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class ResourceSlice(ClusterWide, frozen=True, kw_only=True):
-    spec: ResourceSliceSpec = field(default_factory=ResourceSliceSpec)
+    spec: ResourceSliceSpec

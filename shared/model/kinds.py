@@ -35,17 +35,12 @@ STILL_COUNTED = frozenset(
         ObjectKind.PERSISTENT_VOLUME_CLAIM,
         ObjectKind.CSI_NODE,
         ObjectKind.VOLUME_ATTACHMENT,
-    }
-)
-"""Kinds by which a node's volumes are counted. One that becomes unreadable keeps counting as last read."""
-
-QUEUE_KINDS = frozenset(
-    {
-        ObjectKind.POD_GROUP,
-        ObjectKind.COSCHEDULING_POD_GROUP,
         ObjectKind.RESOURCE_CLAIM,
-        ObjectKind.RESOURCE_SLICE,
-        ObjectKind.DEVICE_CLASS,
     }
 )
+"""Kinds by which volumes or devices in use are counted. One that becomes unreadable keeps counting as last read."""
+
+DEVICE_KINDS = frozenset({ObjectKind.RESOURCE_CLAIM, ObjectKind.RESOURCE_SLICE, ObjectKind.DEVICE_CLASS})
+
+QUEUE_KINDS = frozenset({ObjectKind.POD_GROUP, ObjectKind.COSCHEDULING_POD_GROUP})
 """Kinds that only the queue needs: no state keeps them, and only queueing hints read them."""

@@ -40,6 +40,7 @@ from shared.model.codec import (
     pod_from,
     pod_from_msgpack,
 )
+from shared.model.devices import DeviceClass, ResourceClaim, ResourceSlice
 from shared.model.kinds import ObjectKind
 from shared.model.node import ContainerImage, Node, NodeCondition, NodeSpec, NodeStatus, validate_node
 from shared.model.pod import (
@@ -98,8 +99,6 @@ from shared.model.storage import (
 )
 from shared.model.workloads import (
     GROUP_LABEL,
-    DeviceClass,
-    DeviceClassSpec,
     GangPolicy,
     GroupApi,
     GroupRef,
@@ -113,9 +112,6 @@ from shared.model.workloads import (
     PodGroupSpec,
     ReplicaSet,
     ReplicationController,
-    ResourceClaim,
-    ResourceClaimStatus,
-    ResourceSlice,
     SchedulingPolicy,
     Service,
     StatefulSet,

@@ -35,7 +35,7 @@ from flotilla.results import (
     unresolvable,
     unschedulable,
 )
-from shared.model.workloads import ResourceClaim
+from shared.model.devices import ResourceClaim
 from shared.plugins.base import InTreePlugin
 
 NOT_SUPPORTED = "resource claims (dynamic resource allocation) are not supported yet"

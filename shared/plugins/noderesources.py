@@ -17,6 +17,7 @@ from flotilla.plugin import BatchFilter, BatchScore, ClassState, PreFilterPlugin
 from flotilla.results import MAX_NODE_SCORE, SKIP, SUCCESS, Code, PreFilterResult, Status
 from shared.config.args import DEFAULT_STRATEGY, NodeResourcesBalancedAllocationArgs, NodeResourcesFitArgs
 from shared.errors import InvalidObject
+from shared.model.devices import DEVICE_CLASS_PREFIX, DeviceClass
 from shared.model.resources import (
     CPU,
     EPHEMERAL_STORAGE,
@@ -31,7 +32,6 @@ from shared.model.resources import (
     placed_requests,
     pod_requests,
 )
-from shared.model.workloads import DEVICE_CLASS_PREFIX, DeviceClass
 from shared.plugins.base import InTreePlugin, is_placed
 
 Fractions = NDArray[np.float64]

@@ -53,7 +53,7 @@ def test_each_kind_has_its_own_view() -> None:
         objects.of(ObjectKind.POD_GROUP),
         objects.of(ObjectKind.COSCHEDULING_POD_GROUP),
         objects.devices.claims,
-        objects.of(ObjectKind.RESOURCE_SLICE),
+        objects.devices.slices,
         objects.devices.classes,
     ]
     assert [obj for view in views for obj in view.values()] == list(objects.all())

@@ -33,7 +33,7 @@ def prepared(*devices: dict[str, str]) -> ResourceClaim:
         if conditions
     ]
     status = {"allocation": {"devices": {"results": results}}, "devices": reported}
-    return convert(ResourceClaim, {"metadata": {"name": "c"}, "status": status})
+    return convert(ResourceClaim, {"metadata": {"name": "c"}, "spec": {}, "status": status})
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_devices_are_looked_at_up_to_the_first_one_that_is_not_ready(
 
 def test_an_allocation_without_binding_conditions_is_ready() -> None:
     status = {"allocation": {"devices": {"results": [{"request": "r", "driver": "d", "pool": "p", "device": "g"}]}}}
-    assert is_ready(convert(ResourceClaim, {"metadata": {"name": "c"}, "status": status})) is True
+    assert is_ready(convert(ResourceClaim, {"metadata": {"name": "c"}, "spec": {}, "status": status})) is True
 
 
 def pod(containers: list[dict[str, Any]], init: list[dict[str, Any]] | None = None, **spec: Any) -> Pod:
@@ -164,7 +164,7 @@ def test_a_claim_that_another_pod_uses_is_not_given_back() -> None:
     made = pod([container("a", 0)])
     reserved: list[list[dict[str, str]]] = [[], [{"uid": "u"}], [{"uid": "v"}], [{"uid": "u"}, {"uid": "v"}]]
     claims = [
-        convert(ResourceClaim, {"metadata": {"name": f"c{place}"}, "status": {"reservedFor": uids}})
+        convert(ResourceClaim, {"metadata": {"name": f"c{place}"}, "spec": {}, "status": {"reservedFor": uids}})
         for place, uids in enumerate(reserved)
     ]
     found = PodClaims(made, claims, None, {})

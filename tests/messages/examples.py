@@ -5,8 +5,7 @@ from typing import Any, TypeVar
 import msgspec
 import msgspec.inspect as inspect
 
-from shared.model.base import Digest
-from shared.model.quantity import Quantity, parse_quantity
+from shared.model.quantity import Quantity, QuantityText, parse_quantity
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -48,8 +47,8 @@ def _made(type_: inspect.Type) -> Any:
             return type_.values[-1]
         case inspect.CustomType() if type_.cls is Quantity:
             return parse_quantity("1500m")
-        case inspect.CustomType() if type_.cls is Digest:
-            return Digest("0a1b")
+        case inspect.CustomType() if type_.cls is QuantityText:
+            return QuantityText("1500m")
     return _SIMPLE[type(type_)]
 
 

@@ -20,7 +20,7 @@ RESERVED: Any = {"reservedFor": [{"resource": "pods", "name": "q", "uid": "u"}]}
 
 
 def an_object(kind: ObjectKind, name: str, *, status: Any = None, spec: Any = None, **metadata: Any) -> ObjectChange:
-    plain = {"metadata": {"name": name, "uid": f"{name}-uid", **metadata}, "status": status, "spec": spec}
+    plain = {"metadata": {"name": name, "uid": f"{name}-uid", **metadata}, "status": status, "spec": spec or {}}
     obj = object_from(kind, {part: value for part, value in plain.items() if value is not None})
     return ObjectChange(kind, key_of(obj), body=msgspec.Raw(encode_msgpack(obj)))
 
@@ -30,7 +30,7 @@ def a_claim(name: str = "mine", status: Any = None, **metadata: Any) -> ObjectCh
 
 
 def a_slice(generation: int = 1, **metadata: Any) -> ObjectChange:
-    return an_object(ObjectKind.RESOURCE_SLICE, "s", generation=generation, **metadata)
+    return an_object(ObjectKind.RESOURCE_SLICE, "s", spec={"pool": {"name": "n", "generation": generation}}, **metadata)
 
 
 def a_class(resource: str | None = None) -> ObjectChange:

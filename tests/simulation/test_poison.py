@@ -15,9 +15,8 @@ from hypothesis.strategies import SearchStrategy
 from shared.bus import subjects
 from shared.messages import binding, inspection, preemption, queue, rounds, state, watch, workers
 from shared.messages.codec import Message, encode
-from shared.model.base import Digest
 from shared.model.objects import Node, Pod, encode_msgpack
-from shared.model.quantity import Quantity, parse_quantity
+from shared.model.quantity import Quantity, QuantityText, parse_quantity
 from testing.builders import node, pod
 from testing.simulation.drawing import NODES, PROCESSES
 from testing.simulation.lying import falsify
@@ -94,8 +93,8 @@ def arbitrary(type_: inspect.Type) -> SearchStrategy[Any]:
             return st.sampled_from(type_.values)
         case inspect.CustomType(cls=cls) if cls is Quantity:
             return st.sampled_from([parse_quantity("1500m"), parse_quantity("-1"), parse_quantity("9E")])
-        case inspect.CustomType(cls=cls) if cls is Digest:
-            return st.just(Digest("0a1b"))
+        case inspect.CustomType(cls=cls) if cls is QuantityText:
+            return st.sampled_from([QuantityText("1500m"), QuantityText("-1"), QuantityText("9E")])
     return SIMPLE[type(type_)]
 
 

@@ -22,7 +22,9 @@ RESERVED: dict[str, Any] = {"reservedFor": [{"resource": "pods", "name": "q", "u
 
 
 def claim(name: str = "c", status: dict[str, Any] | None = None, **metadata: object) -> ResourceClaim:
-    made = object_from(ObjectKind.RESOURCE_CLAIM, {"metadata": {"name": name, **metadata}, "status": status or {}})
+    made = object_from(
+        ObjectKind.RESOURCE_CLAIM, {"metadata": {"name": name, **metadata}, "spec": {}, "status": status or {}}
+    )
     assert isinstance(made, ResourceClaim)
     return made
 
