@@ -14,6 +14,7 @@ from shared.bus import Bus, NoAnswer, subjects
 from shared.errors import ProtocolError
 from shared.messages.limits import HALF_A_MESSAGE
 from shared.messages.queue import TAKE_PATIENCE, Batch, Outcome, Outcomes, Received, Take, Verdict
+from shared.runtime.context import Watchdog
 from shared.terms import Heard, Newest
 
 MIN_PODS = 32
@@ -60,6 +61,7 @@ class QueueClient:
     def __init__(
         self,
         bus: Bus,
+        unanswered: Watchdog,
         epoch: int,
         round_size: int,
         clock: Callable[[], float],
@@ -67,8 +69,13 @@ class QueueClient:
         take: Callable[[Batch], None],
         refuse: Callable[[ProtocolError], None],
     ) -> None:
-        """`held`: the number of pods without an outcome. `take` handles a batch, `refuse` an older queue's answer."""
+        """`unanswered` runs while pods are asked for. `held`: the number of pods without an outcome.
+
+        `take` handles a batch, `refuse` an older queue's answer.
+        """
         self._bus = bus
+        self._unanswered = unanswered
+        unanswered.stop()
         self._epoch = epoch
         self._clock = clock
         self._max_pods = max(2 * round_size, MIN_PODS)
@@ -100,7 +107,9 @@ class QueueClient:
                 await self._has_room.wait()
             number += 1
             take = Take(self._epoch, number, room)
+            self._unanswered.start()
             batch = await self._ask(subjects.QUEUE_TAKE, take, Batch, TAKE_PATIENCE + ANSWER_PATIENCE, self._reported)
+            self._unanswered.stop()
             if (batch.epoch, batch.number) == (self._epoch, number) and batch.pods:
                 self._take(batch)
 

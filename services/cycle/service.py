@@ -103,8 +103,10 @@ class Shell:
         self._full_objects = FullObjects(client)
         self._calls = ExtenderCalls(extenders, self._full_objects, self._handle, self._on_trouble, context.fault)
         self._membership = Membership(core.epoch, settings.shard_count, settings.expected_workers, confirmed=False)
+        unanswered = Watchdog(context.health, context.clock, "queue", "no queue has answered")
         self._queue = QueueClient(
             context.bus,
+            unanswered,
             core.epoch,
             settings.round_size,
             context.clock,
@@ -225,6 +227,7 @@ class Shell:
             distrusted = ", ".join(self._membership.distrusted(self._context.clock()))
             why = f"; {distrusted}: too many faults, must restart" if distrusted else ""
             self._context.health.wait_for("workers", f"no worker is left{why}")
+            self._context.log.warning("no worker is left%s", why)
         self._handle(workers)
 
     def _on_fault(self, fault: WorkerFault) -> None:

@@ -105,6 +105,7 @@ class Shell:
         self._core = core
         self._store = store
         self._reader = WatchReader(context.name)
+        self._watcher = Watchdog(context.health, context.clock, "watcher", "nothing has been heard from a watcher")
         self._later_version = later_version
         self._progress = Progress(context.name)
         self._decoder = WatchDecoder(core.objects, annotations=annotations)
@@ -164,6 +165,8 @@ class Shell:
         if isinstance(message, WatchBeat):
             self._clocks.heard("watcher", message.at)
         self._on_watch_effects(self._reader.take(message, self._context.clock()))
+        if message.epoch == self._reader.epoch:
+            self._watcher.reset()
         seen = self._progress.due(self._reader, beat=isinstance(message, WatchBeat))
         if seen is not None:
             self._bus.post(subjects.WATCHER_SEEN, seen)

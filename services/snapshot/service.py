@@ -50,6 +50,7 @@ from shared.messages.state import Commit, Delta, Heartbeat, Outdated
 from shared.messages.watch import Relist, WatchBeat, Watched
 from shared.runtime import Context, CoreRunner
 from shared.runtime.clocks import ClockOffsets
+from shared.runtime.context import Watchdog
 from shared.runtime.hosting import on_dump_signal
 from shared.runtime.joining import joined
 from shared.runtime.leadership import leadership
@@ -128,6 +129,7 @@ class Shell:
         self._settle = settle
         self._decoder = decoder
         self._reader = WatchReader(context.name)
+        self._watcher = Watchdog(context.health, context.clock, "watcher", "nothing has been heard from a watcher")
         self._later_version = later_version
         self._progress = Progress(context.name)
         self._writer = EffectWriter(
@@ -253,6 +255,8 @@ class Shell:
         if isinstance(message, WatchBeat):
             self._clocks.heard("watcher", message.at)
         self._on_watch_effects(self._reader.take(message, self._context.clock()))
+        if message.epoch == self._reader.epoch:
+            self._watcher.reset()
         seen = self._progress.due(self._reader, beat=isinstance(message, WatchBeat))
         if seen is not None:
             self._bus.post(subjects.WATCHER_SEEN, seen)

@@ -23,7 +23,9 @@ from shared.config.settings import Settings
 from shared.errors import ClusterError, Unexpected, UserError
 from shared.runtime import stopping
 from shared.runtime.context import Context, Health
+from shared.runtime.corerunner import every
 from shared.runtime.pages import Pages
+from shared.runtime.readiness import LOOK_INTERVAL, ReadinessLog
 from shared.runtime.serving import served
 from shared.telemetry import Telemetry
 from shared.telemetry.logs import logger, set_up
@@ -133,9 +135,12 @@ async def _live(service: str, name: str, settings: Settings, main: Main) -> None
                 http_url=url,
                 validates=os.environ.get(VALIDATE) == "1",
             )
+            readiness = ReadinessLog(health, telemetry.log, context.clock)
+            looking = asyncio.create_task(every(LOOK_INTERVAL, readiness.look), name="readiness")
             try:
                 await main(context)
             finally:
+                looking.cancel()
                 await bus.close()
     finally:
         await asyncio.to_thread(telemetry.tracer.close)

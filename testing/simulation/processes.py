@@ -59,10 +59,7 @@ class Surroundings:
 EXPLAINED = ("gets no further pod",)
 """In log messages that report problems of the cluster, not of the process."""
 BLAMED = ("is at fault (", "gets no shards until it", "where the snapshot wrote the state")
-"""In log messages that blame another process, expected after one has lied."""
-
-LATER_CYCLE = "the snapshot accepts no later cycle than that"
-"""In log messages about workers that know the terms before Lease and Redis were lost."""
+"""In log messages that blame another process, expected after one has lied, or knows terms from before they were lost."""
 
 
 class Injected(Exception):
@@ -90,9 +87,7 @@ class _Failures(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         injected = record.exc_info is not None and isinstance(record.exc_info[1], Injected)
-        parts = (*EXPLAINED, *BLAMED) if self._around.lied else EXPLAINED
-        if self._around.lost_terms:
-            parts = (*parts, LATER_CYCLE)
+        parts = (*EXPLAINED, *BLAMED) if self._around.lied or self._around.lost_terms else EXPLAINED
         explained = any(part in record.getMessage() for part in parts)
         if not self._process.dead and not injected and not explained:
             told = "" if record.exc_info is None else "".join(traceback.format_exception(record.exc_info[1])[-4:])

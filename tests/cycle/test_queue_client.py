@@ -8,6 +8,8 @@ import pytest
 from services.cycle.queue_client import MAX_BYTES, MAX_MESSAGE, QueueClient
 from shared.bus import Envelope
 from shared.messages.queue import Outcome, Outcomes, Received, Verdict
+from shared.runtime import Health
+from shared.runtime.context import Watchdog
 from tests.bus.support import a_bus, until
 from tests.servers import nats_server
 
@@ -23,7 +25,16 @@ async def test_long_messages_go_in_several_reports_and_very_long_ones_are_cut() 
 
     async with nats_server() as nats, a_bus(nats) as bus, a_bus(nats) as theirs:
         await theirs.subscribe("queue.outcomes", Outcomes, on_outcomes)
-        feed = QueueClient(bus, 1, 8, lambda: 0.0, lambda: 0, lambda _: None, lambda _: None)
+        feed = QueueClient(
+            bus,
+            Watchdog(Health(), lambda: 0.0, "queue", ""),
+            1,
+            8,
+            lambda: 0.0,
+            lambda: 0,
+            lambda _: None,
+            lambda _: None,
+        )
         reporting = asyncio.create_task(feed.report())
         for i in range(200):
             feed.tell(Outcome(f"u{i}", Verdict.UNSCHEDULABLE, message="\N{EURO SIGN}" * (1 << 20)))

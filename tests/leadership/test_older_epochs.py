@@ -13,6 +13,8 @@ from shared.bus import Envelope
 from shared.errors import ProtocolError
 from shared.messages.binding import Withdraw
 from shared.messages.queue import Batch, Outcome, Outcomes, Received, Take, Verdict
+from shared.runtime import Health
+from shared.runtime.context import Watchdog
 from testing.builders import pod
 from testing.inprocess.batches import pods_in, queued_pod
 from tests.binder.support import Script
@@ -49,7 +51,9 @@ async def a_feed(queues: Queues) -> AsyncIterator[QueueClient]:
         def take(batch: Batch) -> None:
             queues.taken += [each.name for each in pods_in(batch)]
 
-        feed = QueueClient(bus, 1, 8, lambda: 0.0, lambda: 0, take, queues.refused.append)
+        feed = QueueClient(
+            bus, Watchdog(Health(), lambda: 0.0, "queue", ""), 1, 8, lambda: 0.0, lambda: 0, take, queues.refused.append
+        )
         working = [asyncio.create_task(feed.pull()), asyncio.create_task(feed.report())]
         try:
             yield feed

@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from testing.builders import node
 from testing.simulation.substitutes import run_on_virtual_time
 from testing.simulation.world import World
@@ -29,6 +31,30 @@ def test_without_a_snapshot_neither_cycle_nor_workers_are_ready() -> None:
         for process in world.processes.values():
             if process.paused:
                 process.resume()
+        await world.end()
+
+    run_on_virtual_time(run)
+
+
+@pytest.mark.parametrize(
+    ("silent", "deaf", "reason"),
+    [
+        ("watcher", "queue", "watcher: nothing has been heard from a watcher for 1"),
+        ("watcher", "snapshot", "watcher: nothing has been heard from a watcher for 1"),
+        ("queue", "cycle", "queue: no queue has answered for 1"),
+    ],
+)
+def test_a_service_without_its_peer_is_not_ready(silent: str, deaf: str, reason: str) -> None:
+    async def run() -> None:
+        world = await small_world()
+        await asyncio.sleep(10.0)
+        assert reasons(world, deaf) == ""
+        world.processes[silent].pause()
+        await asyncio.sleep(13.0)
+        assert reason in reasons(world, deaf)
+        world.processes[silent].resume()
+        await asyncio.sleep(10.0)
+        assert reasons(world, deaf) == ""
         await world.end()
 
     run_on_virtual_time(run)
