@@ -59,7 +59,7 @@ class Surroundings:
 EXPLAINED = ("gets no further pod",)
 """In log messages that report problems of the cluster, not of the process."""
 BLAMED = ("is at fault (", "gets no shards until it", "where the snapshot wrote the state")
-"""In log messages that blame another process, expected after one has lied, or knows terms from before they were lost."""
+"""In log messages that blame another process, expected after a lie, or a loss of terms."""
 
 
 class Injected(Exception):

@@ -22,9 +22,7 @@ from testing.simulation.schedule import Entry, Schedule
 SETTLED_WITHIN = 150.0
 """Seconds of quiet after which every pod that fits anywhere must be bound; includes the longest back-off."""
 PATIENCE = 330.0
-"""Additional seconds after a process has lied, or terms have begun again: a pod may have been rejected for a reason that
-no event undoes.
-"""
+"""Additional seconds after a lie or a loss of terms: a pod may have been rejected for a reason that no event undoes."""
 SOON = 60.0
 """Seconds to settle in a calm scene."""
 
