@@ -367,12 +367,13 @@ class OwnershipTracker:
 def describe_holder(where: str, record: Record) -> str:
     """Who holds the snapshot's Lease `where`."""
     since = f" since {record.acquired}" if record.acquired else ""
-    return f"{where} is held by {record.holder}{since}, of a pipeline that uses another NATS than this one"
+    return f"{where} is held by {record.holder}{since}, which names another NATS than ours"
 
 
 def describe_conflict(where: str, record: Record) -> str:
     """The error of a process that ends because of it."""
     return (
-        f"{describe_holder(where, record)}: stop that pipeline and start this one again (if it has crashed, start again"
-        f" once its Lease has run out), or connect this one to the same NATS (FLOTILLA_NATS_URL)"
+        f"{describe_holder(where, record)} and keeps renewing it: another pipeline schedules this cluster. Stop that"
+        " one and start this one again (if it has crashed, once its Lease has run out), or connect this one to the same"
+        " NATS (FLOTILLA_NATS_URL)"
     )

@@ -49,6 +49,8 @@ from shared.telemetry.logs import Repeated
 TERM = "term"
 NATS_TIMEOUT = 30.0
 """Seconds without NATS after which a leader gives up; a restart of NATS takes less."""
+STOOD_STILL = 2.0
+"""Seconds that a wait took longer than it should have: the process was paused, or its machine was."""
 OWNER_POLL = 0.25
 """Seconds between two reads of the snapshot's Lease while it keeps us from taking ours."""
 
@@ -129,6 +131,7 @@ class LeaseKeeper:
         """When the service's loop last turned."""
         self._heard_at = time.monotonic()
         """When NATS was last known to be connected."""
+        self._not_renewed_because = ""
 
     # In the service's loop
 
@@ -217,7 +220,7 @@ class LeaseKeeper:
     def _on_lost(self, why: str) -> None:
         self._master.set(0)
         if not self.lost.done():
-            self.lost.set_exception(LeaseLost(f"{self._name} is lost: {why}"))
+            self.lost.set_exception(LeaseLost(f"lost the Lease {self._name}: {why}"))
 
     def _on_failure(self, cause: BaseException) -> None:
         if not self.lost.done():
@@ -284,7 +287,8 @@ class LeaseKeeper:
                     case Lead():
                         self._in_service(self._on_lead, effect, lease.version)
                     case Lose(why=why):
-                        self._in_service(self._on_lost, why)
+                        because = f" ({self._not_renewed_because})" if self._not_renewed_because else ""
+                        self._in_service(self._on_lost, why + because)
                         return
             if isinstance(event, Tick):
                 event = await self._pause()
@@ -299,21 +303,26 @@ class LeaseKeeper:
         beyond, self._raise_beyond = self._raise_beyond, None
         if beyond is not None:
             return Raise(beyond)
-        seconds = self._election.next_deadline() - time.monotonic()
+        began = time.monotonic()
+        seconds = self._election.next_deadline() - began
         if seconds > 0:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), None if math.isinf(seconds) else seconds)
             self._wake.clear()
+            if (late := time.monotonic() - began - seconds) > STOOD_STILL:
+                self._not_renewed_because = f"this process stood still for {late:.0f} s"
         return Tick()
 
     async def _ask(self, lease: Lease, effect: Look | Write) -> Event:
         unfit = self._unfit()
         if unfit:
+            self._not_renewed_because = unfit
             self._in_service(self._limited_log.warning, "unfit", "%s: %s", self._name, unfit)
             await asyncio.sleep(min(effect.patience, self._timings.retry_period))
             return Failed()
         if isinstance(effect, Write) and not self._election.term and not await self._is_ours(effect.patience):
             return Failed()
+        began = time.monotonic()
         try:
             if isinstance(effect, Look):
                 record = await lease.look(effect.patience)
@@ -328,8 +337,13 @@ class LeaseKeeper:
             if written and lease.version.isdecimal():
                 del self._version_asked[: len(asked)]
                 self._in_service(self._on_version, asked, int(lease.version))
+            self._not_renewed_because = ""
             return Written() if written else Overtaken()
         except ClusterError as cause:
+            late = time.monotonic() - began - effect.patience
+            self._not_renewed_because = (
+                f"this process stood still for {late:.0f} s" if late > STOOD_STILL else str(cause)
+            )
             self._in_service(self._on_trouble, cause)
             return Failed()
 
@@ -371,7 +385,8 @@ class LeaseKeeper:
             self._ours.set()
         elif owner is Ownership.FOREIGN:
             seconds = record.duration or self._timings.lease_duration
-            self._blocked = f"{describe_holder(where, record)}; free after {seconds:g} s without a renewal"
+            after = "it has not noticed yet that NATS was replaced, or is another pipeline's"
+            self._blocked = f"{describe_holder(where, record)}: {after}; free after {seconds:g} s without a renewal"
             if self._name != self._owner:
                 self._ours.clear()
         else:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -202,7 +203,9 @@ async def test_a_leader_that_cannot_renew_loses_before_another_leads() -> None:
         first = await Candidate.stands(world, "one", FAST)
         await first.leads()
         world.server.faults.fail("*", "leases", 500, times=10_000)
-        assert await first.loses() == f"{NAME} is lost: it was not renewed within 2.4 s"
+        assert re.fullmatch(f"lost the Lease {NAME}: it was not renewed within 2.4 s .* 500 .*", await first.loses()), (
+            "and why not"
+        )
         assert first.status == 0.0
         world.server.faults.clear()
         assert world.spec()["holderIdentity"] == "one", "what is not ours for sure is left alone"
@@ -215,7 +218,7 @@ async def test_without_election_a_newcomer_deposes_the_leader() -> None:
         second = await Candidate.stands(world, "two", replace(LONG, leader_elect=False))
         later = (await second.leads()).epoch
         assert is_next(later, epoch)
-        assert await first.loses() == f"{NAME} is lost: two has it, in term {later}"
+        assert await first.loses() == f"lost the Lease {NAME}: two has it, in term {later}"
         await second.stop()
 
 
@@ -338,7 +341,9 @@ async def test_a_process_without_nats_gives_up_and_does_not_campaign(monkeypatch
         await until(lambda: cut_off.context.health.standing_by)
         listening.close()
         await proxy.stop()
-        assert await first.loses() == f"{NAME} is lost: it was not renewed within 2.4 s"
+        assert await first.loses() == (
+            f"lost the Lease {NAME}: it was not renewed within 2.4 s (not renewed: NATS is lost)"
+        )
         third = await Candidate.stands(world, "three")
         await third.leads()
         assert cut_off.lead is None

@@ -53,7 +53,8 @@ def test_a_leader_that_has_not_noticed_that_nats_was_replaced_ends_no_other() ->
 
 def test_it_is_said_who_has_it_since_when_and_describe_conflict() -> None:
     assert describe_conflict("Lease kube-system/flotilla-snapshot", THEIRS) == (
-        "Lease kube-system/flotilla-snapshot is held by snapshot-a since 2026-11-22T15:00:00.000000Z, of a pipeline"
-        " that uses another NATS than this one: stop that pipeline and start this one again (if it has crashed, start"
-        " again once its Lease has run out), or connect this one to the same NATS (FLOTILLA_NATS_URL)"
+        "Lease kube-system/flotilla-snapshot is held by snapshot-a since 2026-11-22T15:00:00.000000Z, which names"
+        " another NATS than ours and keeps renewing it: another pipeline schedules this cluster. Stop that one and"
+        " start this one again (if it has crashed, once its Lease has run out), or connect this one to the same NATS"
+        " (FLOTILLA_NATS_URL)"
     )

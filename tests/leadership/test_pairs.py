@@ -75,7 +75,7 @@ async def test_a_leader_that_wakes_up_deposed_does_no_harm_and_ends(tmp_path: Pa
         for kind in SINGLE:
             assert await fleet.ended(f"{kind}-0") == 1
             # Who first tells the snapshot, or the queue, is its Lease or Redis.
-            lost = (f"{PREFIX}-{kind} is lost: ", f"{kind} ends: epoch ")
+            lost = (f"lost the Lease {PREFIX}-{kind}: ", f"{kind} ends: epoch ")
             await fleet.until(lambda lost=lost: any(map(fleet.said, lost)), f"no line with: {lost}")  # type: ignore[misc]
         await fleet.until(lambda: all(fleet.node_of(f"p-{number}") for number in range(20)), "some are not bound")
         assert {kind: fleet.term(kind) for kind in SINGLE} == terms

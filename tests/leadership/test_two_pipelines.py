@@ -62,7 +62,7 @@ async def test_a_pipeline_that_replaces_a_dead_one_takes_the_snapshots_lease_fir
         left_behind(world, SNAPSHOT, seconds=3)
         left_behind(world, QUEUE, seconds=1)
         queue = await Candidate.stands(world, "queue-b", FAST, lease=QUEUE)
-        await until(lambda: any("uses another NATS" in why for why in queue.context.health.reasons()))
+        await until(lambda: any("names another NATS than ours" in why for why in queue.context.health.reasons()))
         assert queue.lead is None
         snapshot = await Candidate.stands(world, "snapshot-b", FAST, lease=SNAPSHOT)
         await until(lambda: snapshot.lead is not None or queue.lead is not None)
