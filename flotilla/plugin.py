@@ -209,8 +209,12 @@ class FilterPlugin(Plugin):
         """Reject nodes by `nodes.reject(mask, status)`."""
 
 
-class PerNodeFilter(FilterPlugin):
-    """Asked about one node at a time, and only about nodes that passed every columnar filter."""
+class LazyFilter(FilterPlugin):
+    """Asked only about nodes that passed every filter that is not lazy, because it costs much or may fail."""
+
+
+class PerNodeFilter(LazyFilter):
+    """Asked about one node at a time."""
 
     @abstractmethod
     def filter_node(self, state: ClassState, node: NodeInfo) -> Status: ...
@@ -298,8 +302,12 @@ class ScorePlugin(Plugin):
         """One raw score a node; 0 to 100 if there is no normalizer."""
 
 
-class PerNodeScore(ScorePlugin):
-    """Asked about one node at a time, and only about feasible nodes."""
+class LazyScore(ScorePlugin):
+    """Asked only about feasible nodes."""
+
+
+class PerNodeScore(LazyScore):
+    """Asked about one node at a time."""
 
     @abstractmethod
     def score_node(self, state: ClassState, node: NodeInfo) -> int: ...
@@ -444,6 +452,7 @@ __all__ = ["ALL_OBJECTS", "API_VERSION", "Plugin", "PluginError", "PodParts", "R
 __all__ += ["FilterPlugin", "PostFilterPlugin", "PreEnqueuePlugin", "PreFilterPlugin", "QueueSortPlugin"]
 __all__ += ["BindPlugin", "PermitPlugin", "PreBindPlugin", "PreScorePlugin", "ReservePlugin", "ScorePlugin"]
 __all__ += ["BatchFilter", "BatchScore", "DomainFilter", "PerNodeFilter", "PerNodeScore", "PostBindPlugin"]
+__all__ += ["LazyFilter", "LazyScore"]
 __all__ += ["NodeDomains", "Normalizer", "Range", "ScaleToHighest", "Scores", "SummaryPlugin", "Topology", "Tracker"]
 __all__ += ["BindingState", "ClassState", "ClusterObjects", "Node", "ObjectKind", "Pod", "PodLoad", "StateKey"]
 __all__ += ["ABSENT", "Coded", "Index", "Ints", "LabelValue", "Mask", "NodeColumn", "NodeInfo", "NodeView", "PodColumn"]

@@ -79,9 +79,16 @@ class PreFilterResult(msgspec.Struct, frozen=True):
     nodes: frozenset[str] | None = None
 
 
-class PostFilterResult(msgspec.Struct, frozen=True):
+class PostFilterResult(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`deallocate`: claims of the pod, one of which is to give back its devices; `delete`: claims to be deleted.
+
+    By `namespace/name`. Only the in-tree plugin DynamicResources uses these.
+    """
+
     status: Status
     nominated_node: str = ""
+    deallocate: tuple[str, ...] = ()
+    delete: tuple[str, ...] = ()
 
 
 class Permission(msgspec.Struct, frozen=True):

@@ -208,8 +208,10 @@ def _foreign_node(worker: str, node: str) -> WorkerFault:
 def _malformed(ladder: Ladder, topology: Topology | None, keys: Sequence[str]) -> str:
     """How a ladder contradicts itself; `keys`: the labels whose values were asked for."""
     length = len(ladder.nodes)
-    if len(ladder.scores) != length or len(ladder.ties) != length or len(ladder.volumes) not in (0, length):
-        return "not one score, tie and volume decision for each node"
+    if len(ladder.scores) != length or len(ladder.ties) != length:
+        return "not one score and tie for each node"
+    if len(ladder.volumes) not in (0, length) or len(ladder.devices) not in (0, length):
+        return "not one decision about volumes and devices for each node"
     if any(len(column) != length for column in ladder.domains.values()):
         return "not one value of each label for each node"
     followed = () if topology is None else topology.keys

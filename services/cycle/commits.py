@@ -17,7 +17,7 @@ from services.cycle.answer_checks import AnswerChecks
 from services.cycle.events import SendCommit, WorkerFault
 from services.cycle.preemption.candidate_search import Preemption
 from services.cycle.round.admission import PodInfo
-from services.cycle.round.assign import RoundResult, Unfit
+from services.cycle.round.assign import RoundResult, Unfit, device_decision
 from services.cycle.round.gang import undecided
 from shared.messages.state import Assignment, Commit, Committed, Decision, Loads, Nominate
 from shared.runtime.unanswered import Unanswered
@@ -125,6 +125,7 @@ class Commits:
                     version=info.version,
                     pod=info.pod if info.template.goes_along else None,
                     volumes=placement.volumes,
+                    devices=device_decision(info, placement),
                 ),
                 load=loads.number(info.template.load),
                 seen=placement.seen,

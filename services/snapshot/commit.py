@@ -120,14 +120,14 @@ class CommitHandler:
     def _assume(self, commit: Commit, decision: Decision, changes: list[Change], now: float) -> LedgerEntry:
         """Later decisions of the commit count with this one; `changes` is appended to."""
         cluster, of, load = self._cluster, decision.assignment, commit.loads[decision.load]
-        uid, node, key, volumes = of.uid, of.node, of.key, of.volumes
+        uid, node, key = of.uid, of.node, of.key
         changes += cluster.revoke((uid,))
         cluster.pods.put(uid, node, load, key, assumed=True)
         changes.append(PodPlaced(uid, node, decision.load, key))
-        if volumes is not None:
-            volumes, overlaid = cluster.objects.assume(uid, node, volumes, cluster.seq + 1)
+        if of.volumes is not None or of.devices is not None:
+            of, overlaid = cluster.objects.assume(of, cluster.seq + 1)
             changes += overlaid
-            decision = replace(decision, assignment=replace(of, volumes=volumes))
+            decision = replace(decision, assignment=of)
         return cluster.ledger.assume(decision, load, commit, cluster.seq + 1, now)
 
     def _nominate(self, commit: Commit, nominate: Nominate, applied: _Applied, now: float) -> None:

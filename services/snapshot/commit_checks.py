@@ -10,12 +10,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
+from services.snapshot.device_checks import DeviceChecks
 from services.snapshot.state.cluster_state import ClusterState
 from services.snapshot.state.pending_pods import PendingPods
 from shared.cluster.volumes import VolumeDecision
 from shared.config.args import NodeResourcesFitArgs
 from shared.config.points import ExtensionPoint
 from shared.config.structs import KubeSchedulerConfig
+from shared.devices.pools import DeviceNode
 from shared.messages.state import EPOCH_SHIFT, Conflict, Decision, FaultKind, Nominate
 from shared.model.load import PodLoad
 from shared.model.resources import PODS, HostPort, is_extended_resource
@@ -27,13 +29,14 @@ class ProfileFilters(msgspec.Struct, frozen=True):
     """Which filters a profile runs; the snapshot enforces no other.
 
     `resources`: NodeResourcesFit, without the extended resources that it ignores; `ports`: NodePorts; `volumes`:
-    VolumeRestrictions; `binding`: VolumeBinding.
+    VolumeRestrictions; `binding`: VolumeBinding; `devices`: DynamicResources.
     """
 
     resources: bool = True
     ports: bool = True
     volumes: bool = True
     binding: bool = True
+    devices: bool = True
     ignored: frozenset[str] = frozenset()
     ignored_groups: frozenset[str] = frozenset()
 
@@ -50,6 +53,7 @@ class ProfileFilters(msgspec.Struct, frozen=True):
                 ports="NodePorts" in filters,
                 volumes="VolumeRestrictions" in filters,
                 binding="VolumeBinding" in filters,
+                devices="DynamicResources" in filters,
                 ignored=frozenset(fit.ignored_resources),
                 ignored_groups=frozenset(fit.ignored_resource_groups),
             )
@@ -95,6 +99,7 @@ class CommitChecks:
         self._nodes = cluster.nodes
         self._pods = cluster.pods
         self._objects = cluster.objects
+        self._devices = DeviceChecks(cluster.objects)
         self._filters = filters
         self._pending = pending
 
@@ -110,6 +115,7 @@ class CommitChecks:
                 conflicts[each.uid] = cause.conflict(each.uid)
             else:
                 gang.setdefault(each.node, []).append(load)
+        self._devices.forget()
         if not conflicts and len(unit) > 1 and (conflict := _contradiction(unit)) is not None:
             conflicts[conflict.uid] = conflict
         if conflicts:
@@ -140,6 +146,7 @@ class CommitChecks:
         if wanted.assignment.volumes is not None:
             self._check_volumes(wanted, load, wanted.assignment.volumes)
         self._check_room(wanted, load, gang)
+        self._check_devices(wanted)
 
     # What has changed since the evaluation
 
@@ -201,6 +208,22 @@ class CommitChecks:
         if reason is not None:
             raise Rejected(reason, "volumes")
 
+    def _check_devices(self, wanted: Decision) -> None:
+        """The claims must be the pod's own, all of them, and their devices free."""
+        devices = wanted.assignment.devices
+        own = None if self._pending is None else self._pending.claims(wanted.uid)
+        if devices is None:
+            if own and self._filters_of(wanted).devices:
+                raise self._misdescribed(wanted, "it has resource claims, and no devices were decided for it")
+            return
+        if own is not None and [each.key for each in devices.claims] != [each.key for each in own]:
+            raise self._misdescribed(wanted, "it has other resource claims")
+        labels = {} if (node := self._nodes.reported(wanted.node)) is None else node.metadata.labels
+        templated = None if own is None else [each.is_made_for_pod for each in own]
+        wrong = self._devices.check(wanted.uid, DeviceNode(wanted.node, labels), devices, wanted.seen, templated)
+        if wrong is not None:
+            raise Rejected(wrong.reason, "devices" if wrong.is_fault else "")
+
     # What the state shows
 
     def _filters_of(self, wanted: Decision | Nominate) -> ProfileFilters:
@@ -259,7 +282,12 @@ class CommitChecks:
         requests = None if self._pending is None else self._pending.requests(wanted.uid)
         if requests is None:
             requests = load.requests if wanted.asks is None else wanted.asks
+        devices = wanted.assignment.devices
+        special = None if devices is None else devices.special
+        by_devices = {mapping.resource for mapping in special.mappings} if special is not None else ()
         for resource, amount in requests.items():
+            if resource in by_devices and not capacity.get(resource):
+                continue
             if amount > capacity.get(resource, 0) - used.get(resource, 0) and amount > 0 and filters.counts(resource):
                 return f"Insufficient {resource}"
         return ""

@@ -73,7 +73,7 @@ class EventHandlers:
             case ObjectSeen(object=obj):
                 return cluster.publish(cluster.objects.upsert(obj, cluster.seq + 1))
             case ObjectGone(kind=kind, key=key):
-                return cluster.publish(cluster.objects.remove(kind, key))
+                return cluster.publish(cluster.objects.remove(kind, key, cluster.seq + 1))
 
     # Pods
 

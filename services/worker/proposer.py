@@ -13,6 +13,7 @@ from flotilla.results import Status, error
 from services.worker.preempting import findings
 from shared.cluster.nodetable import NodeTable
 from shared.cluster.topology import domains_of
+from shared.devices.pod_claims import may_claim
 from shared.errors import FlotillaError
 from shared.framework.evaluator import Question, ShardEvaluator
 from shared.framework.ladders import Rungs
@@ -143,7 +144,7 @@ class Proposer:
         known = self._classes.get(ask.class_id)
         pod = ask.pod
         if known is not None and not evaluator.is_current(known[1]):
-            pod = known[1].state.pod
+            pod = pod if may_claim(known[1].state.pod) else known[1].state.pod  # the claims of that pod may be gone
             del self._classes[ask.class_id]
             evaluator.release(known[1])
             known = None
@@ -175,7 +176,10 @@ class Proposer:
             () if topology is None or ask.each or own is not None else topology.strata
             for (ask, _), topology, own in zip(ready, topologies, nominated, strict=True)
         ]
-        counts = [0 if ask.each else ask.count for ask, _ in ready]
+        counts = [
+            0 if ask.each else min(ask.count, 1) if evaluator.is_one_at_a_time(pod_class, of_strata) else ask.count
+            for (ask, pod_class), of_strata in zip(ready, strata, strict=True)
+        ]
         ladders = [
             evaluator.ladders.offers(pod_class, mask) if ask.each else rungs
             for (ask, pod_class), mask, rungs in zip(
@@ -238,6 +242,7 @@ class Proposer:
             strata=strata,
             cut=rungs.cut,
             volumes=volumes,
+            devices=evaluator.devices(pod_class, rungs.rows),
         )
 
     def _make_room(self, asks: list[ClassAsk], most: int) -> None:

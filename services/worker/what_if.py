@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 
 import msgspec
 
+from shared.cluster.devices import Created, DeviceDecision, changes_of_claims
 from shared.cluster.nodetable import NodeTable
 from shared.cluster.objects import ClusterObjects
 from shared.cluster.volumes import VolumeDecision, changes_of
@@ -54,6 +55,8 @@ def _place(table: NodeTable, given: Given, load: PodLoad, undo: ExitStack) -> No
         undo.callback(table.remove_pod, uid)
     if given.volumes is not None:
         _take_volumes(table.objects, given.node, given.volumes, undo)
+    if given.devices is not None:
+        _take_devices(table.objects, load.namespace, given, given.devices, undo)
 
 
 def _take_volumes(objects: ClusterObjects, node: str, volumes: VolumeDecision, undo: ExitStack) -> None:
@@ -71,6 +74,18 @@ def _take_volumes(objects: ClusterObjects, node: str, volumes: VolumeDecision, u
         claim = objects.claims.get(key)
         if claim is not None and not claim.spec.volume_name:
             _replace(objects, claim, _bound(claim, volume), undo)
+
+
+def _take_devices(
+    objects: ClusterObjects, namespace: str, given: Given, devices: DeviceDecision, undo: ExitStack
+) -> None:
+    for (kind, key), change in changes_of_claims(namespace, given.name, given.uid, devices):
+        shown = objects.of(kind).get(key)
+        if shown is not None:
+            _replace(objects, shown, change.over(shown), undo)
+        elif isinstance(change, Created):
+            objects.upsert(change.claim)
+            undo.callback(objects.remove, kind, key)
 
 
 def _replace(objects: ClusterObjects, shown: ClusterObject, expected: ClusterObject, undo: ExitStack) -> None:

@@ -84,6 +84,7 @@ class NodeTable:
 
     def __init__(self, capacity: int = 64, objects: ClusterObjects | None = None) -> None:
         self.objects = ClusterObjects() if objects is None else objects
+        self.objects.devices.touch = self._log_devices
         self.resources: Interner[str] = Interner()
         for name in BASIC_RESOURCES:
             self.resources.id(name)
@@ -213,6 +214,7 @@ class NodeTable:
         self._free.append(row)
         self.columns.node_changed(row, None)
         self._log_node(row)
+        self.objects.devices.forget_node(name)
         return gone
 
     # Pods
@@ -361,6 +363,16 @@ class NodeTable:
         row = self._rows.get(node)
         if row is not None:
             self._log_load(row)
+
+    def _log_devices(self, nodes: Iterable[str] | None) -> None:
+        """The devices of these nodes, or their use, have changed; of all nodes when None."""
+        if nodes is None:
+            self.load_log.invalidate()
+            return
+        for node in nodes:
+            row = self._rows.get(node)
+            if row is not None:
+                self._log_load(row)
 
     def _log_load(self, row: int) -> None:
         self.load_log.append(row)

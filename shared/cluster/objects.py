@@ -6,11 +6,11 @@ from typing import Any
 import msgspec
 
 from shared.bounded import BoundedDict
+from shared.cluster.devices import Devices
 from shared.errors import InvariantBroken
 from shared.model.clusterobjects import ClusterObject, key_of, kind_of
 from shared.model.codec import encode_msgpack
-from shared.model.devices import DEVICE_CLASS_PREFIX, DeviceClass, ResourceClaim, ResourceSlice
-from shared.model.kinds import ObjectKind
+from shared.model.kinds import DEVICE_KINDS, ObjectKind
 from shared.model.storage import (
     CSIDriver,
     CSINode,
@@ -59,27 +59,6 @@ class Sharing:
                 if value is not None:
                     known = self._parts.setdefault((field, encode_msgpack(value)), value)
                     msgspec.structs.force_setattr(part, field, known)
-
-
-class Devices:
-    def __init__(
-        self,
-        claims: Mapping[str, ResourceClaim],
-        slices: Mapping[str, ResourceSlice],
-        classes: Mapping[str, DeviceClass],
-    ) -> None:
-        """A live view of claims by `namespace/name`, and slices and classes by name."""
-        self.claims = claims
-        self.slices = slices
-        self.classes = classes
-
-    def provides(self, resource: str) -> bool:
-        """Whether a pod that requests this extended resource may get a device of some class."""
-        if not self.classes:
-            return False
-        if resource.startswith(DEVICE_CLASS_PREFIX):
-            return resource.removeprefix(DEVICE_CLASS_PREFIX) in self.classes
-        return any(each.spec.extended_resource_name == resource for each in self.classes.values())
 
 
 class ClusterObjects:
@@ -138,6 +117,8 @@ class ClusterObjects:
             index.add(key, obj)
         objects[key] = obj
         self._generations[kind] += 1
+        if kind in DEVICE_KINDS:
+            self.devices.change(before, obj)
         return True
 
     def remove(self, kind: ObjectKind, key: str) -> bool:
@@ -148,6 +129,8 @@ class ClusterObjects:
         for index in self._indexes.get(kind, ()):
             index.remove(key, before)
         self._generations[kind] += 1
+        if kind in DEVICE_KINDS:
+            self.devices.change(before, None)
         return True
 
     # By kind

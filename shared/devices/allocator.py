@@ -6,8 +6,8 @@ is carried over to the devices in the same places. Attributes that no claim asks
 devices apart.
 """
 
-from collections.abc import Hashable, Sequence
-from enum import Enum, auto
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import count
 
 import msgspec
@@ -16,11 +16,11 @@ from shared.bounded import BoundedDict
 from shared.devices.constraints import constraints_of
 from shared.devices.errors import OutOfSteps
 from shared.devices.extended import ClassesByResource
-from shared.devices.matching import behaviour
+from shared.devices.matching import behaviour, may_match
 from shared.devices.offers import OfferedDevice, PoolId, without_sharing
 from shared.devices.pools import DeviceNode, Pool, Slices, remaining_counters
 from shared.devices.requests import PreparedRequest, prepare
-from shared.devices.results import CANNOT_ALLOCATE, INVALID_POOLS, allocations
+from shared.devices.results import CANNOT_ALLOCATE, INVALID_POOLS, allocations, score_of
 from shared.devices.search import Found, Search, Taken
 from shared.devices.selectors import Evaluate, Selectors
 from shared.devices.state import DeviceState
@@ -51,11 +51,18 @@ class NodeDevices(msgspec.Struct, frozen=True, eq=False):
     pool_versions: tuple[int, ...]
 
 
-class KnownSearch(msgspec.Struct, frozen=True):
-    """A solution, and by claim the places of its devices on the node."""
+class Step(msgspec.Struct, eq=False):
+    """The result of a search: a solution, and by claim the places of its devices on the node; or why there is none.
 
-    found: Found
-    places: list[list[int]]
+    `score`: how early the chosen alternatives are in their lists. `following`: the result of the same search once these
+    devices are taken, when it is known.
+    """
+
+    found: Found | None = None
+    places: list[list[int]] = []
+    score: int = 0
+    out_of_steps: bool = False
+    following: "Step | None" = None
 
 
 class Wanted(msgspec.Struct, frozen=True, eq=False):
@@ -64,11 +71,6 @@ class Wanted(msgspec.Struct, frozen=True, eq=False):
     number: int
     requests: list[PreparedRequest]
     attributes: list[str]
-
-
-class NoDevices(Enum):
-    NONE = auto()
-    OUT_OF_STEPS = auto()
 
 
 class Allocator:
@@ -88,8 +90,9 @@ class Allocator:
         self._nodes: dict[str, NodeDevices] = {}
         self._shapes: BoundedDict[Hashable, int] = BoundedDict(MOST_SHAPES)
         self._wanted: BoundedDict[tuple[bytes, ...], Wanted] = BoundedDict(MOST_WANTED)
+        self._reaching: BoundedDict[int, tuple[int, bool]] = BoundedDict(MOST_WANTED)
         self._numbers = count()
-        self._searches: BoundedDict[tuple[int, int, int], KnownSearch | NoDevices] = BoundedDict(MOST_SEARCHES)
+        self._searches: BoundedDict[tuple[int, int, int], Step] = BoundedDict(MOST_SEARCHES)
 
     # What there is
 
@@ -109,6 +112,16 @@ class Allocator:
 
     def forget_node(self, name: str) -> None:
         self._nodes.pop(name, None)
+
+    def nodes_of(self, pools: Iterable[PoolId]) -> frozenset[str] | None:
+        """The nodes whose searches depend on these pools; None if it may be any node."""
+        nodes: set[str] = set()
+        for pool in pools:
+            of_pool = self.slices.nodes_of(pool)
+            if of_pool is None:
+                return None
+            nodes |= of_pool
+        return frozenset(nodes)
 
     def add(self, allocation: AllocationResult) -> None:
         self.state.add(allocation)
@@ -135,28 +148,48 @@ class Allocator:
         self._nodes[node.name] = fresh
         return fresh
 
-    def find(self, node: DeviceNode, claims: Sequence[ResourceClaim]) -> Found | str:
-        """Devices for the claims, or why the node has none; raises AllocationError if the attempt is to end."""
+    def step(self, node: DeviceNode, claims: Sequence[ResourceClaim], earlier: int = 0) -> Step | str:
+        """What the claims get, or why the node has nothing for them; raises AllocationError if the attempt is to end.
+
+        `earlier`: how many equal sets of claims were served by the node before, though the state does not show it.
+        """
         here = self.devices_of(node)
         wanted = self._wanted_by(claims)
-        key = (wanted.number, self._look_of(here, wanted), here.usage)
-        known = self._searches.get(key)
-        if known is None:
-            known = self._searches[key] = self._search(here, claims)
-        if known is NoDevices.OUT_OF_STEPS:
+        step = self._step(here, wanted, claims)
+        taken: list[Step] = []
+        while len(taken) < earlier and step.found is not None:
+            taken.append(step)
+            if step.following is None:
+                with self._assumed(here, claims, taken):
+                    step.following = self._step(self.devices_of(node), wanted, claims)
+            step = step.following
+        if step.out_of_steps:
             raise OutOfSteps(node.name)
-        if known is NoDevices.NONE:
+        if step.found is None:
             return INVALID_POOLS if any(pool.invalid for pool in here.pools) else CANNOT_ALLOCATE
-        devices = [
-            [Taken(taken.request, here.devices[place], taken.consumed) for taken, place in zip(of, places, strict=True)]
-            for of, places in zip(known.found.devices, known.places, strict=True)
-        ]
-        return Found(devices, known.found.chosen)
+        return step
+
+    def reach_over_nodes(self, claims: Sequence[ResourceClaim]) -> bool:
+        """Whether the claims may get a device of a pool that several nodes see."""
+        wanted, changes = self._wanted_by(claims), self.slices.changes
+        known = self._reaching.get(wanted.number)
+        if known is None or known[0] != changes:
+            found = any(
+                may_match(request, device, self.selectors)
+                for device in self.slices.reaching_devices()
+                for request in wanted.requests
+            )
+            known = self._reaching[wanted.number] = changes, found
+        return known[1]
+
+    def allocations(self, node: DeviceNode, claims: Sequence[ResourceClaim], step: Step) -> list[AllocationResult]:
+        """The allocation of each claim, for a step of this node."""
+        return _allocations(self.devices_of(node), claims, step)
 
     def allocate(self, node: DeviceNode, claims: Sequence[ResourceClaim]) -> list[AllocationResult] | str:
-        """An allocation for each claim, else as `find`."""
-        found = self.find(node, claims)
-        return found if isinstance(found, str) else allocations(node, claims, found)
+        """An allocation for each claim, or why the node has none; raises AllocationError if the attempt is to end."""
+        step = self.step(node, claims)
+        return step if isinstance(step, str) else self.allocations(node, claims, step)
 
     def class_totals(self, node: DeviceNode, device_class: DeviceClass) -> tuple[int, int]:
         """How many devices of the class the node has, and how many of them are allocated: for NodeResourcesFit's score.
@@ -172,13 +205,32 @@ class Allocator:
             used += matches and self.state.is_allocated(device.id)
         return found, used
 
-    def _search(self, here: NodeDevices, claims: Sequence[ResourceClaim]) -> KnownSearch | NoDevices:
+    def _step(self, here: NodeDevices, wanted: Wanted, claims: Sequence[ResourceClaim]) -> Step:
+        key = (wanted.number, self._look_of(here, wanted), here.usage)
+        return self._searches.obtain(key, lambda: self._search(here, claims))
+
+    def _search(self, here: NodeDevices, claims: Sequence[ResourceClaim]) -> Step:
         self.searches += 1
         try:
             found = Search(here.node, here.pools, claims, self.state, self.classes, self.selectors).run()
         except OutOfSteps:
-            return NoDevices.OUT_OF_STEPS
-        return NoDevices.NONE if found is None else KnownSearch(found, _places(found, here.devices))
+            return Step(out_of_steps=True)
+        return Step() if found is None else Step(found, _places(found, here.devices), score_of(found))
+
+    @contextmanager
+    def _assumed(self, here: NodeDevices, claims: Sequence[ResourceClaim], steps: Sequence[Step]) -> Iterator[None]:
+        """Count what these steps take of the node as in use; on exit, everything is as it was."""
+        taken = [each for step in steps for each in _allocations(here, claims, step)]
+        versions = self._pool_versions.copy()
+        for each in taken:
+            self.add(each)
+        try:
+            yield
+        finally:
+            for each in taken:
+                self.state.remove(each)
+            self._pool_versions = versions
+            self._nodes[here.node.name] = here
 
     def _classes_changed(self) -> None:
         self.by_resource = ClassesByResource(self.classes.values())
@@ -235,6 +287,16 @@ class Allocator:
             return True
         used = self.state.capacity(device.id)
         return False if used is None else tuple(sorted(used.items()))
+
+
+def _allocations(here: NodeDevices, claims: Sequence[ResourceClaim], step: Step) -> list[AllocationResult]:
+    if step.found is None:
+        return []
+    devices = [
+        [Taken(taken.request, here.devices[place], taken.consumed) for taken, place in zip(of, places, strict=True)]
+        for of, places in zip(step.found.devices, step.places, strict=True)
+    ]
+    return allocations(here.node, claims, Found(devices, step.found.chosen))
 
 
 def _places(found: Found, devices: Sequence[OfferedDevice]) -> list[list[int]]:

@@ -25,6 +25,13 @@ def matches(request: PreparedRequest, device: OfferedDevice, node: DeviceNode, s
     return node.matches(device.node_name, device.all_nodes, device.node_selector)
 
 
+def may_match(request: PreparedRequest, device: OfferedDevice, selectors: Selectors) -> bool:
+    """Whether the device is right for the request on some node, or a selector fails on it."""
+    return bool(
+        selectors.match(request.device_class.spec.selectors, device) and selectors.match(request.spec.selectors, device)
+    )
+
+
 def behaviour(
     device: OfferedDevice,
     node: DeviceNode,

@@ -4,14 +4,16 @@ Reasons are kube-scheduler's. Everything that refuses a pod here is Unschedulabl
 the code Error.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 import msgspec
 
 from shared.devices.allocator import Allocator
 from shared.devices.extended import (
     SPECIAL_CLAIM,
+    ClassesByResource,
     Mapped,
     claim_for_node,
     node_resources,
@@ -21,14 +23,15 @@ from shared.devices.extended import (
 from shared.devices.pools import DeviceNode
 from shared.model.codec import encode_msgpack
 from shared.model.devices import (
+    DEVICE_CLASS_PREFIX,
     AllocatedDevice,
     AllocationResult,
     DeviceClass,
     DeviceCondition,
     ResourceClaim,
 )
-from shared.model.pod import Pod, PodResourceClaim
-from shared.model.resources import filter_requests
+from shared.model.pod import Pod, PodResourceClaim, PodResourceClaimStatus
+from shared.model.resources import filter_requests, is_extended_resource
 from shared.model.selectors import node_selector_matches
 
 CANNOT_FIT = "cannot fit resource"
@@ -59,8 +62,27 @@ class PodClaims(msgspec.Struct, frozen=True):
         return len(self.claims) > (self.special is not None)
 
     @property
+    def own(self) -> list[ResourceClaim]:
+        return self.claims[: len(self.claims) - (self.special is not None)]
+
+    @property
     def unallocated(self) -> list[ResourceClaim]:
         return [claim for claim in self.claims if claim.status.allocation is None]
+
+
+class Requested(msgspec.Struct, frozen=True, eq=False):
+    """What a pod needs of nodes that provide the same of its extended resources by devices.
+
+    `reason`: why such a node cannot serve the pod. `claims`: those to allocate; `checked`: whether allocated claims
+    must be available as well. `special`: the special claim if it is one of `claims`, with `mappings` as written to the
+    pod's status.
+    """
+
+    reason: str | None = None
+    claims: tuple[ResourceClaim, ...] = ()
+    checked: bool = True
+    special: ResourceClaim | None = None
+    mappings: tuple[Mapped, ...] = ()
 
 
 class NodeVerdict(msgspec.Struct, frozen=True):
@@ -85,6 +107,22 @@ class GiveBack(msgspec.Struct, frozen=True):
     delete: tuple[ResourceClaim, ...] = ()
 
 
+def extended_resources(pod: Pod) -> list[str]:
+    """The requested resources that a device class may provide."""
+    requests = filter_requests(pod)
+    return [name for name in requests if is_provided_by_devices(name)]
+
+
+def is_provided_by_devices(resource: str) -> bool:
+    """Whether a device class may provide the resource."""
+    return is_extended_resource(resource) or resource.startswith(DEVICE_CLASS_PREFIX)
+
+
+def may_claim(pod: Pod) -> bool:
+    """Whether the pod has claims, or may need one for extended resources."""
+    return bool(pod.spec.resource_claims) or bool(extended_resources(pod))
+
+
 def content_key(found: PodClaims) -> bytes:
     """Equal for pods whose claims ask for the same or have the same devices, whatever their names.
 
@@ -97,6 +135,22 @@ def content_key(found: PodClaims) -> bytes:
         parts.append((claim.spec, allocation, ready, claim is found.special))
     named_twice = [found.claims.index(claim) for claim in found.claims]
     return encode_msgpack((parts, named_twice, found.is_left))
+
+
+class ClaimName(NamedTuple):
+    """A claim that a pod names, by `namespace/name`. `is_made_for_pod`: from a template."""
+
+    key: str
+    is_made_for_pod: bool
+
+
+def claim_names(
+    namespace: str, uses: Sequence[PodResourceClaim], statuses: Sequence[PodResourceClaimStatus]
+) -> list[ClaimName]:
+    """The claims that a pod names, as far as those of templates are made."""
+    made = {each.name: each.resource_claim_name for each in reversed(statuses)}
+    names = [(use.resource_claim_name or made.get(use.name), use.resource_claim_name is None) for use in uses]
+    return [ClaimName(f"{namespace}/{name}", is_made) for name, is_made in names if name is not None]
 
 
 def own_claims(pod: Pod, claims: Mapping[str, ResourceClaim]) -> list[ResourceClaim] | str:
@@ -124,31 +178,53 @@ def own_claims(pod: Pod, claims: Mapping[str, ResourceClaim]) -> list[ResourceCl
 
 
 def pre_filter(
-    pod: Pod,
-    claims: Mapping[str, ResourceClaim],
-    allocator: Allocator,
-    in_flight: Collection[str],
+    pod: Pod, claims: Mapping[str, ResourceClaim], left: Collection[ResourceClaim], allocator: Allocator
 ) -> PodClaims | str | None:
     """The pod's claims, why they keep it from being scheduled, or None if it has none.
 
-    `in_flight`: uids of claims whose allocation is decided, but not written yet.
+    `left`: special claims of the pod.
     """
     own = own_claims(pod, claims)
     if isinstance(own, str):
         return own
     requests = filter_requests(pod)
-    special = special_claim(pod, claims.values()) if wants_class(requests, allocator.by_resource) else None
+    special = special_claim(pod, left) if wants_class(requests, allocator.by_resource) else None
     found = own if special is None else [*own, special]
     if not found:
         return None
     for claim in found:
+        if claim.promised:
+            return f"resource claim {claim.key} is in the process of being allocated"
         if claim.status.allocation is not None:
             continue
-        if claim.uid in in_flight:
-            return f"resource claim {claim.key} is in the process of being allocated"
         if claim is not special and (reason := _missing_class(claim, allocator.classes)) is not None:
             return reason
     return PodClaims(pod, found, special, requests)
+
+
+def requested(pod_claims: PodClaims, by_devices: Sequence[str] | None, by_resource: ClassesByResource) -> Requested:
+    """`by_devices`: the extended resources that the node provides by devices, as `node_resources` has them."""
+    special = pod_claims.special
+    if special is None:
+        return Requested(claims=tuple(pod_claims.unallocated))
+    if pod_claims.is_left and special.spec.devices.requests:
+        return Requested(LEFT_CLAIM)
+    if by_devices is None:
+        return Requested(CANNOT_FIT)
+    if not pod_claims.has_own and (not by_devices or special.status.allocation is not None):
+        return Requested(checked=False)  # an allocated one was left by an earlier attempt, without requests
+    if special.status.allocation is not None:
+        return Requested(claims=tuple(pod_claims.unallocated))
+    made = claim_for_node(special, pod_claims.pod, by_devices, by_resource)
+    claims = tuple(made.claim if claim is special else claim for claim in pod_claims.unallocated)
+    return Requested(None, claims, True, made.claim, tuple(made.mappings))
+
+
+def unavailable_claims(pod_claims: PodClaims, node: DeviceNode, binding_timeout: float, now: float) -> tuple[int, ...]:
+    """The places of allocated claims that the node cannot use. `now`: the time of day, for claims being prepared."""
+    return tuple(
+        place for place, claim in enumerate(pod_claims.claims) if not _is_available(claim, node, binding_timeout, now)
+    )
 
 
 def filter_node(
@@ -159,37 +235,23 @@ def filter_node(
     binding_timeout: float,
     now: float,
 ) -> NodeVerdict:
-    """Whether the node can serve the pod's claims, and with which devices; raises AllocationError.
-
-    `now` is the time of day, for allocated claims whose devices are still being prepared.
-    """
+    """Whether the node can serve the pod's claims, and with which devices; raises AllocationError."""
     by_resource = allocator.by_resource
-    special = pod_claims.special
-    mappings: list[Mapped] = []
-    if special is not None:
-        if pod_claims.is_left and special.spec.devices.requests:
-            return NodeVerdict(LEFT_CLAIM)
-        resources = node_resources(pod_claims.requests, allocatable, by_resource)
-        if resources is None:
-            return NodeVerdict(CANNOT_FIT)
-        if not resources and not pod_claims.has_own:
-            return NodeVerdict()
-        if special.status.allocation is not None:  # left by an earlier attempt, without requests
-            if not pod_claims.has_own:
-                return NodeVerdict()
-        else:
-            made = claim_for_node(special, pod_claims.pod, resources, by_resource)
-            special, mappings = made.claim, made.mappings
-    unavailable = tuple(
-        place for place, claim in enumerate(pod_claims.claims) if not _is_available(claim, node, binding_timeout, now)
-    )
-    unallocated = [special if claim is pod_claims.special and special else claim for claim in pod_claims.unallocated]
-    allocations = allocator.allocate(node, unallocated) if unallocated else []
+    by_devices: list[str] | None = []
+    if pod_claims.special is not None:
+        by_devices = node_resources(pod_claims.requests, allocatable, by_resource)
+    wanted = requested(pod_claims, by_devices, by_resource)
+    if wanted.reason is not None:
+        return NodeVerdict(wanted.reason)
+    if not wanted.checked:
+        return NodeVerdict()
+    allocations = allocator.allocate(node, wanted.claims) if wanted.claims else []
     if isinstance(allocations, str):
         return NodeVerdict(allocations)
+    unavailable = unavailable_claims(pod_claims, node, binding_timeout, now)
     if unavailable:
         return NodeVerdict(NOT_AVAILABLE, unavailable)
-    return NodeVerdict(None, (), tuple(unallocated), tuple(allocations), tuple(mappings))
+    return NodeVerdict(None, (), wanted.claims, tuple(allocations), wanted.mappings)
 
 
 def post_filter(pod_claims: PodClaims | None, unavailable: Iterable[int]) -> GiveBack:

@@ -65,6 +65,10 @@ class Slices:
         self._shared: dict[str, OfferedSlice] = {}
         self._of_pool: dict[PoolId, dict[str, OfferedSlice]] = {}
         self._unusable: dict[PoolId, Pool] = {}
+        self.reaching: set[PoolId] = set()
+        """Pools with devices for more than one node."""
+        self.changes = 0
+        """How often any slice has changed."""
         self._version = 0
         self._node_versions: dict[str, int] = {}
         for each in slices:
@@ -92,6 +96,19 @@ class Slices:
         """Changes with every change of a slice that matters to the node's pools."""
         return self._version, self._node_versions.get(node, 0)
 
+    def reaching_devices(self) -> Iterator[OfferedDevice]:
+        """The devices of pools that more than one node sees."""
+        for pool in self.reaching:
+            for offered in self._of_pool[pool].values():
+                yield from offered.devices
+
+    def nodes_of(self, pool: PoolId) -> frozenset[str] | None:
+        """The nodes that see a slice of the pool; None if it may be any node."""
+        nodes = {each.slice.spec.node_name for each in self._of_pool.get(pool, {}).values()}
+        if pool in self._unusable or not all(nodes):
+            return None
+        return frozenset(node for node in nodes if node)
+
     def pools_for(self, node: DeviceNode) -> tuple[Pool, ...]:
         """The node's pools in the order of the search: by driver and name, those with binding conditions last."""
         own = _by_name(self._of_node.get(node.name, {}).values())
@@ -112,6 +129,7 @@ class Slices:
 
     def _changed(self, offered: OfferedSlice) -> None:
         """Note for which nodes the slice's pool has changed."""
+        self.changes += 1
         slices = self._of_pool[offered.pool].values()
         for each in (offered, *slices):
             node = each.slice.spec.node_name
@@ -119,6 +137,11 @@ class Slices:
                 self._node_versions[node] = self._node_versions.get(node, 0) + 1
             else:
                 self._version += 1
+        nodes = {each.slice.spec.node_name for each in slices}
+        if len(nodes) > 1 or not all(nodes):
+            self.reaching.add(offered.pool)
+        else:
+            self.reaching.discard(offered.pool)
         counting: dict[PoolId, list[OfferedSlice]] = {}
         for each in _by_name(slices):
             if each.slice.spec.shared_counters:

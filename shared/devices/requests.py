@@ -24,7 +24,7 @@ from shared.model.quantity import QuantityText
 class PreparedRequest(msgspec.Struct, frozen=True, eq=False):
     """A request, or one alternative of a request, whose name is `parent` then.
 
-    `index` numbers the prepared requests of a search.
+    `index` numbers the prepared requests of a search. `place`: of an alternative in its list.
     """
 
     index: int
@@ -34,6 +34,7 @@ class PreparedRequest(msgspec.Struct, frozen=True, eq=False):
     spec: ExactDeviceRequest | DeviceSubRequest
     device_class: DeviceClass
     admin: bool
+    place: int | None = None
 
     @property
     def base_name(self) -> str:
@@ -72,10 +73,14 @@ def prepare(claim: ResourceClaim, classes: Mapping[str, DeviceClass], first_inde
     index = first_index
     for request in claim.spec.devices.requests:
         options: list[PreparedRequest] = []
-        for name, parent, spec in _specs(claim, request):
+        for place, (name, parent, spec) in enumerate(_specs(claim, request)):
             device_class = _class_of(claim, name, spec, classes)
             admin = isinstance(spec, ExactDeviceRequest) and spec.admin_access
-            options.append(PreparedRequest(index, claim, name, parent, spec, device_class, admin))
+            options.append(
+                PreparedRequest(
+                    index, claim, name, parent, spec, device_class, admin, None if parent is None else place
+                )
+            )
             index += 1
         prepared.append(Alternatives(request, options))
     return prepared

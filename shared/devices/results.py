@@ -55,9 +55,19 @@ def score(claims: Sequence[ResourceClaim], allocations: Iterable[AllocationResul
     return total
 
 
-def share_id(claim: ResourceClaim, index: int) -> str:
+def score_of(found: Found) -> int:
+    """The same for a solution."""
+    total = 0
+    for chosen in found.chosen:
+        for request in chosen:
+            if request.place is not None:
+                total += MOST_ALTERNATIVES - request.place
+    return total
+
+
+def share_id(claim_uid: str, index: int) -> str:
     """The id of a share, from the claim and the place among its results, so that a decision can be repeated."""
-    return str(uuid.uuid5(_SHARES, f"{claim.uid}/{index}"))
+    return str(uuid.uuid5(_SHARES, f"{claim_uid}/{index}"))
 
 
 def _result(claim: ResourceClaim, index: int, taken: Taken) -> AllocatedDevice:
@@ -71,7 +81,7 @@ def _result(claim: ResourceClaim, index: int, taken: Taken) -> AllocatedDevice:
         tolerations=taken.request.spec.tolerations,
         binding_conditions=device.device.binding_conditions,
         binding_failure_conditions=device.device.binding_failure_conditions,
-        share_id=share_id(claim, index) if device.shareable else None,
+        share_id=share_id(claim.uid, index) if device.shareable else None,
         consumed_capacity={name: share.text for name, share in taken.consumed.items()} or None,
     )
 

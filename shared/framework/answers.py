@@ -17,8 +17,8 @@ from flotilla.plugin import (
     ClassState,
     DomainFilter,
     FilterPlugin,
-    PerNodeFilter,
-    PerNodeScore,
+    LazyFilter,
+    LazyScore,
     Reads,
     ScorePlugin,
     Scores,
@@ -31,6 +31,7 @@ from shared.framework.pod_class import ClassAnswers, PodClass
 from shared.framework.profile import Framework, PreFiltered
 from shared.framework.signatures import key_of
 from shared.model.kinds import ObjectKind
+from shared.plugins.dynamicresources import DynamicResources
 
 UNKNOWN = -(1 << 62)
 """The plugin was not asked about this row yet, or the reason of its rejection was forgotten."""
@@ -198,11 +199,13 @@ class Answers:
         self.scores: list[ScorePlugin] = framework.score
         self.filter_pools = [ResultPool(self._log(plugin.filter_reads), table.capacity) for plugin in self.filters]
         self.score_pools = [ResultPool(self._log(plugin.score_reads), table.capacity) for plugin in self.scores]
-        self.one_by_one = [f for f, plugin in enumerate(self.filters) if isinstance(plugin, PerNodeFilter)]
+        self.one_by_one = [f for f, plugin in enumerate(self.filters) if isinstance(plugin, LazyFilter)]
         self.filters_by = {reads: [f for f, p in enumerate(self.filters) if p.filter_reads is reads] for reads in Reads}
         self.scores_by = {reads: [s for s, p in enumerate(self.scores) if _changes_with(p) is reads] for reads in Reads}
         for of_kind in self.filters_by.values():  # columnar filters first: they leave fewer nodes to ask about
-            of_kind.sort(key=lambda f: isinstance(self.filters[f], PerNodeFilter))
+            of_kind.sort(key=lambda f: isinstance(self.filters[f], LazyFilter))
+        self.scores_of_claims = [s for s, plugin in enumerate(self.scores) if isinstance(plugin, DynamicResources)]
+        """Scores by what a node's devices still have for the class, which each placement there changes."""
         filter_at = {plugin.name: f for f, plugin in enumerate(self.filters)}
         score_at = {plugin.name: s for s, plugin in enumerate(self.scores)}
         self._summaries = frozenset(framework.summaries)
@@ -300,7 +303,7 @@ class Answers:
         for s in self.scores_by[reads]:
             scorer, pool = self.scores[s], self.score_pools[s]
             slots = {int(c.answers.score_slots[s]) for c in classes}
-            self._update(pool, slots, views, partial(scored, scorer), isinstance(scorer, PerNodeScore))
+            self._update(pool, slots, views, partial(scored, scorer), isinstance(scorer, LazyScore))
 
     def _update(
         self,
@@ -333,7 +336,7 @@ class Answers:
 
 def _changes_with(scorer: ScorePlugin) -> Reads:
     """A plugin that is only asked about feasible nodes has something new to say whenever a pod comes or goes."""
-    return Reads.PODS if isinstance(scorer, PerNodeScore) else scorer.score_reads
+    return Reads.PODS if isinstance(scorer, LazyScore) else scorer.score_reads
 
 
 def of_pairs(

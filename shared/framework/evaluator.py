@@ -5,6 +5,7 @@ nodes are feasible for a class (Feasibility), and the class's keys (Ranking). Wh
 is kept apart, so a placement costs the plugins that read pods and little more. Ladders are built on top.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -12,6 +13,7 @@ import numpy as np
 
 from flotilla.plugin import SUCCESS, ClassState, Code, Mask, Pod, Status, Topology
 from shared.cluster.columns import Rows
+from shared.cluster.devices import PlacedDevices
 from shared.cluster.nodetable import NodeTable
 from shared.cluster.view import TableView
 from shared.cluster.volumes import VolumeDecision
@@ -170,6 +172,28 @@ class ShardEvaluator:
                 plugin.volumes_for(pod_class.state, TableView(self.table, rows[i : i + 1])) for i in range(len(rows))
             ]
         return decided if any(each is not None for each in decided) else []
+
+    def is_one_at_a_time(self, pod_class: PodClass, strata: tuple[str, ...]) -> bool:
+        """Whether a placement may change what other nodes have for the class, so that no second one is proposed."""
+        plugin = self.framework.devices
+        if plugin is None:
+            return False
+        if strata and plugin.has_alternatives(pod_class.state):
+            return True
+        return plugin.one_at_a_time(pod_class.state)
+
+    def devices(self, pod_class: PodClass, rows: Rows) -> list[PlacedDevices | None]:
+        """What each of these placements, one after the other, means for the pods' claims; empty if nothing anywhere."""
+        plugin = self.framework.devices
+        if plugin is None or not plugin.has_claims(pod_class.state):
+            return []
+        earlier: Counter[int] = Counter()
+        placed: list[PlacedDevices | None] = []
+        for i, row in enumerate(rows.tolist()):
+            view = TableView(self.table, rows[i : i + 1])
+            placed.append(plugin.devices_for(pod_class.state, view, earlier[row]))
+            earlier[row] += 1
+        return placed
 
     # Explaining
 

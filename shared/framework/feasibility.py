@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from flotilla.plugin import Mask, PerNodeFilter, PerNodeScore, Reads
+from flotilla.plugin import LazyFilter, LazyScore, Mask, Reads
 from flotilla.results import Range
 from shared.cluster.columns import NOTHING_SEEN, Rows
 from shared.cluster.nodetable import NodeTable
@@ -27,7 +27,8 @@ class Feasibility:
         self._all_ranged = [s for s, plugin in enumerate(scores) if plugin.normalizer is not None]
         self._loaded_ranges = [s for s in self._all_ranged if scores[s].score_reads is Reads.PODS]
         self._ranged = [s for s in self._all_ranged if scores[s].score_reads is Reads.NODE]
-        self._one_by_one = any(isinstance(p, PerNodeFilter | PerNodeScore) for p in (*answers.filters, *scores))
+        self._lazy_scores = [s for s, plugin in enumerate(scores) if isinstance(plugin, LazyScore)]
+        self._one_by_one = bool(answers.one_by_one or self._lazy_scores)
 
     def refresh(self, classes: Sequence[PodClass]) -> None:
         """Bring feasibility, and the ranges of raw scores, up to the table's present state."""
@@ -88,7 +89,7 @@ class Feasibility:
         settled = self.table.valid[index].copy()
         for f in self.answers.filters_by[Reads.NODE]:
             slot = pod_class.answers.filter_slots[f]
-            if slot and not isinstance(self.answers.filters[f], PerNodeFilter):
+            if slot and not isinstance(self.answers.filters[f], LazyFilter):
                 settled &= self.answers.filter_pools[f].values[slot, index] == 0
         self._class_rows.settled[pod_class.slot, index] = settled
 
@@ -99,11 +100,12 @@ class Feasibility:
         feasible = lines(self._class_rows.settled, slots, index).copy()
         for f in self.answers.filters_by[Reads.PODS]:
             of_classes = [int(c.answers.filter_slots[f]) for c in classes]
-            if any(of_classes) and not isinstance(self.answers.filters[f], PerNodeFilter):
+            if any(of_classes) and not isinstance(self.answers.filters[f], LazyFilter):
                 feasible &= self.answers.filter_pools[f].read(of_classes, index) == 0
         if self._one_by_one:
             for pod_class, line in zip(classes, feasible, strict=True):
-                self._ask_one_by_one(pod_class, rows, line)
+                if self._asks_lazily(pod_class):
+                    self._ask_one_by_one(pod_class, rows, line)
         if self.table.nominations:
             for pod_class, line in zip(classes, feasible, strict=True):
                 self._judge_rows.reserve(pod_class, rows, line)
@@ -121,6 +123,10 @@ class Feasibility:
         for i, pod_class in enumerate(classes):
             self._tally(pod_class, rows, feasible[i], flipped[i])
 
+    def _asks_lazily(self, pod_class: PodClass) -> bool:
+        filters, scores = pod_class.answers.filter_slots, pod_class.answers.score_slots
+        return any(filters[f] for f in self.answers.one_by_one) or any(scores[s] for s in self._lazy_scores)
+
     def _ask_one_by_one(self, pod_class: PodClass, rows: Rows | None, feasible: Mask) -> None:
         """Ask plugins that look at one node at a time about the rows that no other filter rejected."""
         answers, at = self.answers, np.flatnonzero(feasible)
@@ -130,7 +136,7 @@ class Feasibility:
         here = asked[passes]
         for s, scorer in enumerate(answers.scores):
             slot = int(pod_class.answers.score_slots[s])
-            if isinstance(scorer, PerNodeScore) and slot:
+            if isinstance(scorer, LazyScore) and slot:
                 pool = answers.score_pools[s]
                 unknown = here[pool.values[slot, here] == UNKNOWN]
                 if unknown.size:

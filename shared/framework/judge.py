@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from flotilla.plugin import Code, DomainFilter, Ints, Mask, PerNodeFilter, Reads, Status
+from flotilla.plugin import Code, DomainFilter, Ints, LazyFilter, Mask, Reads, Status
 from shared.cluster.columns import NOTHING_SEEN, Rows
 from shared.cluster.nodetable import LoadKind, NodeTable
 from shared.cluster.view import Changes, Hypothesis, TableView, together
@@ -133,7 +133,7 @@ class Judge:
             runs = [self._runs(pod_class, f) for pod_class in classes]
             if not at.size or not any(runs):
                 continue
-            one_by_one = isinstance(self._answers.filters[f], PerNodeFilter)
+            one_by_one = isinstance(self._answers.filters[f], LazyFilter)
             left = len(at) - np.count_nonzero(rejected)
             if left < len(at) and (one_by_one or 2 * left < len(at)):
                 kept = np.flatnonzero(~rejected)

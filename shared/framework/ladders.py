@@ -9,6 +9,7 @@ is taken again at once, exactly as greed would.
 Many classes climb at once, each on candidates of its own, so that looking ahead is one call for all of them.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ from flotilla.plugin import Index, Ints, Mask
 from shared.cluster.columns import Rows
 from shared.cluster.nodetable import NodeTable
 from shared.cluster.topology import Domains, Strata
+from shared.cluster.view import Planned, TableView
 from shared.framework.answers import Answers
 from shared.framework.feasibility import Feasibility
 from shared.framework.pod_class import ClassRows, Keys, PodClass
@@ -203,7 +205,36 @@ class Ladders:
                 if left[value] == 0 and value in (low, high):
                     upto, moves = place + 1, True
                     break
+        for s in self._answers.scores_of_claims:
+            if pod_class.weights[s] and upto:
+                before_highest_leaves = self._until_highest_leaves(pod_class, s, rows[:upto], fills[:upto])
+                if before_highest_leaves < upto:
+                    upto, moves = before_highest_leaves, True
         return upto, moves
+
+    def _until_highest_leaves(self, pod_class: PodClass, s: int, rows: Rows, fills: Mask) -> int:
+        """How many of these placements it takes until no node has the highest raw score, by which all are scaled."""
+        plugin = self._answers.scores[s]
+        high = (pod_class.keys.ranges or {}).get(plugin.name, (0, 0))[1]
+        if not high:
+            return len(rows)
+        feasible = np.flatnonzero(self._feasibility.rows(pod_class))
+        pool = self._answers.score_pools[s]
+        left = int((pool.values[pod_class.answers.score_slots[s], feasible] == high).sum())
+        earlier, counts = Counter[int](), []
+        for row in rows.tolist():
+            counts.append(earlier[row])
+            earlier[row] += 1
+        planned, alone = np.array(counts, dtype=np.int64), np.zeros(len(rows), dtype=np.intp)
+        before, after = (
+            plugin.score(pod_class.state, TableView(self._table, rows, Planned(count, [pod_class.kind], alone)))
+            for count in (planned, planned + 1)
+        )
+        for place in np.flatnonzero((before == high) & ((after != high) | fills)).tolist():
+            left -= 1
+            if not left:
+                return int(place) + 1
+        return len(rows)
 
 
 # Greedy order

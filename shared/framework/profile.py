@@ -39,6 +39,7 @@ from shared.messages.evaluation import Rejections, Summary
 from shared.model.kinds import ObjectKind
 from shared.model.load import PodLoad, load_of
 from shared.model.objects import Pod
+from shared.plugins.dynamicresources import DynamicResources
 from shared.plugins.registry import Factory
 from shared.plugins.volumes.podvolumes import VolumePlugin
 
@@ -105,6 +106,7 @@ class Framework:
         made = {ref.name: ref.weight for ref in profile.plugins.get(ExtensionPoint.SCORE, ())}
         self.weights = [made[plugin.name] for plugin in self.score]
         self.volumes = [plugin for plugin in self.filter if isinstance(plugin, VolumePlugin)]
+        self.devices = next((plugin for plugin in self.filter if isinstance(plugin, DynamicResources)), None)
         self.summaries = {name: plugin for name, plugin in self._made.items() if isinstance(plugin, SummaryPlugin)}
         self.registrations: Mapping[str, tuple[Registration, ...]] = {
             name: completed(plugin.events())

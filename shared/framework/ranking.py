@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from flotilla.plugin import Ints, Mask, PerNodeScore, Reads, Scores
+from flotilla.plugin import Ints, LazyScore, Mask, Reads, Scores
 from flotilla.results import MAX_NODE_SCORE, Range
 from shared.cluster.columns import NOTHING_SEEN, Rows
 from shared.cluster.nodetable import PODS, NodeTable, stable_hash
@@ -193,7 +193,7 @@ class Ranking:
             if not any(runs):
                 continue
             scorer = answers.scores[s]
-            among = feasible if isinstance(scorer, PerNodeScore) else None
+            among = feasible if isinstance(scorer, LazyScore) else None
             raw = of_pairs(partial(scored, scorer, states), runs, which, view, among)
             if scorer.normalizer is None:
                 totals += self._weighted(s, raw, feasible)

@@ -9,6 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from flotilla.plugin import Plugin
+from shared.devices.pod_claims import may_claim
 from shared.errors import FlotillaError, InvalidObject
 from shared.model.objects import ObjectMeta, OwnerReference, Pod
 
@@ -44,9 +45,9 @@ def about(pod: Pod) -> Iterator[None]:
 
 
 def template_of(pod: Pod) -> Pod:
-    """The pod with only what pods of one template have in common."""
+    """The pod with only what pods of one template have in common, and its identity if claims may belong to it."""
     meta = pod.metadata
-    name, uid = (meta.name, meta.uid) if is_personal(pod) else ("", "")
+    name, uid = (meta.name, meta.uid) if is_personal(pod) or may_claim(pod) else ("", "")
     template = ObjectMeta(
         name=name,
         namespace=meta.namespace,
@@ -101,9 +102,13 @@ class Signing(Protocol):
     def whole_signature(self, pod: Pod) -> tuple[bytes, ...]: ...
 
 
-def class_of_template(profile: Signing, pod: Pod) -> str:
-    """The class of all pods of this template, for plugins that read no more than it."""
-    return _digest((profile.name, profile.template_signature(pod)))
+def class_of_template(profile: Signing, pod: Pod, claims: bytes | None = None) -> str:
+    """The class of all pods of this template, for plugins that read no more than it.
+
+    `claims`: the content of their resource claims, if they have any.
+    """
+    signature = profile.template_signature(pod)
+    return _digest((profile.name, signature) if claims is None else (profile.name, signature, claims))
 
 
 def class_of_pod(profile: Signing, template_class: str, pod: Pod) -> str:

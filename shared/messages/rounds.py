@@ -30,7 +30,7 @@ class ClassAsk(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class Given(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A member of the same gang that is already assigned to this node in this round. `load` is an index into the ask's
-    loads.
+    loads. `name`: of a pod with a decision about devices.
     """
 
     uid: str
@@ -38,6 +38,7 @@ class Given(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     load: Count
     volumes: VolumeDecision | None = None
     devices: DeviceDecision | None = None
+    name: str = ""
 
 
 class Propose(msgspec.Struct, frozen=True, omit_defaults=True, tag="propose"):

@@ -101,7 +101,8 @@ def _on_proposals(proposals: Proposals) -> None:
         ladder, keys = answer.ladder, answer.topology.keys if answer.topology is not None else ()
         length = len(ladder.nodes)
         beside: tuple[Sequence[object], ...] = (ladder.scores, ladder.ties, *ladder.domains.values())
-        if any(len(each) != length for each in beside) or len(ladder.volumes) not in (0, length):
+        optional: tuple[Sequence[object], ...] = (ladder.volumes, ladder.devices)
+        if any(len(each) != length for each in beside) or any(len(each) not in (0, length) for each in optional):
             raise ProtocolError(f"a ladder of {length} nodes has other lists of another length")
         if any(len(values) != len(ladder.strata) for values in ladder.cut):
             raise ProtocolError("a ladder is cut in domains that are none of its strata")

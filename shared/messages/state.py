@@ -112,7 +112,7 @@ class Nominate(Assigned, frozen=True, omit_defaults=True):
     never: bool = False
 
 
-FaultKind = Literal["", "capacity", "ports", "volumes", "node", "sequence", "victims"]
+FaultKind = Literal["", "capacity", "ports", "volumes", "node", "sequence", "victims", "devices"]
 """What a decision violates although the state has not changed since it was evaluated: its worker is wrong, or lies."""
 
 

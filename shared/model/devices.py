@@ -179,10 +179,14 @@ class ResourceClaimStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class ResourceClaim(Namespaced, frozen=True, kw_only=True):
-    """`spec` is required: a claim without one must not look like a claim that asks for nothing."""
+    """`spec` is required: a claim without one must not look like a claim that asks for nothing.
+
+    `promised`: the allocation is decided, and the API server does not have it yet. The snapshot sets it.
+    """
 
     spec: ResourceClaimSpec
     status: ResourceClaimStatus = field(default_factory=ResourceClaimStatus)
+    promised: bool = False
 
     @property
     def uid(self) -> str:

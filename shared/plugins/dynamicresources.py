@@ -1,27 +1,27 @@
-"""DynamicResources finds devices for pods that claim some; so far it can only tell whether a pod claims any.
+"""DynamicResources finds devices for pods that claim some, and prefers nodes that serve early alternatives.
 
-A pod without claims passes everywhere and scores 0. One with claims is rejected with a reason: it must not go to a node
-whose devices were not checked.
+A pod without claims passes everywhere and scores 0.
 """
 
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable
 
 import numpy as np
 
 from flotilla.events import Action, Registration, Resource
-from flotilla.nodes import NodeView
-from flotilla.objects import ClusterObjects, Pod
+from flotilla.nodes import NodeView, PodColumn
+from flotilla.objects import ClusterObjects, ObjectKind, Pod, PodLoad
 from flotilla.plugin import (
     BindingState,
     ClassState,
-    FilterPlugin,
+    LazyFilter,
+    LazyScore,
+    PluginError,
     PostFilterPlugin,
     PreBindPlugin,
     PreEnqueuePlugin,
     PreFilterPlugin,
-    Reads,
     ReservePlugin,
-    ScorePlugin,
+    ScaleToHighest,
     Scores,
     StateKey,
 )
@@ -35,9 +35,27 @@ from flotilla.results import (
     unresolvable,
     unschedulable,
 )
+from shared.cluster.devices import Devices, PlacedDevices
+from shared.config.args import DynamicResourcesArgs
+from shared.devices.errors import AllocationError
+from shared.devices.pod_claims import (
+    NOT_AVAILABLE,
+    NOTHING_TO_GIVE_BACK,
+    extended_resources,
+    may_claim,
+    post_filter,
+    pre_filter,
+)
+from shared.errors import InvariantBroken
+from shared.model.codec import encode_msgpack
 from shared.model.devices import ResourceClaim
+from shared.model.kinds import DEVICE_KINDS
 from shared.plugins.base import InTreePlugin
+from shared.plugins.devices import SUPPORTED
+from shared.plugins.devices.class_devices import CLASS_DEVICES, ClassDevices
 
+DEFAULT_BINDING_TIMEOUT = 600.0
+"""Seconds that the devices of an allocated claim have to become ready."""
 NOT_SUPPORTED = "resource claims (dynamic resource allocation) are not supported yet"
 LOOKED_AT = StateKey[bool]("PreFilter has run")
 
@@ -81,19 +99,30 @@ def usable_claims(pod: Pod, objects: ClusterObjects) -> list[ResourceClaim] | No
     return found
 
 
+class _EachPod(PodColumn):
+    """Counts pods."""
+
+    def amount(self, pod: PodLoad) -> int:
+        return 1
+
+
+EACH_POD = _EachPod()
+
+
 class DynamicResources(
     InTreePlugin,
     PreEnqueuePlugin,
     PreFilterPlugin,
-    FilterPlugin,
+    LazyFilter,
     PostFilterPlugin,
-    ScorePlugin,
+    LazyScore,
     ReservePlugin,
     PreBindPlugin,
 ):
+    """What a node's devices serve depends on claims, not on the pods there; the table notes such changes as load."""
+
     name = "DynamicResources"
-    filter_reads = Reads.NODE
-    score_reads = Reads.NODE
+    normalizer = ScaleToHighest()
     reads_pod = False
     registrations = (
         Registration(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL | Action.UPDATE_NODE_ALLOCATABLE),
@@ -103,8 +132,30 @@ class DynamicResources(
         Registration(Resource.RESOURCE_SLICE, Action.ADD | Action.UPDATE),
     )
 
+    def __init__(self, args: DynamicResourcesArgs | None = None) -> None:
+        patience = (args or DynamicResourcesArgs()).binding_timeout
+        self._binding_timeout = DEFAULT_BINDING_TIMEOUT if patience is None else patience
+
     def signature(self, pod: Pod) -> Hashable:
-        return bool(pod.spec.resource_claims)
+        """The cycle adds the content of claims; names of claims made from templates make no difference."""
+        extended = extended_resources(pod)
+        if not pod.spec.resource_claims and not extended:
+            return None
+        named = tuple(use.resource_claim_name for use in pod.spec.resource_claims)
+        containers = encode_msgpack([pod.spec.init_containers, pod.spec.containers]) if extended else b""
+        return pod.namespace, named, containers
+
+    def cache_key(self, state: ClassState) -> Hashable:
+        found = state.get(CLASS_DEVICES)
+        return None if found is None else (state.pod.uid, found.content)
+
+    def reads_objects(self, state: ClassState) -> Collection[ObjectKind]:
+        """Claims that only this pod can have do not change before it is decided."""
+        found = state.get(CLASS_DEVICES)
+        if found is None:
+            return DEVICE_KINDS if may_claim(state.pod) else ()
+        is_private = all(claim.owner_uid == state.pod.uid and not claim.is_allocated for claim in found.found.own)
+        return {ObjectKind.DEVICE_CLASS} if is_private else {ObjectKind.DEVICE_CLASS, ObjectKind.RESOURCE_CLAIM}
 
     def pre_enqueue(self, pod: Pod) -> Status:
         """Pods with claims are tried as well: the attempt tells the owner what is wrong."""
@@ -112,25 +163,88 @@ class DynamicResources(
 
     def pre_filter(self, state: ClassState) -> PreFilterResult:
         state[LOOKED_AT] = True
-        return PreFilterResult(unresolvable(NOT_SUPPORTED) if state.pod.spec.resource_claims else SKIP)
+        pod = state.pod
+        if not SUPPORTED:
+            return PreFilterResult(unresolvable(NOT_SUPPORTED) if pod.spec.resource_claims else SKIP)
+        if not may_claim(pod):
+            return PreFilterResult(SKIP)
+        devices = _devices_of(state)
+        found = pre_filter(pod, devices.claims, devices.special_claims_of(pod.uid), devices.allocator)
+        if found is None:
+            return PreFilterResult(SKIP)
+        if isinstance(found, str):
+            return PreFilterResult(unresolvable(found))
+        state[CLASS_DEVICES] = ClassDevices(found, devices, self._binding_timeout)
+        return PreFilterResult()
 
     def filter(self, state: ClassState, nodes: NodeView) -> None:
-        """PreFilter has decided."""
+        found = state.get(CLASS_DEVICES)
+        if found is None:
+            return
+        earlier = nodes.change_of(EACH_POD, planned=True).tolist()
+        rejected: dict[str, list[int]] = {}
+        for i, count in enumerate(earlier):
+            try:
+                reason = found.reason(nodes.node(i), count)
+            except AllocationError as cause:
+                if not count:
+                    raise PluginError(f'running "{self.name}" filter plugin: {cause}') from cause
+                reason = str(cause)
+            if reason is not None:
+                rejected.setdefault(reason, []).append(i)
+        for reason, places in rejected.items():
+            nodes.reject(np.array(places, dtype=np.intp), unresolvable(reason))
 
     def post_filter(self, state: ClassState, statuses: dict[str, Status]) -> PostFilterResult:
         """`not found` is how kube-scheduler says that an earlier plugin's PreFilter has ended the attempt already."""
         if state.get(LOOKED_AT) is None:
             return PostFilterResult(error("not found"))
-        return PostFilterResult(unschedulable("no new claims to deallocate"))
+        found = state.get(CLASS_DEVICES)
+        if found is None:
+            return PostFilterResult(unschedulable(NOTHING_TO_GIVE_BACK))
+        nodes = [node for node, status in statuses.items() if NOT_AVAILABLE in status.reasons]
+        given = post_filter(found.found, found.unavailable_on(nodes))
+        deallocate = tuple(claim.key for claim in given.deallocate)
+        delete = tuple(claim.key for claim in given.delete)
+        return PostFilterResult(unschedulable(given.message), deallocate=deallocate, delete=delete)
 
     def score(self, state: ClassState, nodes: NodeView) -> Scores:
-        return np.zeros(len(nodes), dtype=np.int64)
+        found = state.get(CLASS_DEVICES)
+        if found is None or not found.has_alternatives:
+            return np.zeros(len(nodes), dtype=np.int64)
+        earlier = nodes.change_of(EACH_POD, planned=True).tolist()
+        return np.array([found.score(nodes.node(i), count) for i, count in enumerate(earlier)], dtype=np.int64)
+
+    def has_claims(self, state: ClassState) -> bool:
+        return state.get(CLASS_DEVICES) is not None
+
+    def devices_for(self, state: ClassState, node: NodeView, earlier: int) -> PlacedDevices | None:
+        """For a node that the filter admitted, as a view of one, on which `earlier` pods of the class are planned."""
+        found = state.get(CLASS_DEVICES)
+        return None if found is None else found.placed(node.node(0), earlier)
+
+    def one_at_a_time(self, state: ClassState) -> bool:
+        """Whether a placement changes what other nodes have for the class."""
+        found = state.get(CLASS_DEVICES)
+        return found is not None and found.one_at_a_time
+
+    def has_alternatives(self, state: ClassState) -> bool:
+        found = state.get(CLASS_DEVICES)
+        return found is not None and found.has_alternatives
 
     def reserve(self, state: BindingState, node: str) -> Status:
+        """The decision, which the snapshot committed, reserves the devices."""
         return SUCCESS
 
     def unreserve(self, state: BindingState, node: str) -> None:
-        """Nothing was reserved."""
+        """Likewise: the snapshot releases them."""
 
     def pre_bind(self, state: BindingState, node: str) -> Status:
         return SUCCESS
+
+
+def _devices_of(state: ClassState) -> Devices:
+    devices = state.objects.devices
+    if not isinstance(devices, Devices):
+        raise InvariantBroken("only the objects of a table have devices to allocate")
+    return devices

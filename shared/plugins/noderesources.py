@@ -4,18 +4,21 @@ Arithmetic is over resources x nodes; if classes of pods have an axis, it comes 
 Divisions truncate, as kube-scheduler's integer divisions do (all operands are non-negative where it matters).
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flotilla.events import Action, Registration, Resource
-from flotilla.nodes import Index, Ints, Mask, NodeView
-from flotilla.objects import ClusterObjects, Node, Pod
+from flotilla.nodes import Index, Ints, Mask, NodeView, PodColumn
+from flotilla.objects import ClusterObjects, Node, ObjectKind, Pod, PodLoad
 from flotilla.plugin import BatchFilter, BatchScore, ClassState, PreFilterPlugin, PreScorePlugin, Scores, StateKey
 from flotilla.results import MAX_NODE_SCORE, SKIP, SUCCESS, Code, PreFilterResult, Status
+from shared.cluster.devices import Devices
 from shared.config.args import DEFAULT_STRATEGY, NodeResourcesBalancedAllocationArgs, NodeResourcesFitArgs
+from shared.devices.pod_claims import extended_resources, is_provided_by_devices
+from shared.devices.pools import DeviceNode
 from shared.errors import InvalidObject
 from shared.model.devices import DEVICE_CLASS_PREFIX, DeviceClass
 from shared.model.resources import (
@@ -33,6 +36,7 @@ from shared.model.resources import (
     pod_requests,
 )
 from shared.plugins.base import InTreePlugin, is_placed
+from shared.plugins.devices import SUPPORTED
 
 Fractions = NDArray[np.float64]
 
@@ -57,11 +61,12 @@ def shares(
     nodes: NodeView,
     *,
     non_zero: bool,
+    devices: Devices | None = None,
 ) -> Shares:
     """For every class on every node; with `which`, for class `which[i]` on the i-th node only.
 
     A resource does not count on nodes that have none of it, nor, unless it is a basic one, for pods that do not request
-    it.
+    it. `devices`: with them, a node that has none of a resource has the devices of the class that provides it.
     """
     amounts = np.array(requests, dtype=np.int64).reshape(len(requests), len(resources))
     request = amounts[:, :, None] if which is None else amounts[which].T
@@ -79,9 +84,38 @@ def shares(
             for number, name in enumerate((CPU, MEMORY)):
                 if name in resources:
                     used[resources.index(name)] = nodes.non_zero_requested()[number]
+        if devices is not None and amounts.any():
+            used, capacity = _with_devices(resources, used, capacity, nodes, devices)
     optional = np.array([is_scalar_resource(name) for name in resources])[:, None]
     counted = (capacity > 0) & (~optional | (request > 0))
     return Shares(request, used, np.maximum(capacity, 1), counted)
+
+
+@dataclass(frozen=True, slots=True)
+class _Requested(PodColumn):
+    """How much of a resource pods request."""
+
+    resource: str
+
+    def amount(self, pod: PodLoad) -> int:
+        return pod.requests.get(self.resource, 0)
+
+
+def _with_devices(
+    resources: Sequence[str], used: Ints, capacity: Ints, nodes: NodeView, devices: Devices
+) -> tuple[Ints, Ints]:
+    """Used and there, of the devices that provide a resource on nodes that have none of it otherwise."""
+    used, capacity = used.copy(), capacity.copy()
+    for number, name in enumerate(resources):
+        device_class = devices.allocator.by_resource.get(name)
+        if device_class is None:
+            continue
+        planned = nodes.change_of(_Requested(name))
+        for i in np.flatnonzero((capacity[number] == 0) & nodes.valid).tolist():
+            node = nodes.node(i)
+            there, taken = devices.allocator.class_totals(DeviceNode(node.name, node.metadata.labels), device_class)
+            capacity[number, i], used[number, i] = there, taken + planned[i]
+    return used, capacity
 
 
 def least_allocated(used: Ints, capacity: Ints) -> Scores:
@@ -261,6 +295,7 @@ class NodeResourcesFit(InTreePlugin, PreFilterPlugin, BatchFilter, PreScorePlugi
         self._ignored = frozenset(args.ignored_resources)
         self._ignored_groups = frozenset(args.ignored_resource_groups)
         self._resources = tuple(resource.name for resource in strategy.resources)
+        self._extended = [name for name in self._resources if is_provided_by_devices(name)]
         self._weights = np.array([[resource.weight] for resource in strategy.resources], dtype=np.int64)
         self._strategy = strategy.type
         ratio = strategy.requested_to_capacity_ratio
@@ -276,6 +311,10 @@ class NodeResourcesFit(InTreePlugin, PreFilterPlugin, BatchFilter, PreScorePlugi
             placed.non_zero_cpu,
             placed.non_zero_memory,
         )
+
+    def reads_objects(self, state: ClassState) -> Collection[ObjectKind]:
+        """Device classes may provide extended resources."""
+        return {ObjectKind.DEVICE_CLASS} if SUPPORTED and extended_resources(state.pod) else ()
 
     # Filter
 
@@ -311,7 +350,10 @@ class NodeResourcesFit(InTreePlugin, PreFilterPlugin, BatchFilter, PreScorePlugi
             of_pod[pod if which is None else which == pod] = True
             lacking = np.where(of_pod, short, 0)
             for i, (name, amount) in enumerate(w.scalars):
-                _add_short(lacking, of_pod * np.int64(amount), nodes, name, FIRST_SCALAR_BIT << i)
+                request = of_pod * np.int64(amount)
+                if SUPPORTED and states[pod].objects.devices.provides(name):
+                    request = request * (nodes.allocatable(name)[0] > 0)  # without any, it is a matter of devices
+                _add_short(lacking, request, nodes, name, FIRST_SCALAR_BIT << i)
             _reject(nodes, lacking, (*BASIC, *(name for name, _ in w.scalars)))
 
     # Score
@@ -322,7 +364,7 @@ class NodeResourcesFit(InTreePlugin, PreFilterPlugin, BatchFilter, PreScorePlugi
 
     def score_batch(self, states: Sequence[ClassState], which: Index | None, nodes: NodeView) -> Scores:
         requests = [state.get(SCORED) or self._amounts(state.pod) for state in states]
-        found = shares(self._resources, requests, which, nodes, non_zero=True)
+        found = shares(self._resources, requests, which, nodes, non_zero=True, devices=self._devices(states))
         used, capacity = found.used + found.request, found.capacity
         weights = self._weights if found.counted is None else found.counted * self._weights
         if self._strategy == "LeastAllocated":
@@ -331,6 +373,13 @@ class NodeResourcesFit(InTreePlugin, PreFilterPlugin, BatchFilter, PreScorePlugi
             return weighted_mean(most_allocated(used, capacity), weights, rounded=False)
         scores = by_shape(used, capacity, self._shape)
         return weighted_mean(scores, weights * (scores > 0), rounded=True)
+
+    def _devices(self, states: Sequence[ClassState]) -> Devices | None:
+        """If nodes are scored by a resource that a device class provides."""
+        devices = states[0].objects.devices
+        if SUPPORTED and isinstance(devices, Devices) and any(devices.provides(name) for name in self._extended):
+            return devices
+        return None
 
     def _amounts(self, pod: Pod) -> tuple[int, ...]:
         return tuple(fit_score_request(pod, resource) for resource in self._resources)

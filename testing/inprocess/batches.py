@@ -5,20 +5,25 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from services.cycle.round.admission import PodInfo, Template
+from shared.cluster.devices import Devices
 from shared.framework.profile import Framework
 from shared.framework.signatures import class_of_pod, class_of_template
 from shared.messages.queue import Batch, Gang, QueuedPod
 from shared.model.load import PodLoad, load_of
 from shared.model.objects import Pod, PodCondition, encode_msgpack, pod_from_msgpack
+from shared.plugins.devices.queued_claims import queued_claims
 
 
-def queued_pod(pod: Pod, gang: Gang | None = None) -> QueuedPod:
-    return QueuedPod(msgspec.Raw(encode_msgpack(pod)), 1, 0.0, 0.0, gang)
+def queued_pod(pod: Pod, gang: Gang | None = None, devices: Devices | None = None) -> QueuedPod:
+    claims = None if devices is None else queued_claims(pod, devices)
+    return QueuedPod(msgspec.Raw(encode_msgpack(pod)), 1, 0.0, 0.0, gang, claims)
 
 
-def batch_of(pods: Iterable[Pod], seq: int = 0, gangs: Mapping[str, Gang] | None = None) -> Batch:
-    """`seq`: the pods must not be judged on an older state. `gangs`: by uid."""
-    return Batch(1, 1, [queued_pod(pod, (gangs or {}).get(pod.uid)) for pod in pods], seq)
+def batch_of(
+    pods: Iterable[Pod], seq: int = 0, gangs: Mapping[str, Gang] | None = None, devices: Devices | None = None
+) -> Batch:
+    """`seq`: the pods must not be judged on an older state. `gangs`: by uid. `devices`: with the pods' claims."""
+    return Batch(1, 1, [queued_pod(pod, (gangs or {}).get(pod.uid), devices) for pod in pods], seq)
 
 
 def pods_in(batch: Batch) -> list[Pod]:

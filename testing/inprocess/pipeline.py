@@ -110,7 +110,7 @@ class Pipeline:
         """Pods to schedule, in queue order. `seq`: workers must not evaluate them on an older state."""
         self._pods.update((pod.uid, pod) for pod in pods)
         self._shown.update((pod.uid, pod) for pod in pods)
-        self._to_cycle(batch_of(pods, seq))
+        self._to_cycle(batch_of(pods, seq, devices=self.snapshot.cluster.objects.devices))
 
     def explain(self, ask: Explain) -> list[Explained]:
         """Every worker's current evaluation of a pod."""

@@ -8,7 +8,7 @@ import pytest
 
 from flotilla.results import error
 from services.cycle.round.admission import PodInfo, needed
-from services.cycle.round.assign import RoundResult, Unfit, VolumeReservations, assign
+from services.cycle.round.assign import RoundResult, Unfit, Reservations, assign
 from services.cycle.round.gang import (
     MAX_IDLE_STEPS,
     MAX_MEMBERS,
@@ -234,7 +234,7 @@ MADE = VolumeDecision(provisions=["ns/c"])
     ],
 )
 def test_no_two_placements_of_a_step_are_about_the_same_claim_or_volume(first: Placement, second: Placement) -> None:
-    reservations = VolumeReservations([])
+    reservations = Reservations([])
     assert reservations.allow("c", first)
     assert not reservations.allow("d", second)
     assert not reservations.allow("d", on("n3"))
@@ -242,7 +242,7 @@ def test_no_two_placements_of_a_step_are_about_the_same_claim_or_volume(first: P
 
 
 def test_a_later_step_may_only_repeat_a_reservation() -> None:
-    reservations = VolumeReservations([on("n1", MADE)])
+    reservations = Reservations([on("n1", MADE)])
     assert reservations.allow("c", on("n1", MADE))
     assert reservations.allow("c", on("n1", MADE))
     assert not reservations.allow("d", on("n2", MADE))
@@ -250,7 +250,7 @@ def test_a_later_step_may_only_repeat_a_reservation() -> None:
 
 def test_a_pod_with_conflicting_volumes_is_deferred() -> None:
     ladder = Ladder(["n1", "n2"], [2, 1], [0, 0], volumes=[MADE, MADE])
-    result = assign([A, B], {"c": LadderMerge("c", [(ladder, 7)])}, reservations=VolumeReservations([]))
+    result = assign([A, B], {"c": LadderMerge("c", [(ladder, 7)])}, reservations=Reservations([]))
     assert [queued for queued, _ in result.decided] == [A]
     assert result.deferred == [B]
 

@@ -47,7 +47,6 @@ class Replay:
         for claim in claims:
             if claim.status.allocation is not None:
                 self.allocator.add(claim.status.allocation)
-        self.in_flight: set[str] = set()
 
     def filter(self, pod_claims: PodClaims, node: Node) -> NodeVerdict:
         view = DeviceNode(node.name, node.metadata.labels)
@@ -62,7 +61,7 @@ class Replay:
         early = expected.get("prefilter")
         if early is not None and early["plugin"] != NAME:
             return
-        found = pre_filter(pod, self.claims, self.allocator, self.in_flight)
+        found = pre_filter(pod, self.claims, list(self.claims.values()), self.allocator)
         if isinstance(found, str) or early is not None:
             if found != _reason(early):
                 yield f"prefilter: {found}, expected {early}"
@@ -108,8 +107,10 @@ class Replay:
         if not self.shorter and full != expected.get("allocations", {}):
             yield f"allocations: {full}, expected {expected.get('allocations')}"
         for claim, allocation in zip(verdict.claims, verdict.allocations, strict=True):
-            if claim.uid not in self.in_flight:
-                self.in_flight.add(claim.uid)
+            known = self.claims.get(claim.key)
+            if known is not None and not known.promised:
+                self.claims[claim.key] = msgspec.structs.replace(known, promised=True)
+            if known is None or not known.promised:
                 self.allocator.add(allocation)
 
     def _score(self, found: PodClaims, verdict: NodeVerdict) -> int:

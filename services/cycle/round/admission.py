@@ -2,6 +2,9 @@
 
 The pods of a workload differ in name, uid and version only. So the body of a pod is split and not decoded: without
 these three it is the key, as bytes, under which the class of such pods is known. Only the first one is decoded.
+
+Pods of a workload with resource claims also differ in the names of the claims that were made for them. These names are
+left out of the key; the content of the claims, which the queue sends, is part of it.
 """
 
 from collections.abc import Mapping
@@ -16,7 +19,7 @@ from shared.bounded import BoundedDict
 from shared.errors import FlotillaError, InvalidObject
 from shared.framework.profile import Framework
 from shared.framework.signatures import PluginFailed, class_of_pod, class_of_template, is_personal
-from shared.messages.queue import Gang, QueuedPod
+from shared.messages.queue import Gang, PodClaims, QueuedPod
 from shared.model.load import PodLoad, load_of
 from shared.model.objects import DEFAULT_NAMESPACE, OwnerReference, Pod, pod_from_msgpack
 from shared.model.resources import filter_requests
@@ -57,6 +60,7 @@ class _Identified(msgspec.Struct, gc=False):
 
 
 _BODY = msgspec.msgpack.Decoder(_Body)
+_RAW_FIELDS = msgspec.msgpack.Decoder(dict[str, msgspec.Raw])
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +85,8 @@ class Template:
 class PodInfo:
     """A pod that the cycle decides. `class_id`: the template's, unless plugins or extenders read more of the pod.
 
-    `gang`: the pod group that it is placed with, or not at all. `taken_at`: when it came from the queue.
+    `gang`: the pod group that it is placed with, or not at all. `claims`: its resource claims, if it has any.
+    `taken_at`: when it came from the queue.
     """
 
     uid: str
@@ -92,6 +97,7 @@ class PodInfo:
     template: Template
     class_id: str
     gang: Gang | None = None
+    claims: PodClaims | None = None
     attempt: int = 1
     taken_at: float = 0.0
     _pod: Pod | None = field(default=None, compare=False, repr=False)
@@ -158,6 +164,7 @@ class Admission:
             template=Template("", PodLoad(namespace), ""),
             class_id="",
             gang=needed(queued.gang),
+            claims=queued.claims,
             attempt=queued.attempt,
             taken_at=now,
         )
@@ -171,7 +178,10 @@ class Admission:
     def _template_of(self, info: PodInfo, body: _Body) -> Template:
         meta = body.metadata
         owner = next((ref.uid for ref in meta.owner_references if ref.controller), "")
-        key = info.namespace, bytes(meta.labels), owner, meta.deletion_timestamp, bytes(body.spec), bytes(body.status)
+        claims = info.claims
+        status = bytes(body.status) if claims is None else _without_claims(body.status)
+        content = None if claims is None else claims.content
+        key = info.namespace, bytes(meta.labels), owner, meta.deletion_timestamp, bytes(body.spec), status, content
         template = self._templates.get(key)
         if template is not None:
             self._templates.move_to_end(key)
@@ -181,7 +191,9 @@ class Admission:
         info.template = replace(info.template, profile=profile, nominated_node=nominated_node)  # if the rest fails
         if profile not in self._frameworks:
             raise InvalidObject("Pod", info.key, "spec.schedulerName", f"there is no profile {profile!r}")
-        template = self._read(pod)
+        if pod.spec.resource_claims and claims is None:
+            raise UnknownClaims(f"Pod {info.key}: the queue has not sent its resource claims")
+        template = self._read(pod, content)
         if not is_personal(pod):
             self._templates[key] = template
         return template
@@ -192,14 +204,15 @@ class Admission:
             class_id = class_of_pod(self._frameworks[profile], class_id, info.pod)
         return self._extenders.class_of(class_id, info.pod) if self._extenders else class_id
 
-    def _read(self, pod: Pod) -> Template:
+    def _read(self, pod: Pod, content: bytes | None) -> Template:
+        """`content`: of the pod's claims."""
         framework = self._frameworks[pod.spec.scheduler_name]
         load, status = load_of(pod), pod.status
         asks: dict[str, int] | None = None
         if status.container_statuses or status.init_container_statuses or status.resources:
             asks = filter_requests(pod)  # it is judged by its spec, and counts by its status
         return Template(
-            class_id=class_of_template(framework, pod),
+            class_id=class_of_template(framework, pod, content),
             load=load,
             profile=framework.name,
             priority=pod.priority,
@@ -208,6 +221,17 @@ class Admission:
             asks=None if asks == load.requests else asks,
             goes_along=framework.binding_reads_pod or self._extenders.binder_reads(pod),
         )
+
+
+class UnknownClaims(FlotillaError):
+    """A queue of the last release does not say which claims a pod has."""
+
+
+def _without_claims(status: msgspec.Raw) -> bytes:
+    """A pod's status without the names of the claims that were made for it."""
+    fields = _RAW_FIELDS.decode(status)
+    fields.pop("resourceClaimStatuses", None)
+    return msgspec.msgpack.encode(fields)
 
 
 def uid_of(body: msgspec.Raw) -> str:

@@ -8,6 +8,7 @@ from flotilla.results import Status, error
 from services.cycle.round.admission import PodInfo
 from services.cycle.round.domain_merge import DomainMerge, Trackers
 from services.cycle.round.ladder_merge import LadderMerge, NoPlacement, Placement, WriteSet
+from shared.cluster.devices import DeviceDecision, decision_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +50,8 @@ ClassVerdict = LadderMerge | DomainMerge | Unfit | Status | None
 """Where the pods of a class can go, why they can go nowhere, a plugin's failure, or None: it must be asked again."""
 
 
-class VolumeReservations:
-    """Claims and volumes that members of a gang are given while it is decided.
+class Reservations:
+    """Claims, volumes and devices that members of a gang are given while it is decided.
 
     The snapshot commits a gang as a whole. So no two of its decisions may name the same claim or volume, unless the
     later one was judged with the earlier one in place and agrees with it.
@@ -75,6 +76,12 @@ class VolumeReservations:
 
 
 def _reserved(placement: Placement) -> Iterator[tuple[tuple[str, str], str]]:
+    if placement.devices is not None:
+        special = placement.devices.special
+        for allocation in (*placement.devices.allocations, None if special is None else special.allocation):
+            for each in allocation.devices.results if allocation is not None else ():
+                if each.share_id is None and not each.admin_access:
+                    yield ("device", f"{each.driver}/{each.pool}/{each.device}"), f"taken by {id(placement)}"
     if placement.volumes is None:
         return
     for claim, volume in placement.volumes.bindings:
@@ -84,6 +91,14 @@ def _reserved(placement: Placement) -> Iterator[tuple[tuple[str, str], str]]:
         yield ("claim", claim), f"provisioned for {placement.node}"
 
 
+def device_decision(info: PodInfo, placement: Placement) -> DeviceDecision | None:
+    """What the placement, which its class shares, means for the pod's own claims."""
+    if placement.devices is None:
+        return None
+    own = [] if info.claims is None else [(each.key, each.uid) for each in info.claims.claims]
+    return decision_of(placement.devices, own, info.uid)
+
+
 NOTHING_OFFERED = error("a node is feasible, but no worker offers one")
 
 
@@ -91,7 +106,7 @@ def assign(
     pods: Sequence[PodInfo],
     verdicts: Mapping[str, ClassVerdict],
     trackers: Mapping[str, Trackers] | None = None,
-    reservations: VolumeReservations | None = None,
+    reservations: Reservations | None = None,
 ) -> RoundResult:
     """Once a pod is deferred, no pod of lower priority is decided before it, as that might take its place.
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from flotilla.plugin import Tracker
 from flotilla.results import NodeDomains
-from services.cycle.round.ladder_merge import NoPlacement, Placement, WriteSet
+from services.cycle.round.ladder_merge import NoPlacement, Placement, WriteSet, beside
 from shared.messages.rounds import Ladder
 from shared.model.load import PodLoad
 
@@ -97,9 +97,7 @@ class DomainMerge:
             place = _place(ladder, at)
             if self.trackers.admit(place):
                 score = ladder.scores[at] + self.trackers.shift(place, part.own[at])
-                return Placement(
-                    place.node, score, part.seen, place, ladder.volumes[at] if ladder.volumes else None
-                ), at
+                return Placement(place.node, score, part.seen, place, *beside(ladder, at)), at
             if part.uniform:
                 break
         if not part.left and part.cut:

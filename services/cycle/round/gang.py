@@ -18,7 +18,7 @@ import msgspec
 
 from flotilla.results import Status, error
 from services.cycle.round.admission import PodInfo, needed
-from services.cycle.round.assign import RoundResult, Unfit, VolumeReservations
+from services.cycle.round.assign import Reservations, RoundResult, Unfit, device_decision
 from services.cycle.round.ladder_merge import Placement
 from shared.cluster.volumes import VolumeDecision
 from shared.messages.rounds import Given
@@ -84,12 +84,19 @@ class GangRound:
         """The decided members, which workers assume on their nodes while they judge the next step."""
         loads = Loads()
         return [
-            Given(info.uid, placement.node, loads.number(info.template.load), placement.volumes)
+            Given(
+                info.uid,
+                placement.node,
+                loads.number(info.template.load),
+                placement.volumes,
+                device_decision(info, placement),
+                info.name if placement.devices is not None else "",
+            )
             for info, placement in self._decided.values()
         ], loads.items
 
-    def reservations(self) -> VolumeReservations:
-        return VolumeReservations(placement for _, placement in self._decided.values())
+    def reservations(self) -> Reservations:
+        return Reservations(placement for _, placement in self._decided.values())
 
     def take(self, result: RoundResult) -> None:
         """The result of a step, whose pods were taken from `open`; deferred ones are put back."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from flotilla.results import NodeDomains
+from shared.cluster.devices import PlacedDevices
 from shared.cluster.volumes import VolumeDecision
 from shared.messages.rounds import Ladder
 
@@ -18,6 +19,7 @@ class Placement:
     seen: int
     place: NodeDomains | None = None
     volumes: VolumeDecision | None = None
+    devices: PlacedDevices | None = None
 
 
 class NoPlacement(Enum):
@@ -46,6 +48,11 @@ class WriteSet:
 
     def is_stale(self, class_id: str, node: str) -> bool:
         return self._class_of.get(node, class_id) != class_id
+
+
+def beside(ladder: Ladder, at: int) -> tuple[VolumeDecision | None, PlacedDevices | None]:
+    """What a placement of the ladder decides about volumes and devices."""
+    return ladder.volumes[at] if ladder.volumes else None, ladder.devices[at] if ladder.devices else None
 
 
 class LadderMerge:
@@ -78,7 +85,8 @@ class LadderMerge:
                 break
             self._heads[best] += 1
             if not written.is_stale(self._class_id, node):
-                return Placement(node, score, seen, volumes=ladder.volumes[at] if ladder.volumes else None)
+                volumes, devices = beside(ladder, at)
+                return Placement(node, score, seen, volumes=volumes, devices=devices)
             self._skipped_score = score
         self._over = True
         return NoPlacement.STALE

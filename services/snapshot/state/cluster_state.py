@@ -113,8 +113,7 @@ class ClusterState:
         self.nominator.forget(entry.uid)
         self.pods.put(entry.uid, entry.node, entry.load, entry.key, assumed=True)
         self.ledger.restore(entry)
-        if entry.assignment.volumes is not None:
-            self.objects.restore(entry.uid, entry.node, entry.assignment.volumes)
+        self.objects.restore(entry.assignment)
 
     def remove_pod(self, uid: str) -> list[Effect]:
         settled = (uid,) if self.ledger.remove(uid) is not None else ()

@@ -1,7 +1,8 @@
 """Objects other than nodes and pods, as the watch shows them, overlaid with decisions that it does not show yet.
 
 A decision may bind a claim to a volume, or have one provisioned. Until the watch shows that, no other decision may
-contradict it: the volume counts as claimed, the claim as waiting for its volume at the node.
+contradict it: the volume counts as claimed, the claim as waiting for its volume at the node. A resource claim that is
+given devices counts as allocated; the claim for a pod's extended resources as if it existed.
 
     decided --the watch shows it, or another change instead--> ends: the watch counts
        |----the pods are forgotten or gone------------------> ends: what the watch showed before counts
@@ -10,31 +11,45 @@ contradict it: the volume counts as claimed, the claim as waiting for its volume
 Several pods may need one such change; it ends with the last of them.
 """
 
+import hashlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
 
+from shared.cluster.devices import Allocated, Created, Devices, changes_of_claims, pools_in
 from shared.cluster.objects import ClusterObjects
 from shared.cluster.volumes import CLAIM, VOLUME, Laid, Slot, VolumeDecision, changes_of
+from shared.devices.offers import PoolId
 from shared.errors import InvariantBroken
-from shared.messages.state import Change, ObjectRemoved, ObjectUpserted
+from shared.messages.state import Assignment, Change, ObjectRemoved, ObjectUpserted
 from shared.model.objects import ClusterObject, ObjectKind, key_of, kind_of
 from shared.model.storage import READ_WRITE_ONCE_POD
 from shared.plugins.volumes.matching import misfit
 
+LONGEST_PREFIX = 58
+"""Characters of a generated name before its suffix, as in the API server."""
+_SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 LINGER_SECONDS = 30.0
 """A change lingers this long after its pod was seen on the node; the watch is never that far behind."""
 
 
 @dataclass(slots=True)
 class _Overlay:
-    """`shown`: the object as the watch showed it last; None if it does not show it."""
+    """`shown`: the object as the watch showed it last; None if it does not show it. `was_shown`: at any time."""
 
-    change: Laid
+    change: Laid | Allocated | Created
     shown: ClusterObject | None
+    was_shown: bool
     pods: set[str] = field(default_factory=set)
+
+    @property
+    def expected(self) -> ClusterObject | None:
+        """The object as it will be."""
+        if self.shown is not None:
+            return self.change.over(self.shown)
+        return self.change.claim if isinstance(self.change, Created) and not self.was_shown else None
 
 
 class ObjectOverlay:
@@ -45,7 +60,8 @@ class ObjectOverlay:
         self._overlays: dict[Slot, _Overlay] = {}
         self._of_pod: dict[str, set[Slot]] = {}
         self._lingering: deque[tuple[float, str]] = deque()
-        self._written: dict[ObjectKind, dict[str, int]] = {VOLUME: {}, CLAIM: {}}
+        self._written: dict[ObjectKind, dict[str, int]] = {VOLUME: {}, CLAIM: {}, ObjectKind.RESOURCE_CLAIM: {}}
+        self._pools_written: dict[PoolId, int] = {}
 
     def __len__(self) -> int:
         return len(self._current)
@@ -64,19 +80,19 @@ class ObjectOverlay:
         overlay = self._overlays.get(slot)
         if overlay is None:
             return self._put(obj, seq)
-        overlay.shown = obj
+        overlay.shown, overlay.was_shown = obj, True
         expected = overlay.change.over(obj)
         if expected is obj:
             self._end(slot)
         return self._put(expected, seq)
 
-    def remove(self, kind: ObjectKind, key: str) -> list[Change]:
+    def remove(self, kind: ObjectKind, key: str, seq: int) -> list[Change]:
         overlay = self._overlays.get((kind, key))
         if overlay is not None:
             overlay.shown = None
-        if kind in self._written:
-            self._written[kind].pop(key, None)
-        return [ObjectRemoved(kind, key)] if self._current.remove(kind, key) else []
+            if overlay.expected is not None:
+                return []
+        return self._drop(kind, key, seq)
 
     def is_for_one_pod(self, claim: str) -> bool:
         found = self._current.claims.get(claim)
@@ -90,6 +106,18 @@ class ObjectOverlay:
         )
 
     # Decisions
+
+    @property
+    def devices(self) -> Devices:
+        return self._current.devices
+
+    def claim_written(self, key: str) -> int:
+        """The state since which the resource claim is as it is."""
+        return self._written[ObjectKind.RESOURCE_CLAIM].get(key, 0)
+
+    def pools_written(self, pools: Iterable[PoolId]) -> int:
+        """The state since which these pools and the use of their devices are as they are."""
+        return max((self._pools_written.get(pool, 0) for pool in pools), default=0)
 
     def changed_since(self, volumes: VolumeDecision, seen: int) -> str | None:
         """Which claim or volume of a decision has changed since the state of `seen`."""
@@ -127,15 +155,19 @@ class ObjectOverlay:
         given = ((known.persistent_volumes[volume], known.claims[claim]) for claim, volume in volumes.bindings)
         return next((why for volume, claim in given if (why := misfit(volume, claim, labels)) is not None), None)
 
-    def assume(self, uid: str, node: str, volumes: VolumeDecision, seq: int) -> tuple[VolumeDecision, list[Change]]:
-        """Overlays a decision without a conflict. Returns the decision, with the claims' uids, to remember."""
-        uids = {key: self._current.claims[key].uid for key, _ in _decided(volumes)}
-        volumes = msgspec.structs.replace(volumes, uids=uids)
-        return volumes, self._lay(uid, node, volumes, seq)
+    def assume(self, of: Assignment, seq: int) -> tuple[Assignment, list[Change]]:
+        """Overlays a decision without a conflict. Returns it, with the claims' uids and names, to remember."""
+        if of.volumes is not None:
+            uids = {key: self._current.claims[key].uid for key, _ in _decided(of.volumes)}
+            of = msgspec.structs.replace(of, volumes=msgspec.structs.replace(of.volumes, uids=uids))
+        if of.devices is not None and of.devices.special is not None:
+            special = msgspec.structs.replace(of.devices.special, name=special_claim_name(of.name, of.uid, seq))
+            of = msgspec.structs.replace(of, devices=msgspec.structs.replace(of.devices, special=special))
+        return of, self._lay(of, seq)
 
-    def restore(self, uid: str, node: str, volumes: VolumeDecision) -> None:
+    def restore(self, of: Assignment) -> None:
         """Overlays a decision of an earlier term, before the watch has shown any object."""
-        self._lay(uid, node, volumes, 0)
+        self._lay(of, 0)
 
     def confirm(self, uid: str, now: float) -> None:
         """The pod is seen on its node."""
@@ -152,6 +184,8 @@ class ObjectOverlay:
                 del self._overlays[slot]
                 if overlay.shown is not None:
                     changes += self._put(overlay.shown, seq)
+                else:
+                    changes += self._drop(*slot, seq)
         return changes
 
     def expire(self, now: float, seq: int) -> list[Change]:
@@ -163,27 +197,45 @@ class ObjectOverlay:
     # Overlays
 
     def _put(self, obj: ClusterObject, seq: int) -> list[Change]:
+        kind, key = kind_of(obj), key_of(obj)
+        before = self._current.of(kind).get(key)
         if not self._current.upsert(obj):
             return []
-        kind = kind_of(obj)
         if kind in self._written:
-            self._written[kind][key_of(obj)] = seq
+            self._written[kind][key] = seq
+        self._note_pools(before, obj, seq)
         return [ObjectUpserted(obj)]
 
-    def _lay(self, uid: str, node: str, volumes: VolumeDecision, seq: int) -> list[Change]:
+    def _drop(self, kind: ObjectKind, key: str, seq: int) -> list[Change]:
+        if kind in self._written:
+            self._written[kind].pop(key, None)
+        before = self._current.of(kind).get(key)
+        if not self._current.remove(kind, key):
+            return []
+        self._note_pools(before, None, seq)
+        return [ObjectRemoved(kind, key)]
+
+    def _note_pools(self, before: ClusterObject | None, now: ClusterObject | None, seq: int) -> None:
+        """Note for which pools the devices, or their use, have changed."""
+        for obj in (before, now):
+            for pool in pools_in(obj) if obj is not None else ():
+                self._pools_written[pool] = seq
+
+    def _lay(self, of: Assignment, seq: int) -> list[Change]:
         changes: list[Change] = []
-        for slot, change in changes_of(node, volumes):
+        for slot, change in _changes_of(of):
             overlay = self._overlays.get(slot)
             if overlay is None:
                 shown = self._current.of(slot[0]).get(slot[1])
-                expected = None if shown is None else change.over(shown)
+                overlay = _Overlay(change, shown, shown is not None)
+                expected = overlay.expected
                 if expected is not None and expected is shown:
                     continue  # it is so already
-                overlay = self._overlays[slot] = _Overlay(change, shown)
+                self._overlays[slot] = overlay
                 if expected is not None:
                     changes += self._put(expected, seq)
-            overlay.pods.add(uid)
-            self._of_pod.setdefault(uid, set()).add(slot)
+            overlay.pods.add(of.uid)
+            self._of_pod.setdefault(of.uid, set()).add(slot)
         return changes
 
     def _end(self, slot: Slot) -> None:
@@ -204,8 +256,25 @@ class ObjectOverlay:
             raise InvariantBroken("overlays and the pods that need them do not agree")
         for (kind, key), overlay in self._overlays.items():
             now = self._current.of(kind).get(key)
-            if now != (None if overlay.shown is None else overlay.change.over(overlay.shown)):
+            if now != overlay.expected:
                 raise InvariantBroken(f"{kind} {key} is not what the watch shows with its overlay")
+
+
+def special_claim_name(pod: str, uid: str, attempt: int) -> str:
+    """Of the claim for a pod's extended resources: as kube-scheduler names it, and the same each time in an attempt."""
+    digest = hashlib.blake2b(f"{uid}/{attempt}".encode(), digest_size=8).digest()
+    number, suffix = int.from_bytes(digest, "big"), ""
+    for _ in range(5):
+        number, at = divmod(number, len(_SUFFIX_LETTERS))
+        suffix += _SUFFIX_LETTERS[at]
+    return f"{pod}-extended-resources-"[:LONGEST_PREFIX] + suffix
+
+
+def _changes_of(of: Assignment) -> Iterator[tuple[Slot, Laid | Allocated | Created]]:
+    if of.volumes is not None:
+        yield from changes_of(of.node, of.volumes)
+    if of.devices is not None:
+        yield from changes_of_claims(of.namespace, of.name, of.uid, of.devices)
 
 
 def _decided(volumes: VolumeDecision) -> list[tuple[str, str | None]]:

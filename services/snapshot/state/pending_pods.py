@@ -4,15 +4,23 @@ Most pods are one of many alike. So only the parts of a pod that its load comes 
 load is computed once for all pods that share them.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
+from shared.devices.pod_claims import ClaimName, claim_names
 from shared.errors import FlotillaError, InvariantBroken
 from shared.messages.state import Decision, Nominate
 from shared.messages.watch import PodChange
 from shared.model.load import PodLoad, is_read_by_others, load_of
-from shared.model.objects import Pod, Volume, dec_hook, encode_msgpack
+from shared.model.objects import (
+    Pod,
+    PodResourceClaim,
+    PodResourceClaimStatus,
+    Volume,
+    dec_hook,
+    encode_msgpack,
+)
 from shared.model.resources import filter_requests
 
 NOTHING = msgspec.Raw(b"")
@@ -31,6 +39,7 @@ class _Spec(msgspec.Struct, rename="camel", gc=False):
     overhead: msgspec.Raw = NOTHING
     resources: msgspec.Raw = NOTHING
     host_network: msgspec.Raw = NOTHING
+    resource_claims: msgspec.Raw = NOTHING
     volumes: list[Volume] = []
 
     def parts(self) -> Iterator[bytes]:
@@ -49,6 +58,7 @@ class _Status(msgspec.Struct, gc=False):
     init_containers: msgspec.Raw = msgspec.field(default=NOTHING, name="initContainerStatuses")
     resources: msgspec.Raw = NOTHING
     allocated: msgspec.Raw = msgspec.field(default=NOTHING, name="allocatedResources")
+    claims: list[PodResourceClaimStatus] = msgspec.field(default_factory=list, name="resourceClaimStatuses")
 
 
 class _Body(msgspec.Struct, gc=False):
@@ -77,6 +87,8 @@ class PendingPods:
     def __init__(self) -> None:
         self._pods: dict[str, _Shape] = {}
         self._shapes: dict[bytes, _Shape] = {}
+        self._claims: dict[str, list[ClaimName]] = {}
+        """Of pods that have any."""
         self._differences: dict[tuple[int, int], str] = {}
         """Of loads of the present commit, by load and shape."""
 
@@ -90,10 +102,16 @@ class PendingPods:
     def upsert(self, change: PodChange) -> None:
         """A pod that cannot be read is not known."""
         try:
-            shape = self._shape_of(change)
+            body = _BODY.decode(change.body)
+            shape = self._shape_of(change, body)
+            claims = _claims_of(change, body) if bytes(body.spec.resource_claims) else []
         except (msgspec.MsgspecError, FlotillaError, ValueError):
             self.remove(change.uid)
             return
+        if claims:
+            self._claims[change.uid] = claims
+        else:
+            self._claims.pop(change.uid, None)
         before = self._pods.get(change.uid)
         if shape is not before:
             shape.pods += 1
@@ -102,6 +120,7 @@ class PendingPods:
                 self._drop(before)
 
     def remove(self, uid: str) -> None:
+        self._claims.pop(uid, None)
         shape = self._pods.pop(uid, None)
         if shape is not None:
             self._drop(shape)
@@ -116,6 +135,10 @@ class PendingPods:
         """What must be free for a known pod; None for others."""
         shape = self._pods.get(uid)
         return None if shape is None else shape.requests
+
+    def claims(self, uid: str) -> Sequence[ClaimName] | None:
+        """The resource claims of a known pod, in the order of its specification; None for others."""
+        return self._claims.get(uid, ()) if uid in self._pods else None
 
     def difference(self, wanted: Decision | Nominate, load: PodLoad) -> str:
         """What a commit describes otherwise than the watch, of a known pod; empty if nothing."""
@@ -141,8 +164,7 @@ class PendingPods:
         if counted != {parts: shape.pods for parts, shape in self._shapes.items()}:
             raise InvariantBroken("the pods of each shape are miscounted")
 
-    def _shape_of(self, change: PodChange) -> _Shape:
-        body = _BODY.decode(change.body)
+    def _shape_of(self, change: PodChange, body: _Body) -> _Shape:
         status, spec = body.status, body.spec
         names_claims = any(volume.ephemeral is not None for volume in spec.volumes)
         parts = b"\0".join(
@@ -168,6 +190,11 @@ class PendingPods:
         shape.pods -= 1
         if not shape.pods:
             del self._shapes[shape.parts]
+
+
+def _claims_of(change: PodChange, body: _Body) -> list[ClaimName]:
+    uses = msgspec.msgpack.decode(body.spec.resource_claims, type=list[PodResourceClaim])
+    return claim_names(change.namespace, uses, body.status.claims)
 
 
 def _difference(said: PodLoad, known: PodLoad) -> str:
