@@ -36,13 +36,17 @@ RESHAPED: frozenset[str] = frozenset({"ResourceClaim", "ResourceClaimStatus", "R
 """Structs that the last release sends without their content, to the queue only, and that this one refuses then: until
 the watcher is of this release no claim is known, and pods that need one wait.
 """
+ONLY_ANSWERED: frozenset[str] = frozenset({"Conflict.fault"})
+"""Fields that take a new value only in answer to a message that the last release does not send: a decision about devices.
+"""
 BY_NAME = {name_of(root): root for root in ROOTS}
 KNOWN = [name for name in BEFORE.examples if name in BY_NAME]
 
 
 def test_what_has_changed_since_the_last_release_is_understood_by_both() -> None:
     found = misunderstandings(BEFORE, today(), ONLY_READ)
-    problems = [problem for problem in found if re.split(r"[. ]", problem)[0] not in RESHAPED]
+    told = ((re.split(r"[. ]", problem)[0], problem.partition(" ")[0], problem) for problem in found)
+    problems = [problem for struct, field, problem in told if struct not in RESHAPED and field not in ONLY_ANSWERED]
     assert not problems, "\n".join(["the last release and this one would misunderstand each other:", *problems])
 
 
