@@ -8,7 +8,7 @@ import pytest
 
 from flotilla.results import error
 from services.cycle.round.admission import PodInfo, needed
-from services.cycle.round.assign import RoundResult, Unfit, Reservations, assign
+from services.cycle.round.assign import Reservations, RoundResult, Unfit, assign
 from services.cycle.round.gang import (
     MAX_IDLE_STEPS,
     MAX_MEMBERS,
