@@ -37,7 +37,7 @@ RESHAPED: frozenset[str] = frozenset({"ResourceClaim", "ResourceClaimStatus", "R
 the watcher is of this release no claim is known, and pods that need one wait.
 """
 ONLY_ANSWERED: frozenset[str] = frozenset({"Conflict.fault"})
-"""Fields that take a new value only in answer to what the last release does not send: a decision about devices."""
+"""Fields with a new value that only answers what the last release does not send: a decision about devices."""
 BY_NAME = {name_of(root): root for root in ROOTS}
 KNOWN = [name for name in BEFORE.examples if name in BY_NAME]
 
