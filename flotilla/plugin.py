@@ -180,6 +180,10 @@ class PreEnqueuePlugin(Plugin):
     def pre_enqueue(self, pod: Pod) -> Status:
         """Any status but success keeps the pod out of the active queue."""
 
+    def pre_enqueue_among(self, pod: Pod, objects: ClusterObjects) -> Status:
+        """Likewise, for plugins that also read the cluster's other objects; the queue calls this one."""
+        return self.pre_enqueue(pod)
+
 
 class QueueSortPlugin(Plugin):
     @abstractmethod

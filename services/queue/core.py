@@ -55,6 +55,7 @@ from shared.messages.queue import (
     Take,
     Verdict,
 )
+from shared.plugins.devices.queued_claims import queued_claims
 from shared.terms import Heard, Newest
 
 IN_FLIGHT_PODS = "PodPopped"
@@ -236,7 +237,8 @@ class QueueCore:
         self._queue.pop(info, now)
         info.snapshot_epoch = self._snapshot.place
         body = info.encoded(self._queue.nominator.applied(info.pod))
-        return QueuedPod(body, info.attempts, self._date(info.seen_at), self._date(now), gang)
+        claims = queued_claims(info.pod, self.objects.devices)
+        return QueuedPod(body, info.attempts, self._date(info.seen_at), self._date(now), gang, claims)
 
     def _check_cycle(self, epoch: int, now: float) -> None:
         if epoch != self._session.epoch:

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from flotilla.events import Registration
+from flotilla.objects import ClusterObjects
 from flotilla.plugin import (
     BindingState,
     BindPlugin,
@@ -179,9 +180,9 @@ class Framework:
 
     # The points, in the order in which a pod meets them
 
-    def run_pre_enqueue(self, pod: Pod) -> Status:
+    def run_pre_enqueue(self, pod: Pod, objects: ClusterObjects) -> Status:
         for plugin in self.pre_enqueue:
-            status = plugin.pre_enqueue(pod)
+            status = plugin.pre_enqueue_among(pod, objects)
             if not status.ok:
                 return status.by(plugin.name)
         return SUCCESS

@@ -43,6 +43,7 @@ from shared.devices.pod_claims import (
     NOTHING_TO_GIVE_BACK,
     extended_resources,
     may_claim,
+    own_claims,
     post_filter,
     pre_filter,
 )
@@ -80,23 +81,8 @@ def after_own_claims(pod: Pod, before: Pod, now: Pod, objects: ClusterObjects) -
 
 def usable_claims(pod: Pod, objects: ClusterObjects) -> list[ResourceClaim] | None:
     """The pod's claims; None if one is missing, is being deleted, or was made for another pod."""
-    found: list[ResourceClaim] = []
-    for use in pod.spec.resource_claims:
-        named, name = use.resource_claim_name is not None, use.resource_claim_name
-        if not named:
-            statuses = [status for status in pod.status.resource_claim_statuses if status.name == use.name]
-            if not statuses or use.resource_claim_template_name is None:
-                return None
-            name = statuses[0].resource_claim_name
-            if name is None:  # none was needed
-                continue
-        claim = objects.devices.claims.get(f"{pod.namespace}/{name}")
-        if claim is None or claim.metadata.deletion_timestamp is not None:
-            return None
-        if not named and claim.owner_uid != pod.uid:
-            return None
-        found.append(claim)
-    return found
+    found = own_claims(pod, objects.devices.claims)
+    return None if isinstance(found, str) else found
 
 
 class _EachPod(PodColumn):
@@ -158,8 +144,15 @@ class DynamicResources(
         return {ObjectKind.DEVICE_CLASS} if is_private else {ObjectKind.DEVICE_CLASS, ObjectKind.RESOURCE_CLAIM}
 
     def pre_enqueue(self, pod: Pod) -> Status:
-        """Pods with claims are tried as well: the attempt tells the owner what is wrong."""
+        """A pod alone does not tell whether its claims exist."""
         return SUCCESS
+
+    def pre_enqueue_among(self, pod: Pod, objects: ClusterObjects) -> Status:
+        """Keeps a pod out until all its claims can be used."""
+        if not pod.spec.resource_claims:
+            return SUCCESS
+        found = own_claims(pod, objects.devices.claims)
+        return unresolvable(found) if isinstance(found, str) else SUCCESS
 
     def pre_filter(self, state: ClassState) -> PreFilterResult:
         state[LOOKED_AT] = True

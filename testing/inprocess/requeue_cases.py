@@ -7,20 +7,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from flotilla.events import Resource
-from flotilla.results import SUCCESS, Status, unresolvable
 from services.queue.core import QueueCore
 from services.queue.events import Event, PodBound, PodGone, PodPending, SendBatch, Tick
 from services.queue.scheduling.cluster_event import ClusterChange, node_events, object_events, pod_events
 from services.queue.scheduling.pod_queues import BackoffPolicy
 from services.queue.scheduling.queued_pod_info import PodState, QueuedPodInfo
 from services.queue.scheduling.scheduling_queue import Timeouts
-from shared.cluster.objects import ClusterObjects
 from shared.framework.clusterevents import NAMES, ClusterEvent
 from shared.framework.loading import load_frameworks
-from shared.framework.profile import Framework
 from shared.messages.queue import Activate, Forgotten, ForgottenPod, Outcome, Outcomes, Take, Verdict
 from shared.model.objects import ObjectKind, Pod, key_of, pod_from
-from shared.plugins.dynamicresources import DynamicResources, usable_claims
 from testing.inprocess.batches import pods_in
 from testing.inprocess.cases import ACTIONS, Difference, cluster_objects, decoded_object, kind_in
 
@@ -50,7 +46,7 @@ class Script:
         self._case = case
         self._objects = cluster_objects(case["objects"])
         self.core = QueueCore(
-            _frameworks(self._objects),
+            load_frameworks(None),
             self._objects,
             backoff=BackoffPolicy(initial=config["podInitialBackoffSeconds"], maximum=config["podMaxBackoffSeconds"]),
             timeouts=Timeouts(unschedulable=config["podMaxInUnschedulablePodsSeconds"], in_flight=NEVER),
@@ -197,24 +193,6 @@ class Script:
         if nominated := self.core.nominated():
             state["nominated"] = {node: sorted(names[uid] for uid in uids) for node, uids in nominated.items()}
         return state
-
-
-class _ClaimsKnown(DynamicResources):
-    """All claims are known here, so PreEnqueue rejects pods whose claims do not exist yet."""
-
-    def __init__(self, objects: ClusterObjects) -> None:
-        self._objects = objects
-
-    def pre_enqueue(self, pod: Pod) -> Status:
-        return unresolvable("claims are missing") if usable_claims(pod, self._objects) is None else SUCCESS
-
-
-def _frameworks(objects: ClusterObjects) -> Mapping[str, Framework]:
-    frameworks = load_frameworks(None)
-    for framework in frameworks.values():
-        known = _ClaimsKnown(objects)
-        framework.pre_enqueue = [known if each.name == known.name else each for each in framework.pre_enqueue]
-    return frameworks
 
 
 def _subject(op: Op) -> str:

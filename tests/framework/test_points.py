@@ -56,13 +56,13 @@ def only(*names: str) -> PreFilterResult:
 
 def test_pre_enqueue_stops_at_the_first_refusal(journal: list[str], state: ClassState) -> None:
     run = of_three(ExtensionPoint.PRE_ENQUEUE, journal, {"A": NO, "B": NO}, "pre_enqueue")
-    assert run.run_pre_enqueue(state.pod) == NO.by("A")
+    assert run.run_pre_enqueue(state.pod, state.objects) == NO.by("A")
     assert journal == ["C.pre_enqueue", "A.pre_enqueue"]
 
 
 def test_pre_enqueue_lets_pods_through(journal: list[str], state: ClassState) -> None:
     run = of_three(ExtensionPoint.PRE_ENQUEUE, journal, {}, "pre_enqueue")
-    assert run.run_pre_enqueue(state.pod) == SUCCESS
+    assert run.run_pre_enqueue(state.pod, state.objects) == SUCCESS
     assert journal == ["C.pre_enqueue", "A.pre_enqueue", "B.pre_enqueue"]
 
 

@@ -2,6 +2,7 @@
 
 from flotilla.plugin import BindingState
 from flotilla.results import SKIP, SUCCESS, PostFilterResult, error, unresolvable, unschedulable
+from shared.cluster.objects import ClusterObjects
 from shared.plugins.dynamicresources import NOT_SUPPORTED, DynamicResources
 from testing.builders import class_state, node, pod
 from tests.plugins.cluster import framework, judge, table_of
@@ -29,8 +30,10 @@ def test_claims_are_what_it_reads_of_a_pod() -> None:
     assert plugin.signature(PLAIN) != plugin.signature(CLAIMING)
 
 
-def test_a_pod_with_claims_is_tried_so_that_its_owner_hears_of_it() -> None:
-    assert DynamicResources().pre_enqueue(CLAIMING) == SUCCESS
+def test_a_pod_without_its_claim_is_gated() -> None:
+    plugin, objects = DynamicResources(), ClusterObjects()
+    assert plugin.pre_enqueue_among(PLAIN, objects) == SUCCESS
+    assert plugin.pre_enqueue_among(CLAIMING, objects) == unresolvable('could not find ResourceClaim "default/gpu"')
 
 
 def test_no_claim_can_be_given_back() -> None:

@@ -7,9 +7,11 @@ import pytest
 
 from services.queue.scheduling.queued_pod_info import PodState
 from services.queue.watch_decoder import WatchDecoder
+from shared.messages.queue import ClaimRef, PodClaims
 from shared.messages.watch import ObjectChange
-from shared.model.objects import ObjectKind, encode_msgpack, key_of, object_from
+from shared.model.objects import ObjectKind, Pod, encode_msgpack, key_of, object_from, pod_from
 from testing.builders import pod
+from testing.inprocess.batches import pods_in
 from tests.queue.support import FIT, Queue
 
 WAITING = pod("p").resource_claim("r", "mine")
@@ -70,10 +72,8 @@ class Cluster:
         ([a_claim(status=ALLOCATED)], a_claim(status=ALLOCATED | RESERVED), True),
         ([a_claim(status=ALLOCATED)], a_claim(status=ALLOCATED), False),
         ([a_claim()], a_claim(labels={"a": "b"}), False),
-        ([], a_claim(), True),
         ([a_claim(), a_claim("other")], a_claim("other", ALLOCATED), False),
         ([a_claim(), a_claim("other", ALLOCATED)], a_claim("other"), True),
-        ([a_claim("other", ALLOCATED)], a_claim("other"), False),
         (
             [a_claim(), a_claim("other", ALLOCATED)],
             ObjectChange(ObjectKind.RESOURCE_CLAIM, "default/other", True),
@@ -109,3 +109,85 @@ def test_pods_that_wait_for_a_resource_are_requeued_by_a_class_that_extends_it()
     cluster.rejects(pod("p").request({"example.com/gpu": 1}), FIT)
     assert not cluster.woken_by(a_class("example.com/other"))
     assert cluster.woken_by(a_class("example.com/gpu"))
+
+
+# PreEnqueue
+
+
+def test_a_pod_is_gated_until_its_claim_exists() -> None:
+    cluster = Cluster(a_claim("other", ALLOCATED))
+    cluster.queue.add(WAITING)
+    assert cluster.queue.state("p") is PodState.GATED
+    cluster.tell(a_claim("other"), a_slice(), a_class())
+    assert cluster.queue.state("p") is PodState.GATED
+    cluster.tell(a_claim())
+    assert cluster.queue.state("p") is PodState.ACTIVE
+
+
+def test_a_pod_whose_claim_is_being_deleted_is_gated() -> None:
+    cluster = Cluster(a_claim(deletionTimestamp="2026-01-01T00:00:00Z"))
+    cluster.queue.add(WAITING)
+    assert cluster.queue.state("p") is PodState.GATED
+
+
+# What the cycle gets
+
+
+def templated(name: str, claim: str | None) -> Pod:
+    """A pod with a claim from a template, by this name once there is one."""
+    statuses = [] if claim is None else [{"name": "r", "resourceClaimName": claim}]
+    return pod_from(
+        {
+            "metadata": {"name": name, "namespace": "default", "uid": f"default/{name}"},
+            "spec": {"resourceClaims": [{"name": "r", "resourceClaimTemplateName": "t"}]},
+            "status": {"resourceClaimStatuses": statuses},
+        }
+    )
+
+
+def made_for(name: str, wanted: str = "gpu", status: Any = None) -> ObjectChange:
+    """The claim of this pod, for a device of this class."""
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": f"default/{name}", "controller": True}
+    spec = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": wanted}}]}}
+    return an_object(ObjectKind.RESOURCE_CLAIM, f"{name}-r", status=status, spec=spec, ownerReferences=[owner])
+
+
+def claims_handed_out(cluster: Cluster) -> dict[str, PodClaims | None]:
+    batch = cluster.queue.ask()
+    assert batch is not None
+    return {each.name: queued.claims for each, queued in zip(pods_in(batch), batch.pods, strict=True)}
+
+
+def test_pods_of_a_template_share_the_content_of_their_claims() -> None:
+    cluster = Cluster(made_for("a"), made_for("b"), made_for("c", "fpga"), made_for("d", status=ALLOCATED))
+    cluster.queue.add(*(templated(name, f"{name}-r") for name in "abcd"), pod("plain"))
+    claims = claims_handed_out(cluster)
+    assert claims["plain"] is None
+    a, b, c, d = (claims[name] for name in "abcd")
+    assert a is not None and b is not None and c is not None and d is not None
+    assert a.claims == [ClaimRef("default/a-r", "a-r-uid")]
+    assert b.claims == [ClaimRef("default/b-r", "b-r-uid")]
+    assert a.content == b.content
+    assert len({a.content, c.content, d.content}) == 3
+
+
+def test_a_pod_needs_no_claim_where_none_is_needed() -> None:
+    cluster = Cluster()
+    without = pod_from(
+        {
+            "metadata": {"name": "p", "namespace": "default", "uid": "default/p"},
+            "spec": {"resourceClaims": [{"name": "r", "resourceClaimTemplateName": "t"}]},
+            "status": {"resourceClaimStatuses": [{"name": "r"}]},
+        }
+    )
+    cluster.queue.add(without)
+    claims = claims_handed_out(cluster)["p"]
+    assert claims is not None and claims.claims == []
+
+
+def test_a_claim_that_is_gone_when_its_pod_is_handed_out_is_not_named() -> None:
+    cluster = Cluster(a_claim())
+    cluster.queue.add(WAITING)
+    cluster.tell(ObjectChange(ObjectKind.RESOURCE_CLAIM, "default/mine", True))
+    claims = claims_handed_out(cluster)["p"]
+    assert claims is not None and claims.claims == []

@@ -384,7 +384,7 @@ class SchedulingQueue:
             return PREEMPTION
         if info.framework.pre_enqueue:
             try:
-                status = info.framework.run_pre_enqueue(info.pod)
+                status = info.framework.run_pre_enqueue(info.pod, self._hints.objects)
             except Exception as cause:
                 self._problems.append(as_problem(f"Pod {info.pod.key}: a PreEnqueue plugin raised", cause))
                 return ""
