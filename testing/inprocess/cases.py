@@ -110,6 +110,8 @@ class Case:
     objects: list[ClusterObject]
     pending: list[Pod]
     expected: list[Mapping[str, Any]]
+    tells_devices: bool = False
+    """Whether PreEnqueue and the allocations of claims are part of what is expected."""
 
 
 def decoded(raw: RawCase) -> Case:
@@ -124,6 +126,7 @@ def decoded(raw: RawCase) -> Case:
         objects=list(objects_of(lists)),
         pending=[pod_from(pod) for pod in raw["pending"]],
         expected=raw["expected"],
+        tells_devices=any(tag.startswith("dra-") for tag in raw.get("tags") or ()),
     )
 
 

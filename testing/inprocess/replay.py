@@ -13,6 +13,7 @@ import msgspec
 from flotilla.results import Status
 from services.cycle import events as cycle
 from services.snapshot.events import NodeSeen, ObjectSeen, PodDeleted, PodSeen, WatchEvents
+from shared.cluster.devices import DeviceDecision
 from shared.errors import InvalidObject, InvariantBroken
 from shared.framework.profile import Framework, merge
 from shared.messages.binding import Evicted
@@ -23,6 +24,7 @@ from shared.messages.state import Commit
 from shared.model.objects import Pod
 from testing.builders import class_state
 from testing.inprocess.cases import Case, Difference
+from testing.inprocess.device_cases import written_devices
 from testing.inprocess.pipeline import Outcome, Pipeline, reliable
 
 MOST_ASKS = 8
@@ -47,6 +49,7 @@ class Replay:
         self._pod = Pod()
         self._asked: ClassAsk | None = None
         self._judged: Judgement | None = None
+        self._devices: DeviceDecision | None = None
         self._pipeline = Pipeline(
             case.frameworks,
             case.checks,
@@ -81,9 +84,13 @@ class Replay:
         if framework is None:
             yield "profile", pod.spec.scheduler_name, None
             return
+        if self._case.tells_devices:
+            yield "PreEnqueue", expected.get("preenqueue"), self._gate(framework, pod)
         outcome = self._decide(pod)
-        if isinstance(outcome, cycle.Failed):
-            yield "outcome", "a decision", outcome.status.message
+        errors: Sequence[str] | None = expected.get("errors")
+        if errors is not None or isinstance(outcome, cycle.Failed):
+            failed = outcome.status.message if isinstance(outcome, cycle.Failed) else None
+            yield "error", errors, errors if errors is not None and failed in errors else failed
             return
         judged = self._judged or self._judge()
         yield from _verdicts(judged, expected)
@@ -93,9 +100,17 @@ class Replay:
         is_nominated = node is not None and node == pod.status.nominated_node_name
         yield "via nominated", expected.get("via_nominated", False), is_nominated
         yield from _failure(outcome if isinstance(outcome, cycle.Unschedulable) else None, expected)
+        if self._case.tells_devices:
+            yield "allocations", expected.get("allocations", {}), written_devices(self._devices)
+
+    def _gate(self, framework: Framework, pod: Pod) -> dict[str, object] | None:
+        status = framework.run_pre_enqueue(pod, next(iter(self._pipeline.workers.values())).table.objects)
+        if status.ok:
+            return None
+        return {"plugin": status.plugin, "code": status.code.value, "reasons": list(status.reasons)}
 
     def _decide(self, pod: Pod) -> Outcome:
-        self._pod, self._asked, self._judged = pod, None, None
+        self._pod, self._asked, self._judged, self._devices = pod, None, None, None
         self._pipeline.submit([pod])
         self._pipeline.settle()
         outcome = self._pipeline.outcomes[pod.uid]
@@ -120,6 +135,7 @@ class Replay:
             (self._asked,) = message.classes
         elif isinstance(message, Commit):
             self._judged = self._judge()
+            self._devices = next((each.assignment.devices for each in message.decisions), None)
         return reliable(message)
 
     def _judge(self) -> Judgement:
