@@ -110,6 +110,7 @@ def describe(info: QueuedPodInfo, nominated: str, zero: float = 0.0, *, in_full:
         errors=info.errors,
         plugins=info.rejecting_plugins,
         gate=BROKEN_GATE if info.gating_plugin == "" else info.gating_plugin or "",
+        gate_reason=shorten(info.gate_reason) if state is PodState.GATED else "",
         awaits=awaited_events(info) if state in WAITING else (),
         rests_until=zero + info.backoff_ends if state in (PodState.BACKOFF, PodState.ERROR_BACKOFF) else None,
         deadline=zero + info.deadline if state in IN_FLIGHT else None,
@@ -161,7 +162,7 @@ def _line(pod: DescribedPod, now: float) -> str:
     parts = [f"pod {pod.namespace}/{pod.name} ({pod.uid}): {pod.place} for {max(0.0, now - pod.since):.1f} s"]
     parts.append(f"tried {pod.attempts}x")
     if pod.gate:
-        parts.append(f"gate {pod.gate}")
+        parts.append(f"gate {pod.gate}" + (f" ({pod.gate_reason})" if pod.gate_reason else ""))
     if rejecting := [plugin for plugin in pod.plugins if plugin != pod.gate]:
         parts.append(f"rejected by {', '.join(rejecting)}")
     if pod.nominated:

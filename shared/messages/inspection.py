@@ -34,7 +34,8 @@ class DescribedPod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """All times are Unix times.
 
     `since`, `why`: when and why it entered its place. `plugins`: those that rejected it last. `gate`: the plugin
-    that gates it, `-` if one failed. `awaits`: cluster events that may requeue it, by kube-scheduler's labels.
+    that gates it, `-` if one failed; `gate_reason`: what it says. `awaits`: cluster events that may requeue it, by
+    kube-scheduler's labels.
     `rests_until`: end of its back-off. `deadline`: until then its present holder, cycle or binder, has it. `node`:
     where it is being bound. `message`, `said_at`: result of its last failed attempt. `story`: its last transitions,
     only if the pod was asked for by name.
@@ -55,6 +56,7 @@ class DescribedPod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     errors: Count = 0
     plugins: tuple[str, ...] = ()
     gate: str = ""
+    gate_reason: str = ""
     awaits: tuple[str, ...] = ()
     rests_until: Seconds | None = None
     deadline: Seconds | None = None

@@ -53,7 +53,7 @@ async def test_an_operator_inspects_and_moves_pending_pods(pipeline: Pipeline, o
         rows = {line.split()[0]: line for line in listed.lines[2:]}
         assert rows["shop/large"].split()[3:5] == ["1", "NodeResourcesFit"]
         assert "NodeAdd" in rows["shop/large"]
-        assert "gate SchedulingGates" in rows["shop/gated"]
+        assert "gate SchedulingGates: waiting for scheduling gates: [later]" in rows["shop/gated"]
         alone = await operator.types("queue", "shop/large")
         assert any("0/1 nodes are available: 1 Insufficient cpu" in line for line in alone.lines)
 

@@ -174,7 +174,8 @@ def _why(pod: "DescribedPod") -> str:
 
 
 def _gate(pod: "DescribedPod") -> str:
-    return "a failing PreEnqueue plugin" if pod.gate == "-" else pod.gate
+    plugin = "a failing PreEnqueue plugin" if pod.gate == "-" else pod.gate
+    return f"{plugin}: {pod.gate_reason}" if pod.gate_reason else plugin
 
 
 def _waits_for(pod: "DescribedPod", now: float) -> str:

@@ -102,6 +102,8 @@ class QueuedPodInfo:
     """The plugins that rejected it last with "pending": when one of them is helped, it skips the back-off."""
     gating_plugin: str | None = None
     """Empty if a PreEnqueue plugin raised."""
+    gate_reason: str = ""
+    """What the gating plugin says."""
     equals: Any = None
     """The group of equivalent pods that it waits with."""
 

@@ -380,6 +380,7 @@ class SchedulingQueue:
 
     def _run_pre_enqueue(self, info: QueuedPodInfo) -> str | None:
         """The plugin that gates the pod; empty if a PreEnqueue plugin raised."""
+        info.gate_reason = ""
         if info.uid in self.preemptions:
             return PREEMPTION
         if info.framework.pre_enqueue:
@@ -389,8 +390,10 @@ class SchedulingQueue:
                 self._problems.append(as_problem(f"Pod {info.pod.key}: a PreEnqueue plugin raised", cause))
                 return ""
             if not status.ok:
+                info.gate_reason = status.message
                 return status.plugin
         status = self.groups.pre_enqueue(info)
+        info.gate_reason = status.message
         return None if status.ok else status.plugin
 
     def _set_gating_plugin(self, info: QueuedPodInfo, plugin: str | None) -> None:
