@@ -124,9 +124,16 @@ NUMBERS = ("number", "round", "ask", "search", "assignment", "orders")
 
 
 def raised(raw: bytes, dice: random.Random) -> bytes | None:
-    """The message as of a term or a number that its sender will not reach soon; None if it has neither."""
+    """The message as of a term or a number that its sender will not reach soon; None if it has neither.
+
+    What the watcher says of the cluster is believed, so no old state is sent again in its name.
+    """
     plain = msgspec.msgpack.decode(raw, strict=False)
-    names = [name for name in (*EPOCHS, *NUMBERS) if isinstance(plain.get(name), int) and plain[name]]
+    names = (
+        []
+        if plain["type"] == "watched"
+        else [name for name in (*EPOCHS, *NUMBERS) if isinstance(plain.get(name), int) and plain[name]]
+    )
     if not names:
         return None
     name = dice.choice(names)
