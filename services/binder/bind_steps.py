@@ -26,6 +26,7 @@ from shared.extenders.talk import binder_of, in_order
 from shared.extenders.wire import bind_request
 from shared.messages.binding import LONGEST_WAIT, BindingOutcome
 from shared.messages.state import BindingOrder
+from shared.plugins.devices.pre_bind import DEVICES, DevicesToBind
 
 FIRST_PAUSE = 0.5
 """Seconds until a pod is looked up again; doubles each time."""
@@ -52,14 +53,19 @@ class BindSteps:
         extenders: Iterable[ExtenderConfig],
         clock: Callable[[], float],
         begin_next: Callable[[Attempt, float], None],
+        date: Callable[[float], float],
     ) -> None:
-        """`effects` is appended to. `begin_next` begins the attempt that was queued after one that ended."""
+        """`effects` is appended to. `begin_next` begins the attempt that was queued after one that ended.
+
+        `date` converts the core's times to Unix times.
+        """
         self._attempts = attempts
         self._reports = reports
         self._effects = effects
         self._extenders = in_order(extenders)
         self._clock = clock
         self._begin_next = begin_next
+        self._date = date
 
     # PreBind
 
@@ -70,6 +76,9 @@ class BindSteps:
             if attempt.pre_bind is None:
                 attempt.point_began = self._clock()
                 attempt.prepared_from = now
+                devices = attempt.order.assignment.devices
+                if devices is not None:
+                    attempt.cycle[DEVICES] = DevicesToBind(devices, self._date(now))
                 attempt.pre_bind = extension_points.pre_bind(framework, attempt.cycle, attempt.order.node)
             plugin, step = _next_step(attempt.pre_bind, answer)
             if isinstance(step, ApiCall):

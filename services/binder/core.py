@@ -78,8 +78,12 @@ class BinderCore:
         clock: Callable[[], float],
         extenders: Iterable[ExtenderConfig] = (),
         incarnation: str = "",
+        date: Callable[[float], float] = float,
     ) -> None:
-        """`clock` measures plugins, and decides nothing. `incarnation`: of this process."""
+        """`clock` measures plugins, and decides nothing. `incarnation`: of this process.
+
+        `date` converts the core's times to Unix times.
+        """
         self.incarnation = incarnation
         self._name = name
         self._frameworks = frameworks
@@ -91,7 +95,9 @@ class BinderCore:
         self._next_beat = -math.inf
         self._leaving = False
         self._effects: list[events.Effect] = []
-        self._steps = BindSteps(self._attempts, self._reports, self._effects, extenders, clock, self._begin_queued)
+        self._steps = BindSteps(
+            self._attempts, self._reports, self._effects, extenders, clock, self._begin_queued, date
+        )
 
     def handle(self, event: events.Event, now: float) -> list[events.Effect]:
         self._effects.clear()

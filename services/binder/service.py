@@ -67,6 +67,7 @@ async def main(context: Context, *, api_calls: bool = True) -> None:
         clock=time.perf_counter,
         extenders=config.extenders,
         incarnation=secrets.token_hex(8),
+        date=context.date,
     )
     extenders = ExtenderClient(config.extenders)
     client: KubeClient | None = None

@@ -29,6 +29,7 @@ from flotilla.results import (
     SKIP,
     SUCCESS,
     PostFilterResult,
+    PreBindSteps,
     PreFilterResult,
     Status,
     error,
@@ -54,6 +55,7 @@ from shared.model.kinds import DEVICE_KINDS
 from shared.plugins.base import InTreePlugin
 from shared.plugins.devices import SUPPORTED
 from shared.plugins.devices.class_devices import CLASS_DEVICES, ClassDevices
+from shared.plugins.devices.pre_bind import DEVICES, bind_devices
 
 DEFAULT_BINDING_TIMEOUT = 600.0
 """Seconds that the devices of an allocated claim have to become ready."""
@@ -232,8 +234,11 @@ class DynamicResources(
     def unreserve(self, state: BindingState, node: str) -> None:
         """Likewise: the snapshot releases them."""
 
-    def pre_bind(self, state: BindingState, node: str) -> Status:
-        return SUCCESS
+    def pre_bind(self, state: BindingState, node: str) -> Status | PreBindSteps:
+        devices = state.get(DEVICES)
+        if devices is None or not (devices.decision.claims or devices.decision.special):
+            return SUCCESS
+        return bind_devices(state.pod, devices, self._binding_timeout)
 
 
 def _devices_of(state: ClassState) -> Devices:

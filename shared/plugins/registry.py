@@ -41,10 +41,11 @@ IN_TREE: Mapping[str, Factory] = {
     "PodTopologySpread": PodTopologySpread,
     "DefaultPreemption": DefaultPreemption,
     "VolumeBinding": VolumeBinding,
+    "DynamicResources": DynamicResources,
     **{
         plugin.name: _without_args(plugin)
         for plugin in (
-            *(SchedulingGates, PrioritySort, DefaultBinder, DynamicResources, ImageLocality, SelectorSpread),
+            *(SchedulingGates, PrioritySort, DefaultBinder, ImageLocality, SelectorSpread),
             *(NodeUnschedulable, NodeName, TaintToleration, NodePorts, NodeDeclaredFeatures, NodePreferAvoidPods),
             *(VolumeRestrictions, VolumeZone, NodeVolumeLimits, EBSLimits, GCEPDLimits, AzureDiskLimits, CinderLimits),
         )

@@ -1,6 +1,7 @@
 """PreBind in steps: plugins that look at answers, and wait for others to do something."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
+from typing import Any
 
 import pytest
 
@@ -9,10 +10,14 @@ from flotilla.results import SUCCESS, ApiAnswer, ApiCall, Pause, PreBindSteps, S
 from services.binder.attempts import AttemptState
 from services.binder.core import BinderCore
 from services.binder.events import Call, Done, Leave, Refused, Result, TellOwner, Tick, Unknown
+from shared.cluster.devices import ClaimAllocation, DeviceDecision
 from shared.cluster.volumes import VolumeDecision
 from shared.config.args import VolumeBindingArgs
 from shared.config.points import ExtensionPoint
 from shared.messages.binding import LONGEST_WAIT, BindingOutcome, BindingOutcomes
+from shared.model.codec import encode_json
+from shared.model.devices import AllocatedDevice, AllocationResult, DeviceAllocation
+from shared.plugins.dynamicresources import DynamicResources
 from shared.plugins.queueandbind import DefaultBinder
 from shared.plugins.volumes.podvolumes import DECISION
 from shared.plugins.volumes.volumebinding import VolumeBinding
@@ -194,3 +199,55 @@ def test_the_decision_about_volumes_reaches_the_plugin_that_binds_them() -> None
         False,
     )
     assert found == [None, decision]
+
+
+# Devices
+
+CLAIM = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/c"
+ALLOCATED = AllocationResult(
+    devices=DeviceAllocation(results=[AllocatedDevice(request="r", driver="d.example.com", pool="n1", device="gpu-0")])
+)
+
+
+def asked(effects: Sequence[object]) -> tuple[Call, ApiCall]:
+    """The call that is made, and what is asked of the API server."""
+    call = one(Call, effects)
+    assert isinstance(call.api, ApiCall)
+    return call, call.api
+
+
+def test_claims_of_the_order_are_written_before_the_pod_is_bound() -> None:
+    script = Script(
+        framework(
+            {ExtensionPoint.PRE_BIND: ["DynamicResources"], ExtensionPoint.BIND: ["DefaultBinder"]},
+            DynamicResources(),
+            DefaultBinder(),
+        )
+    )
+    script.now = 1_767_225_600.0
+    devices = DeviceDecision([ClaimAllocation("default/c", "claim-uid", ALLOCATED)])
+    call, api = asked(script.order(devices=devices))
+    assert (api.method, api.path, call.binds) == ("GET", CLAIM, False)
+    claim: dict[str, Any] = {"metadata": {"name": "c", "uid": "claim-uid", "resourceVersion": "1"}}
+    script.now += 1.0
+    call, api = asked(script.answer(call, Done(encode_json(claim))))
+    assert (api.method, api.path) == ("PUT", CLAIM)
+    call, api = asked(script.answer(call, Done(encode_json(api.body))))
+    assert (api.method, api.path) == ("PUT", f"{CLAIM}/status")
+    status = api.body["status"]
+    assert status["allocation"] == {
+        "devices": {"results": [{"request": "r", "driver": "d.example.com", "pool": "n1", "device": "gpu-0"}]},
+        "allocationTimestamp": "2026-01-01T00:00:00Z",
+    }
+    assert status["reservedFor"] == [{"resource": "pods", "name": "p", "uid": "p"}]
+    call, _ = asked(script.answer(call, Done(encode_json(api.body))))
+    assert call.binds
+
+
+def test_a_claim_that_was_allocated_elsewhere_fails_the_attempt() -> None:
+    script = script_of(DynamicResources())
+    call = one(Call, script.order(devices=DeviceDecision([ClaimAllocation("default/c", "u", ALLOCATED)])))
+    other = {"devices": {"results": [{"request": "r", "driver": "d.example.com", "pool": "n1", "device": "gpu-1"}]}}
+    claim = {"metadata": {"name": "c", "uid": "u"}, "status": {"allocation": other}}
+    script.answer(call, Done(encode_json(claim)))
+    assert "got allocated elsewhere in the meantime" in last_outcome(script).reason

@@ -13,8 +13,11 @@ from typing import Any, TypeVar
 import msgspec
 
 from flotilla.objects import Pod
+from flotilla.plugin import StateKey
 from flotilla.results import SUCCESS, ApiAnswer, ApiCall, Pause, PreBindSteps, error
+from shared.cluster.devices import DeviceDecision
 from shared.errors import ClusterError
+from shared.model.codec import encode_json
 
 GROUP = "/apis/resource.k8s.io"
 VERSIONS = ("v1", "v1beta2", "v1beta1")
@@ -60,6 +63,18 @@ class SpecialClaim:
     allocation: Mapping[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class DevicesToBind:
+    """What was decided about the claims of a pod, and the Unix time at which its PreBind began."""
+
+    decision: DeviceDecision
+    began: float
+
+
+DEVICES = StateKey[DevicesToBind]("the decision about the pod's devices")
+"""Set by the binder."""
+
+
 class NotDone(ClusterError):
     """The API server refuses what was decided, or does not answer."""
 
@@ -70,6 +85,29 @@ class NeverReady(ClusterError):
 
 class _Conflict(ClusterError):
     """The object has changed since it was read."""
+
+
+def bind_devices(pod: Pod, devices: DevicesToBind, patience: float) -> PreBindSteps:
+    """Of a claim that the pod names twice, the first allocation counts."""
+    claims: dict[str, ClaimWrite] = {}
+    for each in devices.decision.claims:
+        allocation = None if each.allocation is None else _plain(each.allocation)
+        claims.setdefault(each.key, ClaimWrite(each.key, each.uid, allocation))
+    special = devices.decision.special
+    to_create = None
+    if special is not None:
+        mappings = [
+            {"containerName": each.container, "resourceName": each.resource, "requestName": each.request}
+            for each in special.mappings
+        ]
+        requests = [_plain(each) for each in special.requests]
+        to_create = SpecialClaim(special.name, requests, mappings, _plain(special.allocation))
+    return bind_claims(pod, list(claims.values()), to_create, datetime.fromtimestamp(devices.began, UTC), patience)
+
+
+def _plain(part: msgspec.Struct) -> Object:
+    """As the API server is sent it."""
+    return msgspec.json.decode(encode_json(part), type=Object)
 
 
 def bind_claims(
