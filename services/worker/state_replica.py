@@ -57,6 +57,8 @@ class StateReplica:
         self._newest = Newest((0, 0))
         """The snapshot's term and the sequence number that its last heartbeat named."""
         self._epoch = 0
+        self._time = 0.0
+        """The Unix time by the snapshot's last heartbeat."""
         """The term of the state."""
         self._requests = Unanswered[str, bool](doubling(RELOAD_PATIENCE, LONGEST_PATIENCE))
         self._gap_ends: float | None = None
@@ -67,6 +69,7 @@ class StateReplica:
         """An empty replica of other shards that follows the same snapshot leader."""
         replica = StateReplica(shards, shard_count)
         replica.refused, replica._epoch, replica._newest = self.refused, self._epoch, self._newest
+        replica._time = self._time
         return replica
 
     def next_deadline(self) -> float | None:
@@ -97,6 +100,7 @@ class StateReplica:
             self._is_old(heartbeat.epoch, "heartbeat")
             return False
         reload = self._notice_epoch(heartbeat.epoch, now)
+        self._time = self.table.objects.devices.time = heartbeat.at
         if heard is Heard.REFUTED:
             self._start_over()
             reload = self.request(now)
@@ -117,6 +121,7 @@ class StateReplica:
             self.refused.append(cause)
             return False
         self._stop_waiting()
+        table.objects.devices.time = self._time
         self.table, self._epoch, self.seq, self.loaded = table, state.epoch, state.seq, True
         follow = range(state.seq + 1, state.seq + 1 + MAX_EARLY_DELTAS)
         self._early = {seq: d for seq, d in self._early.items() if seq in follow and d.epoch == state.epoch}

@@ -7,6 +7,8 @@ among the candidates of all shards.
 import math
 from collections.abc import Callable, Hashable, Sequence
 
+import msgspec
+
 from flotilla.events import Action, Registration, Resource
 from flotilla.objects import Pod
 from flotilla.plugin import ClassState, PostFilterPlugin, PreEnqueuePlugin
@@ -113,7 +115,10 @@ def is_final(status: Status) -> bool:
 
 
 def of_all_shards(results: Sequence[PostFilterResult]) -> PostFilterResult:
-    """One plugin's answers in several shards as one: a final answer holds for all; the first nominated node by name."""
+    """One plugin's answers in several shards as one.
+
+    A final answer holds for all; the first nominated node by name; and claims to be given back in any shard.
+    """
     for code in (Code.ERROR, Code.UNRESOLVABLE):
         for result in results:
             if result.status.code is code:
@@ -121,5 +126,9 @@ def of_all_shards(results: Sequence[PostFilterResult]) -> PostFilterResult:
     helped = [result for result in results if result.status.ok]
     if helped:
         return min(helped, key=lambda result: result.nominated_node)
+    for giving in ([each for each in results if each.deallocate], [each for each in results if each.delete]):
+        if giving:
+            deallocate = tuple(sorted({key for result in giving for key in result.deallocate}))
+            return msgspec.structs.replace(giving[0], deallocate=deallocate)
     reasons = dict.fromkeys(reason for result in results for reason in result.status.reasons)
     return PostFilterResult(Status(Code.UNSCHEDULABLE, tuple(reasons)))

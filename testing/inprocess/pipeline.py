@@ -92,6 +92,12 @@ class Pipeline:
                 self._shown.pop(uid, None)
         self._carry_out_snapshot(self.snapshot.handle(event, self.now))
 
+    def tell_time(self, unix_time: float) -> None:
+        """The time of day, as in the snapshot's heartbeats."""
+        heartbeat = msgspec.structs.replace(self.snapshot.heartbeat(), at=unix_time)
+        for name in self.workers:
+            self._send(heartbeat, partial(self._to_worker, name))
+
     def add_nodes(self, nodes: Iterable[Node]) -> None:
         for node in nodes:
             self.observe(snapshot.NodeSeen(node))

@@ -12,6 +12,7 @@ import msgspec
 
 from flotilla.results import Status
 from services.cycle import events as cycle
+from services.cycle.preemption.candidate_search import Preemption
 from services.snapshot.events import NodeSeen, ObjectSeen, PodDeleted, PodSeen, WatchEvents
 from shared.cluster.devices import DeviceDecision
 from shared.errors import InvalidObject, InvariantBroken
@@ -27,6 +28,8 @@ from testing.inprocess.cases import Case, Difference
 from testing.inprocess.device_cases import written_devices
 from testing.inprocess.pipeline import Outcome, Pipeline, reliable
 
+TODAY = 1_790_000_000.0
+"""Unix time: in 2026, after the timestamps of cases that lie in the past."""
 MOST_ASKS = 8
 """Attempts to evaluate the nodes with summaries merged from all shards until these agree."""
 
@@ -62,6 +65,7 @@ class Replay:
         # Pending pods exist from the start, which matters if they are nominated.
         shown = map(PodSeen, (*case.pods, *case.pending))
         self._pipeline.observe(WatchEvents([*map(NodeSeen, case.nodes), *map(ObjectSeen, case.objects), *shown]))
+        self._pipeline.tell_time(TODAY)
         self._pipeline.settle()
         refused = [problem for problem in self._pipeline.problems if isinstance(problem, InvalidObject)]
         if refused:
@@ -99,7 +103,10 @@ class Replay:
         yield "chosen node", expected.get("chosen"), node
         is_nominated = node is not None and node == pod.status.nominated_node_name
         yield "via nominated", expected.get("via_nominated", False), is_nominated
-        yield from _failure(outcome if isinstance(outcome, cycle.Unschedulable) else None, expected)
+        unschedulable = outcome if isinstance(outcome, cycle.Unschedulable) else None
+        yield from _failure(unschedulable, expected)
+        if self._case.tells_devices and unschedulable is not None and unschedulable.preemption is not None:
+            yield from _given_back(unschedulable.preemption, expected.get("preemption", {}))
         if self._case.tells_devices:
             yield "allocations", expected.get("allocations", {}), written_devices(self._devices)
 
@@ -195,6 +202,11 @@ def _failure(outcome: cycle.Unschedulable | None, expected: Mapping[str, Any]) -
     if wanted["outcomes"]:
         nodes = {candidate["node"] for candidate in wanted["outcomes"]}
         yield "nominated node", True, preemption.nominated in nodes
+
+
+def _given_back(preemption: Preemption, wanted: Mapping[str, Any]) -> Iterator[Compared]:
+    yield "claims to be deallocated", wanted.get("deallocates", []), sorted(preemption.deallocate)
+    yield "claims to be deleted", wanted.get("deletes", []), sorted(preemption.delete)
 
 
 def _candidates(candidates: Iterable[Candidate]) -> list[dict[str, object]]:

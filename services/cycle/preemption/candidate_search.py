@@ -42,7 +42,8 @@ class Preemption:
     `message`: what they add to the reason why the pods are unschedulable; empty if they help. `failed`: a plugin
     failed. `nominated`: the node to nominate a pod to; empty ends its nomination, None leaves it. `victims` are evicted
     there, the most important first. `best`: all candidates that are equally good. `again`: the cluster has
-    changed meanwhile, so the pods must be decided again.
+    changed meanwhile, so the pods must be decided again. `deallocate`: resource claims, one of which is to give back
+    its devices; `delete`: those to be deleted.
     """
 
     message: str = ""
@@ -52,6 +53,8 @@ class Preemption:
     best: tuple[Candidate, ...] = ()
     candidates: tuple[Candidate, ...] = ()
     again: bool = False
+    deallocate: tuple[str, ...] = ()
+    delete: tuple[str, ...] = ()
 
 
 class CandidateSearch:
@@ -180,13 +183,17 @@ class CandidateSearch:
             return Preemption(again=True)
         reasons: list[str] = []
         nominated: str | None = None
+        deallocate: tuple[str, ...] = ()
+        delete: tuple[str, ...] = ()
         for plugin in framework.post_filter:
             status, found = self._post_filter(plugin, class_id, ties)
+            deallocate, delete = deallocate or found.deallocate, delete or found.delete
             if is_final(status):
-                return replace(found, message=status.message, failed=status.code is Code.ERROR)
+                failed = status.code is Code.ERROR
+                return replace(found, message=status.message, failed=failed, deallocate=deallocate, delete=delete)
             reasons += status.reasons
             nominated = found.nominated if found.nominated is not None else nominated
-        return Preemption(", ".join(reasons), nominated=nominated)
+        return Preemption(", ".join(reasons), nominated=nominated, deallocate=deallocate, delete=delete)
 
     def share_out(
         self, first: Preemption, pods: Sequence[PodInfo], taken: Container[str], ties: Ties
@@ -239,7 +246,8 @@ class CandidateSearch:
         findings = self._findings[class_id]
         results = [of_shard.others[plugin.name] for of_shard in findings if plugin.name in of_shard.others]
         result = of_all_shards(results)
-        return result.status, Preemption(nominated=result.nominated_node or None)
+        nominated = result.nominated_node or None
+        return result.status, Preemption(nominated=nominated, deallocate=result.deallocate, delete=result.delete)
 
     def _default_preemption(self, class_id: str, ties: Ties) -> tuple[Status, Preemption]:
         findings, first = self._findings[class_id], self.cases[class_id].pods[0]
