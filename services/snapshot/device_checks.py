@@ -41,7 +41,7 @@ class DeviceChecks:
             reason = _contradiction(requests, allocation) or self._out_of_reach(allocation, node)
             if reason:
                 return Wrong(reason, is_fault=self._is_unchanged(allocation, seen))
-        return self._add([allocation for _, allocation in allocations], seen)
+        return self._add(node, [allocation for _, allocation in allocations], seen)
 
     def forget(self) -> None:
         for each in self._added:
@@ -67,18 +67,15 @@ class DeviceChecks:
         selector = allocation.node_selector
         if selector is not None and not node_selector_matches(selector, node.labels, node.name):
             return f"its devices cannot be used on node {node.name}"
-        slices = self._devices.allocator.slices
-        for result in allocation.devices.results:
-            pool = slices.whole_pool(PoolId(result.driver, result.pool))
-            found = [] if pool is None else [each for each in pool.devices if each.id.device == result.device]
-            for each in found:
-                if not node.matches(each.node_name, each.all_nodes, each.node_selector):
-                    return f"device {each.id} cannot be used on node {node.name}"
+        taken = {(each.driver, each.pool, each.device) for each in allocation.devices.results}
+        for device in self._devices.allocator.devices_of(node).devices:
+            if device.id in taken and not node.matches(device.node_name, device.all_nodes, device.node_selector):
+                return f"device {device.id} cannot be used on node {node.name}"
         return ""
 
-    def _add(self, allocations: Sequence[AllocationResult], seen: int) -> Wrong | None:
+    def _add(self, node: DeviceNode, allocations: Sequence[AllocationResult], seen: int) -> Wrong | None:
         allocator = self._devices.allocator
-        reason = add_checked(allocator.state, allocator.slices, allocations)
+        reason = add_checked(allocator.state, allocator.devices_of(node).pools, allocations)
         if reason is not None:
             is_fault = not self._added and all(self._is_unchanged(each, seen) for each in allocations)
             return Wrong(reason, is_fault)

@@ -186,15 +186,6 @@ class Slices:
             ):
                 yield from offered.devices
 
-    def whole_pool(self, pool: PoolId) -> Pool | None:
-        """All devices of a pool's newest generation, whatever nodes can use them; None without any, or if invalid."""
-        slices = self._of_pool.get(pool, {}).values()
-        if not slices:
-            return None
-        newest = max(each.slice.spec.pool.generation for each in slices)
-        built = _build(pool, _by_name(each for each in slices if each.slice.spec.pool.generation == newest), ())
-        return None if built.invalid else built
-
 
 def _by_name(slices: Iterable[OfferedSlice]) -> list[OfferedSlice]:
     return sorted(slices, key=lambda each: each.name)

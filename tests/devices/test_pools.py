@@ -258,6 +258,6 @@ def test_a_decision_is_refused_if_what_it_takes_is_not_free_any_more(
     before: list[AllocationResult], decided: list[AllocationResult], reason: str | None
 ) -> None:
     state = DeviceState(before)
-    assert add_checked(state, Slices(COUNTED), decided) == reason
+    assert add_checked(state, Slices(COUNTED).pools_for(NODE), decided) == reason
     expected = DeviceState(before if reason is not None else [*before, *decided])
     assert seen(state) == seen(expected)
