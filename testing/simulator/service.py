@@ -1,7 +1,6 @@
 """The simulator over HTTP, inside the process that starts it: options, requests, watch streams, injected faults."""
 
 import asyncio
-import contextlib
 import hmac
 import re
 import time
@@ -19,6 +18,7 @@ from aiohttp.web_protocol import RequestHandler
 from shared.errors import UserError
 from testing.simulator.api import OPEN_TO_ALL, Api
 from testing.simulator.cluster import SimulatedCluster
+from testing.simulator.devices import DeviceControllers
 from testing.simulator.errors import ApiError, bad_request, not_found
 from testing.simulator.kubelet import Kubelets
 from testing.simulator.requests import JSON, TRUE, Request, Response, error_response, parse_target
@@ -48,7 +48,7 @@ class SimulatorOptions:
     token: str | None = None
     """Bearer token to require; None: no authentication."""
     kubelet: bool = True
-    """Run bound pods and remove deleted ones."""
+    """Run bound pods, remove deleted ones, and make claims and devices."""
     bookmark_seconds: float = 60.0
     """Interval of bookmarks; a minute, as from a real server."""
     history: int = 32_768
@@ -173,7 +173,7 @@ class Simulator:
         self._watches: set[Watch] = set()
         self._web: web.Server | None = None
         self._listening: asyncio.Server | None = None
-        self._kubelet: asyncio.Task[None] | None = None
+        self._controllers: list[asyncio.Task[None]] = []
 
     async def start(self) -> str:
         """Listen; returns the URL."""
@@ -188,15 +188,17 @@ class Simulator:
         bound = listening.sockets[0].getsockname()[1]
         self.url = f"http://[{host}]:{bound}" if ":" in host else f"http://{host}:{bound}"
         if self.options.kubelet:
-            self._kubelet = asyncio.create_task(Kubelets(self.cluster).run(), name="simulated kubelets")
+            self._controllers = [
+                asyncio.create_task(Kubelets(self.cluster).run(), name="simulated kubelets"),
+                asyncio.create_task(DeviceControllers(self.cluster).run(), name="simulated device controllers"),
+            ]
         return self.url
 
     async def stop(self) -> None:
-        if self._kubelet is not None:
-            self._kubelet.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._kubelet
-            self._kubelet = None
+        for controller in self._controllers:
+            controller.cancel()
+        await asyncio.gather(*self._controllers, return_exceptions=True)
+        self._controllers.clear()
         if self._listening is not None and self._web is not None:
             self._listening.close()
             self.close_watches()
