@@ -120,6 +120,8 @@ class Bench:
             self.snapshot.handle(snapshot.NodeSeen(decode_node(msgspec.json.encode(node(i)))), 0.0)
         for plural, obj in self.workload.objects(case.pods + MOST_WARMING_UP, case.classes):
             self.snapshot.handle(snapshot.ObjectSeen(object_from(ObjectKind(plural.removesuffix("s")), obj)), 0.0)
+        for kind, obj in self.workload.of_devices(case.nodes, case.pods + MOST_WARMING_UP):
+            self.snapshot.handle(snapshot.ObjectSeen(object_from(ObjectKind(kind), obj)), 0.0)
 
     def start_workers(self) -> None:
         for i in range(SHARDS):
@@ -132,7 +134,7 @@ class Bench:
         """Decide all pods, in batches of one round."""
         size = self.cycle.round_size
         for start in range(0, len(pods), size):
-            batch = batch_of(pods[start : start + size])
+            batch = batch_of(pods[start : start + size], devices=self.snapshot.cluster.objects.devices)
             effects = self._timed("cycle", partial(self.cycle.handle, batch, 0.0))
             while effects:
                 effects = self._carry_out(effects)

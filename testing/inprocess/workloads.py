@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shared.model.wellknown import HOSTNAME, INSTANCE_TYPE, REGION, ZONE
+from testing.inprocess.device_workloads import claim_of, claiming, device_objects
 
 Object = dict[str, Any]
 
@@ -62,13 +63,14 @@ class Workload:
     """`rule`: what its pods say beside their requests, given the labels of their kind.
 
     `claims`: every pod has a volume of its own, bound already, in one of the zones. `owned`: the pods of a kind belong
-    to a ReplicaSet, and so are spread by the system's defaults.
+    to a ReplicaSet, and so are spread by the system's defaults. `devices`: how every pod asks for a device.
     """
 
     name: str
     rule: Callable[[dict[str, str]], Object] = lambda labels: {}
     claims: bool = False
     owned: bool = False
+    devices: str = ""
 
     def pod(self, i: int, classes: int) -> Object:
         """Of all classes in turn."""
@@ -84,7 +86,15 @@ class Workload:
         if self.owned:
             owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": labels["app"], "uid": labels["app"]}
             metadata["ownerReferences"] = [owner | {"controller": True}]
-        return {"metadata": metadata, "spec": spec}
+        made: Object = {"metadata": metadata, "spec": spec}
+        return claiming(self.devices, made) if self.devices else made
+
+    def of_devices(self, nodes: int, pods: int) -> Iterator[tuple[str, Object]]:
+        """The nodes' devices and the pods' claims, as (kind, object)."""
+        if self.devices:
+            yield from device_objects(self.devices, [node(i)["metadata"]["name"] for i in range(nodes)])
+        for i in range(pods) if self.devices and self.devices != "extended" else ():
+            yield "resourceclaim", claim_of(self.devices, NAMESPACE, f"pod-{i:06}", f"uid-{i}")
 
     def objects(self, pods: int, classes: int) -> Iterator[tuple[str, Object]]:
         """What has to exist before pods, as (plural, object)."""
@@ -103,6 +113,8 @@ def _preferred(labels: dict[str, str]) -> Object:
     return {"affinity": near["affinity"] | apart["affinity"]}
 
 
+DEVICE_KINDS = ("template", "selectors", "first-available", "partitions", "extended")
+
 WORKLOADS = {
     workload.name: workload
     for workload in (
@@ -114,6 +126,7 @@ WORKLOADS = {
         Workload("affinity-zone", lambda labels: affinity("podAffinity", labels, ZONE)),
         Workload("preferred", _preferred),
         Workload("volumes", claims=True),
+        *(Workload(f"devices-{kind}", devices=kind) for kind in DEVICE_KINDS),
     )
 }
 

@@ -1,4 +1,4 @@
 """Dynamic resource allocation: pods' claims of devices."""
 
-SUPPORTED = False
+SUPPORTED = True
 """Whether the whole pipeline can give pods devices."""
