@@ -121,8 +121,9 @@ class Ranking:
         if plugin.normalizer is None or not pod_class.weights[s]:
             return raw
         low, high = (pod_class.keys.ranges or {}).get(plugin.name, (0, 0))
-        # Only nodes that are not feasible are outside the range, unless the range was guessed wrong.
-        clipped = np.clip(raw, low, high)
+        # Only nodes that are not feasible are outside the range, unless the range was guessed wrong. Placements of a
+        # ladder may lower scores by devices below the range, by whose upper end alone these are scaled.
+        clipped = np.clip(raw, 0 if s in self.answers.scores_of_claims else low, high)
         if plugin.unranged is not None:
             clipped = np.where(raw == plugin.unranged, raw, clipped)
         return plugin.normalizer(clipped, low, high)
