@@ -37,9 +37,8 @@ CONFIGURATIONS = "config-file"
 APART = ("cel", "hints", "registered", "requeue")
 """Groups that do not depend on shards."""
 DEVICES = "dra"
-"""Claims of devices are refused: these cases are run, and most of them differ."""
+"""Pods with claims are rejected by default; then most of these cases differ."""
 MORE_DEVICES = ("dra-allocate", "dra-capacity", "dra-conditions", "dra-extended", "dra-many", "dra-shared")
-"""Replayed in tests/devices until claims go through the pipeline."""
 SOME = 6
 
 
@@ -65,6 +64,17 @@ def written(path: Path, made: list[RawCase]) -> Path:
 @pytest.mark.parametrize("shards", [1, 2, 3, 7])
 @pytest.mark.parametrize("group", GROUPS)
 def test_every_decision_matches_kube_scheduler(group: str, shards: int) -> None:
+    (result,) = replay(every_case(group), [shards])[shards].values()
+    assert [str(difference) for difference in result.differences] == []
+    assert result.passed == result.total == len(every_case(group))
+
+
+@pytest.mark.parametrize("shards", [1, 2, 7])
+@pytest.mark.parametrize("group", (DEVICES, *MORE_DEVICES))
+def test_every_decision_about_devices_matches_kube_scheduler(
+    group: str, shards: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shared.plugins.devices.SUPPORTED", True)
     (result,) = replay(every_case(group), [shards])[shards].values()
     assert [str(difference) for difference in result.differences] == []
     assert result.passed == result.total == len(every_case(group))

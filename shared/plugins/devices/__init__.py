@@ -1,4 +1,4 @@
 """Dynamic resource allocation: pods' claims of devices."""
 
-SUPPORTED = True
+SUPPORTED = False
 """Whether the whole pipeline can give pods devices."""

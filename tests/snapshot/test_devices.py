@@ -1,0 +1,239 @@
+"""What decisions do to resource claims: verified at the snapshot's own state, and laid over what the watch shows."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+from services.snapshot.events import Effect, ObjectGone, ObjectSeen, WorkerFault
+from services.snapshot.state.object_overlay import special_claim_name
+from shared.cluster.devices import ClaimAllocation, DeviceDecision, RequestMapping, SpecialClaim
+from shared.model.codec import convert
+from shared.model.devices import AllocationResult, ResourceClaim
+from shared.model.objects import ClusterObject, ObjectKind, Pod, object_from, pod_from
+from testing.builders import node, pod
+from tests.rounds.support import SnapshotLog, commit, failed, reassigned, refusals
+from tests.snapshot.test_pending_pods import Owner, misstated, shown
+
+CLAIM = ObjectKind.RESOURCE_CLAIM
+P, Q = (pod(name).request(cpu="1").resource_claim("r", f"{name}-r").build() for name in "pq")
+POOL = {"name": "n", "generation": 1, "resourceSliceCount": 1}
+
+
+def a_slice(*names: str, **spec: Any) -> ClusterObject:
+    fields = {"driver": "d", "pool": POOL, "nodeName": "n", "devices": [{"name": name} for name in names], **spec}
+    return object_from(ObjectKind.RESOURCE_SLICE, {"metadata": {"name": "s"}, "spec": fields})
+
+
+def a_claim(name: str, *, count: int = 1, uid: str | None = None, **rest: Any) -> ClusterObject:
+    request = {"name": "r", "exactly": {"deviceClassName": "gpu", "count": count}}
+    metadata = {"name": name, "namespace": "default", "uid": uid or f"{name}-uid"}
+    return object_from(CLAIM, {"metadata": metadata, "spec": {"devices": {"requests": [request]}}, **rest})
+
+
+def allocation(*names: str, node_name: str = "n", request: str = "r") -> AllocationResult:
+    results = [{"request": request, "driver": "d", "pool": "n", "device": name} for name in names]
+    fields = [{"key": "metadata.name", "operator": "In", "values": [node_name]}]
+    selector = {"nodeSelectorTerms": [{"matchFields": fields}]}
+    return convert(AllocationResult, {"devices": {"results": results}, "nodeSelector": selector})
+
+
+def gives(claim: str, *names: str, **rest: Any) -> DeviceDecision:
+    return DeviceDecision([ClaimAllocation(f"default/{claim}", f"{claim}-uid", allocation(*names, **rest))])
+
+
+def a_log(*objects: ClusterObject) -> SnapshotLog:
+    log = SnapshotLog(*(node(name).capacity(cpu=8, memory="8Gi").build() for name in ("n", "m")))
+    for each in (a_slice("g0", "g1"), *objects):
+        log.handle(ObjectSeen(each))
+    return log
+
+
+def decided(
+    log: SnapshotLog, number: int, *decisions: tuple[Pod, DeviceDecision], seen: int | None = None, on: str = "n"
+) -> list[Effect]:
+    seen = log.core.seq if seen is None else seen
+    plain = commit(number, *((each, on, seen) for each, _ in decisions))
+    with_devices = [
+        reassigned(each, devices=devices) for each, (_, devices) in zip(plain.decisions, decisions, strict=True)
+    ]
+    return log.handle(msgspec.structs.replace(plain, decisions=with_devices))
+
+
+def known(log: SnapshotLog) -> dict[str, ResourceClaim]:
+    return {each.key: each for each in log.core.state().objects if isinstance(each, ResourceClaim)}
+
+
+def faults(effects: Sequence[Effect]) -> list[str]:
+    return [each.kind for each in effects if isinstance(each, WorkerFault)]
+
+
+# Overlays
+
+
+def test_a_decided_claim_counts_as_allocated_until_the_watch_shows_it() -> None:
+    log = a_log(a_claim("p-r"))
+    assert refusals(decided(log, 1, (P, gives("p-r", "g0")))) == {}
+    promised = known(log)["default/p-r"]
+    assert promised.promised
+    assert promised.status.allocation == allocation("g0")
+    shown = a_claim("p-r", status=msgspec.to_builtins({"allocation": {"devices": {"results": []}}}))
+    log.handle(ObjectSeen(shown))
+    assert known(log)["default/p-r"] == shown
+
+
+def test_a_claim_is_free_again_when_its_pod_is_forgotten() -> None:
+    log = a_log(a_claim("p-r"), a_claim("q-r"))
+    decided(log, 1, (P, gives("p-r", "g0")))
+    log.handle(failed("default/p", log.attempt(P)))
+    assert known(log)["default/p-r"] == a_claim("p-r")
+    assert refusals(decided(log, 2, (Q, gives("q-r", "g0")))) == {}
+
+
+def test_the_claim_for_extended_resources_counts_before_it_exists() -> None:
+    log = a_log(a_claim("q-r"))
+    mapping = RequestMapping("c", "example.com/gpu", "r")
+    made = a_claim("x")
+    assert isinstance(made, ResourceClaim)
+    requests = made.spec.devices.requests
+    wanted = pod("p").request({"example.com/gpu": 1}).build()
+    special = DeviceDecision(special=SpecialClaim(requests, [mapping], allocation("g0")))
+    assert refusals(decided(log, 1, (wanted, special))) == {}
+    devices = log.core.ledger["default/p"].assignment.devices
+    assert devices is not None
+    assert devices.special is not None
+    name = devices.special.name
+    assert name == special_claim_name("p", "default/p", log.attempt(wanted))
+    assert name.startswith("p-extended-resources-")
+    expected = known(log)[f"default/{name}"]
+    assert (expected.is_special, expected.promised, expected.owner_uid) == (True, True, "default/p")
+    (why,) = (reason for reason, _ in refusals(decided(log, 2, (Q, gives("q-r", "g0")))).values())
+    assert why == "device d/n/g0 is in use"
+    log.handle(ObjectSeen(expected_of_server(expected)))
+    log.handle(ObjectGone(CLAIM, expected.key))
+    assert expected.key not in known(log)
+
+
+def expected_of_server(claim: ResourceClaim) -> ResourceClaim:
+    """As it is shown between its creation and its allocation."""
+    metadata = msgspec.structs.replace(claim.metadata, uid="made")
+    return ResourceClaim(metadata=metadata, spec=claim.spec)
+
+
+def test_the_name_of_a_special_claim_fits_and_differs_between_attempts() -> None:
+    long = special_claim_name("p" * 80, "u", 1)
+    assert (len(long), long[:58]) == (63, "p" * 58)
+    assert special_claim_name("p", "u", 1) == special_claim_name("p", "u", 1)
+    assert special_claim_name("p", "u", 1) != special_claim_name("p", "u", 2)
+
+
+# Checks
+
+
+def test_a_device_is_given_to_one_claim_only() -> None:
+    log = a_log(a_claim("p-r"), a_claim("q-r"))
+    effects = decided(log, 1, (P, gives("p-r", "g0")), (Q, gives("q-r", "g0")))
+    assert refusals(effects) == {"default/q": ("device d/n/g0 is in use", False)}
+    assert faults(effects) == [], "the first one of the commit has taken it"
+    effects = decided(log, 2, (Q, gives("q-r", "g0")))
+    assert faults(effects) == ["devices"], "nothing has changed since"
+    assert refusals(decided(log, 3, (Q, gives("q-r", "g1")))) == {}
+
+
+@pytest.mark.parametrize(
+    ("decision", "why"),
+    [
+        (gives("p-r", "g7"), "device d/n/g7 is not offered any more"),
+        (gives("p-r", "g0", node_name="m"), "its devices cannot be used on node n"),
+        (gives("p-r", "g0", "g1"), "request r gets 2 devices instead of 1"),
+        (gives("p-r", "g0", request="q"), "request r gets 0 devices instead of 1"),
+        (DeviceDecision([ClaimAllocation("default/p-r", "p-r-uid")]), "resource claim default/p-r is not allocated"),
+    ],
+)
+def test_a_worker_that_proposes_what_cannot_be_is_blamed(decision: DeviceDecision, why: str) -> None:
+    log = a_log(a_claim("p-r"))
+    effects = decided(log, 1, (P, decision))
+    assert refusals(effects) == {"default/p": (why, False)}
+    assert faults(effects) == ["devices"]
+    assert log.core.ledger == {}
+    assert known(log) == {"default/p-r": a_claim("p-r")}
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (ObjectGone(CLAIM, "default/p-r"), "resource claim default/p-r is gone"),
+        (ObjectSeen(a_claim("p-r", uid="another")), "resource claim default/p-r is gone"),
+        (ObjectSeen(a_claim("p-r", count=2)), "resource claim default/p-r has changed since the evaluation"),
+        (ObjectSeen(a_slice("g1")), "device d/n/g0 is not offered any more"),
+        (
+            ObjectSeen(a_claim("other", status={"allocation": msgspec.to_builtins(allocation("g0"))})),
+            "device d/n/g0 is in use",
+        ),
+    ],
+)
+def test_a_worker_is_not_blamed_for_what_has_changed(change: Any, why: str) -> None:
+    log = a_log(a_claim("p-r"))
+    seen = log.core.seq
+    log.handle(change)
+    effects = decided(log, 1, (P, gives("p-r", "g0")), seen=seen)
+    assert refusals(effects) == {"default/p": (why, False)}
+    assert faults(effects) == []
+
+
+def test_members_of_a_gang_are_checked_together() -> None:
+    log = a_log(a_claim("p-r"), a_claim("q-r"))
+    plain = commit(1, (P, "n", log.core.seq), (Q, "n", log.core.seq))
+    members = [
+        msgspec.structs.replace(reassigned(each, devices=gives(name, "g0")), gang="g")
+        for each, name in zip(plain.decisions, ("p-r", "q-r"), strict=True)
+    ]
+    refused = refusals(log.handle(msgspec.structs.replace(plain, decisions=members)))
+    assert refused["default/q"] == ("device d/n/g0 is in use", False)
+    assert refused.keys() == {"default/p", "default/q"}
+    assert refusals(decided(log, 2, (P, gives("p-r", "g0")))) == {}, "what was checked is not kept"
+
+
+def test_without_devices_an_extended_resource_needs_room_on_the_node() -> None:
+    log = a_log()
+    wanted = pod("p").request({"example.com/gpu": 1}).build()
+    ((why, _),) = refusals(log.handle(commit(1, (wanted, "n", log.core.seq)))).values()
+    assert why == "node n has no room for it: Insufficient example.com/gpu"
+
+
+# Whose claims they are
+
+
+def an_owner(*objects: ClusterObject) -> Owner:
+    owner = Owner(P)
+    for each in (a_slice("g0", "g1"), *objects):
+        owner.core.handle(ObjectSeen(each), 0.0)
+    return owner
+
+
+@pytest.mark.parametrize(
+    ("devices", "why"),
+    [
+        (None, "it has resource claims, and no devices were decided for it"),
+        (DeviceDecision(), "it has other resource claims"),
+        (gives("q-r", "g0"), "it has other resource claims"),
+    ],
+)
+def test_every_claim_of_the_pod_must_be_decided_and_no_other(devices: DeviceDecision | None, why: str) -> None:
+    owner = an_owner(a_claim("p-r"), a_claim("q-r"))
+    effects = owner.commits(P, devices=devices)
+    assert refusals(effects) == {"default/p": (f"the pod is not what was decided: {why}", False)}
+    assert misstated(effects) == [f"pod default/p: {why}"]
+    assert refusals(owner.commits(P, devices=gives("p-r", "g0"))) == {}
+
+
+def test_a_claim_from_a_template_must_belong_to_the_pod() -> None:
+    spec = {"containers": [], "resourceClaims": [{"name": "r", "resourceClaimTemplateName": "t"}]}
+    status = {"resourceClaimStatuses": [{"name": "r", "resourceClaimName": "p-r"}]}
+    made = pod_from({"metadata": {"name": "p"}, "spec": spec, "status": status})
+    owner = an_owner(a_claim("p-r"))
+    owner.see(shown(made))
+    effects = owner.commits(made, devices=gives("p-r", "g0"))
+    assert refusals(effects) == {"default/p": ("resource claim default/p-r was made for another pod", False)}
+    assert faults(effects) == ["devices"]
