@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from services.binder import events, eviction_core
 from services.binder.api_calls import DONE, ApiCalls
+from services.binder.claim_releases import ClaimReleases
 from services.binder.core import MAX_HELD, BinderCore
 from services.binder.eviction_calls import EvictionCalls
 from services.binder.eviction_core import EvictionCore
@@ -131,6 +132,7 @@ class Shell:
             self._report, max_workers=MAX_CALLS, max_waiting=MAX_HELD, failed=self._failed
         )
         self._status: StatusReporter | None = None
+        self._releases: ClaimReleases | None = None
         self._calls: WorkerPool[events.Call | events.LookUp] | None = None
         self._eviction_calls: EvictionCalls | None = None
         if client is not None:
@@ -138,6 +140,7 @@ class Shell:
             status = StatusReporter(client, context.name, context.wall, metrics, context.log, self._bindings_wait)
             calls = ApiCalls(client, feed, core.awaits, context.clock, metrics, self._spans, extenders)
             self._status = status
+            self._releases = ClaimReleases(client, context.log)
             self._calls = WorkerPool(calls.make, max_workers=MAX_CALLS, max_waiting=2 * MAX_HELD, failed=self._failed)
             self._eviction_calls = EvictionCalls(context, client, status, metrics, feed, self._failed)
 
@@ -163,7 +166,7 @@ class Shell:
             await permits.close()
             await withdrawals.close()
             self._runner.close()
-            for closing in (self._reports, self._calls, self._eviction_calls, self._status):
+            for closing in (self._reports, self._calls, self._eviction_calls, self._releases, self._status):
                 if closing is not None:
                     await closing.close()
 
@@ -209,9 +212,11 @@ class Shell:
             stale = f"notices of the queue of epoch {message.epoch}, now {newest}"
             self._carry_out(events.Problem(ProtocolError(stale)))
             return
-        if self._status is not None:
-            for notice in message.notices:
+        for notice in message.notices:
+            if self._status is not None:
                 self._status.notice(notice)
+            if self._releases is not None:
+                self._releases.put(notice)
 
     # Effects
 

@@ -54,7 +54,16 @@ def outcome_of(effect: events.Outcome, has_nomination: bool) -> Outcome:
         case events.Unschedulable(uid=uid, unfit=unfit, preemption=found, number=number):
             nominated = lost if found is None or found.nominated == "" else found.nominated
             verdict, plugins = Verdict.UNSCHEDULABLE, unfit.plugins
-            return Outcome(uid, verdict, message=unfit.message, plugins=plugins, nominated=nominated, preemption=number)
+            return Outcome(
+                uid,
+                verdict,
+                message=unfit.message,
+                plugins=plugins,
+                nominated=nominated,
+                preemption=number,
+                deallocate=() if found is None else found.deallocate,
+                delete=() if found is None else found.delete,
+            )
 
 
 class QueueClient:

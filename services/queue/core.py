@@ -93,7 +93,7 @@ class QueueCore:
             self._hints, self._problems, backoff or BackoffPolicy(), timeouts or Timeouts(), records or {}
         )
         self._handlers = EventHandlers(frameworks, self._queue, self._hints)
-        self._results = AttemptResults(self._queue)
+        self._results = AttemptResults(self._queue, self.objects)
         self._session = CycleSession()
         self._cycle = Newest(0)
         """The cycle's term."""

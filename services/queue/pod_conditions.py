@@ -1,15 +1,17 @@
 """What the queue has binders write to a pod that could not be scheduled: its condition, nominated node, and Event."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from msgspec.structs import replace
 
 from services.queue.events import PodUnreadable
 from services.queue.scheduling.pod_groups import HeldTooLong
 from shared.errors import InvariantBroken
-from shared.messages.binding import Notice
+from shared.messages.binding import ClaimRelease, Notice
 from shared.messages.queue import Outcome, Verdict
+from shared.model.devices import ResourceClaim
 from shared.model.objects import Pod
 from shared.runtime.unanswered import Unanswered
 
@@ -49,6 +51,13 @@ def binding_rejected_notice(pod: Pod, reason: str) -> Notice:
     """Repeats the condition that the binder wrote when a plugin rejected the binding; the binder sent the Event."""
     outcome = Outcome(pod.uid, Verdict.UNSCHEDULABLE, message=reason, nominated="")
     return replace(failure_notice(pod, outcome), event=False)
+
+
+def claim_releases(outcome: Outcome, claims: Mapping[str, ResourceClaim]) -> list[ClaimRelease]:
+    """What becomes of the pod's claims: the first one that still has devices gives them back."""
+    allocated = (claims[key] for key in outcome.deallocate if key in claims and claims[key].is_allocated)
+    releases = [ClaimRelease(claim.key, claim.uid, claim.status.allocation) for claim in islice(allocated, 1)]
+    return releases + [ClaimRelease(key, claims[key].uid) for key in outcome.delete if key in claims]
 
 
 def held_notice(held: HeldTooLong) -> Notice:
@@ -93,7 +102,7 @@ class _Unconfirmed:
 
 
 class UnconfirmedConditions:
-    """The last notice of each pod until the watch shows its content: it is sent again, without the Event.
+    """The last notice of each pod until the watch shows its content: it is sent again, without the Event and releases.
 
     A notice may be lost on the way, with a binder, or because the API server refuses it, and a pod that nothing helps
     fails again only after minutes.
@@ -109,7 +118,7 @@ class UnconfirmedConditions:
         """Replaces the pod's earlier notice."""
         self.delete(notice.uid)
         if notice.patch or notice.nominated is not None:
-            self._by_uid.sent(notice.uid, _Unconfirmed(replace(notice, event=False)), now)
+            self._by_uid.sent(notice.uid, _Unconfirmed(replace(notice, event=False, releases=[])), now)
 
     def delete(self, uid: str) -> None:
         self._by_uid.answered(uid)

@@ -6,6 +6,7 @@ import msgspec
 
 from shared.messages.state import BindingOrder
 from shared.model.base import Count, Seconds
+from shared.model.devices import AllocationResult
 
 LONGEST_WAIT = 15 * 60.0
 """Seconds that a binder may wait for at a time: the longest permit; a longer PreBind extends its wait."""
@@ -212,12 +213,24 @@ class Evicted(msgspec.Struct, frozen=True, omit_defaults=True, tag="evicted"):
     failure: str = ""
 
 
+class ClaimRelease(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """A resource claim that is to give back this allocation; without one, that is to be deleted.
+
+    A claim that has changed since, or that another pod uses, is left alone.
+    """
+
+    key: str
+    uid: str
+    allocation: AllocationResult | None = None
+
+
 class Notice(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A pod could not be scheduled: write an Event, and (`patch`) its PodScheduled condition.
 
     `reason` is kube-scheduler's: Unschedulable, SchedulerError or SchedulingGated. `nominated`: the status's
     nominatedNodeName; empty to clear it, None to leave it. `version`: the resourceVersion of the pod that failed,
-    empty if unknown; a pod that was bound since is left alone.
+    empty if unknown; a pod that was bound since is left alone. `releases`: claims of the pod that keep it from being
+    scheduled.
     """
 
     uid: str
@@ -230,6 +243,7 @@ class Notice(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     event: bool = True
     nominated: str | None = None
     version: str = ""
+    releases: list[ClaimRelease] = []
 
 
 class Notices(msgspec.Struct, frozen=True, omit_defaults=True, tag="notices"):

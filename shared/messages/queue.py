@@ -92,7 +92,8 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """`plugins` rejected the pod, so their events requeue it; `pending`: those that wait for something.
 
     `nominated`: its nominated node; empty ends its nomination, None leaves it as it is. `preemption`: the number of the
-    nomination if victims are evicted for it; the pod is not tried again before they are.
+    nomination if victims are evicted for it; the pod is not tried again before they are. `deallocate`: resource claims
+    of the pod, one of which is to give back its devices; `delete`: claims to be deleted.
     """
 
     uid: str
@@ -103,6 +104,8 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     pending: tuple[str, ...] = ()
     nominated: str | None = None
     preemption: Count = 0
+    deallocate: tuple[str, ...] = ()
+    delete: tuple[str, ...] = ()
 
 
 class Outcomes(msgspec.Struct, frozen=True, omit_defaults=True, tag="outcomes"):

@@ -1,11 +1,14 @@
 """The binder with a real NATS and an API server."""
 
 import asyncio
+import json
 
 import pytest
 from msgspec.structs import replace
 
-from shared.messages.binding import Notice, Notices
+from shared.messages.binding import ClaimRelease, Notice, Notices
+from shared.model.codec import encode_json
+from shared.model.devices import AllocatedDevice, AllocationResult, DeviceAllocation
 from tests.binder.world import until, world
 
 pytestmark = pytest.mark.asyncio
@@ -171,6 +174,23 @@ async def test_notices_become_events_and_conditions() -> None:
         await until(lambda: w.condition_of("p") is not None)
         condition = w.condition_of("p") or {}
         assert (condition["reason"], condition["message"]) == ("Unschedulable", notice.message)
+
+
+async def test_a_notice_may_release_claims() -> None:
+    allocation = AllocationResult(
+        devices=DeviceAllocation(results=[AllocatedDevice(request="r", driver="d", pool="n1", device="gpu-0")])
+    )
+    async with world() as w:
+        metadata = {"name": "c", "namespace": "default", "uid": "uid-c"}
+        status = {"allocation": json.loads(encode_json(allocation))}
+        claim = {"metadata": metadata, "spec": {"devices": {}}, "status": status}
+        w.simulator.store_raw("resourceclaims", claim, group="resource.k8s.io", version="v1")
+        about = (w.pod("p"), "default", "p", "default-scheduler", "Unschedulable", "no node")
+        release = ClaimRelease("default/c", "uid-c", allocation)
+        w.bus.post("binder.notices", Notices([Notice(*about, releases=[release])]))
+        await until(
+            lambda: not w.simulator.stored("resourceclaims", "c", "default", group="resource.k8s.io").get("status")
+        )
 
 
 async def test_a_notice_may_be_of_the_nomination_alone() -> None:

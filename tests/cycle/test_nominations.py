@@ -274,11 +274,15 @@ WHY = Unfit("no room", ("A",))
         (Unschedulable("p", WHY, Preemption(nominated="")), True, {"nominated": ""}),
         (Unschedulable("p", WHY, Preemption(nominated="")), False, {}),
         (Unschedulable("p", WHY, Preemption()), True, {}),
+        (Unschedulable("p", WHY, Preemption(deallocate=("n/c",))), True, {"deallocate": ("n/c",)}),
+        (Unschedulable("p", WHY, Preemption(delete=("n/c",))), True, {"delete": ("n/c",)}),
         (Unschedulable("p", WHY), True, {"nominated": ""}),
         (Unschedulable("p", WHY), False, {}),
     ],
 )
-def test_an_outcome_names_the_nomination(effect: Unschedulable, had: bool, told: dict[str, Any]) -> None:
+def test_an_outcome_names_the_nomination_and_the_claims_to_release(
+    effect: Unschedulable, had: bool, told: dict[str, Any]
+) -> None:
     assert outcome_of(effect, had) == Outcome("p", Verdict.UNSCHEDULABLE, message="no room", plugins=("A",), **told)
 
 

@@ -5,14 +5,16 @@ from typing import Any
 import msgspec
 import pytest
 
+from services.queue.events import Tick
 from services.queue.scheduling.queued_pod_info import PodState
 from services.queue.watch_decoder import WatchDecoder
+from shared.messages.binding import ClaimRelease
 from shared.messages.queue import ClaimRef, PodClaims
 from shared.messages.watch import ObjectChange
 from shared.model.objects import ObjectKind, Pod, encode_msgpack, key_of, object_from, pod_from
 from testing.builders import pod
 from testing.inprocess.batches import pods_in
-from tests.queue.support import FIT, Queue
+from tests.queue.support import FIT, Queue, notices
 
 WAITING = pod("p").resource_claim("r", "mine")
 PLUGIN = ("DynamicResources",)
@@ -191,3 +193,39 @@ def test_a_claim_that_is_gone_when_its_pod_is_handed_out_is_not_named() -> None:
     cluster.tell(ObjectChange(ObjectKind.RESOURCE_CLAIM, "default/mine", True))
     claims = claims_handed_out(cluster)["p"]
     assert claims is not None and claims.claims == []
+
+
+# What PostFilter takes back
+
+
+def releases(cluster: Cluster, **told: Any) -> list[ClaimRelease]:
+    """What the binder is asked to release after this outcome of the pod."""
+    cluster.queue.add(WAITING)
+    cluster.queue.take()
+    (notice,) = notices(cluster.queue.reject("p", plugins=PLUGIN, **told))
+    return notice.releases
+
+
+def test_the_first_allocated_claim_is_to_give_back_its_devices() -> None:
+    cluster = Cluster(a_claim(), a_claim("other", ALLOCATED), a_claim("third", MOVED))
+    claims = cluster.queue.core.objects.devices.claims
+    (release,) = releases(cluster, deallocate=("default/gone", "default/mine", "default/other", "default/third"))
+    assert release == ClaimRelease("default/other", "other-uid", claims["default/other"].status.allocation)
+
+
+def test_left_claims_for_extended_resources_are_to_be_deleted() -> None:
+    cluster = Cluster(a_claim(), a_claim("left", ALLOCATED))
+    found = releases(cluster, delete=("default/left", "default/gone"))
+    assert found == [ClaimRelease("default/left", "left-uid")]
+
+
+def test_claims_are_to_be_released_once_though_the_condition_is_sent_again() -> None:
+    cluster = Cluster(a_claim(status=ALLOCATED))
+    assert releases(cluster, deallocate=("default/mine",))
+    for _ in range(12):
+        cluster.queue.now += 1.0
+        again = notices(cluster.queue.tell(Tick()))
+        if again:
+            assert [notice.releases for notice in again] == [[]]
+            return
+    raise AssertionError("the condition is not sent again")

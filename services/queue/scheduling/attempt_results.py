@@ -2,12 +2,15 @@
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from services.queue.events import Effect
-from services.queue.pod_conditions import binding_rejected_notice, failure_notice
+from services.queue.pod_conditions import binding_rejected_notice, claim_releases, failure_notice
 from services.queue.scheduling.cluster_event import freed_room
 from services.queue.scheduling.nominator import Eviction
 from services.queue.scheduling.queued_pod_info import PodState, QueuedPodInfo
 from services.queue.scheduling.scheduling_queue import AttemptResult, SchedulingQueue
+from shared.cluster.objects import ClusterObjects
 from shared.errors import ProtocolError
 from shared.messages.binding import Evicted
 from shared.messages.queue import POD_GONE, Batch, ForgottenPod, Outcome, Take, Verdict
@@ -55,8 +58,9 @@ class CycleSession:
 
 
 class AttemptResults:
-    def __init__(self, queue: SchedulingQueue) -> None:
+    def __init__(self, queue: SchedulingQueue, objects: ClusterObjects) -> None:
         self._queue = queue
+        self._objects = objects
 
     def on_outcome(self, outcome: Outcome, snapshot_epoch: int, now: float) -> list[Effect]:
         queue, info = self._queue, self._queue.pods.get(outcome.uid)
@@ -68,6 +72,8 @@ class AttemptResults:
         if info.state is not PodState.IN_FLIGHT:
             return self._on_late_rejection(info, outcome)
         notice = failure_notice(info.pod, outcome, queue.nominator.unshown(info.pod))
+        if outcome.deallocate or outcome.delete:
+            notice = replace(notice, releases=claim_releases(outcome, self._objects.devices.claims))
         preemption_failed = (
             outcome.preemption != 0 and queue.preemptions.start(info.uid, outcome.preemption, now) is Eviction.FAILED
         )

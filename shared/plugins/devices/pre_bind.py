@@ -17,6 +17,7 @@ from flotilla.plugin import StateKey
 from flotilla.results import SUCCESS, ApiAnswer, ApiCall, Pause, PreBindSteps, error
 from shared.cluster.devices import DeviceDecision
 from shared.errors import ClusterError
+from shared.messages.binding import ClaimRelease
 from shared.model.codec import encode_json
 
 GROUP = "/apis/resource.k8s.io"
@@ -30,6 +31,8 @@ MOST_WRITES = 5
 POLL_SECONDS = 5.0
 CONFLICT = 409
 NOT_FOUND = 404
+ALLOCATED = ("allocation", "reservedFor", "devices")
+"""The parts of a claim's status that end with its allocation."""
 
 Object = dict[str, Any]
 """As the API server returns it: what is written back must have all fields."""
@@ -127,15 +130,32 @@ def bind_claims(
     return SUCCESS
 
 
-class _Writer:
-    def __init__(self, pod: Pod, now: datetime) -> None:
+def release_claim(pod_uid: str, release: ClaimRelease) -> Steps[None]:
+    """Take a claim's devices back, or delete it, as PostFilter decided for this pod; NotDone if that fails.
+
+    A claim that has another allocation by now, or that is reserved for another pod, stays as it is.
+    """
+    claims = _Claims()
+    claim = yield from claims.read(release.key)
+    metadata, found = claim["metadata"], claim.get("status", {}).get("allocation")
+    if metadata.get("uid") != release.uid or any(each.get("uid") != pod_uid for each in _consumers(claim)):
+        return
+    if release.allocation is None:
+        yield from claims.delete(release.key, claim)
+        return
+    seen = _plain(release.allocation)
+    if found is None or _devices(found) != _devices(seen):
+        return
+    if found.get("allocationTimestamp") == seen.get("allocationTimestamp"):
+        claim["status"] = {name: part for name, part in claim["status"].items() if name not in ALLOCATED}
+        yield from _put(f"{claims.path(release.key)}/status", claim, f"deallocate claim {release.key}")
+
+
+class _Claims:
+    def __init__(self) -> None:
         self.written: dict[str, Object] = {}
         """The pod's claims, as written or found last, by key."""
-        self._pod = pod
-        self._now = now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         self._version = VERSIONS[0]
-        self._reserved: list[str] = []
-        self._created: str | None = None
 
     def path(self, key: str) -> str:
         namespace, _, name = key.partition("/")
@@ -153,6 +173,26 @@ class _Writer:
             else:
                 self._version = VERSIONS[0]
         return _decoded(answer, f"get claim {key}")
+
+    def delete(self, key: str, claim: Object) -> Steps[None]:
+        """Delete a claim in the version that was read."""
+        if FINALIZER in (claim["metadata"].get("finalizers") or ()):
+            _unprotect(claim)
+            claim = yield from _put(self.path(key), claim, f"remove finalizer from claim {key}")
+        metadata = claim["metadata"]
+        preconditions = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
+        answer = yield ApiCall("DELETE", self.path(key), {"preconditions": preconditions})
+        if not answer.ok and answer.status != NOT_FOUND:
+            raise NotDone(f"delete claim {key}: {answer.message}")
+
+
+class _Writer(_Claims):
+    def __init__(self, pod: Pod, now: datetime) -> None:
+        super().__init__()
+        self._pod = pod
+        self._now = now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        self._reserved: list[str] = []
+        self._created: str | None = None
 
     # Reservations
 

@@ -1,0 +1,68 @@
+"""Gives back the devices of claims that keep their pod from being scheduled, as PostFilter decided.
+
+Best effort: what fails is decided again with the pod.
+"""
+
+import logging
+
+import msgspec
+
+from flotilla.results import ApiAnswer, ApiCall
+from services.binder.worker_pool import WorkerPool
+from shared.errors import FlotillaError
+from shared.kube.client import KubeClient
+from shared.messages.binding import ClaimRelease, Notice
+from shared.model.codec import encode_json
+from shared.plugins.devices.pre_bind import release_claim
+from shared.telemetry.logs import Repeated
+
+MAX_WORKERS = 8
+"""Claims that are released at the same time."""
+MAX_WAITING = 1024
+"""Claims that wait; further ones are dropped."""
+
+
+class _Wanted(msgspec.Struct, frozen=True):
+    pod_uid: str
+    release: ClaimRelease
+
+
+class ClaimReleases:
+    def __init__(self, client: KubeClient, log: logging.Logger) -> None:
+        self._client = client
+        self._log = Repeated(log)
+        self._pool: WorkerPool[_Wanted] = WorkerPool(
+            self._release, max_workers=MAX_WORKERS, max_waiting=MAX_WAITING, failed=self._failed
+        )
+
+    def put(self, notice: Notice) -> None:
+        for release in notice.releases:
+            if not self._pool.put(_Wanted(notice.uid, release)):
+                self._log.warning("crowded", "claim %s keeps its devices: too many claims wait", release.key)
+
+    @property
+    def idle(self) -> bool:
+        return self._pool.idle
+
+    async def close(self) -> None:
+        await self._pool.close()
+
+    async def _release(self, wanted: _Wanted) -> None:
+        steps = release_claim(wanted.pod_uid, wanted.release)
+        try:
+            step = next(steps)
+            while True:
+                assert isinstance(step, ApiCall)  # a release does not pause
+                step = steps.send(await self._call(step))
+        except StopIteration:
+            return
+        except FlotillaError as cause:
+            self._log.warning(wanted.release.key, "claim %s keeps its devices: %s", wanted.release.key, cause)
+
+    async def _call(self, call: ApiCall) -> ApiAnswer:
+        body = None if call.method == "GET" else encode_json(call.body)
+        answer = await self._client.call(call.method, call.path, body)
+        return ApiAnswer(answer.status, answer.body, "" if answer.ok else answer.message)
+
+    def _failed(self, cause: BaseException) -> None:
+        self._log.error(type(cause).__name__, "a claim is not released: %r", cause, exc_info=cause)
