@@ -13,6 +13,8 @@ from shared.devices.allocator import Allocator
 from shared.devices.extended import SPECIAL_CLAIM
 from shared.devices.offers import OfferedDevice, PoolId
 from shared.devices.results import share_id
+from shared.devices.state import DeviceState
+from shared.errors import InvariantBroken
 from shared.model.base import ObjectMeta, OwnerReference
 from shared.model.clusterobjects import ClusterObject
 from shared.model.devices import (
@@ -83,6 +85,14 @@ class Devices:
     def forget_node(self, name: str) -> None:
         if self._allocator is not None:
             self._allocator.forget_node(name)
+
+    def validate(self) -> None:
+        """Raises if what is in use is not what claims are allocated."""
+        if self._allocator is None:
+            return
+        found = (claim.status.allocation for claim in self.claims.values())
+        if not self._allocator.state.equals(DeviceState(each for each in found if each is not None)):
+            raise InvariantBroken("devices in use do not agree with the claims")
 
     def change(self, before: ClusterObject | None, now: ClusterObject | None) -> None:
         """An object of a device kind was added, replaced or removed."""

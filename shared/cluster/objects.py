@@ -173,6 +173,7 @@ class ClusterObjects:
         for kind, indexes in self._indexes.items():
             for index in indexes:
                 index.validate(self._objects[kind])
+        self.devices.validate()
 
 
 class _Index:

@@ -20,6 +20,10 @@ class DeviceState:
         for allocation in allocations:
             self.add(allocation)
 
+    def equals(self, other: "DeviceState") -> bool:
+        mine, others = ((each._exclusive, each._shares, each._capacity) for each in (self, other))
+        return mine == others
+
     def add(self, allocation: AllocationResult) -> None:
         for result in allocation.devices.results:
             if not result.admin_access:

@@ -141,7 +141,9 @@ class DynamicResources(
         """Claims that only this pod can have do not change before it is decided."""
         found = state.get(CLASS_DEVICES)
         if found is None:
-            return DEVICE_KINDS if may_claim(state.pod) else ()
+            if state.pod.spec.resource_claims:
+                return DEVICE_KINDS
+            return {ObjectKind.DEVICE_CLASS} if may_claim(state.pod) else ()
         is_private = all(claim.owner_uid == state.pod.uid and not claim.is_allocated for claim in found.found.own)
         return {ObjectKind.DEVICE_CLASS} if is_private else {ObjectKind.DEVICE_CLASS, ObjectKind.RESOURCE_CLAIM}
 

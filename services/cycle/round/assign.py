@@ -91,6 +91,15 @@ def _reserved(placement: Placement) -> Iterator[tuple[tuple[str, str], str]]:
         yield ("claim", claim), f"provisioned for {placement.node}"
 
 
+def _mismatch(info: PodInfo, placement: Placement) -> str:
+    """How a worker's proposal contradicts what the queue says of the pod's claims."""
+    claims = 0 if info.claims is None else len(info.claims.claims)
+    proposed = 0 if placement.devices is None else len(placement.devices.allocations)
+    if claims == proposed or placement.devices is None:
+        return ""
+    return f"node {placement.node} was proposed with devices for {proposed} resource claims, and the pod has {claims}"
+
+
 def device_decision(info: PodInfo, placement: Placement) -> DeviceDecision | None:
     """What the placement, which its class shares, means for the pod's own claims."""
     if placement.devices is None:
@@ -134,6 +143,9 @@ def assign(
             found = verdict.take(written)
             if isinstance(found, NoPlacement) and not written:
                 result.failed.append((info, NOTHING_OFFERED))  # the next round would be the same
+                continue
+            if isinstance(found, Placement) and (mismatch := _mismatch(info, found)):
+                result.failed.append((info, error(mismatch)))
                 continue
             if reservations is not None and isinstance(found, Placement) and not reservations.allow(class_id, found):
                 found = NoPlacement.STALE
