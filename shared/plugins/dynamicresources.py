@@ -52,8 +52,8 @@ from shared.errors import InvariantBroken
 from shared.model.codec import encode_msgpack
 from shared.model.devices import ResourceClaim
 from shared.model.kinds import DEVICE_KINDS
-from shared.plugins import devices as claims_of_devices
 from shared.plugins.base import InTreePlugin
+from shared.plugins.devices import enabled
 from shared.plugins.devices.class_devices import CLASS_DEVICES, ClassDevices
 from shared.plugins.devices.pre_bind import DEVICES, bind_devices
 
@@ -161,7 +161,7 @@ class DynamicResources(
     def pre_filter(self, state: ClassState) -> PreFilterResult:
         state[LOOKED_AT] = True
         pod = state.pod
-        if not claims_of_devices.SUPPORTED:
+        if not enabled():
             return PreFilterResult(unresolvable(NOT_SUPPORTED) if pod.spec.resource_claims else SKIP)
         if not may_claim(pod):
             return PreFilterResult(SKIP)

@@ -35,8 +35,8 @@ from shared.model.resources import (
     placed_requests,
     pod_requests,
 )
-from shared.plugins import devices as claims_of_devices
 from shared.plugins.base import InTreePlugin, is_placed
+from shared.plugins.devices import enabled
 
 Fractions = NDArray[np.float64]
 
@@ -314,7 +314,7 @@ class NodeResourcesFit(InTreePlugin, PreFilterPlugin, BatchFilter, PreScorePlugi
 
     def reads_objects(self, state: ClassState) -> Collection[ObjectKind]:
         """Device classes may provide extended resources."""
-        return {ObjectKind.DEVICE_CLASS} if claims_of_devices.SUPPORTED and extended_resources(state.pod) else ()
+        return {ObjectKind.DEVICE_CLASS} if enabled() and extended_resources(state.pod) else ()
 
     # Filter
 
@@ -351,7 +351,7 @@ class NodeResourcesFit(InTreePlugin, PreFilterPlugin, BatchFilter, PreScorePlugi
             lacking = np.where(of_pod, short, 0)
             for i, (name, amount) in enumerate(w.scalars):
                 request = of_pod * np.int64(amount)
-                if claims_of_devices.SUPPORTED and states[pod].objects.devices.provides(name):
+                if enabled() and states[pod].objects.devices.provides(name):
                     request = request * (nodes.allocatable(name)[0] > 0)  # without any, it is a matter of devices
                 _add_short(lacking, request, nodes, name, FIRST_SCALAR_BIT << i)
             _reject(nodes, lacking, (*BASIC, *(name for name, _ in w.scalars)))
@@ -377,7 +377,7 @@ class NodeResourcesFit(InTreePlugin, PreFilterPlugin, BatchFilter, PreScorePlugi
     def _devices(self, states: Sequence[ClassState]) -> Devices | None:
         """If nodes are scored by a resource that a device class provides."""
         devices = states[0].objects.devices
-        provided = claims_of_devices.SUPPORTED and any(devices.provides(name) for name in self._extended)
+        provided = enabled() and any(devices.provides(name) for name in self._extended)
         if provided and isinstance(devices, Devices):
             return devices
         return None

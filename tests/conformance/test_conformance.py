@@ -32,14 +32,17 @@ GROUPS = (
     "config",
     "mixed",
     "sequence",
+    "dra",
+    "dra-allocate",
+    "dra-capacity",
+    "dra-conditions",
+    "dra-extended",
+    "dra-many",
+    "dra-shared",
 )
 CONFIGURATIONS = "config-file"
 APART = ("cel", "hints", "registered", "requeue")
 """Groups that do not depend on shards."""
-DEVICES = "dra"
-"""Pods with claims are rejected by default; then most of these cases differ."""
-MORE_DEVICES = ("dra-allocate", "dra-capacity", "dra-conditions", "dra-extended", "dra-many", "dra-shared")
-SOME = 6
 
 
 def data(group: str) -> Path:
@@ -69,17 +72,6 @@ def test_every_decision_matches_kube_scheduler(group: str, shards: int) -> None:
     assert result.passed == result.total == len(every_case(group))
 
 
-@pytest.mark.parametrize("shards", [1, 2, 7])
-@pytest.mark.parametrize("group", (DEVICES, *MORE_DEVICES))
-def test_every_decision_about_devices_matches_kube_scheduler(
-    group: str, shards: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("shared.plugins.devices.SUPPORTED", True)
-    (result,) = replay(every_case(group), [shards])[shards].values()
-    assert [str(difference) for difference in result.differences] == []
-    assert result.passed == result.total == len(every_case(group))
-
-
 @pytest.mark.parametrize("group", APART)
 def test_cases_without_a_cluster_match_kube_scheduler(group: str) -> None:
     (result,) = replay(every_case(group), [1])[1].values()
@@ -88,20 +80,12 @@ def test_cases_without_a_cluster_match_kube_scheduler(group: str) -> None:
 
 
 def test_every_group_is_tested() -> None:
-    groups = {*GROUPS, *APART, CONFIGURATIONS, DEVICES, *MORE_DEVICES}
+    groups = {*GROUPS, *APART, CONFIGURATIONS}
     assert {path.name.removesuffix(".jsonl.gz") for path in DATA.iterdir()} == groups
 
 
-def test_cases_about_devices_are_run_and_reported() -> None:
-    (result,) = replay(every_case(DEVICES)[:SOME], [2])[2].values()
-    assert result.total == SOME
-    differing = {difference.case for difference in result.differences}
-    assert len(differing) == result.total - result.passed
-    assert all(str(difference) for difference in result.differences)
-
-
 def test_the_number_of_processes_changes_nothing() -> None:
-    some = every_case("ports")[:10] + every_case(DEVICES)[:10]
+    some = every_case("ports")[:10] + every_case("dra")[:10]
     assert replay_in_parallel(some, [1, 2], 2) == replay(some, [1, 2])
 
 

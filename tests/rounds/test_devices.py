@@ -11,6 +11,7 @@ from services.cycle import events as cycle
 from shared.messages.evaluation import Ties
 from shared.messages.state import Commit
 from shared.model.objects import ObjectKind, decode_node, decode_pod, object_from
+from shared.plugins.devices import PREVIEW
 from testing.inprocess.device_cases import written_devices
 from testing.inprocess.device_workloads import DRIVER, RESOURCE, Object, claim_of, claiming, device_objects
 from testing.inprocess.pipeline import Pipeline
@@ -104,7 +105,7 @@ class World:
 
 @pytest.fixture(autouse=True)
 def supported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.plugins.devices.SUPPORTED", True)
+    monkeypatch.setenv(PREVIEW, "1")
 
 
 @pytest.mark.parametrize("seed", SEEDS)
