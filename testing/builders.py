@@ -320,6 +320,10 @@ class NodeBuilder:
         metadata = replace(self.metadata, labels={**self.metadata.labels, **(labels or {}), **more})
         return type(self)(metadata, self.spec, self.status)
 
+    def annotate(self, key: str, value: str) -> Self:
+        metadata = replace(self.metadata, annotations={**self.metadata.annotations, key: value})
+        return type(self)(metadata, self.spec, self.status)
+
     def taint(self, key: str, value: str = "", effect: str = "NoSchedule") -> Self:
         return self._spec(taints=[*self.spec.taints, Taint(key=key, value=value, effect=effect)])
 
