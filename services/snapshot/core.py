@@ -109,6 +109,7 @@ class SnapshotCore:
     # Events
 
     def handle(self, event: Event, now: float) -> list[Effect]:
+        self.cluster.now = now
         match event:
             case Commit():
                 return self._commits.handle(event, now)
@@ -141,7 +142,7 @@ class SnapshotCore:
         outcome = report.outcome
         entry = self._ledger.find_unbound(outcome.uid, outcome.attempt)
         if entry is None:
-            return []
+            return self._on_end_of_gone(report)
         if outcome.found:
             # A deposed leader's find is void: the ledger must have it before the attempt is ordered with it.
             dispatch, fits = DispatchOrders(((entry.uid, entry.attempt),)), outcome.version == entry.version
@@ -155,13 +156,21 @@ class SnapshotCore:
             return self._forget(failure)
         return [self._fence(entry, failure, now)] if report.sole else []
 
+    def _on_end_of_gone(self, report: BindingReport) -> list[Effect]:
+        """The attempt of a pod that is gone may have ended, so that its devices are free."""
+        outcome, cluster = report.outcome, self.cluster
+        if not report.sure or outcome.found or outcome.wait is not None:
+            return []
+        return cluster.freed(cluster.objects.release_held(outcome.uid, outcome.attempt, cluster.seq + 1), outcome.uid)
+
     def _fence(self, entry: LedgerEntry, failure: ForgottenPod, now: float) -> Fence:
         """The pod stays assumed until no call can bind it any more."""
         self._ledger.fence(failure, now)
         return _fence_of(entry)
 
     def _forget(self, failure: ForgottenPod) -> list[Effect]:
-        return [*self.cluster.remove_pod(failure.uid), failure]
+        is_gone = failure.reason.startswith(POD_GONE)
+        return [*self.cluster.remove_pod(failure.uid, is_gone=is_gone), failure]
 
     def _on_tick(self, now: float) -> list[Effect]:
         due = self._ledger.due(now)
@@ -189,6 +198,7 @@ class SnapshotCore:
         cluster, uid = self.cluster, entry.uid
         self._ledger.remove(uid)
         cluster.pods.put(uid, node, entry.load, entry.key, assumed=False)
+        cluster.hold_devices(entry)
         changes: list[Change] = cluster.objects.release(uid, cluster.seq + 1)
         forgotten = ForgottenPod(uid, f"{POD_GONE} from there: it is on node {node}")
         if node not in cluster.nodes:

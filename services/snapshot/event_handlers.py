@@ -140,6 +140,7 @@ class EventHandlers:
         if entry is not None and entry.node == node:
             cluster.objects.confirm(uid, now)
         elif entry is not None:
+            cluster.hold_devices(entry)
             changes += cluster.objects.release(uid, cluster.seq + 1)
         stays = before is not None and before.node == node and before.load == load
         if before is not None and stays and (before.key, before.started) == (pod.key, started):

@@ -6,9 +6,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from services.snapshot.events import Effect, ObjectGone, ObjectSeen, WorkerFault
+from services.snapshot.events import Effect, ObjectGone, ObjectSeen, PodDeleted, Tick, WorkerFault
+from services.snapshot.state.ledger import BINDING_WINDOW, FENCE_GRACE
 from services.snapshot.state.object_overlay import special_claim_name
 from shared.cluster.devices import ClaimAllocation, DeviceDecision, RequestMapping, SpecialClaim
+from shared.messages.queue import ForgottenPod
 from shared.model.codec import convert
 from shared.model.devices import AllocationResult, ResourceClaim
 from shared.model.objects import ClusterObject, ObjectKind, Pod, object_from, pod_from
@@ -88,6 +90,43 @@ def test_a_claim_is_free_again_when_its_pod_is_forgotten() -> None:
     decided(log, 1, (P, gives("p-r", "g0")))
     log.handle(failed("default/p", log.attempt(P)))
     assert known(log)["default/p-r"] == a_claim("p-r")
+    assert refusals(decided(log, 2, (Q, gives("q-r", "g0")))) == {}
+
+
+def test_devices_of_a_pod_that_is_gone_are_held_until_its_binder_has_ended() -> None:
+    log = a_log(a_claim("p-r"), a_claim("q-r"))
+    decided(log, 1, (P, gives("p-r", "g0")))
+    attempt = log.attempt(P)
+    log.handle(PodDeleted("default/p"))
+    assert known(log)["default/p-r"].promised, "the binder may still write it"
+    ((why, _),) = refusals(decided(log, 2, (Q, gives("q-r", "g0")))).values()
+    assert why == "device d/n/g0 is in use"
+    effects = log.handle(failed("default/p", attempt, sure=False))
+    assert known(log)["default/p-r"].promised
+    effects = log.handle(failed("default/p", attempt))
+    assert known(log)["default/p-r"] == a_claim("p-r")
+    assert [each.reason for each in effects if isinstance(each, ForgottenPod)] == ["the pod is gone from its devices"]
+    assert refusals(decided(log, 3, (Q, gives("q-r", "g0")))) == {}
+
+
+def test_devices_of_a_pod_that_is_gone_are_free_once_no_binder_can_write_them() -> None:
+    log = a_log(a_claim("p-r"), a_claim("q-r"))
+    decided(log, 1, (P, gives("p-r", "g0")))
+    log.handle(PodDeleted("default/p"), 10.0)
+    until = log.core.next_deadline()
+    assert until is not None
+    assert until == 10.0 + BINDING_WINDOW + FENCE_GRACE
+    log.handle(Tick(), until - 0.1)
+    assert known(log)["default/p-r"].promised
+    log.handle(Tick(), until)
+    assert known(log)["default/p-r"] == a_claim("p-r")
+
+
+def test_a_claim_that_is_deleted_with_its_pod_frees_its_devices_at_once() -> None:
+    log = a_log(a_claim("p-r"), a_claim("q-r"))
+    decided(log, 1, (P, gives("p-r", "g0")))
+    log.handle(PodDeleted("default/p"))
+    log.handle(ObjectGone(CLAIM, "default/p-r"))
     assert refusals(decided(log, 2, (Q, gives("q-r", "g0")))) == {}
 
 

@@ -9,7 +9,7 @@ from collections.abc import Container, Iterable, Sequence
 import msgspec
 
 from services.snapshot.events import Effect
-from services.snapshot.state.ledger import Ledger
+from services.snapshot.state.ledger import FENCE_GRACE, Ledger
 from services.snapshot.state.nodes import Nodes
 from services.snapshot.state.nominator import Nominator
 from services.snapshot.state.object_overlay import ObjectOverlay
@@ -69,6 +69,8 @@ class ClusterState:
         self.victims = PreemptionVictims()
         self.ledger = Ledger()
         self.building: DeltaBuilder | None = None
+        self.now = 0.0
+        """Of the event that is being handled."""
         for entry in ledger:
             self.restore(entry)
 
@@ -115,13 +117,26 @@ class ClusterState:
         self.ledger.restore(entry)
         self.objects.restore(entry.assignment)
 
-    def remove_pod(self, uid: str) -> list[Effect]:
-        settled = (uid,) if self.ledger.remove(uid) is not None else ()
+    def remove_pod(self, uid: str, *, is_gone: bool = True) -> list[Effect]:
+        """`is_gone`: its binder may not know that yet. Otherwise no binder acts for the pod any more."""
+        entry = self.ledger.remove(uid)
+        settled = (uid,) if entry is not None else ()
+        if entry is not None and is_gone:
+            self.hold_devices(entry)
         if uid not in self.pods:
             return []
         self.pods.remove(uid)
         self.victims.forget(uid)
         return self.publish([PodGone(uid), *self.objects.release(uid, self.seq + 1)], settled=settled)
+
+    def hold_devices(self, entry: LedgerEntry) -> None:
+        """The pod has left the ledger, and a binder may still write the devices that it was given."""
+        if not entry.bound:
+            self.objects.hold(entry.uid, entry.attempt, self.now + entry.window + FENCE_GRACE)
+
+    def freed(self, changes: list[Change], uid: str = "") -> list[Effect]:
+        """Devices that were held are free. The queue retries pods."""
+        return [*self.publish(changes), ForgottenPod(uid, f"{POD_GONE} from its devices")] if changes else []
 
     def spare(self, victims: list[tuple[str, PodLoad]]) -> list[Effect]:
         """These victims stay, with these loads. The queue retries pods, which may find other victims."""

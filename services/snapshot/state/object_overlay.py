@@ -6,12 +6,14 @@ given devices counts as allocated; the claim for a pod's extended resources as i
 
     decided --the watch shows it, or another change instead--> ends: the watch counts
        |----the pods are forgotten or gone------------------> ends: what the watch showed before counts
-       +----the pod is seen on its node--> lingers: the watch may show pods before volumes
+       |----the pod is seen on its node--> lingers: the watch may show pods before volumes
+       +----the pod is gone--> devices are held until no binder writes them any more
 
 Several pods may need one such change; it ends with the last of them.
 """
 
 import hashlib
+import itertools
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -60,6 +62,8 @@ class ObjectOverlay:
         self._overlays: dict[Slot, _Overlay] = {}
         self._of_pod: dict[str, set[Slot]] = {}
         self._lingering: deque[tuple[float, str]] = deque()
+        self._held: dict[str, float] = {}
+        """Until when devices of attempts whose pod is gone are held."""
         self._written: dict[ObjectKind, dict[str, int]] = {VOLUME: {}, CLAIM: {}, ObjectKind.RESOURCE_CLAIM: {}}
         self._pools_written: dict[PoolId, int] = {}
 
@@ -71,7 +75,8 @@ class ObjectOverlay:
 
     @property
     def next_deadline(self) -> float | None:
-        return self._lingering[0][0] if self._lingering else None
+        deadlines = [at for at, _ in itertools.islice(self._lingering, 1)]
+        return min((*deadlines, *self._held.values()), default=None)
 
     # Watch events
 
@@ -174,6 +179,27 @@ class ObjectOverlay:
         if uid in self._of_pod:
             self._lingering.append((now + LINGER_SECONDS, uid))
 
+    def hold(self, uid: str, attempt: int, until: float) -> None:
+        """The pod is gone; a binder may still write the devices of this attempt, which the watch does not show yet."""
+        slots = self._of_pod.get(uid, set())
+        held = {slot for slot in slots if isinstance(self._overlays[slot].change, Allocated | Created)}
+        if not held:
+            return
+        key = _held_key(uid, attempt)
+        for slot in held:
+            self._overlays[slot].pods.remove(uid)
+            self._overlays[slot].pods.add(key)
+        slots -= held
+        if not slots:
+            del self._of_pod[uid]
+        self._of_pod[key] = held
+        self._held[key] = until
+
+    def release_held(self, uid: str, attempt: int, seq: int) -> list[Change]:
+        """The attempt has ended."""
+        key = _held_key(uid, attempt)
+        return [] if self._held.pop(key, None) is None else self.release(key, seq)
+
     def release(self, uid: str, seq: int) -> list[Change]:
         """The pod is forgotten, or gone."""
         changes: list[Change] = []
@@ -192,6 +218,9 @@ class ObjectOverlay:
         changes: list[Change] = []
         while self._lingering and self._lingering[0][0] <= now:
             changes += self.release(self._lingering.popleft()[1], seq)
+        for key in [key for key, until in self._held.items() if until <= now]:
+            del self._held[key]
+            changes += self.release(key, seq)
         return changes
 
     # Overlays
@@ -248,7 +277,7 @@ class ObjectOverlay:
     def validate(self, pods: Iterable[str]) -> None:
         """`pods`: that are assumed."""
         self._current.validate()
-        known = {*pods, *(uid for _, uid in self._lingering)}
+        known = {*pods, *self._held, *(uid for _, uid in self._lingering)}
         if not self._of_pod.keys() <= known:
             raise InvariantBroken(f"overlays of pods that are not assumed: {sorted(self._of_pod.keys() - known)}")
         resting = {(slot, uid) for slot, overlay in self._overlays.items() for uid in overlay.pods}
@@ -258,6 +287,10 @@ class ObjectOverlay:
             now = self._current.of(kind).get(key)
             if now != overlay.expected:
                 raise InvariantBroken(f"{kind} {key} is not what the watch shows with its overlay")
+
+
+def _held_key(uid: str, attempt: int) -> str:
+    return f"{uid}/{attempt}"
 
 
 def special_claim_name(pod: str, uid: str, attempt: int) -> str:
