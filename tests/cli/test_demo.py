@@ -208,3 +208,22 @@ async def test_ctrl_c_cleans_up(moment: str, tmp_path: Path) -> None:
         assert await command.ends() == 130
         assert list(tmp_path.iterdir()) == []
         assert not [process for process in family if alive(process.pid)]
+
+
+@pytest.mark.asyncio
+async def test_pods_that_claim_devices_get_one_each(tmp_path: Path) -> None:
+    arguments = ("demo", "--devices", "--nodes", "30", "--pods", "30", "--kinds", "6", "--late", "0")
+    async with flotilla(tmp_path, *arguments) as command:
+        code = await command.ends()
+        text = "\n".join(command.lines)
+        assert code == 0, text
+        assert "30 of 30 pods bound" in text
+        assert "each of 30 claims has a device (30 do)" in text
+        assert "no device has two claims" in text
+        assert "✗" not in text
+
+
+def test_more_claims_than_devices_are_rejected() -> None:
+    DemoWorkload(30, 40, 6, 1, devices=True)
+    with pytest.raises(UserError, match="with --devices at most 40 for 30 nodes, not 41"):
+        DemoWorkload(30, 41, 6, 1, devices=True)

@@ -7,10 +7,13 @@ import sys
 from shared.config.sources import settings_from
 from tools.cli.arguments import add_numbers
 
+PODS, PODS_WITH_DEVICES = 10_000, 1_000
+
 EXAMPLES = """\
 examples:
   flotilla demo                                10,000 pods of 50 kinds on 1,000 nodes
   flotilla demo --nodes 100 --pods 1000        a small one
+  flotilla demo --devices                      1,000 pods that each claim a GPU, on nodes with none, 4 or 8
   flotilla demo --round-size 1                 one pod at a time, exactly as kube-scheduler decides
 
 Exit code 0: every pod was bound and every check passed; 1: otherwise; 130: Ctrl-C.
@@ -27,7 +30,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     )
     numbers = (
         ("--nodes", 1_000, 1, "nodes of three sizes in three zones"),
-        ("--pods", 10_000, 1, "pods to schedule"),
+        ("--pods", PODS, 1, "pods to schedule"),
         ("--late", 20, 0, "high-priority pods created at the end, which have to preempt others"),
         ("--kinds", 50, 1, "kinds of pods: requests, selectors, affinity, tolerations, ports, priorities, images"),
         ("--workers", 2, 1, "worker processes"),
@@ -36,16 +39,25 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         ("--seed", 1, 0, "seed of the cluster and of ties"),
     )
     add_numbers(command, numbers)
+    command.add_argument(
+        "--devices",
+        action="store_true",
+        help=f"nodes have GPUs, and each pod claims one (a preview; {PODS_WITH_DEVICES} pods if not told otherwise)",
+    )
     command.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
+    from shared.plugins.devices import PREVIEW
     from tools.cli.processes import interruptible
     from tools.demo.runner import Demo
     from tools.demo.workload import DemoWorkload
     from tools.supervisor.options import PipelineOptions
 
-    workload = DemoWorkload(options.nodes, options.pods, options.kinds, options.seed, options.late)
+    if options.devices:
+        os.environ[PREVIEW] = "1"  # the services inherit it
+    pods = PODS_WITH_DEVICES if options.devices and options.pods == PODS else options.pods
+    workload = DemoWorkload(options.nodes, pods, options.kinds, options.seed, options.late, devices=options.devices)
     kept = {key: value for key, value in os.environ.items() if key in ("FLOTILLA_LOG_LEVEL", "FLOTILLA_SHARD_COUNT")}
     settings = settings_from(kept, {"round_size": options.round_size, "seed": options.seed})
     pipeline = PipelineOptions(workers=options.workers, binders=options.binders, settings=settings)

@@ -8,11 +8,13 @@ from contextlib import asynccontextmanager
 from typing import TextIO
 
 from shared.errors import ClusterError, FlotillaError
+from shared.kube.client import KubeClient
 from testing.auditor.service import Auditor
 from tools.api_objects import ObjectWriter
 from tools.cli.output import Screen
 from tools.cli.processes import connected_bus, root_cause
 from tools.cli.up import environment
+from tools.demo.devices import allocations
 from tools.demo.preemption import PreemptionScene
 from tools.demo.progress import Gauges, Result, report, verdict, verdicts
 from tools.demo.workload import NAMESPACE, DemoWorkload
@@ -51,7 +53,7 @@ class Demo:
                     result = await self._schedule(pipeline)
                     for line in report(result):
                         screen.say(line)
-                    passed = result.passed and await self._preempt(pipeline)
+                    passed = result.passed and await self._check_devices(pipeline) and await self._preempt(pipeline)
                 screen.clear()
         finally:
             screen.release()
@@ -98,6 +100,18 @@ class Demo:
                 group.create_task(creating)
                 group.create_task(self._watch(gauges))
             return await self._result(gauges, auditor)
+
+    async def _check_devices(self, pipeline: Pipeline) -> bool:
+        if not self._workload.devices:
+            return True
+        client = await KubeClient.open(pipeline.api)
+        try:
+            found = await allocations(client, NAMESPACE)
+        finally:
+            await client.close()
+        for line in found.report():
+            self._screen.say(line)
+        return found.passed
 
     async def _preempt(self, pipeline: Pipeline) -> bool:
         """The second scene; returns whether every check passed."""

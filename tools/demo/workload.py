@@ -7,6 +7,7 @@ from random import Random
 from shared.errors import UserError
 from shared.model.wellknown import INSTANCE_TYPE, ZONE
 from testing.inprocess.workloads import PREFERRED, REQUIRED, Object, make_node
+from tools.demo import devices
 
 NAMESPACE = "demo"
 ZONES = ("a", "b", "c")
@@ -29,17 +30,23 @@ class DemoWorkload:
     seed: int
     late: int = 0
     """High-priority pods for the second scene."""
+    devices: bool = False
+    """Nodes have devices, and each pod claims one."""
 
     def __post_init__(self) -> None:
         most = MAX_PODS_PER_NODE * self.nodes
         if self.pods > most:
             raise UserError(f"--pods: must be at most {MAX_PODS_PER_NODE} per node, {most} here, not {self.pods}")
+        most = devices.PER_THREE_NODES * (self.nodes // 3) // 3
+        if self.devices and self.pods > most:
+            raise UserError(f"--pods: with --devices at most {most} for {self.nodes} nodes, not {self.pods}")
 
     def preparations(self) -> list[tuple[str, Object]]:
         """Objects that must exist before the pods, as (path, object)."""
         return [
             ("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}}),
             ("/apis/scheduling.k8s.io/v1/priorityclasses", {"metadata": {"name": URGENT}, "value": 1000}),
+            *(devices.preparations(NAMESPACE) if self.devices else ()),
         ]
 
     def make_nodes(self) -> Iterator[Object]:
@@ -50,7 +57,10 @@ class DemoWorkload:
             labels = {ZONE: ZONES[i // len(SIZES) % len(ZONES)], INSTANCE_TYPE: size}
             taints = [{"key": "dedicated", "value": "batch", "effect": "NoSchedule"}] if i % 10 == 9 else []
             images = [{"names": [image(kind)], "sizeBytes": 300 << 20} for kind in range(i % 7, min(self.kinds, 50), 7)]
-            yield make_node(name, str(cpus), f"{memory}Gi", labels, taints, images)
+            node = make_node(name, str(cpus), f"{memory}Gi", labels, [] if self.devices else taints, images)
+            if self.devices:
+                node["metadata"]["annotations"] = devices.annotations_of(size)
+            yield node
 
     def make_pods(self) -> Iterator[Object]:
         """Pods of all kinds in turn."""
@@ -66,6 +76,8 @@ class DemoWorkload:
         requests = {"cpu": f"{chance.randint(1, STEPS) * cpu}m", "memory": f"{chance.randint(1, STEPS) * memory}Mi"}
         container: Object = {"name": "app", "image": image(kind), "resources": {"requests": requests}}
         spec: Object = {"containers": [container]}
+        if self.devices:
+            return spec | {"resourceClaims": devices.claims_of(kind)}
         group, turn = kind % 5, kind // 5
         if group == 1:
             spec["nodeSelector"] = {ZONE: self._zones()[turn % len(self._zones())]}
