@@ -14,6 +14,7 @@ import yaml  # type: ignore[import-untyped]
 from tests.deploy.rendering import K8S, ROOT, SERVICES, Object
 
 RBAC = K8S / "base" / "rbac.yaml"
+RBAC_OF_DEVICES = K8S / "devices" / "rbac.yaml"
 METHODS = {"create": "POST", "update": "PUT", "patch": "PATCH", "delete": "DELETE"}
 PATH = re.compile(r"/api/v1/\w|/apis/[^/]+/[^/]+/\w")
 REVIEWS = ROOT / "shared" / "kube" / "reviews.py"
@@ -57,12 +58,12 @@ def rights_of(service: str, method: str, path: str) -> set[Right]:
 
 
 @cache
-def granted() -> frozenset[Right]:
-    return frozenset(_granted())
+def granted(by: Path = RBAC) -> frozenset[Right]:
+    return frozenset(_granted(by))
 
 
-def _granted() -> Iterator[Right]:
-    found: list[Object] = [*yaml.safe_load_all(RBAC.read_text())]
+def _granted(by: Path) -> Iterator[Right]:
+    found: list[Object] = [*yaml.safe_load_all(by.read_text())]
     roles = {(each["kind"], each["metadata"]["name"]): each["rules"] for each in found if "rules" in each}
     for binding in found:
         if "roleRef" in binding:

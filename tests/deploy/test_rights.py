@@ -9,14 +9,26 @@ from pathlib import Path
 import pytest
 
 from shared.config.settings import ApiSettings, Settings
+from shared.plugins.devices import PREVIEW
 from testing.builders import node
 from testing.simulator.service import Simulator, SimulatorOptions
 from tests.deploy.recorder import Recorder, recorders
 from tests.deploy.rendering import SERVICES
-from tests.deploy.rights import LEASES, METHODS, Right, documented, granted, named_by, rights_of
+from tests.deploy.rights import (
+    LEASES,
+    METHODS,
+    RBAC_OF_DEVICES,
+    Right,
+    documented,
+    granted,
+    named_by,
+    rights_of,
+)
 from tests.extenders.server import Extender, an_extender
 from tests.pipeline.corner import a_corner
 from tests.pipeline.support import until
+from tests.pipeline.test_devices import FROM_TEMPLATE, GPU_CLASS, an_extended_resource_is_served
+from tests.pipeline.test_devices import a_place as a_place_with_devices
 from tests.pipeline.test_volumes import CLASSES, PATIENCE, VOLUMES, a_place, a_volume
 from tools.cli.main import main
 from tools.supervisor.options import PipelineOptions
@@ -35,6 +47,11 @@ SELDOM = {
     **{Right(service, review, "create"): "its metrics are read by TLS" for service in SERVICES for review in REVIEWS},
 }
 """What the run below does not come to."""
+SELDOM_WITH_DEVICES = {
+    Right("binder", "resource.k8s.io/resourceclaims", "delete"): "a claim for extended resources is left over",
+    Right("binder", "resource.k8s.io/resourceclaims/binding", "update"): "the API server asks for it by itself",
+}.keys()
+"""The same, of a run with devices."""
 GPU = {"example.com/gpu": 1}
 OPEN_TO_ALL = ("/version", "/openid")
 
@@ -81,6 +98,26 @@ async def test_a_run_does_what_is_granted_and_nothing_else(tmp_path: Path, monke
         own, owner = f"{folder}/flotilla-{service}", f"{folder}/flotilla-snapshot"
         assert leases <= {("POST", folder), ("GET", own), ("PUT", own), ("GET", owner)}
         assert bool(leases) == any(right.service == service and right.resource == LEASES for right in granted())
+
+
+@pytest.mark.asyncio
+async def test_binders_with_devices_do_what_is_granted_for_them_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(PREVIEW, "1")
+    async with a_recorded_pipeline(tmp_path) as (_, pipeline, asked, _):
+        async with a_place_with_devices(pipeline, "devices", a=1) as (corner, claims):
+            await claims.create("/apis/resource.k8s.io/v1/deviceclasses", GPU_CLASS)
+            await corner.cluster.create(corner.pod("p"), **FROM_TEMPLATE)
+            await corner.lands("p", patience=PATIENCE)
+        await an_extended_resource_is_served(pipeline)
+    calls = asked["binder"].requests
+    done = {right for method, path in calls for right in rights_of("binder", method, path) if not _is_open(path)}
+    assert differences(granted(RBAC_OF_DEVICES), (done - granted()) | SELDOM_WITH_DEVICES) == ""
+
+
+def _is_open(path: str) -> bool:
+    return path.startswith(OPEN_TO_ALL)
 
 
 @asynccontextmanager

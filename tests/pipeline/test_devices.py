@@ -151,6 +151,10 @@ async def test_pods_share_a_claim_on_the_node_of_its_device(pipeline: Pipeline) 
 
 
 async def test_an_extended_resource_is_served_by_a_device(pipeline: Pipeline) -> None:
+    await an_extended_resource_is_served(pipeline)
+
+
+async def an_extended_resource_is_served(pipeline: Pipeline) -> None:
     """Without an auditor: to it, a node that has no such resource is overcommitted."""
     async with a_client(pipeline) as client, a_cluster(pipeline) as cluster:
         await cluster.create_namespace("extended")
