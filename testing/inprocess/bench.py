@@ -25,6 +25,7 @@ from shared.messages.codec import copy
 from shared.messages.rounds import Proposals
 from shared.messages.state import Commit, Delta
 from shared.model.objects import ObjectKind, Pod, decode_node, decode_pod, object_from
+from shared.plugins.devices import switched_on
 from testing.inprocess.batches import batch_of
 from testing.inprocess.workloads import WORKLOADS, Object, node
 
@@ -81,6 +82,11 @@ def cases(sizes: Iterable[int], pods: int, workloads: Iterable[str]) -> Iterator
 
 def measure(case: Case) -> tuple[Costs, int]:
     """Steady-state costs, with every class seen before; and the memory of one worker."""
+    with switched_on():
+        return _measure(case)
+
+
+def _measure(case: Case) -> tuple[Costs, int]:
     bench = Bench(case)
     before = resident_bytes()
     bench.start_workers()
@@ -113,6 +119,7 @@ class Bench:
         self.costs = Costs()
         self.workers: dict[str, WorkerCore] = {}
         self.snapshot = SnapshotCore(1)
+        self._decided = 0
         self.workload = WORKLOADS[case.workload]
         self._frameworks: Mapping[str, Framework] = load_frameworks(None)
         self.cycle = CycleCore(1, self._frameworks, round_size=case.round_size)
@@ -132,6 +139,7 @@ class Bench:
 
     def run(self, pods: list[Pod]) -> None:
         """Decide all pods, in batches of one round."""
+        self._decided = 0
         size = self.cycle.round_size
         for start in range(0, len(pods), size):
             batch = batch_of(pods[start : start + size], devices=self.snapshot.cluster.objects.devices)
@@ -139,6 +147,8 @@ class Bench:
             while effects:
                 effects = self._carry_out(effects)
         self.costs.pods += len(pods)
+        if self._decided != len(pods):
+            raise InvariantBroken(f"{self._decided} of {len(pods)} pods of the benchmark were decided")
 
     def _timed(self, part: str, call: Callable[[], T]) -> T:
         start = time.thread_time_ns()
@@ -158,7 +168,7 @@ class Bench:
                 case cycle.SendCommit(message=commit):
                     following += self._commit(commit)
                 case cycle.Decided():
-                    pass
+                    self._decided += 1
                 case other:
                     raise InvariantBroken(f"a benchmark's pod was not decided: {other}")
         return following
