@@ -77,7 +77,9 @@ async def main(context: Context) -> None:
     settings = context.settings
     client = await KubeClient.open(settings.api, context.telemetry, given)
     try:
+        context.health.wait_for("redis", "not connected yet")
         link = await connect(settings.redis_url, context.log)
+        context.health.clear("redis")
         try:
             async with (
                 joined(context, config.leader_election, given, answers=True),

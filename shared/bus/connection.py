@@ -202,6 +202,8 @@ class Connection:
             return "no answer"
         if isinstance(error, ssl.SSLError):
             return self._access.files.problem(error)
+        if isinstance(error, TimeoutError):
+            return "no NATS greets there in time; something else may listen at that port"
         if isinstance(error, OSError) and error.errno:
             return os.strerror(error.errno)
         text = str(error) or type(error).__name__

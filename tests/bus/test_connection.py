@@ -61,6 +61,15 @@ async def test_an_unreachable_server_is_one_line_after_the_timeout(caplog: pytes
     assert "secret" not in str(error.value) + caplog.text
 
 
+async def test_a_server_that_does_not_greet_as_nats_does_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "CONNECT_TIMEOUT", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        host, port = silent.getsockname()
+        why = "cannot be reached: no NATS greets there in time"
+        with pytest.raises(ClusterError, match=f"^NATS at {host}:{port} {why}"):
+            await connect(f"nats://{host}:{port}", patience=1.0)
+
+
 async def test_connecting_waits_for_the_server() -> None:
     async with temporary_folder() as folder:
         server = NatsServer(folder)
