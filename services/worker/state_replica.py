@@ -122,8 +122,9 @@ class StateReplica:
             return False
         self._stop_waiting()
         table.objects.devices.time = self._time
+        self._follow(state.epoch, now)
         self.table, self._epoch, self.seq, self.loaded = table, state.epoch, state.seq, True
-        follow = range(state.seq + 1, state.seq + 1 + MAX_EARLY_DELTAS)
+        follow = range(state.seq + 1, state.seq + 1 + 2 * MAX_EARLY_DELTAS)
         self._early = {seq: d for seq, d in self._early.items() if seq in follow and d.epoch == state.epoch}
         return self._catch_up(now)
 
@@ -156,12 +157,15 @@ class StateReplica:
         if epoch == self._epoch:
             return False
         first, self._epoch = self._epoch == 0, epoch
-        if epoch > self._newest.place[0]:
-            self._newest.hear((epoch, 0), now)
+        self._follow(epoch, now)
         if first:
             return False
         self._start_over()
         return self.request(now)
+
+    def _follow(self, epoch: int, now: float) -> None:
+        if epoch > self._newest.place[0]:
+            self._newest.hear((epoch, 0), now)
 
     def _start_over(self) -> None:
         self.loaded = False
