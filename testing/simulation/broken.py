@@ -6,6 +6,7 @@ Each names the scene and the mishaps that reveal it, so that a few seeds are eno
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 from unittest.mock import patch
 
@@ -19,9 +20,11 @@ import services.snapshot.commit_checks as commit_checks
 import services.snapshot.dispatch.pod_lookups as pod_lookups
 import services.watcher.bodies as bodies
 import shared.kube.client as kube_client
+import shared.kube.election as election
 import shared.plugins.preemption as choice
 import shared.store.term as term
 import shared.store.writer as writer
+import shared.terms as terms
 from flotilla.results import SUCCESS
 from services.binder.events import Done
 from services.binder.eviction_calls import EvictionCalls
@@ -340,6 +343,10 @@ BROKEN: Mapping[str, Broken] = {
     "terms-fall-back": Broken(
         "plain", "delete_lease kill", lambda: patch.object(LaterTerm, "leave", lambda *_: None), first=20
     ),
+    # Followers keep to the newest term and number that they have heard of, though nobody goes on with it.
+    "newest-never-left": Broken("plain", "forge", lambda: patch.object(terms, "REFUTED_AFTER", inf)),
+    # A leader goes on from whatever term its Lease names.
+    "any-term-possible": Broken("plain", "raise_lease", lambda: patch.object(election, "is_possible", lambda *_: True)),
     # The snapshot takes decisions of one gang one by one.
     "gangs-in-parts": Broken(
         "gangs",
