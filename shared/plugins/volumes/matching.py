@@ -248,10 +248,12 @@ _FREE: WeakKeyDictionary[ClusterObjects, FreeVolumes] = WeakKeyDictionary()
 
 
 class _Offer(NamedTuple):
-    """What a claim may get: the volume that is reserved for it, if there is one; else the best of the free ones."""
+    """What a claim may get: a volume that is reserved for it, the first that no earlier claim has got, if there is one;
+    else the best of the free ones.
+    """
 
-    reserved: PersistentVolume | None
-    reserved_number: int
+    reserved: list[tuple[int, PersistentVolume]]
+    """With their numbers. There are several only by mistake; a pod that names the claim twice gets two."""
     free: Free
 
 
@@ -265,20 +267,15 @@ class Matching:
         self.volumes = known.volumes
         self._offers: list[_Offer] = []
         for place, claim in enumerate(claims):
-            reserved = min(
-                (
-                    volume
-                    for volume in objects.volumes_of_claim(claim.key).values()
-                    if volume.storage_class == claim.storage_class
-                    and volume.is_bound_to(claim)
-                    and is_of_its_kind(volume, claim)
-                ),
-                key=lambda volume: volume.name,
-                default=None,
-            )
-            number = NOTHING if reserved is None else known.number(reserved)
-            self._offers.append(_Offer(reserved, number, known.free(claim, place + 1)))
-        self.is_empty = all(offer.reserved is None and not offer.free.numbers.size for offer in self._offers)
+            reserved = [
+                (known.number(volume), volume)
+                for volume in sorted(objects.volumes_of_claim(claim.key).values(), key=lambda volume: volume.name)
+                if volume.storage_class == claim.storage_class
+                and volume.is_bound_to(claim)
+                and is_of_its_kind(volume, claim)
+            ]
+            self._offers.append(_Offer(reserved, known.free(claim, place + 1)))
+        self.is_empty = not any(offer.reserved or offer.free.numbers.size for offer in self._offers)
         """There is nothing that any of the claims could get on any node."""
 
     def choose(self, nodes: NodeView) -> Choices:
@@ -287,14 +284,15 @@ class Matching:
         for place, offer in enumerate(self._offers) if not self.is_empty else ():
             taken, choice = choices[:place], choices[place]
             open_ = np.ones(len(nodes), dtype=np.bool_)
-            if offer.reserved is not None:
-                # Where the volume that is reserved for the claim is out of reach, no other one is looked for.
-                open_ = (taken == offer.reserved_number).any(axis=0)
-                choice[~open_ & reaching_nodes(nodes, offer.reserved)] = offer.reserved_number
+            for number, volume in offer.reserved:
+                # Where a volume that is reserved for the claim is out of reach, no other one is looked for.
+                is_next = open_ & ~(taken == number).any(axis=0)
+                choice[is_next & reaching_nodes(nodes, volume)] = number
+                open_ &= ~is_next
             numbers = offer.free.numbers
             for ranks in offer.free.reach.ranks(nodes) if numbers.size else ():
                 found = ranks < NONE
-                number = numbers[np.where(found, ranks, 0)]
-                takes = open_ & found & (choice == NOTHING) & ~(taken == number).any(axis=0)
-                choice[takes] = number[takes]
+                best = numbers[np.where(found, ranks, 0)]
+                takes = open_ & found & (choice == NOTHING) & ~(taken == best).any(axis=0)
+                choice[takes] = best[takes]
         return choices

@@ -224,3 +224,9 @@ def test_what_is_read_depends_on_what_the_pod_has() -> None:
         state = state_of(PLUGIN, pod("p").claim("data"), cluster(A, objects=objects))
         assert not isinstance(state, Status)
         assert set(PLUGIN.reads_objects(state)) == kinds | more
+
+
+def test_a_pod_that_names_a_claim_twice_gets_two_volumes_that_are_kept_for_it() -> None:
+    kept = [volume("v0", kept_for="data"), volume("v1", kept_for="data"), volume("v2")]
+    both = VolumeDecision(bindings=[("default/data", "v0"), ("default/data", "v1")])
+    assert decided([claim(), *kept], "data", "data") == both
