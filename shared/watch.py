@@ -138,7 +138,7 @@ class WatchReader:
         epoch, last = self._newest.place
         heard = self._newest.hear((message.epoch, message.seq), now)
         if message.epoch < epoch or heard is Heard.REFUTED:
-            is_left = ", which are heard no more" if heard is Heard.REFUTED else ""
+            is_left = ", which has gone silent" if heard is Heard.REFUTED else ""
             what = f"watch {message.seq} of epoch {message.epoch}, now {last} of {epoch}{is_left}"
             self.refused.append(ProtocolError(what))
         if heard is Heard.OLD:

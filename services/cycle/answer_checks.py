@@ -71,7 +71,7 @@ class AnswerChecks:
             self.claimed_seq, self._beats_below_claim = seq, 0
 
     def is_refuted_by(self, seq: int, now: float) -> bool:
-        """Whether the snapshot's heartbeats, of which this is one, refute the newest number that it named."""
+        """Whether this heartbeat of the snapshot, with earlier ones, disproves the newest number that it named."""
         return self._known.hear(seq, now) is Heard.REFUTED
 
     def on_heartbeat(self, seq: int) -> bool:

@@ -227,7 +227,6 @@ class Shell:
             distrusted = ", ".join(self._membership.distrusted(self._context.clock()))
             why = f"; {distrusted}: too many faults, must restart" if distrusted else ""
             self._context.health.wait_for("workers", f"no worker is left{why}")
-            self._context.log.warning("no worker is left%s", why)
         self._handle(workers)
 
     def _on_fault(self, fault: WorkerFault) -> None:

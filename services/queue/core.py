@@ -280,7 +280,7 @@ class QueueCore:
         newest = leader.place
         heard = leader.hear(epoch, now)
         if heard is not Heard.CURRENT:
-            is_left = ", which is heard from no more" if heard is Heard.REFUTED else ""
+            is_left = ", which has gone silent" if heard is Heard.REFUTED else ""
             self._refuse(ProtocolError(f"{what} of epoch {epoch}, now {newest}{is_left}"))
         return heard is not Heard.OLD
 

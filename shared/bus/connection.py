@@ -202,10 +202,12 @@ class Connection:
             return "no answer"
         if isinstance(error, ssl.SSLError):
             return self._access.files.problem(error)
-        if isinstance(error, TimeoutError):
-            return "no NATS greets there in time; something else may listen at that port"
         if isinstance(error, OSError) and error.errno:
             return os.strerror(error.errno)
+        if isinstance(error, TimeoutError):
+            return (
+                "no NATS greets there in time: no packet comes back, it hangs, or something else listens at that port"
+            )
         text = str(error) or type(error).__name__
         return text.splitlines()[0].removeprefix("nats: ")
 

@@ -67,7 +67,8 @@ class QueuedPod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 class Batch(msgspec.Struct, frozen=True, omit_defaults=True, tag="batch"):
     """Pods in queue order; the answer to the Take of this epoch and number.
 
-    `seq`: the snapshot's sequence number that evaluations must have seen, as it may have requeued the pods.
+    `seq`: the snapshot's sequence number that evaluations must have seen, because that change may have requeued the
+    pods.
     `sender_epoch`: the queue's.
     """
 

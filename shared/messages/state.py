@@ -117,7 +117,8 @@ FaultKind = Literal["", "capacity", "ports", "volumes", "node", "sequence", "vic
 
 
 class Commit(msgspec.Struct, frozen=True, omit_defaults=True, tag="commit"):
-    """The decisions of one round, or the result of a search for victims. `round` only rises within an epoch.
+    """The decisions of one round, or the result of a search for victims. `round`: the number of the commit, which only
+    rises within an epoch.
 
     `denominated`: uids of pods that lose their nomination. `cycle`: the sender's incarnation; the snapshot accepts
     one per epoch. Empty from a release that does not send it.

@@ -90,7 +90,7 @@ async def _until_asked(service: str, life: Coroutine[None, None, None]) -> None:
     asked, asked_at = False, 0.0
 
     def give_up() -> None:
-        logger(service).error("%s does not end within %s s; it is left", service, stopping.STOP_SECONDS)
+        logger(service).error("%s does not end within %s s: exiting at once", service, stopping.STOP_SECONDS)
         os._exit(FAILED)
 
     def ask(number: signal.Signals) -> None:

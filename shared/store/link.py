@@ -88,7 +88,7 @@ class RedisLink:
             return UserError(f"Redis at {self.where} is part of a Redis Cluster, which cannot be used: {_line(cause)}")
         if isinstance(cause, ssl.SSLError):
             return StoreUnreachable(f"Redis at {self.where} cannot be reached: {self._tls.problem(cause)}")
-        why = "cannot be reached" if isinstance(cause, Unreachable) else "does not take this"
+        why = "cannot be reached" if isinstance(cause, Unreachable) else "refuses the command"
         return StoreUnreachable(f"Redis at {self.where} {why}: {_line(cause)}")
 
     async def close(self) -> None:

@@ -139,7 +139,7 @@ class Auditor:
         alive = [each for each in asked if self._gone_at.get(each, now) + SEEN_LATELY > now]
         if not alive:
             self._report(f"({uid}) is deleted by {process.name}, and no pod waits for its place: {sorted(asked)}")
-        elif not any(priorities[each] > priorities.get(uid, 0) for each in alive):
+        elif not any(priorities.get(each, 0) > priorities.get(uid, 0) for each in alive):
             self._report(f"({uid}) is deleted by {process.name} for ({alive[0]}), which is not of higher priority")
         elif not any(self._is_nominated(each, asked[each], now) for each in alive):
             self._report(f"({uid}) is deleted by {process.name} for ({alive[0]}), nominated elsewhere, or nowhere")

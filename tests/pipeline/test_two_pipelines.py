@@ -66,7 +66,9 @@ async def test_a_second_pipeline_with_a_nats_of_its_own_is_refused_even_while_a_
             before = {name: holder_of(api, name) for name in LEADERS}
             first.signal("queue", signal.SIGSTOP)
             try:
-                with pytest.raises(UserError, match=r"flotilla-snapshot is held by .* stop that pipeline"):
+                with pytest.raises(
+                    UserError, match=r"flotilla-snapshot is held by .* another pipeline schedules this cluster"
+                ):
                     async with Pipeline.running(options):
                         raise AssertionError
             finally:

@@ -219,7 +219,7 @@ async def test_a_service_that_does_not_end_is_killed() -> None:
         await process.url()
         code, said, log = await process.end(signal.SIGTERM)
     assert (code, said) == (1, "stays")
-    assert json.loads(log[-1])["message"] == "test does not end within 0.2 s; it is left"
+    assert json.loads(log[-1])["message"] == "test does not end within 0.2 s: exiting at once"
 
 
 async def test_a_second_signal_exits_at_once() -> None:

@@ -342,9 +342,9 @@ def test_orders_that_wait_without_any_binder_are_missed_since_its_last_beat() ->
     play.pass_time(2.0)
     assert play.dispatcher.no_binder(play.now) == "", "it may still beat"
     play.pass_time(7.0)
-    assert play.dispatcher.no_binder(play.now) == "no binder has been heard of for 7 s, 1 order waits"
+    assert play.dispatcher.no_binder(play.now) == "nothing has been heard from a binder for 7 s, 1 order waits"
     play.give(2)
-    assert play.dispatcher.no_binder(play.now) == "no binder has been heard of for 7 s, 2 orders wait"
+    assert play.dispatcher.no_binder(play.now) == "nothing has been heard from a binder for 7 s, 2 orders wait"
     play.living["two"] = "first"
     play.beat()
     assert play.dispatcher.no_binder(play.now) == ""
@@ -355,7 +355,7 @@ def test_where_no_binder_was_ever_heard_of_seconds_count_from_the_first_look() -
     play.pass_time(3.0)
     assert play.dispatcher.no_binder(play.now) == "", "nothing waits"
     play.give(1)
-    assert play.dispatcher.no_binder(play.now) == "no binder has been heard of for 2 s, 1 order waits"
+    assert play.dispatcher.no_binder(play.now) == "nothing has been heard from a binder for 2 s, 1 order waits"
 
 
 def test_orders_that_wait_for_a_binder_with_room_are_not_missed() -> None:

@@ -156,7 +156,7 @@ async def test_sentinel_errors() -> None:
             assert link.where == f"main of sentinels {where}"
         at = f"Redis at main of sentinels {where}"
         assert (await told(good.replace("/main", "/other"))) == (
-            f"Redis at other of sentinels {where} does not take this: the sentinels know no master 'other'"
+            f"Redis at other of sentinels {where} refuses the command: the sentinels know no master 'other'"
         )
         assert (await told(good.replace(f"me:{SECRET}@", f"me:{SECRET}3@"))).startswith(f"{at} refuses access: ")
         assert (await told(good.replace(f"{SECRET}2", f"{SECRET}3"))).startswith(f"{at} refuses access: ")

@@ -106,7 +106,7 @@ class Round:
 
     @property
     def keeps_answers(self) -> bool:
-        """Whether answers about some of the classes are final, be it while extenders are asked about their nodes."""
+        """Whether answers about some classes are final, including while extenders are asked about their nodes."""
         return len(self.open) < len(self.classes)
 
     # Asking

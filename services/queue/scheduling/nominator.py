@@ -19,7 +19,7 @@ MAX_EARLY_REPORTS = 1 << 10
 
 
 class Nominator:
-    """The node each pod is nominated to, as the last of cycle and the pod's status says."""
+    """The node each pod is nominated to, from the latest of the cycle's outcome and the pod's status."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, str] = {}

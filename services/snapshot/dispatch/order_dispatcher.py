@@ -32,7 +32,7 @@ MIN_WINDOW = 5.0
 MAX_BYTES = HALF_A_MESSAGE
 """Of orders in one message, half of what a message may hold."""
 ORDER_BYTES = 1 << 11
-"""Of an order without its pod, at most."""
+"""The most that an order takes, without its pod."""
 
 Process = tuple[str, str]
 """A binder's name and incarnation."""
@@ -83,7 +83,7 @@ class OrderDispatcher:
         return len(self._holder)
 
     def dispatch(self, attempts: Iterable[AttemptKey], now: float) -> Sends:
-        """Orders that are here already count once; a binder that has another version of one gets it again."""
+        """An order that waits or is held is not sent again, unless its binder has another version of it."""
         renewed: Sends = []
         for attempt in attempts:
             name = self._holder.get(attempt)
@@ -165,7 +165,7 @@ class OrderDispatcher:
         if self._binders or not self._waiting or silent < BINDER_TIMEOUT:
             return ""
         orders = "1 order waits" if self.waiting == 1 else f"{self.waiting} orders wait"
-        return f"no binder has been heard of for {int(silent)} s, {orders}"
+        return f"nothing has been heard from a binder for {int(silent)} s, {orders}"
 
     # Outcomes
 
