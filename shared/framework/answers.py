@@ -206,6 +206,7 @@ class Answers:
             of_kind.sort(key=lambda f: isinstance(self.filters[f], LazyFilter))
         self.scores_of_claims = [s for s, plugin in enumerate(self.scores) if isinstance(plugin, DynamicResources)]
         """Scores by what a node's devices still have for the class, which each placement there changes."""
+        self._claim_scorer = next((each for each in self.scores if isinstance(each, DynamicResources)), None)
         filter_at = {plugin.name: f for f, plugin in enumerate(self.filters)}
         score_at = {plugin.name: s for s, plugin in enumerate(self.scores)}
         self._summaries = frozenset(framework.summaries)
@@ -238,8 +239,15 @@ class Answers:
             return np.array([pool.acquire(keys[p.name], state) if r else 0 for p, pool, r in of_each], dtype=np.intp)
 
         return ClassAnswers(
-            slots(self.filters, self.filter_pools, filters), slots(self.scores, self.score_pools, scores)
+            slots(self.filters, self.filter_pools, filters),
+            slots(self.scores, self.score_pools, scores),
+            self._without_alternatives(state),
         )
+
+    def _without_alternatives(self, state: ClassState) -> frozenset[int]:
+        """Scores of claims are 0 on every node then, so that no node need be asked."""
+        devices = self._claim_scorer
+        return frozenset() if devices is None or devices.has_alternatives(state) else frozenset(self.scores_of_claims)
 
     def lines_per_class(self) -> int:
         """How many lines a class most likely has for itself."""
@@ -268,7 +276,8 @@ class Answers:
                 changed |= self._forget(pod_class.answers, f, s)
         state.summaries = dict(summaries)
         if changed:
-            pod_class.answers.muted = frozenset(s for s, plugin in enumerate(self.scores) if plugin.scores_alike(state))
+            alike = frozenset(s for s, plugin in enumerate(self.scores) if plugin.scores_alike(state))
+            pod_class.answers.muted = alike | self._without_alternatives(state)
         return changed
 
     def use_feasible_summaries(self, pod_class: PodClass, summaries: dict[str, object]) -> set[Reads]:

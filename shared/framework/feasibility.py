@@ -125,7 +125,9 @@ class Feasibility:
 
     def _asks_lazily(self, pod_class: PodClass) -> bool:
         filters, scores = pod_class.answers.filter_slots, pod_class.answers.score_slots
-        return any(filters[f] for f in self.answers.one_by_one) or any(scores[s] for s in self._lazy_scores)
+        muted = pod_class.answers.muted
+        asked = any(scores[s] and s not in muted for s in self._lazy_scores)
+        return asked or any(filters[f] for f in self.answers.one_by_one)
 
     def _ask_one_by_one(self, pod_class: PodClass, rows: Rows | None, feasible: Mask) -> None:
         """Ask plugins that look at one node at a time about the rows that no other filter rejected."""

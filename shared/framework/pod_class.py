@@ -25,7 +25,7 @@ Slots = NDArray[np.intp]
 class ClassAnswers:
     """Where each plugin's answers for the class are in its ResultPool. Owned by Answers.
 
-    `muted`: score plugins that score all nodes alike, according to the merged summary.
+    `muted`: score plugins that score all nodes alike, according to the merged summary or to the pod's claims.
     """
 
     filter_slots: Slots
