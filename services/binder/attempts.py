@@ -132,6 +132,8 @@ class Attempt:
     prepare_until: float = 0.0
     """The time for PreBind that the snapshot has been asked for."""
     resume_at: float = math.inf
+    devices_awaited_from: float = 0.0
+    """When the wait for binding conditions of its devices began."""
     look_up: LookUpReason | None = None
     transitions: list[tuple[float, AttemptState]] = field(default_factory=list)
 

@@ -26,7 +26,7 @@ from shared.extenders.talk import binder_of, in_order
 from shared.extenders.wire import bind_request
 from shared.messages.binding import LONGEST_WAIT, BindingOutcome
 from shared.messages.state import BindingOrder
-from shared.plugins.devices.pre_bind import DEVICES, DevicesToBind
+from shared.plugins.devices.pre_bind import DEVICES, ClaimCreated, DevicesToBind, WaitBegan, WaitEnded
 
 FIRST_PAUSE = 0.5
 """Seconds until a pod is looked up again; doubles each time."""
@@ -81,6 +81,7 @@ class BindSteps:
                     attempt.cycle[DEVICES] = DevicesToBind(devices, self._date(now))
                 attempt.pre_bind = extension_points.pre_bind(framework, attempt.cycle, attempt.order.node)
             plugin, step = _next_step(attempt.pre_bind, answer)
+            self._take_progress(attempt, now)
             if isinstance(step, ApiCall):
                 self._call(attempt, AttemptState.PREPARING, plugin, step, now)
                 return
@@ -92,6 +93,23 @@ class BindSteps:
                 self.fail(attempt, failure(ExtensionPoint.PRE_BIND, step), now)
                 return
         self._bind(attempt, now)
+
+    def _take_progress(self, attempt: Attempt, now: float) -> None:
+        """Turns what PreBind's last step has done about devices into effects."""
+        devices = attempt.cycle.get(DEVICES)
+        if devices is None:
+            return
+        for progress in devices.progress:
+            match progress:
+                case ClaimCreated():
+                    self._effects.append(progress)
+                case WaitBegan():
+                    attempt.devices_awaited_from = now
+                    self._effects.append(events.TellDevicesAwaited(attempt.order))
+                case WaitEnded(drivers=drivers, result=result):
+                    seconds = now - attempt.devices_awaited_from
+                    self._effects.append(events.DeviceWaitEnded(attempt.framework.name, drivers, result, seconds))
+        devices.progress.clear()
 
     def resume(self, attempt: Attempt, now: float) -> None:
         self.prepare(attempt, now, ApiAnswer(elapsed=now - attempt.prepared_from))

@@ -15,6 +15,7 @@ from shared.messages.binding import BindingOrders, BindingOutcomes, PermitAnswer
 from shared.messages.identity import NameTaken
 from shared.messages.queue import Received
 from shared.messages.state import BindingOrder
+from shared.plugins.devices.pre_bind import ClaimCreated, WaitResult
 
 
 class Done(msgspec.Struct, frozen=True, gc=False):
@@ -132,6 +133,21 @@ class TellOwner(msgspec.Struct, frozen=True, gc=False):
     failure: str = ""
 
 
+class TellDevicesAwaited(msgspec.Struct, frozen=True, gc=False):
+    """Effect: record an Event on the pod, whose devices have binding conditions. Best effort."""
+
+    order: BindingOrder
+
+
+class DeviceWaitEnded(msgspec.Struct, frozen=True, gc=False):
+    """Effect: for metrics: the wait for binding conditions of devices of these drivers is over."""
+
+    profile: str
+    drivers: tuple[str, ...]
+    result: WaitResult
+    seconds: float
+
+
 class SendBeat(msgspec.Struct, frozen=True, gc=False):
     """Effect: tell the snapshot that the binder is alive, and how many orders it may hold."""
 
@@ -190,6 +206,7 @@ Effect = (
     | BindingOutcomes
     | Recalled
     | TellOwner
+    | TellDevicesAwaited
     | SendBeat
     | EndProcess
     | ActivatePods
@@ -198,5 +215,9 @@ Effect = (
     | AttemptEnded
     | PointFinished
     | PermitWaitEnded
+    | DeviceWaitEnded
+    | ClaimCreated
 )
-"""`BindingOutcomes` and `Recalled` go to the snapshot: the first until Received, the second once for each Recall."""
+"""`BindingOutcomes` and `Recalled` go to the snapshot: the first until Received, the second once for each Recall.
+`ClaimCreated` is for metrics.
+"""

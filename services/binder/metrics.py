@@ -5,14 +5,25 @@ from functools import lru_cache
 
 from prometheus_client import Counter, Histogram
 
-from services.binder.events import AttemptEnded, Call, Done, PermitWaitEnded, PointFinished, Refused, Result
+from services.binder.events import (
+    AttemptEnded,
+    Call,
+    DeviceWaitEnded,
+    Done,
+    PermitWaitEnded,
+    PointFinished,
+    Refused,
+    Result,
+)
 from services.binder.eviction_state import EvictionEnded
 from shared.kube.event_writer import EventMetrics
+from shared.plugins.devices.pre_bind import ClaimCreated
 from shared.telemetry.metrics import Metrics
 from shared.telemetry.tracing import AttributeValue, Tracer
 
 POINT_SECONDS = tuple(0.0001 * 2**i for i in range(12))
 PERMIT_SECONDS = tuple(0.001 * 2**i for i in range(15))
+DEVICE_SECONDS = tuple(0.1 * 2**i for i in range(14))
 VICTIMS = tuple(float(2**i) for i in range(7))
 EVICTION_SECONDS = tuple(0.01 * 2**i for i in range(20))
 
@@ -47,6 +58,20 @@ class BinderMetrics:
         evicted = metrics.counter(
             "scheduler_preemption_goroutines_execution_total", "Evictions of all victims of a pod.", ("result",)
         )
+        self._device_waits = metrics.counter(
+            "scheduler_dra_bindingconditions_allocations_total",
+            "Waits for binding conditions of devices, counted for each driver of an attempt.",
+            ("profile", "driver", "status"),
+        )
+        self._device_seconds = metrics.histogram(
+            "scheduler_dra_bindingconditions_wait_duration_seconds",
+            "Time that pods wait for binding conditions of their devices.",
+            ("profile", "driver", "status"),
+            DEVICE_SECONDS,
+        )
+        self._claims_created = metrics.counter(
+            "scheduler_resourceclaim_creates_total", "Requests to create claims for extended resources.", ("status",)
+        )
         # Looking up a labelled metric costs more than counting.
         self._point = lru_cache(maxsize=1024)(points.labels)
         self._wait = lru_cache(maxsize=16)(waits.labels)
@@ -64,6 +89,14 @@ class BinderMetrics:
     def permit_wait_ended(self, ended: PermitWaitEnded) -> None:
         histogram: Histogram = self._wait(ended.code)
         histogram.observe(ended.seconds)
+
+    def device_wait_ended(self, ended: DeviceWaitEnded) -> None:
+        for driver in ended.drivers:
+            self._device_waits.labels(ended.profile, driver, ended.result).inc()
+            self._device_seconds.labels(ended.profile, driver, ended.result).observe(ended.seconds)
+
+    def claim_created(self, created: ClaimCreated) -> None:
+        self._claims_created.labels("success" if created.ok else "failure").inc()
 
     def called(self, result: Result, seconds: float) -> None:
         self._calls.get(type(result), self._unknown).inc()

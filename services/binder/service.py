@@ -41,6 +41,7 @@ from shared.messages.binding import (
 )
 from shared.messages.identity import NameTaken
 from shared.messages.queue import Activate, Received
+from shared.plugins.devices.pre_bind import ClaimCreated
 from shared.runtime import Context, CoreRunner
 from shared.runtime.joining import joined
 from shared.runtime.names import name_taken
@@ -245,12 +246,19 @@ class Shell:
                 self._context.fault.end(name_taken("binder", effect, self._context.wall()))
             case events.PermitWaitEnded():
                 self._metrics.permit_wait_ended(effect)
+            case events.DeviceWaitEnded():
+                self._metrics.device_wait_ended(effect)
+            case ClaimCreated():
+                self._metrics.claim_created(effect)
             case events.Problem(error=error):
                 self._metrics.refused.inc()
                 self._limited_log.warning(type(error).__name__, "%s", error)
             case events.TellOwner():
                 if self._status is not None:
                     self._status.tell(effect)
+            case events.TellDevicesAwaited():
+                if self._status is not None:
+                    self._status.tell_devices_awaited(effect)
             case events.LookUp():
                 if self._calls is not None:
                     self._calls.put(effect)

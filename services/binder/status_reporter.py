@@ -17,7 +17,7 @@ from enum import Enum
 
 import msgspec
 
-from services.binder.events import TellOwner
+from services.binder.events import TellDevicesAwaited, TellOwner
 from services.binder.eviction_state import ClearNomination, RecordPreempted
 from services.binder.metrics import BinderMetrics
 from shared.errors import FlotillaError, InvariantBroken
@@ -33,6 +33,7 @@ NORMAL, WARNING = "Normal", "Warning"
 SCHEDULED, FAILED_SCHEDULING = "Scheduled", "FailedScheduling"
 BINDING, SCHEDULING = "Binding", "Scheduling"
 PREEMPTED, PREEMPTING = "Preempted", "Preempting"
+BINDING_CONDITIONS_PENDING = "BindingConditionsPending"
 IN_MEMORY = " (in kube-scheduler memory)."
 """As kube-scheduler says of a victim that was kept from being bound."""
 MAX_WORKERS = 8
@@ -312,6 +313,12 @@ class StatusReporter:
         else:
             self._statuses.forget(of.uid)
             self._event(pod, NORMAL, SCHEDULED, BINDING, told.message, of.profile)
+
+    def tell_devices_awaited(self, awaited: TellDevicesAwaited) -> None:
+        of = awaited.order.assignment
+        pod = PodRef(of.namespace, of.name, of.uid)
+        note = f"waiting for binding conditions for device on node {of.node}"
+        self._event(pod, NORMAL, BINDING_CONDITIONS_PENDING, SCHEDULING, note, of.profile)
 
     def notice(self, notice: Notice) -> None:
         pod = PodRef(notice.namespace, notice.name, notice.uid)

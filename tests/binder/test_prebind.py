@@ -9,7 +9,18 @@ from flotilla.plugin import BindingState, PreBindPlugin
 from flotilla.results import SUCCESS, ApiAnswer, ApiCall, Pause, PreBindSteps, Status, error, unschedulable
 from services.binder.attempts import AttemptState
 from services.binder.core import BinderCore
-from services.binder.events import Call, Done, Leave, Refused, Result, TellOwner, Tick, Unknown
+from services.binder.events import (
+    Call,
+    DeviceWaitEnded,
+    Done,
+    Leave,
+    Refused,
+    Result,
+    TellDevicesAwaited,
+    TellOwner,
+    Tick,
+    Unknown,
+)
 from shared.cluster.devices import ClaimAllocation, DeviceDecision
 from shared.cluster.volumes import VolumeDecision
 from shared.config.args import VolumeBindingArgs
@@ -17,11 +28,12 @@ from shared.config.points import ExtensionPoint
 from shared.messages.binding import LONGEST_WAIT, BindingOutcome, BindingOutcomes
 from shared.model.codec import encode_json
 from shared.model.devices import AllocatedDevice, AllocationResult, DeviceAllocation
+from shared.plugins.devices.pre_bind import WaitResult
 from shared.plugins.dynamicresources import DynamicResources
 from shared.plugins.queueandbind import DefaultBinder
 from shared.plugins.volumes.podvolumes import DECISION
 from shared.plugins.volumes.volumebinding import VolumeBinding
-from tests.binder.support import Script, api_call, one, only, told
+from tests.binder.support import PROFILE, Script, api_call, one, only, told
 from tests.framework.plugins import framework
 
 PATIENCE = 120.0
@@ -251,3 +263,40 @@ def test_a_claim_that_was_allocated_elsewhere_fails_the_attempt() -> None:
     claim = {"metadata": {"name": "c", "uid": "u"}, "status": {"allocation": other}}
     script.answer(call, Done(encode_json(claim)))
     assert "got allocated elsewhere in the meantime" in last_outcome(script).reason
+
+
+def awaited_claim(*conditions: str) -> bytes:
+    """The claim, allocated and reserved for the pod: its device waits for `Ready`, and has these conditions."""
+    device = {"driver": "d.example.com", "pool": "n1", "device": "gpu-0"}
+    allocated = {"devices": {"results": [{"request": "r", **device, "bindingConditions": ["Ready"]}]}}
+    status = {
+        "allocation": allocated,
+        "reservedFor": [{"resource": "pods", "name": "p", "uid": "p"}],
+        "devices": [{**device, "conditions": [{"type": each, "status": "True"} for each in conditions]}],
+    }
+    return encode_json({"metadata": {"name": "c", "uid": "u"}, "status": status})
+
+
+def test_the_wait_for_binding_conditions_is_told_once_and_measured_to_its_end() -> None:
+    script = script_of(DynamicResources())
+    call = one(Call, script.order(devices=DeviceDecision([ClaimAllocation("default/c", "u", None)])))
+    script.now += 1.0
+    began = script.answer(call, Done(awaited_claim()))
+    assert one(TellDevicesAwaited, began).order.node == "n1"
+    assert state_of(script.core) is AttemptState.PAUSED
+    for claim in (awaited_claim(), awaited_claim("Ready")):
+        assert only(DeviceWaitEnded, script.effects) == []
+        script.answer(one(Call, script.pass_time(5.25)), Done(claim))
+    assert only(DeviceWaitEnded, script.effects) == [
+        DeviceWaitEnded(PROFILE, ("d.example.com",), WaitResult.SUCCESS, 10.5)
+    ]
+    assert len(only(TellDevicesAwaited, script.effects)) == 1
+    assert state_of(script.core) is AttemptState.BINDING
+
+
+def test_a_wait_that_is_superseded_has_no_result() -> None:
+    script = script_of(DynamicResources())
+    devices = DeviceDecision([ClaimAllocation("default/c", "u", None)])
+    script.answer(one(Call, script.order(devices=devices)), Done(awaited_claim()))
+    script.order(attempt=2, devices=devices)
+    assert only(DeviceWaitEnded, script.effects) == []

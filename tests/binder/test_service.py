@@ -6,10 +6,11 @@ import json
 import pytest
 from msgspec.structs import replace
 
+from shared.cluster.devices import ClaimAllocation, DeviceDecision, RequestMapping, SpecialClaim
 from shared.messages.binding import ClaimRelease, Notice, Notices
 from shared.model.codec import encode_json
-from shared.model.devices import AllocatedDevice, AllocationResult, DeviceAllocation
-from tests.binder.world import until, world
+from shared.model.devices import AllocatedDevice, AllocationResult, DeviceAllocation, DeviceRequest, ExactDeviceRequest
+from tests.binder.world import PROFILE, until, world
 
 pytestmark = pytest.mark.asyncio
 
@@ -191,6 +192,47 @@ async def test_a_notice_may_release_claims() -> None:
         await until(
             lambda: not w.simulator.stored("resourceclaims", "c", "default", group="resource.k8s.io").get("status")
         )
+
+
+async def test_a_pod_that_waits_for_its_devices_has_an_event_and_is_counted() -> None:
+    device = {"driver": "d", "pool": "n1", "device": "gpu-0"}
+    async with world() as w:
+        uid = w.pod("p")
+        metadata = {"name": "c", "namespace": "default", "uid": "uid-c"}
+        status = {
+            "allocation": {"devices": {"results": [{"request": "r", **device, "bindingConditions": ["Ready"]}]}},
+            "reservedFor": [{"resource": "pods", "name": "p", "uid": uid}],
+            "devices": [{**device, "conditions": [{"type": "Ready", "status": "True"}]}],
+        }
+        claim = {"metadata": metadata, "spec": {"devices": {}}, "status": status}
+        w.simulator.store_raw("resourceclaims", claim, group="resource.k8s.io", version="v1")
+        w.order("p", devices=DeviceDecision([ClaimAllocation("default/c", "uid-c", None)]))
+        assert (await w.outcome("p")).reason == ""
+        event = await w.event("BindingConditionsPending")
+        assert (event["type"], event["action"]) == ("Normal", "Scheduling")
+        assert event["note"] == "waiting for binding conditions for device on node n1"
+        assert event["regarding"]["uid"] == uid
+        labels = {"profile": PROFILE, "driver": "d", "status": "success"}
+        assert w.metric("scheduler_dra_bindingconditions_allocations_total", **labels) == 1
+        assert w.metric("scheduler_dra_bindingconditions_wait_duration_seconds_count", **labels) == 1
+
+
+async def test_claims_made_for_extended_resources_are_counted() -> None:
+    allocation = AllocationResult(
+        devices=DeviceAllocation(results=[AllocatedDevice(request="r", driver="d", pool="n1", device="gpu-0")])
+    )
+    request = DeviceRequest(name="r", exactly=ExactDeviceRequest(device_class_name="gpu"))
+    special = SpecialClaim([request], [RequestMapping("c", "example.com/gpu", "r")], allocation, "p-extended")
+    async with world() as w:
+        w.pod("p")
+        w.order("p", devices=DeviceDecision([], special))
+        await until(lambda: w.metric("scheduler_resourceclaim_creates_total", status="success") == 1)
+        assert w.metric("scheduler_resourceclaim_creates_total", status="failure") == 0
+        w.pod("q")
+        w.simulator.faults.fail("POST", "/resourceclaims$", 403, reason="Forbidden")
+        w.order("q", devices=DeviceDecision([], replace(special, name="q-extended")))
+        assert "create claim for extended resources" in (await w.outcome("q")).reason
+        assert w.metric("scheduler_resourceclaim_creates_total", status="failure") == 1
 
 
 async def test_a_notice_may_be_of_the_nomination_alone() -> None:

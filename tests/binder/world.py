@@ -13,6 +13,7 @@ import msgspec
 from services.binder.core import BinderCore
 from services.binder.service import Shell, main
 from shared.bus import Bus, Envelope
+from shared.cluster.devices import DeviceDecision
 from shared.config.settings import ApiSettings, Settings
 from shared.extenders.client import ExtenderClient
 from shared.framework.profile import Framework
@@ -137,9 +138,18 @@ class World:
 
     # The snapshot
 
-    def order(self, name: str, node: str = "n1", *, uid: str | None = None, seconds: float = 30.0) -> None:
+    def order(
+        self,
+        name: str,
+        node: str = "n1",
+        *,
+        uid: str | None = None,
+        seconds: float = 30.0,
+        devices: DeviceDecision | None = None,
+    ) -> None:
         self._attempts += 1
-        assignment = Assignment(uid or f"uid-{name}", "default", name, PROFILE, node, self.version(name))
+        of = (uid or f"uid-{name}", "default", name, PROFILE, node, self.version(name))
+        assignment = Assignment(*of, devices=devices)
         order = BindingOrder(assignment, 1, self._attempts, seconds)
         self.bus.post(f"binder.{BINDER}", BindingOrders(1, [order]))
 

@@ -6,9 +6,10 @@ pod is scheduled elsewhere.
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from enum import StrEnum
+from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
@@ -66,12 +67,47 @@ class SpecialClaim:
     allocation: Mapping[str, Any]
 
 
+class WaitResult(StrEnum):
+    """How a wait for binding conditions ended, as in kube-scheduler's metrics."""
+
+    SUCCESS = "success"
+    FAILURE = "failure"
+    TIMEOUT = "timeout"
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimCreated:
+    """The API server was asked to create the claim for extended resources; `ok`: it did."""
+
+    ok: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WaitBegan:
+    """The pod waits for binding conditions of its devices, though they may hold already."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitEnded:
+    """`drivers`: of the devices that have binding conditions."""
+
+    drivers: tuple[str, ...]
+    result: WaitResult
+
+
+Progress = ClaimCreated | WaitBegan | WaitEnded
+
+
 @dataclass(frozen=True, slots=True)
 class DevicesToBind:
-    """What was decided about the claims of a pod, and the Unix time at which its PreBind began."""
+    """What was decided about the claims of a pod, and the Unix time at which its PreBind began.
+
+    `progress`: PreBind appends to it; the binder takes it after each step, for Events and metrics.
+    """
 
     decision: DeviceDecision
     began: float
+    progress: list[Progress] = field(default_factory=list)
 
 
 DEVICES = StateKey[DevicesToBind]("the decision about the pod's devices")
@@ -84,6 +120,14 @@ class NotDone(ClusterError):
 
 class NeverReady(ClusterError):
     """The devices will not become ready: the pod must be scheduled again."""
+
+    result: ClassVar[WaitResult] = WaitResult.FAILURE
+
+
+class NotReadyInTime(NeverReady):
+    """The devices have not become ready within the time they have."""
+
+    result = WaitResult.TIMEOUT
 
 
 class _Conflict(ClusterError):
@@ -105,7 +149,8 @@ def bind_devices(pod: Pod, devices: DevicesToBind, patience: float) -> PreBindSt
         ]
         requests = [_plain(each) for each in special.requests]
         to_create = SpecialClaim(special.name, requests, mappings, _plain(special.allocation))
-    return bind_claims(pod, list(claims.values()), to_create, datetime.fromtimestamp(devices.began, UTC), patience)
+    began = datetime.fromtimestamp(devices.began, UTC)
+    return bind_claims(pod, list(claims.values()), to_create, began, patience, devices.progress)
 
 
 def _plain(part: msgspec.Struct) -> Object:
@@ -114,16 +159,24 @@ def _plain(part: msgspec.Struct) -> Object:
 
 
 def bind_claims(
-    pod: Pod, claims: Sequence[ClaimWrite], special: SpecialClaim | None, now: datetime, patience: float
+    pod: Pod,
+    claims: Sequence[ClaimWrite],
+    special: SpecialClaim | None,
+    now: datetime,
+    patience: float,
+    progress: list[Progress],
 ) -> PreBindSteps:
-    """`now`: the time of day, with its zone. `patience`: seconds that devices have to become ready."""
-    writer = _Writer(pod, now)
+    """`now`: the time of day, with its zone. `patience`: seconds that devices have to become ready.
+
+    `progress` is appended to.
+    """
+    writer = _Writer(pod, now, progress)
     try:
         for claim in claims:
             yield from writer.reserve(claim)
         if special is not None:
             yield from writer.create(special)
-        yield from _wait_for_devices(writer, now, patience)
+        yield from _wait_for_devices(writer, now, patience, progress)
     except (NotDone, NeverReady) as cause:
         yield from writer.roll_back()
         return error(str(cause))
@@ -187,9 +240,10 @@ class _Claims:
 
 
 class _Writer(_Claims):
-    def __init__(self, pod: Pod, now: datetime) -> None:
+    def __init__(self, pod: Pod, now: datetime, progress: list[Progress]) -> None:
         super().__init__()
         self._pod = pod
+        self._progress = progress
         self._now = now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         self._reserved: list[str] = []
         self._created: str | None = None
@@ -260,7 +314,9 @@ class _Writer(_Claims):
             "spec": {"devices": {"requests": list(special.requests)}},
         }
         answer = yield ApiCall("POST", self.path(key).rpartition("/")[0], body)
-        if not answer.ok and answer.status != CONFLICT:  # an earlier run of this attempt has created it
+        if answer.status != CONFLICT:  # else an earlier run of this attempt has created it
+            self._progress.append(ClaimCreated(answer.ok))
+        if not answer.ok and answer.status != CONFLICT:
             raise NotDone(f"create claim for extended resources {key}: {answer.message}")
         created = yield from self.read(key)
         if all(each.get("uid") != self._pod.uid for each in created["metadata"].get("ownerReferences") or ()):
@@ -328,17 +384,31 @@ def _unprotect(claim: Object) -> None:
 # Waiting
 
 
-def _wait_for_devices(writer: _Writer, now: datetime, patience: float) -> Steps[None]:
+def _wait_for_devices(writer: _Writer, now: datetime, patience: float, progress: list[Progress]) -> Steps[None]:
+    results = [each for claim in writer.written.values() for each in _results(claim)]
+    drivers = tuple(sorted({each["driver"] for each in results if each.get("bindingConditions")}))
+    if not drivers:
+        return
+    progress.append(WaitBegan())
+    try:
+        yield from _poll_until_ready(writer, now, patience)
+    except NeverReady as cause:
+        progress.append(WaitEnded(drivers, cause.result))
+        raise
+    progress.append(WaitEnded(drivers, WaitResult.SUCCESS))
+
+
+def _poll_until_ready(writer: _Writer, now: datetime, patience: float) -> Steps[None]:
     """A claim that was allocated earlier has that much less time."""
     waiting, elapsed = {key: claim for key, claim in writer.written.items() if not _is_ready(claim)}, 0.0
     while waiting:
         for claim in waiting.values():
             since = claim["status"]["allocation"].get("allocationTimestamp")
             if since is not None and (now - datetime.fromisoformat(since)).total_seconds() + elapsed > patience:
-                raise NeverReady(f"device binding timeout: claim={claim['metadata']['name']}")
+                raise NotReadyInTime(f"device binding timeout: claim={claim['metadata']['name']}")
         elapsed = (yield Pause(POLL_SECONDS, patience)).elapsed
         if elapsed >= patience:
-            raise NeverReady("device binding timeout: context deadline exceeded")
+            raise NotReadyInTime("device binding timeout: context deadline exceeded")
         for key in list(waiting):
             try:
                 claim = yield from writer.read(key)
@@ -355,7 +425,7 @@ def _is_ready(claim: Object) -> bool:
     """Whether all binding conditions of the claim's devices hold; NeverReady if one of them has failed."""
     status = claim["status"]
     known = {_device(each): each.get("conditions") or () for each in status.get("devices") or ()}
-    for result in status["allocation"].get("devices", {}).get("results") or ():
+    for result in _results(claim):
         wanted = result.get("bindingConditions") or ()
         if not wanted:
             continue
@@ -373,6 +443,11 @@ def _is_ready(claim: Object) -> bool:
         if not all(each in true for each in wanted):
             return False
     return True
+
+
+def _results(claim: Object) -> Sequence[Object]:
+    """The devices of an allocated claim."""
+    return claim["status"]["allocation"].get("devices", {}).get("results") or ()
 
 
 def _device(of: Object) -> tuple[str, str, str]:

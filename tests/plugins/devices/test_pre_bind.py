@@ -11,7 +11,18 @@ from flotilla.results import SUCCESS, ApiAnswer, ApiCall, Pause, Status, error
 from shared.errors import ClusterError
 from shared.messages.binding import ClaimRelease
 from shared.model.devices import AllocatedDevice, AllocationResult, DeviceAllocation
-from shared.plugins.devices.pre_bind import FINALIZER, ClaimWrite, SpecialClaim, bind_claims, release_claim
+from shared.plugins.devices.pre_bind import (
+    FINALIZER,
+    ClaimCreated,
+    ClaimWrite,
+    Progress,
+    SpecialClaim,
+    WaitBegan,
+    WaitEnded,
+    WaitResult,
+    bind_claims,
+    release_claim,
+)
 from testing.builders import pod
 from tests.simulator.support import PODS, Desk
 from tests.simulator.support import pod as pod_body
@@ -36,6 +47,7 @@ class Server(Desk):
     def __init__(self, *claims: str, during: Callable[["Server"], None] = lambda _: None) -> None:
         super().__init__()
         self.calls: list[str] = []
+        self.progress: list[Progress] = []
         self.fails: dict[str, ApiAnswer] = {}
         self.before: dict[str, Callable[[], object]] = {}
         self.pod = self.post(PODS, pod_body("p"))
@@ -59,7 +71,8 @@ class Server(Desk):
         self.put(f"{CLAIMS}/{name}/status", claim)
 
     def run(self, *claims: ClaimWrite, special: SpecialClaim | None = None, patience: float = 600.0) -> Status:
-        steps, elapsed = bind_claims(pod("p").uid(self.uid).build(), claims, special, NOW, patience), 0.0
+        of, elapsed = pod("p").uid(self.uid).build(), 0.0
+        steps = bind_claims(of, claims, special, NOW, patience, self.progress)
         try:
             step = next(steps)
             while True:
@@ -176,7 +189,7 @@ def test_an_older_server_is_asked_in_its_version() -> None:
     server = Server("c")
     wanted = server.wanted(allocation=allocation())
     beta = "/apis/resource.k8s.io/v1beta2/namespaces/default/resourceclaims/c"
-    steps = bind_claims(pod("p").uid(server.uid).build(), [wanted], None, NOW, 600.0)
+    steps = bind_claims(pod("p").uid(server.uid).build(), [wanted], None, NOW, 600.0, [])
     assert next(steps) == ApiCall("GET", f"{CLAIMS}/c", {})
     assert steps.send(ApiAnswer(404, message="not found")) == ApiCall("GET", beta, {})
     following = steps.send(ApiAnswer(200, json.dumps(server.claim()).encode()))
@@ -199,6 +212,29 @@ def test_it_waits_until_binding_conditions_hold() -> None:
     server = Server("c", during=told("Ready"))
     assert server.run(server.wanted(allocation=allocation(result(**CONDITIONS)))) == SUCCESS
     assert server.calls[-1] == "GET /c"
+    assert server.progress == [WaitBegan(), WaitEnded(("d.example.com",), WaitResult.SUCCESS)]
+
+
+def test_devices_that_are_ready_already_count_as_awaited_without_a_pause() -> None:
+    server = Server("c", during=lambda _: pytest.fail("paused"))
+    ready = server.wanted(allocation=allocation(result(**CONDITIONS), result("gpu-1")))
+    told("Ready")(server)
+    assert server.run(ready) == SUCCESS
+    assert server.progress == [WaitBegan(), WaitEnded(("d.example.com",), WaitResult.SUCCESS)]
+
+
+def test_devices_without_binding_conditions_are_not_awaited() -> None:
+    server = Server("c")
+    assert server.run(server.wanted(allocation=allocation())) == SUCCESS
+    assert server.progress == []
+
+
+def test_each_driver_with_binding_conditions_is_named_once() -> None:
+    server = Server("c", during=told("Broken"))
+    other = {**result("x"), **CONDITIONS, "driver": "a.example.com"}
+    devices = allocation(result(**CONDITIONS), other, result("gpu-1", **CONDITIONS), {**result(), "driver": "b"})
+    server.run(server.wanted(allocation=devices))
+    assert server.progress[-1] == WaitEnded(("a.example.com", "d.example.com"), WaitResult.FAILURE)
 
 
 def test_a_failed_condition_fails_the_attempt_and_releases_the_claim() -> None:
@@ -206,18 +242,21 @@ def test_a_failed_condition_fails_the_attempt_and_releases_the_claim() -> None:
     failed = server.run(server.wanted(allocation=allocation(result(**CONDITIONS))))
     assert failed == error('device binding failed: claim=c, reason=Why, message="a \\"b\\""')
     assert server.claim()["status"]["reservedFor"] == []
+    assert server.progress == [WaitBegan(), WaitEnded(("d.example.com",), WaitResult.FAILURE)]
 
 
 def test_devices_that_never_become_ready_end_the_wait() -> None:
     server = Server("c")
     failed = server.run(server.wanted(allocation=allocation(result(**CONDITIONS))), patience=20.0)
     assert failed == error("device binding timeout: context deadline exceeded")
+    assert server.progress == [WaitBegan(), WaitEnded(("d.example.com",), WaitResult.TIMEOUT)]
 
 
 def test_a_claim_allocated_long_ago_has_less_time() -> None:
     server = Server("c")
     server.set_status(allocation={**allocation(result(**CONDITIONS)), "allocationTimestamp": "2025-12-31T23:49:58Z"})
     assert server.run(server.wanted()) == error("device binding timeout: claim=c")
+    assert server.progress[-1] == WaitEnded(("d.example.com",), WaitResult.TIMEOUT)
 
 
 # The claim for extended resources
@@ -242,6 +281,15 @@ def test_a_claim_for_extended_resources_is_created_and_named_in_the_pod() -> Non
     before = len(server.get(CLAIMS)["items"])
     assert server.run(special=special()) == SUCCESS
     assert len(server.get(CLAIMS)["items"]) == before
+    assert server.progress == [ClaimCreated(True)]
+
+
+def test_a_claim_for_extended_resources_that_is_refused_fails_the_attempt() -> None:
+    server = Server()
+    server.fails["POST "] = ApiAnswer(403, message="quota")
+    failed = server.run(special=special())
+    assert failed == error(f"create claim for extended resources default/{special().name}: quota")
+    assert server.progress == [ClaimCreated(False)]
 
 
 def test_another_s_claim_of_that_name_is_left_alone() -> None:
