@@ -92,15 +92,14 @@ class EventHandlers:
             self._queue.retries.delete(uid)
             return []
         before, pod, profile = info.state, info.pod, info.framework.name
-        nominated = pod if pod.status.nominated_node_name else self._queue.nominator.applied(pod)
         self._queue.delete(info, now, "bound" if bound else "gone")
         if bound and info.attempts:
             self._queue.counters.attempts[AttemptResult.SCHEDULED, profile] += 1
             self._queue.counters.scheduled_after_flush += info.was_flushed
         elif not bound and before is PodState.BINDING:
             self._move_all(freed_room(info.assumed()), now)
-        elif not bound and nominated.status.nominated_node_name:
-            self._move_all(freed_room(nominated, max_priority=nominated.priority), now)
+        elif not bound and pod.status.nominated_node_name:
+            self._move_all(freed_room(pod, max_priority=pod.priority), now)
         return [events.PodEnded(uid, pod.key, profile, bound, info.attempts, info.seen_at, info.active_at, now)]
 
     def _on_unreadable(self, event: events.PodUnreadable, now: float) -> list[events.Effect]:

@@ -176,18 +176,40 @@ def test_a_nomination_that_is_taken_back_is_cleared_though_no_status_shows_it() 
     assert notice.nominated == ""
 
 
-@pytest.mark.parametrize("end", ["taken away", "deleted"])
-def test_a_lost_nomination_that_no_status_showed_helps_other_pods(queue: Queue, end: str) -> None:
+def reject_another(queue: Queue) -> None:
+    """Pod b, rejected and no longer backing off."""
     queue.add("b")
     assert queue.take() == ["b"]
     queue.reject("b")
     queue.at(queue.now + 20.0)
     assert queue.state("b") is PodState.UNSCHEDULABLE
-    if end == "deleted":
-        queue.gone("a")
-    else:
-        queue.change()
-        queue.take()
-        queue.reject("b")
-        queue.reject("a", nominated="")
+
+
+def test_a_nomination_that_is_taken_back_before_the_status_shows_it_helps_other_pods(queue: Queue) -> None:
+    reject_another(queue)
+    queue.change()
+    queue.take()
+    queue.reject("b")
+    queue.reject("a", nominated="")
     assert queue.state("b") is not PodState.UNSCHEDULABLE
+
+
+@pytest.mark.parametrize(("shown", "expected"), [("n", PodState.ACTIVE), ("", PodState.UNSCHEDULABLE)])
+def test_a_deleted_pod_helps_others_only_if_its_status_showed_a_nomination(
+    queue: Queue, shown: str, expected: PodState
+) -> None:
+    reject_another(queue)
+    if shown:
+        queue.add(pod("a").nominated(shown))
+    queue.gone("a")
+    assert queue.state("b") is expected
+
+
+def test_a_deleted_pod_whose_nomination_cycle_cleared_helps_others_while_its_status_shows_it(queue: Queue) -> None:
+    queue.add(pod("a").nominated("n"))
+    queue.change()
+    queue.take()
+    queue.reject("a", nominated="")
+    reject_another(queue)
+    queue.gone("a")
+    assert queue.state("b") is PodState.ACTIVE
