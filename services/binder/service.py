@@ -61,7 +61,7 @@ Effect = events.Effect | eviction_core.Effect
 async def main(context: Context, *, api_calls: bool = True) -> None:
     """Without `api_calls` every pod counts as bound at once, and nothing is written to it: to benchmark the rest."""
     source = read_config(context.settings.config)
-    config = load_scheduler_config(source)
+    config = load_scheduler_config(source, context.settings.feature_gates)
     frameworks = load_frameworks(config)
     core = BinderCore(
         context.name,

@@ -59,7 +59,7 @@ FINISH_INTERVAL = 0.01
 async def main(context: Context) -> None:
     settings = context.settings
     source = read_config(settings.config)
-    config, given = load_scheduler_config(source), client_connection(source)
+    config, given = load_scheduler_config(source, settings.feature_gates), client_connection(source)
     frameworks = load_frameworks(config)
     client = await KubeClient.open(settings.api, context.telemetry, given)
     try:

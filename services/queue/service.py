@@ -45,7 +45,7 @@ MEMORY = "memory"
 async def main(context: Context) -> None:
     settings = context.settings
     source = read_config(settings.config)
-    config = load_scheduler_config(source)
+    config = load_scheduler_config(source, settings.feature_gates)
     frameworks = load_frameworks(config)
     async with RetryStore(
         settings.redis_url, settings.prefix, context.telemetry, clock=context.clock, wall=context.wall

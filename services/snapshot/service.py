@@ -72,7 +72,7 @@ MAX_WAITING = 1 << 12
 
 async def main(context: Context) -> None:
     source = read_config(context.settings.config)
-    config, given = load_scheduler_config(source), client_connection(source)
+    config, given = load_scheduler_config(source, context.settings.feature_gates), client_connection(source)
     schedulers = frozenset(profile.scheduler_name for profile in config.profiles)
     settings = context.settings
     client = await KubeClient.open(settings.api, context.telemetry, given)

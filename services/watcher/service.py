@@ -63,7 +63,7 @@ RESTORED = "if etcd was restored from a backup, restart Flotilla"
 
 async def main(context: Context) -> None:
     source = read_config(context.settings.config)
-    config, given = load_scheduler_config(source), client_connection(source)
+    config, given = load_scheduler_config(source, context.settings.feature_gates), client_connection(source)
     schedulers = frozenset(profile.scheduler_name for profile in config.profiles)
     client = await KubeClient.open(context.settings.api, context.telemetry, given)
     try:

@@ -36,7 +36,7 @@ LOAD_PAUSE = 0.1
 
 async def main(context: Context) -> None:
     settings = context.settings
-    frameworks = load_frameworks(read_config(settings.config))
+    frameworks = load_frameworks(read_config(settings.config), settings.feature_gates)
     core = WorkerCore(context.name, frozenset(), settings.shard_count, frameworks)
     link = await connect(settings.redis_url, context.log)
     try:

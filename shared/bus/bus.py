@@ -22,6 +22,7 @@ from shared.bus.outbox import Outbox, Requests
 from shared.bus.subjects import CLI, INBOXES, check_name, inbox
 from shared.bus.subscription import Handler, Subscription
 from shared.bus.wire import (
+    GATES_HEADER,
     HEADER_BYTES,
     MessageReader,
     NoAnswer,
@@ -68,8 +69,9 @@ Types = (
 class Bus:
     """Create it with `Bus.connect`."""
 
-    def __init__(self, access: NatsAccess, prefix: str, name: str, telemetry: Telemetry) -> None:
+    def __init__(self, access: NatsAccess, prefix: str, name: str, telemetry: Telemetry, gates: str) -> None:
         self._prefix = check_name(prefix, "the prefix") + "."
+        self._gates = gates
         self._log = telemetry.log
         self._fault = telemetry.fault
         self._metrics = BusMetrics(telemetry.metrics)
@@ -100,12 +102,13 @@ class Bus:
         *,
         role: str = CLI,
         patience: float = PATIENCE,
+        gates: str = "",
     ) -> "Bus":
-        """Replies come to an inbox of the `role`. `access` may be a plain URL.
+        """Replies come to an inbox of the `role`. `access` may be a plain URL. `gates`: the feature gates of a service.
 
         UserError if the URL, a certificate or the credentials are wrong, ClusterError if no server answers in time.
         """
-        bus = cls(NatsAccess(url=access) if isinstance(access, str) else access, prefix, name, telemetry)
+        bus = cls(NatsAccess(url=access) if isinstance(access, str) else access, prefix, name, telemetry, gates)
         await bus._connection.open(patience)
         bus._requests = Requests(bus._prefix + inbox(role, secrets.token_hex(UNIQUE_BYTES)))
         await bus._connection.client.subscribe(bus._requests.subject, cb=bus._requests.take)
@@ -163,7 +166,7 @@ class Bus:
         self._metrics.received(REPLY).count(len(msg.data))
         try:
             if ours:
-                self.pipeline.admit(msg.headers)
+                self._admit(msg.headers)
             answer = self._reader(reply).read(msg.data, msg.headers)
         except RefusedMessage as refused:
             self._metrics.refused(subject, refused.refusal)
@@ -180,7 +183,10 @@ class Bus:
         reply_to, answer = self._requests.begin(subject, deadline - time.monotonic())
         try:
             self._outbox.send(
-                subject, headers_for(message, trace, self.pipeline.id), self._body(subject, message), reply_to
+                subject,
+                headers_for(message, trace, self.pipeline.id, self._gates),
+                self._body(subject, message),
+                reply_to,
             )
             return await answer
         finally:
@@ -199,9 +205,9 @@ class Bus:
             self._limited_log.error(f"{subject} {type(message).__name__}", "a message was dropped: %s", cause)
             return
         if inbox:
-            self._outbox.send_to(inbox, REPLY, headers_for(message, trace, self.pipeline.id), body)
+            self._outbox.send_to(inbox, REPLY, headers_for(message, trace, self.pipeline.id, self._gates), body)
         else:
-            self._outbox.send(subject, headers_for(message, trace, self.pipeline.id), body)
+            self._outbox.send(subject, headers_for(message, trace, self.pipeline.id, self._gates), body)
 
     def _body(self, subject: str, message: Message) -> bytes:
         body = encode(message)
@@ -243,7 +249,7 @@ class Bus:
             self._metrics,
             self._log,
             self._fault,
-            self.pipeline.admit if ours else _admit_all,
+            self._admit if ours else _admit_all,
             inboxes=self._prefix + INBOXES,
         )
         client = self._connection.client
@@ -259,6 +265,18 @@ class Bus:
         if self.connected:
             await client.round_trip()
         return subscription
+
+    def _admit(self, headers: Mapping[str, str] | None) -> None:
+        """Refuse messages of other pipelines; report, but accept, those of services with other feature gates.
+
+        A change of gates that rolls through the services would otherwise interrupt them.
+        """
+        self.pipeline.admit(headers)
+        theirs = headers.get(GATES_HEADER, "") if headers else ""
+        if theirs and self._gates and theirs != self._gates:
+            self._metrics.gates_differ()
+            text = "a service has other feature gates (%s) than this one (%s): all services need the same"
+            self._limited_log.error(GATES_HEADER, text, theirs[:HEADER_BYTES], self._gates)
 
     def _reader(self, type_: type[M]) -> MessageReader[M]:
         reader = self._readers.get(type_)

@@ -42,6 +42,9 @@ class BusMetrics:
             ways,
         )
         self._unanswered = counter("flotilla_bus_unanswered_total", "Requests without a reply.", ("subject", "reason"))
+        self._gates_differ = counter(
+            "flotilla_bus_feature_gates_differ_total", "Messages received of services with other feature gates."
+        )
         self._lost = counter("flotilla_bus_connection_losses_total", "Lost connections.")
         self._latency = metrics.histogram(
             "flotilla_bus_request_duration_seconds", "From a request to its reply.", ("subject",)
@@ -70,6 +73,9 @@ class BusMetrics:
 
     def unanswered(self, subject: str, silence: Silence) -> None:
         self._unanswered.labels(pattern(subject), silence).inc()
+
+    def gates_differ(self) -> None:
+        self._gates_differ.inc()
 
     def lost(self) -> None:
         self._lost.inc()

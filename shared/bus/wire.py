@@ -27,7 +27,8 @@ VERSION_HEADER = "Flotilla-Version"
 EPOCH_HEADER = "Flotilla-Epoch"
 TRACE_HEADER = "traceparent"
 PIPELINE_HEADER = "Flotilla-Pipeline"
-HEADER_BYTES = 512
+GATES_HEADER = "Flotilla-Feature-Gates"
+HEADER_BYTES = 1024
 """More than our headers; NATS counts them with the body."""
 
 EPOCHS = ("epoch", "sender_epoch", "watch_epoch", "newest")
@@ -80,19 +81,21 @@ class _Tag(msgspec.Struct):
 _TAG = msgspec.msgpack.Decoder(_Tag)
 
 
-def headers_for(message: Message, trace: TraceContext | None, pipeline: str = "") -> bytes:
-    """The encoded headers."""
-    headers = _common_headers(getattr(message, "epoch", None), pipeline)
+def headers_for(message: Message, trace: TraceContext | None, pipeline: str = "", gates: str = "") -> bytes:
+    """The encoded headers. `gates`: the sender's feature gates."""
+    headers = _common_headers(getattr(message, "epoch", None), pipeline, gates)
     if trace is not None:
         headers += f"{TRACE_HEADER}: {trace.traceparent()}\r\n".encode()
     return headers + b"\r\n"
 
 
 @lru_cache(maxsize=64)
-def _common_headers(epoch: int | None, pipeline: str) -> bytes:
+def _common_headers(epoch: int | None, pipeline: str, gates: str) -> bytes:
     text = f"NATS/1.0\r\n{VERSION_HEADER}: {VERSION}\r\n"
     if pipeline:
         text += f"{PIPELINE_HEADER}: {pipeline}\r\n"
+    if gates:
+        text += f"{GATES_HEADER}: {gates}\r\n"
     if epoch is not None:
         text += f"{EPOCH_HEADER}: {epoch}\r\n"
     return text.encode()

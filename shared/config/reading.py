@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from shared.config.args import ARGS, PluginArgs
 from shared.config.building import Built, KnownPlugins, build, flotilla_plugins
 from shared.config.document import ConfigSource, DocumentFault, parse_document
+from shared.config.feature_gates import DEFAULT_GATES, FeatureGates
 from shared.config.plugin_lists import DEFAULT_PLUGINS, merged_plugins
 from shared.config.points import MULTI_POINT, ExtensionPoint
 from shared.config.problems import ErrorType, InvalidConfigFile, Problem, Stage, invalid, required, shown
@@ -44,7 +45,9 @@ class ConfigFile(msgspec.Struct, frozen=True):
 
 
 def load_config(
-    given: object | None, points_of: Callable[[str], Collection[ExtensionPoint]] | None = None
+    given: object | None,
+    points_of: Callable[[str], Collection[ExtensionPoint]] | None = None,
+    gates: FeatureGates = DEFAULT_GATES,
 ) -> KubeSchedulerConfig:
     """Load what a process runs by: a file that was read, plain dicts, or None for all defaults.
 
@@ -55,28 +58,32 @@ def load_config(
         return given
     registry = flotilla_plugins(points_of)
     if not isinstance(given, ConfigSource):
-        return read_config_values(given, registry).config
+        return read_config_values(given, registry, gates).config
     try:
-        return read_config_text(given.text, registry).config
+        return read_config_text(given.text, registry, gates).config
     except InvalidConfigFile as wrong:
         raise wrong.within(given.name) from None
 
 
-def read_config_text(text: str | bytes, registry: KnownPlugins | None = None) -> ConfigFile:
+def read_config_text(
+    text: str | bytes, registry: KnownPlugins | None = None, gates: FeatureGates = DEFAULT_GATES
+) -> ConfigFile:
     """Read the text of a file, YAML or JSON.
 
     Raises InvalidConfigFile with everything that is wrong at the first stage that fails. `registry`: the plugins that
     exist, by default Flotilla's own.
     """
-    return finish(defaulted_text(text), registry or flotilla_plugins())
+    return finish(defaulted_text(text), registry or flotilla_plugins(), gates)
 
 
-def read_config_values(values: object, registry: KnownPlugins | None = None) -> ConfigFile:
+def read_config_values(
+    values: object, registry: KnownPlugins | None = None, gates: FeatureGates = DEFAULT_GATES
+) -> ConfigFile:
     """Read plain data, which needs neither kind nor version; None: all defaults."""
     given = {} if values is None else values
     if not isinstance(given, dict):
         raise InvalidConfigFile(Stage.DECODE, [invalid("", given, "the configuration must be a map")])
-    return finish(_decode(_whole_numbers(given), internal=False), registry or flotilla_plugins())
+    return finish(_decode(_whole_numbers(given), internal=False), registry or flotilla_plugins(), gates)
 
 
 def defaulted_text(text: str | bytes) -> KubeSchedulerConfiguration:
@@ -100,12 +107,12 @@ def parse_config(text: str | bytes) -> tuple[object, list[Problem]]:
     return document.value, [Problem("", ErrorType.DUPLICATE, line, line) for line in document.repeated]
 
 
-def finish(file: KubeSchedulerConfiguration, registry: KnownPlugins) -> ConfigFile:
+def finish(file: KubeSchedulerConfiguration, registry: KnownPlugins, gates: FeatureGates = DEFAULT_GATES) -> ConfigFile:
     """Validate and build. Raises InvalidConfigFile where values are wrong or name what does not exist."""
     if problems := list(configuration_problems(file, registry.removed)):
         raise InvalidConfigFile(Stage.VALIDATE, problems)
     built = build(file, registry)
-    return ConfigFile(_in_force(built, file), encode(file), encode(built.completed), built)
+    return ConfigFile(_in_force(built, file, gates), encode(file), encode(built.completed), built)
 
 
 # Decoding
@@ -215,9 +222,10 @@ def _fill_profile(profile: Profile, path: str) -> Profile:
 # What services take
 
 
-def _in_force(built: Built, file: KubeSchedulerConfiguration) -> KubeSchedulerConfig:
+def _in_force(built: Built, file: KubeSchedulerConfiguration, gates: FeatureGates) -> KubeSchedulerConfig:
     completed = built.completed
-    shared = {name: getattr(completed, name) for name in KubeSchedulerConfig.__struct_fields__ if name != "profiles"}
+    own = ("profiles", "feature_gates")
+    shared = {name: getattr(completed, name) for name in KubeSchedulerConfig.__struct_fields__ if name not in own}
     shared["percentage_of_nodes_to_score"] = completed.percentage_of_nodes_to_score or 0
     profiles = [
         ProfileConfig(
@@ -228,7 +236,7 @@ def _in_force(built: Built, file: KubeSchedulerConfiguration) -> KubeSchedulerCo
         )
         for profile, defaulted in zip(completed.profiles, file.profiles, strict=True)
     ]
-    return KubeSchedulerConfig(profiles=tuple(profiles), **shared)
+    return KubeSchedulerConfig(profiles=tuple(profiles), feature_gates=gates, **shared)
 
 
 def _args(profile: Profile) -> dict[str, object]:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 
+from shared.config.feature_gates import DEFAULT_GATES, FeatureGates
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiSettings:
@@ -47,6 +49,8 @@ class Settings:
     http_key: str | None = None
     config: str | None = None
     """A KubeSchedulerConfiguration file; none: kube-scheduler's defaults."""
+    feature_gates: FeatureGates = DEFAULT_GATES
+    """What kube-scheduler's `--feature-gates` takes, like `A=true,B=false`; none: the defaults."""
     round_size: int = 256
     """Pods decided at once, at most; 1 makes exactly kube-scheduler's decisions."""
     unschedulable_patience: int = 300

@@ -17,6 +17,7 @@ from typing import NamedTuple, NoReturn
 
 from shared.config import settings as settings_module
 from shared.config import values
+from shared.config.feature_gates import FeatureGates, InvalidFeatureGates
 from shared.config.settings import ApiSettings, Settings
 from shared.errors import UserError
 
@@ -96,7 +97,7 @@ class Source:
     def in_force(self, settings: Settings) -> object:
         """The value, or what may be shown of it."""
         value = self.value(settings)
-        return self.shown(value) if isinstance(value, str) else value
+        return value if value is None or isinstance(value, int | float) else self.shown(str(value))
 
 
 SOURCES = (
@@ -126,6 +127,10 @@ SOURCES = (
     ),
     Source("context", values.text, "--context", "NAME", "context of the kubeconfig"),
     Source("config", values.file, "--config", "FILE", "a KubeSchedulerConfiguration"),
+    Source(
+        "feature_gates", FeatureGates.parse, "--feature-gates", "GATES",
+        "as kube-scheduler's, like A=true,B=false",
+    ),
     Source("http_host", values.text),
     Source("http_port", values.whole_number(0, values.HIGHEST_PORT)),
     Source("http_scheme", values.OneOf(("auto", "http", "https"))),
@@ -178,6 +183,9 @@ class Layer:
         """Read the text into a value, or report why that fails."""
         try:
             self.put(source.field, source.read(text), origin)
+        except InvalidFeatureGates as invalid:
+            for problem in invalid.problems:
+                self.refuse(origin, problem)
         except ValueError as error:
             self.refuse(origin, f"{error}, not {source.shown(text)!r}")
 
@@ -249,7 +257,7 @@ def settings_of(given: Mapping[str, object]) -> Settings:
 def environment_of(settings: Settings) -> dict[str, str]:
     """The variables that give another process these settings."""
     found = {source.variable: source.value(settings) for source in SOURCES}
-    return {variable: str(value) for variable, value in found.items() if value not in (None, "")}
+    return {variable: str(value) for variable, value in found.items() if value is not None and str(value)}
 
 
 def without_settings(environment: Mapping[str, str]) -> dict[str, str]:
@@ -264,7 +272,7 @@ def settings_table() -> str:
     rows = []
     for source in SOURCES:
         flag = HTTP_FLAG if source.field in ("http_host", "http_port") else source.flag
-        default = "none" if source.default in (None, "") else f"`{source.default}`"
+        default = "none" if source.default is None or not str(source.default) else f"`{source.default}`"
         what = docs.get(source.field) or source.help or "see below"
         rows.append(f"| `{source.field}` | `{source.variable}` | {f'`{flag}`' if flag else ''} | {default} | {what} |")
     return "\n".join(("| setting | variable | flag | default | what |", "|---|---|---|---|---|", *rows))

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from shared.config.feature_gates import DEFAULT_GATES, FeatureGates
 from shared.config.points import MULTI_POINT, POINTS_IN_ORDER, ExtensionPoint, PluginRef
 from shared.config.struct_codec import Filled, Float32, Int32, Int64, OmitEmpty, Path, Seconds, Section, TypedSection
 
@@ -180,7 +181,7 @@ class ProfileConfig(msgspec.Struct, frozen=True):
 
 
 class KubeSchedulerConfig(msgspec.Struct, frozen=True):
-    """The whole configuration in force. A percentage of 0 adapts to the cluster's size."""
+    """The whole configuration in force, and the feature gates. A percentage of 0 adapts to the cluster's size."""
 
     profiles: tuple[ProfileConfig, ...]
     percentage_of_nodes_to_score: int
@@ -193,6 +194,7 @@ class KubeSchedulerConfig(msgspec.Struct, frozen=True):
     enable_profiling: bool
     enable_contention_profiling: bool
     delay_cache_until_active: bool
+    feature_gates: FeatureGates = DEFAULT_GATES
 
 
 class Effect(NamedTuple):

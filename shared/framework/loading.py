@@ -27,13 +27,14 @@ from flotilla.plugin import (
     ReservePlugin,
     ScorePlugin,
 )
+from shared.config.feature_gates import DEFAULT_GATES, FeatureGates
 from shared.config.plugin_lists import DEFAULT_POINTS
 from shared.config.points import ExtensionPoint
 from shared.config.reading import load_config
 from shared.config.structs import KubeSchedulerConfig
 from shared.errors import UserError
 from shared.framework.profile import Framework
-from shared.plugins.registry import IN_TREE, Factory
+from shared.plugins.registry import Factory, in_tree
 
 GROUP = "flotilla.plugins"
 
@@ -54,15 +55,15 @@ POINTS: Mapping[ExtensionPoint, type[Plugin]] = {
 """The base class of each point's plugins."""
 
 
-def load_scheduler_config(given: object | None) -> KubeSchedulerConfig:
+def load_scheduler_config(given: object | None, gates: FeatureGates = DEFAULT_GATES) -> KubeSchedulerConfig:
     """As load_config; plugins of installed packages may be named."""
-    return load_config(given, Registry(IN_TREE).points_of)
+    return load_config(given, Registry({}).points_of, gates)
 
 
-def load_frameworks(given: object | None) -> dict[str, Framework]:
+def load_frameworks(given: object | None, gates: FeatureGates = DEFAULT_GATES) -> dict[str, Framework]:
     """The framework of each profile, by scheduler name. Takes what load_scheduler_config takes or returns."""
-    registry = Registry(IN_TREE)
-    loaded = load_config(given, registry.points_of)
+    loaded = load_scheduler_config(given, gates)
+    registry = Registry(in_tree(loaded.feature_gates))
     frameworks: dict[str, Framework] = {}
     for profile in loaded.profiles:
         percentage = profile.percentage_of_nodes_to_score

@@ -38,6 +38,7 @@ from flotilla.results import (
 )
 from shared.cluster.devices import Devices, PlacedDevices
 from shared.config.args import DynamicResourcesArgs
+from shared.config.feature_gates import DEFAULT_GATES, Feature, FeatureGates
 from shared.devices.errors import AllocationError
 from shared.devices.pod_claims import (
     NOT_AVAILABLE,
@@ -53,7 +54,6 @@ from shared.model.codec import encode_msgpack
 from shared.model.devices import ResourceClaim
 from shared.model.kinds import DEVICE_KINDS
 from shared.plugins.base import InTreePlugin
-from shared.plugins.devices import enabled
 from shared.plugins.devices.class_devices import CLASS_DEVICES, ClassDevices
 from shared.plugins.devices.pre_bind import DEVICES, bind_devices
 
@@ -120,7 +120,8 @@ class DynamicResources(
         Registration(Resource.RESOURCE_SLICE, Action.ADD | Action.UPDATE),
     )
 
-    def __init__(self, args: DynamicResourcesArgs | None = None) -> None:
+    def __init__(self, args: DynamicResourcesArgs | None = None, gates: FeatureGates = DEFAULT_GATES) -> None:
+        self._is_enabled = gates.enabled(Feature.DEVICES)
         patience = (args or DynamicResourcesArgs()).binding_timeout
         self._binding_timeout = DEFAULT_BINDING_TIMEOUT if patience is None else patience
 
@@ -161,7 +162,7 @@ class DynamicResources(
     def pre_filter(self, state: ClassState) -> PreFilterResult:
         state[LOOKED_AT] = True
         pod = state.pod
-        if not enabled():
+        if not self._is_enabled:
             return PreFilterResult(unresolvable(NOT_SUPPORTED) if pod.spec.resource_claims else SKIP)
         if not may_claim(pod):
             return PreFilterResult(SKIP)

@@ -1,9 +1,11 @@
 """Which in-tree plugins there are, and how each is made from its args."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from flotilla.plugin import Plugin
+from shared.config.feature_gates import DEFAULT_GATES, FeatureGates
 from shared.plugins.dynamicresources import DynamicResources
 from shared.plugins.imagelocality import ImageLocality
 from shared.plugins.interpodaffinity.plugin import InterPodAffinity
@@ -33,21 +35,24 @@ def _without_args(plugin: type[Plugin]) -> Factory:
     return lambda args: plugin()
 
 
-IN_TREE: Mapping[str, Factory] = {
-    "NodeAffinity": NodeAffinity,
-    "NodeResourcesFit": NodeResourcesFit,
-    "NodeResourcesBalancedAllocation": NodeResourcesBalancedAllocation,
-    "InterPodAffinity": InterPodAffinity,
-    "PodTopologySpread": PodTopologySpread,
-    "DefaultPreemption": DefaultPreemption,
-    "VolumeBinding": VolumeBinding,
-    "DynamicResources": DynamicResources,
-    **{
-        plugin.name: _without_args(plugin)
-        for plugin in (
-            *(SchedulingGates, PrioritySort, DefaultBinder, ImageLocality, SelectorSpread),
-            *(NodeUnschedulable, NodeName, TaintToleration, NodePorts, NodeDeclaredFeatures, NodePreferAvoidPods),
-            *(VolumeRestrictions, VolumeZone, NodeVolumeLimits, EBSLimits, GCEPDLimits, AzureDiskLimits, CinderLimits),
-        )
-    },
-}
+def in_tree(gates: FeatureGates = DEFAULT_GATES) -> Mapping[str, Factory]:
+    """The in-tree plugins by name, with these feature gates."""
+    return {
+        "NodeAffinity": NodeAffinity,
+        "NodeResourcesFit": partial(NodeResourcesFit, gates=gates),
+        "NodeResourcesBalancedAllocation": NodeResourcesBalancedAllocation,
+        "InterPodAffinity": InterPodAffinity,
+        "PodTopologySpread": PodTopologySpread,
+        "DefaultPreemption": DefaultPreemption,
+        "VolumeBinding": VolumeBinding,
+        "DynamicResources": partial(DynamicResources, gates=gates),
+        **{
+            plugin.name: _without_args(plugin)
+            for plugin in (
+                *(SchedulingGates, PrioritySort, DefaultBinder, ImageLocality, SelectorSpread),
+                *(NodeUnschedulable, NodeName, TaintToleration, NodePorts, NodeDeclaredFeatures, NodePreferAvoidPods),
+                *(VolumeRestrictions, VolumeZone, NodeVolumeLimits, EBSLimits, GCEPDLimits, AzureDiskLimits),
+                CinderLimits,
+            )
+        },
+    }

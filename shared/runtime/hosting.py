@@ -121,8 +121,12 @@ async def _live(service: str, name: str, settings: Settings, main: Main) -> None
     try:
         async with served(settings, pages, telemetry.metrics) as url:
             telemetry.log.info("%s is %s, at %s", service, name, url)
+            for note in settings.feature_gates.notes():
+                telemetry.log.warning("feature gate %s", note)
             health.wait_for(NATS, "not connected yet")
-            bus = await Bus.connect(NatsAccess.of(settings), settings.prefix, name, telemetry, role=service)
+            gates = settings.feature_gates.effect()
+            access = NatsAccess.of(settings)
+            bus = await Bus.connect(access, settings.prefix, name, telemetry, role=service, gates=gates)
             health.clear(NATS)
             health.check(NATS, lambda: "" if bus.connected else "the connection is lost")
             context = Context(

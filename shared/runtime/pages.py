@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from shared.config import values
 from shared.config.document import ConfigSource
+from shared.config.feature_gates import FeatureGates
 from shared.config.settings import Settings
 from shared.config.sources import HTTP_FLAG, SOURCES
 from shared.errors import UserError
@@ -89,7 +90,7 @@ class Pages:
         settings = {source.field: source.in_force(self.settings) for source in SOURCES}
         if self._in_force is None:
             try:
-                self._in_force = without_secrets(_in_force(self.config))
+                self._in_force = without_secrets(_in_force(self.config, self.settings.feature_gates))
             except UserError:
                 return {"settings": settings}
         return {CONFIG_KEY: self._in_force, "settings": settings}
@@ -111,15 +112,15 @@ def without_secrets(value: Any, key: str = "") -> Any:
     return value
 
 
-def _in_force(source: ConfigSource | None) -> dict[str, Any]:
+def _in_force(source: ConfigSource | None, gates: FeatureGates) -> dict[str, Any]:
     from shared.config.building import flotilla_plugins
     from shared.config.reading import read_config_text, read_config_values
     from shared.framework.loading import Registry
 
-    known: dict[str, Any] = {}
-    plugins = flotilla_plugins(Registry(known).points_of)
-    read = read_config_values(None, plugins) if source is None else read_config_text(source.text, plugins)
-    return read.written
+    plugins = flotilla_plugins(Registry({}).points_of)
+    if source is None:
+        return read_config_values(None, plugins, gates).written
+    return read_config_text(source.text, plugins, gates).written
 
 
 class HealthAnswer(NamedTuple):

@@ -18,6 +18,7 @@ from services.snapshot import events as snapshot
 from services.snapshot.core import SnapshotCore
 from services.worker import events as worker
 from services.worker.core import WorkerCore
+from shared.config.feature_gates import KUBE_SCHEDULER_GATES
 from shared.errors import InvariantBroken
 from shared.framework.loading import load_frameworks
 from shared.framework.profile import Framework
@@ -25,7 +26,6 @@ from shared.messages.codec import copy
 from shared.messages.rounds import Proposals
 from shared.messages.state import Commit, Delta
 from shared.model.objects import ObjectKind, Pod, decode_node, decode_pod, object_from
-from shared.plugins.devices import switched_on
 from testing.inprocess.batches import batch_of
 from testing.inprocess.workloads import WORKLOADS, Object, node
 
@@ -82,11 +82,6 @@ def cases(sizes: Iterable[int], pods: int, workloads: Iterable[str]) -> Iterator
 
 def measure(case: Case) -> tuple[Costs, int]:
     """Steady-state costs, with every class seen before; and the memory of one worker."""
-    with switched_on():
-        return _measure(case)
-
-
-def _measure(case: Case) -> tuple[Costs, int]:
     bench = Bench(case)
     before = resident_bytes()
     bench.start_workers()
@@ -121,7 +116,7 @@ class Bench:
         self.snapshot = SnapshotCore(1)
         self._decided = 0
         self.workload = WORKLOADS[case.workload]
-        self._frameworks: Mapping[str, Framework] = load_frameworks(None)
+        self._frameworks: Mapping[str, Framework] = load_frameworks(None, KUBE_SCHEDULER_GATES)
         self.cycle = CycleCore(1, self._frameworks, round_size=case.round_size)
         for i in range(case.nodes):
             self.snapshot.handle(snapshot.NodeSeen(decode_node(msgspec.json.encode(node(i)))), 0.0)

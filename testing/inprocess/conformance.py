@@ -18,7 +18,6 @@ from typing import Any, TypeGuard
 import msgspec
 
 from shared.errors import FlotillaError
-from shared.plugins.devices import switched_on
 from testing.inprocess import cel_cases, config_cases, hint_cases, requeue_cases
 from testing.inprocess.cases import Case, Difference, GroupResult, RawCase, UnreadableCases, decoded
 from testing.inprocess.replay import Replay
@@ -91,11 +90,6 @@ CHUNK = 16
 
 def replay(cases: Iterable[RawCase], shard_counts: Sequence[int]) -> Results:
     """Results for several numbers of shards; each case is decoded once."""
-    with switched_on():
-        return _replay(cases, shard_counts)
-
-
-def _replay(cases: Iterable[RawCase], shard_counts: Sequence[int]) -> Results:
     results: Results = {shards: {} for shards in shard_counts}
     for raw in cases:
         kind = apart(raw)

@@ -15,7 +15,7 @@ from shared.config.points import ExtensionPoint
 from shared.config.reading import load_config
 from shared.framework.profile import Framework
 from shared.kube.client import KubeClient
-from shared.plugins.registry import IN_TREE
+from shared.plugins.registry import in_tree
 from testing.simulation.loop import VirtualLoop, owner
 from testing.simulation.storage import ByHand
 
@@ -49,8 +49,8 @@ def substitutes() -> Iterator[None]:
             module = import_module(f"services.{service}.service")
             substitute(module, "Shell", _known_to_process(module.Shell))
             substitute(module, "connect", _connect)
-            substitute(module, "load_frameworks", lambda config: _frameworks())
-            substitute(module, "load_scheduler_config", lambda source: _config())
+            substitute(module, "load_frameworks", lambda *_: _frameworks())
+            substitute(module, "load_scheduler_config", lambda *_: _config())
         substitute(import_module("services.queue.retry_store"), "connect", _connect)
         yield
 
@@ -64,7 +64,7 @@ def _config() -> Any:
 
 @cache
 def _frameworks() -> Any:
-    registry = {**IN_TREE, ByHand.name: lambda _: ByHand()}
+    registry = {**in_tree(), ByHand.name: lambda _: ByHand()}
     return {profile.scheduler_name: Framework(profile, registry) for profile in _config().profiles}
 
 

@@ -7,6 +7,7 @@ import nats
 import pytest
 
 from shared.bus import Envelope
+from shared.bus.wire import HEADER_BYTES
 from shared.errors import ProtocolError, Unexpected
 from shared.messages.codec import encode
 from shared.messages.limits import MOST_BYTES
@@ -107,7 +108,7 @@ async def test_an_oversized_message_is_dropped_and_logged(caplog: pytest.LogCapt
     async with nats_server() as server, a_bus(server, telemetry) as bus:
         await bus.subscribe("watcher.relist", Relist, lambda message, _: got.append(len(message.asker)))
         await bus.publish("watcher.relist", Relist("x" * MOST_BYTES))
-        large = MOST_BYTES - 1024
+        large = MOST_BYTES - HEADER_BYTES - 100
         await bus.publish("watcher.relist", Relist("x" * large))
         await until(lambda: got == [large])
         assert bus.connected

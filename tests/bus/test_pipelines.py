@@ -87,3 +87,18 @@ async def test_the_command_line_joins_the_first_pipeline_that_answers() -> None:
         await theirs.subscribe("queue.outcomes", Take, lambda take, envelope: envelope.respond(Received(2, 2)))
         with pytest.raises(NoAnswer):
             await asker.request("queue.outcomes", Take(1, 1, 1), Received, timeout=0.2)
+
+
+@pytest.mark.parametrize(("theirs", "count"), [("defaults", 0), ("VolumeLimitScaling=true", 1), ("", 0)])
+async def test_messages_of_services_with_other_feature_gates_are_taken_and_counted(theirs: str, count: int) -> None:
+    """The command line says none."""
+    telemetry, got = a_telemetry(), list[int]()
+    async with nats_server() as server:
+        us = await Bus.connect(server.url, PREFIX, "us", telemetry, gates="defaults")
+        them = await Bus.connect(server.url, PREFIX, "them", a_telemetry(), gates=theirs)
+        await us.subscribe("snapshot.deltas", Heartbeat, lambda message, _: got.append(message.seq))
+        them.post("snapshot.deltas", Heartbeat(1, 2))
+        await until(lambda: got == [2])
+        await us.close()
+        await them.close()
+    assert sample(telemetry, "flotilla_bus_feature_gates_differ_total") == count

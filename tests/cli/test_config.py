@@ -69,6 +69,20 @@ def test_a_file_may_come_from_standard_input(
     assert "standard input: kind: is missing; it must be KubeSchedulerConfiguration\n" in capsys.readouterr().err
 
 
+def test_validate_takes_feature_gates_from_the_flag_or_the_variable(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_text(HEAD)
+    assert ended("config", "validate", str(file), "--feature-gates", "KMSv1=true,Zyx=true") == 2
+    assert "--feature-gates: there is no feature gate 'Zyx' in v1.36" in capsys.readouterr().err
+    monkeypatch.setenv("FLOTILLA_FEATURE_GATES", "ComponentFlagz=false")
+    assert ended("config", "validate", str(file)) == 0
+    assert "note: ComponentFlagz has no effect" in capsys.readouterr().err
+    monkeypatch.setenv("FLOTILLA_FEATURE_GATES", "ComponentFlagz")
+    assert ended("config", "show") == 2
+    assert "FLOTILLA_FEATURE_GATES: ComponentFlagz has no value" in capsys.readouterr().err
+
+
 def test_the_defaults_are_shown_without_a_file(capsys: pytest.CaptureFixture[str]) -> None:
     assert ended("config", "show") == 0
     text = capsys.readouterr().out

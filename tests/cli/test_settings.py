@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from shared.config.feature_gates import FeatureGates
 from shared.config.settings import ApiSettings, Settings
 from shared.config.sources import SOURCES, add_flags, environment_of, settings_from, without_settings
 from shared.errors import UserError
@@ -143,6 +144,7 @@ def test_settings_round_trip_through_an_environment(tmp_path: Path) -> None:
         http_host="::1",
         http_port=2,
         config=path,
+        feature_gates=FeatureGates.parse("VolumeLimitScaling=false,AllAlpha=0"),
         round_size=3,
         unschedulable_patience=6,
         shard_count=4,

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from shared.config.feature_gates import DEFAULT_GATES, KUBE_SCHEDULER_GATES, FeatureGates
 from shared.config.settings import ApiSettings, Settings
-from shared.plugins.devices import PREVIEW
 from testing.builders import node
 from testing.simulator.service import Simulator, SimulatorOptions
 from tests.deploy.recorder import Recorder, recorders
@@ -102,10 +102,9 @@ async def test_a_run_does_what_is_granted_and_nothing_else(tmp_path: Path, monke
 
 @pytest.mark.asyncio
 async def test_binders_with_devices_do_what_is_granted_for_them_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setenv(PREVIEW, "1")
-    async with a_recorded_pipeline(tmp_path) as (_, pipeline, asked, _):
+    async with a_recorded_pipeline(tmp_path, KUBE_SCHEDULER_GATES) as (_, pipeline, asked, _):
         async with a_place_with_devices(pipeline, "devices", a=1) as (corner, claims):
             await claims.create("/apis/resource.k8s.io/v1/deviceclasses", GPU_CLASS)
             await corner.cluster.create(corner.pod("p"), **FROM_TEMPLATE)
@@ -122,7 +121,7 @@ def _is_open(path: str) -> bool:
 
 @asynccontextmanager
 async def a_recorded_pipeline(
-    folder: Path,
+    folder: Path, gates: FeatureGates = DEFAULT_GATES
 ) -> AsyncIterator[tuple[Simulator, Pipeline, dict[str, Recorder], Extender]]:
     """Each service has a URL of its own for the API server. Those of pods with GPUs go through an extender."""
     simulator = Simulator(SimulatorOptions())
@@ -130,7 +129,7 @@ async def a_recorded_pipeline(
     simulator.store_raw("namespaces", {"metadata": {"name": NAMESPACE}})
     try:
         async with an_extender() as extender, recorders(server, *ASKING) as asked:
-            settings = Settings(config=str(configuration(folder, extender)))
+            settings = Settings(config=str(configuration(folder, extender)), feature_gates=gates)
             options = PipelineOptions(
                 workers=1,
                 settings=settings,

@@ -13,7 +13,7 @@ from shared.config.points import ExtensionPoint
 from shared.errors import UserError
 from shared.framework.loading import Registry, load_frameworks
 from shared.framework.profile import Framework
-from shared.plugins.registry import IN_TREE
+from shared.plugins.registry import in_tree
 from shared.plugins.single_node import NodeName
 from tools.cli.main import main
 
@@ -82,7 +82,7 @@ def names(plugins: list[Any]) -> list[str]:
 
 def test_a_plugin_runs_at_the_points_that_it_derives_from(installs: Installs) -> None:
     installs(GOOD, Own="acme:Own")
-    assert list(Registry(IN_TREE).points_of("Own")) == [ExtensionPoint.FILTER, ExtensionPoint.PERMIT]
+    assert list(Registry(in_tree()).points_of("Own")) == [ExtensionPoint.FILTER, ExtensionPoint.PERMIT]
     made = framework("Own")
     assert names(made.permit) == ["Own"]
     assert "Own" in names(made.filter)
@@ -111,9 +111,9 @@ def test_names_in_tree_stay_what_they_are(installs: Installs) -> None:
 
 def test_all_names_are_listed_once(installs: Installs) -> None:
     installs(GOOD, Own="acme:Own", NodeName="acme:Own")
-    registry = Registry(IN_TREE)
-    assert sorted(registry) == sorted({*IN_TREE, "Own"})
-    assert len(registry) == len(IN_TREE) + 1
+    registry = Registry(in_tree())
+    assert sorted(registry) == sorted({*in_tree(), "Own"})
+    assert len(registry) == len(in_tree()) + 1
     assert "Nobody" not in registry
 
 

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from shared.config.settings import ApiSettings
+from shared.config.feature_gates import KUBE_SCHEDULER_GATES
+from shared.config.settings import ApiSettings, Settings
 from shared.kube.client import KubeClient
-from shared.plugins.devices import PREVIEW
 from testing.builders import NodeBuilder, node
 from testing.simulator.devices import DEVICES, DRIVER
 from tests.pipeline.corner import Corner, a_corner
@@ -76,9 +76,8 @@ class Claims:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def pipeline() -> AsyncIterator[Pipeline]:
-    preview = {PREVIEW: "1"}
-    services = ("watcher", "queue", "snapshot", "cycle", "worker-0", "worker-1", "binder-0")
-    async with Pipeline.running(PipelineOptions(workers=2, variables=dict.fromkeys(services, preview))) as running:
+    settings = Settings(feature_gates=KUBE_SCHEDULER_GATES)
+    async with Pipeline.running(PipelineOptions(workers=2, settings=settings)) as running:
         async with a_client(running) as client:
             await Claims(client, "").create(f"{API}/deviceclasses", GPU_CLASS)
         yield running

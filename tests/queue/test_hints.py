@@ -17,7 +17,7 @@ from shared.framework.clusterevents import ClusterEvent
 from shared.framework.profile import Framework
 from shared.messages.queue import Outcome, Outcomes, Take, Verdict
 from shared.model.objects import DEFAULT_SCHEDULER, Node, Pod
-from shared.plugins.registry import IN_TREE
+from shared.plugins.registry import in_tree
 from testing.builders import node, pod
 from tests.queue.support import FIT, FRAMEWORKS, NODE_ADDED, NODE_LABELS, NODE_TAINTS, POD_DELETED, Queue, uid
 
@@ -39,7 +39,7 @@ class Curious:
 
 def with_hints(**registered: Sequence[Registration]) -> dict[str, Framework]:
     (profile,) = load_config(None).profiles
-    framework = Framework(profile, IN_TREE)
+    framework = Framework(profile, in_tree())
     framework.registrations = {**framework.registrations, **{name: tuple(made) for name, made in registered.items()}}
     return {DEFAULT_SCHEDULER: framework}
 

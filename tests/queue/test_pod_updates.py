@@ -15,7 +15,7 @@ from shared.errors import InvariantBroken
 from shared.framework.profile import Framework
 from shared.messages.queue import Outcome, Outcomes, Take, Verdict
 from shared.model.objects import Pod, PodCondition, PodStatus
-from shared.plugins.registry import IN_TREE
+from shared.plugins.registry import in_tree
 from testing.builders import pod
 from testing.inprocess.batches import pods_in
 from tests.queue.support import (
@@ -166,7 +166,7 @@ class Door(PreEnqueuePlugin):
 
 def behind_a_door() -> tuple[QueueCore, Door]:
     (profile,) = load_config(None).profiles
-    framework = Framework(profile, IN_TREE)
+    framework = Framework(profile, in_tree())
     door = Door()
     framework.pre_enqueue = [*framework.pre_enqueue, door]
     return QueueCore({"default-scheduler": framework}), door

@@ -40,7 +40,7 @@ from shared.messages.state import (
 )
 from shared.model.load import PodLoad, load_of
 from shared.model.objects import DEFAULT_SCHEDULER, Node, Pod
-from shared.plugins.registry import IN_TREE
+from shared.plugins.registry import in_tree
 from shared.store.schema import Persist
 from testing.builders import node, pod
 
@@ -303,7 +303,7 @@ def framework_with(plugin: type[Any], *points: ExtensionPoint) -> dict[str, Fram
     for point in points:
         plugins[point] = (*plugins.get(point, ()), PluginRef(plugin.name, 1 if point is ExtensionPoint.SCORE else 0))
     changed = type(profile)(profile.scheduler_name, profile.percentage_of_nodes_to_score, plugins, profile.args)
-    return {DEFAULT_SCHEDULER: Framework(changed, {**IN_TREE, plugin.name: lambda args: plugin()})}
+    return {DEFAULT_SCHEDULER: Framework(changed, {**in_tree(), plugin.name: lambda args: plugin()})}
 
 
 def relabelled(node_object: Node, **labels: str) -> Node:

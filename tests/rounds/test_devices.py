@@ -8,10 +8,11 @@ import msgspec
 import pytest
 
 from services.cycle import events as cycle
+from shared.config.feature_gates import KUBE_SCHEDULER_GATES
+from shared.framework.loading import load_frameworks
 from shared.messages.evaluation import Ties
 from shared.messages.state import Commit
 from shared.model.objects import ObjectKind, decode_node, decode_pod, object_from
-from shared.plugins.devices import PREVIEW
 from testing.inprocess.device_cases import written_devices
 from testing.inprocess.device_workloads import DRIVER, RESOURCE, Object, claim_of, claiming, device_objects
 from testing.inprocess.pipeline import Pipeline
@@ -83,7 +84,14 @@ class World:
                 devices[each.uid] = written_devices(each.assignment.devices)
             return (0.0,)
 
-        pipeline = Pipeline(shards=shards, round_size=round_size, ties=Ties(mode="name"), fate=note, binds=False)
+        pipeline = Pipeline(
+            load_frameworks(None, KUBE_SCHEDULER_GATES),
+            shards=shards,
+            round_size=round_size,
+            ties=Ties(mode="name"),
+            fate=note,
+            binds=False,
+        )
         pipeline.add_nodes(decode_node(msgspec.json.encode(each)) for each in self.nodes)
         pipeline.add_objects(object_from(ObjectKind(kind), obj) for kind, obj in self.objects)
         pipeline.settle()
@@ -101,11 +109,6 @@ class World:
                 assert isinstance(outcome, cycle.Unschedulable), outcome
                 found[each.uid] = "", outcome.unfit.message
         return found
-
-
-@pytest.fixture(autouse=True)
-def supported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(PREVIEW, "1")
 
 
 @pytest.mark.parametrize("seed", SEEDS)

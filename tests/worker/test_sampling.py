@@ -12,14 +12,14 @@ from shared.framework.evaluator import Question, ShardEvaluator
 from shared.framework.pod_class import PodClass
 from shared.framework.profile import Framework
 from shared.messages.evaluation import Ties
-from shared.plugins.registry import IN_TREE
+from shared.plugins.registry import in_tree
 from testing.builders import node, pod
 from testing.inprocess.pipeline import Pipeline
 
 
 def framework(percentage: int | None) -> Framework:
     profile = replace(load_config(None).profiles[0], percentage_of_nodes_to_score=percentage)
-    return Framework(profile, IN_TREE)
+    return Framework(profile, in_tree())
 
 
 def evaluated(nodes: int, percentage: int | None, *, full: int = 0) -> tuple[ShardEvaluator, PodClass]:

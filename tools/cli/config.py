@@ -6,9 +6,19 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from shared.config.sources import BAD_USAGE, SOURCES, Given, SourceKind, add_flags, all_given, settings_of
+from shared.config.feature_gates import DEFAULT_GATES, FeatureGates, InvalidFeatureGates
+from shared.config.sources import (
+    BAD_USAGE,
+    SOURCES,
+    Given,
+    InvalidSettings,
+    SourceKind,
+    add_flags,
+    all_given,
+    settings_of,
+)
 from shared.errors import UserError
 from tools.cli.arguments import add_output
 from tools.cli.output import table
@@ -18,6 +28,7 @@ if TYPE_CHECKING:
 
 Action = Callable[[argparse.Namespace], int]
 STDIN = "-"
+GATES = next(source for source in SOURCES if source.field == "feature_gates")
 SETTINGS_EXAMPLES = """\
 examples:
   flotilla config settings                             settings of services started from here
@@ -59,9 +70,10 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         "validate",
         help="check a file",
         description="Prints `FILE: ok`, or each error with the path of the field, its value and what is allowed. "
-        "Notes fields that have no effect in Flotilla. Exit code 2: errors.",
+        "Notes fields and feature gates that have no effect in Flotilla. Exit code 2: errors.",
     )
     checking.add_argument("file", metavar="FILE", help="the file, - for standard input")
+    _add_gates(checking)
     checking.set_defaults(run=_with_errors_in_lines(validate))
     showing = actions.add_parser(
         "show",
@@ -70,6 +82,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         "The output includes the keys of extenders, if the file contains any.",
     )
     showing.add_argument("file", metavar="FILE", nargs="?", help="the file, - for standard input")
+    _add_gates(showing)
     add_output(showing, "yaml", "json")
     showing.set_defaults(run=_with_errors_in_lines(show))
     converting = actions.add_parser(
@@ -97,9 +110,11 @@ def validate(options: argparse.Namespace) -> int:
     from shared.config.structs import idle_notes
     from shared.framework.loading import load_frameworks
 
-    name, text = _shown_name(options.file), _text(options.file)
-    load_frameworks(_read(text).config)
+    name, text, gates = _shown_name(options.file), _text(options.file), _gates(options)
+    load_frameworks(_read(text, gates).config)
     given = parse_document(text).value
+    for note in gates.notes():
+        print(f"{GATES.flag}: note: {note}", file=sys.stderr)
     for note in idle_notes(given if isinstance(given, dict) else {}):
         print(f"{name}: note: {note}", file=sys.stderr)
     print(f"{name}: ok")
@@ -112,7 +127,9 @@ def show(options: argparse.Namespace) -> int:
     from shared.config.kubernetes_yaml import write_yaml
     from shared.config.reading import read_config_values
 
-    written = (read_config_values(None) if options.file is None else _read(_text(options.file))).written
+    gates = _gates(options)
+    read = read_config_values(None, None, gates) if options.file is None else _read(_text(options.file), gates)
+    written = read.written
     if options.output == "json":
         print(msgspec.json.format(msgspec.json.encode(written), indent=2).decode())
     else:
@@ -126,7 +143,7 @@ def convert(options: argparse.Namespace) -> int:
 
     converted = convert_policy(_text(options.file))
     text = write_yaml(converted.config)
-    _read(text.encode())
+    _read(text.encode(), DEFAULT_GATES)
     for note in converted.notes:
         print(f"{_shown_name(options.file)}: {note}", file=sys.stderr)
     print(text, end="")
@@ -147,14 +164,28 @@ def _with_errors_in_lines(action: Action) -> Action:
     return run
 
 
-def _read(text: bytes) -> "ConfigFile":
+def _read(text: bytes, gates: FeatureGates) -> "ConfigFile":
     """Includes the plugins of installed packages."""
     from shared.config.building import flotilla_plugins
     from shared.config.reading import read_config_text
     from shared.framework.loading import Registry
 
-    in_tree: dict[str, Any] = {}
-    return read_config_text(text, flotilla_plugins(Registry(in_tree).points_of))
+    return read_config_text(text, flotilla_plugins(Registry({}).points_of), gates)
+
+
+def _add_gates(command: argparse.ArgumentParser) -> None:
+    what = f"feature gates of the services, like A=true,B=false (default: {GATES.variable})"
+    command.add_argument(GATES.flag, dest=GATES.field, metavar=GATES.metavar, help=what)
+
+
+def _gates(options: argparse.Namespace) -> FeatureGates:
+    """From the flag, else from the variable."""
+    given = getattr(options, GATES.field)
+    origin, text = (GATES.variable, os.environ.get(GATES.variable, "")) if given is None else (GATES.flag, given)
+    try:
+        return FeatureGates.parse(text)
+    except InvalidFeatureGates as invalid:
+        raise InvalidSettings([f"{origin}: {problem}" for problem in invalid.problems]) from None
 
 
 def _text(file: str) -> bytes:

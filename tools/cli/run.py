@@ -60,4 +60,4 @@ def check_config(settings: "Settings") -> None:
     from shared.config.document import read_config
     from shared.framework.loading import load_frameworks
 
-    load_frameworks(read_config(settings.config))
+    load_frameworks(read_config(settings.config), settings.feature_gates)

@@ -4,6 +4,7 @@ import argparse
 import os
 import sys
 
+from shared.config.feature_gates import KUBE_SCHEDULER_GATES
 from shared.config.sources import settings_from
 from tools.cli.arguments import add_numbers
 
@@ -48,18 +49,16 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
 
 
 def run(options: argparse.Namespace) -> int:
-    from shared.plugins.devices import PREVIEW
     from tools.cli.processes import interruptible
     from tools.demo.runner import Demo
     from tools.demo.workload import DemoWorkload
     from tools.supervisor.options import PipelineOptions
 
-    if options.devices:
-        os.environ[PREVIEW] = "1"  # the services inherit it
     pods = PODS_WITH_DEVICES if options.devices and options.pods == PODS else options.pods
     workload = DemoWorkload(options.nodes, pods, options.kinds, options.seed, options.late, devices=options.devices)
     kept = {key: value for key, value in os.environ.items() if key in ("FLOTILLA_LOG_LEVEL", "FLOTILLA_SHARD_COUNT")}
-    settings = settings_from(kept, {"round_size": options.round_size, "seed": options.seed})
+    gates = str(KUBE_SCHEDULER_GATES) if options.devices else None
+    settings = settings_from(kept, {"round_size": options.round_size, "seed": options.seed, "feature_gates": gates})
     pipeline = PipelineOptions(workers=options.workers, binders=options.binders, settings=settings)
     pipeline.services()  # validates the options before anything starts
     return interruptible(Demo(workload, pipeline, sys.stdout).play())

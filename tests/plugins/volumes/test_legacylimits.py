@@ -5,7 +5,7 @@ import pytest
 from flotilla.plugin import PluginError
 from flotilla.results import unschedulable
 from shared.model.objects import AwsElasticBlockStore, AzureDisk, Cinder, GcePersistentDisk, Volume
-from shared.plugins.registry import IN_TREE
+from shared.plugins.registry import in_tree
 from shared.plugins.volumes.limits import AzureDiskLimits, CinderLimits, DiskLimits, EBSLimits, GCEPDLimits
 from testing.builders import NodeBuilder, node, pod
 from tests.plugins.volumes.storage import claim, cluster, csi_node, judged, storage_class, volume
@@ -26,7 +26,7 @@ def disk(kind: type[DiskLimits], name: str) -> Volume:
 
 @pytest.mark.parametrize("kind", LEGACY)
 def test_they_are_known_by_name(kind: type[DiskLimits]) -> None:
-    assert isinstance(IN_TREE[kind.name](None), kind)
+    assert isinstance(in_tree()[kind.name](None), kind)
 
 
 def fits(kind: type[DiskLimits], on: NodeBuilder, there: int, *objects: object) -> bool:

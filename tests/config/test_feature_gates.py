@@ -1,0 +1,124 @@
+"""Feature gates: names and defaults of v1.36, and what may be set."""
+
+from pathlib import Path
+
+import pytest
+
+from shared.config.feature_gates import (
+    DEFAULT_GATES,
+    DEPENDENCIES,
+    KNOWN,
+    KUBE_SCHEDULER_GATES,
+    Feature,
+    FeatureGates,
+    InvalidFeatureGates,
+    Stage,
+)
+from shared.config.sources import InvalidSettings, settings_from
+
+DEVICES = "DynamicResourceAllocation=true"
+
+
+def problems(text: str) -> list[str]:
+    with pytest.raises(InvalidFeatureGates) as wrong:
+        FeatureGates.parse(text)
+    return wrong.value.problems
+
+
+def test_every_gate_has_one_stage_and_only_alpha_is_never_on_by_default() -> None:
+    assert len(KNOWN) == 239
+    assert not [name for name, gate in KNOWN.items() if gate.stage is Stage.ALPHA and gate.default]
+    assert not [name for name, gate in KNOWN.items() if gate.stage is Stage.GA and not gate.default]
+    assert {name for dependency in DEPENDENCIES for name in dependency} <= KNOWN.keys()
+
+
+def test_without_any_each_gate_has_its_default() -> None:
+    for gates in (DEFAULT_GATES, FeatureGates.parse(""), FeatureGates.parse(" , ")):
+        assert [gates.enabled(feature) for feature in Feature] == [KNOWN[feature].default for feature in Feature]
+        assert (str(gates), gates.effect(), gates.notes()) == ("", "defaults", [])
+
+
+@pytest.mark.parametrize("value", ["1", "t", "T", "true", "True", "TRUE"])
+def test_a_gate_is_turned_on(value: str) -> None:
+    gates = FeatureGates.parse(f" DynamicResourceAllocation = {value} ,")
+    assert gates.enabled(Feature.DEVICES)
+    assert str(gates) == gates.effect() == DEVICES
+    assert gates.notes() == []
+
+
+def test_the_last_value_of_a_gate_counts() -> None:
+    assert not FeatureGates.parse(f"{DEVICES},DynamicResourceAllocation=false").enabled(Feature.DEVICES)
+
+
+def test_gates_with_the_same_effect_are_told_to_be_so() -> None:
+    one = FeatureGates.parse("DynamicResourceAllocation=false,OpportunisticBatching=false")
+    assert one.effect() == DEFAULT_GATES.effect()
+    assert KUBE_SCHEDULER_GATES.effect() == DEVICES
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("A", "A has no value: gates are set like A=true,B=false"),
+        ("DynamicResourceAllocation=on", "DynamicResourceAllocation takes true or false, not 'on'"),
+        ("DynamicResourcesAllocation=true", "there is no feature gate 'DynamicResourcesAllocation' in v1.36 (did you"),
+        ("Zyx=true", "there is no feature gate 'Zyx' in v1.36"),
+        ("SchedulerQueueingHints=false", "SchedulerQueueingHints cannot be changed: v1.36 locks it on"),
+        ("GitRepoVolumeDriver=true", "GitRepoVolumeDriver cannot be changed: v1.36 locks it off"),
+        ("SchedulerAsyncPreemption=false", "SchedulerAsyncPreemption cannot be turned off in Flotilla: victims are"),
+        ("GenericWorkload=true", "GenericWorkload cannot be turned on in Flotilla: Flotilla schedules gangs by"),
+        ("GracefulNodeShutdown=false", "GracefulNodeShutdownBasedOnPodPriority is on, but needs GracefulNodeShutdown"),
+    ],
+)
+def test_what_cannot_be_set_is_refused(text: str, expected: str) -> None:
+    assert problems(text)[0].startswith(expected)
+
+
+def test_everything_that_is_wrong_is_said() -> None:
+    assert len(problems("A,Zyx=true,SidecarContainers=false")) == 3
+
+
+def test_a_locked_gate_may_be_set_to_its_default() -> None:
+    assert FeatureGates.parse("SidecarContainers=true").notes() == [
+        "SidecarContainers is GA: it will be removed in a future release of Kubernetes",
+        "SidecarContainers has no effect: it does not concern scheduling, or not as Flotilla does it",
+    ]
+
+
+def test_gates_of_other_components_have_a_note_and_no_effect() -> None:
+    gates = FeatureGates.parse("KMSv1=true,ClearingNominatedNodeNameAfterBinding=false")
+    assert [note.split(":")[0] for note in gates.notes()] == [
+        "ClearingNominatedNodeNameAfterBinding has no effect",
+        "KMSv1 is deprecated",
+        "KMSv1 has no effect",
+    ]
+
+
+def test_all_gates_of_a_stage_are_set_except_those_set_by_name() -> None:
+    """Some gates of each stage are refused, so their names come with it."""
+    refused = [problem.split()[0] for problem in problems("AllAlpha=true")]
+    assert "GangScheduling" in refused
+    assert not {name for name in refused if KNOWN[name].stage is not Stage.ALPHA}
+    spared = ",".join(f"{name}=false" for name in refused)
+    dependent = ",".join(f"{name}=false" for name in ("WorkloadWithJob", "DRAResourcePoolStatus"))
+    assert FeatureGates.parse(f"AllAlpha=true,{spared},{dependent}").enabled(Feature.DEVICES) is False
+    assert (
+        FeatureGates.parse(
+            "AllBeta=true,DynamicResourceAllocation=false,CoordinatedLeaderElection=false,DRADeviceTaintRules=false"
+        ).enabled(Feature.DEVICES)
+        is False
+    )
+
+
+def test_gates_come_from_the_environment_the_flag_and_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text(f"feature_gates: {DEVICES}\n")
+    assert settings_from({"FLOTILLA_FEATURE_GATES": DEVICES}).feature_gates == KUBE_SCHEDULER_GATES
+    assert settings_from({}, {"feature_gates": DEVICES}).feature_gates == KUBE_SCHEDULER_GATES
+    assert settings_from({}, {"settings": str(file)}).feature_gates == KUBE_SCHEDULER_GATES
+    with pytest.raises(InvalidSettings) as wrong:
+        settings_from({"FLOTILLA_FEATURE_GATES": "Zyx=true,A"})
+    assert wrong.value.lines() == [
+        "FLOTILLA_FEATURE_GATES: A has no value: gates are set like A=true,B=false",
+        "FLOTILLA_FEATURE_GATES: there is no feature gate 'Zyx' in v1.36",
+    ]
