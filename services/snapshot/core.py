@@ -34,10 +34,12 @@ from services.snapshot.event_handlers import EventHandlers
 from services.snapshot.events import (
     Beat,
     BindingReport,
+    ClaimsFenced,
     DispatchOrders,
     Effect,
     Event,
     Fence,
+    FenceClaims,
     LookedUp,
     RecallAttempts,
     Tick,
@@ -85,7 +87,8 @@ class SnapshotCore:
     def begin(self, now: float) -> list[Effect]:
         """The watch has listed everything: takes over the ledger of the term before."""
         self._ledger.begin(now)
-        return [RecallAttempts(tuple((entry.uid, entry.attempt) for entry in self._ledger if not entry.bound))]
+        attempts = tuple((entry.uid, entry.attempt) for entry in self._ledger if not entry.bound)
+        return [RecallAttempts(attempts), *map(FenceClaims, self.cluster.held)]
 
     def is_assumed(self, key: AttemptKey) -> bool:
         """Whether the pod is assumed by this attempt."""
@@ -119,6 +122,8 @@ class SnapshotCore:
                 return self._on_report(event, now)
             case LookedUp():
                 return self._on_looked_up(event, now)
+            case ClaimsFenced(uid=uid, versions=versions):
+                return self.cluster.publish(self.cluster.objects.fenced(uid, versions, self.seq + 1))
             case Evicted(uid=uid, failure=failure):
                 return self.cluster.spare(self.cluster.victims.spare(uid)) if failure else []
             case Tick():
@@ -135,6 +140,7 @@ class SnapshotCore:
             self.cluster.nominator.next_due(),
             cluster.victims.next_due,
             cluster.objects.next_deadline,
+            cluster.held.next_deadline,
         )
         return min((at for at in deadlines if at is not None), default=None)
 
@@ -142,7 +148,7 @@ class SnapshotCore:
         outcome = report.outcome
         entry = self._ledger.find_unbound(outcome.uid, outcome.attempt)
         if entry is None:
-            return self._on_end_of_gone(report)
+            return []
         if outcome.found:
             # A deposed leader's find is void: the ledger must have it before the attempt is ordered with it.
             dispatch, fits = DispatchOrders(((entry.uid, entry.attempt),)), outcome.version == entry.version
@@ -156,21 +162,13 @@ class SnapshotCore:
             return self._forget(failure)
         return [self._fence(entry, failure, now)] if report.sole else []
 
-    def _on_end_of_gone(self, report: BindingReport) -> list[Effect]:
-        """The attempt of a pod that is gone may have ended, so that its devices are free."""
-        outcome, cluster = report.outcome, self.cluster
-        if not report.sure or outcome.found or outcome.wait is not None:
-            return []
-        return cluster.freed(cluster.objects.release_held(outcome.uid, outcome.attempt, cluster.seq + 1), outcome.uid)
-
     def _fence(self, entry: LedgerEntry, failure: ForgottenPod, now: float) -> Fence:
         """The pod stays assumed until no call can bind it any more."""
         self._ledger.fence(failure, now)
         return _fence_of(entry)
 
     def _forget(self, failure: ForgottenPod) -> list[Effect]:
-        is_gone = failure.reason.startswith(POD_GONE)
-        return [*self.cluster.remove_pod(failure.uid, is_gone=is_gone), failure]
+        return [*self.cluster.remove_pod(failure.uid), failure]
 
     def _on_tick(self, now: float) -> list[Effect]:
         due = self._ledger.due(now)
@@ -179,6 +177,7 @@ class SnapshotCore:
             namespace, _, name = nomination.key.partition("/")
             effects.append(Fence(uid, attempt, namespace, name, version=""))
         effects += self.cluster.spare(list(self.cluster.victims.expire(now)))
+        effects += self.cluster.held.due(now)
         return effects + self.cluster.publish(self.cluster.objects.expire(now, self.cluster.seq + 1))
 
     def _on_looked_up(self, found: LookedUp, now: float) -> list[Effect]:
@@ -198,13 +197,13 @@ class SnapshotCore:
         cluster, uid = self.cluster, entry.uid
         self._ledger.remove(uid)
         cluster.pods.put(uid, node, entry.load, entry.key, assumed=False)
-        cluster.hold_devices(entry)
+        held = cluster.hold_devices(entry, is_bound=entry.bound)
         changes: list[Change] = cluster.objects.release(uid, cluster.seq + 1)
         forgotten = ForgottenPod(uid, f"{POD_GONE} from there: it is on node {node}")
         if node not in cluster.nodes:
-            return [*cluster.publish([PodGone(uid), *changes], settled=(uid,)), forgotten]
+            return [*held, *cluster.publish([PodGone(uid), *changes], settled=(uid,)), forgotten]
         changes.append(PodPlaced(uid, node, 0, entry.key))
-        return [*cluster.publish(changes, [entry.load], writes=(node,), settled=(uid,)), forgotten]
+        return [*held, *cluster.publish(changes, [entry.load], writes=(node,), settled=(uid,)), forgotten]
 
     def _on_nominated_looked_up(self, found: LookedUp) -> list[Effect]:
         """A nomination that the status does not show was lost on its way: revokes it.
@@ -237,6 +236,11 @@ class SnapshotCore:
     @property
     def ledger(self) -> dict[str, LedgerEntry]:
         return {entry.uid: entry for entry in self._ledger}
+
+    @property
+    def stored_ledger(self) -> list[LedgerEntry]:
+        """Also entries of attempts that are over, and hold devices."""
+        return [*self._ledger, *self.cluster.held]
 
     @property
     def answer(self) -> Committed | None:

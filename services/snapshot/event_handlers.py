@@ -70,8 +70,8 @@ class EventHandlers:
             case NodeGone(name=name):
                 # Its pods stay known, and count again when the node comes back.
                 return cluster.publish(self._nodes.remove(name, cluster.seq + 1))
-            case ObjectSeen(object=obj):
-                return cluster.publish(cluster.objects.upsert(obj, cluster.seq + 1))
+            case ObjectSeen(object=obj, version=version):
+                return cluster.publish(cluster.objects.upsert(obj, cluster.seq + 1, version))
             case ObjectGone(kind=kind, key=key):
                 return cluster.publish(cluster.objects.remove(kind, key, cluster.seq + 1))
 
@@ -136,23 +136,25 @@ class EventHandlers:
         if self._nominator.forget(uid):
             changes.append(NominationGone(uid))
         entry = cluster.ledger.remove(uid)
-        settled = () if entry is None else (uid,)
-        if entry is not None and entry.node == node:
-            cluster.objects.confirm(uid, now)
-        elif entry is not None:
-            cluster.hold_devices(entry)
-            changes += cluster.objects.release(uid, cluster.seq + 1)
+        settled, held = () if entry is None else (uid,), list[Effect]()
+        if entry is not None:
+            is_there = entry.node == node
+            held = cluster.hold_devices(entry, is_bound=is_there or entry.bound)
+            if is_there:
+                cluster.objects.confirm(uid, now)
+            else:
+                changes += cluster.objects.release(uid, cluster.seq + 1)
         stays = before is not None and before.node == node and before.load == load
         if before is not None and stays and (before.key, before.started) == (pod.key, started):
             before.assumed = False
-            return cluster.publish(changes, settled=settled)
+            return [*held, *cluster.publish(changes, settled=settled)]
         self._pods.put(uid, node, load, pod.key, started, assumed=False)
         if node not in self._nodes:
             unknown = Problem(ClusterError(f"Pod {pod.key}: spec.nodeName: no node {node!r} is known"))
             changes += [PodGone(uid)] if before is not None else []
-            return [unknown, *cluster.publish(changes, settled=settled)]
+            return [unknown, *held, *cluster.publish(changes, settled=settled)]
         changes.append(PodPlaced(uid, node, 0, pod.key, started))
-        return cluster.publish(changes, [load], writes=() if stays else (node,), settled=settled)
+        return [*held, *cluster.publish(changes, [load], writes=() if stays else (node,), settled=settled)]
 
     def on_pod_gone(self, uid: str) -> list[Effect]:
         self.bound.discard(uid)

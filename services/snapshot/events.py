@@ -1,13 +1,13 @@
 """The events that the snapshot's core handles, and the effects that its shell carries out in order."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from services.snapshot.state.ledger import AttemptKey
 from shared.errors import FlotillaError
 from shared.messages.binding import BindingOutcome, Evict, Evicted, Withdraw
 from shared.messages.queue import ForgottenPod, Received
-from shared.messages.state import Commit, Committed, Delta, Heartbeat, Outdated
+from shared.messages.state import Commit, Committed, Delta, Heartbeat, LedgerEntry, Outdated
 from shared.model.objects import ClusterObject, Node, ObjectKind, Pod
 from shared.store.schema import Persist
 
@@ -60,9 +60,10 @@ class PodDeleted:
 
 @dataclass(frozen=True, slots=True)
 class ObjectSeen:
-    """Event: an object of another kind, new or changed."""
+    """Event: an object of another kind, new or changed. `version`: as in ObjectChange."""
 
     object: ClusterObject
+    version: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +110,14 @@ class LookedUp:
     gone: bool = False
     nominated: str = ""
     version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimsFenced:
+    """Event: the claims of a held entry have these versions by now; empty for those that are gone."""
+
+    uid: str
+    versions: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +170,16 @@ class Fence:
 
 
 @dataclass(frozen=True, slots=True)
+class FenceClaims:
+    """Effect: give each claim of the attempt another version, so that no binder allocates it for the attempt any more.
+
+    ClaimsFenced answers it.
+    """
+
+    entry: LedgerEntry
+
+
+@dataclass(frozen=True, slots=True)
 class PodStale:
     """Effect: the watch has shown an old version of a pod, without the node that it is bound to. It was ignored."""
 
@@ -207,10 +226,10 @@ class CommitFault:
     what: str
 
 
-Event = WatchEvent | WatchEvents | BindingReport | LookedUp | Evicted | Commit | Tick | Beat
+Event = WatchEvent | WatchEvents | BindingReport | LookedUp | ClaimsFenced | Evicted | Commit | Tick | Beat
 ToBinders = DispatchOrders | RecallAttempts | Evict | Withdraw | AcknowledgeBinder
 ToLog = PodStale | Problem | NodeOpened | WorkerFault | CommitFault
-Effect = Persist | Delta | Heartbeat | Reply | Outdated | ToBinders | Fence | ForgottenPod | ToLog
+Effect = Persist | Delta | Heartbeat | Reply | Outdated | ToBinders | Fence | FenceClaims | ForgottenPod | ToLog
 """Messages are sent: deltas and heartbeats to workers, Outdated to the cycle, Withdraw to all binders, Evict to one of
 them, ForgottenPod to the queue.
 """

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from services.snapshot.commit_checks import ProfileFilters
 from services.snapshot.core import SnapshotCore
 from services.snapshot.dispatch.binders import Binders
+from services.snapshot.dispatch.claim_fences import ClaimFences
 from services.snapshot.dispatch.pod_lookups import PodLookUps
 from services.snapshot.dispatch.term_end import TermEnd
 from services.snapshot.events import (
@@ -19,6 +20,7 @@ from services.snapshot.events import (
     Effect,
     Event,
     Fence,
+    FenceClaims,
     NodeOpened,
     PodStale,
     Problem,
@@ -150,6 +152,7 @@ class Shell:
         """The term that the queue knows of."""
         self._check_at = 0.0
         self._look_ups = PodLookUps(client, self._runner.feed, context.log, context.fault)
+        self._claim_fences = ClaimFences(client, self._runner.feed, context.log, context.fault)
         self._introspection = Introspection(core.cluster, client.get, context.clock, context.log, context.fault)
         self._forgotten: list[ForgottenPod] = []
         self._repeated = Repeated(context.log)
@@ -175,6 +178,7 @@ class Shell:
         finally:
             self._runner.close()
             self._look_ups.close()
+            self._claim_fences.close()
             self._introspection.close()
 
     async def _work(self) -> None:
@@ -352,6 +356,8 @@ class Shell:
                 self._forgotten.append(effect)
             case Fence():
                 self._look_ups.begin(effect)
+            case FenceClaims():
+                self._claim_fences.begin(effect)
             case WorkerFault(worker=worker, kind=kind, reason=reason):
                 self._metrics.faults.labels(worker, kind).inc()
                 self._repeated.error(f"fault {worker} {kind}", "worker %s is at fault (%s): %s", worker, kind, reason)

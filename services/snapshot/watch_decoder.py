@@ -63,8 +63,8 @@ class WatchDecoder:
                 return NodeGone(name) if was_known else None
             case ObjectChange(kind=kind) if kind in QUEUE_KINDS:
                 return None
-            case ObjectChange(gone=False, body=body):
-                return ObjectSeen(object_from_msgpack(body))
+            case ObjectChange(gone=False, body=body, version=version):
+                return ObjectSeen(object_from_msgpack(body), version)
             case ObjectChange(kind=kind, key=key):
                 return ObjectGone(kind, key)
             case Unreadable(kind=Kind.POD):

@@ -8,6 +8,7 @@ import msgspec
 from services.watcher.bodies import body_of, node_body, placed_body
 from services.watcher.partial_objects import FINISHED_PHASES, Outline
 from shared.errors import InvalidObject
+from shared.kube.wire import version_of
 from shared.messages.watch import OBJECT_KINDS, Kind, NodeChange, ObjectChange, PodChange, Unreadable
 from shared.model.objects import (
     ObjectKind,
@@ -134,7 +135,8 @@ def _cut(text: str, most: int) -> str:
 def _object(kind: ObjectKind, path: str, *, older: tuple[str, ...] = ()) -> WatchedResource:
     def read(raw: msgspec.Raw, at: float) -> ObjectChange:
         obj = decode_object(kind, raw)
-        return ObjectChange(kind, key_of(obj), body=body_of(obj))
+        version = version_of(raw) if kind is ObjectKind.RESOURCE_CLAIM else ""
+        return ObjectChange(kind, key_of(obj), body=body_of(obj), version=version)
 
     def gone(found: Outline, at: float) -> ObjectChange:
         name = found.metadata.name

@@ -305,6 +305,8 @@ class LedgerEntry(Assigned, frozen=True, omit_defaults=True, gc=False):
     `attempt` is the sequence number of the commit, so no two attempts share one. All orders of the attempt name the
     assignment's version. `deadline` and `assumed_at` (Unix time) are for people only. `window`: seconds from the
     writing of the entry to its deadline, by whichever clock.
+
+    `held`: the attempt is over and counts on no node; its devices are not free yet. The uid names pod and attempt then.
     """
 
     attempt: Count
@@ -315,3 +317,19 @@ class LedgerEntry(Assigned, frozen=True, omit_defaults=True, gc=False):
     window: Seconds
     bound: bool = False
     assumed_at: Seconds = 0.0
+    held: bool = False
+
+    def hold(self) -> "LedgerEntry":
+        """The entry that keeps the devices of this attempt once the pod's own entry has ended."""
+        assignment = msgspec.structs.replace(self.assignment, uid=held_uid(self.uid, self.attempt))
+        return msgspec.structs.replace(self, assignment=assignment, held=True)
+
+
+def held_uid(uid: str, attempt: int) -> str:
+    """Releases that do not know held entries take it for the uid of a pod that is gone."""
+    return f"{uid}#{attempt}"
+
+
+def pod_uid_of(uid: str) -> str:
+    """The pod's uid, of an entry that is held or not."""
+    return uid.partition("#")[0]

@@ -79,12 +79,16 @@ class NodeChange(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag=
 
 
 class ObjectChange(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag="object"):
-    """An object of another kind was added or changed, or is gone. `key`: as by key_of. `body`: as msgpack."""
+    """An object of another kind was added or changed, or is gone. `key`: as by key_of. `body`: as msgpack.
+
+    `version`: the resourceVersion of resource claims, which orders name; empty for other kinds.
+    """
 
     kind: ObjectKind
     key: str
     gone: bool = False
     body: msgspec.Raw = msgspec.Raw(b"")
+    version: str = ""
 
 
 class ListingBegins(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag="begin"):

@@ -229,6 +229,8 @@ class Pipeline:
                         self._send(BindingOrders(self.snapshot.epoch, orders), self._bind_all)
                 case snapshot.Fence(uid=uid, attempt=attempt):
                     self._look_up(uid, attempt)
+                case snapshot.FenceClaims(entry=held):
+                    self.observe(snapshot.ClaimsFenced(held.uid, {}))
                 case snapshot.Problem(error=error):
                     self.problems.append(error)
                 case snapshot.WorkerFault(worker=name, reason=reason):

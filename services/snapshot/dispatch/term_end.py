@@ -34,8 +34,8 @@ class TermEnd:
 
     @property
     def settled(self) -> bool:
-        """Whether no attempt can bind a pod that is not bound already."""
-        return next(self._open(), None) is None
+        """Whether no attempt can bind a pod that is not bound already, or allocate a claim."""
+        return next(self._open(), None) is None and not self._core.cluster.held
 
     async def run(self) -> None:
         """Takes a bounded time. Meanwhile nothing is committed or sent; reports are handled and written."""

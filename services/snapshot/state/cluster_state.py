@@ -8,8 +8,9 @@ from collections.abc import Container, Iterable, Sequence
 
 import msgspec
 
-from services.snapshot.events import Effect
-from services.snapshot.state.ledger import FENCE_GRACE, Ledger
+from services.snapshot.events import Effect, FenceClaims
+from services.snapshot.state.held_devices import HeldDevices
+from services.snapshot.state.ledger import Ledger
 from services.snapshot.state.nodes import Nodes
 from services.snapshot.state.nominator import Nominator
 from services.snapshot.state.object_overlay import ObjectOverlay
@@ -30,6 +31,7 @@ from shared.messages.state import (
     PodNominated,
     PodPlaced,
     State,
+    pod_uid_of,
 )
 from shared.model.load import PodLoad
 from shared.store.schema import Persist
@@ -43,6 +45,7 @@ class DeltaBuilder:
         self.loads: list[PodLoad] = []
         self.writes: list[str] = []
         self.settled: list[str] = []
+        self.forgotten: list[ForgottenPod] = []
 
     def add(
         self, changes: Iterable[Change], loads: Sequence[PodLoad], writes: Iterable[str], settled: Iterable[str]
@@ -65,6 +68,7 @@ class ClusterState:
         self.nodes = Nodes(self.seq)
         self.pods = Placements()
         self.objects = ObjectOverlay()
+        self.held = HeldDevices(self.objects)
         self.nominator = Nominator()
         self.victims = PreemptionVictims()
         self.ledger = Ledger()
@@ -87,19 +91,25 @@ class ClusterState:
         settled: tuple[str, ...] = (),
     ) -> list[Effect]:
         """`writes`: as for `delta`. `settled`: uids that have left the ledger."""
+        ended = self.held.take_ended()
+        settled = (*settled, *ended)
+        why = f"{POD_GONE} from its devices"
+        forgotten = [ForgottenPod(pod_uid_of(uid), why) for uid, frees in ended.items() if frees]
         if self.building is not None:
             self.building.add(changes, loads, writes, settled)
+            self.building.forgotten += forgotten
             return []
         if not changes:
-            return [Persist(settled=settled)] if settled else []
+            return [*([Persist(settled=settled)] if settled else ()), *forgotten]
         delta = self.delta(changes, list(loads), writes)
-        return [Persist(delta, settled=settled), delta]
+        return [Persist(delta, settled=settled), delta, *forgotten]
 
     def publish_built(self) -> list[Effect]:
         built, self.building = self.building, None
         if built is None:
             return []
-        return self.publish(built.changes, built.loads, writes=built.writes, settled=tuple(built.settled))
+        published = self.publish(built.changes, built.loads, writes=built.writes, settled=tuple(built.settled))
+        return [*published, *built.forgotten]
 
     def delta(self, changes: list[Change], loads: list[PodLoad], writes: Iterable[str]) -> Delta:
         """`writes`: nodes whose earlier evaluations no longer count."""
@@ -111,32 +121,34 @@ class ClusterState:
     # Pods
 
     def restore(self, entry: LedgerEntry) -> None:
-        """Assumes a pod that an earlier term has assumed."""
+        """Assumes a pod that an earlier term has assumed, or holds its devices."""
+        if entry.held:
+            self.held.restore(entry)
+            return
         self.nominator.forget(entry.uid)
         self.pods.put(entry.uid, entry.node, entry.load, entry.key, assumed=True)
         self.ledger.restore(entry)
         self.objects.restore(entry.assignment)
 
-    def remove_pod(self, uid: str, *, is_gone: bool = True) -> list[Effect]:
-        """`is_gone`: its binder may not know that yet. Otherwise no binder acts for the pod any more."""
+    def remove_pod(self, uid: str) -> list[Effect]:
         entry = self.ledger.remove(uid)
         settled = (uid,) if entry is not None else ()
-        if entry is not None and is_gone:
-            self.hold_devices(entry)
+        held = [] if entry is None else self.hold_devices(entry, is_bound=entry.bound)
         if uid not in self.pods:
-            return []
+            return held
         self.pods.remove(uid)
         self.victims.forget(uid)
-        return self.publish([PodGone(uid), *self.objects.release(uid, self.seq + 1)], settled=settled)
+        return [*held, *self.publish([PodGone(uid), *self.objects.release(uid, self.seq + 1)], settled=settled)]
 
-    def hold_devices(self, entry: LedgerEntry) -> None:
-        """The pod has left the ledger, and a binder may still write the devices that it was given."""
-        if not entry.bound:
-            self.objects.hold(entry.uid, entry.attempt, self.now + entry.window + FENCE_GRACE)
-
-    def freed(self, changes: list[Change], uid: str = "") -> list[Effect]:
-        """Devices that were held are free. The queue retries pods."""
-        return [*self.publish(changes), ForgottenPod(uid, f"{POD_GONE} from its devices")] if changes else []
+    def hold_devices(self, entry: LedgerEntry, *, is_bound: bool) -> list[Effect]:
+        """The entry has left the ledger. `is_bound`: the pod was bound, so its claims should be allocated."""
+        held = self.held.hold(entry)
+        if held is None:
+            return []
+        if is_bound:
+            self.held.fence_later(held, self.now)
+            return [Persist(ledger=(held,))]
+        return [Persist(ledger=(held,)), FenceClaims(held)]
 
     def spare(self, victims: list[tuple[str, PodLoad]]) -> list[Effect]:
         """These victims stay, with these loads. The queue retries pods, which may find other victims."""
@@ -173,6 +185,7 @@ class ClusterState:
             "pods": len(self.pods),
             "assumed_pods": len(self.ledger),
             "nominated_pods": len(self.nominator),
+            "held_devices": len(self.held),
             "objects": len(self.objects),
         }
 

@@ -6,8 +6,11 @@ given devices counts as allocated; the claim for a pod's extended resources as i
 
     decided --the watch shows it, or another change instead--> ends: the watch counts
        |----the pods are forgotten or gone------------------> ends: what the watch showed before counts
-       |----the pod is seen on its node--> lingers: the watch may show pods before volumes
-       +----the pod is gone--> devices are held until no binder writes them any more
+       +----the pod is seen on its node--> lingers: the watch may show pods before volumes
+
+Devices are held longer: when an attempt is over, a binder may still write its allocations, or the watch may not show
+them yet. The overlay of a claim then ends when the watch shows what was decided, or a version from which on the attempt
+cannot allocate the claim any more.
 
 Several pods may need one such change; it ends with the last of them.
 """
@@ -15,17 +18,18 @@ Several pods may need one such change; it ends with the last of them.
 import hashlib
 import itertools
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 
 import msgspec
 
-from shared.cluster.devices import Allocated, Created, Devices, changes_of_claims, pools_in
+from shared.cluster.devices import Allocated, Created, DeviceDecision, Devices, changes_of_claims, pools_in
 from shared.cluster.objects import ClusterObjects
 from shared.cluster.volumes import CLAIM, VOLUME, Laid, Slot, VolumeDecision, changes_of
 from shared.devices.offers import PoolId
 from shared.errors import InvariantBroken
-from shared.messages.state import Assignment, Change, ObjectRemoved, ObjectUpserted
+from shared.messages.state import Assignment, Change, ObjectRemoved, ObjectUpserted, pod_uid_of
+from shared.model.base import version_number
 from shared.model.objects import ClusterObject, ObjectKind, key_of, kind_of
 from shared.model.storage import READ_WRITE_ONCE_POD
 from shared.plugins.volumes.matching import misfit
@@ -39,12 +43,16 @@ LINGER_SECONDS = 30.0
 
 @dataclass(slots=True)
 class _Overlay:
-    """`shown`: the object as the watch showed it last; None if it does not show it. `was_shown`: at any time."""
+    """`shown`: the object as the watch showed it last; None if it does not show it. `was_shown`: at any time.
+
+    `pods`: uids of pods and of held entries. `fenced`: the version from which on no held entry needs it.
+    """
 
     change: Laid | Allocated | Created
     shown: ClusterObject | None
     was_shown: bool
     pods: set[str] = field(default_factory=set)
+    fenced: int = 0
 
     @property
     def expected(self) -> ClusterObject | None:
@@ -62,8 +70,12 @@ class ObjectOverlay:
         self._overlays: dict[Slot, _Overlay] = {}
         self._of_pod: dict[str, set[Slot]] = {}
         self._lingering: deque[tuple[float, str]] = deque()
-        self._held: dict[str, float] = {}
-        """Until when devices of attempts whose pod is gone are held."""
+        self._held: dict[str, bool] = {}
+        """Uids of held entries with an overlay, and whether any of their devices became free."""
+        self._ended: dict[str, bool] = {}
+        """Those without one, until they are taken."""
+        self._versions: dict[str, str] = {}
+        """Of resource claims, as the watch shows them."""
         self._written: dict[ObjectKind, dict[str, int]] = {VOLUME: {}, CLAIM: {}, ObjectKind.RESOURCE_CLAIM: {}}
         self._pools_written: dict[PoolId, int] = {}
 
@@ -75,13 +87,15 @@ class ObjectOverlay:
 
     @property
     def next_deadline(self) -> float | None:
-        deadlines = [at for at, _ in itertools.islice(self._lingering, 1)]
-        return min((*deadlines, *self._held.values()), default=None)
+        return next((at for at, _ in itertools.islice(self._lingering, 1)), None)
 
     # Watch events
 
-    def upsert(self, obj: ClusterObject, seq: int) -> list[Change]:
+    def upsert(self, obj: ClusterObject, seq: int, version: str = "") -> list[Change]:
+        """`version`: of a resource claim."""
         slot = kind_of(obj), key_of(obj)
+        if slot[0] is ObjectKind.RESOURCE_CLAIM:
+            self._versions[slot[1]] = version
         overlay = self._overlays.get(slot)
         if overlay is None:
             return self._put(obj, seq)
@@ -89,14 +103,20 @@ class ObjectOverlay:
         expected = overlay.change.over(obj)
         if expected is obj:
             self._end(slot)
+        elif 0 < overlay.fenced <= version_number(version) and self._let_go(slot, self._held.keys()):
+            expected = obj
         return self._put(expected, seq)
 
     def remove(self, kind: ObjectKind, key: str, seq: int) -> list[Change]:
-        overlay = self._overlays.get((kind, key))
+        overlay, is_resource_claim = self._overlays.get((kind, key)), kind is ObjectKind.RESOURCE_CLAIM
+        if is_resource_claim:
+            self._versions.pop(key, None)
         if overlay is not None:
             overlay.shown = None
             if overlay.expected is not None:
                 return []
+            if is_resource_claim:  # gone for good: another claim of this name has another uid
+                self._end((kind, key))
         return self._drop(kind, key, seq)
 
     def is_for_one_pod(self, claim: str) -> bool:
@@ -165,10 +185,20 @@ class ObjectOverlay:
         if of.volumes is not None:
             uids = {key: self._current.claims[key].uid for key, _ in _decided(of.volumes)}
             of = msgspec.structs.replace(of, volumes=msgspec.structs.replace(of.volumes, uids=uids))
-        if of.devices is not None and of.devices.special is not None:
-            special = msgspec.structs.replace(of.devices.special, name=special_claim_name(of.name, of.uid, seq))
-            of = msgspec.structs.replace(of, devices=msgspec.structs.replace(of.devices, special=special))
+        if of.devices is not None:
+            of = msgspec.structs.replace(of, devices=self._completed(of.devices, of, seq))
         return of, self._lay(of, seq)
+
+    def _completed(self, devices: DeviceDecision, of: Assignment, seq: int) -> DeviceDecision:
+        """With the versions of the claims to allocate, and the name of the claim to create."""
+        claims = [
+            each if each.allocation is None else msgspec.structs.replace(each, version=self._versions.get(each.key, ""))
+            for each in devices.claims
+        ]
+        special = devices.special
+        if special is not None:
+            special = msgspec.structs.replace(special, name=special_claim_name(of.name, of.uid, seq))
+        return DeviceDecision(claims, special)
 
     def restore(self, of: Assignment) -> None:
         """Overlays a decision of an earlier term, before the watch has shown any object."""
@@ -179,49 +209,56 @@ class ObjectOverlay:
         if uid in self._of_pod:
             self._lingering.append((now + LINGER_SECONDS, uid))
 
-    def hold(self, uid: str, attempt: int, until: float) -> None:
-        """The pod is gone; a binder may still write the devices of this attempt, which the watch does not show yet."""
-        slots = self._of_pod.get(uid, set())
-        held = {slot for slot in slots if isinstance(self._overlays[slot].change, Allocated | Created)}
-        if not held:
-            return
-        key = _held_key(uid, attempt)
-        for slot in held:
-            self._overlays[slot].pods.remove(uid)
-            self._overlays[slot].pods.add(key)
-        slots -= held
-        if not slots:
-            del self._of_pod[uid]
-        self._of_pod[key] = held
-        self._held[key] = until
-
-    def release_held(self, uid: str, attempt: int, seq: int) -> list[Change]:
-        """The attempt has ended."""
-        key = _held_key(uid, attempt)
-        return [] if self._held.pop(key, None) is None else self.release(key, seq)
-
     def release(self, uid: str, seq: int) -> list[Change]:
         """The pod is forgotten, or gone."""
-        changes: list[Change] = []
-        for slot in sorted(self._of_pod.pop(uid, ())):
-            overlay = self._overlays[slot]
-            overlay.pods.discard(uid)
-            if not overlay.pods:
-                del self._overlays[slot]
-                if overlay.shown is not None:
-                    changes += self._put(overlay.shown, seq)
-                else:
-                    changes += self._drop(*slot, seq)
-        return changes
+        return [change for slot in sorted(self._of_pod.get(uid, ())) for change in self._release(slot, uid, seq)]
+
+    def _release(self, slot: Slot, uid: str, seq: int) -> list[Change]:
+        shown = self._overlays[slot].shown
+        if not self._let_go(slot, {uid}):
+            return []
+        return self._drop(*slot, seq) if shown is None else self._put(shown, seq)
 
     def expire(self, now: float, seq: int) -> list[Change]:
         changes: list[Change] = []
         while self._lingering and self._lingering[0][0] <= now:
             changes += self.release(self._lingering.popleft()[1], seq)
-        for key in [key for key, until in self._held.items() if until <= now]:
-            del self._held[key]
-            changes += self.release(key, seq)
         return changes
+
+    # Held devices
+
+    def hold(self, uid: str, held: str) -> bool:
+        """Allocations that the watch does not show go from the pod to the held entry; False if there are none."""
+        slots = {slot for slot in self._of_pod.get(uid, ()) if slot[0] is ObjectKind.RESOURCE_CLAIM}
+        for slot in slots:
+            self._overlays[slot].pods.add(held)
+            self._let_go(slot, {uid})
+        if slots:
+            self._of_pod[held] = slots
+            self._held[held] = False
+        return bool(slots)
+
+    def restore_held(self, of: Assignment) -> None:
+        """As `restore`, for a held entry."""
+        self._held[of.uid] = False
+        self._lay(of, 0)
+
+    def fenced(self, held: str, versions: Mapping[str, str], seq: int) -> list[Change]:
+        """From these versions on, the held entry cannot allocate its claims. Without a version the claim is gone."""
+        changes: list[Change] = []
+        for slot in sorted(self._of_pod.get(held, ())):
+            version, shown = versions.get(slot[1], ""), self._versions.get(slot[1], "")
+            if version in ("", shown) or 0 < version_number(version) <= version_number(shown):
+                changes += self._release(slot, held, seq)
+            else:
+                overlay = self._overlays[slot]
+                overlay.fenced = max(overlay.fenced, version_number(version))
+        return changes
+
+    def take_ended(self) -> dict[str, bool]:
+        """The held entries that have ended, and whether that freed devices."""
+        ended, self._ended = self._ended, {}
+        return ended
 
     # Overlays
 
@@ -268,16 +305,37 @@ class ObjectOverlay:
         return changes
 
     def _end(self, slot: Slot) -> None:
+        """The watch shows what was decided, or what can no longer be."""
         for uid in self._overlays.pop(slot).pods:
-            slots = self._of_pod[uid]
-            slots.discard(slot)
-            if not slots:
-                del self._of_pod[uid]
+            self._detach(uid, slot, frees=False)
+
+    def _let_go(self, slot: Slot, uids: Set[str]) -> bool:
+        """These do not need the overlay any more; whether it has ended with that."""
+        overlay = self._overlays[slot]
+        for uid in overlay.pods & uids:
+            overlay.pods.remove(uid)
+            self._detach(uid, slot, frees=True)
+        if overlay.pods:
+            return False
+        del self._overlays[slot]
+        return True
+
+    def _detach(self, uid: str, slot: Slot, *, frees: bool) -> None:
+        slots = self._of_pod[uid]
+        slots.discard(slot)
+        if uid in self._held:
+            self._held[uid] |= frees
+        if not slots:
+            del self._of_pod[uid]
+            if uid in self._held:
+                self._ended[uid] = self._held.pop(uid)
 
     def validate(self, pods: Iterable[str]) -> None:
         """`pods`: that are assumed."""
         self._current.validate()
         known = {*pods, *self._held, *(uid for _, uid in self._lingering)}
+        if not self._held.keys() <= self._of_pod.keys():
+            raise InvariantBroken(f"held entries hold nothing: {sorted(self._held.keys() - self._of_pod.keys())}")
         if not self._of_pod.keys() <= known:
             raise InvariantBroken(f"overlays of pods that are not assumed: {sorted(self._of_pod.keys() - known)}")
         resting = {(slot, uid) for slot, overlay in self._overlays.items() for uid in overlay.pods}
@@ -287,10 +345,6 @@ class ObjectOverlay:
             now = self._current.of(kind).get(key)
             if now != overlay.expected:
                 raise InvariantBroken(f"{kind} {key} is not what the watch shows with its overlay")
-
-
-def _held_key(uid: str, attempt: int) -> str:
-    return f"{uid}/{attempt}"
 
 
 def special_claim_name(pod: str, uid: str, attempt: int) -> str:
@@ -307,7 +361,7 @@ def _changes_of(of: Assignment) -> Iterator[tuple[Slot, Laid | Allocated | Creat
     if of.volumes is not None:
         yield from changes_of(of.node, of.volumes)
     if of.devices is not None:
-        yield from changes_of_claims(of.namespace, of.name, of.uid, of.devices)
+        yield from changes_of_claims(of.namespace, of.name, pod_uid_of(of.uid), of.devices)
 
 
 def _decided(volumes: VolumeDecision) -> list[tuple[str, str | None]]:

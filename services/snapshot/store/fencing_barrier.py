@@ -12,6 +12,8 @@ by a condition that names this term. The answer says where the pod is:
 
 The watch may show first that a pod is on a node, finished or gone, also if the pod is unreadable.
 
+Then claims of devices are fenced in the same way (`claim_barrier`).
+
 A pod set aside stays assumed where the ledger, lost or not, has it; otherwise it is scheduled like any other: a binding
 changes its version, too.
 """
@@ -22,11 +24,13 @@ import secrets
 from collections.abc import Callable
 from contextlib import suppress
 
+from services.snapshot.store.claim_barrier import ClaimBarrier
 from shared.errors import FlotillaError
 from shared.kube.client import KubeClient
 from shared.kube.errors import Forbidden, Refused
 from shared.kube.events_and_conditions import BindingFenced, ObservedPod, PodRef
-from shared.messages.watch import Kind, PodChange, Unreadable
+from shared.messages.watch import Kind, ObjectChange, PodChange, Unreadable
+from shared.model.kinds import ObjectKind
 from shared.telemetry.fault import Fault
 from shared.telemetry.logs import Repeated
 
@@ -51,13 +55,22 @@ NO_RIGHT = "cannot patch resource"
 
 class FencingBarrier:
     def __init__(
-        self, client: KubeClient, schedulers: frozenset[str], epoch: int, log: logging.Logger, fault: Fault
+        self,
+        client: KubeClient,
+        schedulers: frozenset[str],
+        epoch: int,
+        log: logging.Logger,
+        fault: Fault,
+        *,
+        claims: bool = True,
     ) -> None:
-        """`schedulers`: whose pods this pipeline schedules, or did."""
+        """`schedulers`: whose pods this pipeline schedules, or did. `claims`: whether it allocates devices."""
         self._client = client
         self._schedulers = schedulers
         # Unique, for a patch that changes nothing gives the pod no other version, and a term may be used twice.
-        self._mark = BindingFenced("", f"term {epoch} ({secrets.token_hex(4)})")
+        mark = f"term {epoch} ({secrets.token_hex(4)})"
+        self._mark = BindingFenced("", mark)
+        self._claims = ClaimBarrier(client, mark) if claims else None
         self._log = log
         self._fault = fault
         self._repeated = Repeated(log)
@@ -70,11 +83,16 @@ class FencingBarrier:
         self._total = 0
         self._closed = False
         self._problem = ""
+        self._claims_problem = ""
         self._empty = asyncio.Event()
 
     def on_watch(self, change: object) -> None:
         """Every change, from the first one on. No earlier term knows pods that come after `run` has begun."""
         match change:
+            case ObjectChange(kind=ObjectKind.RESOURCE_CLAIM):
+                if self._claims is not None:
+                    self._claims.on_watch(change)
+                return
             case PodChange():
                 placed = change.gone or change.finished or bool(change.node)
                 is_ours = change.scheduler in self._schedulers
@@ -103,11 +121,22 @@ class FencingBarrier:
                     with suppress(TimeoutError):
                         async with asyncio.timeout(RETRY_SECONDS):
                             await self._empty.wait()
+            while self._claims is not None and not await self._fence_claims(self._claims):
+                await asyncio.sleep(RETRY_SECONDS)
         finally:
             progress.cancel()
         self._log.info("%s", self._progress())
         if self.aside:
             self._log.warning("%s: a binding of an earlier term may still come", self._named_aside())
+
+    async def _fence_claims(self, claims: ClaimBarrier) -> bool:
+        """Whether no order of an earlier term can allocate a claim any more."""
+        try:
+            self._claims_problem = await claims.run()
+        except FlotillaError as cause:
+            self._claims_problem = f"claims of devices cannot be fenced: {cause}"
+            self._repeated.warning("claims", "%s", self._claims_problem)
+        return not self._claims_problem
 
     def _drop(self, uid: str) -> None:
         self.aside.pop(uid, None)
@@ -122,7 +151,9 @@ class FencingBarrier:
             text += f"; {self._named_aside()}"
         if self._bound:
             text += f"; {len(self._bound):,} are on a node, which the watch does not show yet"
-        return f"{text}; {self._problem}" if self._problem and self._open else text
+        if self._open:
+            return f"{text}; {self._problem}" if self._problem else text
+        return f"{text}; {self._claims_problem}" if self._claims_problem else text
 
     def _named_aside(self) -> str:
         names = [f"{pod.namespace}/{pod.name}" for pod in list(self.aside.values())[:MAX_NAMED]]

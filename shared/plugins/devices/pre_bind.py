@@ -1,8 +1,9 @@
 """PreBind of DynamicResources: write allocations into a pod's claims, reserve these for it, and wait for the devices.
 
 Every object is read before it is written, so that doing it twice does no harm, and written only if it has not changed
-since. If something fails, the reservations made here are taken back; allocations stay, as in kube-scheduler, until the
-pod is scheduled elsewhere.
+since. A claim is allocated only at the version that the order names: once the attempt is over, the snapshot gives the
+claim another version, and no late call allocates it. If something fails, the reservations made here are taken back;
+allocations stay, as in kube-scheduler, until the pod is scheduled elsewhere.
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -20,10 +21,8 @@ from shared.cluster.devices import DeviceDecision
 from shared.errors import ClusterError
 from shared.messages.binding import ClaimRelease
 from shared.model.codec import encode_json
+from shared.model.devices import RESOURCE_GROUP, RESOURCE_VERSIONS
 
-GROUP = "/apis/resource.k8s.io"
-VERSIONS = ("v1", "v1beta2", "v1beta1")
-"""The newest first; a server has at least one of them. Their statuses are alike."""
 FINALIZER = "resource.kubernetes.io/delete-protection"
 SPECIAL_CLAIM = "resource.kubernetes.io/extended-resource-claim"
 """The annotation of a claim that was made for a pod's extended resources."""
@@ -45,12 +44,13 @@ Steps = Generator[ApiCall | Pause, ApiAnswer, T]
 @dataclass(frozen=True, slots=True)
 class ClaimWrite:
     """A claim to reserve for the pod. `key`: `namespace/name`. `allocation`: to write, as in its status; None if the
-    claim is allocated already.
+    claim is allocated already. `version`: the only one at which it may be written.
     """
 
     key: str
     uid: str
     allocation: Mapping[str, Any] | None = None
+    version: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ def bind_devices(pod: Pod, devices: DevicesToBind, patience: float) -> PreBindSt
     claims: dict[str, ClaimWrite] = {}
     for each in devices.decision.claims:
         allocation = None if each.allocation is None else _plain(each.allocation)
-        claims.setdefault(each.key, ClaimWrite(each.key, each.uid, allocation))
+        claims.setdefault(each.key, ClaimWrite(each.key, each.uid, allocation, each.version))
     special = devices.decision.special
     to_create = None
     if special is not None:
@@ -208,23 +208,23 @@ class _Claims:
     def __init__(self) -> None:
         self.written: dict[str, Object] = {}
         """The pod's claims, as written or found last, by key."""
-        self._version = VERSIONS[0]
+        self._version = RESOURCE_VERSIONS[0]
 
     def path(self, key: str) -> str:
         namespace, _, name = key.partition("/")
-        return f"{GROUP}/{self._version}/namespaces/{namespace}/resourceclaims/{name}"
+        return f"{RESOURCE_GROUP}/{self._version}/namespaces/{namespace}/resourceclaims/{name}"
 
     def read(self, key: str) -> Steps[Object]:
         """Read a claim, in the newest version that the server has."""
         answer = yield ApiCall("GET", self.path(key), {})
         if answer.status == NOT_FOUND and not self.written:
-            for self._version in VERSIONS[1:]:
+            for self._version in RESOURCE_VERSIONS[1:]:
                 older = yield ApiCall("GET", self.path(key), {})
                 if older.status != NOT_FOUND:
                     answer = older
                     break
             else:
-                self._version = VERSIONS[0]
+                self._version = RESOURCE_VERSIONS[0]
         return _decoded(answer, f"get claim {key}")
 
     def delete(self, key: str, claim: Object) -> Steps[None]:
@@ -263,42 +263,45 @@ class _Writer(_Claims):
 
     def _reserve(self, claim: Object, wanted: ClaimWrite) -> Steps[Object]:
         key, metadata = wanted.key, claim["metadata"]
-        if wanted.uid and metadata.get("uid") != wanted.uid:
-            raise NotDone(f"claim {key} got deleted in the meantime")
-        if metadata.get("deletionTimestamp"):
+        if (wanted.uid and metadata.get("uid") != wanted.uid) or metadata.get("deletionTimestamp"):
             raise NotDone(f"claim {key} got deleted in the meantime")
         found = claim.setdefault("status", {}).get("allocation")
-        if wanted.allocation is None:
-            if found is None:
-                raise NotDone(f"claim {key} got deallocated elsewhere in the meantime")
-            what = "add reservation to"
-        else:
-            if found is not None and _devices(found) != _devices(wanted.allocation):
-                raise NotDone(f"claim {key} got allocated elsewhere in the meantime")
-            what = "add allocation and reservation to"
-        if found is not None and any(each.get("uid") == self._pod.uid for each in _consumers(claim)):
-            return claim
         if found is None:
-            claim = yield from self._protected(claim, key)
-            claim.setdefault("status", {})["allocation"] = dict(wanted.allocation or {})
+            return (yield from self._allocate(claim, wanted))
+        if wanted.allocation is not None and _devices(found) != _devices(wanted.allocation):
+            raise NotDone(f"claim {key} got allocated elsewhere in the meantime")
+        if any(each.get("uid") == self._pod.uid for each in _consumers(claim)):
+            return claim
+        return (yield from self._write_reserved(claim, wanted, "add reservation to"))
+
+    def _allocate(self, claim: Object, wanted: ClaimWrite) -> Steps[Object]:
+        key = wanted.key
+        if wanted.allocation is None:
+            raise NotDone(f"claim {key} got deallocated elsewhere in the meantime")
+        if claim["metadata"].get("resourceVersion") != wanted.version:
+            raise NotDone(f"claim {key} has changed in the meantime")
+        finalizers = claim["metadata"].setdefault("finalizers", [])
+        if FINALIZER not in finalizers:  # it keeps an allocated claim from being deleted while it is used
+            finalizers.append(FINALIZER)
+            claim = yield from _put(self.path(key), claim, f"add finalizer to claim {key}")
+        claim.setdefault("status", {})["allocation"] = dict(wanted.allocation)
+        return (yield from self._write_reserved(claim, wanted, "add allocation and reservation to"))
+
+    def _write_reserved(self, claim: Object, wanted: ClaimWrite, what: str) -> Steps[Object]:
         claim["status"]["allocation"].setdefault("allocationTimestamp", self._now)
         consumer = {"resource": "pods", "name": self._pod.name, "uid": self._pod.uid}
         claim["status"]["reservedFor"] = [*_consumers(claim), consumer]
-        written = yield from _put(f"{self.path(key)}/status", claim, f"{what} claim {key}")
-        self._reserved.append(key)
+        written = yield from _put(f"{self.path(wanted.key)}/status", claim, f"{what} claim {wanted.key}")
+        self._reserved.append(wanted.key)
         return written
-
-    def _protected(self, claim: Object, key: str) -> Steps[Object]:
-        """Keep an allocated claim from being deleted while it is used."""
-        finalizers = claim["metadata"].setdefault("finalizers", [])
-        if FINALIZER in finalizers:
-            return claim
-        finalizers.append(FINALIZER)
-        return (yield from _put(self.path(key), claim, f"add finalizer to claim {key}"))
 
     # The claim for extended resources
 
     def create(self, special: SpecialClaim) -> Steps[None]:
+        """The pod's status is written before the claim is allocated.
+
+        That fails if the attempt is fenced, and the snapshot fences pods before it looks for their special claims.
+        """
         namespace, name = self._pod.namespace, special.name
         key = f"{namespace}/{name}"
         owner = {"apiVersion": "v1", "kind": "Pod", "name": self._pod.name, "uid": self._pod.uid, "controller": True}
@@ -309,6 +312,7 @@ class _Writer(_Claims):
                 "name": name,
                 "namespace": namespace,
                 "annotations": {SPECIAL_CLAIM: "true"},
+                "finalizers": [FINALIZER],
                 "ownerReferences": [owner],
             },
             "spec": {"devices": {"requests": list(special.requests)}},
@@ -318,33 +322,39 @@ class _Writer(_Claims):
             self._progress.append(ClaimCreated(answer.ok))
         if not answer.ok and answer.status != CONFLICT:
             raise NotDone(f"create claim for extended resources {key}: {answer.message}")
-        created = yield from self.read(key)
-        if all(each.get("uid") != self._pod.uid for each in created["metadata"].get("ownerReferences") or ()):
+        created = (yield from self.read(key)) if answer.status == CONFLICT else _decoded(answer, f"create claim {key}")
+        metadata = created["metadata"]
+        if all(each.get("uid") != self._pod.uid for each in metadata.get("ownerReferences") or ()):
             raise NotDone(f"create claim for extended resources {key}: another claim has this name")
         self._created = key
-        yield from self.reserve(ClaimWrite(key, created["metadata"]["uid"], special.allocation))
-        yield from self._write_status(special)
+        yield from self._write_status(special, is_new=answer.ok)
+        version = metadata["resourceVersion"] if answer.ok else ""
+        yield from self.reserve(ClaimWrite(key, metadata["uid"], special.allocation, version))
 
-    def _write_status(self, special: SpecialClaim) -> Steps[None]:
-        """Write into the pod's status which claim has its extended resources."""
+    def _write_status(self, special: SpecialClaim, *, is_new: bool) -> Steps[None]:
+        """Write into the pod's status which claim has its extended resources.
+
+        If the claim `is_new`, the pod must be as the order names it.
+        """
         of = self._pod
         path = f"/api/v1/namespaces/{of.namespace}/pods/{of.name}"
         what = f"update pod {of.namespace}/{of.name} ExtendedResourceClaimStatus"
         wanted = {"resourceClaimName": special.name, "requestMappings": [dict(each) for each in special.mappings]}
-        for left in reversed(range(MOST_WRITES)):
-            pod = _decoded((yield ApiCall("GET", path, {})), what)
-            if pod["metadata"].get("uid") != of.uid:
-                raise NotDone(f'{what}: pods "{of.name}" not found')
-            status = pod.setdefault("status", {})
-            if status.get("extendedResourceClaimStatus") == wanted:
-                return
+        pod = _decoded((yield ApiCall("GET", path, {})), what)
+        if pod["metadata"].get("uid") != of.uid:
+            raise NotDone(f'{what}: pods "{of.name}" not found')
+        status = pod.setdefault("status", {})
+        is_written = status.get("extendedResourceClaimStatus") == wanted
+        if is_written and not is_new:
+            return
+        if pod["metadata"].get("resourceVersion") != of.metadata.resource_version:
+            raise NotDone(f"{what}: the pod has changed in the meantime")
+        if not is_written:
             status["extendedResourceClaimStatus"] = wanted
             try:
                 yield from _put(f"{path}/status", pod, what)
-                return
             except _Conflict as cause:
-                if not left:
-                    raise NotDone(str(cause)) from cause
+                raise NotDone(str(cause)) from cause
 
     # Roll-back
 

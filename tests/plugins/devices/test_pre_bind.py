@@ -5,10 +5,13 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 
+from flotilla.objects import Pod
 from flotilla.results import SUCCESS, ApiAnswer, ApiCall, Pause, Status, error
 from shared.errors import ClusterError
+from shared.kube.claims import FENCED
 from shared.messages.binding import ClaimRelease
 from shared.model.devices import AllocatedDevice, AllocationResult, DeviceAllocation
 from shared.plugins.devices.pre_bind import (
@@ -63,7 +66,9 @@ class Server(Desk):
         return self.get(f"{CLAIMS}/{name}")
 
     def wanted(self, name: str = "c", **allocated: Any) -> ClaimWrite:
-        return ClaimWrite(f"default/{name}", self.claim(name)["metadata"]["uid"], **allocated)
+        """As an order that was decided now."""
+        metadata = self.claim(name)["metadata"]
+        return ClaimWrite(f"default/{name}", metadata["uid"], version=metadata["resourceVersion"], **allocated)
 
     def set_status(self, name: str = "c", **status: Any) -> None:
         claim = self.claim(name)
@@ -71,7 +76,9 @@ class Server(Desk):
         self.put(f"{CLAIMS}/{name}/status", claim)
 
     def run(self, *claims: ClaimWrite, special: SpecialClaim | None = None, patience: float = 600.0) -> Status:
-        of, elapsed = pod("p").uid(self.uid).build(), 0.0
+        """With an order that names the pod as it is now."""
+        version = self.get(f"{PODS}/p")["metadata"]["resourceVersion"]
+        of, elapsed = at_version(pod("p").uid(self.uid).build(), version), 0.0
         steps = bind_claims(of, claims, special, NOW, patience, self.progress)
         try:
             step = next(steps)
@@ -98,6 +105,11 @@ class Server(Desk):
         return ApiAnswer(status, json.dumps(body).encode(), message, elapsed)
 
 
+def at_version(of: Pod, version: str) -> Pod:
+    metadata = msgspec.structs.replace(of.metadata, resource_version=version)
+    return msgspec.structs.replace(of, metadata=metadata)
+
+
 def test_an_allocation_is_written_and_the_claim_reserved_for_the_pod() -> None:
     server = Server("c")
     assert server.run(server.wanted(allocation=allocation())) == SUCCESS
@@ -117,14 +129,24 @@ def test_done_twice_it_writes_nothing() -> None:
     assert server.claim() == before
 
 
-def test_an_interrupted_attempt_is_continued() -> None:
+def test_an_interrupted_attempt_is_decided_again() -> None:
     server = Server("c")
     wanted = server.wanted(allocation=allocation())
     server.fails["PUT /c/status"] = ApiAnswer(0, message="no answer")
     assert server.run(wanted) == error("add allocation and reservation to claim default/c: no answer")
     assert server.claim()["metadata"]["finalizers"] == [FINALIZER]
-    assert server.run(wanted) == SUCCESS
+    assert server.run(wanted) == error("claim default/c has changed in the meantime")
+    assert server.run(server.wanted(allocation=allocation())) == SUCCESS
     assert server.claim()["status"]["reservedFor"][0]["uid"] == server.uid
+
+
+@pytest.mark.parametrize("call", ["GET /c", "PUT /c", "PUT /c/status"])
+def test_a_fenced_claim_is_not_allocated(call: str) -> None:
+    server = Server("c")
+    wanted = server.wanted(allocation=allocation())
+    server.before[call] = lambda: server.patch(f"{CLAIMS}/c", {"metadata": {"annotations": {FENCED: "1"}}})
+    assert server.run(wanted) == error("claim default/c has changed in the meantime")
+    assert "allocation" not in server.claim().get("status", {})
 
 
 def test_an_allocated_claim_is_only_reserved() -> None:
@@ -155,25 +177,27 @@ def test_the_server_s_share_ids_do_not_make_an_allocation_another_one() -> None:
     assert server.run(server.wanted(allocation=allocation(result(shareID="2")))) == SUCCESS
 
 
-def test_a_conflict_is_retried_with_the_newest_version() -> None:
+def test_a_conflict_with_another_reservation_is_retried() -> None:
     server = Server("c")
+    server.set_status(allocation=allocation())
     server.before["PUT /c/status"] = lambda: server.patch(f"{CLAIMS}/c", {"metadata": {"labels": {"a": "b"}}})
-    assert server.run(server.wanted(allocation=allocation())) == SUCCESS
+    assert server.run(server.wanted()) == SUCCESS
     assert server.claim()["metadata"]["labels"] == {"a": "b"}
     assert server.calls.count("PUT /c/status") == 2
 
 
 def test_conflicts_without_end_fail_the_attempt() -> None:
     server = Server("c")
+    server.set_status(allocation=allocation())
 
     def again() -> None:
-        server.before["PUT /c"] = again
+        server.before["PUT /c/status"] = again
         server.patch(f"{CLAIMS}/c", {"metadata": {"labels": {"n": str(len(server.calls))}}})
 
     again()
-    failed = server.run(server.wanted(allocation=allocation()))
-    assert failed.message.startswith("add finalizer to claim default/c: Operation cannot be fulfilled")
-    assert server.calls.count("PUT /c") == 5
+    failed = server.run(server.wanted())
+    assert failed.message.startswith("add reservation to claim default/c: Operation cannot be fulfilled")
+    assert server.calls.count("PUT /c/status") == 5
 
 
 def test_a_second_claim_that_fails_releases_the_first() -> None:
@@ -282,6 +306,25 @@ def test_a_claim_for_extended_resources_is_created_and_named_in_the_pod() -> Non
     assert server.run(special=special()) == SUCCESS
     assert len(server.get(CLAIMS)["items"]) == before
     assert server.progress == [ClaimCreated(True)]
+
+
+@pytest.mark.parametrize("call", ["POST ", f"GET {PODS}/p", f"PUT {PODS}/p/status"])
+def test_a_claim_for_extended_resources_is_not_allocated_once_the_pod_is_fenced(call: str) -> None:
+    server = Server()
+    server.before[call] = lambda: server.patch(f"{PODS}/p", {"metadata": {"labels": {"fenced": "1"}}})
+    failed = server.run(special=special())
+    assert failed.message.startswith("update pod default/p ExtendedResourceClaimStatus: ")
+    assert server.get(CLAIMS)["items"] == []
+
+
+def test_a_claim_for_extended_resources_that_an_interrupted_run_has_made_is_not_allocated() -> None:
+    server = Server()
+    server.fails[f"PUT {CLAIMS}/{special().name}/status"] = ApiAnswer(0, message="no answer")
+    server.fails[f"PUT /{special().name}/status"] = ApiAnswer(0, message="no answer")
+    server.fails[f"DELETE /{special().name}"] = ApiAnswer(0, message="no answer")
+    server.run(special=special())
+    assert server.run(special=special()) == error(f"claim default/{special().name} has changed in the meantime")
+    assert server.get(CLAIMS)["items"] == []
 
 
 def test_a_claim_for_extended_resources_that_is_refused_fails_the_attempt() -> None:
