@@ -21,7 +21,8 @@ FENCED = "flotilla.io/fenced"
 PAGE = 500
 """Claims in one answer."""
 NOT_FOUND = 404
-CONFLICT = 409
+OTHER_UID = (409, 422)
+"""Answers to a patch with another uid than the claim has; they may have other causes."""
 
 
 T = TypeVar("T")
@@ -35,7 +36,7 @@ class _Metadata(msgspec.Struct, gc=False):
 
 
 class _Status(msgspec.Struct, gc=False):
-    allocation: msgspec.Raw | None = None
+    allocation: dict[str, object] | None = None
 
 
 class ObservedClaim(msgspec.Struct, gc=False):
@@ -84,7 +85,7 @@ async def touch_claim(client: KubeClient, key: str, uid: str, mark: str) -> Obse
         answer = await client.call("PATCH", path, body, content_type=STRATEGIC_MERGE_PATCH)
         if answer.ok:
             return _read(answer, ObservedClaim, path)
-        if answer.status == CONFLICT and await _has_other_uid(client, path, uid):
+        if answer.status in OTHER_UID and uid and await _has_other_uid(client, path, uid):
             return None
         if answer.status != NOT_FOUND:
             raise Refused(client.server, f"PATCH {path}", answer.status, answer.message)

@@ -237,7 +237,7 @@ def test_claims_of_the_order_are_written_before_the_pod_is_bound() -> None:
         )
     )
     script.now = 1_767_225_600.0
-    devices = DeviceDecision([ClaimAllocation("default/c", "claim-uid", ALLOCATED)])
+    devices = DeviceDecision([ClaimAllocation("default/c", "claim-uid", ALLOCATED, "1")])
     call, api = asked(script.order(devices=devices))
     assert (api.method, api.path, call.binds) == ("GET", CLAIM, False)
     claim: dict[str, Any] = {"metadata": {"name": "c", "uid": "claim-uid", "resourceVersion": "1"}}

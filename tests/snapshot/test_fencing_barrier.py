@@ -54,7 +54,7 @@ class World:
         self.transport = Transport(self.server, dice)
         self.client = Client(self.transport)
         self.fault = a_telemetry().fault
-        self.barrier = FencingBarrier(self.client, frozenset({OURS}), 7, logging.getLogger("barrier"), self.fault)
+        self.barrier = self.a_barrier()
         self.told: list[str] = []
         found = self.server.found
 
@@ -64,6 +64,10 @@ class World:
             return found(name, uid, version)
 
         monkeypatch.setattr(self.server, "found", refusing)
+
+    def a_barrier(self) -> FencingBarrier:
+        log = logging.getLogger("barrier")
+        return FencingBarrier(self.client, frozenset({OURS}), 7, log, self.fault, claims=False)
 
     def pod(self, name: str, *, scheduler: str = OURS) -> Pod:
         pod = Pod(metadata=ObjectMeta(name=name, namespace="default", uid=f"uid-{name}"))
@@ -133,7 +137,7 @@ def test_a_term_that_is_used_twice_fences_again(world: World) -> None:
         world.pod("a")
         await world.run()
         before = world.stands("a").metadata.resource_version
-        world.barrier = FencingBarrier(world.client, frozenset({OURS}), 7, logging.getLogger("barrier"), world.fault)
+        world.barrier = world.a_barrier()
         world.show("a")
         await world.run()
         assert world.stands("a").metadata.resource_version != before

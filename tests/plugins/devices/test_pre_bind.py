@@ -241,8 +241,8 @@ def test_it_waits_until_binding_conditions_hold() -> None:
 
 def test_devices_that_are_ready_already_count_as_awaited_without_a_pause() -> None:
     server = Server("c", during=lambda _: pytest.fail("paused"))
-    ready = server.wanted(allocation=allocation(result(**CONDITIONS), result("gpu-1")))
     told("Ready")(server)
+    ready = server.wanted(allocation=allocation(result(**CONDITIONS), result("gpu-1")))
     assert server.run(ready) == SUCCESS
     assert server.progress == [WaitBegan(), WaitEnded(("d.example.com",), WaitResult.SUCCESS)]
 
