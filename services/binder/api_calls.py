@@ -19,6 +19,7 @@ from shared.kube.events_and_conditions import ObservedPod, PodRef
 from shared.kube.fencing import fence
 from shared.kube.outcome import CallOutcome, CallResult
 from shared.kube.outcome import result_of as call_result_of
+from shared.messages.state import BindingOrder
 from shared.model.objects import encode_json
 
 DONE = events.Done()
@@ -29,7 +30,7 @@ class ApiCalls:
         self,
         client: KubeClient,
         feed: Callable[[events.Event], None],
-        awaits: Callable[[events.Call], bool],
+        awaits: Callable[[events.Call | events.Nominate], bool],
         clock: Callable[[], float],
         metrics: BinderMetrics,
         spans: BindSpans,
@@ -43,11 +44,23 @@ class ApiCalls:
         self._spans = spans
         self._extenders = extenders
 
-    async def make(self, wanted: events.Call | events.LookUp) -> None:
+    async def make(self, wanted: events.Call | events.LookUp | events.Nominate) -> None:
         if isinstance(wanted, events.LookUp):
             self._feed(await self._look_up(wanted))
+        elif isinstance(wanted, events.Nominate):
+            version = await self._nominate(wanted.order) if self._awaits(wanted) else ""
+            self._feed(events.Nominated(wanted.uid, wanted.attempt, version))
         elif self._awaits(wanted):
             await self._call(wanted)
+
+    async def _nominate(self, order: BindingOrder) -> str:
+        """The pod's version after that; empty if the nomination was not written, or that is unknown."""
+        of = order.assignment
+        try:
+            pod = await self._client.nominate(PodRef(of.namespace, of.name, of.uid), of.node, order.version)
+        except FlotillaError:
+            return ""
+        return pod.version
 
     async def _call(self, call: events.Call) -> None:
         began = self._clock()

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import Enum, StrEnum, auto
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -52,9 +52,18 @@ class AttemptState(StrEnum):
     """There is a newer attempt for the pod."""
 
 
+class NominationState(Enum):
+    """Of the node that is written into the status of a pod that waits for permits or PreBind."""
+
+    NONE = auto()
+    UNDER_WAY = auto()
+    DONE = auto()
+    """It was written, or cannot be."""
+
+
 S = AttemptState
-_CONTINUES = frozenset({S.PREPARING, S.PAUSED, S.BINDING, S.BOUND, S.FAILED, S.LOOKING_UP})
-"""LOOKING_UP at once where the order names no version."""
+_CONTINUES = frozenset({S.PREPARING, S.PAUSED, S.BINDING, S.BOUND, S.FAILED, S.LOOKING_UP, S.STALE})
+"""LOOKING_UP at once where the order names no version; STALE before PreBind where the nomination changed it."""
 _ROLLED_BACK = frozenset({S.FAILED, S.EXPIRED, S.SUPERSEDED})
 TRANSITIONS: Mapping[AttemptState, frozenset[AttemptState]] = {
     S.NEW: _CONTINUES | {S.QUEUED, S.WAITING},
@@ -65,7 +74,7 @@ TRANSITIONS: Mapping[AttemptState, frozenset[AttemptState]] = {
     S.BINDING: frozenset({S.BINDING, S.BOUND, S.FAILED, S.EXPIRED, S.LOOKING_UP}),
     S.LOOKING_UP: _ROLLED_BACK | {S.BOUND, S.LOOKING_UP, S.BACKING_OFF, S.STALE, S.BINDING},
     S.BACKING_OFF: frozenset({S.EXPIRED, S.LOOKING_UP}),
-    S.STALE: _ROLLED_BACK | {S.BINDING, S.BOUND, S.LOOKING_UP},
+    S.STALE: _ROLLED_BACK | {S.PREPARING, S.PAUSED, S.BINDING, S.BOUND, S.LOOKING_UP},
     S.BOUND: frozenset(),
     S.FAILED: frozenset(),
     S.EXPIRED: frozenset(),
@@ -93,7 +102,7 @@ class LookUpReason:
     `failure`: the outcome if it turns out not to be bound; `response`: the server's own words. `fences`: the version
     that calls have named; no such call may land any more before the failure is reported. `renews`: if the pod has
     another version, the attempt continues with that. `endless`: an extender was asked to bind; it names no version, and
-    may bind any time.
+    may bind any time. `before_pre_bind`: PreBind has not begun.
     """
 
     failure: Failure
@@ -102,6 +111,7 @@ class LookUpReason:
     fences: str = ""
     renews: bool = False
     endless: bool = False
+    before_pre_bind: bool = False
     look_at: float = math.inf
 
 
@@ -131,6 +141,9 @@ class Attempt:
     """When PreBind began."""
     prepare_until: float = 0.0
     """The time for PreBind that the snapshot has been asked for."""
+    nomination: NominationState = NominationState.NONE
+    nominated_version: str = ""
+    """The version that the pod got with its nomination; the snapshot is asked for an order that names it."""
     resume_at: float = math.inf
     devices_awaited_from: float = 0.0
     """When the wait for binding conditions of its devices began."""

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from flotilla.results import SUCCESS, ApiAnswer, ApiCall, Code, Pause, error
 from services.binder import events, extension_points
-from services.binder.attempts import Attempt, Attempts, AttemptState, Identity, LookUpReason
+from services.binder.attempts import Attempt, Attempts, AttemptState, Identity, LookUpReason, NominationState
 from services.binder.extension_points import Failure, failure
 from services.binder.outcome_reports import OutcomeReports
 from shared.config.points import ExtensionPoint
@@ -26,6 +26,7 @@ from shared.extenders.talk import binder_of, in_order
 from shared.extenders.wire import bind_request
 from shared.messages.binding import LONGEST_WAIT, BindingOutcome
 from shared.messages.state import BindingOrder
+from shared.model.objects import Pod
 from shared.plugins.devices.pre_bind import DEVICES, ClaimCreated, DevicesToBind, WaitBegan, WaitEnded
 
 FIRST_PAUSE = 0.5
@@ -42,6 +43,8 @@ CONFLICT = 409
 NOT_SENT = 0
 NO_VERSION = Failure("the order does not name the pod's version", notify=False)
 CHANGED = "the pod has another version than its order names"
+NO_ORDER = Failure("the pod has another version than its order names, and no order came for that", notify=False)
+BEFORE_BIND = frozenset({AttemptState.WAITING, AttemptState.PREPARING, AttemptState.PAUSED})
 
 
 class BindSteps:
@@ -54,10 +57,11 @@ class BindSteps:
         clock: Callable[[], float],
         begin_next: Callable[[Attempt, float], None],
         date: Callable[[float], float],
+        nominates: bool,
     ) -> None:
         """`effects` is appended to. `begin_next` begins the attempt that was queued after one that ended.
 
-        `date` converts the core's times to Unix times.
+        `date` converts the core's times to Unix times. `nominates`: pods that wait are nominated to their node.
         """
         self._attempts = attempts
         self._reports = reports
@@ -66,33 +70,79 @@ class BindSteps:
         self._clock = clock
         self._begin_next = begin_next
         self._date = date
+        self._nominates = nominates
+
+    # The nomination of a pod that waits
+
+    def nominate(self, attempt: Attempt) -> bool:
+        """Has the node written into the pod's status, once. Returns whether that is under way now."""
+        if not self._nominates or attempt.nomination is not NominationState.NONE or not attempt.order.version:
+            return False
+        attempt.nomination = NominationState.UNDER_WAY
+        self._effects.append(events.Nominate(attempt.order))
+        return True
+
+    def on_nominated(self, nominated: events.Nominated, now: float) -> None:
+        """Asks the snapshot for an order that names the pod's new version: PreBind and Bind wait for it."""
+        attempt = self._attempts.find(nominated.uid, nominated.attempt)
+        if attempt is None or attempt.nomination is not NominationState.UNDER_WAY:
+            return
+        attempt.nomination = NominationState.DONE
+        if nominated.version not in ("", attempt.order.version):
+            attempt.nominated_version = nominated.version
+            self._report(attempt, now, reason=CHANGED, found=nominated.version)
+        if attempt.state is AttemptState.PREPARING:
+            self.prepare(attempt, now)
 
     # PreBind
 
     def prepare(self, attempt: Attempt, now: float, answer: ApiAnswer | None = None) -> None:
         """Runs the next step of PreBind, given the answer to the one before; after the last, Bind."""
-        framework = attempt.framework
-        if framework.pre_bind:
-            if attempt.pre_bind is None:
-                attempt.point_began = self._clock()
-                attempt.prepared_from = now
-                devices = attempt.order.assignment.devices
-                if devices is not None:
-                    attempt.cycle[DEVICES] = DevicesToBind(devices, self._date(now))
-                attempt.pre_bind = extension_points.pre_bind(framework, attempt.cycle, attempt.order.node)
+        if attempt.pre_bind is None:
+            self._begin_pre_bind(attempt, now)
+        else:
             plugin, step = _next_step(attempt.pre_bind, answer)
-            self._take_progress(attempt, now)
-            if isinstance(step, ApiCall):
-                self._call(attempt, AttemptState.PREPARING, plugin, step, now)
-                return
-            if isinstance(step, Pause):
-                self._pause(attempt, step, now)
-                return
-            self.point_finished(attempt, ExtensionPoint.PRE_BIND, step.code, attempt.point_began)
-            if not step.ok:
-                self.fail(attempt, failure(ExtensionPoint.PRE_BIND, step), now)
-                return
-        self._bind(attempt, now)
+            self._take_step(attempt, plugin, step, now)
+
+    def _begin_pre_bind(self, attempt: Attempt, now: float) -> None:
+        """What PreBind writes may depend on the pod's version, so it begins after the nomination has changed that."""
+        if attempt.nomination is NominationState.UNDER_WAY:
+            attempt.move(AttemptState.PREPARING, now)
+            return
+        if attempt.nominated_version not in ("", attempt.order.version):
+            reason = LookUpReason(NO_ORDER, "", FIRST_PAUSE, renews=True, before_pre_bind=True)
+            self._wait_for_order(attempt, reason, now)
+            return
+        if not attempt.framework.pre_bind:
+            self._bind(attempt, now)
+            return
+        attempt.point_began = self._clock()
+        attempt.prepared_from = now
+        attempt.cycle.pod = _at_version(attempt.cycle.pod, attempt.order.version)
+        devices = attempt.order.assignment.devices
+        if devices is not None:
+            attempt.cycle[DEVICES] = DevicesToBind(devices, self._date(now))
+        steps = extension_points.pre_bind(attempt.framework, attempt.cycle, attempt.order.node)
+        plugin, step = _next_step(steps, None)
+        if isinstance(step, ApiCall | Pause) and self.nominate(attempt):
+            attempt.move(AttemptState.PREPARING, now)
+            return
+        attempt.pre_bind = steps
+        self._take_step(attempt, plugin, step, now)
+
+    def _take_step(self, attempt: Attempt, plugin: str, step: extension_points.Step, now: float) -> None:
+        self._take_progress(attempt, now)
+        if isinstance(step, ApiCall):
+            self._call(attempt, AttemptState.PREPARING, plugin, step, now)
+            return
+        if isinstance(step, Pause):
+            self._pause(attempt, step, now)
+            return
+        self.point_finished(attempt, ExtensionPoint.PRE_BIND, step.code, attempt.point_began)
+        if step.ok:
+            self._bind(attempt, now)
+        else:
+            self.fail(attempt, failure(ExtensionPoint.PRE_BIND, step), now)
 
     def _take_progress(self, attempt: Attempt, now: float) -> None:
         """Turns what PreBind's last step has done about devices into effects."""
@@ -150,9 +200,13 @@ class BindSteps:
             self.look_up(attempt, now)
             return
         attempt.deadline = now + order.window
+        reason = _reason_of(attempt)
         attempt.order, attempt.look_up = order, None
         self._attempts.ring(attempt.alarm)
-        self._run_bind(attempt, now)
+        if reason.before_pre_bind:
+            self._begin_pre_bind(attempt, now)
+        else:
+            self._run_bind(attempt, now)
 
     def _run_bind(self, attempt: Attempt, now: float) -> None:
         plugin, answer = extension_points.bind(attempt.framework, attempt.cycle, attempt.order.node)
@@ -250,10 +304,15 @@ class BindSteps:
         elif self._attempts.queued(attempt.uid) is not None:
             self.supersede(attempt, now)
         else:
-            reason.look_at = now + STALE_SECONDS
-            attempt.move(AttemptState.STALE, now)
-            self._attempts.ring(attempt.alarm)
+            self._wait_for_order(attempt, reason, now)
             self._report(attempt, now, reason=CHANGED, found=found.version)
+
+    def _wait_for_order(self, attempt: Attempt, reason: LookUpReason, now: float) -> None:
+        """Waits for an order that names the pod's present version; without one, the pod is looked up."""
+        attempt.look_up = reason
+        reason.look_at = now + STALE_SECONDS
+        attempt.move(AttemptState.STALE, now)
+        self._attempts.ring(attempt.alarm)
 
     # The end
 
@@ -347,6 +406,12 @@ class BindSteps:
 
     def _log(self, attempt: Attempt, errors: Iterable[str]) -> None:
         self._effects += [events.Problem(ClusterError(f"Pod {attempt.order.key}: {each}")) for each in errors]
+
+
+def _at_version(pod: Pod, version: str) -> Pod:
+    if pod.metadata.resource_version == version:
+        return pod
+    return replace(pod, metadata=replace(pod.metadata, resource_version=version))
 
 
 def _with_precondition(call: ApiCall, order: BindingOrder) -> ApiCall:

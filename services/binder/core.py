@@ -36,7 +36,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from flotilla.results import Code, Status
 from services.binder import events, extension_points
 from services.binder.attempts import FINAL, IDLE, LOOKED_UP_AGAIN, MAYBE_BOUND, Attempt, Attempts, AttemptState
-from services.binder.bind_steps import BindSteps
+from services.binder.bind_steps import BEFORE_BIND, BindSteps
 from services.binder.extension_points import Failure, PermitWait, failure
 from services.binder.outcome_reports import OutcomeReports
 from shared.config.points import ExtensionPoint
@@ -79,10 +79,12 @@ class BinderCore:
         extenders: Iterable[ExtenderConfig] = (),
         incarnation: str = "",
         date: Callable[[float], float] = float,
+        nominates: bool = False,
     ) -> None:
         """`clock` measures plugins, and decides nothing. `incarnation`: of this process.
 
-        `date` converts the core's times to Unix times.
+        `date` converts the core's times to Unix times. `nominates`: pods that wait for permits or PreBind are nominated
+        to their node (NominatedNodeNameForExpectation).
         """
         self.incarnation = incarnation
         self._name = name
@@ -96,7 +98,7 @@ class BinderCore:
         self._leaving = False
         self._effects: list[events.Effect] = []
         self._steps = BindSteps(
-            self._attempts, self._reports, self._effects, extenders, clock, self._begin_queued, date
+            self._attempts, self._reports, self._effects, extenders, clock, self._begin_queued, date, nominates
         )
 
     def handle(self, event: events.Event, now: float) -> list[events.Effect]:
@@ -104,6 +106,8 @@ class BinderCore:
         match event:
             case events.Called():
                 self._steps.on_called(event, now)
+            case events.Nominated():
+                self._steps.on_nominated(event, now)
             case BindingOrders():
                 self._on_orders(event, now)
             case Recall():
@@ -128,10 +132,12 @@ class BinderCore:
     def next_deadline(self) -> float:
         return min(self._attempts.alarm, self._next_beat, self._reports.next_deadline())
 
-    def awaits(self, call: events.Call) -> bool:
+    def awaits(self, call: events.Call | events.Nominate) -> bool:
         """Whether a call that was not made yet must still be made."""
         attempt = self._attempts.find(call.uid, call.attempt)
-        return attempt is not None and attempt.step == call.step
+        if attempt is None or isinstance(call, events.Nominate):
+            return attempt is not None and attempt.state in BEFORE_BIND
+        return attempt.step == call.step
 
     @property
     def epoch(self) -> int:
@@ -295,6 +301,7 @@ class BinderCore:
         attempt.waits_until = permit.deadline
         self._attempts.ring(attempt.alarm)
         self._steps.report_wait(attempt, now)
+        self._steps.nominate(attempt)
 
     def _on_permit_answer(self, answer: PermitAnswer, now: float) -> None:
         attempt = self._attempts.get(answer.uid)

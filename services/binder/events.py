@@ -73,6 +73,14 @@ class LookedUp(msgspec.Struct, frozen=True, gc=False):
     terminating: bool = False
 
 
+class Nominated(msgspec.Struct, frozen=True, gc=False):
+    """Event: the answer to a Nominate. `version`: of the pod with its nomination; empty if it was not written."""
+
+    uid: str
+    attempt: int
+    version: str
+
+
 class Tick(msgspec.Struct, frozen=True, gc=False):
     """Event: time has passed."""
 
@@ -120,6 +128,24 @@ class LookUp(msgspec.Struct, frozen=True, gc=False):
     namespace: str
     name: str
     fences: str = ""
+
+
+class Nominate(msgspec.Struct, frozen=True, gc=False):
+    """Effect: write the node of the order into the pod's `status.nominatedNodeName`; Nominated answers it.
+
+    Best effort: for autoscalers, to which the pod would look unscheduled while it waits for permits or PreBind. Only if
+    `BinderCore.awaits` it, and the pod has the order's version.
+    """
+
+    order: BindingOrder
+
+    @property
+    def uid(self) -> str:
+        return self.order.uid
+
+    @property
+    def attempt(self) -> int:
+        return self.order.attempt
 
 
 class TellOwner(msgspec.Struct, frozen=True, gc=False):
@@ -198,11 +224,24 @@ class Problem(msgspec.Struct, frozen=True, gc=False):
     error: FlotillaError
 
 
-Event = Called | BindingOrders | Recall | Received | Tick | LookedUp | PermitAnswer | Withdraw | NameTaken | Leave
+Event = (
+    Called
+    | Nominated
+    | BindingOrders
+    | Recall
+    | Received
+    | Tick
+    | LookedUp
+    | PermitAnswer
+    | Withdraw
+    | NameTaken
+    | Leave
+)
 """`NameTaken`: another process has our name; also an effect: end this process."""
 Effect = (
     Call
     | LookUp
+    | Nominate
     | BindingOutcomes
     | Recalled
     | TellOwner

@@ -20,6 +20,7 @@ from services.binder.status_reporter import StatusReporter
 from services.binder.worker_pool import WorkerPool
 from shared.bus import Envelope, NoAnswer, subjects
 from shared.config.document import read_config
+from shared.config.feature_gates import Feature
 from shared.errors import ClusterError, FlotillaError, ProtocolError
 from shared.extenders.client import ExtenderClient
 from shared.framework.loading import load_frameworks, load_scheduler_config
@@ -70,6 +71,7 @@ async def main(context: Context, *, api_calls: bool = True) -> None:
         extenders=config.extenders,
         incarnation=secrets.token_hex(8),
         date=context.date,
+        nominates=config.feature_gates.enabled(Feature.EXPECTED_NODE),
     )
     extenders = ExtenderClient(config.extenders)
     client: KubeClient | None = None
@@ -134,7 +136,7 @@ class Shell:
         )
         self._status: StatusReporter | None = None
         self._releases: ClaimReleases | None = None
-        self._calls: WorkerPool[events.Call | events.LookUp] | None = None
+        self._calls: WorkerPool[events.Call | events.LookUp | events.Nominate] | None = None
         self._eviction_calls: EvictionCalls | None = None
         if client is not None:
             metrics, feed = self._metrics, self._runner.feed
@@ -261,6 +263,11 @@ class Shell:
                     self._status.tell_devices_awaited(effect)
             case events.LookUp():
                 if self._calls is not None:
+                    self._calls.put(effect)
+            case events.Nominate(uid=uid, attempt=attempt):
+                if self._calls is None:
+                    self._runner.feed(events.Nominated(uid, attempt, ""))
+                else:
                     self._calls.put(effect)
             case _ if self._eviction_calls is not None:
                 self._eviction_calls.carry_out(effect)

@@ -33,6 +33,7 @@ class Feature(StrEnum):
     """The gates that have an effect in Flotilla."""
 
     DEVICES = "DynamicResourceAllocation"
+    EXPECTED_NODE = "NominatedNodeNameForExpectation"
 
 
 _PREVIEWS: Final = {Feature.DEVICES: Gate(Stage.BETA, default=False, locked=False)}
@@ -59,7 +60,6 @@ _FIXED: Final[Mapping[str, str]] = {
     "GenericWorkload": _GANGS,
     "InPlacePodLevelResourcesVerticalScaling": _ALWAYS,
     "MatchLabelKeysInPodTopologySpread": _ALWAYS,
-    "NominatedNodeNameForExpectation": _NEVER,
     "NodeDeclaredFeatures": f"{_ALWAYS}; a profile can disable the plugin",
     "PodLevelResources": _ALWAYS,
     "SchedulerAsyncPreemption": "victims are always evicted in the background",

@@ -21,7 +21,7 @@ from yarl import URL
 
 from flotilla.results import ApiCall
 from shared.config.settings import ApiSettings
-from shared.errors import InvalidObject, UserError
+from shared.errors import ClusterError, InvalidObject, UserError
 from shared.kube.access import DEFAULT_CONNECTION, Access, ClientConnection, find_access
 from shared.kube.errors import Forbidden, Gone, Refused, Unauthorized, Unreachable
 from shared.kube.events_and_conditions import (
@@ -195,8 +195,18 @@ class KubeClient:
 
         Raises ClusterError for every other answer, also if the pod has another uid, and without an answer.
         """
+        return await self._patch_status(pod, status_body(pod.uid, condition))
+
+    async def nominate(self, pod: PodRef, node: str, version: str) -> ObservedPod:
+        """Write the nominated node, if the pod has this version; raises ClusterError for every other answer."""
+        patched = await self._patch_status(pod, status_body(pod.uid, None, node, version))
+        if patched is None:
+            raise ClusterError(f"Pod {pod.namespace}/{pod.name}: there is no such pod")
+        return patched
+
+    async def _patch_status(self, pod: PodRef, body: bytes) -> ObservedPod | None:
         path = _status_path(pod)
-        answer = await self.call("PATCH", path, status_body(pod.uid, condition), content_type=STRATEGIC_MERGE_PATCH)
+        answer = await self.call("PATCH", path, body, content_type=STRATEGIC_MERGE_PATCH)
         if answer.status == 404:
             return None
         if not answer.ok:

@@ -51,8 +51,9 @@ def api_call(path: str) -> ApiCall:
 class Script:
     """Feeds a binder core and validates it after every event. Its outcomes are gathered in `told`."""
 
-    def __init__(self, of: Framework | None = None) -> None:
-        self.core = BinderCore("b", {PROFILE: of or binding_framework()}, clock=lambda: self.now)
+    def __init__(self, of: Framework | None = None, *, nominates: bool = False) -> None:
+        frameworks = {PROFILE: of or binding_framework()}
+        self.core = BinderCore("b", frameworks, clock=lambda: self.now, nominates=nominates)
         self.now = 1000.0
         self.epoch = 1
         self.told: list[BindingOutcome] = []

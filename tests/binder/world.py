@@ -9,11 +9,13 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from services.binder.core import BinderCore
 from services.binder.service import Shell, main
 from shared.bus import Bus, Envelope
 from shared.cluster.devices import DeviceDecision
+from shared.config.feature_gates import DEFAULT_GATES, FeatureGates
 from shared.config.settings import ApiSettings, Settings
 from shared.extenders.client import ExtenderClient
 from shared.framework.profile import Framework
@@ -68,7 +70,7 @@ class World:
         self.stands_until = math.inf
         """How often it answers that a nomination stands."""
         self.asked: list[IsNominated] = []
-        self._attempts = 0
+        self._orders: dict[tuple[str, int], BindingOrder] = {}
 
     # The API server
 
@@ -147,10 +149,10 @@ class World:
         seconds: float = 30.0,
         devices: DeviceDecision | None = None,
     ) -> None:
-        self._attempts += 1
         of = (uid or f"uid-{name}", "default", name, PROFILE, node, self.version(name))
         assignment = Assignment(*of, devices=devices)
-        order = BindingOrder(assignment, 1, self._attempts, seconds)
+        order = BindingOrder(assignment, 1, len(self._orders) + 1, seconds)
+        self._orders[order.uid, order.attempt] = order
         self.bus.post(f"binder.{BINDER}", BindingOrders(1, [order]))
 
     def version(self, name: str) -> str:
@@ -182,15 +184,22 @@ class World:
         return next(evicted for evicted in self.evicted if evicted.attempt == attempt)
 
     async def outcome(self, name: str) -> BindingOutcome:
+        """Of the attempt; not that the pod has changed."""
         uid = f"uid-{name}"
-        await until(lambda: any(outcome.uid == uid for outcome in self.outcomes))
-        return next(outcome for outcome in self.outcomes if outcome.uid == uid)
+        await until(lambda: any(outcome.uid == uid and not outcome.found for outcome in self.outcomes))
+        return next(outcome for outcome in self.outcomes if outcome.uid == uid and not outcome.found)
 
     def on_outcomes(self, message: BindingOutcomes, envelope: Envelope) -> None:
         self.reports.append(message)
-        if self.acknowledges:
-            self.outcomes += message.outcomes
-            envelope.respond(Received(message.epoch, message.number))
+        if not self.acknowledges:
+            return
+        self.outcomes += message.outcomes
+        envelope.respond(Received(message.epoch, message.number))
+        for outcome in message.outcomes:
+            if outcome.found:
+                order = self._orders[outcome.uid, outcome.attempt]
+                renewed = replace(order, assignment=replace(order.assignment, version=outcome.found))
+                self.bus.post(f"binder.{BINDER}", BindingOrders(1, [renewed]))
 
     def on_beat(self, message: BinderBeat, envelope: Envelope) -> None:
         self.beats.append(message)
@@ -226,7 +235,11 @@ def telemetry(name: str) -> Telemetry:
 
 @asynccontextmanager
 async def world(
-    *, api_calls: bool = True, nodes: tuple[str, ...] = ("n1", "n2"), framework: Framework | None = None
+    *,
+    api_calls: bool = True,
+    nodes: tuple[str, ...] = ("n1", "n2"),
+    framework: Framework | None = None,
+    gates: FeatureGates = DEFAULT_GATES,
 ) -> AsyncIterator[World]:
     """With a binder that is ready, and ends as a process does that gets SIGTERM.
 
@@ -237,7 +250,8 @@ async def world(
         try:
             buses.append(await Bus.connect(nats.url, PREFIX, BINDER, telemetry(BINDER)))
             buses.append(await Bus.connect(nats.url, PREFIX, "snapshot", telemetry("snapshot")))
-            settings = Settings(name=BINDER, prefix=PREFIX, api=ApiSettings(server=simulator.url))
+            api = ApiSettings(server=simulator.url)
+            settings = Settings(name=BINDER, prefix=PREFIX, api=api, feature_gates=gates)
             context = Context(
                 service="binder",
                 name=BINDER,
