@@ -32,12 +32,8 @@ class Gate(NamedTuple):
 class Feature(StrEnum):
     """The gates that have an effect in Flotilla."""
 
-    DEVICES = "DynamicResourceAllocation"
     EXPECTED_NODE = "NominatedNodeNameForExpectation"
 
-
-_PREVIEWS: Final = {Feature.DEVICES: Gate(Stage.BETA, default=False, locked=False)}
-"""Gates of which Flotilla's default is not v1.36's, where this one is GA and locked: it cannot be turned off."""
 
 _ALWAYS: Final = "Flotilla always works as with it"
 _NEVER: Final = "Flotilla does not have it"
@@ -220,7 +216,7 @@ _DEPENDENCIES: Final = """
 
 def _known() -> Mapping[str, Gate]:
     gates = {name: gate for gate, names in _NAMES.items() for name in names.split()}
-    return MappingProxyType(gates | {str(feature): gate for feature, gate in _PREVIEWS.items()})
+    return MappingProxyType(gates)
 
 
 def _dependencies() -> Iterator[tuple[str, str]]:
@@ -231,8 +227,7 @@ def _dependencies() -> Iterator[tuple[str, str]]:
 
 
 KNOWN: Final = _known()
-DEPENDENCIES: Final = tuple((name, needed) for name, needed in _dependencies() if needed not in _PREVIEWS)
-"""Without those on gates that are off here by default."""
+DEPENDENCIES: Final = tuple(_dependencies())
 _EFFECTIVE: Final = frozenset(map(str, Feature))
 _DEFAULTS_ON: Final = frozenset(name for name, gate in KNOWN.items() if gate.default)
 _OF_STAGE: Final = {"AllAlpha": Stage.ALPHA, "AllBeta": Stage.BETA}
@@ -331,9 +326,6 @@ class FeatureGates:
 
 
 DEFAULT_GATES: Final = FeatureGates()
-KUBE_SCHEDULER_GATES: Final = FeatureGates(tuple((str(feature), True) for feature in _PREVIEWS))
-"""v1.36's defaults."""
-
 
 def _on_or_off(value: bool) -> str:
     return "on" if value else "off"

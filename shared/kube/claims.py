@@ -14,7 +14,7 @@ from shared.errors import ClusterError
 from shared.kube.client import STRATEGIC_MERGE_PATCH, KubeClient
 from shared.kube.errors import Refused
 from shared.kube.outcome import ApiResponse
-from shared.model.devices import RESOURCE_GROUP, RESOURCE_VERSIONS
+from shared.model.devices import RESOURCE_VERSIONS
 
 FENCED = "flotilla.io/fenced"
 """The annotation. What it says means nothing."""
@@ -95,7 +95,7 @@ async def touch_claim(client: KubeClient, key: str, uid: str, mark: str) -> Obse
 async def list_claims(client: KubeClient) -> AsyncIterator[ObservedClaim]:
     """All claims as of now; none if the server does not have the API."""
     for version in RESOURCE_VERSIONS:
-        path, following = f"{RESOURCE_GROUP}/{version}/resourceclaims?limit={PAGE}", ""
+        path, following = f"/apis/resource.k8s.io/{version}/resourceclaims?limit={PAGE}", ""
         while True:
             answer = await client.call("GET", path + (f"&continue={quote(following, safe='')}" if following else ""))
             if answer.status == NOT_FOUND:
@@ -117,7 +117,7 @@ async def _has_other_uid(client: KubeClient, path: str, uid: str) -> bool:
 
 def _paths(key: str) -> list[str]:
     namespace, _, name = key.partition("/")
-    return [f"{RESOURCE_GROUP}/{each}/namespaces/{namespace}/resourceclaims/{name}" for each in RESOURCE_VERSIONS]
+    return [f"/apis/resource.k8s.io/{each}/namespaces/{namespace}/resourceclaims/{name}" for each in RESOURCE_VERSIONS]
 
 
 def _read(answer: ApiResponse, as_: type[T], path: str) -> T:

@@ -8,9 +8,8 @@ from shared.model.affinity import NodeSelector
 from shared.model.base import ApiStruct, ClusterWide, Namespaced
 from shared.model.quantity import QuantityText
 
-RESOURCE_GROUP = "/apis/resource.k8s.io"
 RESOURCE_VERSIONS = ("v1", "v1beta2", "v1beta1")
-"""The newest first; a server with devices has at least one of them. The statuses of claims are alike."""
+"""Of `resource.k8s.io`, the newest first; a server has at least one of them. Claims' statuses are alike."""
 EXACT_COUNT = "ExactCount"
 ALL = "All"
 FROM_CLASS = "FromClass"

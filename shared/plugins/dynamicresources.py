@@ -38,7 +38,6 @@ from flotilla.results import (
 )
 from shared.cluster.devices import Devices, PlacedDevices
 from shared.config.args import DynamicResourcesArgs
-from shared.config.feature_gates import DEFAULT_GATES, Feature, FeatureGates
 from shared.devices.errors import AllocationError
 from shared.devices.pod_claims import (
     NOT_AVAILABLE,
@@ -59,7 +58,6 @@ from shared.plugins.devices.pre_bind import DEVICES, bind_devices
 
 DEFAULT_BINDING_TIMEOUT = 600.0
 """Seconds that the devices of an allocated claim have to become ready."""
-NOT_SUPPORTED = "resource claims (dynamic resource allocation) are not supported yet"
 LOOKED_AT = StateKey[bool]("PreFilter has run")
 
 
@@ -120,8 +118,7 @@ class DynamicResources(
         Registration(Resource.RESOURCE_SLICE, Action.ADD | Action.UPDATE),
     )
 
-    def __init__(self, args: DynamicResourcesArgs | None = None, gates: FeatureGates = DEFAULT_GATES) -> None:
-        self._is_enabled = gates.enabled(Feature.DEVICES)
+    def __init__(self, args: DynamicResourcesArgs | None = None) -> None:
         patience = (args or DynamicResourcesArgs()).binding_timeout
         self._binding_timeout = DEFAULT_BINDING_TIMEOUT if patience is None else patience
 
@@ -162,8 +159,6 @@ class DynamicResources(
     def pre_filter(self, state: ClassState) -> PreFilterResult:
         state[LOOKED_AT] = True
         pod = state.pod
-        if not self._is_enabled:
-            return PreFilterResult(unresolvable(NOT_SUPPORTED) if pod.spec.resource_claims else SKIP)
         if not may_claim(pod):
             return PreFilterResult(SKIP)
         devices = _devices_of(state)

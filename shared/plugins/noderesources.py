@@ -17,7 +17,6 @@ from flotilla.plugin import BatchFilter, BatchScore, ClassState, PreFilterPlugin
 from flotilla.results import MAX_NODE_SCORE, SKIP, SUCCESS, Code, PreFilterResult, Status
 from shared.cluster.devices import Devices
 from shared.config.args import DEFAULT_STRATEGY, NodeResourcesBalancedAllocationArgs, NodeResourcesFitArgs
-from shared.config.feature_gates import DEFAULT_GATES, Feature, FeatureGates
 from shared.devices.pod_claims import extended_resources, is_provided_by_devices
 from shared.devices.pools import DeviceNode
 from shared.errors import InvalidObject
@@ -290,8 +289,7 @@ class NodeResourcesFit(InTreePlugin, PreFilterPlugin, BatchFilter, PreScorePlugi
         Registration(Resource.DEVICE_CLASS, Action.ADD | Action.UPDATE, after_device_class),
     )
 
-    def __init__(self, args: NodeResourcesFitArgs, gates: FeatureGates = DEFAULT_GATES) -> None:
-        self._has_devices = gates.enabled(Feature.DEVICES)
+    def __init__(self, args: NodeResourcesFitArgs) -> None:
         strategy = args.scoring_strategy or DEFAULT_STRATEGY
         self._ignored = frozenset(args.ignored_resources)
         self._ignored_groups = frozenset(args.ignored_resource_groups)
@@ -315,7 +313,7 @@ class NodeResourcesFit(InTreePlugin, PreFilterPlugin, BatchFilter, PreScorePlugi
 
     def reads_objects(self, state: ClassState) -> Collection[ObjectKind]:
         """Device classes may provide extended resources."""
-        return {ObjectKind.DEVICE_CLASS} if self._has_devices and extended_resources(state.pod) else ()
+        return {ObjectKind.DEVICE_CLASS} if extended_resources(state.pod) else ()
 
     # Filter
 
@@ -352,7 +350,7 @@ class NodeResourcesFit(InTreePlugin, PreFilterPlugin, BatchFilter, PreScorePlugi
             lacking = np.where(of_pod, short, 0)
             for i, (name, amount) in enumerate(w.scalars):
                 request = of_pod * np.int64(amount)
-                if self._has_devices and states[pod].objects.devices.provides(name):
+                if states[pod].objects.devices.provides(name):
                     request = request * (nodes.allocatable(name)[0] > 0)  # without any, it is a matter of devices
                 _add_short(lacking, request, nodes, name, FIRST_SCALAR_BIT << i)
             _reject(nodes, lacking, (*BASIC, *(name for name, _ in w.scalars)))
@@ -378,7 +376,7 @@ class NodeResourcesFit(InTreePlugin, PreFilterPlugin, BatchFilter, PreScorePlugi
     def _devices(self, states: Sequence[ClassState]) -> Devices | None:
         """If nodes are scored by a resource that a device class provides."""
         devices = states[0].objects.devices
-        provided = self._has_devices and any(devices.provides(name) for name in self._extended)
+        provided = any(devices.provides(name) for name in self._extended)
         if provided and isinstance(devices, Devices):
             return devices
         return None

@@ -1,7 +1,6 @@
 """Which in-tree plugins there are, and how each is made from its args."""
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 
 from flotilla.plugin import Plugin
@@ -39,13 +38,13 @@ def in_tree(gates: FeatureGates = DEFAULT_GATES) -> Mapping[str, Factory]:
     """The in-tree plugins by name, with these feature gates."""
     return {
         "NodeAffinity": NodeAffinity,
-        "NodeResourcesFit": partial(NodeResourcesFit, gates=gates),
+        "NodeResourcesFit": NodeResourcesFit,
         "NodeResourcesBalancedAllocation": NodeResourcesBalancedAllocation,
         "InterPodAffinity": InterPodAffinity,
         "PodTopologySpread": PodTopologySpread,
         "DefaultPreemption": DefaultPreemption,
         "VolumeBinding": VolumeBinding,
-        "DynamicResources": partial(DynamicResources, gates=gates),
+        "DynamicResources": DynamicResources,
         **{
             plugin.name: _without_args(plugin)
             for plugin in (

@@ -18,7 +18,6 @@ from services.snapshot import events as snapshot
 from services.snapshot.core import SnapshotCore
 from services.worker import events as worker
 from services.worker.core import WorkerCore
-from shared.config.feature_gates import KUBE_SCHEDULER_GATES
 from shared.errors import InvariantBroken
 from shared.framework.loading import load_frameworks
 from shared.framework.profile import Framework
@@ -116,7 +115,7 @@ class Bench:
         self.snapshot = SnapshotCore(1)
         self._decided = 0
         self.workload = WORKLOADS[case.workload]
-        self._frameworks: Mapping[str, Framework] = load_frameworks(None, KUBE_SCHEDULER_GATES)
+        self._frameworks: Mapping[str, Framework] = load_frameworks(None)
         self.cycle = CycleCore(1, self._frameworks, round_size=case.round_size)
         for i in range(case.nodes):
             self.snapshot.handle(snapshot.NodeSeen(decode_node(msgspec.json.encode(node(i)))), 0.0)

@@ -10,7 +10,6 @@ import msgspec
 from flotilla.events import Action
 from services.snapshot.commit_checks import ProfileFilters
 from shared.cluster.objects import ClusterObjects
-from shared.config.feature_gates import KUBE_SCHEDULER_GATES
 from shared.errors import UserError
 from shared.framework.clusterevents import NAMES, ClusterEvent
 from shared.framework.loading import load_frameworks, load_scheduler_config
@@ -120,8 +119,8 @@ def decoded(raw: RawCase) -> Case:
     config, lists = raw.get("config"), raw["objects"]
     return Case(
         name=raw["name"],
-        frameworks=_default_frameworks() if config is None else load_frameworks(config, KUBE_SCHEDULER_GATES),
-        checks={} if config is None else ProfileFilters.of(load_scheduler_config(config, KUBE_SCHEDULER_GATES)),
+        frameworks=_default_frameworks() if config is None else load_frameworks(config),
+        checks={} if config is None else ProfileFilters.of(load_scheduler_config(config)),
         nodes=[node_from(node) for node in lists.get("nodes", ())],
         pods=[pod_from(pod) for pod in lists.get("pods", ())],
         objects=list(objects_of(lists)),
@@ -133,7 +132,7 @@ def decoded(raw: RawCase) -> Case:
 
 @lru_cache
 def _default_frameworks() -> Mapping[str, Framework]:
-    return load_frameworks(None, KUBE_SCHEDULER_GATES)
+    return load_frameworks(None)
 
 
 def decoded_object(kind: str, obj: Any) -> Any:

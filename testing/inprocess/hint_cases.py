@@ -10,7 +10,6 @@ from typing import Any
 
 from flotilla.events import Registration, Resource
 from shared.cluster.objects import ClusterObjects
-from shared.config.feature_gates import KUBE_SCHEDULER_GATES
 from shared.errors import FlotillaError
 from shared.framework.clusterevents import IMPLIED, LABELS, NAMES, ClusterEvent, names_of
 from shared.framework.loading import load_frameworks
@@ -65,7 +64,7 @@ def _asked(plugin: str, event: ClusterEvent, pod: Pod, old: Any, new: Any, objec
 
 @lru_cache
 def _framework() -> Framework:
-    return load_frameworks(None, KUBE_SCHEDULER_GATES)[DEFAULT_SCHEDULER]
+    return load_frameworks(None)[DEFAULT_SCHEDULER]
 
 
 def registered_differences(case: Case) -> Iterator[Difference]:

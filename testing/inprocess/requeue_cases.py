@@ -13,7 +13,6 @@ from services.queue.scheduling.cluster_event import ClusterChange, node_events, 
 from services.queue.scheduling.pod_queues import BackoffPolicy
 from services.queue.scheduling.queued_pod_info import PodState, QueuedPodInfo
 from services.queue.scheduling.scheduling_queue import Timeouts
-from shared.config.feature_gates import KUBE_SCHEDULER_GATES
 from shared.framework.clusterevents import NAMES, ClusterEvent
 from shared.framework.loading import load_frameworks
 from shared.messages.queue import Activate, Forgotten, ForgottenPod, Outcome, Outcomes, Take, Verdict
@@ -47,7 +46,7 @@ class Script:
         self._case = case
         self._objects = cluster_objects(case["objects"])
         self.core = QueueCore(
-            load_frameworks(None, KUBE_SCHEDULER_GATES),
+            load_frameworks(None),
             self._objects,
             backoff=BackoffPolicy(initial=config["podInitialBackoffSeconds"], maximum=config["podMaxBackoffSeconds"]),
             timeouts=Timeouts(unschedulable=config["podMaxInUnschedulablePodsSeconds"], in_flight=NEVER),

@@ -72,7 +72,7 @@ def test_bash_offers_commands(complete: Complete) -> None:
 def test_bash_offers_flags_of_the_command(complete: Complete) -> None:
     assert set(complete("--")) == {"--help", "--version"}
     assert complete("run worker --round") == ["--round-size"]
-    assert set(complete("config show --")) == {"--help", "--output"}
+    assert set(complete("config show --")) == {"--feature-gates", "--help", "--output"}
     assert "--in-cluster" in complete("up --nats nats://h --i")
 
 

@@ -202,7 +202,7 @@ def test_a_node_known_only_from_its_pods_is_described() -> None:
     found = CachePages().nodes(ListCache(), held.cluster, NOW)
     assert [(each.name, each.known, each.pod_count) for each in found.nodes] == [("a", False, 1), ("b", True, 0)]
     assert found.nodes[0].allocatable == {}
-    assert found.counts == {"nodes": 1, "pods": 1, "assumed_pods": 0, "nominated_pods": 0}
+    assert found.counts == {"nodes": 1, "pods": 1, "assumed_pods": 0, "nominated_pods": 0, "held_devices": 0}
 
 
 def test_pages_of_nodes_are_shorter_when_they_have_many_pods() -> None:
@@ -239,7 +239,8 @@ def test_the_log_lists_a_limited_number_of_nodes() -> None:
     held.assume("p", "a")
     held.nominate("r", "a")
     assert list(lines(held.cluster, NOW)) == [
-        "the cache of epoch 1 at 5 holds {'nodes': 1, 'pods': 1, 'assumed_pods': 1, 'nominated_pods': 1}",
+        "the cache of epoch 1 at 5 holds "
+        "{'nodes': 1, 'pods': 1, 'assumed_pods': 1, 'nominated_pods': 1, 'held_devices': 0}",
         "node a: 1 pods, cpu 500/4000, memory 1073741824/8589934592, nominated to it shop/r",
         "assumed for 10.0 s: pod shop/p (uid-p) on a, looked up in 25.0 s",
     ]

@@ -14,7 +14,6 @@ import yaml  # type: ignore[import-untyped]
 from tests.deploy.rendering import K8S, ROOT, SERVICES, Object
 
 RBAC = K8S / "base" / "rbac.yaml"
-RBAC_OF_DEVICES = K8S / "devices" / "rbac.yaml"
 METHODS = {"create": "POST", "update": "PUT", "patch": "PATCH", "delete": "DELETE"}
 PATH = re.compile(r"/api/v1/\w|/apis/[^/]+/[^/]+/\w")
 REVIEWS = ROOT / "shared" / "kube" / "reviews.py"

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from shared.config.feature_gates import DEFAULT_GATES, KUBE_SCHEDULER_GATES, FeatureGates
 from shared.config.settings import ApiSettings, Settings
 from testing.builders import node
 from testing.simulator.service import Simulator, SimulatorOptions
@@ -17,7 +16,6 @@ from tests.deploy.rendering import SERVICES
 from tests.deploy.rights import (
     LEASES,
     METHODS,
-    RBAC_OF_DEVICES,
     Right,
     documented,
     granted,
@@ -38,20 +36,22 @@ NAMESPACE = "flotilla-system"
 ASKING = {name: f"{name}-0" if name == "binder" else name for name in SERVICES if name != "worker"}
 """Services that talk to the API server, and what the pipeline calls them."""
 EVENTS = "events.k8s.io/events"
+CLAIMS = "resource.k8s.io/resourceclaims"
+NO_PATH = f"{CLAIMS}/binding"
 REVIEWS = ("authentication.k8s.io/tokenreviews", "authorization.k8s.io/subjectaccessreviews")
 SELDOM = {
     Right("snapshot", "pods", "get"): "a binder that has died, or one that is out of time, has left a binding open",
     Right("snapshot", "pods/status", "patch"): "the same, and the pod is fenced",
+    Right("snapshot", CLAIMS, "patch"): "the same, and the pod's claims are fenced",
+    Right("snapshot", CLAIMS, "get"): "a claim was recreated under its name",
+    Right("snapshot", CLAIMS, "list"): "the ledger was lost",
+    Right("binder", CLAIMS, "delete"): "a claim for extended resources is left over",
+    Right("binder", NO_PATH, "update"): "the API server asks for it by itself",
     Right("watcher", EVENTS, "patch"): "what is said again is counted after 10 s",
     Right("binder", EVENTS, "patch"): "the same",
     **{Right(service, review, "create"): "its metrics are read by TLS" for service in SERVICES for review in REVIEWS},
 }
 """What the run below does not come to."""
-SELDOM_WITH_DEVICES = {
-    Right("binder", "resource.k8s.io/resourceclaims", "delete"): "a claim for extended resources is left over",
-    Right("binder", "resource.k8s.io/resourceclaims/binding", "update"): "the API server asks for it by itself",
-}.keys()
-"""The same, of a run with devices."""
 GPU = {"example.com/gpu": 1}
 OPEN_TO_ALL = ("/version", "/openid")
 
@@ -73,7 +73,7 @@ def test_the_docs_tell_of_the_rights_that_are_granted() -> None:
 @pytest.mark.parametrize("service", SERVICES)
 def test_the_code_has_paths_for_what_is_granted_and_for_nothing_else(service: str) -> None:
     named, ours = named_by(service), {right for right in granted() if right.service == service}
-    assert named.resources == {right.resource for right in ours}
+    assert named.resources == {right.resource for right in ours} - {NO_PATH}
     assert named.methods == {METHODS[right.verb] for right in ours if right.verb in METHODS}
 
 
@@ -82,6 +82,7 @@ async def test_a_run_does_what_is_granted_and_nothing_else(tmp_path: Path, monke
     async with a_recorded_pipeline(tmp_path) as (simulator, pipeline, asked, extender):
         await whole_objects_are_sent(pipeline, extender)
         await volumes_are_bound(pipeline)
+        await devices_are_allocated(pipeline)
         await preempt_a_pod(pipeline)
         await an_owner_is_told_of_a_pod_that_cannot_be_read(simulator)
         monkeypatch.setenv("FLOTILLA_NATS_URL", pipeline.nats_url)
@@ -100,28 +101,9 @@ async def test_a_run_does_what_is_granted_and_nothing_else(tmp_path: Path, monke
         assert bool(leases) == any(right.service == service and right.resource == LEASES for right in granted())
 
 
-@pytest.mark.asyncio
-async def test_binders_with_devices_do_what_is_granted_for_them_and_nothing_else(
-    tmp_path: Path,
-) -> None:
-    async with a_recorded_pipeline(tmp_path, KUBE_SCHEDULER_GATES) as (_, pipeline, asked, _):
-        async with a_place_with_devices(pipeline, "devices", a=1) as (corner, claims):
-            await claims.create("/apis/resource.k8s.io/v1/deviceclasses", GPU_CLASS)
-            await corner.cluster.create(corner.pod("p"), **FROM_TEMPLATE)
-            await corner.lands("p", patience=PATIENCE)
-        await an_extended_resource_is_served(pipeline)
-    calls = asked["binder"].requests
-    done = {right for method, path in calls for right in rights_of("binder", method, path) if not _is_open(path)}
-    assert differences(granted(RBAC_OF_DEVICES), (done - granted()) | SELDOM_WITH_DEVICES) == ""
-
-
-def _is_open(path: str) -> bool:
-    return path.startswith(OPEN_TO_ALL)
-
-
 @asynccontextmanager
 async def a_recorded_pipeline(
-    folder: Path, gates: FeatureGates = DEFAULT_GATES
+    folder: Path,
 ) -> AsyncIterator[tuple[Simulator, Pipeline, dict[str, Recorder], Extender]]:
     """Each service has a URL of its own for the API server. Those of pods with GPUs go through an extender."""
     simulator = Simulator(SimulatorOptions())
@@ -129,7 +111,7 @@ async def a_recorded_pipeline(
     simulator.store_raw("namespaces", {"metadata": {"name": NAMESPACE}})
     try:
         async with an_extender() as extender, recorders(server, *ASKING) as asked:
-            settings = Settings(config=str(configuration(folder, extender)), feature_gates=gates)
+            settings = Settings(config=str(configuration(folder, extender)))
             options = PipelineOptions(
                 workers=1,
                 settings=settings,
@@ -163,6 +145,14 @@ async def whole_objects_are_sent(pipeline: Pipeline, extender: Extender) -> None
         await corner.cluster.create(corner.pod("p").request(GPU).limit(GPU))
         await corner.lands("p")
     assert extender.requests("filter")
+
+
+async def devices_are_allocated(pipeline: Pipeline) -> None:
+    async with a_place_with_devices(pipeline, "devices", a=1) as (corner, claims):
+        await claims.create("/apis/resource.k8s.io/v1/deviceclasses", GPU_CLASS)
+        await corner.cluster.create(corner.pod("p"), **FROM_TEMPLATE)
+        await corner.lands("p", patience=PATIENCE)
+    await an_extended_resource_is_served(pipeline)
 
 
 async def volumes_are_bound(pipeline: Pipeline) -> None:

@@ -9,8 +9,7 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from shared.config.feature_gates import KUBE_SCHEDULER_GATES
-from shared.config.settings import ApiSettings, Settings
+from shared.config.settings import ApiSettings
 from shared.kube.client import KubeClient
 from testing.builders import NodeBuilder, node
 from testing.simulator.devices import DEVICES, DRIVER
@@ -76,8 +75,7 @@ class Claims:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def pipeline() -> AsyncIterator[Pipeline]:
-    settings = Settings(feature_gates=KUBE_SCHEDULER_GATES)
-    async with Pipeline.running(PipelineOptions(workers=2, settings=settings)) as running:
+    async with Pipeline.running(PipelineOptions(workers=2)) as running:
         async with a_client(running) as client:
             await Claims(client, "").create(f"{API}/deviceclasses", GPU_CLASS)
         yield running

@@ -1,14 +1,15 @@
-"""DynamicResources, as far as it goes: pods without claims pass, pods with claims are told that they cannot."""
+"""DynamicResources without devices: pods without claims pass, pods whose claims are missing do not."""
 
 from flotilla.plugin import BindingState
 from flotilla.results import SKIP, SUCCESS, PostFilterResult, error, unresolvable, unschedulable
 from shared.cluster.objects import ClusterObjects
-from shared.plugins.dynamicresources import NOT_SUPPORTED, DynamicResources
+from shared.plugins.dynamicresources import DynamicResources
 from testing.builders import class_state, node, pod
 from tests.plugins.cluster import framework, judge, table_of
 
 PLAIN = pod("plain").build()
 CLAIMING = pod("claiming").resource_claim("gpu").build()
+MISSING = unresolvable('could not find ResourceClaim "default/gpu"')
 
 
 def test_a_pod_without_claims_may_go_anywhere_and_every_node_scores_nothing() -> None:
@@ -21,7 +22,7 @@ def test_a_pod_without_claims_may_go_anywhere_and_every_node_scores_nothing() ->
 def test_pre_filter_skips_pods_without_claims_and_ends_the_attempt_of_others() -> None:
     plugin = DynamicResources()
     assert plugin.pre_filter(class_state(PLAIN)).status == SKIP
-    assert plugin.pre_filter(class_state(CLAIMING)).status == unresolvable(NOT_SUPPORTED)
+    assert plugin.pre_filter(class_state(CLAIMING)).status == MISSING
 
 
 def test_claims_are_what_it_reads_of_a_pod() -> None:
@@ -33,7 +34,7 @@ def test_claims_are_what_it_reads_of_a_pod() -> None:
 def test_a_pod_without_its_claim_is_gated() -> None:
     plugin, objects = DynamicResources(), ClusterObjects()
     assert plugin.pre_enqueue_among(PLAIN, objects) == SUCCESS
-    assert plugin.pre_enqueue_among(CLAIMING, objects) == unresolvable('could not find ResourceClaim "default/gpu"')
+    assert plugin.pre_enqueue_among(CLAIMING, objects) == MISSING
 
 
 def test_no_claim_can_be_given_back() -> None:

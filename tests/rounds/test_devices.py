@@ -8,7 +8,6 @@ import msgspec
 import pytest
 
 from services.cycle import events as cycle
-from shared.config.feature_gates import KUBE_SCHEDULER_GATES
 from shared.framework.loading import load_frameworks
 from shared.messages.evaluation import Ties
 from shared.messages.state import Commit
@@ -85,7 +84,7 @@ class World:
             return (0.0,)
 
         pipeline = Pipeline(
-            load_frameworks(None, KUBE_SCHEDULER_GATES),
+            load_frameworks(None),
             shards=shards,
             round_size=round_size,
             ties=Ties(mode="name"),

@@ -4,7 +4,6 @@ import argparse
 import os
 import sys
 
-from shared.config.feature_gates import KUBE_SCHEDULER_GATES
 from shared.config.sources import settings_from
 from tools.cli.arguments import add_numbers
 
@@ -43,7 +42,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     command.add_argument(
         "--devices",
         action="store_true",
-        help=f"nodes have GPUs, and each pod claims one (a preview; {PODS_WITH_DEVICES} pods if not told otherwise)",
+        help=f"nodes have GPUs, and each pod claims one ({PODS_WITH_DEVICES} pods if not told otherwise)",
     )
     command.set_defaults(run=run)
 
@@ -57,8 +56,7 @@ def run(options: argparse.Namespace) -> int:
     pods = PODS_WITH_DEVICES if options.devices and options.pods == PODS else options.pods
     workload = DemoWorkload(options.nodes, pods, options.kinds, options.seed, options.late, devices=options.devices)
     kept = {key: value for key, value in os.environ.items() if key in ("FLOTILLA_LOG_LEVEL", "FLOTILLA_SHARD_COUNT")}
-    gates = str(KUBE_SCHEDULER_GATES) if options.devices else None
-    settings = settings_from(kept, {"round_size": options.round_size, "seed": options.seed, "feature_gates": gates})
+    settings = settings_from(kept, {"round_size": options.round_size, "seed": options.seed})
     pipeline = PipelineOptions(workers=options.workers, binders=options.binders, settings=settings)
     pipeline.services()  # validates the options before anything starts
     return interruptible(Demo(workload, pipeline, sys.stdout).play())

@@ -21,7 +21,7 @@ from shared.cluster.devices import DeviceDecision
 from shared.errors import ClusterError
 from shared.messages.binding import ClaimRelease
 from shared.model.codec import encode_json
-from shared.model.devices import RESOURCE_GROUP, RESOURCE_VERSIONS
+from shared.model.devices import RESOURCE_VERSIONS
 
 FINALIZER = "resource.kubernetes.io/delete-protection"
 SPECIAL_CLAIM = "resource.kubernetes.io/extended-resource-claim"
@@ -201,7 +201,7 @@ def release_claim(pod_uid: str, release: ClaimRelease) -> Steps[None]:
         return
     if found.get("allocationTimestamp") == seen.get("allocationTimestamp"):
         claim["status"] = {name: part for name, part in claim["status"].items() if name not in ALLOCATED}
-        yield from _put(f"{claims.path(release.key)}/status", claim, f"deallocate claim {release.key}")
+        yield from _put(claims.status_path(release.key), claim, f"deallocate claim {release.key}")
 
 
 class _Claims:
@@ -212,7 +212,11 @@ class _Claims:
 
     def path(self, key: str) -> str:
         namespace, _, name = key.partition("/")
-        return f"{RESOURCE_GROUP}/{self._version}/namespaces/{namespace}/resourceclaims/{name}"
+        return f"/apis/resource.k8s.io/{self._version}/namespaces/{namespace}/resourceclaims/{name}"
+
+    def status_path(self, key: str) -> str:
+        namespace, _, name = key.partition("/")
+        return f"/apis/resource.k8s.io/{self._version}/namespaces/{namespace}/resourceclaims/{name}/status"
 
     def read(self, key: str) -> Steps[Object]:
         """Read a claim, in the newest version that the server has."""
@@ -291,7 +295,7 @@ class _Writer(_Claims):
         claim["status"]["allocation"].setdefault("allocationTimestamp", self._now)
         consumer = {"resource": "pods", "name": self._pod.name, "uid": self._pod.uid}
         claim["status"]["reservedFor"] = [*_consumers(claim), consumer]
-        written = yield from _put(f"{self.path(wanted.key)}/status", claim, f"{what} claim {wanted.key}")
+        written = yield from _put(self.status_path(wanted.key), claim, f"{what} claim {wanted.key}")
         self._reserved.append(wanted.key)
         return written
 
@@ -362,9 +366,9 @@ class _Writer(_Claims):
         """Take back what was done here, as far as the server allows it: what remains is found at the next attempt."""
         for key in self._reserved:
             if key != self._created:
-                yield from self._try_to_change(key, "/status", self._release)
+                yield from self._try_to_change(key, self.status_path(key), self._release)
         if self._created is not None:
-            claim = yield from self._try_to_change(self._created, "", _unprotect)
+            claim = yield from self._try_to_change(self._created, self.path(self._created), _unprotect)
             if claim is not None:
                 metadata = claim["metadata"]
                 preconditions = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
@@ -373,12 +377,12 @@ class _Writer(_Claims):
     def _release(self, claim: Object) -> None:
         claim["status"]["reservedFor"] = [each for each in _consumers(claim) if each.get("uid") != self._pod.uid]
 
-    def _try_to_change(self, key: str, part: str, change: Callable[[Object], None]) -> Steps[Object | None]:
+    def _try_to_change(self, key: str, path: str, change: Callable[[Object], None]) -> Steps[Object | None]:
         for _ in range(MOST_WRITES):
             try:
                 claim = yield from self.read(key)
                 change(claim)
-                return (yield from _put(f"{self.path(key)}{part}", claim, key))
+                return (yield from _put(path, claim, key))
             except _Conflict:
                 continue
             except NotDone:
