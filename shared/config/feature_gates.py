@@ -127,7 +127,7 @@ _NAMES: Final[Mapping[Gate, str]] = {
         APIServerTracing AnonymousAuthConfigurableEndpoints AnyVolumeDataSource AuthorizeNodeWithSelectors
         AuthorizeWithSelectors BtreeWatchCache CPUManagerPolicyOptions CRDValidationRatcheting
         CSIServiceAccountTokenSecrets ConsistentListFromCache CustomResourceFieldSelectors DRAAdminAccess
-        DeclarativeValidation DisableAllocatorDualWrite ExecProbeTimeout
+        DeclarativeValidation DisableAllocatorDualWrite DynamicResourceAllocation ExecProbeTimeout
         ExternalServiceAccountTokenSigner ImageMaximumGCAge ImageVolume InOrderInformers
         InPlacePodVerticalScaling JobBackoffLimitPerIndex JobManagedBy JobPodReplacementPolicy JobSuccessPolicy
         KubeletCgroupDriverFromCRI KubeletFineGrainedAuthz KubeletPSI KubeletPodResourcesDynamicResources
@@ -326,6 +326,7 @@ class FeatureGates:
 
 
 DEFAULT_GATES: Final = FeatureGates()
+
 
 def _on_or_off(value: bool) -> str:
     return "on" if value else "off"

@@ -8,7 +8,6 @@ from shared.config.feature_gates import (
     DEFAULT_GATES,
     DEPENDENCIES,
     KNOWN,
-    KUBE_SCHEDULER_GATES,
     Feature,
     FeatureGates,
     InvalidFeatureGates,
@@ -16,7 +15,8 @@ from shared.config.feature_gates import (
 )
 from shared.config.sources import InvalidSettings, settings_from
 
-DEVICES = "DynamicResourceAllocation=true"
+EXPECTED_NODE = "NominatedNodeNameForExpectation=false"
+OFF = FeatureGates((("NominatedNodeNameForExpectation", False),))
 
 
 def problems(text: str) -> list[str]:
@@ -38,28 +38,31 @@ def test_without_any_each_gate_has_its_default() -> None:
         assert (str(gates), gates.effect(), gates.notes()) == ("", "defaults", [])
 
 
-@pytest.mark.parametrize("value", ["1", "t", "T", "true", "True", "TRUE"])
-def test_a_gate_is_turned_on(value: str) -> None:
-    gates = FeatureGates.parse(f" DynamicResourceAllocation = {value} ,")
-    assert gates.enabled(Feature.DEVICES)
-    assert str(gates) == gates.effect() == DEVICES
+@pytest.mark.parametrize("value", ["0", "f", "F", "false", "False", "FALSE"])
+def test_a_gate_is_turned_off(value: str) -> None:
+    gates = FeatureGates.parse(f" NominatedNodeNameForExpectation = {value} ,")
+    assert not gates.enabled(Feature.EXPECTED_NODE)
+    assert str(gates) == gates.effect() == EXPECTED_NODE
     assert gates.notes() == []
 
 
-def test_the_last_value_of_a_gate_counts() -> None:
-    assert not FeatureGates.parse(f"{DEVICES},DynamicResourceAllocation=false").enabled(Feature.DEVICES)
+@pytest.mark.parametrize("value", ["1", "t", "T", "true", "True", "TRUE"])
+def test_the_last_value_of_a_gate_counts(value: str) -> None:
+    gates = FeatureGates.parse(f"{EXPECTED_NODE},NominatedNodeNameForExpectation={value}")
+    assert gates.enabled(Feature.EXPECTED_NODE)
 
 
 def test_gates_with_the_same_effect_are_told_to_be_so() -> None:
-    one = FeatureGates.parse("DynamicResourceAllocation=false,OpportunisticBatching=false")
+    one = FeatureGates.parse("NominatedNodeNameForExpectation=true,OpportunisticBatching=false")
     assert one.effect() == DEFAULT_GATES.effect()
-    assert KUBE_SCHEDULER_GATES.effect() == DEVICES
+    assert OFF.effect() == EXPECTED_NODE
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("A", "A has no value: gates are set like A=true,B=false"),
+        ("DynamicResourceAllocation=false", "DynamicResourceAllocation cannot be changed: v1.36 locks it on"),
         ("DynamicResourceAllocation=on", "DynamicResourceAllocation takes true or false, not 'on'"),
         ("DynamicResourcesAllocation=true", "there is no feature gate 'DynamicResourcesAllocation' in v1.36 (did you"),
         ("Zyx=true", "there is no feature gate 'Zyx' in v1.36"),
@@ -101,21 +104,17 @@ def test_all_gates_of_a_stage_are_set_except_those_set_by_name() -> None:
     assert not {name for name in refused if KNOWN[name].stage is not Stage.ALPHA}
     spared = ",".join(f"{name}=false" for name in refused)
     dependent = ",".join(f"{name}=false" for name in ("WorkloadWithJob", "DRAResourcePoolStatus"))
-    assert FeatureGates.parse(f"AllAlpha=true,{spared},{dependent}").enabled(Feature.DEVICES) is False
-    assert (
-        FeatureGates.parse(
-            "AllBeta=true,DynamicResourceAllocation=false,CoordinatedLeaderElection=false,DRADeviceTaintRules=false"
-        ).enabled(Feature.DEVICES)
-        is False
-    )
+    assert FeatureGates.parse(f"AllAlpha=true,{spared},{dependent}").enabled(Feature.EXPECTED_NODE)
+    one_off = f"AllBeta=true,{EXPECTED_NODE},CoordinatedLeaderElection=false,DRADeviceTaintRules=false"
+    assert not FeatureGates.parse(one_off).enabled(Feature.EXPECTED_NODE)
 
 
 def test_gates_come_from_the_environment_the_flag_and_the_file(tmp_path: Path) -> None:
     file = tmp_path / "settings.yaml"
-    file.write_text(f"feature_gates: {DEVICES}\n")
-    assert settings_from({"FLOTILLA_FEATURE_GATES": DEVICES}).feature_gates == KUBE_SCHEDULER_GATES
-    assert settings_from({}, {"feature_gates": DEVICES}).feature_gates == KUBE_SCHEDULER_GATES
-    assert settings_from({}, {"settings": str(file)}).feature_gates == KUBE_SCHEDULER_GATES
+    file.write_text(f"feature_gates: {EXPECTED_NODE}\n")
+    assert settings_from({"FLOTILLA_FEATURE_GATES": EXPECTED_NODE}).feature_gates == OFF
+    assert settings_from({}, {"feature_gates": EXPECTED_NODE}).feature_gates == OFF
+    assert settings_from({}, {"settings": str(file)}).feature_gates == OFF
     with pytest.raises(InvalidSettings) as wrong:
         settings_from({"FLOTILLA_FEATURE_GATES": "Zyx=true,A"})
     assert wrong.value.lines() == [
