@@ -5,7 +5,7 @@ Every change gets a version and is recorded. A bound pod terminates gracefully; 
 
 import asyncio
 import re
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, unquote
 
@@ -70,6 +70,10 @@ class Change(NamedTuple):
     raw: bytes
 
 
+AnswerClaims = Callable[["ApiServer", str, str, bytes | None, Any], Answer | None]
+"""The answer to a call about resource claims; None for other paths."""
+
+
 class ApiServer:
     """`followers` are called with every change, in order. `broken`: violated invariants."""
 
@@ -85,6 +89,12 @@ class ApiServer:
         """Of every pod that ever existed, by uid."""
         self.evicted: set[str] = set()
         """The uids of pods that a scheduler deleted."""
+        self.finalizers: dict[str, tuple[str, ...]] = {}
+        """Of resource claims, by uid."""
+        self.special_claims: dict[str, dict[str, Any]] = {}
+        """The status fields that name the claims for the extended resources of pods, by uid of the pod."""
+        self.served_by_devices: frozenset[str] = frozenset()
+        """Extended resources that pods get as devices, so that nodes do not offer them."""
         self.broken: list[str] = []
         self.history: list[Change] = []
         self.version = 0
@@ -192,13 +202,17 @@ class ApiServer:
 
     def has_room(self, node: Node, *more: Pod, without: Container[str] = ()) -> bool:
         on_it = (pod for uid, pod in self.pods.items() if pod.spec.node_name == node.name and uid not in without)
-        pods = [pod for pod in on_it if pod.status.phase != FINISHED]
-        used: dict[str, int] = {"pods": len(pods) + len(more)}
-        for pod in (*pods, *more):
-            for name, amount in filter_requests(pod).items():
-                used[name] = used.get(name, 0) + amount
-        room = allocatable(node)
+        used, room = self.requests([*(pod for pod in on_it if pod.status.phase != FINISHED), *more]), allocatable(node)
         return all(amount <= room.get(name, 0) for name, amount in used.items())
+
+    def requests(self, pods: Sequence[Pod]) -> dict[str, int]:
+        """What these pods take of their node together."""
+        used: dict[str, int] = {"pods": len(pods)}
+        for pod in pods:
+            for name, amount in filter_requests(pod).items():
+                if name not in self.served_by_devices:
+                    used[name] = used.get(name, 0) + amount
+        return used
 
     def state_at(self, kind: Kind, version: int) -> list[bytes]:
         """All objects of the kind, as of this version."""
@@ -231,10 +245,11 @@ def status(code: int, message: str) -> Answer:
 
 
 class Requests:
-    def __init__(self, server: ApiServer, shown: Callable[[], int]) -> None:
+    def __init__(self, server: ApiServer, shown: Callable[[], int], answer_claims: AnswerClaims) -> None:
         """`shown`: the version that lists show."""
         self._server = server
         self._shown = shown
+        self._answer_claims = answer_claims
 
     def answer(self, method: str, path: str, body: bytes | None, content_type: str) -> Answer:
         try:
@@ -256,12 +271,18 @@ class Requests:
             return self._list(PATHS[folder], parse_qs(query))
         if folder == SYSTEM and method == "GET":
             return 200, msgspec.json.encode({"metadata": {"name": "kube-system", "uid": CLUSTER}})
-        return self._object(method, folder, body, given)
+        found = self._answer_claims(self._server, method, folder, body, given)
+        return self._object(method, folder, body, given) if found is None else found
 
     def pod_to_delete(self, path: str, body: bytes | None) -> str:
-        """The uid that a deletion names as its precondition, else that of the pod that has this name now, if any."""
+        """The uid that a deletion names as its precondition, else that of the pod that has this name now, if any.
+
+        Empty for deletions of other objects.
+        """
         match = _POD.fullmatch(unquote(path))
-        there = None if match is None else self._server.pod_named(match[2])
+        if match is None:
+            return ""
+        there = self._server.pod_named(match[2])
         asked = msgspec.json.decode(body or b"{}").get("preconditions", {})
         return str(asked.get("uid", "" if there is None else there.uid))
 
@@ -271,7 +292,9 @@ class Requests:
         server = self._server
         match method, part:
             case "GET", "":
-                return 200, encode_json(server.found(name))
+                return 200, self._with_special_claim(server.found(name))
+            case "PUT", "/status":
+                return self._put_status(name, given)
             case "POST", "/binding":
                 asked = given["metadata"]
                 version = asked.get("resourceVersion", "")
@@ -295,6 +318,20 @@ class Requests:
             read = None if condition is None else msgspec.convert(condition, PodCondition)
             pod = self._server.set_status(pod, read, nominated)
         return 200, encode_json(pod)
+
+    def _put_status(self, name: str, given: Any) -> Answer:
+        """Only the field that names the claim for the pod's extended resources is written."""
+        pod = self._server.found(name, given["metadata"]["uid"], given["metadata"].get("resourceVersion", ""))
+        self._server.special_claims[pod.uid] = given["status"]["extendedResourceClaimStatus"]
+        self._server.put_pod(pod)
+        return 200, self._with_special_claim(self._server.pods[pod.uid])
+
+    def _with_special_claim(self, pod: Pod) -> bytes:
+        if (named := self._server.special_claims.get(pod.uid)) is None:
+            return encode_json(pod)
+        plain = msgspec.json.decode(encode_json(pod))
+        plain.setdefault("status", {})["extendedResourceClaimStatus"] = named
+        return msgspec.json.encode(plain)
 
     def _json_patch(self, name: str, given: Any) -> Answer:
         """Only patches that clear a nomination."""

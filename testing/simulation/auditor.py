@@ -26,7 +26,7 @@ from shared.messages.state import (
 )
 from shared.messages.watch import Kind
 from shared.model.objects import Node, ObjectKind, PersistentVolume, Pod
-from shared.model.resources import allocatable, filter_requests, host_ports
+from shared.model.resources import allocatable, host_ports
 from testing.simulation.apiserver import FINISHED, VERSION, Change
 from testing.simulation.budgets import Budgets
 from testing.simulation.client import Binding, Sent
@@ -233,10 +233,7 @@ class Auditor:
         if where not in self._nodes:
             self._report(f"{what}, which never was")
             return
-        used: dict[str, int] = {"pods": len(on_it)}
-        for pod in on_it:
-            for name, amount in filter_requests(pod).items():
-                used[name] = used.get(name, 0) + amount
+        used = self._server.requests(on_it)
         known = [allocatable(node) for _, node in self._nodes[where]]
         names = sorted(pod.name for pod in on_it)
         if not any(all(amount <= room.get(name, 0) for name, amount in used.items()) for room in known):

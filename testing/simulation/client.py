@@ -16,6 +16,7 @@ from yarl import URL
 
 from shared.kube.client import KubeClient
 from shared.messages.watch import Kind
+from testing.simulation import claims
 from testing.simulation.apiserver import PATHS, Answer, ApiServer, Change, Requests, status
 from testing.simulation.loop import WORLD, Dice
 
@@ -26,6 +27,8 @@ CUT_CALL_LIVES = 0.9
 """Seconds for which a call may still be executed after its caller is gone, unless calls are late."""
 LATEST = 60.0
 """The longest delay of a late call, in seconds."""
+LATE_CLAIM_WRITES = False
+"""Whether writes of resource claims may be late or doubled, too: nothing stops those of a forgotten attempt yet."""
 LOOK = 0.05
 LEASES = "/leases"
 
@@ -70,7 +73,7 @@ class Transport:
         self.on_call: list[Callable[[Sent, Moment, Answer | None], None]] = []
         """Called with each call as it is sent, executed (with the answer), given up or lost."""
         self._server = server
-        self._requests = Requests(server, self._shown)
+        self._requests = Requests(server, self._shown, claims.answer)
         self._dice = dice
         server.followers.append(self._changed)
 
@@ -102,18 +105,19 @@ class Transport:
                 answer.set_result(done)
 
         writes = method != "GET" and LEASES not in path
+        may_be_late = writes and (LATE_CLAIM_WRITES or not claims.is_claim_path(path))
         dice = self._dice.of("call", client.name, method)
         delay = dice.uniform(0.001, 0.01)
         if writes and dice.random() < self.bad_luck:
             delay = dice.choice(SLOW)
             if method == "DELETE" and dice.random() < 0.5:
                 return status(503, "too busy")
-        elif writes and dice.random() < self.late:
+        elif may_be_late and dice.random() < self.late:
             delay, sent.lives = dice.uniform(1.0, LATEST), LATEST
         self._in_transit(binding)
         loop.call_later(delay, execute, context=WORLD)
         sent.due.append(sent.at + delay)
-        if writes and dice.random() < self.doubled:
+        if may_be_late and dice.random() < self.doubled:
             self._in_transit(binding)
             delay = dice.uniform(0.0, LATEST)
             sent.due.append(sent.at + delay)

@@ -79,12 +79,28 @@ WAITS = Scene(
     },
     20.0,
 )
+DEVICES = Scene(
+    {
+        "create": 8,
+        "delete": 3,
+        "recreate": 0.5,
+        "update": 1,
+        "finish": 1,
+        "renew": 0.3,
+        "change_node": 0.3,
+        "change_slice": 0.7,
+        "drop_claim": 0.5,
+        "bind_elsewhere": 0.3,
+    },
+    20.0,
+)
 SCENES: Mapping[str, Scene] = {
     "plain": PLAIN,
     "wishes": WISHES,
     "gangs": GANGS,
     "preemption": PREEMPTION,
     "waits": WAITS,
+    "devices": DEVICES,
 }
 UNUSUAL = frozenset({"renew", "delete", "change_node", "grow"})
 """Actions that calm scenes leave out."""
@@ -170,6 +186,7 @@ LIARS = {
     "preemption": ALL_LIARS,
     "gangs": ("w1", "w2", "b1", "b2", "snapshot", "watcher"),
     "waits": ("b1", "b2", "snapshot", "watcher"),
+    "devices": ("b1", "b2", "snapshot", "watcher"),
 }
 """By scene: the processes whose lies its invariants survive. A cycle or a queue can lie about gangs, and these and
 workers about volumes of bound claims."""

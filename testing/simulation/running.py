@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from testing.simulation.broken import BROKEN, broken_build
+from testing.simulation.devices import DeviceWorld
 from testing.simulation.drawing import draw
 from testing.simulation.gangs import GangWorld
 from testing.simulation.loop import Spinning, Stalled
@@ -21,7 +22,12 @@ from testing.simulation.story import Story
 from testing.simulation.substitutes import run_on_virtual_time
 from testing.simulation.world import World
 
-WORLDS: dict[str, type[World]] = {"gangs": GangWorld, "preemption": PreemptionWorld, "waits": StorageWorld}
+WORLDS: dict[str, type[World]] = {
+    "devices": DeviceWorld,
+    "gangs": GangWorld,
+    "preemption": PreemptionWorld,
+    "waits": StorageWorld,
+}
 MOST_SECONDS = 120.0
 """CPU time limit of a run; most take one or two."""
 

@@ -20,7 +20,8 @@ from shared.messages.codec import Message
 from shared.messages.queue import Forgotten
 from shared.messages.state import EPOCH_SHIFT, Commit, Committed
 from shared.messages.watch import Kind
-from shared.model.objects import Pod
+from shared.model.devices import ResourceClaim
+from shared.model.objects import ObjectKind, Pod
 from testing.simulation.apiserver import Answer, ApiServer, Change
 from testing.simulation.client import Moment, Sent
 from testing.simulation.loop import owner
@@ -42,6 +43,7 @@ SERVER = "API server"
 SET_STATUS = "set its status"
 MINOR_CHANGES = ("condition", "labels", "phase")
 _POD_PATH = re.compile(r"/api/v1/namespaces/[^/]+/pods/([^/?]+)(/binding|/status)?")
+_CLAIM_PATH = re.compile(r"/apis/resource.k8s.io/v1/namespaces/[^/]+/resourceclaims/?([^/?]+)?(/status)?")
 _NAME = re.compile(r"\b[a-z]\w*(?:-\d+)*\b")
 _NODE = re.compile(r"\bnode (\w+)")
 
@@ -65,6 +67,7 @@ class Story:
         self._names: dict[str, str] = {}
         self._pods: dict[str, Pod] = {}
         self._nodes: set[str] = set()
+        self._claims: dict[str, ResourceClaim] = {}
         self._commits: dict[tuple[int, int], Commit] = {}
         self._orders: set[tuple[str, str, int]] = set()
         self._outcomes: set[tuple[str, str, int, int]] = set()
@@ -115,6 +118,8 @@ class Story:
     def _on_change(self, change: Change) -> None:
         if change.kind is Kind.NODE:
             self._on_node(change)
+        elif change.kind is Kind.RESOURCE_CLAIM:
+            self._on_claim(change)
         elif change.kind is Kind.POD:
             assert self._server is not None
             before, pod = self._pods.get(change.key), self._server.pods.get(change.key)
@@ -143,6 +148,19 @@ class Story:
             self._note((change.key,), SERVER, f"node {change.key} is {change.type.lower()}: {capacity}{closed}")
         self._nodes.add(change.key)
 
+    def _on_claim(self, change: Change) -> None:
+        """Note it about the claim, its owner and the pods that it is reserved for, or was."""
+        assert self._server is not None
+        before = self._claims.pop(change.key, None)
+        claim = self._server.objects.get((ObjectKind.RESOURCE_CLAIM, change.key))
+        users = {each.uid for each in before.status.reserved_for} if before is not None else set()
+        if not isinstance(claim, ResourceClaim):
+            self._note((change.key, *sorted(users)), SERVER, f"claim {change.key} is gone")
+            return
+        self._claims[change.key] = claim
+        users |= {each.uid for each in claim.status.reserved_for} | {claim.owner_uid or ""} - {""}
+        self._note((claim.name, *sorted(users)), SERVER, _claim_now(claim))
+
     def _on_call(self, sent: Sent, moment: Moment, answer: Answer | None) -> None:
         uid, what = self._asked(sent)
         if not uid:
@@ -170,8 +188,13 @@ class Story:
 
     def _asked(self, sent: Sent) -> tuple[str, str]:
         """The pod's uid and a description of the call; no uid if it does not write a pod."""
+        if sent.method == "GET":
+            return "", ""
+        if (claim := _CLAIM_PATH.match(sent.path)) is not None:
+            part = claim[2] or ""
+            return claim[1] or "", f"{sent.method} claim {claim[1] or ''}{part}{_claim_written(sent)}"
         match = _POD_PATH.match(sent.path)
-        if match is None or sent.method == "GET":
+        if match is None:
             return "", ""
         body = msgspec.json.decode(sent.body) if sent.body else {}
         uid = _uid_in(body)
@@ -315,6 +338,15 @@ def _differences(before: Pod | None, pod: Pod) -> Iterator[str]:
         yield "labels changed"
 
 
+def _claim_now(claim: ResourceClaim) -> str:
+    status, version = claim.status, claim.metadata.resource_version
+    results = () if status.allocation is None else status.allocation.devices.results
+    devices = ", ".join(f"{each.pool}/{each.device}" for each in results) or "no devices"
+    users = ", ".join(each.name for each in status.reserved_for) or "no pod"
+    ending = ", is being deleted" if claim.metadata.deletion_timestamp is not None else ""
+    return f"claim {claim.name} (version {version}) has {devices}, is reserved for {users}{ending}"
+
+
 def _arrives(due: Iterable[float]) -> str:
     return f"arrives at {' and at '.join(f'{at:.3f}' for at in due)}"
 
@@ -324,6 +356,15 @@ def _uid_in(body: Any) -> str:
         return str(next((step.get("value", "") for step in body if step.get("path") == "/metadata/uid"), ""))
     given = body.get("metadata") or body.get("preconditions") or {}
     return str(given.get("uid", ""))
+
+
+def _claim_written(sent: Sent) -> str:
+    body = msgspec.json.decode(sent.body) if sent.body else {}
+    status, version = body.get("status") or {}, body.get("metadata", {}).get("resourceVersion", "")
+    results = status.get("allocation", {}).get("devices", {}).get("results", ())
+    devices = ", ".join(f"{each['pool']}/{each['device']}" for each in results)
+    users = ", ".join(each["name"] for each in status.get("reservedFor", ()))
+    return f" of version {version}: {devices or 'no devices'} for {users or 'no pod'}"
 
 
 def _what(method: str, part: str, body: Any) -> str:
