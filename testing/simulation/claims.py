@@ -11,21 +11,23 @@ from shared.model.objects import ObjectKind, decode_object, encode_json
 from testing.simulation.apiserver import TERMINATING, Answer, ApiServer, Refusal, status
 
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+ALL = "/apis/resource.k8s.io/v1/resourceclaims"
 _CLAIM = re.compile(rf"{CLAIMS}(?:/([^/]+)(/status)?)?")
-
-
-def is_claim_path(path: str) -> bool:
-    return path.startswith(CLAIMS)
 
 
 def answer(server: ApiServer, method: str, folder: str, body: bytes | None, given: Any) -> Answer | None:
     """The answer to a call about claims; None for other paths. Raises Refusal."""
+    if folder == ALL and method == "GET":
+        listed = [msgspec.Raw(shown(server, each)) for each in claims(server).values()]
+        return 200, msgspec.json.encode({"metadata": {"resourceVersion": str(server.version)}, "items": listed})
     match = _CLAIM.fullmatch(folder)
     if match is None:
         return None
     name, is_status = match[1] or "", bool(match[2])
     if method == "POST" and not name:
-        return 201, shown(server, create_claim(server, decode_object(ObjectKind.RESOURCE_CLAIM, body or b"{}")))
+        made = create_claim(server, decode_object(ObjectKind.RESOURCE_CLAIM, body or b"{}"))
+        server.finalizers[made.uid] = tuple(given["metadata"].get("finalizers") or ())
+        return 201, shown(server, made)
     claim = claims(server).get(name)
     if claim is None:
         raise Refusal(404, f'resourceclaims.resource.k8s.io "{name}" not found')
@@ -42,6 +44,9 @@ def answer(server: ApiServer, method: str, folder: str, body: bytes | None, give
             server.put_object(replace(claim, status=new.status))
         else:
             put_finalizers(server, claim, given["metadata"].get("finalizers") or ())
+    elif method == "PATCH":
+        _check(claim, given["metadata"])
+        server.put_object(claim)  # only annotations are patched, which the scheduler's model of a claim lacks
     elif method != "GET":
         raise Refusal(405, f"{method} of a claim is not simulated")
     claim = claims(server).get(name, claim)

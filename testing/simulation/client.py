@@ -27,8 +27,6 @@ CUT_CALL_LIVES = 0.9
 """Seconds for which a call may still be executed after its caller is gone, unless calls are late."""
 LATEST = 60.0
 """The longest delay of a late call, in seconds."""
-LATE_CLAIM_WRITES = False
-"""Whether writes of resource claims may be late or doubled, too: nothing stops those of a forgotten attempt yet."""
 LOOK = 0.05
 LEASES = "/leases"
 
@@ -105,19 +103,18 @@ class Transport:
                 answer.set_result(done)
 
         writes = method != "GET" and LEASES not in path
-        may_be_late = writes and (LATE_CLAIM_WRITES or not claims.is_claim_path(path))
         dice = self._dice.of("call", client.name, method)
         delay = dice.uniform(0.001, 0.01)
         if writes and dice.random() < self.bad_luck:
             delay = dice.choice(SLOW)
             if method == "DELETE" and dice.random() < 0.5:
                 return status(503, "too busy")
-        elif may_be_late and dice.random() < self.late:
+        elif writes and dice.random() < self.late:
             delay, sent.lives = dice.uniform(1.0, LATEST), LATEST
         self._in_transit(binding)
         loop.call_later(delay, execute, context=WORLD)
         sent.due.append(sent.at + delay)
-        if may_be_late and dice.random() < self.doubled:
+        if writes and dice.random() < self.doubled:
             self._in_transit(binding)
             delay = dice.uniform(0.0, LATEST)
             sent.due.append(sent.at + delay)

@@ -28,7 +28,7 @@ from shared.model.selectors import node_selector_matches
 from testing.builders import pod
 from testing.simulation.apiserver import FINISHED, Change
 from testing.simulation.claims import claims, create_claim, delete_claim, put_finalizers
-from testing.simulation.inventory import ATTACHED, BROKEN, REQUESTS, RESOURCE, Inventory, classes
+from testing.simulation.inventory import ATTACHED, BROKEN, PART, REQUESTS, RESOURCE, Inventory, classes
 from testing.simulation.schedule import Schedule
 from testing.simulation.world import World
 
@@ -99,10 +99,13 @@ class DeviceWorld(World):
             delete_claim(self.server, claim)
 
     def _change_slice(self) -> None:
-        """A device is missing, or all of a pool are tainted, for a while."""
+        """A device is missing, or all of a pool are tainted, for a while.
+
+        Counters of an allocated device that is missing would be free, so devices with counters are only tainted.
+        """
         driver, pool = self.dice.choice(sorted(self._inventory.devices))
         missing = self.dice.choice([each["name"] for each in self._inventory.devices[driver, pool]])
-        tainted = self.dice.random() < 0.3
+        tainted = driver == PART or self.dice.random() < 0.3
         self._publish(driver, pool, missing="" if tainted else missing, tainted=tainted)
         self.later(self.dice.uniform(0.5, 4.0), lambda: self._publish(driver, pool))
 

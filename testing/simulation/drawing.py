@@ -153,6 +153,8 @@ def _drawn_arguments(what: str, scene: str, dice: random.Random) -> dict[str, st
     for name, values in (MISHAPS[what][1] | ({"name": LIARS[scene]} if what == "lies" else {})).items():
         if name == "doubled":
             found[name] = found["share"] / 2
+        elif what == "release" and name == "is" and scene == "devices":
+            found[name] = dice.choice(("later", "this"))  # the last release knows no devices
         elif found.get("how") == "stop" and name == "for":
             found[name] = dice.choice([seconds for seconds in values if seconds != 0.2])  # stopping takes up to 4 s
         else:
