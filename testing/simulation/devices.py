@@ -4,6 +4,8 @@ A claim controller makes claims from templates and releases those of pods that a
 have binding conditions, and changes its slices. Both act with delays.
 """
 
+from collections.abc import Callable
+
 from msgspec.structs import replace
 
 from shared.cluster.objects import ClusterObjects
@@ -11,6 +13,7 @@ from shared.devices.errors import AllocationError
 from shared.devices.pod_claims import filter_node, pre_filter
 from shared.devices.pools import DeviceNode
 from shared.messages.watch import OBJECT_KINDS
+from shared.model.affinity import NodeSelector
 from shared.model.base import ObjectMeta, OwnerReference
 from shared.model.devices import (
     AllocatedDevice,
@@ -21,7 +24,7 @@ from shared.model.devices import (
     ResourceClaimStatus,
 )
 from shared.model.kinds import DEVICE_KINDS
-from shared.model.objects import Node, ObjectKind, Pod, key_of, object_from
+from shared.model.objects import Node, ObjectKind, Pod, object_from
 from shared.model.pod import PodResourceClaim, PodResourceClaimStatus
 from shared.model.resources import allocatable, filter_requests
 from shared.model.selectors import node_selector_matches
@@ -259,9 +262,8 @@ class DeviceWorld(World):
         selector = allocation.node_selector
         if not _is_reserved(claim, bound.uid):
             return "is not reserved for it"
-        if where is not None and selector is not None:
-            if not node_selector_matches(selector, where.metadata.labels, where.name):
-                return "has devices of another node"
+        if selector is not None and where is not None and not _selects(selector, where):
+            return "has devices of another node"
         ready = {(each.pool, each.device) for each in claim.status.devices if _is_attached(each)}
         if any(each.binding_conditions and (each.pool, each.device) not in ready for each in results):
             return "has devices that are not ready"
@@ -280,7 +282,7 @@ class DeviceWorld(World):
     def _special_claim_of(self, of: Pod) -> str:
         return str(self.server.special_claims.get(of.uid, {}).get("resourceClaimName", ""))
 
-    def checks(self):  # type: ignore[no-untyped-def]
+    def checks(self) -> tuple[Callable[[], list[str]], ...]:
         return *super().checks(), self._reserved_in_vain
 
     def _reserved_in_vain(self) -> list[str]:
@@ -321,6 +323,10 @@ def _extended(of: Pod) -> int:
 
 def _is_reserved(claim: ResourceClaim, uid: str) -> bool:
     return any(each.uid == uid for each in claim.status.reserved_for)
+
+
+def _selects(selector: NodeSelector, where: Node) -> bool:
+    return node_selector_matches(selector, where.metadata.labels, where.name)
 
 
 def _is_attached(status: AllocatedDeviceStatus) -> bool:

@@ -15,6 +15,10 @@ RESOURCE = "example.com/gpu"
 ATTACHED, BROKEN = "attached", "broken"
 """Binding condition and binding failure condition of the devices of SLOW_NODE."""
 SLOW_NODE = "n2"
+BANDWIDTH = "4Gi"
+"""Of the device that claims share."""
+MEMORY = 4
+"""The counter of each pool of partitions."""
 ZONE = "zone"
 Plain = dict[str, Any]
 DeviceId = tuple[str, str, str]
@@ -78,7 +82,7 @@ class Inventory:
             self.devices[PART, name] = [
                 _part(f"part-{size}-{number}", size) for size in (4, 2, 1) for number in range(4 // size)
             ]
-        bandwidth = {"value": "4Gi", "requestPolicy": {"default": "1Gi"}}
+        bandwidth = {"value": BANDWIDTH, "requestPolicy": {"default": "1Gi"}}
         link = {"name": "link", "allowMultipleAllocations": True, "capacity": {"bandwidth": bandwidth}}
         self.devices[LINK, NODES[5]] = [link]
         self.devices[NET, "net"] = [{"name": f"net-{number}"} for number in range(3)]
@@ -93,7 +97,7 @@ class Inventory:
             devices = [each | {"taints": [taint]} for each in devices]
         parts: list[Plain] = [{"devices": devices}]
         if driver == PART:
-            parts.append({"sharedCounters": [{"name": "card", "counters": {"memory": {"value": "4"}}}]})
+            parts.append({"sharedCounters": [{"name": "card", "counters": {"memory": {"value": str(MEMORY)}}}]})
         spec: Plain = {"driver": driver}
         spec["pool"] = {"name": pool, "generation": generation, "resourceSliceCount": len(parts)}
         if driver == NET:
@@ -109,26 +113,23 @@ class Inventory:
         """Devices that several claims have, capacity and counters that are exceeded, devices that never were."""
         known = {(*pool, each["name"]): each for pool, devices in self.devices.items() for each in devices}
         holders: dict[DeviceId, list[str]] = defaultdict(list)
-        taken: Counter[DeviceId] = Counter()
-        found = []
+        bandwidth: Counter[DeviceId] = Counter()
+        memory: Counter[str] = Counter()
         for claim in claims:
             for result in claim.status.allocation.devices.results if claim.status.allocation is not None else ():
                 device = result.driver, result.pool, result.device
                 holders[device].append(claim.name)
-                if device not in known:
-                    found.append(f"claim {claim.name} has device {'/'.join(device)}, which never was")
-                taken[device] += _bandwidth(result)
-        for device, names in holders.items():
-            offered = known.get(device, {})
-            if len(names) > 1 and "capacity" not in offered:
-                found.append(f"device {'/'.join(device)} is allocated to several claims: {', '.join(sorted(names))}")
-            elif "capacity" in offered and taken[device] > QuantityText(offered["capacity"]["bandwidth"]["value"]).amount:
-                found.append(f"device {'/'.join(device)} has less bandwidth than allocated to {', '.join(sorted(names))}")
-        drawn: Counter[tuple[str, str]] = Counter()
-        for device in holders.keys() & known.keys():
+                bandwidth[device] += _bandwidth(result)
+        found = [f"device {'/'.join(device)} never was" for device in holders.keys() - known.keys()]
+        for device in sorted(holders.keys() & known.keys()):
+            named, users = "/".join(device), ", ".join(holders[device])
+            if "capacity" not in known[device] and len(holders[device]) > 1:
+                found.append(f"device {named} is allocated to several claims: {users}")
+            if bandwidth[device] > QuantityText(BANDWIDTH).amount:
+                found.append(f"device {named} has less bandwidth than is allocated to {users}")
             for draw in known[device].get("consumesCounters", ()):
-                drawn[device[0], device[1]] += int(draw["counters"]["memory"]["value"])
-        found += [f"devices of pool {pool} take {amount} of 4" for (_, pool), amount in drawn.items() if amount > 4]
+                memory[device[1]] += int(draw["counters"]["memory"]["value"])
+        found += [f"pool {pool} has less memory than {taken}" for pool, taken in memory.items() if taken > MEMORY]
         return sorted(found)
 
 

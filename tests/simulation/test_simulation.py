@@ -27,18 +27,18 @@ def hold(seed: int, scene: str, *, mishaps: frozenset[str] | None = None, round_
 
 
 @pytest.mark.parametrize(
-    ("seed", "scene"), [(1, "plain"), (2, "wishes"), (3, "gangs"), (4, "preemption"), (5, "waits")]
+    ("seed", "scene"), [(1, "plain"), (2, "wishes"), (3, "gangs"), (4, "preemption"), (5, "waits"), (6, "devices")]
 )
 def test_everything_happens(seed: int, scene: str) -> None:
     hold(seed, scene)
 
 
-@pytest.mark.parametrize("scene", ["plain", "preemption"])
+@pytest.mark.parametrize("scene", ["plain", "preemption", "devices"])
 def test_only_messages_go_astray(scene: str) -> None:
     hold(11, scene, mishaps=MESSAGES)
 
 
-@pytest.mark.parametrize(("scene", "seed"), [("gangs-calm", 1), ("preemption-calm", 6)])
+@pytest.mark.parametrize(("scene", "seed"), [("gangs-calm", 1), ("preemption-calm", 6), ("devices-calm", 3)])
 def test_no_pod_waits_for_time_to_pass_where_nothing_goes_wrong(scene: str, seed: int) -> None:
     hold(seed, scene)
 
