@@ -11,7 +11,6 @@ from unittest.mock import patch
 
 import shared.runtime.leadership as leadership
 import shared.runtime.lease_keeper as lease_keeper
-from shared.config.feature_gates import KUBE_SCHEDULER_GATES
 from shared.config.points import ExtensionPoint
 from shared.config.reading import load_config
 from shared.framework.profile import Framework
@@ -65,7 +64,7 @@ def _config() -> Any:
 
 @cache
 def _frameworks() -> Any:
-    registry = {**in_tree(KUBE_SCHEDULER_GATES), ByHand.name: lambda _: ByHand()}
+    registry = {**in_tree(), ByHand.name: lambda _: ByHand()}
     return {profile.scheduler_name: Framework(profile, registry) for profile in _config().profiles}
 
 
