@@ -102,8 +102,12 @@ class NodeResourcesBalancedAllocationArgs(PluginArgs, frozen=True):
     resources: OmitEmpty[Filled[tuple[ResourceSpec, ...]]] = DEFAULT_RESOURCES
 
 
+DEFAULT_STORAGE_SHAPE: Final = (UtilizationShapePoint(0, 10), UtilizationShapePoint(100, 0))
+"""Prefers nodes with much storage left."""
+
+
 class VolumeBindingArgs(PluginArgs, frozen=True):
-    """Seconds to wait until volumes are bound. `shape` must be absent: its feature gate is off in v1.36."""
+    """Seconds to wait until volumes are bound. `shape`: the score by the use of storage, for StorageCapacityScoring."""
 
     bind_timeout_seconds: Int64 = 600
     shape: OmitEmpty[tuple[UtilizationShapePoint, ...] | None] = None

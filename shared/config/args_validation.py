@@ -24,6 +24,7 @@ from shared.config.args import (
     VolumeBindingArgs,
 )
 from shared.config.durations import format_duration, nanoseconds_of
+from shared.config.feature_gates import Feature, FeatureGates
 from shared.config.problems import ErrorType, Problem, duplicate, forbidden, invalid, not_supported, required
 from shared.config.struct_codec import encode
 
@@ -41,8 +42,10 @@ _INTEGER: Final = re.compile(r"[+-]?[0-9]+")
 _INT64_DIGITS: Final = 19
 
 
-def args_problems(args: PluginArgs, path: str) -> Iterator[Problem]:
+def args_problems(args: PluginArgs, path: str, gates: FeatureGates) -> Iterator[Problem]:
     """Everything that is wrong in the arguments of a plugin. NodeResourcesFit's are validated where it is built."""
+    if isinstance(args, VolumeBindingArgs):
+        return _volume_binding(args, path, scores=gates.enabled(Feature.STORAGE_SCORING))
     return _CHECKS[type(args)](args, path)
 
 
@@ -165,9 +168,11 @@ def _constraint_problems(constraint: V1SpreadConstraint, path: str) -> Iterator[
         yield forbidden(f"{path}.labelSelector", reason)
 
 
-def _volume_binding(args: VolumeBindingArgs, path: str) -> Iterator[Problem]:
+def _volume_binding(args: VolumeBindingArgs, path: str, *, scores: bool) -> Iterator[Problem]:
     yield from out_of_range(f"{path}.bindTimeoutSeconds", args.bind_timeout_seconds, 0)
-    if args.shape is not None:
+    if scores:
+        yield from _shape_problems(args.shape or (), f"{path}.shape")
+    elif args.shape is not None:
         reason = "must be absent: it belongs to the feature gate StorageCapacityScoring, which is off"
         yield Problem(f"{path}.shape", ErrorType.INVALID, encode(args.shape, go=True), reason)
 
@@ -243,7 +248,6 @@ _CHECKS: Final[Mapping[type[PluginArgs], Callable[[Any, str], Iterator[Problem]]
     V1NodeAffinityArgs: _node_affinity,
     NodeResourcesBalancedAllocationArgs: _balanced,
     V1PodTopologySpreadArgs: _pod_topology_spread,
-    VolumeBindingArgs: _volume_binding,
 }
 
 

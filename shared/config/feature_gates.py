@@ -33,6 +33,8 @@ class Feature(StrEnum):
     """The gates that have an effect in Flotilla."""
 
     EXPECTED_NODE = "NominatedNodeNameForExpectation"
+    STORAGE_SCORING = "StorageCapacityScoring"
+    VOLUME_DRIVERS = "VolumeLimitScaling"
 
 
 _ALWAYS: Final = "Flotilla always works as with it"
@@ -60,10 +62,8 @@ _FIXED: Final[Mapping[str, str]] = {
     "PodLevelResources": _ALWAYS,
     "SchedulerAsyncPreemption": "victims are always evicted in the background",
     "SchedulerPopFromBackoffQ": _ALWAYS,
-    "StorageCapacityScoring": _NEVER,
     "TaintTolerationComparisonOperators": _NEVER,
     "TopologyAwareWorkloadScheduling": _GANGS,
-    "VolumeLimitScaling": _NEVER,
     "WorkloadAwarePreemption": _GANGS,
 }
 """Gates of scheduling that stay at their default, and why."""

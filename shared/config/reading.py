@@ -6,10 +6,10 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from shared.config.args import ARGS, PluginArgs
+from shared.config.args import ARGS, DEFAULT_STORAGE_SHAPE, PluginArgs, VolumeBindingArgs
 from shared.config.building import Built, KnownPlugins, build, flotilla_plugins
 from shared.config.document import ConfigSource, DocumentFault, parse_document
-from shared.config.feature_gates import DEFAULT_GATES, FeatureGates
+from shared.config.feature_gates import DEFAULT_GATES, Feature, FeatureGates
 from shared.config.plugin_lists import DEFAULT_PLUGINS, merged_plugins
 from shared.config.points import MULTI_POINT, ExtensionPoint
 from shared.config.problems import ErrorType, InvalidConfigFile, Problem, Stage, invalid, required, shown
@@ -109,7 +109,8 @@ def parse_config(text: str | bytes) -> tuple[object, list[Problem]]:
 
 def finish(file: KubeSchedulerConfiguration, registry: KnownPlugins, gates: FeatureGates = DEFAULT_GATES) -> ConfigFile:
     """Validate and build. Raises InvalidConfigFile where values are wrong or name what does not exist."""
-    if problems := list(configuration_problems(file, registry.removed)):
+    file = _fill_in_by_gates(file, gates)
+    if problems := list(configuration_problems(file, registry.removed, gates)):
         raise InvalidConfigFile(Stage.VALIDATE, problems)
     built = build(file, registry)
     return ConfigFile(_in_force(built, file, gates), encode(file), encode(built.completed), built)
@@ -217,6 +218,21 @@ def _fill_profile(profile: Profile, path: str) -> Profile:
     missing = sorted({plugin.name for plugin in plugins.enabled()} & ARGS.keys() - configured)
     added = (PluginConfig(name, ARGS[name]()) for name in missing)
     return replace(profile, plugins=plugins, plugin_config=(*profile.plugin_config, *added))
+
+
+def _fill_in_by_gates(file: KubeSchedulerConfiguration, gates: FeatureGates) -> KubeSchedulerConfiguration:
+    """With the default shape by which VolumeBinding scores, if it does."""
+
+    def filled(entry: PluginConfig) -> PluginConfig:
+        args = entry.args
+        if isinstance(args, VolumeBindingArgs) and not args.shape:
+            return replace(entry, args=replace(args, shape=DEFAULT_STORAGE_SHAPE))
+        return entry
+
+    if not gates.enabled(Feature.STORAGE_SCORING):
+        return file
+    profiles = (replace(each, plugin_config=tuple(map(filled, each.plugin_config))) for each in file.profiles)
+    return replace(file, profiles=tuple(profiles))
 
 
 # What services take

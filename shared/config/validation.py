@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterator, Sequence
 from shared.config.args import NodeResourcesFitArgs, PluginArgs
 from shared.config.args_validation import args_problems, name_problems, out_of_range
 from shared.config.durations import format_duration, nanoseconds_of
+from shared.config.feature_gates import FeatureGates
 from shared.config.points import ExtensionPoint
 from shared.config.problems import ErrorType, Problem, duplicate, invalid, required, shown
 from shared.config.struct_codec import child, encode
@@ -20,14 +21,16 @@ def plain_args(args: object) -> object:
     return encode(args) if isinstance(args, PluginArgs) else args
 
 
-def configuration_problems(file: KubeSchedulerConfiguration, removed: Collection[str]) -> Iterator[Problem]:
+def configuration_problems(
+    file: KubeSchedulerConfiguration, removed: Collection[str], gates: FeatureGates
+) -> Iterator[Problem]:
     """Everything that is wrong. `removed`: plugins that a v1 file must not name at a point or give arguments."""
     yield from out_of_range("clientConnection.burst", file.client_connection.burst, 0)
     if file.leader_election.leader_elect:
         yield from _leader_election_problems(file.leader_election, "leaderElection")
     yield from out_of_range("parallelism", file.parallelism, 1)
     if file.profiles:
-        yield from _profiles_problems(file.profiles, removed)
+        yield from _profiles_problems(file.profiles, removed, gates)
     else:
         yield required("profiles", "is needed, and is empty")
     yield from _percentage_problems(file.percentage_of_nodes_to_score, "")
@@ -65,7 +68,7 @@ def _percentage_problems(percentage: int | None, path: str) -> Iterator[Problem]
 # Profiles
 
 
-def _profiles_problems(profiles: Sequence[Profile], removed: Collection[str]) -> Iterator[Problem]:
+def _profiles_problems(profiles: Sequence[Profile], removed: Collection[str], gates: FeatureGates) -> Iterator[Problem]:
     first_by_name: dict[str, int] = {}
     for i, profile in enumerate(profiles):
         path, name = f"profiles[{i}]", profile.scheduler_name
@@ -73,7 +76,7 @@ def _profiles_problems(profiles: Sequence[Profile], removed: Collection[str]) ->
             yield required(f"{path}.schedulerName", "is needed, and is empty: each of several profiles must have one")
         yield from _percentage_problems(profile.percentage_of_nodes_to_score, path)
         yield from _removed_problems(profile, path, removed)
-        yield from _plugin_config_problems(profile, path, removed)
+        yield from _plugin_config_problems(profile, path, removed, gates)
         if name in first_by_name:
             reason = f"{name!r} is the name of profiles[{first_by_name[name]}] already"
             yield duplicate(f"{path}.schedulerName", {}, reason)
@@ -89,7 +92,9 @@ def _removed_problems(profile: Profile, path: str, removed: Collection[str]) -> 
                 yield _removed(f"{path}.plugins.{point}.enabled[{i}]", plugin.name)
 
 
-def _plugin_config_problems(profile: Profile, path: str, removed: Collection[str]) -> Iterator[Problem]:
+def _plugin_config_problems(
+    profile: Profile, path: str, removed: Collection[str], gates: FeatureGates
+) -> Iterator[Problem]:
     seen: set[str] = set()
     for i, entry in enumerate(profile.plugin_config):
         at, name, args = f"{path}.pluginConfig[{i}]", entry.name, entry.args
@@ -102,7 +107,7 @@ def _plugin_config_problems(profile: Profile, path: str, removed: Collection[str
             # kube-scheduler looks for these arguments under this name by mistake, and then finds them ill-typed.
             yield Problem(f"{at}.args", ErrorType.INVALID, args, "the plugin is called NodeResourcesFit")
         elif isinstance(args, PluginArgs) and not isinstance(args, NodeResourcesFitArgs):
-            yield from args_problems(args, f"{at}.args")
+            yield from args_problems(args, f"{at}.args", gates)
 
 
 def _removed(path: str, name: str) -> Problem:

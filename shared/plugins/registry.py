@@ -1,6 +1,7 @@
 """Which in-tree plugins there are, and how each is made from its args."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from flotilla.plugin import Plugin
@@ -30,7 +31,7 @@ Factory = Callable[[Any], Plugin]
 """Creates a plugin from its args."""
 
 
-def _without_args(plugin: type[Plugin]) -> Factory:
+def _without_args(plugin: Callable[[], Plugin]) -> Factory:
     return lambda args: plugin()
 
 
@@ -43,15 +44,15 @@ def in_tree(gates: FeatureGates = DEFAULT_GATES) -> Mapping[str, Factory]:
         "InterPodAffinity": InterPodAffinity,
         "PodTopologySpread": PodTopologySpread,
         "DefaultPreemption": DefaultPreemption,
-        "VolumeBinding": VolumeBinding,
+        "NodeVolumeLimits": _without_args(partial(NodeVolumeLimits, gates)),
+        "VolumeBinding": partial(VolumeBinding, gates=gates),
         "DynamicResources": DynamicResources,
         **{
             plugin.name: _without_args(plugin)
             for plugin in (
                 *(SchedulingGates, PrioritySort, DefaultBinder, ImageLocality, SelectorSpread),
                 *(NodeUnschedulable, NodeName, TaintToleration, NodePorts, NodeDeclaredFeatures, NodePreferAvoidPods),
-                *(VolumeRestrictions, VolumeZone, NodeVolumeLimits, EBSLimits, GCEPDLimits, AzureDiskLimits),
-                CinderLimits,
+                *(VolumeRestrictions, VolumeZone, EBSLimits, GCEPDLimits, AzureDiskLimits, CinderLimits),
             )
         },
     }

@@ -13,6 +13,8 @@ from shared.config.feature_gates import (
     InvalidFeatureGates,
     Stage,
 )
+from shared.config.problems import InvalidConfigFile
+from shared.config.reading import read_config_values
 from shared.config.sources import InvalidSettings, settings_from
 
 EXPECTED_NODE = "NominatedNodeNameForExpectation=false"
@@ -121,3 +123,37 @@ def test_gates_come_from_the_environment_the_flag_and_the_file(tmp_path: Path) -
         "FLOTILLA_FEATURE_GATES: A has no value: gates are set like A=true,B=false",
         "FLOTILLA_FEATURE_GATES: there is no feature gate 'Zyx' in v1.36",
     ]
+
+
+def shape_of(gates: str, args: dict[str, object]) -> list[dict[str, int]] | None:
+    """What VolumeBinding scores by, as `flotilla config show` prints it."""
+    values = {"profiles": [{"pluginConfig": [{"name": "VolumeBinding", "args": args}]}]}
+    written = read_config_values(values, None, FeatureGates.parse(gates)).written
+    (found,) = (each["args"] for each in written["profiles"][0]["pluginConfig"] if each["name"] == "VolumeBinding")
+    shape: list[dict[str, int]] | None = found.get("shape")
+    return shape
+
+
+SCORING = "StorageCapacityScoring=true"
+POINTS: list[dict[str, int]] = [{"utilization": 0, "score": 3}, {"utilization": 80, "score": 9}]
+
+
+def test_volume_binding_has_a_shape_only_with_its_gate() -> None:
+    default = [{"utilization": 0, "score": 10}, {"utilization": 100, "score": 0}]
+    assert shape_of(SCORING, {}) == shape_of(SCORING, {"shape": []}) == default
+    assert shape_of(SCORING, {"shape": POINTS}) == POINTS
+    assert shape_of("", {}) is None
+
+
+@pytest.mark.parametrize(
+    ("gates", "shape", "path"),
+    [
+        ("", POINTS, "shape"),
+        (SCORING, POINTS[::-1], "shape[1].utilization"),
+        (SCORING, [{"score": 11}], "shape[0].score"),
+    ],
+)
+def test_a_wrong_shape_is_refused(gates: str, shape: object, path: str) -> None:
+    with pytest.raises(InvalidConfigFile) as wrong:
+        shape_of(gates, {"shape": shape})
+    assert [each.path for each in wrong.value.problems] == [f"profiles[0].pluginConfig[0].args.{path}"]

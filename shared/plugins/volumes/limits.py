@@ -11,10 +11,11 @@ from typing import ClassVar
 import numpy as np
 
 from flotilla.events import Action, Registration, Resource
-from flotilla.nodes import ABSENT, NodeView, PodColumn
+from flotilla.nodes import ABSENT, Mask, NodeView, PodColumn
 from flotilla.objects import ClusterObjects, CSINode, VolumeAttachment
 from flotilla.plugin import ClassState, FilterPlugin, PreFilterPlugin, StateKey
 from flotilla.results import SKIP, PreFilterResult, unresolvable, unschedulable
+from shared.config.feature_gates import DEFAULT_GATES, Feature, FeatureGates
 from shared.model.kinds import ObjectKind
 from shared.model.load import PodLoad
 from shared.model.objects import CSINodeDriver, Node, PersistentVolumeClaim, PersistentVolumeSpec, Pod, Volume
@@ -107,6 +108,10 @@ class NodeVolumeLimits(ReadsVolumes, PreFilterPlugin, FilterPlugin):
     """
 
     name = "NodeVolumeLimits"
+
+    def __init__(self, gates: FeatureGates = DEFAULT_GATES) -> None:
+        self._requires_drivers = gates.enabled(Feature.VOLUME_DRIVERS)
+
     registrations = (
         Registration(Resource.CSI_NODE, Action.ADD),
         Registration(Resource.CSI_NODE, Action.UPDATE, after_limits),
@@ -116,7 +121,10 @@ class NodeVolumeLimits(ReadsVolumes, PreFilterPlugin, FilterPlugin):
     )
 
     def reads_objects(self, state: ClassState) -> Sequence[ObjectKind]:
-        return (*READ, ObjectKind.VOLUME_ATTACHMENT) if may_count(state.pod) else ()
+        if not may_count(state.pod):
+            return ()
+        drivers = (ObjectKind.CSI_DRIVER,) if self._requires_drivers else ()
+        return (*READ, ObjectKind.VOLUME_ATTACHMENT, *drivers)
 
     def pre_filter(self, state: ClassState) -> PreFilterResult:
         return PreFilterResult() if may_count(state.pod) else PreFilterResult(SKIP)
@@ -134,13 +142,34 @@ class NodeVolumeLimits(ReadsVolumes, PreFilterPlugin, FilterPlugin):
         def attachments(objects: ClusterObjects, node: Node) -> int:
             return len(objects.attachments_on(node.name))
 
+        without_driver = self._reject_without_drivers(state, wanted, nodes) if self._requires_drivers else False
         near = np.zeros(len(nodes), dtype=np.bool_)
         for driver, count in Counter(wanted.values()).items():
             limits = object_column(nodes, driver, ObjectKind.CSI_NODE, partial(limit, driver))
             attached = object_column(nodes, "attachments", ObjectKind.VOLUME_ATTACHMENT, attachments)
             near |= (limits != ABSENT) & (nodes.of_pods(REFERENCES) + attached + count > limits)
+        near &= ~np.asarray(without_driver)
         exceeding = [i for i in np.flatnonzero(near).tolist() if self._exceeds(state.objects, nodes, i, wanted)]
         nodes.reject(np.array(exceeding, dtype=np.intp), TOO_MANY)
+
+    def _reject_without_drivers(self, state: ClassState, wanted: Attached, nodes: NodeView) -> Mask:
+        """Reject nodes on which a driver is not installed that asks for that; the first one by name is the reason.
+
+        On a node without CSINode the volumes that CSI drivers have taken over from in-tree ones do not count.
+        """
+        pod, objects = state.pod, state.objects
+        rejected = np.zeros(len(nodes), dtype=np.bool_)
+        for name in sorted(set(wanted.values())):
+            driver = objects.csi_drivers.get(name)
+            if driver is None or not driver.spec.prevent_pod_scheduling_if_missing:
+                continue
+            claims = [claim for claim, _ in claim_uses(pod)]
+            counts_anywhere = name in self._volumes(objects, pod.namespace, claims, (), migrates=False).values()
+            installed = object_column(nodes, ("installed", name), ObjectKind.CSI_NODE, partial(_is_installed, name))
+            missing = (installed == 0) | (counts_anywhere & (installed == ABSENT) & nodes.valid)
+            nodes.reject(missing & ~rejected, unschedulable(f"{name} CSI driver is not installed on the node"))
+            rejected |= missing
+        return rejected
 
     def _wanted(self, state: ClassState) -> Attached:
         """The pod's own volumes, on a node that has a CSINode; without one a node has no limits."""
@@ -168,12 +197,19 @@ class NodeVolumeLimits(ReadsVolumes, PreFilterPlugin, FilterPlugin):
         return any(attached[driver] + new[driver] > limit for driver, limit in limits.items())
 
     def _volumes(
-        self, objects: ClusterObjects, namespace: str, claims: Iterable[str], inline: Iterable[Volume]
+        self,
+        objects: ClusterObjects,
+        namespace: str,
+        claims: Iterable[str],
+        inline: Iterable[Volume],
+        *,
+        migrates: bool = True,
     ) -> Attached:
+        """`migrates`: with volumes that CSI drivers have taken over from in-tree ones."""
         volumes: Attached = {}
         for name in claims:
             claim = objects.claims.get(f"{namespace}/{name}")
-            found = _volume_of_claim(objects, claim) if claim is not None else None
+            found = _volume_of_claim(objects, claim, migrates) if claim is not None else None
             if found is not None:
                 driver, handle = found
                 volumes[f"{driver}/{handle}"] = driver
@@ -191,7 +227,7 @@ def _not_found(pod: Pod, claim: str) -> str:
     return f"looking up PVC {pod.namespace}/{claim}: {claim_not_found(claim)}"
 
 
-def _volume_of_claim(objects: ClusterObjects, claim: PersistentVolumeClaim) -> tuple[str, str] | None:
+def _volume_of_claim(objects: ClusterObjects, claim: PersistentVolumeClaim, migrates: bool) -> tuple[str, str] | None:
     """The driver and handle of a claim's volume, or of the one that is to be made for it."""
     volume = objects.persistent_volumes.get(claim.spec.volume_name) if claim.spec.volume_name else None
     if volume is None:
@@ -199,14 +235,14 @@ def _volume_of_claim(objects: ClusterObjects, claim: PersistentVolumeClaim) -> t
         if storage_class is None or not storage_class.provisioner:
             return None
         migration = BY_PLUGIN.get(storage_class.provisioner)
-        if migration is not None and not migration.counts:
+        if migration is not None and not (migrates and migration.counts):
             return None
         return storage_class.provisioner if migration is None else migration.driver, f"to be made for {claim.key}"
     if volume.spec.csi is not None:
         driver, handle = volume.spec.csi.driver, volume.spec.csi.volume_handle
         return (driver, handle) if driver and handle else None
     migration = migration_of_volume(volume)
-    if migration is None or not migration.counts:
+    if migration is None or not (migrates and migration.counts):
         return None
     try:
         handle = handle_of_volume(volume)
@@ -234,6 +270,12 @@ def _limit(driver: str, objects: ClusterObjects, node: str) -> int:
         if each.name == driver and each.allocatable is not None and each.allocatable.count is not None:
             limit = each.allocatable.count
     return limit
+
+
+def _is_installed(driver: str, objects: ClusterObjects, node: Node) -> int:
+    """1 or 0; ABSENT for a node without CSINode."""
+    csi_node = objects.csi_nodes.get(node.name)
+    return ABSENT if csi_node is None else int(any(each.name == driver for each in csi_node.spec.drivers))
 
 
 # Limits of in-tree volumes, for which kube-scheduler had a plugin each. v1.36 has none of them, as the volumes are CSI

@@ -3,13 +3,13 @@
 The volumes are decided along with the node, and bound before the pod is bound (PreBind).
 """
 
-from collections.abc import Collection, Generator, Iterable
+from collections.abc import Collection, Generator
 from typing import NamedTuple
 
 import numpy as np
 
 from flotilla.events import Action, Registration, Resource
-from flotilla.nodes import Ints, Mask, NodeView
+from flotilla.nodes import Ints, NodeView
 from flotilla.objects import ClusterObjects, CSIDriver, CSINode, CSIStorageCapacity, StorageClass
 from flotilla.plugin import (
     BindingState,
@@ -27,14 +27,14 @@ from flotilla.plugin import (
 from flotilla.results import SKIP, SUCCESS, ApiAnswer, ApiCall, Pause, PreFilterResult, Status, error, unresolvable
 from shared.cluster.volumes import VolumeDecision
 from shared.config.args import VolumeBindingArgs
+from shared.config.feature_gates import DEFAULT_GATES, Feature, FeatureGates
 from shared.errors import ClusterError
 from shared.model.kinds import ObjectKind
 from shared.model.objects import PersistentVolumeClaim, Pod
-from shared.model.quantity import Quantity
 from shared.model.storage import MIGRATED_PLUGINS, WAIT_FOR_FIRST_CONSUMER
 from shared.plugins.volumes.matching import NOTHING, Choices, Matching, reaching_nodes_now, requested_storage
 from shared.plugins.volumes.migration import Untranslatable, migration_of_volume
-from shared.plugins.volumes.nodecolumns import as_requirements, labelled_nodes, nodes_of_topologies
+from shared.plugins.volumes.nodecolumns import nodes_of_topologies
 from shared.plugins.volumes.podvolumes import (
     DECISION,
     ReadsVolumes,
@@ -46,6 +46,13 @@ from shared.plugins.volumes.podvolumes import (
     not_owned,
 )
 from shared.plugins.volumes.pre_bind import bind_volumes
+from shared.plugins.volumes.storage_scores import (
+    StorageOfClasses,
+    StorageScorer,
+    first_reached,
+    largest_volume,
+    sufficient,
+)
 
 OUT_OF_REACH, NOTHING_TO_BIND, TOO_SMALL, NO_VOLUME = 1, 2, 4, 8
 REASONS = {
@@ -182,8 +189,8 @@ def provisioning(nodes: NodeView, claim: PersistentVolumeClaim, objects: Cluster
     found = np.where(nodes_of_topologies(nodes, storage_class.allowed_topologies), POSSIBLE, IMPOSSIBLE)
     size = requested_storage(claim)
     if size is not None and publishes_capacity(objects, storage_class):
-        capacities = objects.capacities_of_class(storage_class.name).values()
-        found[(found == POSSIBLE) & ~_have_space(nodes, capacities, size)] = NO_SPACE
+        enough = sufficient(objects.capacities_of_class(storage_class.name).values(), size)
+        found[(found == POSSIBLE) & (first_reached(nodes, enough) == len(enough))] = NO_SPACE
     return found
 
 
@@ -191,29 +198,6 @@ def publishes_capacity(objects: ClusterObjects, storage_class: StorageClass) -> 
     """Whether the driver publishes how much room there is where."""
     driver = objects.csi_drivers.get(storage_class.provisioner)
     return driver is not None and bool(driver.spec.storage_capacity)
-
-
-def _have_space(nodes: NodeView, capacities: Iterable[CSIStorageCapacity], size: Quantity) -> Mask:
-    """Drivers of local storage describe each node by one label's value: those are looked up together."""
-    values: dict[str, set[str]] = {}
-    matching = np.zeros(len(nodes), dtype=np.bool_)
-    for capacity in capacities:
-        largest = _largest_volume(capacity)
-        if capacity.node_topology is None or largest is None or largest.value < size.value:
-            continue
-        requirements = as_requirements(capacity.node_topology)
-        if len(requirements) == 1 and requirements[0].operator == "In":
-            values.setdefault(requirements[0].key, set()).update(requirements[0].values)
-        else:
-            matching |= labelled_nodes(nodes, capacity.node_topology)
-    for key, wanted in values.items():
-        matching |= nodes.label(key).any_of(wanted)
-    return matching
-
-
-def _largest_volume(capacity: CSIStorageCapacity) -> Quantity | None:
-    """The driver's limit for one volume is more exact than the room that is left."""
-    return capacity.capacity if capacity.maximum_volume_size is None else capacity.maximum_volume_size
 
 
 # Queueing hints
@@ -237,7 +221,7 @@ def after_capacity(
     """Larger volumes than before can be provisioned."""
     if before is None:
         return True
-    old, new = _largest_volume(before), _largest_volume(now)
+    old, new = largest_volume(before), largest_volume(now)
     return new is not None and (old is None or new.value > old.value)
 
 
@@ -265,7 +249,7 @@ class VolumeBinding(
     ReservePlugin,
     PreBindPlugin,
 ):
-    """Scores nothing: preferring nodes by free storage is behind a gate that v1.36 has off."""
+    """Scores by the storage that is left, if the feature gate StorageCapacityScoring is on."""
 
     name = "VolumeBinding"
     filter_reads = Reads.NODE
@@ -281,8 +265,9 @@ class VolumeBinding(
         Registration(Resource.CSI_STORAGE_CAPACITY, Action.ADD | Action.UPDATE, after_capacity),
     )
 
-    def __init__(self, args: VolumeBindingArgs) -> None:
+    def __init__(self, args: VolumeBindingArgs, gates: FeatureGates = DEFAULT_GATES) -> None:
         self._patience = float(args.bind_timeout_seconds)
+        self._scorer = StorageScorer(args.shape or ()) if gates.enabled(Feature.STORAGE_SCORING) else None
 
     def reads_objects(self, state: ClassState) -> Collection[ObjectKind]:
         if not claim_uses(state.pod):
@@ -341,10 +326,23 @@ class VolumeBinding(
         )
 
     def pre_score(self, state: ClassState) -> Status:
-        return SKIP
+        return SKIP if self._scorer is None or state.get(PREPARED) is None else SUCCESS
 
     def score(self, state: ClassState, nodes: NodeView) -> Scores:
-        return np.zeros(len(nodes), dtype=np.int64)
+        prepared = state.get(PREPARED)
+        if self._scorer is None or prepared is None:
+            return np.zeros(len(nodes), dtype=np.int64)
+        storage = StorageOfClasses(nodes)
+        claims, matching = prepared
+        choices = matching.choose(nodes)
+        for claim, chosen in zip(claims.unbound, choices, strict=True):
+            storage.add_volumes(claim, chosen, matching.volumes)
+        found = storage.is_any.copy()
+        for claim in (*claims.selected, *claims.unbound):
+            storage_class = state.objects.storage_classes.get(claim.storage_class)
+            if storage_class is not None and publishes_capacity(state.objects, storage_class):
+                storage.add_provision(claim, state.objects.capacities_of_class(storage_class.name), ~found)
+        return self._scorer.score(storage)
 
     def reserve(self, state: BindingState, node: str) -> Status:
         """The decision, which the snapshot committed, reserves the volumes."""

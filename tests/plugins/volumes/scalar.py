@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from shared.cluster.objects import ClusterObjects
 from shared.model.kinds import ObjectKind
 from shared.model.objects import LabelSelector, Node, PersistentVolume, PersistentVolumeClaim, Pod
+from shared.model.quantity import Quantity
 from shared.model.selectors import label_selector_matches, node_selector_matches
 
 REASONS = (
@@ -124,3 +125,43 @@ def reaches(node: Node, volume: PersistentVolume) -> bool:
 
 def size(claim: PersistentVolumeClaim) -> int:
     return claim.spec.resources.requests.get("storage", 0)
+
+
+def storage_score(found: Found, objects: ClusterObjects, node: Node, shape: list[tuple[int, int]]) -> int:
+    """The score of a node that admits the pod. `shape`: scores of 0 to 10 by the use in percent."""
+    classes: dict[str, tuple[int, int]] = {}
+    for key, name in found.bindings:
+        claim, volume = objects.claims[key], objects.persistent_volumes[name]
+        requested, there = classes.get(claim.storage_class, (0, 0))
+        classes[claim.storage_class] = requested + _bytes(size(claim)), there + _bytes(volume.spec.capacity["storage"])
+    for key in () if found.bindings else found.provisions:
+        claim = objects.claims[key]
+        driver = objects.csi_drivers.get(objects.storage_classes[claim.storage_class].provisioner)
+        if driver is None or not driver.spec.storage_capacity or "storage" not in claim.spec.resources.requests:
+            continue
+        for _, capacity in sorted(objects.of(ObjectKind.CSI_STORAGE_CAPACITY).items()):
+            limit = capacity.maximum_volume_size or capacity.capacity
+            fits = capacity.storage_class_name == claim.storage_class and limit is not None and limit >= size(claim)
+            if fits and label_selector_matches(capacity.node_topology, node.metadata.labels):
+                requested, _ = classes.get(claim.storage_class, (0, 0))
+                classes[claim.storage_class] = requested + _bytes(size(claim)), _bytes(capacity.capacity or 0)
+                break
+    scores = [
+        _line(shape, 100 if there == 0 or requested > there else requested * 100 // there)
+        for requested, there in classes.values()
+    ]
+    return (2 * sum(scores) + len(scores)) // (2 * len(scores)) if scores else 0
+
+
+def _line(shape: list[tuple[int, int]], use: int) -> int:
+    for i, (at, score) in enumerate(shape):
+        if use <= at:
+            if i == 0:
+                return 10 * score
+            before, low = shape[i - 1]
+            return 10 * low + int(10 * (score - low) * (use - before) / (at - before))
+    return 10 * shape[-1][1]
+
+
+def _bytes(quantity: object) -> int:
+    return quantity.value if isinstance(quantity, Quantity) else 0

@@ -9,7 +9,10 @@ from flotilla.plugin import ClassState, FilterPlugin, PreFilterPlugin, SummaryPl
 from flotilla.results import Status
 from shared.cluster.nodetable import NodeTable
 from shared.cluster.view import Hypothesis, TableView
+from shared.config.args import UtilizationShapePoint, VolumeBindingArgs
+from shared.config.feature_gates import FeatureGates
 from shared.model.objects import ClusterObject, Node, ObjectKind, Pod, object_from
+from shared.plugins.volumes.volumebinding import VolumeBinding
 from testing.builders import NodeBuilder, PodBuilder, class_state
 from tests.plugins.cluster import rejected, table_of
 
@@ -107,8 +110,10 @@ def csi_node(name: str, limits: Mapping[str, int] | None = None, *, migrated: st
     return object_from(ObjectKind.CSI_NODE, {"metadata": metadata, "spec": {"drivers": drivers}})
 
 
-def csi_driver(name: str = "csi.example.com", *, capacity: bool = True) -> ClusterObject:
-    return object_from(ObjectKind.CSI_DRIVER, {"metadata": {"name": name}, "spec": {"storageCapacity": capacity}})
+def csi_driver(name: str = "csi.example.com", *, capacity: bool = True, needed: bool = False) -> ClusterObject:
+    """`needed`: pods with its volumes go to no node on which it is not installed."""
+    spec = {"storageCapacity": capacity, "preventPodSchedulingIfMissing": needed}
+    return object_from(ObjectKind.CSI_DRIVER, {"metadata": {"name": name}, "spec": spec})
 
 
 def capacity(name: str, room: str | None, labels: Mapping[str, str] | None, **more: Any) -> ClusterObject:
@@ -123,6 +128,12 @@ def capacity(name: str, room: str | None, labels: Mapping[str, str] | None, **mo
 def attachment(node: str, volume_name: str, attacher: str = "csi.example.com") -> ClusterObject:
     spec = {"attacher": attacher, "nodeName": node, "source": {"persistentVolumeName": volume_name}}
     return object_from(ObjectKind.VOLUME_ATTACHMENT, {"metadata": {"name": f"{node}-{volume_name}"}, "spec": spec})
+
+
+def scoring(*shape: tuple[int, int]) -> VolumeBinding:
+    """With StorageCapacityScoring."""
+    points = tuple(UtilizationShapePoint(utilization, score) for utilization, score in shape)
+    return VolumeBinding(VolumeBindingArgs(shape=points), FeatureGates.parse("StorageCapacityScoring=true"))
 
 
 def cluster(

@@ -24,6 +24,7 @@ from tests.plugins.volumes.storage import (
     claim,
     cluster,
     csi_driver,
+    scoring,
     state_of,
     storage_class,
     volume,
@@ -146,6 +147,26 @@ def test_every_node_is_judged_as_it_would_be_alone(
             for key, name in expected.bindings:
                 chosen = table.objects.persistent_volumes[name]
                 assert misfit(chosen, table.objects.claims[key], host.metadata.labels) is None
+
+
+SHAPES = st.sampled_from([[(0, 10), (100, 0)], [(0, 0), (100, 10)], [(20, 3), (30, 7), (90, 1)]])
+
+
+@RANDOM
+@given(nodes(), worlds(), st.lists(st.sampled_from(CLAIMS), min_size=1, max_size=3, unique=True), SHAPES)
+def test_every_node_that_admits_the_pod_scores_as_it_would_alone(
+    hosts: list[Node], objects: list[ClusterObject], names: list[str], shape: list[tuple[int, int]]
+) -> None:
+    table, arriving = cluster(*hosts, objects=objects), pod_of(names)
+    plugin = scoring(*shape)
+    state = state_of(plugin, arriving, table)
+    assert not isinstance(state, Status), state
+    whole = rejected(plugin, state, TableView(table))
+    scores = plugin.score(state, TableView(table)).tolist()
+    for row, host in table.nodes():
+        if whole[row] is None:
+            found = scalar.find(arriving, table.objects, host)
+            assert scores[row] == scalar.storage_score(found, table.objects, host, shape)
 
 
 @RANDOM

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from flotilla.plugin import PluginError
 from flotilla.results import Status, unresolvable, unschedulable
 from shared.cluster.view import Changes, TableView
+from shared.config.feature_gates import FeatureGates
 from shared.model.load import load_of
 from shared.model.objects import (
     AwsElasticBlockStore,
@@ -29,6 +30,7 @@ from tests.plugins.volumes.storage import (
     claim,
     cluster,
     csi,
+    csi_driver,
     csi_node,
     is_skipped,
     judged,
@@ -213,3 +215,51 @@ def test_limits_and_attachments_are_read_again_when_they_change() -> None:
     table.add_node(node("o").build())
     assert judged(plugin, arriving, table) == {}
     assert TableView(table).valid.all()
+
+
+REQUIRING = NodeVolumeLimits(FeatureGates.parse("VolumeLimitScaling=true"))
+MISSING = unschedulable(f"{DRIVER} CSI driver is not installed on the node")
+
+
+@pytest.mark.parametrize(
+    ("objects", "expected"),
+    [
+        ([csi_driver(needed=True), csi_node("n", {EBS: 5})], MISSING),
+        ([csi_driver(needed=True)], MISSING),
+        ([csi_driver(needed=True), csi_node("n", {DRIVER: 5})], None),
+        ([csi_driver(needed=True), csi_node("n", {DRIVER: 0})], FULL),
+        ([csi_driver(needed=False)], None),
+        ([], None),
+    ],
+)
+def test_a_pod_waits_for_a_driver_that_asks_for_it(objects: list[ClusterObject], expected: Status | None) -> None:
+    """With VolumeLimitScaling, on a node whose CSINode does not list the driver, or that has no CSINode."""
+    table = cluster(node("n"), objects=[*bound("a"), *objects])
+    arriving = pod("p").claim("a")
+    assert judged(REQUIRING, arriving, table) == ({} if expected is None else {"n": expected})
+    if expected is MISSING:
+        assert judged(NodeVolumeLimits(), arriving, table) == {}
+
+
+def test_the_first_missing_driver_by_name_is_the_reason() -> None:
+    names = ("b.example.com", "a.example.com")
+    volumes = [volume(f"v-{i}", csi=csi("h", name)) for i, name in enumerate(names)]
+    claims = [claim(f"c-{i}", volume=f"v-{i}") for i in range(2)]
+    table = cluster(node("n"), objects=[*(csi_driver(name, needed=True) for name in names), *volumes, *claims])
+    expected = unschedulable("a.example.com CSI driver is not installed on the node")
+    assert judged(REQUIRING, pod("p").claim("c-0").claim("c-1"), table) == {"n": expected}
+
+
+def test_an_in_tree_volume_needs_its_driver_only_where_a_csinode_is() -> None:
+    disk = volume("v", awsElasticBlockStore={"volumeID": "vol-1"})
+    objects = [csi_driver(EBS, needed=True), claim("a", volume="v"), disk, csi_node("with", {DRIVER: 5})]
+    table = cluster(node("with"), node("without"), objects=objects)
+    expected = unschedulable(f"{EBS} CSI driver is not installed on the node")
+    assert judged(REQUIRING, pod("p").claim("a"), table) == {"with": expected}
+
+
+def test_a_claim_without_volume_needs_the_driver_of_its_class() -> None:
+    table = cluster(node("n"), objects=[csi_driver(needed=True), claim("a"), storage_class(), csi_node("n")])
+    assert judged(REQUIRING, pod("p").claim("a"), table) == {"n": MISSING}
+    table.objects.upsert(csi_node("n", {DRIVER: 5}))
+    assert judged(REQUIRING, pod("p").claim("a"), table) == {}
