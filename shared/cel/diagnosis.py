@@ -19,7 +19,7 @@ from shared.cel.grammar import (
     TokenPart,
     starts,
 )
-from shared.cel.lexer import Token, TokenKind, shown, text_between
+from shared.cel.lexer import EOF, KINDS, NAMED_KINDS, Token, escaped, text_between
 
 MOST_RECOVERIES = 30
 """Recoveries before the parser gives up on an expression."""
@@ -56,7 +56,7 @@ class Recovery:
         except TooDeepError as cause:
             self._source.report(NOWHERE, str(cause))
 
-    def kind(self, ahead: int = 0) -> TokenKind:
+    def kind(self, ahead: int = 0) -> str:
         return self._tokens[min(self._at + ahead, len(self._tokens) - 1)].kind
 
     # Following the grammar.
@@ -106,7 +106,7 @@ class Recovery:
             if text in (".true", ".false", ".null"):
                 message = f"mismatched input '{text[1:]}' expecting IDENTIFIER"
             else:
-                message = f"no viable alternative at input '{_escaped(text)}'"
+                message = f"no viable alternative at input '{escaped(text)}'"
             self._syntax_error(offending.offset, message)
         return _Failed(id(decision))
 
@@ -140,13 +140,13 @@ class Recovery:
     def _continues(self, loop: RepeatedPart, precedence: int) -> bool:
         if loop.operators:
             return BINDING[self.kind()] >= precedence
-        if self.kind() is TokenKind.MINUS and self.kind(1) not in starts(loop.body) | loop.follow:
+        if self.kind() == "-" and self.kind(1) not in starts(loop.body) | loop.follow:
             raise self._no_alternative(loop)  # neither another sign nor a negative number
         return self._enters(loop.body)
 
     def _enters(self, body: list[GrammarPart]) -> bool:
         """Whether a comma starts another element, and does not just end the list."""
-        if self.kind() is not TokenKind.COMMA or len(body) < 2:
+        if self.kind() != "," or len(body) < 2:
             return True
         return self.kind(1) in starts(body[1:])
 
@@ -180,7 +180,7 @@ class Recovery:
 
     def _drop_one(self, kinds: Kinds) -> bool:
         """Drop a single token if the next one is expected."""
-        if self.kind(1) not in kinds or self.kind() is TokenKind.EOF:
+        if self.kind(1) not in kinds or self.kind() == EOF:
             return False
         self._unwanted(kinds)
         self._consume()
@@ -215,10 +215,10 @@ class Recovery:
             kinds |= caller.follow
             if not caller.ends:
                 return kinds
-        return kinds | {TokenKind.EOF}
+        return kinds | {EOF}
 
     def _skip_until(self, kinds: Kinds) -> None:
-        while self.kind() is not TokenKind.EOF and self.kind() not in kinds:
+        while self.kind() != EOF and self.kind() not in kinds:
             self._consume()
 
     def _succeed(self) -> None:
@@ -230,7 +230,7 @@ class Recovery:
         self._last_failure = (-1, set())
 
     def _consume(self) -> None:
-        if self.kind() is not TokenKind.EOF:
+        if self.kind() != EOF:
             self._at += 1
 
     def _count_recovery(self) -> None:
@@ -239,7 +239,7 @@ class Recovery:
             raise _GivenUp
 
     def _current(self) -> str:
-        return f"'{_escaped(self._tokens[self._at].text)}'" if self.kind() is not TokenKind.EOF else "'<EOF>'"
+        return f"'{escaped(self._tokens[self._at].text)}'" if self.kind() != EOF else "'<EOF>'"
 
     def _report(self, message: str) -> None:
         self._syntax_error(self._tokens[self._at].offset, message)
@@ -248,10 +248,6 @@ class Recovery:
         self._source.report(offset, f"Syntax error: {message}")
 
 
-def _escaped(text: str) -> str:
-    return text.replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
-
-
 def _shown(kinds: Kinds) -> str:
-    names = [shown(kind) for kind in sorted(kinds)]
+    names = [kind if kind in NAMED_KINDS else f"'{kind}'" for kind in sorted(kinds, key=KINDS.index)]
     return names[0] if len(names) == 1 else f"{{{', '.join(names)}}}"

@@ -1,7 +1,9 @@
 """Errors about expressions, with the place in the source, worded and laid out as cel-go does."""
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import accumulate
 
 from shared.errors import FlotillaError
 
@@ -30,30 +32,14 @@ class ExpressionSource:
     def __init__(self, text: str) -> None:
         self.text = text
         self._lines = text.split("\n")
-        self._starts = [0]
-        for line in self._lines:
-            self._starts.append(self._starts[-1] + len(line) + 1)
+        self._starts = list(accumulate((len(line) + 1 for line in self._lines), initial=0))[:-1]
         self._errors: list[tuple[int, int, str]] = []
 
-    @property
-    def failed(self) -> bool:
-        return bool(self._errors)
-
-    def position(self, offset: int) -> tuple[int, int]:
-        """Line from 1 and column from 0."""
-        if offset < 0:
-            return -1, -1
-        low, high = 0, len(self._lines) - 1
-        while low < high:
-            middle = (low + high + 1) // 2
-            if self._starts[middle] <= offset:
-                low = middle
-            else:
-                high = middle - 1
-        return low + 1, offset - self._starts[low]
-
     def report(self, offset: int, message: str) -> None:
-        self._errors.append((*self.position(offset), message))
+        """Add an error, with its line from 1 and column from 0."""
+        line = bisect_right(self._starts, offset)
+        column = offset - self._starts[line - 1] if line else NOWHERE
+        self._errors.append((line or NOWHERE, column, message))
 
     def forget_errors(self) -> None:
         self._errors.clear()
@@ -66,19 +52,17 @@ class ExpressionSource:
 
     def raise_errors(self) -> None:
         """Raise CompileError if any error was reported."""
-        if self._errors:
-            raise CompileError(f"compilation failed: {self.errors_text()}")
-
-    def errors_text(self) -> str:
+        if not self._errors:
+            return
         shown = sorted(self._errors[:MOST_ERRORS], key=lambda error: error[:2])
         texts = [self._show(*error) for error in shown]
         if len(self._errors) > MOST_ERRORS:
             texts.append(f"{len(self._errors) - MOST_ERRORS} more errors were truncated")
-        return "\n".join(texts)
+        raise CompileError("compilation failed: " + "\n".join(texts))
 
     def _show(self, line: int, column: int, message: str) -> str:
         head = f"ERROR: <input>:{line}:{column + 1}: {message}"
-        if not 0 < line <= len(self._lines):
+        if line < 0:
             return head
         snippet = self._lines[line - 1].replace("\t", " ")
         if len(snippet.encode(errors="surrogatepass")) > LONGEST_SNIPPET:

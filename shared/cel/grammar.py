@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from shared.cel.lexer import TokenKind, shown
+from shared.cel.lexer import ESCAPED_IDENTIFIER, FLOAT, IDENTIFIER, INT
 
-Kinds = frozenset[TokenKind]
-Lookahead = Callable[[int], TokenKind]
+Kinds = frozenset[str]
+Lookahead = Callable[[int], str]
 """The kind of the next token, or of one that many tokens ahead."""
 
 
@@ -51,12 +51,9 @@ class ChoicePart(GrammarPart):
     predict: Callable[[Lookahead], int | None]
 
 
-_KINDS = {shown(kind).strip("'"): kind for kind in TokenKind}
-
-
-def _token(*texts: str) -> TokenPart:
-    """One of these tokens."""
-    return TokenPart(frozenset(_KINDS[text] for text in texts))
+def _token(*kinds: str) -> TokenPart:
+    """A token of one of these kinds."""
+    return TokenPart(frozenset(kinds))
 
 
 def _expression() -> RulePart:
@@ -73,11 +70,11 @@ def _binary(operand: str, operator: str) -> list[GrammarPart]:
 
 def _predict_unary(kind: Lookahead) -> int | None:
     match kind(0):
-        case TokenKind.NOT:
+        case "!":
             return 1
-        case TokenKind.MINUS:
+        case "-":
             following = kind(1)
-            if following in (TokenKind.INT, TokenKind.FLOAT):
+            if following in (INT, FLOAT):
                 return 0
             return 2 if following in starts([RulePart("member")]) else None
     return 0 if kind(0) in starts([RulePart("member")]) else None
@@ -85,39 +82,39 @@ def _predict_unary(kind: Lookahead) -> int | None:
 
 def _predict_primary(kind: Lookahead) -> int | None:
     first = kind(0)
-    if first not in (TokenKind.DOT, TokenKind.IDENTIFIER):
-        others = {TokenKind.LEFT_PARENTHESIS: 2, TokenKind.LEFT_BRACKET: 3, TokenKind.LEFT_BRACE: 4}
+    if first not in (".", IDENTIFIER):
+        others = {"(": 2, "[": 3, "{": 4}
         if first in others:
             return others[first]
-        if first is TokenKind.MINUS and kind(1) not in (TokenKind.INT, TokenKind.FLOAT):
+        if first == "-" and kind(1) not in (INT, FLOAT):
             return None
         return 6 if first in starts([RulePart("literal")]) else None
-    at = 1 if first is TokenKind.DOT else 0
-    if kind(at) is not TokenKind.IDENTIFIER:
+    at = 1 if first == "." else 0
+    if kind(at) != IDENTIFIER:
         return None
-    if kind(at + 1) is TokenKind.LEFT_PARENTHESIS:
+    if kind(at + 1) == "(":
         return 1
-    while kind(at + 1) is TokenKind.DOT and kind(at + 2) is TokenKind.IDENTIFIER:
+    while kind(at + 1) == "." and kind(at + 2) == IDENTIFIER:
         at += 2
-    return 5 if kind(at + 1) is TokenKind.LEFT_BRACE else 0
+    return 5 if kind(at + 1) == "{" else 0
 
 
 def _predict_suffix(kind: Lookahead) -> int | None:
-    if kind(0) is TokenKind.LEFT_BRACKET:
+    if kind(0) == "[":
         return 2
-    if kind(1) is TokenKind.IDENTIFIER and kind(2) is TokenKind.LEFT_PARENTHESIS:
+    if kind(1) == IDENTIFIER and kind(2) == "(":
         return 1
-    return 0 if kind(1) in (TokenKind.QUESTION, TokenKind.IDENTIFIER, TokenKind.ESCAPED_IDENTIFIER) else None
+    return 0 if kind(1) in ("?", IDENTIFIER, ESCAPED_IDENTIFIER) else None
 
 
 def _predict_literal(kind: Lookahead) -> int | None:
-    sign = 1 if kind(0) is TokenKind.MINUS else 0
-    return {TokenKind.INT: 0, TokenKind.FLOAT: 1}.get(kind(sign), 2)
+    sign = 1 if kind(0) == "-" else 0
+    return {INT: 0, FLOAT: 1}.get(kind(sign), 2)
 
 
 RELATIONS = ("==", "!=", "in", "<", "<=", ">=", ">")
 SUMS, PRODUCTS = ("+", "-"), ("*", "/", "%")
-BINDING = {_KINDS[text]: 2 if text in PRODUCTS else 1 for text in (*RELATIONS, *SUMS, *PRODUCTS)}
+BINDING = {text: 2 if text in PRODUCTS else 1 for text in (*RELATIONS, *SUMS, *PRODUCTS)}
 """How tightly an operator binds, among those of its rule."""
 
 

@@ -1,131 +1,58 @@
-"""Splits an expression into tokens as cel-go's ANTLR lexer does, with its errors."""
+"""Splits an expression into tokens as cel-go's ANTLR lexer does, with its errors, and reads the values of literals.
+
+The kind of an operator or keyword is its text; other kinds have the names that errors mention.
+"""
 
 import re
-from enum import IntEnum
 from typing import NamedTuple
 
 from shared.cel.errors import ExpressionSource
+from shared.cel.values import MAX_INT, MAX_UINT, MIN_INT, Uint
 
-
-class TokenKind(IntEnum):
-    """Kinds of tokens, in the order in which errors list them."""
-
-    EOF = -1
-    EQUAL = 1
-    NOT_EQUAL = 2
-    IN = 3
-    LESS = 4
-    LESS_EQUAL = 5
-    GREATER_EQUAL = 6
-    GREATER = 7
-    AND = 8
-    OR = 9
-    LEFT_BRACKET = 10
-    RIGHT_BRACKET = 11
-    LEFT_BRACE = 12
-    RIGHT_BRACE = 13
-    LEFT_PARENTHESIS = 14
-    RIGHT_PARENTHESIS = 15
-    DOT = 16
-    COMMA = 17
-    MINUS = 18
-    NOT = 19
-    QUESTION = 20
-    COLON = 21
-    PLUS = 22
-    STAR = 23
-    SLASH = 24
-    PERCENT = 25
-    TRUE = 26
-    FALSE = 27
-    NULL = 28
-    FLOAT = 31
-    INT = 32
-    UINT = 33
-    STRING = 34
-    BYTES = 35
-    IDENTIFIER = 36
-    ESCAPED_IDENTIFIER = 37
-
-
-OPERATORS = {
-    "==": TokenKind.EQUAL,
-    "!=": TokenKind.NOT_EQUAL,
-    "<": TokenKind.LESS,
-    "<=": TokenKind.LESS_EQUAL,
-    ">=": TokenKind.GREATER_EQUAL,
-    ">": TokenKind.GREATER,
-    "&&": TokenKind.AND,
-    "||": TokenKind.OR,
-    "[": TokenKind.LEFT_BRACKET,
-    "]": TokenKind.RIGHT_BRACKET,
-    "{": TokenKind.LEFT_BRACE,
-    "}": TokenKind.RIGHT_BRACE,
-    "(": TokenKind.LEFT_PARENTHESIS,
-    ")": TokenKind.RIGHT_PARENTHESIS,
-    ".": TokenKind.DOT,
-    ",": TokenKind.COMMA,
-    "-": TokenKind.MINUS,
-    "!": TokenKind.NOT,
-    "?": TokenKind.QUESTION,
-    ":": TokenKind.COLON,
-    "+": TokenKind.PLUS,
-    "*": TokenKind.STAR,
-    "/": TokenKind.SLASH,
-    "%": TokenKind.PERCENT,
-}
-KEYWORDS = {"in": TokenKind.IN, "true": TokenKind.TRUE, "false": TokenKind.FALSE, "null": TokenKind.NULL}
-
-
-def shown(kind: TokenKind) -> str:
-    """The kind as errors write it."""
-    for texts in (OPERATORS, KEYWORDS):
-        for text, each in texts.items():
-            if each is kind:
-                return f"'{text}'"
-    return _NAMES[kind]
-
-
-_NAMES = {
-    TokenKind.EOF: "<EOF>",
-    TokenKind.FLOAT: "NUM_FLOAT",
-    TokenKind.INT: "NUM_INT",
-    TokenKind.UINT: "NUM_UINT",
-    TokenKind.STRING: "STRING",
-    TokenKind.BYTES: "BYTES",
-    TokenKind.IDENTIFIER: "IDENTIFIER",
-    TokenKind.ESCAPED_IDENTIFIER: "ESC_IDENTIFIER",
-}
+EOF = "<EOF>"
+FLOAT, INT, UINT, STRING, BYTES = "NUM_FLOAT", "NUM_INT", "NUM_UINT", "STRING", "BYTES"
+IDENTIFIER, ESCAPED_IDENTIFIER = "IDENTIFIER", "ESC_IDENTIFIER"
+KEYWORDS = frozenset({"in", "true", "false", "null"})
+NAMED_KINDS = (EOF, FLOAT, INT, UINT, STRING, BYTES, IDENTIFIER, ESCAPED_IDENTIFIER)
+KINDS = (
+    *(EOF, "==", "!=", "in", "<", "<=", ">=", ">", "&&", "||", "[", "]", "{", "}", "(", ")", ".", ",", "-", "!", "?"),
+    *(":", "+", "*", "/", "%", "true", "false", "null", *NAMED_KINDS[1:]),
+)
+"""In the order in which errors list them."""
 
 
 class Token(NamedTuple):
-    kind: TokenKind
+    kind: str
     text: str
     offset: int
 
 
 _HIDDEN = re.compile(r"(?:[ \t\r\n\f]+|//[^\n]*)+")
-_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_ESCAPED_WORD = re.compile(r"`[A-Za-z0-9_./ -]+`")
-_FLOAT = re.compile(r"[0-9]+\.[0-9]+(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+|\.[0-9]+(?:[eE][+-]?[0-9]+)?")
-_UINT = re.compile(r"(?:0x[0-9a-fA-F]+|[0-9]+)[uU]")
-_INT = re.compile(r"0x[0-9a-fA-F]+|[0-9]+")
 _ESCAPE = r"""\\(?:[abfnrtv"'\\?`]|[0-3][0-7][0-7]|[xX][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8})"""
-_PARTIAL_ESCAPE = re.compile(r"\\(?:[0-3][0-7]?|[xX][0-9a-fA-F]?|u[0-9a-fA-F]{0,3}|U[0-9a-fA-F]{0,7})?")
-_BODIES = {
-    # What may stand between the quotes, by quote and whether the string is raw.
-    ('"', False): re.compile(rf'(?:{_ESCAPE}|[^\\"\n\r])*'),
-    ("'", False): re.compile(rf"(?:{_ESCAPE}|[^\\'\n\r])*"),
-    ('"', True): re.compile(r'[^"\n\r]*'),
-    ("'", True): re.compile(r"[^'\n\r]*"),
+_BODIES = {quote: rf"(?:{_ESCAPE}|[^\\{quote}\n\r])*+" for quote in ('"', "'")}
+_QUOTED = "|".join(
+    rf"{quote * 3}(?:{_ESCAPE}|(?!{quote * 3})[^\\])*+{quote * 3}|{quote}{_BODIES[quote]}{quote}" for quote in _BODIES
+)
+_RAW = "|".join(
+    rf"{quote * 3}(?:(?!{quote * 3})[\s\S])*+{quote * 3}|{quote}[^{quote}\n\r]*+{quote}" for quote in _BODIES
+)
+_TEXT = rf"(?:[rR](?:{_RAW})|{_QUOTED})"
+_PATTERNS = {
+    STRING: _TEXT,
+    BYTES: f"[bB]{_TEXT}",
+    IDENTIFIER: r"[A-Za-z_][A-Za-z0-9_]*",
+    FLOAT: r"[0-9]+\.[0-9]+(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+|\.[0-9]+(?:[eE][+-]?[0-9]+)?",
+    UINT: r"(?:0x[0-9a-fA-F]+|[0-9]+)[uU]",
+    INT: r"0x[0-9a-fA-F]+|[0-9]+",
+    ESCAPED_IDENTIFIER: r"`[A-Za-z0-9_./ -]+`",
+    "operator": r"[=!<>]=|&&|\|\||[<>\[\]{}().,\-!?:+*/%]",
 }
-_LONG_BODIES = {
-    ('"""', False): re.compile(rf'(?:{_ESCAPE}|(?!""")[^\\])*', re.DOTALL),
-    ("'''", False): re.compile(rf"(?:{_ESCAPE}|(?!''')[^\\])*", re.DOTALL),
-    ('"""', True): re.compile(r'(?:(?!""").)*', re.DOTALL),
-    ("'''", True): re.compile(r"(?:(?!''').)*", re.DOTALL),
-}
-_STRING_START = re.compile(r"""([bB]?)([rR]?)('''|\"\"\"|'|")""")
+_TOKEN = re.compile("|".join(f"(?P<{kind}>{pattern})" for kind, pattern in _PATTERNS.items()))
+_PARTIAL_ESCAPE = r"(?:\\(?:[0-3][0-7]?|[xX][0-9a-fA-F]?|u[0-9a-fA-F]{0,3}|U[0-9a-fA-F]{0,7})?)?"
+_UNFINISHED = re.compile(
+    r"[=&|]|`[A-Za-z0-9_./ -]*|" + "|".join(f"{quote}{body}{_PARTIAL_ESCAPE}" for quote, body in _BODIES.items())
+)
+"""What starts a token; the character behind it cannot be part of one."""
 
 
 def tokens_of(source: ExpressionSource) -> list[Token]:
@@ -136,81 +63,105 @@ def tokens_of(source: ExpressionSource) -> list[Token]:
         hidden = _HIDDEN.match(text, at)
         at = hidden.end() if hidden else at
         if at >= len(text):
-            tokens.append(Token(TokenKind.EOF, "<EOF>", len(text)))
+            tokens.append(Token(EOF, EOF, len(text)))
             return tokens
-        token = _token(text, at)
-        if token is None:
-            end = _failing_index(text, at)
-            wrong = text[at : end + 1].replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r")
-            source.report(at, f"Syntax error: token recognition error at: '{wrong}'")
+        match = _TOKEN.match(text, at)
+        if match is None:
+            unfinished = _UNFINISHED.match(text, at)
+            end = unfinished.end() if unfinished else at
+            source.report(at, f"Syntax error: token recognition error at: '{escaped(text[at : end + 1])}'")
             at = end + 1
         else:
-            tokens.append(token)
-            at += len(token.text)
+            is_word = match.lastgroup == IDENTIFIER and match[0] not in KEYWORDS
+            named = is_word or match.lastgroup not in (IDENTIFIER, "operator")
+            tokens.append(Token(str(match.lastgroup) if named else match[0], match[0], at))
+            at = match.end()
 
 
 def text_between(source: ExpressionSource, first: Token, last: Token) -> str:
     """The text of two neighbouring tokens and of the spaces and comments between them."""
-    if last is first or last.kind is TokenKind.EOF:
+    if last is first or last.kind == EOF:
         return first.text
     between = source.text[first.offset + len(first.text) : last.offset]
     return first.text + "".join(_HIDDEN.findall(between)) + last.text
 
 
-def _token(text: str, at: int) -> Token | None:
-    """The longest token that starts here."""
-    character = text[at]
-    if character.isascii() and (character.isalpha() or character == "_" or character in "\"'"):
-        return _string(text, at) or _word(text, at)
-    if character in "0123456789.":
-        for kind, pattern in ((TokenKind.FLOAT, _FLOAT), (TokenKind.UINT, _UINT), (TokenKind.INT, _INT)):
-            match = pattern.match(text, at)
-            if match:
-                return Token(kind, match[0], at)
-    if character == "`":
-        match = _ESCAPED_WORD.match(text, at)
-        return Token(TokenKind.ESCAPED_IDENTIFIER, match[0], at) if match else None
-    for length in (2, 1):
-        operator = text[at : at + length]
-        if len(operator) == length and operator in OPERATORS:
-            return Token(OPERATORS[operator], operator, at)
-    return None
+def escaped(text: str) -> str:
+    """The text as errors show it."""
+    return text.replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
 
 
-def _word(text: str, at: int) -> Token | None:
-    match = _WORD.match(text, at)
-    return Token(KEYWORDS.get(match[0], TokenKind.IDENTIFIER), match[0], at) if match else None
+# Values of literals. ValueError with the reason if they are invalid.
+
+_CONTROL = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+_MOST_DIGITS = 30
+"""More significant digits are out of every range; the conversion of very many would take long."""
 
 
-def _string(text: str, at: int) -> Token | None:
-    start = _STRING_START.match(text, at)
-    if start is None:
-        return None
-    kind, raw, quote = TokenKind.BYTES if start[1] else TokenKind.STRING, bool(start[2]), start[3]
-    if len(quote) == 3:
-        body = _LONG_BODIES[quote, raw].match(text, start.end())
-        if body and text.startswith(quote, body.end()):
-            return Token(kind, text[at : body.end() + 3], at)
-        # Not closed: the first two quotes are an empty string.
-        return Token(kind, text[at : start.end() - 1], at)
-    body = _BODIES[quote, raw].match(text, start.end())
-    if body and text.startswith(quote, body.end()):
-        return Token(kind, text[at : body.end() + 1], at)
-    return None
+def string_value(token: str) -> str:
+    def character(escape: re.Match[str]) -> str:
+        code = _code(escape[0])
+        if code > 0x10FFFF or 0xD800 <= code <= 0xDFFF:
+            raise ValueError("invalid unicode code point")
+        return chr(code)
+
+    body, raw = _body(token)
+    return body if raw else re.sub(_ESCAPE, character, body)
 
 
-def _failing_index(text: str, at: int) -> int:
-    """The index at which no token can be completed any more."""
-    if text[at] in "=&|":
-        return at + 1
-    if text[at] == "`":
-        return at + 1 + len(text[at + 1 :]) - len(text[at + 1 :].lstrip(_ESCAPED_WORD_CHARACTERS))
-    if text[at] in "\"'":
-        body = _BODIES[text[at], False].match(text, at + 1)
-        end = body.end() if body else at + 1
-        partial = _PARTIAL_ESCAPE.match(text, end)
-        return partial.end() if partial else end
-    return at
+def bytes_value(token: str) -> bytes:
+    """Characters as UTF-8, escapes as bytes."""
+
+    def octet(escape: re.Match[bytes]) -> bytes:
+        if escape[0][1:2] in b"uU":
+            raise ValueError("unable to unescape string")
+        return bytes([_code(escape[0].decode())])
+
+    body, raw = _body(token[1:])
+    octets = body.encode(errors="surrogatepass")
+    return octets if raw else re.sub(_ESCAPE.encode(), octet, octets)
 
 
-_ESCAPED_WORD_CHARACTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./ -"
+def int_value(text: str) -> int:
+    """The value of digits with an optional sign."""
+    value = -_whole(text[1:]) if text.startswith("-") else _whole(text)
+    if not MIN_INT <= value <= MAX_INT:
+        raise ValueError("invalid int literal")
+    return value
+
+
+def uint_value(text: str) -> Uint:
+    value = _whole(text[:-1])
+    if value > MAX_UINT:
+        raise ValueError("invalid uint literal")
+    return Uint(value)
+
+
+def double_value(text: str) -> float:
+    value = float(text)
+    if value in (float("inf"), float("-inf")):
+        raise ValueError("invalid double literal")
+    return value
+
+
+def _whole(digits: str) -> int:
+    base = 16 if digits.startswith("0x") else 10
+    significant = digits.removeprefix("0x").lstrip("0") or "0"
+    return MAX_UINT + 1 if len(significant) > _MOST_DIGITS else int(significant, base)
+
+
+def _body(token: str) -> tuple[str, bool]:
+    """What is between the quotes, and whether backslashes stand for themselves."""
+    token = token.replace("\r\n", "\n").replace("\r", "\n")
+    raw = token[0] in "rR"
+    token = token[1:] if raw else token
+    quotes = 3 if token[:3] in ('"""', "'''") and len(token) >= 6 else 1
+    return token[quotes:-quotes], raw
+
+
+def _code(escape: str) -> int:
+    """The number of the character or byte that an escape denotes."""
+    letter = escape[1]
+    if letter in "xXuU":
+        return int(escape[2:], 16)
+    return int(escape[1:], 8) if letter in "0123" else ord(_CONTROL.get(letter, letter))

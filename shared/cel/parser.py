@@ -6,10 +6,10 @@ A wrong expression is parsed a second time, by `diagnosis`, which words the erro
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
-from shared.cel import literals
+from shared.cel import lexer
 from shared.cel.diagnosis import report_syntax_errors
 from shared.cel.errors import MOST_NESTING, NOWHERE, ExpressionSource, TooDeepError
-from shared.cel.lexer import Token, TokenKind, tokens_of
+from shared.cel.lexer import EOF, ESCAPED_IDENTIFIER, FLOAT, IDENTIFIER, INT, Token, tokens_of
 from shared.cel.macros import MacroError, expand
 from shared.cel.syntax import (
     CallNode,
@@ -32,17 +32,20 @@ RESERVED = frozenset(
         *("package", "namespace", "null", "return", "true", "var", "void", "while"),
     }
 )
-_RELATIONS = {
-    TokenKind.LESS: "_<_",
-    TokenKind.LESS_EQUAL: "_<=_",
-    TokenKind.GREATER_EQUAL: "_>=_",
-    TokenKind.GREATER: "_>_",
-    TokenKind.EQUAL: "_==_",
-    TokenKind.NOT_EQUAL: "_!=_",
-    TokenKind.IN: "@in",
+_RELATIONS = {operator: f"_{operator}_" for operator in ("<", "<=", ">=", ">", "==", "!=")} | {"in": "@in"}
+_SUMS = {"+": "_+_", "-": "_-_"}
+_PRODUCTS = {"*": "_*_", "/": "_/_", "%": "_%_"}
+_VALUES: Mapping[str, Callable[[str], object]] = {
+    lexer.INT: lexer.int_value,
+    lexer.UINT: lexer.uint_value,
+    lexer.FLOAT: lexer.double_value,
+    lexer.STRING: lexer.string_value,
+    lexer.BYTES: lexer.bytes_value,
+    "true": lambda _: True,
+    "false": lambda _: False,
+    "null": lambda _: None,
 }
-_SUMS = {TokenKind.PLUS: "_+_", TokenKind.MINUS: "_-_"}
-_PRODUCTS = {TokenKind.STAR: "_*_", TokenKind.SLASH: "_/_", TokenKind.PERCENT: "_%_"}
+"""What reads the value of a literal, by its kind."""
 
 
 class _Unexpected(Exception):
@@ -81,44 +84,43 @@ class _Parser:
 
     def parse(self) -> SyntaxNode:
         node = self._expression()
-        self._take(TokenKind.EOF)
+        self._take(EOF)
         return node
 
     def report_values(self, tokens: list[Token]) -> None:
         """Report what is wrong with the values of tokens, after an error of syntax."""
         for before, token, after in zip([None, *tokens], tokens, [*tokens[1:], None], strict=False):
-            selected = before is not None and before.kind is TokenKind.DOT
-            if token.kind is TokenKind.IDENTIFIER and token.text in RESERVED and not selected:
+            selected = before is not None and before.kind == "."
+            if token.kind == IDENTIFIER and token.text in RESERVED and not selected:
                 self._source.report(token.offset, f"reserved identifier: {token.text}")
-            elif after is not None:
-                self._constant(token, token.text)
+            elif after is not None and token.kind in _VALUES:
+                self._value(token, token.text, token.offset)
 
     # The rules of the grammar, from the loosest binding to the tightest.
 
     def _expression(self) -> SyntaxNode:
         self._enter("expression")
         node = self._or()
-        if self._kind is TokenKind.QUESTION:
+        if self._kind == "?":
             at = self._next().offset
             first = self._or()
-            self._take(TokenKind.COLON)
+            self._take(":")
             node = self._call(at, "_?_:_", [node, first, self._expression()], counts=True)
         self._depths["expression"] -= 1
         return node
 
     def _or(self) -> SyntaxNode:
-        terms, offsets = [self._and()], []
-        while self._kind is TokenKind.OR:
-            offsets.append(self._next().offset)
-            terms.append(self._and())
-        return _balanced("_||_", terms, offsets)
+        return self._logical("||", self._and)
 
     def _and(self) -> SyntaxNode:
-        terms, offsets = [self._relation()], []
-        while self._kind is TokenKind.AND:
+        return self._logical("&&", self._relation)
+
+    def _logical(self, operator: str, operand: Callable[[], SyntaxNode]) -> SyntaxNode:
+        terms, offsets = [operand()], []
+        while self._kind == operator:
             offsets.append(self._next().offset)
-            terms.append(self._relation())
-        return _balanced("_&&_", terms, offsets)
+            terms.append(operand())
+        return _balanced(f"_{operator}_", terms, offsets)
 
     def _relation(self) -> SyntaxNode:
         return self._chain("relation", _RELATIONS, self._calculation)
@@ -130,7 +132,7 @@ class _Parser:
         return self._chain("calculation", _PRODUCTS, self._unary, is_rule=False)
 
     def _chain(
-        self, rule: str, operators: Mapping[TokenKind, str], operand: Callable[[], SyntaxNode], is_rule: bool = True
+        self, rule: str, operators: Mapping[str, str], operand: Callable[[], SyntaxNode], is_rule: bool = True
     ) -> SyntaxNode:
         """Operators of the same binding, from left to right. Right operands are rules of their own."""
         if is_rule:
@@ -148,25 +150,24 @@ class _Parser:
 
     def _unary(self) -> SyntaxNode:
         token = self._token
-        if token.kind is TokenKind.NOT:
-            count = self._skip_all(TokenKind.NOT)
-            operand = self._member()
-            return operand if count % 2 == 0 else self._call(token.offset, "!_", [operand])
-        if token.kind is TokenKind.MINUS and self._tokens[self._at + 1].kind not in (TokenKind.INT, TokenKind.FLOAT):
-            count = self._skip_all(TokenKind.MINUS)
-            operand = self._member()
-            return operand if count % 2 == 0 else self._call(token.offset, "-_", [operand])
-        return self._member()
+        negative_number = token.kind == "-" and self._tokens[self._at + 1].kind in (INT, FLOAT)
+        if token.kind not in ("!", "-") or negative_number:
+            return self._member()
+        count = 0
+        while self._skip(token.kind):
+            count += 1
+        operand = self._member()
+        return operand if count % 2 == 0 else self._call(token.offset, f"{token.kind}_", [operand])
 
     def _member(self) -> SyntaxNode:
         self._enter("member")
         node = self._primary()
-        while self._kind in (TokenKind.DOT, TokenKind.LEFT_BRACKET):
+        while self._kind in (".", "["):
             operator = self._next()
-            if operator.kind is TokenKind.LEFT_BRACKET:
-                function = "_[?_]" if self._skip(TokenKind.QUESTION) else "_[_]"
+            if operator.kind == "[":
+                function = "_[?_]" if self._skip("?") else "_[_]"
                 index = self._expression()
-                self._take(TokenKind.RIGHT_BRACKET)
+                self._take("]")
                 node = self._call(operator.offset, function, [node, index], counts=True)
             else:
                 node = self._selected(node, operator)
@@ -175,16 +176,16 @@ class _Parser:
 
     def _selected(self, node: SyntaxNode, dot: Token) -> SyntaxNode:
         """What follows a dot: a field or a call."""
-        optional = self._skip(TokenKind.QUESTION)
+        optional = self._skip("?")
         name = self._next()
-        if name.kind is TokenKind.ESCAPED_IDENTIFIER:
+        if name.kind == ESCAPED_IDENTIFIER:
             self._source.report(name.offset, "unsupported syntax: '`'")
-        elif name.kind is not TokenKind.IDENTIFIER:
+        elif name.kind != IDENTIFIER:
             raise _Unexpected
         if optional:
             selection: SyntaxNode = CallNode(dot.offset, "_?._", None, [node, LiteralNode(name.offset, name.text)])
             return _raised(selection, [node], counts=True)
-        if self._kind is TokenKind.LEFT_PARENTHESIS and name.kind is TokenKind.IDENTIFIER:
+        if self._kind == "(" and name.kind == IDENTIFIER:
             opening = self._next()
             return self._call(opening.offset, name.text, self._arguments(), target=node, counts=True)
         return _raised(SelectNode(dot.offset, node, name.text), [node], counts=True)
@@ -192,40 +193,37 @@ class _Parser:
     def _primary(self) -> SyntaxNode:
         token = self._token
         match token.kind:
-            case TokenKind.LEFT_PARENTHESIS:
+            case "(":
                 self._next()
                 node = self._expression()
-                self._take(TokenKind.RIGHT_PARENTHESIS)
+                self._take(")")
                 return node
-            case TokenKind.LEFT_BRACKET:
+            case "[":
                 return self._list()
-            case TokenKind.LEFT_BRACE:
+            case "{":
                 return self._map()
-            case TokenKind.DOT | TokenKind.IDENTIFIER:
+            case "." | "IDENTIFIER":
                 return self._name()
-            case TokenKind.MINUS:
-                self._next()
-                number = self._next()
-                if number.kind not in (TokenKind.INT, TokenKind.FLOAT):
-                    raise _Unexpected
-                return LiteralNode(token.offset, self._constant(number, f"-{number.text}", token.offset))
-        if token.kind not in _CONSTANTS:
-            raise _Unexpected
         self._next()
-        return LiteralNode(token.offset, self._constant(token, token.text))
+        if token.kind != "-":
+            return LiteralNode(token.offset, self._value(token, token.text, token.offset))
+        number = self._next()
+        if number.kind not in (INT, FLOAT):
+            raise _Unexpected
+        return LiteralNode(token.offset, self._value(number, f"-{number.text}", token.offset))
 
     def _name(self) -> SyntaxNode:
         """An identifier, a call of a function, or a message such as `google.protobuf.Duration{seconds: 1}`."""
         start = self._token
-        leading_dot = "." if self._skip(TokenKind.DOT) else ""
+        leading_dot = "." if self._skip(".") else ""
         length = self._message_name_length()
         if length:
             names = [self._next().text for _ in range(length)]
             return self._message(leading_dot + "".join(names))
-        name = self._take(TokenKind.IDENTIFIER)
+        name = self._take(IDENTIFIER)
         if name.text in RESERVED:
             return self._reserved(start.offset, name.text)
-        if self._kind is TokenKind.LEFT_PARENTHESIS:
+        if self._kind == "(":
             opening = self._next()
             return self._call(opening.offset, leading_dot + name.text, self._arguments())
         return IdentNode(name.offset, leading_dot + name.text)
@@ -233,7 +231,7 @@ class _Parser:
     def _reserved(self, offset: int, name: str) -> SyntaxNode:
         """Report a reserved word. What is wrong in the arguments of a call does not count besides."""
         self._source.report(offset, f"reserved identifier: {name}")
-        if self._skip(TokenKind.LEFT_PARENTHESIS):
+        if self._skip("("):
             with self._source.errors_ignored():
                 self._arguments()
         return LiteralNode(offset, None)
@@ -241,56 +239,56 @@ class _Parser:
     def _message_name_length(self) -> int:
         """Tokens of the name before a `{`; 0 if no message starts here."""
         at = self._at
-        while self._tokens[at].kind is TokenKind.IDENTIFIER:
+        while self._tokens[at].kind == IDENTIFIER:
             at += 1
-            if self._tokens[at].kind is TokenKind.LEFT_BRACE:
+            if self._tokens[at].kind == "{":
                 return at - self._at
-            if self._tokens[at].kind is not TokenKind.DOT:
+            if self._tokens[at].kind != ".":
                 return 0
             at += 1
         return 0
 
     def _message(self, name: str) -> SyntaxNode:
-        opening = self._take(TokenKind.LEFT_BRACE)
+        opening = self._take("{")
         fields: list[MessageField] = []
-        while self._more(bool(fields), TokenKind.RIGHT_BRACE):
-            optional = self._skip(TokenKind.QUESTION)
+        while self._more(bool(fields), "}"):
+            optional = self._skip("?")
             label = self._next()
-            if label.kind is TokenKind.ESCAPED_IDENTIFIER:
+            if label.kind == ESCAPED_IDENTIFIER:
                 self._source.report(label.offset, "unsupported syntax: '`'")
-            elif label.kind is not TokenKind.IDENTIFIER:
+            elif label.kind != IDENTIFIER:
                 raise _Unexpected
-            colon = self._take(TokenKind.COLON)
+            colon = self._take(":")
             fields.append(MessageField(colon.offset, label.text, self._expression(), optional))
-        self._take(TokenKind.RIGHT_BRACE)
+        self._take("}")
         return _raised(StructNode(opening.offset, name, fields), [each.value for each in fields])
 
     def _list(self) -> SyntaxNode:
         opening = self._next()
         elements: list[SyntaxNode] = []
         optional: set[int] = set()
-        while self._more(bool(elements), TokenKind.RIGHT_BRACKET):
-            if self._skip(TokenKind.QUESTION):
+        while self._more(bool(elements), "]"):
+            if self._skip("?"):
                 optional.add(len(elements))
             elements.append(self._expression())
-        self._take(TokenKind.RIGHT_BRACKET)
+        self._take("]")
         return _raised(ListNode(opening.offset, elements, frozenset(optional)), elements)
 
     def _map(self) -> SyntaxNode:
         opening = self._next()
         entries: list[MapEntry] = []
-        while self._more(bool(entries), TokenKind.RIGHT_BRACE):
-            optional = self._skip(TokenKind.QUESTION)
+        while self._more(bool(entries), "}"):
+            optional = self._skip("?")
             key = self._expression()
-            colon = self._take(TokenKind.COLON)
+            colon = self._take(":")
             entries.append(MapEntry(colon.offset, key, self._expression(), optional))
-        self._take(TokenKind.RIGHT_BRACE)
+        self._take("}")
         return _raised(MapNode(opening.offset, entries), [part for each in entries for part in (each.key, each.value)])
 
-    def _more(self, any_before: bool, closing: TokenKind) -> bool:
+    def _more(self, any_before: bool, closing: str) -> bool:
         """Whether another element follows, in a list that may end with a comma."""
-        comma = self._skip(TokenKind.COMMA)
-        if self._kind is closing:
+        comma = self._skip(",")
+        if self._kind == closing:
             return False
         if comma is not any_before:
             raise _Unexpected
@@ -298,9 +296,9 @@ class _Parser:
 
     def _arguments(self) -> list[SyntaxNode]:
         arguments: list[SyntaxNode] = []
-        while self._kind is not TokenKind.RIGHT_PARENTHESIS:
+        while self._kind != ")":
             if arguments:
-                self._take(TokenKind.COMMA)
+                self._take(",")
             arguments.append(self._expression())
         self._next()
         return arguments
@@ -323,23 +321,15 @@ class _Parser:
         parts = arguments if target is None else [target, *arguments]
         return _raised(node or CallNode(offset, function, target, arguments), parts, counts)
 
-    def _constant(self, token: Token, text: str, offset: int | None = None) -> object:
+    def _value(self, token: Token, text: str, offset: int) -> object:
         """The value of a literal; an invalid one is reported."""
+        if token.kind not in _VALUES:
+            raise _Unexpected
         try:
-            match token.kind:
-                case TokenKind.INT:
-                    return literals.int_value(text)
-                case TokenKind.UINT:
-                    return literals.uint_value(text)
-                case TokenKind.FLOAT:
-                    return literals.double_value(text)
-                case TokenKind.STRING:
-                    return literals.string_value(text)
-                case TokenKind.BYTES:
-                    return literals.bytes_value(text[1:])
+            return _VALUES[token.kind](text)
         except ValueError as cause:
-            self._source.report(token.offset if offset is None else offset, str(cause))
-        return {TokenKind.TRUE: True, TokenKind.FALSE: False}.get(token.kind)
+            self._source.report(offset, str(cause))
+            return None
 
     # Tokens, and the limits on nesting.
 
@@ -348,52 +338,32 @@ class _Parser:
         return self._tokens[self._at]
 
     @property
-    def _kind(self) -> TokenKind:
+    def _kind(self) -> str:
         return self._tokens[self._at].kind
 
     def _next(self) -> Token:
         token = self._tokens[self._at]
-        if token.kind is TokenKind.EOF:
+        if token.kind == EOF:
             raise _Unexpected
         self._at += 1
         return token
 
-    def _take(self, kind: TokenKind) -> Token:
+    def _take(self, kind: str) -> Token:
         token = self._tokens[self._at]
-        if token.kind is not kind:
+        if token.kind != kind:
             raise _Unexpected
         self._at += 1
         return token
 
-    def _skip(self, kind: TokenKind) -> bool:
-        found = self._kind is kind
+    def _skip(self, kind: str) -> bool:
+        found = self._kind == kind
         self._at += found
         return found
-
-    def _skip_all(self, kind: TokenKind) -> int:
-        start = self._at
-        while self._kind is kind:
-            self._at += 1
-        return self._at - start
 
     def _enter(self, rule: str) -> None:
         self._depths[rule] += 1
         if self._depths[rule] > MOST_NESTING:
             raise TooDeepError(f"expression recursion limit exceeded: {MOST_NESTING}")
-
-
-_CONSTANTS = frozenset(
-    {
-        TokenKind.INT,
-        TokenKind.UINT,
-        TokenKind.FLOAT,
-        TokenKind.STRING,
-        TokenKind.BYTES,
-        TokenKind.TRUE,
-        TokenKind.FALSE,
-        TokenKind.NULL,
-    }
-)
 
 
 def _raised(node: SyntaxNode, parts: Iterable[SyntaxNode], counts: bool = False) -> SyntaxNode:
