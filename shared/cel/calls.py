@@ -5,7 +5,7 @@ from functools import partial
 
 from shared.cel.activation import Scope, Step
 from shared.cel.attributes import go_type_name
-from shared.cel.costs import CallCost, call_cost, needs_result
+from shared.cel.costs import Price, call_price
 from shared.cel.declarations import Implementation
 from shared.cel.environment import FUNCTIONS
 from shared.cel.errors import CompileError
@@ -36,7 +36,7 @@ def function_call(node: CallNode, steps: list[Step]) -> Step:
     several = sum(each.implementation is not None for each in declared.overloads) > 1 and len(node.overloads) != 1
     if len(steps) > 2 or node.function == "format" or (several and len(steps) == 2):
         return _in_turn(node, steps, implementation)
-    charged = _charging(call_cost(node.function, node.overloads))
+    charged = _charging(call_price(node.function, node.overloads))
     call = implementation if lenient else partial(_strictly, implementation)
 
     def run(scope: Scope) -> Value:
@@ -45,19 +45,20 @@ def function_call(node: CallNode, steps: list[Step]) -> Step:
     return run
 
 
-def _charging(cost: CallCost) -> Callable[[Scope, list[Value], Implementation], Value]:
-    """Calls that are paid for before they are made, so that none takes longer than the limit allows."""
+def _charging(price: Price) -> Callable[[Scope, list[Value], Implementation], Value]:
+    """Calls that are paid for before they are made where possible, so that none takes longer than the limit allows."""
+    cost = price.cost
 
     def before(scope: Scope, arguments: list[Value], call: Implementation) -> Value:
-        scope.meter.charge(cost(arguments, None))
+        scope.meter.charge(cost(arguments))
         return call(*arguments)
 
     def after(scope: Scope, arguments: list[Value], call: Implementation) -> Value:
         result = call(*arguments)
-        scope.meter.charge(cost(arguments, result))
+        scope.meter.charge(cost([result]))
         return result
 
-    return after if needs_result(cost) else before
+    return after if price.by_result else before
 
 
 def _strictly(implementation: Implementation, *arguments: Value) -> Value:
@@ -70,7 +71,7 @@ def _strictly(implementation: Implementation, *arguments: Value) -> Value:
 
 def _in_turn(node: CallNode, steps: list[Step], implementation: Implementation) -> Step:
     """A call whose arguments are computed up to the first error. If not all of them are, it costs nothing."""
-    charged = _charging(call_cost(node.function, node.overloads))
+    charged = _charging(call_price(node.function, node.overloads))
     call = partial(_strictly, implementation)
 
     def run(scope: Scope) -> Value:
@@ -122,7 +123,7 @@ def logical(steps: list[Step], decisive: bool) -> Step:
 
 def equality(node: CallNode, steps: list[Step], negated: bool) -> Step:
     left, right = steps
-    cost = call_cost(node.function, ("not_equals",) if negated else ("equals",))
+    cost = call_price(node.function, ("not_equals",) if negated else ("equals",)).cost
 
     def run(scope: Scope) -> Value:
         one, other = left(scope), right(scope)
@@ -134,7 +135,7 @@ def equality(node: CallNode, steps: list[Step], negated: bool) -> Step:
             result = equal(one, other)
             if negated:
                 result = result is not True
-        scope.meter.charge(cost((one, other), None))
+        scope.meter.charge(cost((one, other)))
         return result
 
     return run

@@ -1,21 +1,21 @@
-"""What calls cost at run time, in cel-go's units."""
+"""What calls cost, in cel-go's units: at run time, and at most as far as sizes are known before.
+
+Functions are priced by overload or by name. Where cost and estimate follow one formula, it is applied to sizes in the
+one case and to ranges of sizes in the other.
+"""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
 
+from shared.cel import types
+from shared.cel.library.lists import MOST_INCLUDED
 from shared.cel.library.operators import size_of
 from shared.cel.quantity import QuantityValue
-from shared.cel.values import (
-    CelMap,
-    Cidr,
-    Ip,
-    NamedFormat,
-    OptionalValue,
-    Semver,
-    Url,
-    Value,
-    bounded,
-)
+from shared.cel.syntax import LiteralNode, SyntaxNode
+from shared.cel.types import CelType, TypeKind
+from shared.cel.values import CelMap, Cidr, Ip, NamedFormat, OptionalValue, Semver, Url, Value, bounded
 
 LIMIT = 1_000_000
 """Of one evaluation of a selector."""
@@ -23,17 +23,83 @@ LIST, MAP, STRUCT = 10, 30, 40
 """What it costs to create one."""
 PER_CHARACTER = 0.1
 PER_REGEX_CHARACTER = 0.25
+UNBOUNDED = 2**64 - 1
 
-CallCost = Callable[[Sequence[Value], Value], int]
-"""The cost of a call from its arguments and its result."""
+
+class Range(NamedTuple):
+    """A size or a cost: the least and the most. Nothing exceeds UNBOUNDED."""
+
+    least: int
+    most: int
+
+    def __add__(self, other: "Range | int") -> "Range":  # type: ignore[override]
+        least, most = other if isinstance(other, Range) else (other, other)
+        return Range(min(self.least + least, UNBOUNDED), min(self.most + most, UNBOUNDED))
+
+    def __mul__(self, other: "Range") -> "Range":  # type: ignore[override]
+        return Range(min(self.least * other.least, UNBOUNDED), min(self.most * other.most, UNBOUNDED))
+
+    def union(self, other: "Range") -> "Range":
+        return Range(min(self.least, other.least), max(self.most, other.most))
+
+
+ZERO, ONE = Range(0, 0), Range(1, 1)
+UNKNOWN = Range(0, UNBOUNDED)
+ADDRESS = Range(4, 16)
+"""Bytes of an IP address."""
+LONGEST_REGEX_OF_FORMAT = 128
+"""Characters, taken as the worst case of all named formats."""
+LONGEST_FORMAT_NAME = 64
+
+
+class Argument(NamedTuple):
+    """An argument of a call as far as it is known before: its type, its size and that of its elements."""
+
+    node: SyntaxNode
+    type: CelType
+    known: Range | None
+    element: Range
+
+    @property
+    def size(self) -> Range:
+        return UNKNOWN if self.known is None else self.known
+
+    def integer(self, default: int) -> int:
+        """The value of an integer literal."""
+        value = self.node.value if isinstance(self.node, LiteralNode) else None
+        return value if type(value) is int else default
+
+
+class CallEstimate(NamedTuple):
+    """What a call costs at most, without its arguments, and the size of its result."""
+
+    cost: Range
+    result: Range | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """The cost of a call from its arguments, the receiver first; `by_result` ones are charged after the call."""
+
+    cost: Callable[[Sequence[Value]], int]
+    estimate: Callable[[Sequence[Argument]], CallEstimate]
+    by_result: bool = False
+
+
+def price(function: str, overload: str) -> Price:
+    return _PRICES.get(overload) or _PRICES.get(function) or _NOMINAL
+
+
+def call_price(function: str, overloads: tuple[str, ...]) -> Price:
+    """The price of a call; of several possible overloads, none decides it."""
+    return price(function, overloads[0] if len(overloads) == 1 else "")
 
 
 def size(value: Value) -> int:
     """The length of what has one; 1 for other values."""
     if isinstance(value, OptionalValue) and value.present:
         return size(value.value)
-    length = size_of(value)
-    return 1 if length is None else length
+    return _own_size(value)
 
 
 def _own_size(value: Value) -> int:
@@ -42,90 +108,127 @@ def _own_size(value: Value) -> int:
     return 1 if length is None else length
 
 
-def traversal(length: float, factor: float = PER_CHARACTER) -> int:
-    return math.ceil(length * factor)
+Size = TypeVar("Size", int, Range)
 
 
-def needs_result(cost: CallCost) -> bool:
-    """Whether the cost of a call depends on its result; others are charged before the call."""
-    return cost in (_joined, _output)
+def scaled(length: Size, factor: float) -> Size:
+    if isinstance(length, Range):
+        return Range(scaled(length.least, factor), scaled(length.most, factor))
+    return min(math.ceil(float(length) * factor), UNBOUNDED)
 
 
-def call_cost(function: str, overloads: tuple[str, ...]) -> CallCost:
-    """How to reckon the cost of a call. Of several possible overloads, none decides the cost."""
-    overload = overloads[0] if len(overloads) == 1 else ""
-    by_overload = _LIST_COSTS.get(overload)
-    if by_overload is not None:
-        return by_overload
-    if function in _KUBERNETES_COSTS:
-        return _KUBERNETES_COSTS[function](overload)
-    return _STANDARD_COSTS.get(overload, _one)
+def _read(length: Size) -> Size:
+    return scaled(length, PER_CHARACTER)
 
 
-def _one(_arguments: Sequence[Value], _result: Value) -> int:
-    return 1
+# Formulas.
 
 
-def _first_argument(arguments: Sequence[Value], _: Value) -> int:
-    return traversal(size(arguments[0]))
+def _first(first: Size, *_: Size) -> Size:
+    return _read(first)
 
 
-def _smaller_argument(arguments: Sequence[Value], _: Value) -> int:
-    return traversal(min(size(arguments[0]), size(arguments[1])))
+def _first_twice(first: Size, *_: Size) -> Size:
+    return scaled(first, 2 * PER_CHARACTER)
 
 
-def _equality(arguments: Sequence[Value], result: Value) -> int:
-    if isinstance(arguments[0], QuantityValue | Ip | Cidr | NamedFormat | Url | Semver):
-        return 1
-    return _smaller_argument(arguments, result)
+def _both(one: Size, other: Size) -> Size:
+    return _read(one + other)
 
 
-def _both_arguments(arguments: Sequence[Value], _: Value) -> int:
-    return traversal(size(arguments[0]) + size(arguments[1]))
+def _second(_: Size, length: Size) -> Size:
+    return scaled(length, 1)
 
 
-def _searched_list(arguments: Sequence[Value], _: Value) -> int:
-    return size(arguments[1])
+def _product(one: Size, other: Size) -> Size:
+    return _read(one) * _read(other)
 
 
-def _searched_text(arguments: Sequence[Value], _: Value) -> int:
-    return traversal(size(arguments[0])) * traversal(size(arguments[1]))
+def _regex(text: Size, pattern: Size, *_: Size) -> Size:
+    return _read(text + 1) * scaled(pattern, PER_REGEX_CHARACTER)
 
 
-def _regex(arguments: Sequence[Value], _: Value) -> int:
-    return traversal(1.0 + size(arguments[0])) * traversal(size(arguments[1]), PER_REGEX_CHARACTER)
+def _sets(one: Size, other: Size) -> Size:
+    return scaled(one * other, 1) + 1
 
 
-_STANDARD_COSTS: Mapping[str, CallCost] = (
-    {
-        "equals": _equality,
-        "not_equals": _smaller_argument,
-        "in_list": _searched_list,
-        "add_string": _both_arguments,
-        "add_bytes": _both_arguments,
-        "matches_string": _regex,
-        "contains_string": _searched_text,
-    }
-    | dict.fromkeys(
-        (
-            "starts_with_string",
-            "ends_with_string",
-            "string_to_bytes",
-            "bytes_to_string",
-            "strings_quote",
-            "string_format",
-        ),
-        _first_argument,
-    )
-    | {
-        f"{operator}_{kind}": _smaller_argument
-        for operator in ("less", "greater", "less_equals", "greater_equals")
-        for kind in ("string", "bytes")
-    }
-)
+def _equivalent_sets(one: Size, other: Size) -> Size:
+    return scaled(one * other, 2) + 1
 
 
-# Functions that Kubernetes prices itself, by name.
+def _overlap(own: Size, _: Size) -> Size:
+    """Comparing the bits of two addresses."""
+    return _read(own + own)
+
+
+def _overlap_with_mask(own: Size, _: Size) -> Size:
+    return _read(own + own) + _read(own) + 1
+
+
+def _price(
+    formula: Callable[..., Any],
+    result: Callable[[Sequence[Range]], Range] | None = None,
+    measure: Callable[[Value], int] = _own_size,
+) -> Price:
+    """By a formula of the sizes of all arguments."""
+
+    def cost(arguments: Sequence[Value]) -> int:
+        found: int = formula(*map(measure, arguments))
+        return found
+
+    def estimate(arguments: Sequence[Argument]) -> CallEstimate:
+        sizes = [each.size for each in arguments]
+        return CallEstimate(formula(*sizes), result(sizes) if result else None)
+
+    return Price(cost, estimate)
+
+
+def _containment(formula: Callable[..., Any], parsed: bool = False) -> Price:
+    """Of addresses; the other one is read first if it is a text."""
+
+    def cost(arguments: Sequence[Value]) -> int:
+        own, other = map(_own_size, arguments)
+        return int(formula(own, other)) + (_read(other) if parsed else 0)
+
+    def estimate(arguments: Sequence[Argument]) -> CallEstimate:
+        compared: Range = formula(ADDRESS, ADDRESS)
+        return CallEstimate(compared + _read(arguments[1].size) if parsed else compared)
+
+    return Price(cost, estimate)
+
+
+_NOMINAL = Price(lambda _: 1, lambda _: CallEstimate(ONE))
+
+# Comparisons.
+
+
+def _smaller(arguments: Sequence[Value]) -> int:
+    return _read(min(map(size, arguments)))
+
+
+def _smaller_range(arguments: Sequence[Argument]) -> CallEstimate:
+    most = min(each.size.most for each in arguments)
+    return CallEstimate(_read(Range(1 if most else 0, most)))
+
+
+def _equality(arguments: Sequence[Value]) -> int:
+    extensions = QuantityValue | Ip | Cidr | NamedFormat | Url | Semver
+    return 1 if isinstance(arguments[0], extensions) else _smaller(arguments)
+
+
+def _equality_range(arguments: Sequence[Argument]) -> CallEstimate:
+    one, other = arguments
+    if one.type == other.type:
+        if one.type in (types.IP, types.CIDR, types.QUANTITY, types.SEMVER):
+            return CallEstimate(ONE)
+        if one.type == types.NAMED_FORMAT:
+            return CallEstimate(_read(Range(1, LONGEST_FORMAT_NAME)))
+        if one.type == types.URL:
+            return CallEstimate(_read(Range(1, (other.known or ONE).most)))
+    return _smaller_range(arguments)
+
+
+# Lists and texts.
 
 
 def _walk(value: Value) -> int:
@@ -142,128 +245,173 @@ def _walk(value: Value) -> int:
     return 1
 
 
-def _walked(arguments: Sequence[Value], _: Value) -> int:
-    return _walk(bounded(arguments[0])) if arguments else 0
+def _walk_range(arguments: Sequence[Argument]) -> CallEstimate:
+    """Going through a list, and through the texts in it, or through a text."""
+    target = arguments[0]
+    if not target.type.parameters:
+        return CallEstimate(_read(target.size))
+    texts = target.type.parameters[0].kind in (TypeKind.STRING, TypeKind.BYTES)
+    return CallEstimate(target.size * (ONE + _read(target.element) if texts else ONE))
 
 
-def _read(factor: int = 1) -> CallCost:
-    """Reading the first argument, `factor` times."""
-    return lambda arguments, _: traversal(_own_size(arguments[0]) * factor)
+def _joined_range(arguments: Sequence[Argument]) -> CallEstimate:
+    target, *separator = arguments
+    count = target.size
+    length = count * target.element if target.type.parameters else ZERO
+    if separator:
+        length += separator[0].size * Range(max(count.least - 1, 0), max(count.most - 1, 0))
+    return CallEstimate(_read(length), length)
 
 
-def _joined(_: Sequence[Value], result: Value) -> int:
-    return traversal(_own_size(result) * 2)
+def _replaced(sizes: Sequence[Range]) -> Range:
+    text, old, new = sizes[:3]
+    # How often the replacement occurs, and how much of the text is left beside it, in the shortest and longest result.
+    if old.most == 0:
+        fewest, least_kept = min(text.least + 1, UNBOUNDED), text.least
+    elif old.most <= new.least:
+        fewest, least_kept = 0, text.least
+    else:
+        fewest, least_kept = math.ceil(float(text.least) / float(old.most)), 0
+    if old.least == 0:
+        most, most_kept = min(text.most + 1, UNBOUNDED), text.most
+    elif new.most <= old.least:
+        most, most_kept = 0, text.most
+    else:
+        most, most_kept = math.ceil(float(text.most) / float(old.least)), 0
+    return Range(fewest, most) * new + Range(least_kept, most_kept)
 
 
-def _find(arguments: Sequence[Value], _: Value) -> int:
-    return traversal(1.0 + _own_size(arguments[0])) * traversal(_own_size(arguments[1]), PER_REGEX_CHARACTER)
+def _split_range(arguments: Sequence[Argument]) -> CallEstimate:
+    text = arguments[0].size
+    most = arguments[2].integer(text.most) % 2**64 if len(arguments) > 2 else text.most
+    return CallEstimate(_first_twice(text), Range(0, most))
 
 
-def _validate(arguments: Sequence[Value], _: Value) -> int:
+def _validation(arguments: Sequence[Value]) -> int:
     expected, text = arguments
-    if not isinstance(expected, NamedFormat):
-        return 1
-    return traversal(1.0 + _own_size(text)) * traversal(expected.regex_size, PER_REGEX_CHARACTER)
+    return _regex(_own_size(text), expected.regex_size) if isinstance(expected, NamedFormat) else 1
 
 
-def _containment(parsed: str, with_mask: bool) -> Callable[[str], CallCost]:
-    """Comparing the bits of two addresses; reading the other one first if it is a text."""
-
-    def priced(overload: str) -> CallCost:
-        def cost(arguments: Sequence[Value], _: Value) -> int:
-            own, other = map(_own_size, arguments)
-            total = traversal(own + own)
-            if with_mask:
-                total += traversal(own) + 1
-            return total + (traversal(other) if overload == parsed else 0)
-
-        return cost
-
-    return priced
+def _validation_range(arguments: Sequence[Argument]) -> CallEstimate:
+    return CallEstimate(scaled(_read(arguments[1].size), LONGEST_REGEX_OF_FORMAT * PER_REGEX_CHARACTER))
 
 
-def _always(cost: CallCost) -> Callable[[str], CallCost]:
-    return lambda _: cost
-
-
-_KUBERNETES_COSTS: dict[str, Callable[[str], CallCost]] = (
-    dict.fromkeys(("isSorted", "sum", "max", "min", "indexOf", "lastIndexOf"), _always(_walked))
-    | dict.fromkeys(("url", "lowerAscii", "upperAscii", "substring", "trim"), _always(_read()))
-    | dict.fromkeys(("cidr", "isIP", "isCIDR", "quantity", "isQuantity", "semver", "isSemver"), _always(_read()))
-    | dict.fromkeys(("replace", "split", "ip.isCanonical"), _always(_read(2)))
-    | dict.fromkeys(("find", "findAll"), _always(_find))
-    | {
-        "join": _always(_joined),
-        "ip": lambda overload: _one if overload == "cidr_ip" else _read(),
-        "validate": _always(_validate),
-        "containsIP": _containment("cidr_contains_ip_string", with_mask=False),
-        "containsCIDR": _containment("cidr_contains_cidr_string", with_mask=True),
-    }
-)
-
-
-# List functions with prices of their own, by overload.
+# Functions that allocate a list.
 
 
 def _allocated(length: float) -> int:
     return int(length) + 1 + LIST
 
 
-def _output(_: Sequence[Value], result: Value) -> int:
-    return _allocated(_own_size(result))
+def _allocated_range(length: Range, factor: float = 1.0) -> CallEstimate:
+    return CallEstimate(scaled(length, factor) + 1 + LIST, length)
 
 
-def _range(arguments: Sequence[Value], _: Value) -> int:
+def _output(result: Sequence[Value]) -> int:
+    return _allocated(_own_size(result[0]))
+
+
+def _slice_range(arguments: Sequence[Argument]) -> CallEstimate:
+    start, end = max(arguments[1].integer(0), 0), max(arguments[2].integer(arguments[0].size.most), 0)
+    length = (end - start) % 2**64
+    return _allocated_range(Range(length, length))
+
+
+def _range(arguments: Sequence[Value]) -> int:
     count = arguments[0]
     return _allocated(max(count, 0) if isinstance(count, int) else 1)
 
 
-def _flattened(arguments: Sequence[Value], _: Value) -> int:
+def _range_range(arguments: Sequence[Argument]) -> CallEstimate:
+    length = max(arguments[0].integer(UNBOUNDED), 0)
+    return _allocated_range(Range(length, length))
+
+
+def _flattened(arguments: Sequence[Value]) -> int:
     depth = arguments[1] if len(arguments) == 2 else 1
     levels = max(depth, 0) if isinstance(depth, int) else 1
     return _allocated(_own_size(arguments[0]) * levels)
 
 
-def _compared(index: int) -> CallCost:
+def _flattened_range(arguments: Sequence[Argument]) -> CallEstimate:
+    depth = max(arguments[1].integer(UNBOUNDED), 0) if len(arguments) == 2 else 1
+    return _allocated_range(arguments[0].size, float(depth))
+
+
+def _ordering(index: int, factor: float) -> Price:
     """Comparing the elements of a list with each other."""
 
-    def cost(arguments: Sequence[Value], _: Value) -> int:
+    def cost(arguments: Sequence[Value]) -> int:
         values = arguments[index]
-        count = _own_size(values)
-        factor = 2.0
-        if isinstance(values, list) and values and isinstance(values[0], str | bytes):
-            factor += PER_CHARACTER
-        return _allocated(count * count * factor)
+        texts = isinstance(values, list) and values and isinstance(values[0], str | bytes)
+        return _allocated(_own_size(values) ** 2 * (2.0 + PER_CHARACTER if texts else 2.0))
 
-    return cost
+    return Price(cost, lambda arguments: _allocated_range(arguments[index].size * arguments[index].size, factor))
 
 
-def _sets(factor: int) -> CallCost:
-    return lambda arguments, _: 1 + _own_size(arguments[0]) * _own_size(arguments[1]) * factor
+_COMPARABLE = {
+    **dict.fromkeys(("int", "uint", "double", "bool", "google.protobuf.Duration", "google.protobuf.Timestamp"), 2.0),
+    **dict.fromkeys(("string", "bytes"), 2.0 + PER_CHARACTER),
+}
+"""The factor of comparing elements, by their type."""
+_COMPARISON = Price(_smaller, _smaller_range)
+_AFFIX = Price(lambda arguments: _read(size(arguments[0])), lambda arguments: CallEstimate(_read(arguments[1].size)))
+_SUM = _price(_both, lambda sizes: sizes[0] + sizes[1], size)
+_WALK = Price(lambda arguments: _walk(bounded(arguments[0])), _walk_range)
+_COPY = _price(_first, lambda sizes: sizes[0])
+_PARSING = _price(_first)
+_SEARCH = _price(_regex, lambda sizes: Range(0, sizes[0].most))
+_FLATTENING = Price(_flattened, _flattened_range)
 
-
-COMPARABLE_NAMES = (
-    "int",
-    "uint",
-    "double",
-    "bool",
-    "google.protobuf.Duration",
-    "google.protobuf.Timestamp",
-    "string",
-    "bytes",
-)
-_LIST_COSTS: dict[str, CallCost] = (
-    {
-        "list_slice": _output,
-        "list_flatten": _flattened,
-        "list_flatten_int": _flattened,
-        "lists_range": _range,
-        "list_reverse": _output,
-        "list_distinct": _compared(0),
-        "list_sets_contains_list": _sets(1),
-        "list_sets_intersects_list": _sets(1),
-        "list_sets_equivalent_list": _sets(2),
-    }
-    | {f"list_{name}_sort": _compared(0) for name in COMPARABLE_NAMES}
-    | {f"list_{name}_sortByAssociatedKeys": _compared(1) for name in COMPARABLE_NAMES}
-)
+_PRICES: Mapping[str, Price] = {
+    # CEL's own overloads.
+    "equals": Price(_equality, _equality_range),
+    "not_equals": _COMPARISON,
+    **{
+        f"{operator}_{kind}": _COMPARISON
+        for operator in ("less", "greater", "less_equals", "greater_equals")
+        for kind in ("string", "bytes")
+    },
+    "in_list": _price(_second, measure=size),
+    "add_string": _SUM,
+    "add_bytes": _SUM,
+    "add_list": Price(_NOMINAL.cost, lambda arguments: CallEstimate(ONE, arguments[0].size + arguments[1].size)),
+    "matches_string": _price(_regex, measure=size),
+    "contains_string": _price(_product, measure=size),
+    "starts_with_string": _AFFIX,
+    "ends_with_string": _AFFIX,
+    "string_format": Price(_AFFIX.cost, _PARSING.estimate),
+    "string_to_bytes": _price(_first, lambda sizes: Range(sizes[0].least, sizes[0].most * 4 % 2**64), size),
+    "bytes_to_string": _price(_first, lambda sizes: Range(sizes[0].least // 4, sizes[0].most), size),
+    "strings_quote": _price(_first, lambda sizes: Range(sizes[0].least + 2, (sizes[0].most * 2 + 2) % 2**64), size),
+    # Kubernetes' functions, some of whose overloads differ.
+    **dict.fromkeys(("isSorted", "sum", "max", "min", "indexOf", "lastIndexOf"), _WALK),
+    **dict.fromkeys(("url", "lowerAscii", "upperAscii", "substring", "trim"), _COPY),
+    **dict.fromkeys(("ip", "cidr", "isIP", "isCIDR", "quantity", "isQuantity", "semver", "isSemver"), _PARSING),
+    "cidr_ip": _NOMINAL,
+    "ip.isCanonical": _price(_first_twice),
+    "replace": _price(_first_twice, _replaced),
+    "split": Price(_price(_first_twice).cost, _split_range),
+    "join": Price(lambda result: _first_twice(_own_size(result[0])), _joined_range, by_result=True),
+    "find": _SEARCH,
+    "findAll": _SEARCH,
+    "validate": Price(_validation, _validation_range),
+    "containsIP": _containment(_overlap),
+    "cidr_contains_ip_string": _containment(_overlap, parsed=True),
+    "containsCIDR": _containment(_overlap_with_mask),
+    "cidr_contains_cidr_string": _containment(_overlap_with_mask, parsed=True),
+    "dra_includes_dyn_dyn": Price(_NOMINAL.cost, lambda _: CallEstimate(Range(0, MOST_INCLUDED))),
+    # Functions of lists.
+    "list_slice": Price(_output, _slice_range, by_result=True),
+    "list_reverse": Price(_output, lambda arguments: _allocated_range(arguments[0].size), by_result=True),
+    "list_flatten": _FLATTENING,
+    "list_flatten_int": _FLATTENING,
+    "lists_range": Price(_range, _range_range),
+    "list_distinct": _ordering(0, 2.0),
+    **{f"list_{name}_sort": _ordering(0, factor) for name, factor in _COMPARABLE.items()},
+    **{f"list_{name}_sortByAssociatedKeys": _ordering(1, factor) for name, factor in _COMPARABLE.items()},
+    "list_sets_contains_list": _price(_sets),
+    "list_sets_intersects_list": _price(_sets),
+    "list_sets_equivalent_list": _price(_equivalent_sets),
+}
+"""By overload, or by function for all its overloads. Other calls cost 1."""

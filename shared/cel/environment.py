@@ -1,7 +1,6 @@
 """What expressions of device selectors may use: functions, types, and the variable `device`."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from shared.cel import types
 from shared.cel.declarations import FunctionDeclaration, merged
@@ -110,36 +109,3 @@ MESSAGES: Mapping[str, Mapping[str, CelType]] = {
     "google.protobuf.UInt64Value": {"value": types.UINT},
 }
 """Messages with the types of their fields."""
-
-
-@dataclass(frozen=True, slots=True)
-class SizedType:
-    """A part of a device and the most elements, characters or bytes that it has."""
-
-    most: int
-    fields: "Mapping[str, SizedType] | None" = None
-    key: "SizedType | None" = None
-    element: "SizedType | None" = None
-    any_field: bool = False
-    """Whether its fields are attributes of any name."""
-
-
-_MOST_ATTRIBUTES = 32
-_DOMAIN, _NAME, _ATTRIBUTE = SizedType(63), SizedType(32), SizedType(64)
-_UNKNOWN = SizedType(0)
-SIZES = SizedType(
-    0,
-    fields={
-        "driver": SizedType(63),
-        "allowMultipleAllocations": SizedType(1),
-        "attributes": SizedType(
-            _MOST_ATTRIBUTES,
-            key=_DOMAIN,
-            element=SizedType(_MOST_ATTRIBUTES, key=_NAME, element=_ATTRIBUTE, any_field=True),
-        ),
-        "capacity": SizedType(
-            _MOST_ATTRIBUTES, key=_DOMAIN, element=SizedType(_MOST_ATTRIBUTES, key=_NAME, element=_UNKNOWN)
-        ),
-    },
-)
-"""The limits of the resource API on `device`, for estimates of cost."""

@@ -1,24 +1,25 @@
 """What an expression costs at most, estimated before it runs, as the API server does for new objects."""
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from shared.cel import types
-from shared.cel.costs import LIST, MAP, STRUCT
-from shared.cel.estimate_calls import estimate_call
-from shared.cel.macros import ACCUMULATOR
-from shared.cel.sizes import (
+from shared.cel.costs import (
+    LIST,
+    MAP,
     ONE,
+    STRUCT,
     UNBOUNDED,
     UNKNOWN,
     ZERO,
     Argument,
     CallEstimate,
     Range,
-    SlicePath,
-    declared_size,
-    exactly,
+    price,
 )
+from shared.cel.environment import DEVICE
+from shared.cel.macros import ACCUMULATOR
 from shared.cel.syntax import (
     CallNode,
     Comprehension,
@@ -31,6 +32,67 @@ from shared.cel.syntax import (
     SyntaxNode,
 )
 from shared.cel.types import CelType, TypeKind
+
+_MOST_ATTRIBUTES = 32
+_DECLARED: Mapping[tuple[str, ...], int] = {
+    (): 0,
+    ("driver",): 63,
+    ("allowMultipleAllocations",): 1,
+    ("attributes",): _MOST_ATTRIBUTES,
+    ("attributes", "@keys"): 63,
+    ("attributes", "*"): _MOST_ATTRIBUTES,
+    ("attributes", "*", "@keys"): 32,
+    ("attributes", "*", "*"): 64,
+    ("capacity",): _MOST_ATTRIBUTES,
+    ("capacity", "@keys"): 63,
+    ("capacity", "*"): _MOST_ATTRIBUTES,
+    ("capacity", "*", "@keys"): 32,
+    ("capacity", "*", "*"): 0,
+}
+"""The limits of the resource API on parts of `device`: the most elements, characters or bytes. `*` is any element."""
+
+
+def declared_size(path: list[str]) -> Range | None:
+    """The size of a part of the device by the limits of the resource API; None for other parts."""
+    if path[:1] != [DEVICE]:
+        return None
+    parts = ["*" if name in ("@items", "@values") else name for name in path[1:]]
+    if parts[:2] == ["attributes", "*"] and parts[2:] not in ([], ["@keys"]):
+        parts[2] = "*"  # an attribute of any name
+    most = _DECLARED.get(tuple(parts))
+    return None if most is None else Range(0, most)
+
+
+class SlicePath:
+    """The way from a variable to a part of it, with the sharing of Go's slices.
+
+    cel-go appends to paths that other parts use as well. Where there is room in the array behind them, the second of
+    two parts overwrites the last step of the first one, so that for example the keys of a map take the size of its
+    values. Estimates depend on it.
+    """
+
+    __slots__ = ("_cells", "_length", "_room")
+
+    def __init__(self, *names: str) -> None:
+        self._cells = list(names)
+        self._length = len(names)
+        self._room = len(names)
+
+    def to(self, name: str) -> "SlicePath":
+        """The path to a part of this one."""
+        longer = SlicePath()
+        longer._length = self._length + 1
+        if self._length < self._room:
+            self._cells[self._length :] = [name]
+            longer._cells, longer._room = self._cells, self._room
+        else:
+            longer._cells = [*self._cells[: self._length], name]
+            longer._room = max(1, 2 * self._room)
+        return longer
+
+    @property
+    def names(self) -> list[str]:
+        return self._cells[: self._length]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +146,7 @@ class _Estimator:
             case MapNode():
                 return self._map(node)
             case StructNode():
-                return sum((self.cost(each.value) for each in node.fields), start=exactly(STRUCT))
+                return sum((self.cost(each.value) for each in node.fields), start=Range(STRUCT, STRUCT))
             case Comprehension():
                 return self._bind(node) if _is_bind(node) else self._fold(node)
         raise TypeError(f"unknown node {type(node).__name__}")
@@ -101,7 +163,7 @@ class _Estimator:
         return cost
 
     def _list(self, node: ListNode) -> Range:
-        cost = exactly(LIST)
+        cost = Range(LIST, LIST)
         element = Range(UNBOUNDED if node.elements else 0, 0)
         for each in node.elements:
             cost += self.cost(each)
@@ -110,7 +172,7 @@ class _Estimator:
         return cost
 
     def _map(self, node: MapNode) -> Range:
-        cost = exactly(MAP)
+        cost = Range(MAP, MAP)
         key = value = Range(UNBOUNDED if node.entries else 0, 0)
         for each in node.entries:
             cost += self.cost(each.key)
@@ -173,18 +235,14 @@ class _Estimator:
             self._remember(node, self._size(node.arguments[0]), self._entry_sizes(node.arguments[0]))
             return cost
         costs = [self.cost(each) for each in node.arguments]
-        arguments = [self._argument(each) for each in node.arguments]
         if not node.overloads:
             return ZERO
-        total = ZERO
-        target: Argument | None = None
-        if node.target is not None:
-            total = self.cost(node.target)
-            target = self._argument(node.target)
+        total = ZERO if node.target is None else self.cost(node.target)
+        arguments = [self._argument(each) for each in node.all_arguments]
         call = Range(UNBOUNDED, 0)
         result: Range | None = None
         for overload in node.overloads:
-            estimate = self._overload(node, overload, target, arguments, costs)
+            estimate = self._overload(node, overload, arguments, costs)
             call = call.union(estimate.cost)
             if estimate.result is not None:
                 result = estimate.result if result is None else result.union(estimate.result)
@@ -200,26 +258,21 @@ class _Estimator:
 
     def _argument(self, node: SyntaxNode) -> Argument:
         path = self._path(node).names
-        return Argument(node, node.type, [] if path[:1] == [ACCUMULATOR] else path, self._size(node))
+        element = None if path[:1] == [ACCUMULATOR] else declared_size([*path, "@items"])
+        return Argument(node, node.type, self._size(node), element or UNKNOWN)
 
-    def _overload(
-        self, node: CallNode, overload: str, target: Argument | None, arguments: list[Argument], costs: list[Range]
-    ) -> CallEstimate:
-        own = sum(costs, start=ZERO)
+    def _overload(self, node: CallNode, overload: str, arguments: list[Argument], costs: list[Range]) -> CallEstimate:
         if overload in ("logical_or", "logical_and"):
             return CallEstimate(Range(costs[0].least, (costs[0] + costs[1]).most))
-        if overload == "conditional":
-            first, second = node.arguments[1:]
+        if overload in ("conditional", "add_string", "add_bytes", "add_list"):
+            *_, first, second = node.arguments
             entries = self._entry_sizes(first)
             self._remember(node, None, None if entries is None else entries.union(self._entry_sizes(second)))
-            size = self._size_or_unknown(first).union(self._size_or_unknown(second))
-            return CallEstimate(costs[0] + costs[1].union(costs[2]), size)
-        if overload in ("add_string", "add_bytes", "add_list"):
-            first, second = node.arguments
-            entries = self._entry_sizes(first)
-            self._remember(node, None, None if entries is None else entries.union(self._entry_sizes(second)))
-        estimate = estimate_call(node.function, overload, target, arguments)
-        return CallEstimate(estimate.cost + own, estimate.result)
+            if overload == "conditional":
+                size = self._size_or_unknown(first).union(self._size_or_unknown(second))
+                return CallEstimate(costs[0] + costs[1].union(costs[2]), size)
+        estimate = price(node.function, overload).estimate(arguments)
+        return CallEstimate(sum(costs, start=estimate.cost), estimate.result)
 
     # Sizes.
 
@@ -280,15 +333,15 @@ def _is_bind(node: Comprehension) -> bool:
 def _literal_size(node: SyntaxNode) -> Range | None:
     match node:
         case LiteralNode(value=str(text)):
-            return exactly(len(text))
+            return Range(len(text), len(text))
         case LiteralNode(value=bytes(octets)):
-            return exactly(len(octets))
+            return Range(len(octets), len(octets))
         case LiteralNode():
             return ONE
         case ListNode():
-            return exactly(len(node.elements))
+            return Range(len(node.elements), len(node.elements))
         case MapNode():
-            return exactly(len(node.entries))
+            return Range(len(node.entries), len(node.entries))
     return None
 
 
