@@ -6,10 +6,10 @@ from functools import partial
 from shared.cel.activation import Scope, Step
 from shared.cel.attributes import go_type_name
 from shared.cel.costs import Price, call_price
-from shared.cel.declarations import Implementation
+from shared.cel.declarations import Implementation, bound
 from shared.cel.environment import FUNCTIONS
 from shared.cel.errors import CompileError
-from shared.cel.library.regexes import compiled
+from shared.cel.library.strings import compiled
 from shared.cel.syntax import CallNode
 from shared.cel.values import (
     MAX_INT,
@@ -31,9 +31,11 @@ def planning_error(message: str) -> CompileError:
 
 def function_call(node: CallNode, steps: list[Step]) -> Step:
     declared = FUNCTIONS[node.function]
-    implementation = declared.bound(node.overloads)
+    implementation = bound(declared, node.overloads)
     lenient = node.function == "@not_strictly_false"
-    several = sum(each.implementation is not None for each in declared.overloads) > 1 and len(node.overloads) != 1
+    several = (
+        sum(each.guarded and each.implementation is not None for each in declared) > 1 and len(node.overloads) != 1
+    )
     if len(steps) > 2 or node.function == "format" or (several and len(steps) == 2):
         return _in_turn(node, steps, implementation)
     charged = _charging(call_price(node.function, node.overloads))

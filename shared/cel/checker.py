@@ -1,7 +1,9 @@
 """Infers the type of every part of an expression, and resolves names and overloads."""
 
+from collections.abc import Sequence
+
 from shared.cel import types
-from shared.cel.declarations import FunctionDeclaration
+from shared.cel.declarations import Overload
 from shared.cel.environment import (
     DEVICE,
     FUNCTIONS,
@@ -97,7 +99,7 @@ class _Checker:
         ident.constant = named
         return types.type_of(named)
 
-    def _function(self, name: str) -> FunctionDeclaration | None:
+    def _function(self, name: str) -> Sequence[Overload] | None:
         name = name.removeprefix(".")
         return None if name in self._hidden else FUNCTIONS.get(name)
 
@@ -170,23 +172,23 @@ class _Checker:
             if function is None:
                 self.check(node.target)
             else:
-                node.target, node.function = None, function.name
+                node.target, node.function = None, function[0].function
                 return self._overloaded(node, function)
         function = self._function(node.function)
         if function is None:
             self._undeclared(node, node.function)
             return types.ERROR
-        node.function = function.name
+        node.function = function[0].function
         return self._overloaded(node, function)
 
-    def _overloaded(self, node: CallNode, function: FunctionDeclaration) -> CelType:
+    def _overloaded(self, node: CallNode, function: Sequence[Overload]) -> CelType:
         """The result of the overloads that fit; of several, the type that they share."""
         arguments = [each.type for each in node.all_arguments]
-        if function.name in ("_&&_", "_||_"):
+        if node.function in ("_&&_", "_||_"):
             return self._logical(node, function)
         result: CelType | None = None
         fitting: list[str] = []
-        for each in function.overloads:
+        for each in function:
             if each.member is not (node.target is not None):
                 continue
             fresh = Bindings({name: self._new_variable() for name in sorted(each.parameters)})
@@ -202,18 +204,18 @@ class _Checker:
         if result is None:
             shown = [self._bindings.substitute(each, unbound_to_dyn=True) for each in arguments]
             signature = show_signature(shown, node.target is not None)
-            self._report(node, f"found no matching overload for '{function.name}' applied to '{signature}'")
+            self._report(node, f"found no matching overload for '{node.function}' applied to '{signature}'")
             return types.ERROR
         node.overloads = tuple(fitting)
         return result
 
-    def _logical(self, node: CallNode, function: FunctionDeclaration) -> CelType:
+    def _logical(self, node: CallNode, function: Sequence[Overload]) -> CelType:
         fits = True
         for each in node.arguments:
             if not self._bindings.unify([each.type], [types.BOOL]):
                 self._mismatch(each, types.BOOL, each.type)
                 fits = False
-        node.overloads = (function.overloads[0].name,)
+        node.overloads = (function[0].name,)
         return types.BOOL if fits else types.ERROR
 
     # Lists, maps, messages.

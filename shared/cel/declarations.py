@@ -1,7 +1,7 @@
 """Declarations of functions: their overloads, which the checker resolves and the program calls."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from shared.cel import types
 from shared.cel.types import CelType, TypeKind
@@ -12,12 +12,17 @@ Implementation = Callable[..., Value]
 
 @dataclass(frozen=True, slots=True)
 class Overload:
-    """One form of a function. Without an implementation, the function as a whole has one."""
+    """One form of a function. An implementation returns or raises errors: ValueError becomes a CelError.
 
+    Guarded ones are called only with arguments of the declared types. Without an implementation, the planner has one.
+    """
+
+    function: str
     name: str
-    arguments: tuple[CelType, ...]
+    arguments: Sequence[CelType]
     result: CelType
     implementation: Implementation | None = None
+    guarded: bool = True
     member: bool = False
 
     def accepts(self, arguments: tuple[Value, ...]) -> bool:
@@ -31,69 +36,54 @@ class Overload:
         return names
 
 
-@dataclass(slots=True)
-class FunctionDeclaration:
-    """A function and its overloads. `implementation` serves all overloads; `guarded` ones check types first."""
-
-    name: str
-    overloads: list[Overload] = field(default_factory=list)
-    implementation: Implementation | None = None
-    guarded: bool = True
-
-    def bound(self, overloads: tuple[str, ...]) -> Implementation:
-        """What to call, given the overloads that the checker found possible."""
-        if self.implementation is not None:
-            return self.implementation
-        candidates = self.overloads
-        if len(overloads) == 1:
-            candidates = [each for each in candidates if each.name == overloads[0]]
-
-        def dispatch(*arguments: Value) -> Value:
-            for each in candidates:
-                if each.implementation is not None and (not self.guarded or each.accepts(arguments)):
-                    return each.implementation(*arguments)
-            return no_such_overload(self.name, arguments)
-
-        return dispatch
-
-
-def function(
-    name: str, *overloads: Overload, implementation: Implementation | None = None, guarded: bool = True
-) -> FunctionDeclaration:
-    return FunctionDeclaration(name, list(overloads), implementation, guarded)
-
-
-def overload(
-    name: str, arguments: Iterable[CelType], result: CelType, implementation: Implementation | None = None
-) -> Overload:
-    return Overload(name, tuple(arguments), result, implementation)
-
-
 def member(
-    name: str, arguments: Iterable[CelType], result: CelType, implementation: Implementation | None = None
+    function: str,
+    name: str,
+    arguments: Sequence[CelType],
+    result: CelType,
+    implementation: Implementation | None = None,
+    guarded: bool = True,
 ) -> Overload:
     """An overload that is called on its first argument."""
-    return Overload(name, tuple(arguments), result, implementation, member=True)
+    return Overload(function, name, arguments, result, implementation, guarded, member=True)
 
 
-def merged(libraries: Iterable[Iterable[FunctionDeclaration]]) -> dict[str, FunctionDeclaration]:
-    """The functions of all libraries by name; overloads of one name follow each other in the order of libraries."""
-    functions: dict[str, FunctionDeclaration] = {}
-    for library in libraries:
-        for each in library:
-            known = functions.setdefault(
-                each.name, FunctionDeclaration(each.name, [], each.implementation, each.guarded)
-            )
-            known.overloads += each.overloads
-    return functions
+def unguarded(implementation: Implementation, *overloads: Overload) -> list[Overload]:
+    """Overloads with one implementation, which checks the types of its arguments itself."""
+    return [replace(each, implementation=implementation, guarded=False) for each in overloads]
 
 
-def no_such_overload(name: str, arguments: Iterable[Value]) -> CelError:
-    arguments = list(arguments)
-    for each in arguments:
-        if isinstance(each, CelError):
-            return each
-    return CelError(f"no such overload: {name}({', '.join(type_of(each).name for each in arguments)})")
+def bound(overloads: Sequence[Overload], fitting: tuple[str, ...]) -> Implementation:
+    """What to call of a function, given the overloads that the checker found possible."""
+    if len(fitting) == 1:
+        overloads = [each for each in overloads if each.name == fitting[0]]
+
+    def dispatch(*arguments: Value) -> Value:
+        for each in overloads:
+            if each.implementation is not None and (not each.guarded or each.accepts(arguments)):
+                try:
+                    return each.implementation(*arguments)
+                except ValueError as cause:
+                    return CelError(str(cause))
+        wrong = next((each for each in arguments if isinstance(each, CelError)), None)
+        given = ", ".join(type_of(each).name for each in arguments)
+        return wrong or CelError(f"no such overload: {overloads[0].function}({given})")
+
+    first = overloads[0]
+    return first.implementation if first.implementation is not None and not first.guarded else dispatch
+
+
+def parsable(parse: Callable[..., Value]) -> Callable[..., Value]:
+    """Whether a text can be parsed."""
+
+    def is_parsable(*arguments: Value) -> Value:
+        try:
+            parse(*arguments)
+        except ValueError:
+            return False
+        return True
+
+    return is_parsable
 
 
 def _accepts(declared: CelType, value: Value) -> bool:

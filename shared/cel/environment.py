@@ -1,49 +1,56 @@
 """What expressions of device selectors may use: functions, types, and the variable `device`."""
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 
 from shared.cel import types
-from shared.cel.declarations import FunctionDeclaration, merged
+from shared.cel.declarations import Overload
 from shared.cel.library import (
     addresses,
-    authorization,
     conversions,
     lists,
     named_formats,
     operators,
-    optionals,
-    quantities,
-    regexes,
+    resources,
     strings,
     temporal,
     urls,
-    versions,
 )
 from shared.cel.types import CelType
+from shared.cel.values import Uint, Value
 
-FUNCTIONS: Mapping[str, FunctionDeclaration] = merged(
-    [
-        operators.FUNCTIONS,
-        conversions.FUNCTIONS,
-        temporal.FUNCTIONS,
-        urls.FUNCTIONS,
-        regexes.FUNCTIONS,
-        lists.KUBERNETES_FUNCTIONS,
-        authorization.FUNCTIONS,
-        optionals.FUNCTIONS,
-        quantities.FUNCTIONS,
-        strings.FUNCTIONS,
-        lists.SET_FUNCTIONS,
-        addresses.FUNCTIONS,
-        named_formats.FUNCTIONS,
-        lists.MAP_FUNCTIONS,
-        versions.FUNCTIONS,
-        lists.FUNCTIONS,
-        [lists.INCLUDES],
-    ]
-)
-"""By name. The order of the libraries is Kubernetes', because the first overload that fits decides a type."""
-NOT_FOR_NEW_OBJECTS = frozenset({lists.INCLUDES.name})
+_LIBRARIES = [
+    operators.FUNCTIONS,
+    conversions.FUNCTIONS,
+    temporal.FUNCTIONS,
+    urls.FUNCTIONS,
+    strings.REGEXES,
+    lists.KUBERNETES_FUNCTIONS,
+    resources.AUTHORIZATION,
+    lists.OPTIONAL_FUNCTIONS,
+    resources.QUANTITIES,
+    strings.FUNCTIONS,
+    lists.SET_FUNCTIONS,
+    addresses.FUNCTIONS,
+    named_formats.FUNCTIONS,
+    lists.MAP_FUNCTIONS,
+    resources.VERSIONS,
+    lists.FUNCTIONS,
+    [lists.INCLUDES],
+]
+"""In Kubernetes' order, because the first overload that fits decides a type."""
+
+
+def _by_name() -> dict[str, list[Overload]]:
+    functions: defaultdict[str, list[Overload]] = defaultdict(list)
+    for library in _LIBRARIES:
+        for each in library:
+            functions[each.function].append(each)
+    return dict(functions)
+
+
+FUNCTIONS: Mapping[str, Sequence[Overload]] = _by_name()
+NOT_FOR_NEW_OBJECTS = frozenset({lists.INCLUDES.function})
 """Functions that the API server accepts in stored objects only."""
 
 DEVICE = "device"
@@ -54,58 +61,40 @@ DEVICE_FIELDS: Mapping[str, CelType] = {
     "capacity": types.map_of(types.STRING, types.map_of(types.STRING, types.QUANTITY)),
 }
 
+WRAPPERS: Mapping[str, tuple[CelType, Value]] = {
+    "google.protobuf.BoolValue": (types.BOOL, False),
+    "google.protobuf.BytesValue": (types.BYTES, b""),
+    "google.protobuf.DoubleValue": (types.DOUBLE, 0.0),
+    "google.protobuf.FloatValue": (types.DOUBLE, 0.0),
+    "google.protobuf.Int32Value": (types.INT, 0),
+    "google.protobuf.Int64Value": (types.INT, 0),
+    "google.protobuf.StringValue": (types.STRING, ""),
+    "google.protobuf.UInt32Value": (types.UINT, Uint(0)),
+    "google.protobuf.UInt64Value": (types.UINT, Uint(0)),
+}
+"""Messages that stand for a value or null: the type, and the value of an empty message."""
+
 _A, _B = types.parameter("A"), types.parameter("B")
+_TYPES = (
+    *(types.BOOL, types.BYTES, types.DOUBLE, types.DURATION, types.INT, types.list_of(_A), types.map_of(_A, _B)),
+    *(types.NULL, types.STRING, types.TIMESTAMP, types.TYPE, types.UINT, types.OPTIONAL, types.IP, types.CIDR),
+    *(types.DEVICE, types.ANY),
+)
 NAMED_TYPES: Mapping[str, CelType] = {
-    each.name: each
-    for each in (
-        types.BOOL,
-        types.BYTES,
-        types.DOUBLE,
-        types.DURATION,
-        types.INT,
-        types.list_of(_A),
-        types.map_of(_A, _B),
-        types.NULL,
-        types.STRING,
-        types.TIMESTAMP,
-        types.TYPE,
-        types.UINT,
-        types.OPTIONAL,
-        types.IP,
-        types.CIDR,
-        types.DEVICE,
-    )
-} | {
-    "google.protobuf.Any": types.ANY,
-    "google.protobuf.BoolValue": types.nullable(types.BOOL),
-    "google.protobuf.BytesValue": types.nullable(types.BYTES),
-    "google.protobuf.DoubleValue": types.nullable(types.DOUBLE),
-    "google.protobuf.FloatValue": types.nullable(types.DOUBLE),
-    "google.protobuf.Int32Value": types.nullable(types.INT),
-    "google.protobuf.Int64Value": types.nullable(types.INT),
+    **{each.name: each for each in _TYPES},
+    **{name: types.nullable(wrapped) for name, (wrapped, _) in WRAPPERS.items()},
     "google.protobuf.ListValue": types.LIST,
     "google.protobuf.NullValue": types.NULL,
-    "google.protobuf.StringValue": types.nullable(types.STRING),
     "google.protobuf.Struct": types.map_of(types.STRING, types.DYN),
-    "google.protobuf.UInt32Value": types.nullable(types.UINT),
-    "google.protobuf.UInt64Value": types.nullable(types.UINT),
     "google.protobuf.Value": types.DYN,
 }
 """Types that expressions may name."""
 
 _SECONDS_AND_NANOS = {"seconds": types.INT, "nanos": types.INT}
 MESSAGES: Mapping[str, Mapping[str, CelType]] = {
-    "google.protobuf.Duration": _SECONDS_AND_NANOS,
-    "google.protobuf.Timestamp": _SECONDS_AND_NANOS,
-    "kubernetes.DRADevice": DEVICE_FIELDS,
-    "google.protobuf.BoolValue": {"value": types.BOOL},
-    "google.protobuf.BytesValue": {"value": types.BYTES},
-    "google.protobuf.DoubleValue": {"value": types.DOUBLE},
-    "google.protobuf.FloatValue": {"value": types.DOUBLE},
-    "google.protobuf.Int32Value": {"value": types.INT},
-    "google.protobuf.Int64Value": {"value": types.INT},
-    "google.protobuf.StringValue": {"value": types.STRING},
-    "google.protobuf.UInt32Value": {"value": types.UINT},
-    "google.protobuf.UInt64Value": {"value": types.UINT},
+    types.DURATION.name: _SECONDS_AND_NANOS,
+    types.TIMESTAMP.name: _SECONDS_AND_NANOS,
+    types.DEVICE.name: DEVICE_FIELDS,
+    **{name: {"value": wrapped} for name, (wrapped, _) in WRAPPERS.items()},
 }
 """Messages with the types of their fields."""

@@ -1,8 +1,9 @@
 """Compiles a checked tree to closures, as cel-go plans it: it computes constant parts; each step counts its cost."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+from shared.cel import types
 from shared.cel.activation import FoldScope, Scope, Step
 from shared.cel.attributes import (
     ACCESS_COST,
@@ -14,9 +15,10 @@ from shared.cel.attributes import (
 )
 from shared.cel.calls import equality, function_call, logical, membership, optional_or, pattern_call, planning_error
 from shared.cel.costs import LIST, MAP, STRUCT
-from shared.cel.environment import FUNCTIONS
+from shared.cel.declarations import bound
+from shared.cel.environment import FUNCTIONS, WRAPPERS
 from shared.cel.library.conversions import CONVERSIONS
-from shared.cel.library.regexes import CONSTANT_PATTERNS
+from shared.cel.library.strings import CONSTANT_PATTERNS
 from shared.cel.library.temporal import timestamp_from
 from shared.cel.syntax import (
     CallNode,
@@ -36,7 +38,6 @@ from shared.cel.values import (
     CelMap,
     DurationValue,
     OptionalValue,
-    Uint,
     Value,
     go_text,
 )
@@ -171,7 +172,7 @@ def _call(node: CallNode) -> Plan:
             if found is not None:
                 return found
     if node.function in CONVERSIONS and len(arguments) == 1 and arguments[0].constant:
-        value = FUNCTIONS[node.function].bound(node.overloads)(arguments[0].value)
+        value = bound(FUNCTIONS[node.function], node.overloads)(arguments[0].value)
         if isinstance(value, CelError):
             raise planning_error(value.message)
         return _constant(value)
@@ -261,13 +262,19 @@ def _build_map(scope: Scope, steps: Iterable[tuple[Step, Step, bool]]) -> Value:
 def _struct(node: StructNode) -> Step:
     """A message: a timestamp, a duration, or a wrapper of a simple value."""
     steps = [(_constant(each.name).run, _plan(each.value).run, each.optional) for each in node.fields]
-    make = _MESSAGES.get(node.name)
-    if make is None:
+    if node.name not in (types.TIMESTAMP.name, types.DURATION.name, *WRAPPERS):
         raise planning_error(f"unknown type: {node.name}")
 
     def build(scope: Scope) -> Value:
         fields = _build_map(scope, steps)
-        return make(fields) if isinstance(fields, CelMap) else fields
+        if not isinstance(fields, CelMap):
+            return fields
+        if node.name == types.TIMESTAMP.name:
+            return timestamp_from(_nanoseconds(fields))
+        if node.name == types.DURATION.name:
+            return DurationValue(_nanoseconds(fields))
+        value, found = fields.find("value")
+        return value if found else WRAPPERS[node.name][1]
 
     return _charged(build, STRUCT)
 
@@ -276,29 +283,6 @@ def _nanoseconds(fields: CelMap) -> int:
     seconds, nanos = fields.find("seconds")[0] or 0, fields.find("nanos")[0] or 0
     assert isinstance(seconds, int) and isinstance(nanos, int)
     return seconds * SECOND + nanos
-
-
-def _wrapper(default: Value) -> Callable[[CelMap], Value]:
-    def unwrap(fields: CelMap) -> Value:
-        value, found = fields.find("value")
-        return value if found else default
-
-    return unwrap
-
-
-_MESSAGES: dict[str, Callable[[CelMap], Value]] = {
-    "google.protobuf.Timestamp": lambda fields: timestamp_from(_nanoseconds(fields)),
-    "google.protobuf.Duration": lambda fields: DurationValue(_nanoseconds(fields)),
-    "google.protobuf.BoolValue": _wrapper(False),
-    "google.protobuf.BytesValue": _wrapper(b""),
-    "google.protobuf.DoubleValue": _wrapper(0.0),
-    "google.protobuf.FloatValue": _wrapper(0.0),
-    "google.protobuf.Int32Value": _wrapper(0),
-    "google.protobuf.Int64Value": _wrapper(0),
-    "google.protobuf.StringValue": _wrapper(""),
-    "google.protobuf.UInt32Value": _wrapper(Uint(0)),
-    "google.protobuf.UInt64Value": _wrapper(Uint(0)),
-}
 
 
 # Comprehensions.

@@ -13,7 +13,7 @@ from shared.cel.costs import LIMIT
 from shared.cel.environment import DEVICE
 from shared.cel.errors import CompileError, ExpressionSource
 from shared.cel.estimate import estimated_cost
-from shared.cel.library.versions import parse_version
+from shared.cel.library.resources import parse_version
 from shared.cel.parser import parse
 from shared.cel.planner import plan
 from shared.cel.quantity import parse as parse_quantity

@@ -3,10 +3,11 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from shared.cel.declarations import bound
 from shared.cel.environment import FUNCTIONS
 from shared.cel.errors import ExpressionSource
 from shared.cel.library.formatting import FormatError, check_format
-from shared.cel.library.regexes import compiled
+from shared.cel.library.strings import compiled
 from shared.cel.syntax import CallNode, ListNode, LiteralNode, MapNode, SyntaxNode, visit
 from shared.cel.types import STRING, CelType, equivalent, show, unwrap_optional
 from shared.cel.values import CelError, Value
@@ -50,7 +51,7 @@ def validate(source: ExpressionSource, root: SyntaxNode) -> None:
 
 
 def _conversion_fails(call: CallNode, value: Value) -> bool:
-    return isinstance(FUNCTIONS[call.function].bound(call.overloads)(value), CelError)
+    return isinstance(bound(FUNCTIONS[call.function], call.overloads)(value), CelError)
 
 
 def _is_wrong(_: CallNode, pattern: Value) -> bool:

@@ -37,6 +37,15 @@ class CelError:
 
 
 NO_SUCH_OVERLOAD = CelError("no such overload")
+INTEGER_OVERFLOW = CelError("integer overflow")
+
+
+def integer(value: int) -> Value:
+    return value if MIN_INT <= value <= MAX_INT else INTEGER_OVERFLOW
+
+
+def unsigned(value: int) -> Value:
+    return Uint(value) if 0 <= value <= MAX_UINT else CelError("unsigned integer overflow")
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,17 +394,9 @@ def _go_text(value: Value) -> str:
     return str(value)
 
 
-_ESCAPED = {
-    "\a": "\\a",
-    "\b": "\\b",
-    "\f": "\\f",
-    "\n": "\\n",
-    "\r": "\\r",
-    "\t": "\\t",
-    "\v": "\\v",
-    "\\": "\\\\",
-    '"': '\\"',
-}
+ESCAPES = str.maketrans(
+    {**dict(zip("\a\b\f\n\r\t\v", (f"\\{letter}" for letter in "abfnrtv"), strict=True)), "\\": "\\\\", '"': '\\"'}
+)
 
 
 def go_quote(text: str) -> str:
@@ -404,11 +405,11 @@ def go_quote(text: str) -> str:
 
 
 def _quoted_character(character: str) -> str:
-    if character in _ESCAPED:
-        return _ESCAPED[character]
+    code = ord(character)
+    if code in ESCAPES:
+        return ESCAPES[code]
     if character.isprintable():
         return character
-    code = ord(character)
     if code < 0x80:
         return f"\\x{code:02x}"
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

@@ -1,10 +1,10 @@
 """IP addresses and CIDRs, with Go's errors."""
 
-from ipaddress import IPv4Address, IPv6Address, ip_network
+from ipaddress import IPv4Address, IPv6Address
 
-from shared.cel.declarations import FunctionDeclaration, function, member, overload
+from shared.cel.declarations import Overload, member, parsable
 from shared.cel.types import BOOL, CIDR, INT, IP, STRING
-from shared.cel.values import CelError, Cidr, Ip, Value, go_quote
+from shared.cel.values import NO_SUCH_OVERLOAD, Cidr, Ip, Value, go_quote
 
 _HEXADECIMAL = frozenset("0123456789abcdefABCDEF")
 _DIGITS = frozenset("0123456789")
@@ -109,7 +109,7 @@ def _hexadecimal_digits(text: str, rest: str) -> int:
     return length
 
 
-def _parse_ip(text: str) -> Ip:
+def _ip(text: str) -> Ip:
     try:
         address, zone = parse_address(text)
     except ValueError as cause:
@@ -152,39 +152,11 @@ def _mapped(address: Address) -> bool:
     return isinstance(address, IPv6Address) and address.ipv4_mapped is not None
 
 
-def _ip(text: str) -> Value:
-    try:
-        return _parse_ip(text)
-    except ValueError as cause:
-        return CelError(str(cause))
-
-
-def _cidr(text: str) -> Value:
+def _cidr(text: str) -> Cidr:
     try:
         return _parse_cidr(text)
     except ValueError as cause:
-        return CelError(f"network address parse error during conversion from string: {cause}")
-
-
-def _is_ip(text: str) -> Value:
-    return not isinstance(_ip(text), CelError)
-
-
-def _is_cidr(text: str) -> Value:
-    return not isinstance(_cidr(text), CelError)
-
-
-def _ip_text(value: Ip) -> str:
-    return str(value.address)
-
-
-def _cidr_text(value: Cidr) -> str:
-    return f"{value.address}/{value.bits}"
-
-
-def _is_canonical(text: str) -> Value:
-    address = _ip(text)
-    return _ip_text(address) == text if isinstance(address, Ip) else address
+        raise ValueError(f"network address parse error during conversion from string: {cause}") from None
 
 
 def _is_link_local_multicast(value: Ip) -> Value:
@@ -205,62 +177,47 @@ def _is_global_unicast(value: Ip) -> Value:
 
 
 def _masked(value: Cidr) -> Cidr:
-    network = ip_network((int(value.address), value.bits), strict=False) if value.address.version == 4 else None
-    if network is None:
-        mask = ((1 << 128) - 1) ^ ((1 << (128 - value.bits)) - 1)
-        return Cidr(IPv6Address(int(value.address) & mask), value.bits)
-    return Cidr(network.network_address, value.bits)
+    ignored = value.address.max_prefixlen - value.bits
+    return Cidr(type(value.address)(int(value.address) >> ignored << ignored), value.bits)
 
 
-def _covers(cidr: Cidr, address: Address, bits: int) -> bool:
+def _covers(cidr: Cidr, address: Address) -> bool:
     """Whether the first bits of an address are those of the CIDR."""
-    if cidr.address.version != address.version:
-        return False
-    ignored = address.max_prefixlen - bits
-    return int(cidr.address) >> ignored == int(address) >> ignored
+    ignored = address.max_prefixlen - cidr.bits
+    return cidr.address.version == address.version and int(cidr.address) >> ignored == int(address) >> ignored
 
 
 def _contains_ip(cidr: Cidr, ip: Ip | str) -> Value:
-    address = _ip(ip) if isinstance(ip, str) else ip
-    return _covers(cidr, address.address, cidr.bits) if isinstance(address, Ip) else _other_error(address)
+    try:
+        return _covers(cidr, (_ip(ip) if isinstance(ip, str) else ip).address)
+    except ValueError:
+        return NO_SUCH_OVERLOAD
 
 
 def _contains_cidr(cidr: Cidr, other: Cidr | str) -> Value:
     part = _cidr(other) if isinstance(other, str) else other
-    if not isinstance(part, Cidr):
-        return part
-    return cidr.bits <= part.bits and _covers(cidr, part.address, cidr.bits)
+    return cidr.bits <= part.bits and _covers(cidr, part.address)
 
 
-def _other_error(_: Value) -> CelError:
-    return CelError("no such overload")
-
-
-FUNCTIONS: list[FunctionDeclaration] = [
-    function("ip", overload("string_to_ip", [STRING], IP, _ip)),
-    function("family", member("ip_family", [IP], INT, lambda value: value.address.version)),
-    function("ip.isCanonical", overload("ip_is_canonical", [STRING], BOOL, _is_canonical)),
-    function("isUnspecified", member("ip_is_unspecified", [IP], BOOL, lambda value: value.address.is_unspecified)),
-    function("isLoopback", member("ip_is_loopback", [IP], BOOL, lambda value: value.address.is_loopback)),
-    function("isLinkLocalMulticast", member("ip_is_link_local_multicast", [IP], BOOL, _is_link_local_multicast)),
-    function("isLinkLocalUnicast", member("ip_is_link_local_unicast", [IP], BOOL, _is_link_local_unicast)),
-    function("isGlobalUnicast", member("ip_is_global_unicast", [IP], BOOL, _is_global_unicast)),
-    function("isIP", overload("is_ip", [STRING], BOOL, _is_ip)),
-    function("string", overload("ip_to_string", [IP], STRING, _ip_text)),
-    function("cidr", overload("string_to_cidr", [STRING], CIDR, _cidr)),
-    function(
-        "containsIP",
-        member("cidr_contains_ip_string", [CIDR, STRING], BOOL, _contains_ip),
-        member("cidr_contains_ip_ip", [CIDR, IP], BOOL, _contains_ip),
-    ),
-    function(
-        "containsCIDR",
-        member("cidr_contains_cidr_string", [CIDR, STRING], BOOL, _contains_cidr),
-        member("cidr_contains_cidr", [CIDR, CIDR], BOOL, _contains_cidr),
-    ),
-    function("ip", member("cidr_ip", [CIDR], IP, lambda value: Ip(value.address))),
-    function("prefixLength", member("cidr_prefix_length", [CIDR], INT, lambda value: value.bits)),
-    function("masked", member("cidr_masked", [CIDR], CIDR, _masked)),
-    function("isCIDR", overload("is_cidr", [STRING], BOOL, _is_cidr)),
-    function("string", overload("cidr_to_string", [CIDR], STRING, _cidr_text)),
+FUNCTIONS = [
+    Overload("ip", "string_to_ip", [STRING], IP, _ip),
+    member("family", "ip_family", [IP], INT, lambda value: value.address.version),
+    Overload("ip.isCanonical", "ip_is_canonical", [STRING], BOOL, lambda text: str(_ip(text).address) == text),
+    member("isUnspecified", "ip_is_unspecified", [IP], BOOL, lambda value: value.address.is_unspecified),
+    member("isLoopback", "ip_is_loopback", [IP], BOOL, lambda value: value.address.is_loopback),
+    member("isLinkLocalMulticast", "ip_is_link_local_multicast", [IP], BOOL, _is_link_local_multicast),
+    member("isLinkLocalUnicast", "ip_is_link_local_unicast", [IP], BOOL, _is_link_local_unicast),
+    member("isGlobalUnicast", "ip_is_global_unicast", [IP], BOOL, _is_global_unicast),
+    Overload("isIP", "is_ip", [STRING], BOOL, parsable(_ip)),
+    Overload("string", "ip_to_string", [IP], STRING, lambda value: str(value.address)),
+    Overload("cidr", "string_to_cidr", [STRING], CIDR, _cidr),
+    member("containsIP", "cidr_contains_ip_string", [CIDR, STRING], BOOL, _contains_ip),
+    member("containsIP", "cidr_contains_ip_ip", [CIDR, IP], BOOL, _contains_ip),
+    member("containsCIDR", "cidr_contains_cidr_string", [CIDR, STRING], BOOL, _contains_cidr),
+    member("containsCIDR", "cidr_contains_cidr", [CIDR, CIDR], BOOL, _contains_cidr),
+    member("ip", "cidr_ip", [CIDR], IP, lambda value: Ip(value.address)),
+    member("prefixLength", "cidr_prefix_length", [CIDR], INT, lambda value: value.bits),
+    member("masked", "cidr_masked", [CIDR], CIDR, _masked),
+    Overload("isCIDR", "is_cidr", [STRING], BOOL, parsable(_cidr)),
+    Overload("string", "cidr_to_string", [CIDR], STRING, lambda value: f"{value.address}/{value.bits}"),
 ]

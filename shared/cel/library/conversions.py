@@ -4,18 +4,11 @@ import re
 from collections.abc import Callable
 
 from shared.cel import types
-from shared.cel.declarations import A, FunctionDeclaration, Overload, function, overload
-from shared.cel.library.temporal import (
-    TIMESTAMP_OVERFLOW,
-    duration_text,
-    parse_duration,
-    parse_timestamp,
-    timestamp_text,
-)
+from shared.cel.declarations import A, Overload
+from shared.cel.library.temporal import duration_text, parse_duration, parse_timestamp, timestamp_from, timestamp_text
 from shared.cel.types import BOOL, BYTES, DOUBLE, DURATION, INT, STRING, TIMESTAMP, UINT, CelType
 from shared.cel.values import (
-    FIRST_SECOND,
-    LAST_SECOND,
+    INTEGER_OVERFLOW,
     MAX_INT,
     MAX_UINT,
     MIN_INT,
@@ -26,11 +19,11 @@ from shared.cel.values import (
     Uint,
     Value,
     go_double,
+    integer,
     type_of,
+    unsigned,
 )
 
-_INTEGER_OVERFLOW = CelError("integer overflow")
-_UNSIGNED_OVERFLOW = CelError("unsigned integer overflow")
 _WHOLE = re.compile(r"[-+]?[0-9]+")
 _DECIMAL = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 _HEXADECIMAL = re.compile(r"[-+]?0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][-+]?[0-9]+")
@@ -38,14 +31,11 @@ _SPECIAL = re.compile(r"[-+]?(?:inf|infinity)|nan", re.IGNORECASE)
 _TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 _FALSE = frozenset({"0", "f", "F", "FALSE", "false", "False"})
 _MOST_DIGITS = 30
+_INFINITY = float("inf")
 
 
 def _wrong(value: Value, to: CelType) -> CelError:
     return CelError(f"type conversion error from '{type_of(value)}' to '{to}'")
-
-
-def _identity(value: Value) -> Value:
-    return value
 
 
 def _whole(text: str) -> int | None:
@@ -68,16 +58,12 @@ def _string_to_uint(value: str) -> Value:
 def _string_to_double(value: str) -> Value:
     if _SPECIAL.fullmatch(value):
         return float(value)
-    if _DECIMAL.fullmatch(value):
-        number = float(value)
-    elif _HEXADECIMAL.fullmatch(value):
-        try:
-            number = float.fromhex(value)
-        except OverflowError:
-            return _wrong(value, DOUBLE)
-    else:
-        return _wrong(value, DOUBLE)
-    return _wrong(value, DOUBLE) if number in (float("inf"), float("-inf")) else number
+    parse = float if _DECIMAL.fullmatch(value) else float.fromhex if _HEXADECIMAL.fullmatch(value) else None
+    try:
+        number = _INFINITY if parse is None else parse(value)
+    except OverflowError:
+        number = _INFINITY
+    return _wrong(value, DOUBLE) if abs(number) == _INFINITY else number
 
 
 def _string_to_bool(value: str) -> Value:
@@ -86,37 +72,13 @@ def _string_to_bool(value: str) -> Value:
     return False if value in _FALSE else _wrong(value, BOOL)
 
 
-def _string_to_duration(value: str) -> Value:
-    return parse_duration(value) or _wrong(value, DURATION)
-
-
-def _string_to_timestamp(value: str) -> Value:
-    return parse_timestamp(value) or _wrong(value, TIMESTAMP)
-
-
 def _double_to_int(value: float) -> Value:
     # Doubles cannot tell the limits themselves from numbers beyond them.
-    return int(value) if -(2.0**63) < value < 2.0**63 else _INTEGER_OVERFLOW
+    return int(value) if -(2.0**63) < value < 2.0**63 else INTEGER_OVERFLOW
 
 
 def _double_to_uint(value: float) -> Value:
-    return Uint(int(value)) if 0 <= value < 2.0**64 else _UNSIGNED_OVERFLOW
-
-
-def _uint_to_int(value: int) -> Value:
-    return int(value) if value <= MAX_INT else _INTEGER_OVERFLOW
-
-
-def _int_to_uint(value: int) -> Value:
-    return Uint(value) if value >= 0 else _UNSIGNED_OVERFLOW
-
-
-def _int_to_duration(value: int) -> Value:
-    return _wrong(value, DURATION)
-
-
-def _int_to_timestamp(value: int) -> Value:
-    return TimestampValue(value * SECOND) if FIRST_SECOND <= value <= LAST_SECOND else TIMESTAMP_OVERFLOW
+    return Uint(int(value)) if 0 <= value < 2.0**64 else unsigned(-1)
 
 
 def _bytes_to_string(value: bytes) -> Value:
@@ -126,24 +88,8 @@ def _bytes_to_string(value: bytes) -> Value:
         return CelError("invalid UTF-8 in bytes, cannot convert to string")
 
 
-def _string_to_bytes(value: str) -> Value:
-    return value.encode(errors="surrogatepass")
-
-
-def _duration_to_int(value: DurationValue) -> Value:
-    return value.nanoseconds
-
-
-def _timestamp_to_int(value: TimestampValue) -> Value:
-    return value.nanoseconds // SECOND
-
-
-def _bool_to_string(value: bool) -> Value:
+def _bool_to_string(value: bool) -> str:
     return "true" if value else "false"
-
-
-def _whole_to_string(value: int) -> Value:
-    return str(int(value))
 
 
 def text_of(value: Value) -> str | None:
@@ -154,91 +100,69 @@ def text_of(value: Value) -> str | None:
 
 
 _TO_STRING: dict[type, Callable[..., Value]] = {
-    str: _identity,
+    str: str,
     bool: _bool_to_string,
     bytes: _bytes_to_string,
     float: go_double,
     DurationValue: duration_text,
-    int: _whole_to_string,
-    Uint: _whole_to_string,
+    int: int.__repr__,
+    Uint: int.__repr__,
     TimestampValue: timestamp_text,
     CelType: lambda value: value.name,
 }
 
 
-def _to(result: CelType, *forms: tuple[str, CelType, Callable[..., Value]]) -> list[Overload]:
-    return [overload(name, [source], result, convert) for name, source, convert in forms]
+def _same(value: Value) -> Value:
+    return value
 
 
-FUNCTIONS: list[FunctionDeclaration] = [
-    function("type", overload("type", [A], types.type_of(A)), implementation=type_of),
-    function("dyn", overload("to_dyn", [A], types.DYN), implementation=_identity),
-    function("bool", *_to(BOOL, ("bool_to_bool", BOOL, _identity), ("string_to_bool", STRING, _string_to_bool))),
-    function("bytes", *_to(BYTES, ("bytes_to_bytes", BYTES, _identity), ("string_to_bytes", STRING, _string_to_bytes))),
-    function(
-        "double",
-        *_to(
-            DOUBLE,
-            ("double_to_double", DOUBLE, _identity),
-            ("int64_to_double", INT, float),
-            ("string_to_double", STRING, _string_to_double),
-            ("uint64_to_double", UINT, float),
-        ),
-    ),
-    function(
+FUNCTIONS = [
+    Overload("type", "type", [A], types.type_of(A), type_of, guarded=False),
+    Overload("dyn", "to_dyn", [A], types.DYN, _same, guarded=False),
+    Overload("bool", "bool_to_bool", [BOOL], BOOL, _same),
+    Overload("bool", "string_to_bool", [STRING], BOOL, _string_to_bool),
+    Overload("bytes", "bytes_to_bytes", [BYTES], BYTES, _same),
+    Overload("bytes", "string_to_bytes", [STRING], BYTES, lambda value: value.encode(errors="surrogatepass")),
+    Overload("double", "double_to_double", [DOUBLE], DOUBLE, _same),
+    Overload("double", "int64_to_double", [INT], DOUBLE, float),
+    Overload("double", "string_to_double", [STRING], DOUBLE, _string_to_double),
+    Overload("double", "uint64_to_double", [UINT], DOUBLE, float),
+    Overload("duration", "duration_to_duration", [DURATION], DURATION, _same),
+    Overload("duration", "int64_to_duration", [INT], DURATION, lambda value: _wrong(value, DURATION)),
+    Overload(
         "duration",
-        *_to(
-            DURATION,
-            ("duration_to_duration", DURATION, _identity),
-            ("int64_to_duration", INT, _int_to_duration),
-            ("string_to_duration", STRING, _string_to_duration),
-        ),
+        "string_to_duration",
+        [STRING],
+        DURATION,
+        lambda value: parse_duration(value) or _wrong(value, DURATION),
     ),
-    function(
-        "int",
-        *_to(
-            INT,
-            ("int64_to_int64", INT, _identity),
-            ("double_to_int64", DOUBLE, _double_to_int),
-            ("duration_to_int64", DURATION, _duration_to_int),
-            ("string_to_int64", STRING, _string_to_int),
-            ("timestamp_to_int64", TIMESTAMP, _timestamp_to_int),
-            ("uint64_to_int64", UINT, _uint_to_int),
-        ),
-    ),
-    function(
-        "string",
-        *_to(
-            STRING,
-            ("string_to_string", STRING, _identity),
-            ("bool_to_string", BOOL, _bool_to_string),
-            ("bytes_to_string", BYTES, _bytes_to_string),
-            ("double_to_string", DOUBLE, go_double),
-            ("duration_to_string", DURATION, duration_text),
-            ("int64_to_string", INT, _whole_to_string),
-            ("timestamp_to_string", TIMESTAMP, timestamp_text),
-            ("uint64_to_string", UINT, _whole_to_string),
-        ),
-    ),
-    function(
+    Overload("int", "int64_to_int64", [INT], INT, _same),
+    Overload("int", "double_to_int64", [DOUBLE], INT, _double_to_int),
+    Overload("int", "duration_to_int64", [DURATION], INT, lambda value: value.nanoseconds),
+    Overload("int", "string_to_int64", [STRING], INT, _string_to_int),
+    Overload("int", "timestamp_to_int64", [TIMESTAMP], INT, lambda value: value.nanoseconds // SECOND),
+    Overload("int", "uint64_to_int64", [UINT], INT, lambda value: integer(int(value))),
+    Overload("string", "string_to_string", [STRING], STRING, _same),
+    Overload("string", "bool_to_string", [BOOL], STRING, _bool_to_string),
+    Overload("string", "bytes_to_string", [BYTES], STRING, _bytes_to_string),
+    Overload("string", "double_to_string", [DOUBLE], STRING, go_double),
+    Overload("string", "duration_to_string", [DURATION], STRING, duration_text),
+    Overload("string", "int64_to_string", [INT], STRING, int.__repr__),
+    Overload("string", "timestamp_to_string", [TIMESTAMP], STRING, timestamp_text),
+    Overload("string", "uint64_to_string", [UINT], STRING, int.__repr__),
+    Overload("timestamp", "timestamp_to_timestamp", [TIMESTAMP], TIMESTAMP, _same),
+    Overload("timestamp", "int64_to_timestamp", [INT], TIMESTAMP, lambda value: timestamp_from(value * SECOND)),
+    Overload(
         "timestamp",
-        *_to(
-            TIMESTAMP,
-            ("timestamp_to_timestamp", TIMESTAMP, _identity),
-            ("int64_to_timestamp", INT, _int_to_timestamp),
-            ("string_to_timestamp", STRING, _string_to_timestamp),
-        ),
+        "string_to_timestamp",
+        [STRING],
+        TIMESTAMP,
+        lambda value: parse_timestamp(value) or _wrong(value, TIMESTAMP),
     ),
-    function(
-        "uint",
-        *_to(
-            UINT,
-            ("uint64_to_uint64", UINT, _identity),
-            ("double_to_uint64", DOUBLE, _double_to_uint),
-            ("int64_to_uint64", INT, _int_to_uint),
-            ("string_to_uint64", STRING, _string_to_uint),
-        ),
-    ),
+    Overload("uint", "uint64_to_uint64", [UINT], UINT, _same),
+    Overload("uint", "double_to_uint64", [DOUBLE], UINT, _double_to_uint),
+    Overload("uint", "int64_to_uint64", [INT], UINT, unsigned),
+    Overload("uint", "string_to_uint64", [STRING], UINT, _string_to_uint),
 ]
-CONVERSIONS = frozenset(each.name for each in FUNCTIONS)
+CONVERSIONS = frozenset(each.function for each in FUNCTIONS)
 """Functions that are called when the program is made, if their argument is constant."""

@@ -1,19 +1,20 @@
-"""Functions of lists and of lists as sets, and what macros over maps call."""
+"""Functions of lists, of lists as sets, and of optional values, and what macros over maps call."""
 
 from collections.abc import Callable
 from functools import cmp_to_key
 from itertools import pairwise
 
 from shared.cel import types
-from shared.cel.declarations import MAP_OF_A_B, A, B, FunctionDeclaration, function, member, overload
-from shared.cel.library.operators import FUNCTIONS as OPERATORS
-from shared.cel.library.operators import contains
-from shared.cel.types import BOOL, BYTES, DOUBLE, DURATION, DYN, INT, STRING, TIMESTAMP, UINT
+from shared.cel.declarations import MAP_OF_A_B, A, B, Implementation, Overload, member, unguarded
+from shared.cel.library.operators import add, contains, unsupported
+from shared.cel.types import BOOL, BYTES, DOUBLE, DURATION, DYN, INT, STRING, TIMESTAMP, UINT, CelType
 from shared.cel.values import (
     NO_SUCH_OVERLOAD,
+    NONE,
     CelError,
     CelMap,
     DurationValue,
+    OptionalValue,
     TimestampValue,
     Uint,
     Value,
@@ -26,6 +27,8 @@ from shared.cel.values import (
 
 T = types.parameter("T")
 _LIST = types.list_of(T)
+_OPTIONAL = types.optional_of(T)
+_NO_VALUE = CelError("optional.none() dereference")
 COMPARABLE = {
     "int": INT,
     "uint": UINT,
@@ -37,7 +40,6 @@ COMPARABLE = {
     "bytes": BYTES,
 }
 _ZEROS: dict[str, Value] = {"int": 0, "uint": Uint(0), "double": 0.0, "duration": DurationValue(0)}
-_add = next(each for each in OPERATORS if each.name == "_+_").bound(())
 
 
 def _comparable(value: Value) -> bool:
@@ -54,7 +56,7 @@ def _sum_from(zero: Value) -> Callable[[list[Value]], Value]:
     def total(values: list[Value]) -> Value:
         result = zero
         for each in values:
-            result = _add(result, each)
+            result = add(result, each)
             if isinstance(result, CelError):
                 return result
         return result
@@ -100,37 +102,24 @@ def _slice(values: list[Value], start: int, end: int) -> Value:
 
 def _flatten(values: Value, depth: Value = 1) -> Value:
     if not isinstance(values, list) or type(depth) is not int:
-        form = f"{type_of(values)}.flatten({type_of(depth)})"
-        return CelError(f"no such overload: {form}")
+        return CelError(f"no such overload: {type_of(values)}.flatten({type_of(depth)})")
     if depth < 0:
         return CelError("level must be non-negative")
-    result = values
     bounded(values)
-    while depth and any(isinstance(each, list) for each in result):
-        flatter: list[Value] = []
-        for each in result:
-            if isinstance(each, list):
-                flatter += each
-            else:
-                flatter.append(each)
-        result = flatter
+    while depth and any(isinstance(each, list) for each in values):
+        values = [part for each in values for part in (each if isinstance(each, list) else [each])]
         depth -= 1
-    return list(result)
+    return list(values)
 
 
 def _sort(values: Value) -> Value:
-    return _unsupported("sort", values) if not isinstance(values, list) else _sorted_by(values, values)
+    return unsupported("sort", values) if not isinstance(values, list) else _sorted_by(values, values)
 
 
 def _sort_by_keys(values: Value, keys: Value) -> Value:
     if not isinstance(values, list):
-        return _unsupported("@sortByAssociatedKeys", values)
+        return unsupported("@sortByAssociatedKeys", values)
     return _sorted_by(values, keys) if isinstance(keys, list) else NO_SUCH_OVERLOAD
-
-
-def _unsupported(function_name: str, value: Value) -> CelError:
-    receives = isinstance(value, str | TimestampValue | DurationValue)
-    return NO_SUCH_OVERLOAD if receives else CelError(f"no such overload: {function_name}")
 
 
 def _sorted_by(values: list[Value], keys: list[Value]) -> Value:
@@ -154,14 +143,6 @@ def _sorted_by(values: list[Value], keys: list[Value]) -> Value:
 
 MOST_RANGE = 1_000_001
 """Longer ranges cost more than any limit, so that their elements are never seen."""
-
-
-def _range(count: int) -> Value:
-    return list(range(min(count, MOST_RANGE)))
-
-
-def _reverse(values: list[Value]) -> Value:
-    return values[::-1]
 
 
 MOST_DISTINCT = 2000
@@ -220,74 +201,92 @@ def _includes(target: Value, item: Value) -> Value:
     return False
 
 
-INCLUDES = function("includes", member("dra_includes_dyn_dyn", [DYN, DYN], BOOL, _includes))
+# Optional values.
 
-KUBERNETES_FUNCTIONS: list[FunctionDeclaration] = [
-    function(
-        "isSorted",
-        *(
-            member(f"list_{name}_is_sorted_bool", [types.list_of(each)], BOOL, _is_sorted)
-            for name, each in COMPARABLE.items()
-        ),
+
+def _of_non_zero(value: Value) -> Value:
+    match value:
+        case None | DurationValue(0) | TimestampValue(-62135596800000000000):  # Go's zero time
+            return NONE
+        case bool() | int() | float() | str() | bytes() | list() | CelMap():
+            return OptionalValue(value) if value else NONE
+    return OptionalValue(value)
+
+
+def _unwrap(values: list[Value]) -> Value:
+    for each in values:
+        if not isinstance(each, OptionalValue):
+            return CelError(f"value {go_text(each)} is not optional")
+    return [each.value for each in values if isinstance(each, OptionalValue) and each.present]
+
+
+def _of_list(
+    function: str, suffix: str, implementation: Implementation, result: CelType | None = None
+) -> list[Overload]:
+    """A function of lists of each comparable type; the result is an element unless given."""
+    return [
+        member(function, f"list_{name}_{suffix.format(name)}", [types.list_of(each)], result or each, implementation)
+        for name, each in COMPARABLE.items()
+    ]
+
+
+INCLUDES = member("includes", "dra_includes_dyn_dyn", [DYN, DYN], BOOL, _includes)
+
+KUBERNETES_FUNCTIONS = [
+    *_of_list("isSorted", "is_sorted_bool", _is_sorted, BOOL),
+    *(
+        member("sum", f"list_{name}_sum_{name}", [types.list_of(COMPARABLE[name])], COMPARABLE[name], _sum_from(zero))
+        for name, zero in _ZEROS.items()
     ),
-    function(
-        "sum",
-        *(
-            member(f"list_{name}_sum_{name}", [types.list_of(COMPARABLE[name])], COMPARABLE[name], _sum_from(zero))
-            for name, zero in _ZEROS.items()
-        ),
-    ),
-    function(
-        "max",
-        *(
-            member(f"list_{name}_max_{name}", [types.list_of(each)], each, _extreme("max", -1))
-            for name, each in COMPARABLE.items()
-        ),
-    ),
-    function(
-        "min",
-        *(
-            member(f"list_{name}_min_{name}", [types.list_of(each)], each, _extreme("min", 1))
-            for name, each in COMPARABLE.items()
-        ),
-    ),
-    function("indexOf", member("list_a_index_of_int", [types.list_of(A), A], INT, _index_of)),
-    function("lastIndexOf", member("list_a_last_index_of_int", [types.list_of(A), A], INT, _last_index_of)),
+    *_of_list("max", "max_{}", _extreme("max", -1)),
+    *_of_list("min", "min_{}", _extreme("min", 1)),
+    member("indexOf", "list_a_index_of_int", [types.list_of(A), A], INT, _index_of),
+    member("lastIndexOf", "list_a_last_index_of_int", [types.list_of(A), A], INT, _last_index_of),
 ]
-SET_FUNCTIONS: list[FunctionDeclaration] = [
-    function("sets.contains", overload("list_sets_contains_list", [_LIST, _LIST], BOOL, _set_contains)),
-    function("sets.equivalent", overload("list_sets_equivalent_list", [_LIST, _LIST], BOOL, _set_equivalent)),
-    function("sets.intersects", overload("list_sets_intersects_list", [_LIST, _LIST], BOOL, _set_intersects)),
+SET_FUNCTIONS = [
+    Overload("sets.contains", "list_sets_contains_list", [_LIST, _LIST], BOOL, _set_contains),
+    Overload("sets.equivalent", "list_sets_equivalent_list", [_LIST, _LIST], BOOL, _set_equivalent),
+    Overload("sets.intersects", "list_sets_intersects_list", [_LIST, _LIST], BOOL, _set_intersects),
 ]
-FUNCTIONS: list[FunctionDeclaration] = [
-    function("slice", member("list_slice", [_LIST, INT, INT], _LIST, _slice)),
-    function(
-        "flatten",
-        member("list_flatten", [types.list_of(_LIST)], _LIST, _flatten),
-        member("list_flatten_int", [types.list_of(DYN), INT], types.list_of(DYN), _flatten),
-        guarded=False,
+FUNCTIONS = [
+    member("slice", "list_slice", [_LIST, INT, INT], _LIST, _slice),
+    member("flatten", "list_flatten", [types.list_of(_LIST)], _LIST, _flatten, guarded=False),
+    member("flatten", "list_flatten_int", [types.list_of(DYN), INT], types.list_of(DYN), _flatten, guarded=False),
+    *(
+        member("sort", f"list_{each.name}_sort", [types.list_of(each)], types.list_of(each), _sort, guarded=False)
+        for each in COMPARABLE.values()
     ),
-    function(
-        "sort",
-        *(member(f"list_{each.name}_sort", [types.list_of(each)], types.list_of(each)) for each in COMPARABLE.values()),
-        implementation=_sort,
-    ),
-    function(
-        "@sortByAssociatedKeys",
+    *unguarded(
+        _sort_by_keys,
         *(
-            member(f"list_{each.name}_sortByAssociatedKeys", [_LIST, types.list_of(each)], _LIST)
+            member(
+                "@sortByAssociatedKeys", f"list_{each.name}_sortByAssociatedKeys", [_LIST, types.list_of(each)], _LIST
+            )
             for each in COMPARABLE.values()
         ),
-        implementation=_sort_by_keys,
     ),
-    function("lists.range", overload("lists_range", [INT], types.list_of(INT), _range)),
-    function("reverse", member("list_reverse", [_LIST], _LIST, _reverse)),
-    function("distinct", member("list_distinct", [_LIST], _LIST, _distinct)),
+    Overload(
+        "lists.range", "lists_range", [INT], types.list_of(INT), lambda count: list(range(min(count, MOST_RANGE)))
+    ),
+    member("reverse", "list_reverse", [_LIST], _LIST, lambda values: values[::-1]),
+    member("distinct", "list_distinct", [_LIST], _LIST, _distinct),
 ]
-MAP_FUNCTIONS: list[FunctionDeclaration] = [
-    function(
-        "cel.@mapInsert",
-        overload("@mapInsert_map_key_value", [MAP_OF_A_B, A, B], MAP_OF_A_B, _insert),
-        overload("@mapInsert_map_map", [MAP_OF_A_B, MAP_OF_A_B], MAP_OF_A_B, _insert_all),
-    )
+MAP_FUNCTIONS = [
+    Overload("cel.@mapInsert", "@mapInsert_map_key_value", [MAP_OF_A_B, A, B], MAP_OF_A_B, _insert),
+    Overload("cel.@mapInsert", "@mapInsert_map_map", [MAP_OF_A_B, MAP_OF_A_B], MAP_OF_A_B, _insert_all),
+]
+OPTIONAL_FUNCTIONS = [
+    Overload("optional.of", "optional_of", [T], _OPTIONAL, OptionalValue),
+    Overload("optional.ofNonZeroValue", "optional_ofNonZeroValue", [T], _OPTIONAL, _of_non_zero),
+    Overload("optional.none", "optional_none", [], _OPTIONAL, lambda: NONE),
+    member(
+        "value", "optional_value", [_OPTIONAL], T, lambda optional: optional.value if optional.present else _NO_VALUE
+    ),
+    member("hasValue", "optional_hasValue", [_OPTIONAL], BOOL, lambda optional: optional.present),
+    member("or", "optional_or_optional", [_OPTIONAL, _OPTIONAL], _OPTIONAL),
+    member("orValue", "optional_orValue_value", [_OPTIONAL, T], T),
+    member("last", "list_last", [_LIST], _OPTIONAL, lambda values: OptionalValue(values[-1]) if values else NONE),
+    member("first", "list_first", [_LIST], _OPTIONAL, lambda values: OptionalValue(values[0]) if values else NONE),
+    Overload("optional.unwrap", "optional_unwrap", [types.list_of(_OPTIONAL)], _LIST, _unwrap),
+    member("unwrapOpt", "optional_unwrapOpt", [types.list_of(_OPTIONAL)], _LIST, _unwrap),
 ]

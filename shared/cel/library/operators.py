@@ -1,14 +1,14 @@
 """CEL's operators."""
 
 from collections.abc import Callable
+from itertools import permutations
 
 from shared.cel import types
-from shared.cel.declarations import LIST_OF_A, MAP_OF_A_B, A, B, Overload, function, member, overload
-from shared.cel.library.temporal import INTEGER_OVERFLOW, duration_from, timestamp_from
-from shared.cel.types import BOOL, BYTES, DOUBLE, DURATION, INT, STRING, TIMESTAMP, UINT, CelType
+from shared.cel.declarations import LIST_OF_A, MAP_OF_A_B, A, B, Implementation, Overload, member, unguarded
+from shared.cel.library.temporal import duration_from, timestamp_from
+from shared.cel.types import BOOL, BYTES, DOUBLE, DURATION, INT, STRING, TIMESTAMP, UINT
 from shared.cel.values import (
-    MAX_INT,
-    MAX_UINT,
+    INTEGER_OVERFLOW,
     MIN_INT,
     NO_SUCH_OVERLOAD,
     Accumulated,
@@ -22,38 +22,28 @@ from shared.cel.values import (
     Value,
     compare,
     equal,
+    integer,
+    unsigned,
 )
 
-_UNSIGNED_OVERFLOW = CelError("unsigned integer overflow")
 _INFINITY = float("inf")
 
 
-def _integer(value: int) -> Value:
-    return value if MIN_INT <= value <= MAX_INT else INTEGER_OVERFLOW
-
-
-def _unsigned(value: int) -> Value:
-    return Uint(value) if 0 <= value <= MAX_UINT else _UNSIGNED_OVERFLOW
-
-
-def _receives(value: Value) -> bool:
+def unsupported(operator: str, value: Value) -> CelError:
     """Strings, timestamps and durations word the lack of an overload in a way of their own."""
-    return isinstance(value, str | TimestampValue | DurationValue)
+    receives = isinstance(value, str | TimestampValue | DurationValue)
+    return NO_SUCH_OVERLOAD if receives else CelError(f"no such overload: {operator}")
 
 
-def _unsupported(operator: str, value: Value) -> CelError:
-    return NO_SUCH_OVERLOAD if _receives(value) else CelError(f"no such overload: {operator}")
-
-
-def _add(one: Value, other: Value) -> Value:
+def add(one: Value, other: Value) -> Value:
     if isinstance(one, Accumulated) and isinstance(other, list):
         one += other
         return one
     match one, other:
         case bool(), _:
-            return _unsupported("_+_", one)
+            return unsupported("_+_", one)
         case (Uint(), Uint()):
-            return _unsigned(int(one) + int(other))
+            return unsigned(int(one) + int(other))
         case (str(), str()) | (bytes(), bytes()) | (list(), list()) | (float(), float()):
             return one + other  # type: ignore[operator]
         case DurationValue(), DurationValue():
@@ -63,18 +53,18 @@ def _add(one: Value, other: Value) -> Value:
         case TimestampValue(), DurationValue():
             return timestamp_from(one.nanoseconds + other.nanoseconds, one.zone)
     if type(one) is int and type(other) is int:
-        return _integer(one + other)
+        return integer(one + other)
     if isinstance(one, int | float | str | bytes | list | DurationValue | TimestampValue):
         return NO_SUCH_OVERLOAD
-    return _unsupported("_+_", one)
+    return unsupported("_+_", one)
 
 
 def _subtract(one: Value, other: Value) -> Value:
     match one, other:
         case bool(), _:
-            return _unsupported("_-_", one)
+            return unsupported("_-_", one)
         case (Uint(), Uint()):
-            return _unsigned(int(one) - int(other))
+            return unsigned(int(one) - int(other))
         case (float(), float()):
             return one - other
         case DurationValue(), DurationValue():
@@ -86,10 +76,10 @@ def _subtract(one: Value, other: Value) -> Value:
                 return INTEGER_OVERFLOW  # it has no negative
             return timestamp_from(one.nanoseconds - nanoseconds, one.zone)
     if type(one) is int and type(other) is int:
-        return _integer(one - other)
+        return integer(one - other)
     if isinstance(one, int | float | DurationValue | TimestampValue):
         return NO_SUCH_OVERLOAD
-    return _unsupported("_-_", one)
+    return unsupported("_-_", one)
 
 
 def _multiply(one: Value, other: Value) -> Value:
@@ -100,8 +90,8 @@ def _multiply(one: Value, other: Value) -> Value:
         if isinstance(one, float):
             return one * other
         product = int(one) * int(other)
-        return _unsigned(product) if isinstance(one, Uint) else _integer(product)
-    return _unsupported("_*_", one)
+        return unsigned(product) if isinstance(one, Uint) else integer(product)
+    return unsupported("_*_", one)
 
 
 def _divide(one: Value, other: Value) -> Value:
@@ -116,8 +106,8 @@ def _divide(one: Value, other: Value) -> Value:
             return CelError("division by zero")
         quotient = abs(one) // abs(other)
         quotient = quotient if (one < 0) == (other < 0) else -quotient
-        return _unsigned(quotient) if isinstance(one, Uint) else _integer(quotient)
-    return _unsupported("_/_", one)
+        return unsigned(quotient) if isinstance(one, Uint) else integer(quotient)
+    return unsupported("_/_", one)
 
 
 def _double_quotient(one: float, other: float) -> float:
@@ -140,7 +130,7 @@ def _modulo(one: Value, other: Value) -> Value:
             return INTEGER_OVERFLOW
         rest = abs(one) % abs(other)
         return Uint(rest) if isinstance(one, Uint) else (-rest if one < 0 else rest)
-    return _unsupported("_%_", one)
+    return unsupported("_%_", one)
 
 
 def _negate(value: Value) -> Value:
@@ -148,14 +138,14 @@ def _negate(value: Value) -> Value:
         case bool():
             return NO_SUCH_OVERLOAD
         case Uint():
-            return _unsupported("-_", value)
+            return unsupported("-_", value)
         case int():
-            return _integer(-value)
+            return integer(-value)
         case float():
             return -value
         case DurationValue():
             return duration_from(-value.nanoseconds)
-    return _unsupported("-_", value)
+    return unsupported("-_", value)
 
 
 def _not(value: Value) -> Value:
@@ -169,7 +159,7 @@ def _not_strictly_false(value: Value) -> Value:
 def _ordered(operator: str, holds: Callable[[int], bool]) -> Callable[[Value, Value], Value]:
     def ordered(one: Value, other: Value) -> Value:
         if not isinstance(one, bool | int | float | str | bytes | TimestampValue | DurationValue):
-            return _unsupported(operator, one)
+            return unsupported(operator, one)
         order = compare(one, other)
         return order if isinstance(order, CelError) else holds(order)
 
@@ -190,7 +180,7 @@ def _in(item: Value, container: Value) -> Value:
 
 def _size(value: Value) -> Value:
     size = size_of(value)
-    return _unsupported("size", value) if size is None or isinstance(value, Ip | Cidr) else size
+    return unsupported("size", value) if size is None or isinstance(value, Ip | Cidr) else size
 
 
 def size_of(value: Value) -> int | None:
@@ -205,114 +195,93 @@ def size_of(value: Value) -> int | None:
     return None
 
 
+_NUMBERS = {"int64": INT, "uint64": UINT, "double": DOUBLE}
 _ORDERED_TYPES = {
     "bool": BOOL,
-    "int64": INT,
-    "uint64": UINT,
-    "double": DOUBLE,
+    **_NUMBERS,
     "string": STRING,
     "bytes": BYTES,
     "timestamp": TIMESTAMP,
     "duration": DURATION,
 }
-_NUMBERS = {"int64": INT, "uint64": UINT, "double": DOUBLE}
 
 
-def _order_overloads(stem: str) -> list[Overload]:
+def _order(function: str, stem: str, holds: Callable[[int], bool]) -> list[Overload]:
     """For values of the same type, and for numbers of different types."""
-    same = [overload(f"{stem}_{name}", [each, each], BOOL) for name, each in _ORDERED_TYPES.items()]
+    same = [Overload(function, f"{stem}_{name}", [each, each], BOOL) for name, each in _ORDERED_TYPES.items()]
     mixed = [
-        overload(f"{stem}_{one}_{other}", [_NUMBERS[one], _NUMBERS[other]], BOOL)
-        for one in _NUMBERS
-        for other in _NUMBERS
-        if one != other
+        Overload(function, f"{stem}_{one}_{other}", [_NUMBERS[one], _NUMBERS[other]], BOOL)
+        for one, other in permutations(_NUMBERS, 2)
     ]
-    return same + mixed
+    return unguarded(_ordered(function, holds), *same, *mixed)
 
 
-def _arithmetic(stem: str, named: dict[str, CelType]) -> list[Overload]:
-    return [overload(f"{stem}_{name}", [each, each], each) for name, each in named.items()]
+def _arithmetic(function: str, stem: str, implementation: Implementation, *numbers: str) -> list[Overload]:
+    overloads = [Overload(function, f"{stem}_{name}", [_NUMBERS[name]] * 2, _NUMBERS[name]) for name in numbers]
+    return unguarded(implementation, *overloads)
 
 
-_WHOLE_NUMBERS = {"int64": INT, "uint64": UINT}
 _OPTIONAL_LIST = types.optional_of(LIST_OF_A)
 _OPTIONAL_MAP = types.optional_of(MAP_OF_A_B)
 
 FUNCTIONS = [
-    function("_?_:_", overload("conditional", [BOOL, A, A], A)),
-    function("_&&_", overload("logical_and", [BOOL, BOOL], BOOL)),
-    function("_||_", overload("logical_or", [BOOL, BOOL], BOOL)),
-    function("!_", overload("logical_not", [BOOL], BOOL), implementation=_not),
-    function("@not_strictly_false", overload("not_strictly_false", [BOOL], BOOL), implementation=_not_strictly_false),
-    function("_==_", overload("equals", [A, A], BOOL)),
-    function("_!=_", overload("not_equals", [A, A], BOOL)),
-    function(
-        "_+_",
-        overload("add_bytes", [BYTES, BYTES], BYTES),
-        overload("add_double", [DOUBLE, DOUBLE], DOUBLE),
-        overload("add_duration_duration", [DURATION, DURATION], DURATION),
-        overload("add_duration_timestamp", [DURATION, TIMESTAMP], TIMESTAMP),
-        overload("add_timestamp_duration", [TIMESTAMP, DURATION], TIMESTAMP),
-        overload("add_int64", [INT, INT], INT),
-        overload("add_list", [LIST_OF_A, LIST_OF_A], LIST_OF_A),
-        overload("add_string", [STRING, STRING], STRING),
-        overload("add_uint64", [UINT, UINT], UINT),
-        implementation=_add,
+    Overload("_?_:_", "conditional", [BOOL, A, A], A),
+    Overload("_&&_", "logical_and", [BOOL, BOOL], BOOL),
+    Overload("_||_", "logical_or", [BOOL, BOOL], BOOL),
+    Overload("!_", "logical_not", [BOOL], BOOL, _not, guarded=False),
+    Overload("@not_strictly_false", "not_strictly_false", [BOOL], BOOL, _not_strictly_false, guarded=False),
+    Overload("_==_", "equals", [A, A], BOOL),
+    Overload("_!=_", "not_equals", [A, A], BOOL),
+    *unguarded(
+        add,
+        Overload("_+_", "add_bytes", [BYTES, BYTES], BYTES),
+        Overload("_+_", "add_double", [DOUBLE, DOUBLE], DOUBLE),
+        Overload("_+_", "add_duration_duration", [DURATION, DURATION], DURATION),
+        Overload("_+_", "add_duration_timestamp", [DURATION, TIMESTAMP], TIMESTAMP),
+        Overload("_+_", "add_timestamp_duration", [TIMESTAMP, DURATION], TIMESTAMP),
+        Overload("_+_", "add_int64", [INT, INT], INT),
+        Overload("_+_", "add_list", [LIST_OF_A, LIST_OF_A], LIST_OF_A),
+        Overload("_+_", "add_string", [STRING, STRING], STRING),
+        Overload("_+_", "add_uint64", [UINT, UINT], UINT),
     ),
-    function(
-        "_-_",
-        overload("subtract_double", [DOUBLE, DOUBLE], DOUBLE),
-        overload("subtract_duration_duration", [DURATION, DURATION], DURATION),
-        overload("subtract_int64", [INT, INT], INT),
-        overload("subtract_timestamp_duration", [TIMESTAMP, DURATION], TIMESTAMP),
-        overload("subtract_timestamp_timestamp", [TIMESTAMP, TIMESTAMP], DURATION),
-        overload("subtract_uint64", [UINT, UINT], UINT),
-        implementation=_subtract,
+    *unguarded(
+        _subtract,
+        Overload("_-_", "subtract_double", [DOUBLE, DOUBLE], DOUBLE),
+        Overload("_-_", "subtract_duration_duration", [DURATION, DURATION], DURATION),
+        Overload("_-_", "subtract_int64", [INT, INT], INT),
+        Overload("_-_", "subtract_timestamp_duration", [TIMESTAMP, DURATION], TIMESTAMP),
+        Overload("_-_", "subtract_timestamp_timestamp", [TIMESTAMP, TIMESTAMP], DURATION),
+        Overload("_-_", "subtract_uint64", [UINT, UINT], UINT),
     ),
-    function("_*_", *_arithmetic("multiply", _NUMBERS), implementation=_multiply),
-    function("_/_", *_arithmetic("divide", _NUMBERS), implementation=_divide),
-    function("_%_", *_arithmetic("modulo", _WHOLE_NUMBERS), implementation=_modulo),
-    function(
-        "-_",
-        overload("negate_double", [DOUBLE], DOUBLE),
-        overload("negate_int64", [INT], INT),
-        implementation=_negate,
-    ),
-    function("_<_", *_order_overloads("less"), implementation=_ordered("_<_", lambda order: order < 0)),
-    function("_<=_", *_order_overloads("less_equals"), implementation=_ordered("_<=_", lambda order: order <= 0)),
-    function("_>_", *_order_overloads("greater"), implementation=_ordered("_>_", lambda order: order > 0)),
-    function("_>=_", *_order_overloads("greater_equals"), implementation=_ordered("_>=_", lambda order: order >= 0)),
-    function(
-        "_[_]",
-        overload("index_list", [LIST_OF_A, INT], A),
-        overload("index_map", [MAP_OF_A_B, A], B),
-        overload("optional_list_index_int", [_OPTIONAL_LIST, INT], types.optional_of(A)),
-        overload("optional_map_index_value", [_OPTIONAL_MAP, A], types.optional_of(B)),
-    ),
-    function("_?._", overload("select_optional_field", [types.DYN, STRING], types.optional_of(B))),
-    function(
-        "_[?_]",
-        overload("list_optindex_optional_int", [LIST_OF_A, INT], types.optional_of(A)),
-        overload("optional_list_optindex_optional_int", [_OPTIONAL_LIST, INT], types.optional_of(A)),
-        overload("map_optindex_optional_value", [MAP_OF_A_B, A], types.optional_of(B)),
-        overload("optional_map_optindex_optional_value", [_OPTIONAL_MAP, A], types.optional_of(B)),
-    ),
-    function(
-        "@in",
-        overload("in_list", [A, LIST_OF_A], BOOL),
-        overload("in_map", [A, MAP_OF_A_B], BOOL),
-        implementation=_in,
-    ),
-    function(
-        "size",
-        overload("size_bytes", [BYTES], INT),
-        member("bytes_size", [BYTES], INT),
-        overload("size_list", [LIST_OF_A], INT),
-        member("list_size", [LIST_OF_A], INT),
-        overload("size_map", [MAP_OF_A_B], INT),
-        member("map_size", [MAP_OF_A_B], INT),
-        overload("size_string", [STRING], INT),
-        member("string_size", [STRING], INT),
-        implementation=_size,
+    *_arithmetic("_*_", "multiply", _multiply, "int64", "uint64", "double"),
+    *_arithmetic("_/_", "divide", _divide, "int64", "uint64", "double"),
+    *_arithmetic("_%_", "modulo", _modulo, "int64", "uint64"),
+    Overload("-_", "negate_double", [DOUBLE], DOUBLE, _negate, guarded=False),
+    Overload("-_", "negate_int64", [INT], INT, _negate, guarded=False),
+    *_order("_<_", "less", lambda order: order < 0),
+    *_order("_<=_", "less_equals", lambda order: order <= 0),
+    *_order("_>_", "greater", lambda order: order > 0),
+    *_order("_>=_", "greater_equals", lambda order: order >= 0),
+    Overload("_[_]", "index_list", [LIST_OF_A, INT], A),
+    Overload("_[_]", "index_map", [MAP_OF_A_B, A], B),
+    Overload("_[_]", "optional_list_index_int", [_OPTIONAL_LIST, INT], types.optional_of(A)),
+    Overload("_[_]", "optional_map_index_value", [_OPTIONAL_MAP, A], types.optional_of(B)),
+    Overload("_?._", "select_optional_field", [types.DYN, STRING], types.optional_of(B)),
+    Overload("_[?_]", "list_optindex_optional_int", [LIST_OF_A, INT], types.optional_of(A)),
+    Overload("_[?_]", "optional_list_optindex_optional_int", [_OPTIONAL_LIST, INT], types.optional_of(A)),
+    Overload("_[?_]", "map_optindex_optional_value", [MAP_OF_A_B, A], types.optional_of(B)),
+    Overload("_[?_]", "optional_map_optindex_optional_value", [_OPTIONAL_MAP, A], types.optional_of(B)),
+    Overload("@in", "in_list", [A, LIST_OF_A], BOOL, _in, guarded=False),
+    Overload("@in", "in_map", [A, MAP_OF_A_B], BOOL, _in, guarded=False),
+    *unguarded(
+        _size,
+        Overload("size", "size_bytes", [BYTES], INT),
+        member("size", "bytes_size", [BYTES], INT),
+        Overload("size", "size_list", [LIST_OF_A], INT),
+        member("size", "list_size", [LIST_OF_A], INT),
+        Overload("size", "size_map", [MAP_OF_A_B], INT),
+        member("size", "map_size", [MAP_OF_A_B], INT),
+        Overload("size", "size_string", [STRING], INT),
+        member("size", "string_size", [STRING], INT),
     ),
 ]

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from shared.cel.declarations import FunctionDeclaration, function, member
+from shared.cel.declarations import Overload, member
 from shared.cel.types import DURATION, INT, STRING, TIMESTAMP
 from shared.cel.values import (
     FIRST_SECOND,
+    INTEGER_OVERFLOW,
     LAST_SECOND,
     MAX_INT,
     MIN_INT,
@@ -38,7 +39,6 @@ _TIMESTAMP = re.compile(
     r"(?:Z|([+-])([0-9]{2}):([0-9]{2}))"
 )
 TIMESTAMP_OVERFLOW = CelError("timestamp overflow")
-INTEGER_OVERFLOW = CelError("integer overflow")
 
 
 def parse_duration(text: str) -> DurationValue | None:
@@ -121,13 +121,13 @@ def duration_from(nanoseconds: int) -> Value:
     return DurationValue(nanoseconds) if MIN_INT <= nanoseconds <= MAX_INT else INTEGER_OVERFLOW
 
 
-def _zone(name: str) -> tzinfo | CelError:
+def _zone(name: str) -> tzinfo:
     """The zone of a name such as `Asia/Tokyo`, or of an offset such as `-08:30`."""
     hours, colon, minutes = name.partition(":")
     if colon:
         for part in (hours, minutes):
             if not re.fullmatch(r"[+-]?[0-9]+", part):
-                return CelError(f'strconv.Atoi: parsing "{part}": invalid syntax')
+                raise ValueError(f'strconv.Atoi: parsing "{part}": invalid syntax')
         offset = int(hours) * 60 + (-int(minutes) if name.startswith("-") else int(minutes))
         return timezone(timedelta(minutes=offset)) if abs(offset) < 24 * 60 else UTC
     if name in ("", "UTC", "Local"):
@@ -135,52 +135,44 @@ def _zone(name: str) -> tzinfo | CelError:
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        return CelError(f"unknown time zone {name}")
+        raise ValueError(f"unknown time zone {name}") from None
 
 
-def _part(
-    name: str, overload_stem: str, part: Callable[[datetime, int], int], zone_suffix: str = "_with_tz"
-) -> FunctionDeclaration:
+def _timestamp_part(
+    name: str, stem: str, part: Callable[[datetime, int], int], zone_suffix: str = "_with_tz"
+) -> list[Overload]:
     """A function that yields a part of a timestamp, in UTC or in a given zone."""
 
     def in_zone(value: TimestampValue, zone_name: str = "UTC") -> Value:
-        zone = _zone(zone_name)
-        if isinstance(zone, CelError):
-            return zone
         seconds, rest = divmod(value.nanoseconds, SECOND)
-        local = _local(seconds, zone)
+        local = _local(seconds, _zone(zone_name))
         return TIMESTAMP_OVERFLOW if local is None else part(local, rest)
 
-    return function(
-        name,
-        member(overload_stem, [TIMESTAMP], INT, in_zone),
-        member(overload_stem + zone_suffix, [TIMESTAMP, STRING], INT, in_zone),
-    )
+    return [
+        member(name, stem, [TIMESTAMP], INT, in_zone),
+        member(name, stem + zone_suffix, [TIMESTAMP, STRING], INT, in_zone),
+    ]
 
 
-def _whole(unit: int) -> Callable[[DurationValue], int]:
+def _duration_part(name: str, overload: str, unit: int) -> Overload:
     def count(value: DurationValue) -> int:
         amount = abs(value.nanoseconds) // unit
         return -amount if value.nanoseconds < 0 else amount
 
-    return count
-
-
-def _duration_part(name: str, overload_name: str, unit: int) -> FunctionDeclaration:
-    return function(name, member(overload_name, [DURATION], INT, _whole(unit)))
+    return member(name, overload, [DURATION], INT, count)
 
 
 FUNCTIONS = [
-    _part("getFullYear", "timestamp_to_year", lambda local, _: local.year),
-    _part("getMonth", "timestamp_to_month", lambda local, _: local.month - 1),
-    _part("getDayOfYear", "timestamp_to_day_of_year", lambda local, _: local.timetuple().tm_yday - 1),
-    _part("getDayOfMonth", "timestamp_to_day_of_month", lambda local, _: local.day - 1),
-    _part("getDate", "timestamp_to_day_of_month_1_based", lambda local, _: local.day),
-    _part("getDayOfWeek", "timestamp_to_day_of_week", lambda local, _: local.isoweekday() % 7),
-    _part("getHours", "timestamp_to_hours", lambda local, _: local.hour),
-    _part("getMinutes", "timestamp_to_minutes", lambda local, _: local.minute),
-    _part("getSeconds", "timestamp_to_seconds", lambda local, _: local.second, "_tz"),
-    _part("getMilliseconds", "timestamp_to_milliseconds", lambda _, nanoseconds: nanoseconds // 10**6),
+    *_timestamp_part("getFullYear", "timestamp_to_year", lambda local, _: local.year),
+    *_timestamp_part("getMonth", "timestamp_to_month", lambda local, _: local.month - 1),
+    *_timestamp_part("getDayOfYear", "timestamp_to_day_of_year", lambda local, _: local.timetuple().tm_yday - 1),
+    *_timestamp_part("getDayOfMonth", "timestamp_to_day_of_month", lambda local, _: local.day - 1),
+    *_timestamp_part("getDate", "timestamp_to_day_of_month_1_based", lambda local, _: local.day),
+    *_timestamp_part("getDayOfWeek", "timestamp_to_day_of_week", lambda local, _: local.isoweekday() % 7),
+    *_timestamp_part("getHours", "timestamp_to_hours", lambda local, _: local.hour),
+    *_timestamp_part("getMinutes", "timestamp_to_minutes", lambda local, _: local.minute),
+    *_timestamp_part("getSeconds", "timestamp_to_seconds", lambda local, _: local.second, "_tz"),
+    *_timestamp_part("getMilliseconds", "timestamp_to_milliseconds", lambda _, nanoseconds: nanoseconds // 10**6),
     _duration_part("getHours", "duration_to_hours", 3600 * SECOND),
     _duration_part("getMinutes", "duration_to_minutes", 60 * SECOND),
     _duration_part("getSeconds", "duration_to_seconds", SECOND),

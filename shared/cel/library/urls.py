@@ -4,9 +4,9 @@ import re
 from urllib.parse import quote
 
 from shared.cel import types
-from shared.cel.declarations import FunctionDeclaration, function, member, overload
+from shared.cel.declarations import Overload, member
 from shared.cel.types import BOOL, STRING, URL
-from shared.cel.values import CelError, CelMap, Url, Value, go_quote
+from shared.cel.values import CelMap, Url, Value, go_quote
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _ESCAPE = re.compile(r"%(?![0-9a-fA-F]{2})")
@@ -100,11 +100,11 @@ def _unescaped(text: str) -> str:
     return octets.decode(errors="replace")
 
 
-def _url(text: str) -> Value:
+def _url(text: str) -> Url:
     try:
         return parse_request_uri(text)
     except ValueError as cause:
-        return CelError(f"URL parse error during conversion from string: {cause}")
+        raise ValueError(f"URL parse error during conversion from string: {cause}") from None
 
 
 def uri_problem(text: str) -> str | None:
@@ -114,18 +114,6 @@ def uri_problem(text: str) -> str | None:
     except ValueError as cause:
         return str(cause)
     return None
-
-
-def _is_url(text: str) -> Value:
-    return uri_problem(text) is None
-
-
-def _hostname(url: Url) -> str:
-    return _host_and_port(url)[0]
-
-
-def _port(url: Url) -> str:
-    return _host_and_port(url)[1]
 
 
 def _host_and_port(url: Url) -> tuple[str, str]:
@@ -151,13 +139,13 @@ def _query(url: Url) -> Value:
     return values
 
 
-FUNCTIONS: list[FunctionDeclaration] = [
-    function("url", overload("string_to_url", [STRING], URL, _url)),
-    function("getScheme", member("url_get_scheme", [URL], STRING, lambda url: url.scheme)),
-    function("getHost", member("url_get_host", [URL], STRING, lambda url: url.host)),
-    function("getHostname", member("url_get_hostname", [URL], STRING, _hostname)),
-    function("getPort", member("url_get_port", [URL], STRING, _port)),
-    function("getEscapedPath", member("url_get_escaped_path", [URL], STRING, lambda url: url.path)),
-    function("getQuery", member("url_get_query", [URL], types.map_of(STRING, types.list_of(STRING)), _query)),
-    function("isURL", overload("is_url_string", [STRING], BOOL, _is_url)),
+FUNCTIONS = [
+    Overload("url", "string_to_url", [STRING], URL, _url),
+    member("getScheme", "url_get_scheme", [URL], STRING, lambda url: url.scheme),
+    member("getHost", "url_get_host", [URL], STRING, lambda url: url.host),
+    member("getHostname", "url_get_hostname", [URL], STRING, lambda url: _host_and_port(url)[0]),
+    member("getPort", "url_get_port", [URL], STRING, lambda url: _host_and_port(url)[1]),
+    member("getEscapedPath", "url_get_escaped_path", [URL], STRING, lambda url: url.path),
+    member("getQuery", "url_get_query", [URL], types.map_of(STRING, types.list_of(STRING)), _query),
+    Overload("isURL", "is_url_string", [STRING], BOOL, lambda text: uri_problem(text) is None),
 ]
