@@ -174,11 +174,11 @@ class PodBuilder:
 
     def tolerate(self, key: str = "", value: str | None = None, effect: str = "") -> Self:
         """Tolerate a taint: of this value or, without one, of any; without a key, any taint."""
-        toleration = (
-            Toleration(key=key, operator="Exists", effect=effect)
-            if value is None
-            else Toleration(key=key, value=value, effect=effect)
-        )
+        if value is None:
+            return self.toleration(Toleration(key=key, operator="Exists", effect=effect))
+        return self.toleration(Toleration(key=key, value=value, effect=effect))
+
+    def toleration(self, toleration: Toleration) -> Self:
         return self._spec(tolerations=[*self.spec.tolerations, toleration])
 
     def require_node(self, *terms: NodeSelectorTerm | NodeSelectorRequirement) -> Self:

@@ -32,7 +32,9 @@ class Gate(NamedTuple):
 class Feature(StrEnum):
     """The gates that have an effect in Flotilla."""
 
+    COMPARING_TOLERATIONS = "TaintTolerationComparisonOperators"
     EXPECTED_NODE = "NominatedNodeNameForExpectation"
+    SPREAD_BY_LABEL_KEYS = "MatchLabelKeysInPodTopologySpread"
     STORAGE_SCORING = "StorageCapacityScoring"
     VOLUME_DRIVERS = "VolumeLimitScaling"
 
@@ -57,12 +59,10 @@ _FIXED: Final[Mapping[str, str]] = {
     "GangScheduling": _GANGS,
     "GenericWorkload": _GANGS,
     "InPlacePodLevelResourcesVerticalScaling": _ALWAYS,
-    "MatchLabelKeysInPodTopologySpread": _ALWAYS,
     "NodeDeclaredFeatures": f"{_ALWAYS}; a profile can disable the plugin",
     "PodLevelResources": _ALWAYS,
     "SchedulerAsyncPreemption": "victims are always evicted in the background",
     "SchedulerPopFromBackoffQ": _ALWAYS,
-    "TaintTolerationComparisonOperators": _NEVER,
     "TopologyAwareWorkloadScheduling": _GANGS,
     "WorkloadAwarePreemption": _GANGS,
 }

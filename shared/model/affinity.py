@@ -8,6 +8,7 @@ unknown toleration operator tolerates nothing, an unknown `whenUnsatisfiable` co
 policy is not Honor. Operators of selectors are checked, because kube-scheduler reports an unknown one as an error.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Literal
 
@@ -162,21 +163,39 @@ REPELLING = frozenset({"NoSchedule", "NoExecute"})
 """Effects that keep pods off; PreferNoSchedule only scores."""
 
 
-def tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """Whether the toleration covers the taint. The numeric operators Lt and Gt, which are off by default, never do."""
+_DECIMAL = re.compile(r"0|-?[1-9][0-9]{0,18}")
+
+
+def tolerates(toleration: Toleration, taint: Taint, *, compares: bool = False) -> bool:
+    """Whether the toleration covers the taint. `compares`: the operators Lt and Gt compare integers, else never do."""
     if toleration.effect and toleration.effect != taint.effect:
         return False
     if toleration.key and toleration.key != taint.key:
         return False
     if toleration.operator == "Exists":
         return True
-    return toleration.operator in ("", "Equal") and toleration.value == taint.value
+    if toleration.operator not in ("Lt", "Gt"):
+        return toleration.operator in ("", "Equal") and toleration.value == taint.value
+    bound, value = _integer(toleration.value), _integer(taint.value)
+    if not compares or bound is None or value is None:
+        return False
+    return value < bound if toleration.operator == "Lt" else value > bound
 
 
-def is_tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
-    return any(tolerates(toleration, taint) for toleration in tolerations)
+def _integer(text: str) -> int | None:
+    """A decimal integer of 64 bits, without leading zeros or plus sign."""
+    if not _DECIMAL.fullmatch(text):
+        return None
+    number = int(text)
+    return number if -(2**63) <= number < 2**63 else None
 
 
-def repel(taints: Iterable[Taint], tolerations: Sequence[Toleration]) -> bool:
+def is_tolerated(taint: Taint, tolerations: Iterable[Toleration], *, compares: bool = False) -> bool:
+    return any(tolerates(toleration, taint, compares=compares) for toleration in tolerations)
+
+
+def repel(taints: Iterable[Taint], tolerations: Sequence[Toleration], *, compares: bool = False) -> bool:
     """Whether any of the taints keeps a pod with these tolerations off. Other effects than REPELLING never do."""
-    return any(taint.effect in REPELLING and not is_tolerated(taint, tolerations) for taint in taints)
+    return any(
+        taint.effect in REPELLING and not is_tolerated(taint, tolerations, compares=compares) for taint in taints
+    )

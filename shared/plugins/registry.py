@@ -42,8 +42,9 @@ def in_tree(gates: FeatureGates = DEFAULT_GATES) -> Mapping[str, Factory]:
         "NodeResourcesFit": NodeResourcesFit,
         "NodeResourcesBalancedAllocation": NodeResourcesBalancedAllocation,
         "InterPodAffinity": InterPodAffinity,
-        "PodTopologySpread": PodTopologySpread,
+        "PodTopologySpread": partial(PodTopologySpread, gates=gates),
         "DefaultPreemption": DefaultPreemption,
+        "TaintToleration": _without_args(partial(TaintToleration, gates)),
         "NodeVolumeLimits": _without_args(partial(NodeVolumeLimits, gates)),
         "VolumeBinding": partial(VolumeBinding, gates=gates),
         "DynamicResources": DynamicResources,
@@ -51,7 +52,7 @@ def in_tree(gates: FeatureGates = DEFAULT_GATES) -> Mapping[str, Factory]:
             plugin.name: _without_args(plugin)
             for plugin in (
                 *(SchedulingGates, PrioritySort, DefaultBinder, ImageLocality, SelectorSpread),
-                *(NodeUnschedulable, NodeName, TaintToleration, NodePorts, NodeDeclaredFeatures, NodePreferAvoidPods),
+                *(NodeUnschedulable, NodeName, NodePorts, NodeDeclaredFeatures, NodePreferAvoidPods),
                 *(VolumeRestrictions, VolumeZone, EBSLimits, GCEPDLimits, AzureDiskLimits, CinderLimits),
             )
         },

@@ -23,6 +23,7 @@ from flotilla.plugin import (
     StateKey,
 )
 from flotilla.results import MAX_NODE_SCORE, SKIP, SUCCESS, PreFilterResult, Status, unresolvable, unschedulable
+from shared.config.feature_gates import DEFAULT_GATES, Feature, FeatureGates
 from shared.model.affinity import is_tolerated, repel
 from shared.model.objects import OwnerReference, Taint, Toleration
 from shared.model.resources import HostPort, host_ports
@@ -100,14 +101,6 @@ DISLIKED = StateKey[_Judged]("the number of PreferNoSchedule taints in each set"
 SOFT_TOLERATIONS = StateKey[list[Toleration]]("tolerations of PreferNoSchedule taints")
 
 
-def after_taints(pod: Pod, before: Node | None, now: Node, objects: ClusterObjects) -> bool:
-    """The node admits the pod and did not before."""
-    tolerations = pod.spec.tolerations
-    if repel(now.spec.taints, tolerations):
-        return False
-    return before is None or repel(before.spec.taints, tolerations)
-
-
 class TaintToleration(InTreePlugin, FilterPlugin, PreScorePlugin, ScorePlugin):
     """Keeps pods off nodes whose taints they do not tolerate, and prefers nodes with fewer such taints."""
 
@@ -115,16 +108,26 @@ class TaintToleration(InTreePlugin, FilterPlugin, PreScorePlugin, ScorePlugin):
     filter_reads = Reads.NODE
     score_reads = Reads.NODE
     normalizer = ScaleToHighest(reversed=True)
-    registrations = (
-        Registration(Resource.NODE, Action.ADD | Action.UPDATE_NODE_TAINT, after_taints),
-        Registration(Resource.POD, Action.UPDATE_POD_TOLERATION, after_own_update),
-    )
+
+    def __init__(self, gates: FeatureGates = DEFAULT_GATES) -> None:
+        self._compares = gates.enabled(Feature.COMPARING_TOLERATIONS)
+        self.registrations = (
+            Registration(Resource.NODE, Action.ADD | Action.UPDATE_NODE_TAINT, self._after_taints),
+            Registration(Resource.POD, Action.UPDATE_POD_TOLERATION, after_own_update),
+        )
+
+    def _after_taints(self, pod: Pod, before: Node | None, now: Node, objects: ClusterObjects) -> bool:
+        """The node admits the pod and did not before."""
+        tolerations = pod.spec.tolerations
+        if repel(now.spec.taints, tolerations, compares=self._compares):
+            return False
+        return before is None or repel(before.spec.taints, tolerations, compares=self._compares)
 
     def signature(self, pod: Pod) -> Hashable:
         return tuple((t.key, t.operator, t.value, t.effect) for t in pod.spec.tolerations)
 
     def filter(self, state: ClassState, nodes: NodeView) -> None:
-        nodes.reject(repelled(state, nodes), UNTOLERATED)
+        nodes.reject(repelled(state, nodes, compares=self._compares), UNTOLERATED)
 
     def pre_score(self, state: ClassState) -> Status:
         state[SOFT_TOLERATIONS] = [t for t in state.pod.spec.tolerations if t.effect in ("", "PreferNoSchedule")]
@@ -134,14 +137,20 @@ class TaintToleration(InTreePlugin, FilterPlugin, PreScorePlugin, ScorePlugin):
         soft = state.get(SOFT_TOLERATIONS) or []
 
         def dislikes(taints: Sequence[Taint]) -> int:
-            return sum(t.effect == "PreferNoSchedule" and not is_tolerated(t, soft) for t in taints)
+            return sum(
+                t.effect == "PreferNoSchedule" and not is_tolerated(t, soft, compares=self._compares) for t in taints
+            )
 
         return _by_set(state, nodes, DISLIKED, dislikes)
 
 
-def repelled(state: ClassState, nodes: NodeView) -> Mask:
-    """Which nodes have a taint that keeps the pod off."""
-    return _by_set(state, nodes, REPELLED, lambda taints: repel(taints, state.pod.spec.tolerations)) > 0
+def repelled(state: ClassState, nodes: NodeView, *, compares: bool) -> Mask:
+    """Which nodes have a taint that keeps the pod off. `compares`: tolerations may compare integers."""
+
+    def judge(taints: Sequence[Taint]) -> int:
+        return repel(taints, state.pod.spec.tolerations, compares=compares)
+
+    return _by_set(state, nodes, REPELLED, judge) > 0
 
 
 def _by_set(

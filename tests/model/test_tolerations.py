@@ -48,3 +48,34 @@ def test_a_taint_of_an_unknown_effect_repels_no_pod(effect: str) -> None:
 def test_a_toleration_of_an_unknown_operator_tolerates_nothing(operator: str) -> None:
     taint = Taint(key="a", value="b", effect="NoSchedule")
     assert repel([taint], [Toleration(key="a", operator=operator, value="b")])
+
+
+@pytest.mark.parametrize(
+    ("operator", "bound", "value", "covers"),
+    [
+        ("Lt", "2", "1", True),
+        ("Lt", "1", "1", False),
+        ("Gt", "0", "1", True),
+        ("Gt", "1", "1", False),
+        ("Gt", "-5", "-4", True),
+        ("Lt", "10", "9", True),
+        ("Gt", "9223372036854775806", "9223372036854775807", True),
+        ("Lt", "9223372036854775808", "1", False),
+        ("Lt", "02", "1", False),
+        ("Lt", "2", "01", False),
+        ("Lt", "+2", "1", False),
+        ("Gt", "-0", "1", False),
+        ("Lt", "2", "", False),
+        ("Lt", "", "1", False),
+        ("Lt", "2.5", "1", False),
+        ("Like", "2", "1", False),
+    ],
+)
+def test_tolerations_that_compare_look_at_integers(operator: str, bound: str, value: str, covers: bool) -> None:
+    toleration, taint = (
+        Toleration(key="k", operator=operator, value=bound),
+        Taint(key="k", value=value, effect="NoExecute"),
+    )
+    assert tolerates(toleration, taint, compares=True) is covers
+    assert repel([taint], [toleration], compares=True) is not covers
+    assert not tolerates(toleration, taint)

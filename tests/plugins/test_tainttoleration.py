@@ -1,7 +1,10 @@
 import pytest
 
+from flotilla.events import Resource
 from flotilla.results import unresolvable
 from shared.cluster.view import TableView
+from shared.config.feature_gates import FeatureGates
+from shared.model.objects import Pod, Toleration
 from shared.plugins.single_node import TaintToleration
 from testing.builders import NodeBuilder, PodBuilder, node, pod
 from tests.plugins.cluster import framework, judge, prepared, rejected, scores, statuses, table_of
@@ -102,3 +105,28 @@ def test_sets_of_taints_that_appear_later_are_judged_too() -> None:
     table.upsert_node(node("n1").taint("a").taint("b", effect="PreferNoSchedule").build())
     assert rejected(plugin, state, TableView(table)) == [None, UNTOLERATED]
     assert plugin.score(state, TableView(table)).tolist() == [1, 0]
+
+
+def above(bound: str) -> Pod:
+    """Tolerates taints with a greater number."""
+    return pod("p").toleration(Toleration(key="sla", operator="Gt", value=bound)).build()
+
+
+def test_tolerations_compare_numbers_with_their_gate_only() -> None:
+    plugin = TaintToleration(FeatureGates.parse("TaintTolerationComparisonOperators=true"))
+    table = table_of(
+        node("low").taint("sla", "900"), node("high").taint("sla", "990"), node("none").taint("sla", "gold")
+    )
+    rejects = {"low": UNTOLERATED, "none": UNTOLERATED}
+    assert statuses(plugin, above("950"), table) == rejects
+    assert statuses(TaintToleration(), above("950"), table) == rejects | {"high": UNTOLERATED}
+    (hint,) = (each.hint for each in plugin.events() if each.resource is Resource.NODE)
+    assert hint is not None
+    admitted = [hint(above("950"), None, each, table.objects) for _, each in table.nodes()]
+    assert admitted == [False, True, False]
+
+
+def test_soft_taints_are_compared_as_well() -> None:
+    plugin = TaintToleration(FeatureGates.parse("TaintTolerationComparisonOperators=true"))
+    table = table_of(*(node(value).taint("sla", value, "PreferNoSchedule") for value in ("900", "990")))
+    assert scores(plugin, above("950"), table) == {"900": 1, "990": 0}

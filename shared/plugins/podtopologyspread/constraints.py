@@ -8,6 +8,7 @@ from flotilla.events import Action as EventAction
 from flotilla.events import Registration, Resource
 from flotilla.objects import ClusterObjects, LabelSelector, LabelSelectorRequirement, Node, ObjectKind, Pod
 from shared.config.args import PodTopologySpreadArgs
+from shared.config.feature_gates import Feature, FeatureGates
 from shared.model.objects import OwnerReference, TopologySpreadConstraint
 from shared.model.selectors import label_selector_matches
 from shared.model.wellknown import HOSTNAME, ZONE
@@ -47,17 +48,23 @@ class Constraint:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Constraints of one kind, hard or soft. `every_key`: nodes that lack one of their labels are left out."""
+    """Constraints of one kind, hard or soft.
+
+    `every_key`: nodes that lack one of their labels are left out. `compares`: tolerations may compare integers.
+    """
 
     constraints: tuple[Constraint, ...]
     every_key: bool
     default_selector: LabelSelector | None = None
+    compares: bool = False
 
 
 class Defaults:
     """What applies to pods without constraints of their own."""
 
-    def __init__(self, args: PodTopologySpreadArgs) -> None:
+    def __init__(self, args: PodTopologySpreadArgs, gates: FeatureGates) -> None:
+        self._label_keys = gates.enabled(Feature.SPREAD_BY_LABEL_KEYS)
+        self._compares = gates.enabled(Feature.COMPARING_TOLERATIONS)
         self.built_in = args.defaulting_type == "System"
         self.constraints: Sequence[TopologySpreadConstraint] = BUILT_IN if self.built_in else args.default_constraints
         self.any_hard = any(each.when_unsatisfiable == "DoNotSchedule" for each in self.constraints)
@@ -69,11 +76,16 @@ class Defaults:
         """The constraints of this kind that apply to a pod; default ones get the selector."""
         own = pod.spec.topology_spread_constraints
         if own:
-            return Rules(tuple(_resolved(c, pod) for c in own if c.when_unsatisfiable == action), True)
+            resolved = (self._resolved(c, pod) for c in own if c.when_unsatisfiable == action)
+            return Rules(tuple(resolved), True, compares=self._compares)
         given = [c for c in self.constraints if c.when_unsatisfiable == action]
         if not given or selector is None:
             return Rules((), True)
-        return Rules(tuple(_constraint(c, selector) for c in given), not self.built_in, selector)
+        constraints = tuple(_constraint(c, selector) for c in given)
+        return Rules(constraints, not self.built_in, selector, self._compares)
+
+    def _resolved(self, given: TopologySpreadConstraint, pod: Pod) -> Constraint:
+        return _resolved(given, pod) if self._label_keys else _constraint(given, given.label_selector)
 
 
 def _constraint(given: TopologySpreadConstraint, selector: LabelSelector | None) -> Constraint:

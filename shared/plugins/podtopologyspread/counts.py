@@ -145,7 +145,11 @@ class ShardCounts:
                 self.has_keys &= of_key != ABSENT
         view = TableView(table)
         affine = selected(self._state.pod, view) if any(c.honors_affinity for c in constraints) else None
-        tolerated = ~repelled(self._state, view) if any(c.honors_taints for c in constraints) else None
+        tolerated = (
+            ~repelled(self._state, view, compares=self.rules.compares)
+            if any(c.honors_taints for c in constraints)
+            else None
+        )
         self.constraints = []
         for constraint, of_key in zip(constraints, values, strict=True):
             taking_part = self.has_keys.copy()

@@ -39,6 +39,7 @@ from shared.cluster.nodetable import NodeTable
 from shared.cluster.topology import pod_count
 from shared.cluster.view import TableView, view_of
 from shared.config.args import PodTopologySpreadArgs
+from shared.config.feature_gates import DEFAULT_GATES, FeatureGates
 from shared.plugins.base import InTreePlugin
 from shared.plugins.podtopologyspread.constraints import (
     Action,
@@ -177,8 +178,8 @@ class PodTopologySpread(
     normalizer = FewestFirst()
     unranged = IGNORED
 
-    def __init__(self, args: PodTopologySpreadArgs) -> None:
-        self._defaults = Defaults(args)
+    def __init__(self, args: PodTopologySpreadArgs, gates: FeatureGates = DEFAULT_GATES) -> None:
+        self._defaults = Defaults(args, gates)
         self.registrations = spreading_registrations(self._defaults)
 
     def signature(self, pod: Pod) -> Hashable:

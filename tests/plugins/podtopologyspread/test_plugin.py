@@ -8,8 +8,9 @@ from flotilla.results import Code, Status
 from shared.cluster.objects import ClusterObjects
 from shared.cluster.view import Changes, TableView
 from shared.config.args import PodTopologySpreadArgs
+from shared.config.feature_gates import FeatureGates
 from shared.model.load import load_of
-from shared.model.objects import LabelSelector, ObjectMeta, TopologySpreadConstraint
+from shared.model.objects import LabelSelector, ObjectMeta, Toleration, TopologySpreadConstraint
 from shared.plugins.podtopologyspread import plugin as spreading
 from shared.plugins.podtopologyspread.plugin import IGNORED, PodTopologySpread
 from testing.builders import PodBuilder, node, pod, selector
@@ -35,8 +36,8 @@ def host(name: str, zone: str | None, *web: PodBuilder) -> Host:
     return Host((built if zone is None else built.label(zone=zone)).build(), there)
 
 
-def verdicts(built: PodBuilder, *found: Host) -> dict[str, str]:
-    cluster = Cluster(PLUGIN, found, built.build(), 2, ClusterObjects())
+def verdicts(built: PodBuilder, *found: Host, plugin: PodTopologySpread = PLUGIN) -> dict[str, str]:
+    cluster = Cluster(plugin, found, built.build(), 2, ClusterObjects())
     cluster.summarize()
     return cluster.verdicts()
 
@@ -85,6 +86,29 @@ def test_label_keys_are_matched_whether_they_were_merged_before_or_not() -> None
     assert verdicts(WEB.spread(constraint(match_label_keys=["rev", "nowhere"])), *found) == {"a": FITS, "b": FITS}
     merged = constraint(match_label_keys=["rev"], label_selector=selector(app="web", rev="2"))
     assert verdicts(WEB.spread(merged), *found) == {"a": FITS, "b": FITS}
+
+
+def test_without_its_gate_label_keys_are_not_matched() -> None:
+    """Those that the API server has merged into the selector are, since they are part of it."""
+    off = "MatchLabelKeysInPodTopologySpread=false,MatchLabelKeysInPodTopologySpreadSelectorMerge=false"
+    plugin = PodTopologySpread(PodTopologySpreadArgs(), FeatureGates.parse(off))
+    old = pod("old").label(app="web", rev="1")
+    found = [host("a", "a", old, old), host("b", "b")]
+    built = WEB.spread(constraint(match_label_keys=["rev"]))
+    assert verdicts(built, *found, plugin=plugin) == {"a": SKEWED, "b": FITS}
+    merged = WEB.spread(constraint(match_label_keys=["rev"], label_selector=selector(app="web", rev="2")))
+    assert verdicts(merged, *found, plugin=plugin) == {"a": FITS, "b": FITS}
+
+
+def test_tolerations_that_compare_numbers_let_nodes_take_part_with_their_gate() -> None:
+    plugin = PodTopologySpread(PodTopologySpreadArgs(), FeatureGates.parse("TaintTolerationComparisonOperators=true"))
+    tolerant = WEB.spread(constraint(node_taints_policy="Honor")).toleration(
+        Toleration(key="sla", operator="Gt", value="1")
+    )
+    free = Host(node("b").label({HOSTNAME: "b", "zone": "b"}).taint("sla", "2").build(), [])
+    found = [host("a", "a", WEB), free]
+    assert verdicts(tolerant, *found, plugin=plugin)["a"] == SKEWED
+    assert verdicts(tolerant, *found)["a"] == FITS
 
 
 def test_terminating_pods_and_other_namespaces_do_not_count() -> None:
