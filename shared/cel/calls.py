@@ -3,8 +3,7 @@
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from shared.cel.activation import Scope, Step
-from shared.cel.attributes import go_type_name
+from shared.cel.attributes import Scope, Step, go_type_name
 from shared.cel.costs import Price, call_price
 from shared.cel.declarations import Implementation, bound
 from shared.cel.environment import FUNCTIONS

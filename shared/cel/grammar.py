@@ -2,8 +2,9 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 
-from shared.cel.lexer import ESCAPED_IDENTIFIER, FLOAT, IDENTIFIER, INT
+from shared.cel.lexer import BYTES, ESCAPED_IDENTIFIER, FLOAT, IDENTIFIER, INT, STRING, UINT
 
 Kinds = frozenset[str]
 Lookahead = Callable[[int], str]
@@ -49,23 +50,6 @@ class ChoicePart(GrammarPart):
 
     alternatives: list[list[GrammarPart]]
     predict: Callable[[Lookahead], int | None]
-
-
-def _token(*kinds: str) -> TokenPart:
-    """A token of one of these kinds."""
-    return TokenPart(frozenset(kinds))
-
-
-def _expression() -> RulePart:
-    return RulePart("expression")
-
-
-def _separated(element: str) -> list[GrammarPart]:
-    return [RulePart(element), RepeatedPart([_token(","), RulePart(element)])]
-
-
-def _binary(operand: str, operator: str) -> list[GrammarPart]:
-    return [RulePart(operand), RepeatedPart([_token(operator), RulePart(operand)])]
 
 
 def _predict_unary(kind: Lookahead) -> int | None:
@@ -117,108 +101,73 @@ SUMS, PRODUCTS = ("+", "-"), ("*", "/", "%")
 BINDING = {text: 2 if text in PRODUCTS else 1 for text in (*RELATIONS, *SUMS, *PRODUCTS)}
 """How tightly an operator binds, among those of its rule."""
 
-
-def _operators(rule: str, *operators: str) -> RepeatedPart:
-    return RepeatedPart([_token(*operators), RulePart(rule)], operators=True)
-
-
-def _name() -> list[GrammarPart]:
-    return [OptionalPart([_token(".")]), _token("IDENTIFIER")]
-
-
-def _call_arguments() -> list[GrammarPart]:
-    arguments: list[GrammarPart] = [RulePart("expressions")]
-    return [_token("("), OptionalPart(arguments), _token(")")]
-
-
-def _enclosed(opening: str, contents: str, closing: str) -> list[GrammarPart]:
-    trailing_comma = OptionalPart([_token(",")])
-    return [_token(opening), OptionalPart([RulePart(contents)]), trailing_comma, _token(closing)]
-
-
-_MORE_NAMES = RepeatedPart([_token("."), _token("IDENTIFIER")])
-_SELECTION: list[GrammarPart] = [
-    _token("."),
-    OptionalPart([_token("?")]),
-    RulePart("field name"),
-]
-_MEMBER_CALL: list[GrammarPart] = [_token("."), _token("IDENTIFIER"), *_call_arguments()]
-_INDEX: list[GrammarPart] = [
-    _token("["),
-    OptionalPart([_token("?")]),
-    _expression(),
-    _token("]"),
-]
-
-GRAMMAR: dict[str, list[GrammarPart]] = {
-    "start": [_expression(), _token("<EOF>")],
-    "expression": [
-        RulePart("or"),
-        OptionalPart([_token("?"), RulePart("or"), _token(":"), _expression()]),
-    ],
-    "or": _binary("and", "||"),
-    "and": _binary("relation", "&&"),
-    "relation": [RulePart("calculation"), _operators("relation", *RELATIONS)],
-    "calculation": [
-        RulePart("unary"),
-        _operators("calculation", *SUMS, *PRODUCTS),
-    ],
-    "unary": [
-        ChoicePart(
-            [
-                [RulePart("member")],
-                [RepeatedPart([_token("!")], minimum=1), RulePart("member")],
-                [RepeatedPart([_token("-")], minimum=1), RulePart("member")],
-            ],
-            _predict_unary,
-        )
-    ],
-    "member": [
-        RulePart("primary"),
-        RepeatedPart([ChoicePart([_SELECTION, _MEMBER_CALL, _INDEX], _predict_suffix)]),
-    ],
-    "primary": [
-        ChoicePart(
-            [
-                _name(),
-                [*_name(), *_call_arguments()],
-                [_token("("), _expression(), _token(")")],
-                _enclosed("[", "elements", "]"),
-                _enclosed("{", "entries", "}"),
-                [*_name(), _MORE_NAMES, *_enclosed("{", "fields", "}")],
-                [RulePart("literal")],
-            ],
-            _predict_primary,
-        )
-    ],
-    "expressions": _separated("expression"),
-    "elements": _separated("optional expression"),
-    "fields": [
-        RulePart("optional field"),
-        _token(":"),
-        _expression(),
-        RepeatedPart([_token(","), RulePart("optional field"), _token(":"), _expression()]),
-    ],
-    "optional field": [OptionalPart([_token("?")]), RulePart("field name")],
-    "entries": [
-        RulePart("optional expression"),
-        _token(":"),
-        _expression(),
-        RepeatedPart([_token(","), RulePart("optional expression"), _token(":"), _expression()]),
-    ],
-    "field name": [_token("IDENTIFIER", "ESC_IDENTIFIER")],
-    "optional expression": [OptionalPart([_token("?")]), _expression()],
-    "literal": [
-        ChoicePart(
-            [
-                [OptionalPart([_token("-")]), _token("NUM_INT")],
-                [OptionalPart([_token("-")]), _token("NUM_FLOAT")],
-                [_token("NUM_UINT", "STRING", "BYTES", "true", "false", "null")],
-            ],
-            _predict_literal,
-        )
-    ],
+_RULES = {
+    "start": "expression <EOF>",
+    "expression": "or [ '?' or ':' expression ]",
+    "or": "and { '||' and }",
+    "and": "relation { '&&' relation }",
+    "relation": "calculation { RELATION relation }",
+    "calculation": "unary { CALCULATION calculation }",
+    "unary": "( member | '!' + member | '-' + member )",
+    "member": "primary { ( '.' [ '?' ] field-name | '.' IDENTIFIER '(' [ expressions ] ')'"
+    " | '[' [ '?' ] expression ']' ) }",
+    "primary": "( [ '.' ] IDENTIFIER | [ '.' ] IDENTIFIER '(' [ expressions ] ')' | '(' expression ')'"
+    " | '[' [ elements ] [ ',' ] ']' | '{' [ entries ] [ ',' ] '}'"
+    " | [ '.' ] IDENTIFIER { '.' IDENTIFIER } '{' [ fields ] [ ',' ] '}' | literal )",
+    "expressions": "expression { ',' expression }",
+    "elements": "optional-expression { ',' optional-expression }",
+    "entries": "optional-expression ':' expression { ',' optional-expression ':' expression }",
+    "optional-expression": "[ '?' ] expression",
+    "fields": "optional-field ':' expression { ',' optional-field ':' expression }",
+    "optional-field": "[ '?' ] field-name",
+    "field-name": "FIELD",
+    "literal": "( [ '-' ] NUM_INT | [ '-' ] NUM_FLOAT | VALUE )",
 }
+"""Tokens are quoted, or named if their text varies; [] are optional, {} are repeated, + is once or more."""
+_TOKEN_SETS = {
+    "RELATION": frozenset(RELATIONS),
+    "CALCULATION": frozenset((*SUMS, *PRODUCTS)),
+    "FIELD": frozenset((IDENTIFIER, ESCAPED_IDENTIFIER)),
+    "VALUE": frozenset((UINT, STRING, BYTES, "true", "false", "null")),
+}
+_PREDICTIONS = {
+    "unary": _predict_unary,
+    "member": _predict_suffix,
+    "primary": _predict_primary,
+    "literal": _predict_literal,
+}
+
+
+def _parts(rule: str, words: list[str]) -> list[GrammarPart]:
+    """The parts that words describe, up to a closing bracket or another alternative."""
+    parts: list[GrammarPart] = []
+    while words and words[0] not in ("]", "}", ")", "|"):
+        match words.pop(0):
+            case "[":
+                parts += [OptionalPart(body) for body in _enclosed(rule, words)]
+            case "{":
+                operators = words[0] in ("RELATION", "CALCULATION")
+                parts += [RepeatedPart(body, operators=operators) for body in _enclosed(rule, words)]
+            case "(":
+                parts.append(ChoicePart(_enclosed(rule, words), _PREDICTIONS[rule]))
+            case "+":
+                parts.append(RepeatedPart([parts.pop()], minimum=1))
+            case word if word in _RULES:
+                parts.append(RulePart(word))
+            case word:
+                parts.append(TokenPart(_TOKEN_SETS.get(word) or frozenset({word.strip("'")})))
+    return parts
+
+
+def _enclosed(rule: str, words: list[str]) -> list[list[GrammarPart]]:
+    """The alternatives between brackets."""
+    alternatives = [_parts(rule, words)]
+    while words.pop(0) == "|":
+        alternatives.append(_parts(rule, words))
+    return alternatives
+
+
+GRAMMAR = {rule: _parts(rule, text.split()) for rule, text in _RULES.items()}
 
 
 def starts(elements: list[GrammarPart]) -> Kinds:
@@ -237,17 +186,12 @@ def _first(elements: list[GrammarPart]) -> tuple[Kinds, bool]:
     return kinds, True
 
 
-_FIRST_OF_RULES: dict[str, tuple[Kinds, bool]] = {}
-
-
 def _first_of(element: GrammarPart) -> tuple[Kinds, bool]:
     match element:
         case TokenPart():
             return element.kinds, False
         case RulePart():
-            if element.rule not in _FIRST_OF_RULES:
-                _FIRST_OF_RULES[element.rule] = _first(GRAMMAR[element.rule])
-            return _FIRST_OF_RULES[element.rule]
+            return _first_of_rule(element.rule)
         case OptionalPart():
             return starts(element.body), True
         case RepeatedPart():
@@ -255,6 +199,11 @@ def _first_of(element: GrammarPart) -> tuple[Kinds, bool]:
         case ChoicePart():
             return frozenset().union(*(starts(each) for each in element.alternatives)), False
     raise TypeError(f"unknown element {type(element).__name__}")
+
+
+@cache
+def _first_of_rule(rule: str) -> tuple[Kinds, bool]:
+    return _first(GRAMMAR[rule])
 
 
 def _link(elements: list[GrammarPart], after: Kinds, ends: bool) -> None:

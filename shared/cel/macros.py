@@ -1,6 +1,7 @@
 """Macros: calls that the parser replaces by comprehensions and presence tests."""
 
 from collections.abc import Callable
+from copy import deepcopy
 
 from shared.cel.syntax import (
     CallNode,
@@ -11,12 +12,14 @@ from shared.cel.syntax import (
     MapNode,
     SelectNode,
     SyntaxNode,
-    copied,
+    walk,
 )
 
 ACCUMULATOR = "__result__"
 UNUSED = "#unused"
 SORT_INPUT = "@__sortBy_input__"
+MOST_COPIED = 5000
+"""Parts of an optional that `optMap` may repeat: a chain of optMaps doubles them with each."""
 
 
 class MacroError(Exception):
@@ -34,8 +37,10 @@ Expander = Callable[[int, SyntaxNode | None, list[SyntaxNode]], SyntaxNode | Non
 
 def expand(offset: int, function: str, target: SyntaxNode | None, arguments: list[SyntaxNode]) -> SyntaxNode | None:
     """What the macro of this name and form expands to; None if there is none. MacroError on wrong arguments."""
-    expander = MACROS.get((function, target is not None, len(arguments)))
-    return None if expander is None else expander(offset, target, arguments)
+    expander, counts = _EXPANDERS.get(function, (None, ()))
+    if expander is None or len(arguments) not in counts or (target is None) is not (function == "has"):
+        return None
+    return expander(offset, target, arguments)
 
 
 def _call(at: int, function: str, *arguments: SyntaxNode) -> CallNode:
@@ -174,8 +179,12 @@ def _optional_flat_map(at: int, target: SyntaxNode | None, arguments: list[Synta
 
 def _if_present(at: int, target: SyntaxNode | None, name: str, result: SyntaxNode, wrap: bool) -> SyntaxNode:
     assert target is not None
+    if sum(1 for _ in walk(target)) > MOST_COPIED:
+        raise MacroError(
+            target.offset, f"an optional of more than {MOST_COPIED} parts, macros expanded, is not supported"
+        )
     present = CallNode(at, "hasValue", target, [])
-    computed: SyntaxNode = _bound(at, name, CallNode(at, "value", copied(target), []), result)
+    computed: SyntaxNode = _bound(at, name, CallNode(at, "value", deepcopy(target), []), result)
     if wrap:
         computed = _call(at, "optional.of", computed)
     return _call(at, "_?_:_", present, computed, _call(at, "optional.none"))
@@ -191,28 +200,20 @@ def _sort_by(at: int, target: SyntaxNode | None, arguments: list[SyntaxNode]) ->
     return _bound(at, SORT_INPUT, target, sorted_input)
 
 
-MACROS: dict[tuple[str, bool, int], Expander] = {
-    ("has", False, 1): _has,
-    ("all", True, 2): _all,
-    ("all", True, 3): _all,
-    ("exists", True, 2): _exists,
-    ("exists", True, 3): _exists,
-    ("exists_one", True, 2): _exists_one,
-    ("exists_one", True, 3): _exists_one,
-    ("existsOne", True, 2): _exists_one,
-    ("existsOne", True, 3): _exists_one,
-    ("map", True, 2): _map,
-    ("map", True, 3): _map,
-    ("filter", True, 2): _filter,
-    ("transformList", True, 3): _transform_list,
-    ("transformList", True, 4): _transform_list,
-    ("transformMap", True, 3): _transform_map,
-    ("transformMap", True, 4): _transform_map,
-    ("transformMapEntry", True, 3): _transform_map_entry,
-    ("transformMapEntry", True, 4): _transform_map_entry,
-    ("bind", True, 3): _bind,
-    ("optMap", True, 2): _optional_map,
-    ("optFlatMap", True, 2): _optional_flat_map,
-    ("sortBy", True, 2): _sort_by,
+_EXPANDERS: dict[str, tuple[Expander, tuple[int, ...]]] = {
+    "has": (_has, (1,)),
+    "all": (_all, (2, 3)),
+    "exists": (_exists, (2, 3)),
+    "exists_one": (_exists_one, (2, 3)),
+    "existsOne": (_exists_one, (2, 3)),
+    "map": (_map, (2, 3)),
+    "filter": (_filter, (2,)),
+    "transformList": (_transform_list, (3, 4)),
+    "transformMap": (_transform_map, (3, 4)),
+    "transformMapEntry": (_transform_map_entry, (3, 4)),
+    "bind": (_bind, (3,)),
+    "optMap": (_optional_map, (2,)),
+    "optFlatMap": (_optional_flat_map, (2,)),
+    "sortBy": (_sort_by, (2,)),
 }
-"""By name, whether there is a receiver, and the number of arguments."""
+"""By name, with the numbers of arguments. All but `has` are called on a receiver."""

@@ -4,12 +4,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from shared.cel import types
-from shared.cel.activation import FoldScope, Scope, Step
 from shared.cel.attributes import (
     ACCESS_COST,
     Attribute,
     Conditional,
+    FoldScope,
     Qualifier,
+    Scope,
+    Step,
     go_type_name,
     invalid_key,
 )
@@ -304,11 +306,11 @@ def _comprehension(node: Comprehension) -> Step:
                 return CelError(f"unsupported comprehension range type: {kind}")
             return CelError(f"got '{kind}', expected iterable type")
         for first, second in _iteration(values, two_variables):
-            fold.iterate(first, second)
+            fold.values = (first, second)
             if condition(fold) is False:
                 break
             fold.accumulate(step(fold))
-        fold.finish()
+        fold.values = None
         value = result(fold)
         return list(value) if isinstance(value, Accumulated) else value
 

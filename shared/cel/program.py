@@ -6,8 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from shared.cel import types
-from shared.cel.activation import Meter, Scope, Step
-from shared.cel.attributes import go_type_name
+from shared.cel.attributes import Meter, Scope, Step, go_type_name
 from shared.cel.checker import check
 from shared.cel.costs import LIMIT
 from shared.cel.environment import DEVICE
@@ -17,7 +16,7 @@ from shared.cel.library.resources import parse_version
 from shared.cel.parser import parse
 from shared.cel.planner import plan
 from shared.cel.quantity import parse as parse_quantity
-from shared.cel.syntax import depth
+from shared.cel.syntax import walk
 from shared.cel.validators import validate
 from shared.cel.values import CelError, CelMap, CostExceededError, DomainMap, Value, type_of
 from shared.model.devices import Device, DeviceAttribute
@@ -137,7 +136,8 @@ def compile_expression(expression: str, new_object: bool = False) -> SelectorPro
         validate(source, root)
         if root.type not in (types.BOOL, types.ANY):
             raise CompileError(f"must evaluate to bool or the unknown type, not {root.type}")
-        return SelectorProgram(expression, estimated_cost(root), plan(root), depth(root) > _SHALLOW)
+        deep = any(len(ancestors) >= _SHALLOW for _, ancestors in walk(root))
+        return SelectorProgram(expression, estimated_cost(root), plan(root), deep)
 
 
 @contextmanager

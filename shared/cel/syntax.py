@@ -1,6 +1,6 @@
 """The syntax tree of an expression, which the parser builds and the checker annotates."""
 
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from shared.cel.types import DYN, CelType
@@ -116,67 +116,19 @@ def children(node: SyntaxNode) -> list[SyntaxNode]:
     return []
 
 
-def visit(node: SyntaxNode, visitor: Callable[[SyntaxNode, list[SyntaxNode]], None]) -> None:
-    """Visit the nodes below and including this one, children first; the visitor gets the ancestors as well."""
+def walk(root: SyntaxNode) -> Iterator[tuple[SyntaxNode, Sequence[SyntaxNode]]]:
+    """The nodes below and including this one, children first, each with its present ancestors."""
     ancestors: list[SyntaxNode] = []
-    pending: list[tuple[SyntaxNode, bool]] = [(node, False)]
+    pending: list[tuple[SyntaxNode, bool]] = [(root, False)]
     while pending:
         current, done = pending.pop()
         if done:
             ancestors.pop()
-            visitor(current, ancestors)
+            yield current, ancestors
             continue
         pending.append((current, True))
         ancestors.append(current)
         pending += [(child, False) for child in reversed(children(current))]
-
-
-def depth(node: SyntaxNode) -> int:
-    deepest = 0
-
-    def measure(_: SyntaxNode, ancestors: list[SyntaxNode]) -> None:
-        nonlocal deepest
-        deepest = max(deepest, len(ancestors) + 1)
-
-    visit(node, measure)
-    return deepest
-
-
-def copied(node: SyntaxNode) -> SyntaxNode:
-    """A copy of the tree, whose nodes can be annotated independently."""
-    match node:
-        case LiteralNode():
-            return LiteralNode(node.offset, node.value)
-        case IdentNode():
-            return IdentNode(node.offset, node.name)
-        case SelectNode():
-            return SelectNode(node.offset, copied(node.operand), node.name, node.test_only)
-        case CallNode():
-            target = None if node.target is None else copied(node.target)
-            return CallNode(node.offset, node.function, target, [copied(each) for each in node.arguments])
-        case ListNode():
-            return ListNode(node.offset, [copied(each) for each in node.elements], node.optional)
-        case MapNode():
-            entries = [
-                MapEntry(each.offset, copied(each.key), copied(each.value), each.optional) for each in node.entries
-            ]
-            return MapNode(node.offset, entries)
-        case StructNode():
-            fields = [MessageField(each.offset, each.name, copied(each.value), each.optional) for each in node.fields]
-            return StructNode(node.offset, node.name, fields)
-        case Comprehension():
-            return Comprehension(
-                node.offset,
-                copied(node.range),
-                node.variable,
-                node.variable2,
-                node.accumulator,
-                copied(node.initial),
-                copied(node.condition),
-                copied(node.step),
-                copied(node.result),
-            )
-    raise TypeError(f"unknown node {type(node).__name__}")
 
 
 def qualified_name(node: SyntaxNode) -> str | None:

@@ -142,24 +142,23 @@ def show_signature(arguments: list[CelType], member: bool) -> str:
     return f"({', '.join(map(show, arguments))})"
 
 
+def _alike(one: CelType, other: CelType) -> bool:
+    """Whether two types are the same but for their parameters."""
+    return one.kind is other.kind and one.name == other.name and len(one.parameters) == len(other.parameters)
+
+
 def assignable_type(to: CelType, of: CelType) -> bool:
     """Whether a value of type `of` may stand where `to` is declared, type variables aside."""
-    if to.nullable and of.kind is TypeKind.NULL:
+    if (to.nullable and of.kind is TypeKind.NULL) or to.dynamic or to.kind is TypeKind.PARAMETER:
         return True
-    if to.dynamic or to.kind is TypeKind.PARAMETER:
-        return True
-    if to.kind is not of.kind or to.name != of.name or len(to.parameters) != len(of.parameters):
-        return False
-    return all(assignable_type(*pair) for pair in zip(to.parameters, of.parameters, strict=True))
+    return _alike(to, of) and all(map(assignable_type, to.parameters, of.parameters))
 
 
 def equivalent(one: CelType, other: CelType) -> bool:
     """Whether two types are equal, the names of type variables aside."""
-    if one.kind is not other.kind or len(one.parameters) != len(other.parameters):
-        return False
-    if one.kind is not TypeKind.PARAMETER and one.name != other.name:
-        return False
-    return all(equivalent(*pair) for pair in zip(one.parameters, other.parameters, strict=True))
+    if one.kind is TypeKind.PARAMETER:
+        return other.kind is TypeKind.PARAMETER
+    return _alike(one, other) and all(map(equivalent, one.parameters, other.parameters))
 
 
 class Bindings:
@@ -173,7 +172,7 @@ class Bindings:
     def unify(self, actual: list[CelType], declared: list[CelType]) -> bool:
         """Whether each actual type may be passed as the declared one; remembers variables only if all may."""
         before = dict(self._bound)
-        if len(actual) == len(declared) and all(self._assignable(*pair) for pair in zip(actual, declared, strict=True)):
+        if len(actual) == len(declared) and all(map(self._assignable, actual, declared)):
             return True
         self._bound = before
         return False
@@ -208,12 +207,7 @@ class Bindings:
         if one.kind is TypeKind.TYPE:
             return other.kind is TypeKind.TYPE
         if one.kind in (TypeKind.OPAQUE, TypeKind.LIST, TypeKind.MAP):
-            return (
-                one.kind is other.kind
-                and one.name == other.name
-                and len(one.parameters) == len(other.parameters)
-                and all(self._assignable(*pair) for pair in zip(one.parameters, other.parameters, strict=True))
-            )
+            return _alike(one, other) and all(map(self._assignable, one.parameters, other.parameters))
         return assignable_type(other, one)
 
     def _bind(self, to: CelType, variable: CelType) -> tuple[bool, bool]:
@@ -257,11 +251,7 @@ def _no_more_specific(one: CelType, other: CelType) -> bool:
     if one.kind is TypeKind.TYPE:
         return True
     if one.kind in (TypeKind.OPAQUE, TypeKind.LIST, TypeKind.MAP):
-        return (
-            one.name == other.name
-            and len(one.parameters) == len(other.parameters)
-            and all(_no_more_specific(*pair) for pair in zip(one.parameters, other.parameters, strict=True))
-        )
+        return _alike(one, other) and all(map(_no_more_specific, one.parameters, other.parameters))
     return one == other
 
 

@@ -1,50 +1,37 @@
 """What Kubernetes checks in an expression beyond types: literals that always fail, and lists of mixed types."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
 from shared.cel.declarations import bound
 from shared.cel.environment import FUNCTIONS
 from shared.cel.errors import ExpressionSource
 from shared.cel.library.formatting import FormatError, check_format
 from shared.cel.library.strings import compiled
-from shared.cel.syntax import CallNode, ListNode, LiteralNode, MapNode, SyntaxNode, visit
+from shared.cel.syntax import CallNode, ListNode, LiteralNode, MapNode, SyntaxNode, walk
 from shared.cel.types import STRING, CelType, equivalent, show, unwrap_optional
 from shared.cel.values import CelError, Value
 
 
-@dataclass(slots=True)
-class _Found:
-    calls: list[CallNode]
-    lists: list[ListNode]
-    maps: list[MapNode]
-
-
 def validate(source: ExpressionSource, root: SyntaxNode) -> None:
     """Report what is wrong in a tree whose types are known; CompileError if anything is."""
-    found = _Found([], [], [])
-
-    def collect(node: SyntaxNode, ancestors: list[SyntaxNode]) -> None:
-        mixed_allowed = any(isinstance(each, CallNode) and each.function == "format" for each in ancestors)
+    calls: list[CallNode] = []
+    uniform: list[SyntaxNode] = []
+    for node, ancestors in walk(root):
         if isinstance(node, CallNode):
-            found.calls.append(node)
-        elif isinstance(node, ListNode) and not mixed_allowed:
-            found.lists.append(node)
-        elif isinstance(node, MapNode) and not mixed_allowed:
-            found.maps.append(node)
-
-    visit(root, collect)
+            calls.append(node)
+        elif not any(isinstance(each, CallNode) and each.function == "format" for each in ancestors):
+            uniform.append(node)
     for function, fails in (("duration", _conversion_fails), ("timestamp", _conversion_fails), ("matches", _is_wrong)):
-        for call in found.calls:
+        for call in calls:
             if call.function == function and call.arguments:
                 argument = call.arguments[0]
                 if isinstance(argument, LiteralNode) and fails(call, argument.value):
                     source.report(argument.offset, f"invalid {function} argument")
-    for each in found.lists:
-        _check_list(source, each)
-    for entries in found.maps:
-        _check_map(source, entries)
-    for call in found.calls:
+    for node in uniform:
+        if isinstance(node, ListNode) and node.elements:
+            _check_list(source, node)
+    for node in uniform:
+        if isinstance(node, MapNode) and node.entries:
+            _check_map(source, node)
+    for call in calls:
         if call.function == "format":
             _check_format(source, call)
     source.raise_errors()
@@ -64,34 +51,26 @@ def _element_type(node: SyntaxNode, optional: bool) -> CelType:
 
 def _check_list(source: ExpressionSource, node: ListNode) -> None:
     """Report the first element of another type."""
-    expected: CelType | None = None
+    expected = _element_type(node.elements[0], 0 in node.optional)
     for index, each in enumerate(node.elements):
-        found = _element_type(each, index in node.optional)
-        if expected is None:
-            expected = found
-        elif not equivalent(expected, found):
-            _mismatch(source, each, expected, found)
+        if not _fits(source, each, expected, _element_type(each, index in node.optional)):
             return
 
 
 def _check_map(source: ExpressionSource, node: MapNode) -> None:
-    parts: tuple[Callable[[int], tuple[SyntaxNode, CelType]], ...] = (
-        lambda index: (node.entries[index].key, node.entries[index].key.type),
-        lambda index: (
-            node.entries[index].value,
-            _element_type(node.entries[index].value, node.entries[index].optional),
-        ),
-    )
-    for index in range(1, len(node.entries)):
-        for part in parts:
-            _, expected = part(0)
-            each, found = part(index)
-            if not equivalent(expected, found):
-                _mismatch(source, each, expected, found)
+    first = node.entries[0]
+    for each in node.entries[1:]:
+        _fits(source, each.key, first.key.type, each.key.type)
+        expected = _element_type(first.value, first.optional)
+        _fits(source, each.value, expected, _element_type(each.value, each.optional))
 
 
-def _mismatch(source: ExpressionSource, node: SyntaxNode, expected: CelType, found: CelType) -> None:
-    source.report(node.offset, f"expected type '{show(expected)}' but found '{show(found)}'")
+def _fits(source: ExpressionSource, node: SyntaxNode, expected: CelType, found: CelType) -> bool:
+    """Whether the type is the expected one; another one is reported."""
+    fits = equivalent(expected, found)
+    if not fits:
+        source.report(node.offset, f"expected type '{show(expected)}' but found '{show(found)}'")
+    return fits
 
 
 def _check_format(source: ExpressionSource, call: CallNode) -> None:
@@ -105,4 +84,4 @@ def _check_format(source: ExpressionSource, call: CallNode) -> None:
     try:
         check_format(str(text.value), arguments.elements)
     except FormatError as error:
-        source.report(call.offset if error.node is None else error.node.offset, error.message)
+        source.report(call.offset if error.node is None else error.node.offset, str(error))

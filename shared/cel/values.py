@@ -5,7 +5,7 @@ Errors are values as well, because `&&` and `||` absorb them.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from ipaddress import IPv4Address, IPv6Address
 from typing import TypeGuard
@@ -58,7 +58,7 @@ class TimestampValue:
     """A time in nanoseconds since 1970, and the offset of the zone in which it was written, in seconds."""
 
     nanoseconds: int
-    zone: int = 0
+    zone: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,18 +98,18 @@ class Cidr:
 class Url:
     text: str
     """What two equal URLs have in common."""
-    scheme: str
-    host: str
-    path: str
+    scheme: str = field(compare=False)
+    host: str = field(compare=False)
+    path: str = field(compare=False)
     """Escaped."""
-    query: str
+    query: str = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class NamedFormat:
     name: str
-    problems: Callable[[str], list[str]]
-    regex_size: int
+    problems: Callable[[str], list[str]] = field(compare=False)
+    regex_size: int = field(compare=False)
 
 
 def _key(value: Value) -> object:
@@ -139,14 +139,6 @@ class CelMap:
 
     def remove(self, key: Value) -> None:
         self._entries.pop(_key(key), None)
-
-    def copy(self) -> "CelMap":
-        result = CelMap()
-        result._entries = dict(self._entries)
-        return result
-
-    def keys(self) -> list[Value]:
-        return [key for key, _ in self._entries.values()]
 
     def items(self) -> Iterator[tuple[Value, Value]]:
         return iter(self._entries.values())
@@ -264,16 +256,17 @@ def _equal(one: Value, other: Value) -> bool | CelError:
         return isinstance(other, list) and _equal_lists(one, other)
     if isinstance(one, CelMap):
         return isinstance(other, CelMap) and _equal_maps(one, other)
-    if isinstance(one, TimestampValue):
-        return isinstance(other, TimestampValue) and one.nanoseconds == other.nanoseconds
     if isinstance(one, CelType):
         return isinstance(other, CelType) and one.name == other.name
     if isinstance(one, OptionalValue):
         if not isinstance(other, OptionalValue) or not (one.present and other.present):
             return isinstance(other, OptionalValue) and one.present == other.present
         return _equal(one.value, other.value)
-    if isinstance(one, QuantityValue | Semver | Ip | Cidr | Url | NamedFormat):
-        return _equal_extensions(one, other)
+    if isinstance(one, QuantityValue | Semver | Ip | Cidr | Url | NamedFormat) and type(one) is not type(other):
+        return NO_SUCH_OVERLOAD  # values of Kubernetes' own types can only be compared with others of their type
+    if isinstance(one, QuantityValue) and isinstance(other, QuantityValue):
+        # cel-go recognises only quantities that were not computed on the right.
+        return NO_SUCH_OVERLOAD if other.computed else one.compare(other) == 0
     return one == other
 
 
@@ -299,23 +292,6 @@ def _equal_maps(one: CelMap, other: CelMap) -> bool:
     return True
 
 
-def _equal_extensions(one: Value, other: Value) -> bool | CelError:
-    """Values of Kubernetes' own types can only be compared with others of their type."""
-    if type(one) is not type(other):
-        return NO_SUCH_OVERLOAD
-    match one, other:
-        case QuantityValue(), QuantityValue():
-            # cel-go recognises only quantities that were not computed on the right.
-            return NO_SUCH_OVERLOAD if other.computed else one.compare(other) == 0
-        case Semver(), Semver():
-            return one.order() == other.order()
-        case Url(), Url():
-            return one.text == other.text
-        case NamedFormat(), NamedFormat():
-            return one.name == other.name
-    return one == other
-
-
 def compare(one: Value, other: Value) -> int | CelError:
     """-1, 0 or 1 for values that have an order; else an error."""
     if is_number(one) and is_number(other):
@@ -323,19 +299,13 @@ def compare(one: Value, other: Value) -> int | CelError:
             return CelError("NaN values cannot be ordered")
         doubles = isinstance(one, float) or isinstance(other, float)
         return _sign(float(one), float(other)) if doubles else _sign(one, other)
-    if type(one) is type(other):
-        match one:
-            case TimestampValue():
-                assert isinstance(other, TimestampValue)
-                return _sign(one.nanoseconds, other.nanoseconds)
-            case DurationValue():
-                assert isinstance(other, DurationValue)
-                return _sign(one.nanoseconds, other.nanoseconds)
-            case str():
-                assert isinstance(other, str)
-                return _sign(one, other)
-            case bool() | bytes():
-                return _sign(one, other)
+    match one, other:
+        case (str(), str()) | (bool(), bool()) | (bytes(), bytes()):
+            return _sign(one, other)
+        case TimestampValue(), TimestampValue():
+            return _sign(one.nanoseconds, other.nanoseconds)
+        case DurationValue(), DurationValue():
+            return _sign(one.nanoseconds, other.nanoseconds)
     return NO_SUCH_OVERLOAD
 
 

@@ -190,6 +190,13 @@ def test_at_most_a_hundred_errors_are_shown() -> None:
     assert errors.endswith("50 more errors were truncated")
 
 
+def test_a_chain_of_optional_macros_is_bounded() -> None:
+    """Each optMap repeats its receiver."""
+    assert evaluated("optional.of(1)" + ".optMap(x, x + 1)" * 5 + ".orValue(0) == 6").matches
+    error = compile_error("optional.of(1)" + ".optMap(x, x)" * 40 + ".hasValue()")
+    assert "an optional of more than 5000 parts, macros expanded, is not supported" in error
+
+
 def test_constant_conversions_fail_when_the_program_is_made() -> None:
     assert compile_error("true || int('x') == 1") == (
         "program instantiation failed: type conversion error from 'string' to 'int'"

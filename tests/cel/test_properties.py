@@ -214,6 +214,7 @@ def _nested(larger: str, first: str, result: str) -> str:
         "{" * 30_000,
         '"\\' * 30_000,
         "? : " * 20_000,
+        "optional.of(1)" + ".optMap(x, x)" * 40 + ".hasValue()",
         "x" * 100_001,
     ],
 )

@@ -31,7 +31,6 @@ class FormatError(Exception):
 
     def __init__(self, message: str, node: SyntaxNode | None = None) -> None:
         super().__init__(message)
-        self.message = message
         self.node = node
 
 
@@ -98,14 +97,14 @@ def format_string(text: str, arguments: list[Value]) -> Value:
         parts = parse_format(text, len(arguments))
         return "".join(part if isinstance(part, str) else _apply(part, next(remaining)) for part in parts)
     except FormatError as error:
-        return CelError(error.message)
+        return CelError(str(error))
 
 
 def _apply(clause: Clause, value: Value) -> str:
     try:
         return _VERBS[clause.verb.lower()](clause, value)
     except FormatError as error:
-        raise FormatError(f"error during formatting: {error.message}") from None
+        raise FormatError(f"error during formatting: {error}") from None
 
 
 def _unfit(clause: Clause, value: Value) -> FormatError:
@@ -126,12 +125,6 @@ def _string(clause: Clause, value: Value) -> str:
 
 
 _STRING = Clause("s", None)
-
-
-def _decimal(clause: Clause, value: Value) -> str:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise _unfit(clause, value)
-    return str(int(value))
 
 
 def _double(clause: Clause, value: Value) -> float:
@@ -163,10 +156,11 @@ def _without_digits(number: float) -> str:
     return {float("inf"): "∞", float("-inf"): "-∞"}.get(number, "")
 
 
-def _binary(clause: Clause, value: Value) -> str:
-    if not isinstance(value, int):
+def _whole(clause: Clause, value: Value) -> str:
+    """Decimal, octal or binary, the last of which bools have as well."""
+    if not isinstance(value, int) or (isinstance(value, bool) and clause.verb != "b"):
         raise _unfit(clause, value)
-    return f"{int(value):b}"
+    return format(int(value), clause.verb)
 
 
 def _hexadecimal(clause: Clause, value: Value) -> str:
@@ -184,20 +178,14 @@ def _hexadecimal(clause: Clause, value: Value) -> str:
     return digits.upper() if clause.verb == "X" else digits
 
 
-def _octal(clause: Clause, value: Value) -> str:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise _unfit(clause, value)
-    return f"{int(value):o}"
-
-
 _VERBS: dict[str, Callable[[Clause, Value], str]] = {
     "s": _string,
-    "d": _decimal,
+    "d": _whole,
     "f": _fixed,
     "e": _scientific,
-    "b": _binary,
+    "b": _whole,
     "x": _hexadecimal,
-    "o": _octal,
+    "o": _whole,
 }
 
 
@@ -236,23 +224,11 @@ def _element(value: Value) -> str:
 # Checks at compile time, of constant format strings with a list of arguments.
 
 _WHOLE_KINDS = frozenset({TypeKind.INT, TypeKind.UINT})
+_UNKNOWN_KINDS = frozenset(
+    {TypeKind.ANY, TypeKind.DYN, TypeKind.ERROR, TypeKind.OPAQUE, TypeKind.PARAMETER, TypeKind.STRUCT}
+)
 _FITTING_KINDS = {
-    "s": frozenset(
-        {
-            TypeKind.LIST,
-            TypeKind.MAP,
-            TypeKind.INT,
-            TypeKind.UINT,
-            TypeKind.DOUBLE,
-            TypeKind.BOOL,
-            TypeKind.STRING,
-            TypeKind.TIMESTAMP,
-            TypeKind.BYTES,
-            TypeKind.DURATION,
-            TypeKind.TYPE,
-            TypeKind.NULL,
-        }
-    ),
+    "s": frozenset(TypeKind) - _UNKNOWN_KINDS,
     "d": _WHOLE_KINDS,
     "f": frozenset({TypeKind.DOUBLE, TypeKind.STRING}),
     "e": frozenset({TypeKind.DOUBLE, TypeKind.STRING}),
