@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from testing.simulator.claim_admission import default_requests
 from testing.simulator.errors import Cause, forbidden_value, invalid, invalid_value, required, unsupported_value
 from testing.simulator.metadata import cannot_unmarshal, expect, expect_objects, metadata_causes, qualified_name_causes
 from testing.simulator.pod_admission import (
@@ -28,6 +29,7 @@ from testing.simulator.resources import (
     POD_GROUPS,
     PODS,
     PRIORITY_CLASSES,
+    RESOURCE_CLAIMS,
     WORKLOADS,
     ApiResource,
     Object,
@@ -91,6 +93,8 @@ def admit_new(resource: ApiResource, obj: Object, priority_classes: PriorityClas
         metadata["labels"] = {**(metadata.get("labels") or {}), NAME_LABEL: metadata["name"]}
         obj["spec"] = {"finalizers": ["kubernetes"]}
         obj["status"] = {"phase": "Active"}
+    elif resource is RESOURCE_CLAIMS:
+        default_requests(obj)
     elif resource is SERVICES:
         for port in obj["spec"].get("ports") or ():
             port.setdefault("protocol", "TCP")
@@ -250,7 +254,7 @@ def coscheduling_group_causes(group: Object) -> Iterator[Cause]:
 
 
 def fixed_spec_causes(obj: Object, old: Object) -> Iterator[Cause]:
-    """The spec of pod groups and workloads of scheduling.k8s.io is immutable."""
+    """The spec of pod groups, workloads and claims of devices is immutable."""
     if obj.get("spec") != old.get("spec"):
         yield forbidden_value("spec", IMMUTABLE)
 
@@ -344,6 +348,7 @@ _UPDATE_RULES: dict[ApiResource, Callable[[Object, Object], Iterator[Cause]]] = 
     PODS: pod_update_causes,
     POD_GROUPS: fixed_spec_causes,
     WORKLOADS: fixed_spec_causes,
+    RESOURCE_CLAIMS: fixed_spec_causes,
     builtin("persistentvolumeclaims"): claim_causes,
     PRIORITY_CLASSES: priority_class_update_causes,
 }

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from random import Random
 
 from testing.simulator.admission import admit_new, admit_update
+from testing.simulator.claim_admission import status_causes
 from testing.simulator.errors import (
     ApiError,
     already_exists,
@@ -28,6 +29,7 @@ from testing.simulator.resources import (
     NODES,
     PODS,
     PRIORITY_CLASSES,
+    RESOURCE_CLAIMS,
     ApiResource,
     Catalog,
     Object,
@@ -183,6 +185,10 @@ class SimulatedCluster:
             if not isinstance(status, dict):
                 raise cannot_unmarshal("status", status, f"{resource.kind}Status")
             obj = {**old, "metadata": metadata, "status": status}
+            if resource is RESOURCE_CLAIMS:
+                obj["metadata"] = {**old["metadata"], "resourceVersion": metadata["resourceVersion"]}
+                if causes := [*status_causes(obj, old)]:
+                    raise invalid(resource, item.name, causes)
         else:
             if "status" in resource.subresources:
                 _keep(obj, old, "status")

@@ -11,6 +11,7 @@ from tests.contract.server import DEADLINE, MERGE, Object, Server
 SWEPT = (
     "/api/v1/namespaces/{}/pods",
     "/api/v1/namespaces/{}/persistentvolumeclaims",
+    "/apis/resource.k8s.io/v1/namespaces/{}/resourceclaims",
     "/api/v1/namespaces/{}/configmaps",
     "/api/v1/namespaces/{}/serviceaccounts",
     "/apis/events.k8s.io/v1/namespaces/{}/events",

@@ -243,6 +243,78 @@ async def test_local_volumes(crew: Crew) -> None:
     await crew.waits("missing", 'persistentvolumeclaim "no-such-claim" not found')
 
 
+class Devices:
+    """A class, and a slice of GPUs for each node of a test."""
+
+    def __init__(self, crew: Crew) -> None:
+        self._crew = crew
+        self._server, self._sandbox = crew.server, crew.sandbox
+        self.claims = f"/apis/resource.k8s.io/v1/namespaces/{crew.sandbox.name}/resourceclaims"
+        self.driver = f"{crew.sandbox.name}.example.com"
+        self.resource = f"{crew.sandbox.name}.example.com/gpu"
+        self.device_class = crew.sandbox.unique(crew.name)
+
+    async def begin(self) -> None:
+        selectors = [{"cel": {"expression": f'device.driver == "{self.driver}"'}}]
+        spec = {"selectors": selectors, "extendedResourceName": self.resource}
+        await self._sandbox.make("/apis/resource.k8s.io/v1/deviceclasses", self._crew.name, spec=spec)
+
+    async def put(self, node: str, *names: str) -> None:
+        pool = {"name": self._crew.host(node), "generation": 1, "resourceSliceCount": 1}
+        spec = {
+            "driver": self.driver,
+            "pool": pool,
+            "nodeName": pool["name"],
+            "devices": [{"name": each} for each in names],
+        }
+        await self._sandbox.make("/apis/resource.k8s.io/v1/resourceslices", f"{self._crew.name}-{node}", spec=spec)
+
+    async def claim(self, name: str) -> Object:
+        """How a pod names the claim."""
+        full = f"{self._crew.name}-{name}"
+        request = {"name": "r", "exactly": {"deviceClassName": self.device_class}}
+        await self._server.post(self.claims, {"metadata": {"name": full}, "spec": {"devices": {"requests": [request]}}})
+        return {"name": "gpu", "resourceClaimName": full}
+
+    async def given(self, claim: str) -> tuple[str, list[str]]:
+        """Its device, and the pods that it is reserved for."""
+        status = (await self._server.get(f"{self.claims}/{claim}"))["status"]
+        (result,) = status["allocation"]["devices"]["results"]
+        return f"{result['pool']}/{result['device']}", sorted(each["name"] for each in status["reservedFor"])
+
+
+async def test_devices(crew: Crew) -> None:
+    devices = Devices(crew)
+    await devices.begin()
+    for node in "ab":
+        await crew.node(node)
+        await devices.put(node, "gpu-0")
+    mine, shared = await devices.claim("mine"), await devices.claim("shared")
+    await crew.pod("first", resourceClaims=[mine])
+    node = await crew.lands("first")
+    assert await devices.given(mine["resourceClaimName"]) == (f"{node}/gpu-0", [f"{crew.name}-first"])
+    for name in ("second", "third"):
+        await crew.pod(name, resourceClaims=[shared])
+    other = await crew.lands("second")
+    assert (other == node, await crew.lands("third")) == (False, other)
+    users = [f"{crew.name}-second", f"{crew.name}-third"]
+    assert await devices.given(shared["resourceClaimName"]) == (f"{other}/gpu-0", users)
+    late = await devices.claim("late")
+    await crew.pod("fourth", resourceClaims=[late])
+    await crew.waits("fourth", "cannot allocate all claims")
+    await crew.node("c")
+    await devices.put("c", "gpu-0")
+    await crew.lands("fourth", "c")
+    await crew.pod("gated", resourceClaims=[{"name": "gpu", "resourceClaimName": f"{crew.name}-missing"}])
+    await crew.node("d")
+    await devices.put("d", "gpu-0")
+    amounts = {"requests": {devices.resource: "1"}, "limits": {devices.resource: "1"}}
+    await crew.pod("extended", containers=[{"name": "main", "image": "app:1", "resources": amounts}])
+    await crew.lands("extended", "d")
+    named = (await crew.get("extended"))["status"]["extendedResourceClaimStatus"]["resourceClaimName"]
+    assert await devices.given(named) == (f"{crew.host('d')}/gpu-0", [f"{crew.name}-extended"])
+
+
 async def test_priority_and_preemption(crew: Crew) -> None:
     names = {}
     for name, value in {"low": 1, "high": 1000}.items():

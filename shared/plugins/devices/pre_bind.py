@@ -288,11 +288,10 @@ class _Writer(_Claims):
         if FINALIZER not in finalizers:  # it keeps an allocated claim from being deleted while it is used
             finalizers.append(FINALIZER)
             claim = yield from _put(self.path(key), claim, f"add finalizer to claim {key}")
-        claim.setdefault("status", {})["allocation"] = dict(wanted.allocation)
+        claim.setdefault("status", {})["allocation"] = {"allocationTimestamp": self._now, **wanted.allocation}
         return (yield from self._write_reserved(claim, wanted, "add allocation and reservation to"))
 
     def _write_reserved(self, claim: Object, wanted: ClaimWrite, what: str) -> Steps[Object]:
-        claim["status"]["allocation"].setdefault("allocationTimestamp", self._now)
         consumer = {"resource": "pods", "name": self._pod.name, "uid": self._pod.uid}
         claim["status"]["reservedFor"] = [*_consumers(claim), consumer]
         written = yield from _put(self.status_path(wanted.key), claim, f"{what} claim {wanted.key}")

@@ -287,7 +287,8 @@ def test_a_claim_allocated_long_ago_has_less_time() -> None:
 
 
 def special(name: str = "p-extended-resources-abcde") -> SpecialClaim:
-    request = {"name": "container-0-request-0", "exactly": {"deviceClassName": "gpu", "count": 1}}
+    exactly = {"deviceClassName": "gpu", "count": 1, "allocationMode": "ExactCount"}
+    request = {"name": "container-0-request-0", "exactly": exactly}
     mapping = {"containerName": "c", "resourceName": "example.com/gpu", "requestName": request["name"]}
     return SpecialClaim(name, [request], [mapping], allocation(result(request=request["name"])))
 
