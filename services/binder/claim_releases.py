@@ -1,21 +1,27 @@
 """Gives back the devices of claims that keep their pod from being scheduled, as PostFilter decided.
 
-Best effort: what fails is decided again with the pod.
+The snapshot is asked before each write: an attempt that began since, or that a restarted queue does not know of, may
+need the claim. Best effort: what fails is decided again with the pod.
 """
 
 import logging
+from collections.abc import Callable
 
 import msgspec
 
 from flotilla.results import ApiAnswer, ApiCall
 from services.binder.worker_pool import WorkerPool
-from shared.errors import FlotillaError
+from shared.bus.bus import Bus
+from shared.bus.subjects import SNAPSHOT_NOMINATED
+from shared.errors import FlotillaError, ProtocolError
 from shared.kube.client import KubeClient
-from shared.messages.binding import ClaimRelease, Notice
+from shared.messages.binding import AssumedNow, ClaimRelease, IsAssumed, Notice
 from shared.model.codec import encode_json
 from shared.plugins.devices.pre_bind import release_claim
 from shared.telemetry.logs import Repeated
 
+ANSWER_TIMEOUT = 1.0
+"""Seconds that the snapshot has to answer."""
 MAX_WORKERS = 8
 """Claims that are released at the same time."""
 MAX_WAITING = 1024
@@ -28,8 +34,11 @@ class _Wanted(msgspec.Struct, frozen=True):
 
 
 class ClaimReleases:
-    def __init__(self, client: KubeClient, log: logging.Logger) -> None:
+    def __init__(self, client: KubeClient, bus: Bus, newest_epoch: Callable[[], int], log: logging.Logger) -> None:
+        """`newest_epoch`: the snapshot's, as far as this binder knows."""
         self._client = client
+        self._bus = bus
+        self._newest_epoch = newest_epoch
         self._log = Repeated(log)
         self._pool: WorkerPool[_Wanted] = WorkerPool(
             self._release, max_workers=MAX_WORKERS, max_waiting=MAX_WAITING, failed=self._failed
@@ -53,11 +62,20 @@ class ClaimReleases:
             step = next(steps)
             while True:
                 assert isinstance(step, ApiCall)  # a release does not pause
+                if step.method != "GET" and await self._is_needed(wanted.pod_uid):
+                    return
                 step = steps.send(await self._call(step))
         except StopIteration:
             return
         except FlotillaError as cause:
             self._log.warning(wanted.release.key, "claim %s keeps its devices: %s", wanted.release.key, cause)
+
+    async def _is_needed(self, pod_uid: str) -> bool:
+        asked, newest = IsAssumed(pod_uid), self._newest_epoch()
+        answer = await self._bus.request(SNAPSHOT_NOMINATED, asked, AssumedNow, timeout=ANSWER_TIMEOUT)
+        if answer.epoch < newest:
+            raise ProtocolError(f"a snapshot of epoch {answer.epoch} answers, not of {newest}")
+        return answer.stands
 
     async def _call(self, call: ApiCall) -> ApiAnswer:
         body = None if call.method == "GET" else encode_json(call.body)

@@ -143,7 +143,7 @@ class Shell:
             status = StatusReporter(client, context.name, context.wall, metrics, context.log, self._bindings_wait)
             calls = ApiCalls(client, feed, core.awaits, context.clock, metrics, self._spans, extenders)
             self._status = status
-            self._releases = ClaimReleases(client, context.log)
+            self._releases = ClaimReleases(client, context.bus, lambda: core.epoch, context.log)
             self._calls = WorkerPool(calls.make, max_workers=MAX_CALLS, max_waiting=2 * MAX_HELD, failed=self._failed)
             self._eviction_calls = EvictionCalls(context, client, status, metrics, feed, self._failed)
 

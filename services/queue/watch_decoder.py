@@ -21,6 +21,7 @@ from shared.bounded import BoundedDict
 from shared.cluster.objects import ClusterObjects
 from shared.framework.clusterevents import ClusterEvent
 from shared.messages.watch import OBJECT_KINDS, Kind, NodeChange, ObjectChange, PodChange, Unreadable
+from shared.model.devices import ResourceClaim, ResourceClaimStatus
 from shared.model.kinds import STILL_COUNTED
 from shared.model.objects import (
     ClusterObject,
@@ -322,7 +323,11 @@ class WatchDecoder:
     def _object_deleted(self, kind: ObjectKind, key: str) -> list[WatchEvent]:
         before: ClusterObject | None = self.objects.of(kind).get(key)
         self.objects.remove(kind, key)
-        return _changes(object_events(kind, before, None), before, None)
+        changes = _changes(object_events(kind, before, None), before, None)
+        if isinstance(before, ResourceClaim) and before.is_allocated:  # the devices are free, too
+            freed = replace(before, status=ResourceClaimStatus())
+            changes += _changes(object_events(kind, before, freed), before, freed)
+        return changes
 
 
 def _changes(

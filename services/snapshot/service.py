@@ -45,7 +45,16 @@ from shared.errors import ClusterError, ProtocolError, UnreadableObject, UserErr
 from shared.framework.loading import load_scheduler_config
 from shared.kube.access import client_connection
 from shared.kube.client import KubeClient
-from shared.messages.binding import BinderBeat, BindingOutcomes, Evict, Evicted, IsNominated, Recalled, Withdraw
+from shared.messages.binding import (
+    BinderBeat,
+    BindingOutcomes,
+    Evict,
+    Evicted,
+    IsAssumed,
+    IsNominated,
+    Recalled,
+    Withdraw,
+)
 from shared.messages.inspection import CompareCache, ListCache, ListLedger
 from shared.messages.queue import Absorbed, Assumed, Forgotten, ForgottenPod
 from shared.messages.state import Commit, Delta, Heartbeat, Outdated
@@ -165,7 +174,7 @@ class Shell:
         await bus.subscribe(subjects.SNAPSHOT_BOUND, (BindingOutcomes, Recalled), self._on_bound)
         await bus.subscribe(subjects.BINDER_BEATS, BinderBeat, self._binders.on_beat)
         await bus.subscribe(subjects.QUEUE_EVICTED, Evicted, self._binders.on_evicted)
-        await bus.subscribe(subjects.SNAPSHOT_NOMINATED, IsNominated, self._on_is_nominated)
+        await bus.subscribe(subjects.SNAPSHOT_NOMINATED, (IsNominated, IsAssumed), self._on_asked)
         await bus.subscribe(subjects.SNAPSHOT_LIST, (ListCache, ListLedger, CompareCache), self._on_list)
         try:
             with on_dump_signal(self._introspection.dump):
@@ -308,9 +317,13 @@ class Shell:
             self._binders.on_outcomes(message, envelope)
             self._tell_forgotten()
 
-    def _on_is_nominated(self, asked: IsNominated, envelope: Envelope) -> None:
+    def _on_asked(self, asked: IsNominated | IsAssumed, envelope: Envelope) -> None:
         """Not answered before the term begins, or once it may be over: binders ask again."""
-        if self._begun and self._terms.healthy:
+        if not self._begun or not self._terms.healthy:
+            return
+        if isinstance(asked, IsAssumed):
+            self._binders.on_is_assumed(asked, envelope)
+        else:
             self._binders.on_is_nominated(asked, envelope)
 
     def _on_list(self, asked: ListCache | ListLedger | CompareCache, envelope: Envelope) -> None:

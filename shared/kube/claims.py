@@ -14,10 +14,8 @@ from shared.errors import ClusterError
 from shared.kube.client import STRATEGIC_MERGE_PATCH, KubeClient
 from shared.kube.errors import Refused
 from shared.kube.outcome import ApiResponse
-from shared.model.devices import RESOURCE_VERSIONS
+from shared.model.devices import FENCED, RESOURCE_VERSIONS
 
-FENCED = "flotilla.io/fenced"
-"""The annotation. What it says means nothing."""
 PAGE = 500
 """Claims in one answer."""
 NOT_FOUND = 404

@@ -202,6 +202,19 @@ class Nominated(msgspec.Struct, frozen=True, omit_defaults=True, tag="nominated"
     stands: bool = False
 
 
+class IsAssumed(msgspec.Struct, frozen=True, omit_defaults=True, tag="is-assumed"):
+    """From a binder to the snapshot, before a pod's claim is released: is there an attempt that needs the claim?"""
+
+    uid: str
+
+
+class AssumedNow(msgspec.Struct, frozen=True, omit_defaults=True, tag="assumed-now"):
+    """Reply to IsAssumed. `epoch`: the snapshot's; one older than the binder has heard of cannot know."""
+
+    epoch: Count
+    stands: bool = False
+
+
 class Evicted(msgspec.Struct, frozen=True, omit_defaults=True, tag="evicted"):
     """From a binder to the queue: all victims were told to terminate, or (`failure`) why not all of them.
 

@@ -59,6 +59,8 @@ Message = (
     | binding.Evicted
     | binding.IsNominated
     | binding.Nominated
+    | binding.IsAssumed
+    | binding.AssumedNow
     | binding.Notices
     | identity.WhoOwns
     | identity.Owner

@@ -10,6 +10,8 @@ from shared.model.quantity import QuantityText
 
 RESOURCE_VERSIONS = ("v1", "v1beta2", "v1beta1")
 """Of `resource.k8s.io`, the newest first; a server has at least one of them. Claims' statuses are alike."""
+FENCED = "flotilla.io/fenced"
+"""An annotation of claims that gives them another version. What it says means nothing."""
 EXACT_COUNT = "ExactCount"
 ALL = "All"
 FROM_CLASS = "FromClass"

@@ -10,7 +10,7 @@ from shared.cluster.devices import ClaimAllocation, DeviceDecision, RequestMappi
 from shared.messages.binding import ClaimRelease, Notice, Notices
 from shared.model.codec import encode_json
 from shared.model.devices import AllocatedDevice, AllocationResult, DeviceAllocation, DeviceRequest, ExactDeviceRequest
-from tests.binder.world import PROFILE, until, world
+from tests.binder.world import PROFILE, World, until, world
 
 pytestmark = pytest.mark.asyncio
 
@@ -177,21 +177,41 @@ async def test_notices_become_events_and_conditions() -> None:
         assert (condition["reason"], condition["message"]) == ("Unschedulable", notice.message)
 
 
+ALLOCATION = AllocationResult(
+    devices=DeviceAllocation(results=[AllocatedDevice(request="r", driver="d", pool="n1", device="gpu-0")])
+)
+
+
+def releasing(w: World, pod: str, claim: str) -> Notice:
+    """Store an allocated claim; the notice that gives its devices back."""
+    metadata = {"name": claim, "namespace": "default", "uid": f"uid-{claim}"}
+    stored = {
+        "metadata": metadata,
+        "spec": {"devices": {}},
+        "status": {"allocation": json.loads(encode_json(ALLOCATION))},
+    }
+    w.simulator.store_raw("resourceclaims", stored, group="resource.k8s.io", version="v1")
+    about = (w.pod(pod), "default", pod, "default-scheduler", "Unschedulable", "no node")
+    return Notice(*about, releases=[ClaimRelease(f"default/{claim}", f"uid-{claim}", ALLOCATION)])
+
+
+def is_allocated(w: World, claim: str) -> bool:
+    return bool(w.simulator.stored("resourceclaims", claim, "default", group="resource.k8s.io").get("status"))
+
+
 async def test_a_notice_may_release_claims() -> None:
-    allocation = AllocationResult(
-        devices=DeviceAllocation(results=[AllocatedDevice(request="r", driver="d", pool="n1", device="gpu-0")])
-    )
     async with world() as w:
-        metadata = {"name": "c", "namespace": "default", "uid": "uid-c"}
-        status = {"allocation": json.loads(encode_json(allocation))}
-        claim = {"metadata": metadata, "spec": {"devices": {}}, "status": status}
-        w.simulator.store_raw("resourceclaims", claim, group="resource.k8s.io", version="v1")
-        about = (w.pod("p"), "default", "p", "default-scheduler", "Unschedulable", "no node")
-        release = ClaimRelease("default/c", "uid-c", allocation)
-        w.bus.post("binder.notices", Notices([Notice(*about, releases=[release])]))
-        await until(
-            lambda: not w.simulator.stored("resourceclaims", "c", "default", group="resource.k8s.io").get("status")
-        )
+        w.bus.post("binder.notices", Notices([releasing(w, "p", "c")]))
+        await until(lambda: not is_allocated(w, "c"))
+
+
+async def test_a_pod_that_is_assumed_by_now_keeps_its_claims() -> None:
+    async with world() as w:
+        notices = Notices([releasing(w, "p", "c"), releasing(w, "q", "other")])
+        w.assumed.add(notices.notices[0].uid)
+        w.bus.post("binder.notices", notices)
+        await until(lambda: not is_allocated(w, "other") and len(w.assumed_asked) == 2)
+        assert is_allocated(w, "c")
 
 
 async def test_a_pod_that_waits_for_its_devices_has_an_event_and_is_counted() -> None:
@@ -218,11 +238,8 @@ async def test_a_pod_that_waits_for_its_devices_has_an_event_and_is_counted() ->
 
 
 async def test_claims_made_for_extended_resources_are_counted() -> None:
-    allocation = AllocationResult(
-        devices=DeviceAllocation(results=[AllocatedDevice(request="r", driver="d", pool="n1", device="gpu-0")])
-    )
     request = DeviceRequest(name="r", exactly=ExactDeviceRequest(device_class_name="gpu"))
-    special = SpecialClaim([request], [RequestMapping("c", "example.com/gpu", "r")], allocation, "p-extended")
+    special = SpecialClaim([request], [RequestMapping("c", "example.com/gpu", "r")], ALLOCATION, "p-extended")
     async with world() as w:
         w.pod("p")
         w.order("p", devices=DeviceDecision([], special))

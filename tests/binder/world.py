@@ -21,6 +21,7 @@ from shared.extenders.client import ExtenderClient
 from shared.framework.profile import Framework
 from shared.kube.client import KubeClient
 from shared.messages.binding import (
+    AssumedNow,
     BinderBeat,
     BindingOrders,
     BindingOutcome,
@@ -28,6 +29,7 @@ from shared.messages.binding import (
     Displaced,
     Evict,
     Evicted,
+    IsAssumed,
     IsNominated,
     Nominated,
     Permits,
@@ -70,6 +72,9 @@ class World:
         self.stands_until = math.inf
         """How often it answers that a nomination stands."""
         self.asked: list[IsNominated] = []
+        self.assumed_asked: list[str] = []
+        self.assumed: set[str] = set()
+        """The uids of pods of which the snapshot answers that they are assumed."""
         self._orders: dict[tuple[str, int], BindingOrder] = {}
 
     # The API server
@@ -209,7 +214,11 @@ class World:
         if self.acknowledges:
             envelope.respond(Received(0, message.attempt))
 
-    def on_is_nominated(self, message: IsNominated, envelope: Envelope) -> None:
+    def on_asked(self, message: IsNominated | IsAssumed, envelope: Envelope) -> None:
+        if isinstance(message, IsAssumed):
+            self.assumed_asked.append(message.uid)
+            envelope.respond(AssumedNow(self.snapshot_epoch or 0, message.uid in self.assumed))
+            return
         self.asked.append(message)
         if self.snapshot_epoch is not None:
             stands = self.stands and len(self.asked) <= self.stands_until
@@ -265,7 +274,7 @@ async def world(
             made = World(simulator, buses[1], context)
             await buses[1].subscribe("snapshot.bound", BindingOutcomes, made.on_outcomes)
             await buses[1].subscribe("binder.beats", BinderBeat, made.on_beat)
-            await buses[1].subscribe("snapshot.nominated", IsNominated, made.on_is_nominated)
+            await buses[1].subscribe("snapshot.nominated", (IsNominated, IsAssumed), made.on_asked)
             await buses[1].subscribe("queue.evicted", Evicted, made.on_evicted)
             await buses[1].subscribe("binder.waiting", Permits, made.on_permits)
             running = main(context, api_calls=api_calls) if framework is None else _run(context, framework)

@@ -79,8 +79,9 @@ class Cluster:
         (
             [a_claim(), a_claim("other", ALLOCATED)],
             ObjectChange(ObjectKind.RESOURCE_CLAIM, "default/other", True),
-            False,
+            True,
         ),
+        ([a_claim(), a_claim("other")], ObjectChange(ObjectKind.RESOURCE_CLAIM, "default/other", True), False),
         ([a_claim()], a_slice(), True),
         ([a_claim(), a_slice()], a_slice(2), True),
         ([a_claim(), a_slice()], a_slice(uid="another"), True),

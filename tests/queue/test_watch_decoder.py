@@ -305,7 +305,8 @@ def test_objects_of_other_kinds(kind: ObjectKind) -> None:
     assert actions(object_change(kind, resourceVersion="2")) == [], "as in a listing"
     assert actions(object_change(kind, deletionTimestamp="2024-01-01T00:00:00Z")) == [Action.UPDATE] * registered
     assert known[key].metadata.deletion_timestamp is not None
-    assert actions(ObjectChange(kind, key, gone=True)) == [Action.DELETE] * registered
+    frees_devices = [Action.UPDATE] * (kind is ObjectKind.RESOURCE_CLAIM)
+    assert actions(ObjectChange(kind, key, gone=True)) == [Action.DELETE] * registered + frees_devices
     assert not known
     assert actions(ObjectChange(kind, key, gone=True)) == []
     assert actions(object_change(kind)) == [Action.ADD] * registered

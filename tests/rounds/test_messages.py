@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from flotilla.results import Code, Status
 from shared.cluster.volumes import VolumeDecision
 from shared.messages.binding import (
+    AssumedNow,
     BinderBeat,
     BindingOrders,
     BindingOutcome,
@@ -18,6 +19,7 @@ from shared.messages.binding import (
     Evict,
     Evicted,
     HeldAttempt,
+    IsAssumed,
     IsNominated,
     ListPermits,
     Nominated,
@@ -389,6 +391,8 @@ MESSAGES: dict[type, st.SearchStrategy[Any]] = {
     CompareCache: st.builds(CompareCache),
     IsNominated: st.builds(IsNominated, TEXT, COUNTS, TEXT, st.lists(TEXT, max_size=2)),
     Nominated: st.builds(Nominated, COUNTS, st.booleans()),
+    IsAssumed: st.builds(IsAssumed, TEXT),
+    AssumedNow: st.builds(AssumedNow, COUNTS, st.booleans()),
     WhoOwns: st.builds(WhoOwns, TEXT),
     NameTaken: st.builds(NameTaken, COUNTS, TEXT, TEXT, TEXT, TIMES),
     Owner: st.builds(Owner, TEXT, TIMES),

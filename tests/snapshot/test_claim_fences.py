@@ -13,11 +13,11 @@ from services.snapshot.events import ClaimsFenced, FenceClaims
 from services.snapshot.store.claim_barrier import ClaimBarrier
 from shared.cluster.devices import ClaimAllocation, DeviceDecision, SpecialClaim
 from shared.errors import ClusterError
-from shared.kube.claims import FENCED, list_claims, touch_claim
+from shared.kube.claims import list_claims, touch_claim
 from shared.kube.client import KubeClient
 from shared.messages.state import Assignment, LedgerEntry
 from shared.messages.watch import ObjectChange
-from shared.model.devices import AllocationResult
+from shared.model.devices import FENCED, AllocationResult
 from shared.model.load import load_of
 from shared.model.objects import ObjectKind
 from testing.builders import pod

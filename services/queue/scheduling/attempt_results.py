@@ -6,11 +6,12 @@ from msgspec.structs import replace
 
 from services.queue.events import Effect
 from services.queue.pod_conditions import binding_rejected_notice, claim_releases, failure_notice
-from services.queue.scheduling.cluster_event import freed_room
+from services.queue.scheduling.cluster_event import freed_devices, freed_room
 from services.queue.scheduling.nominator import Eviction
 from services.queue.scheduling.queued_pod_info import PodState, QueuedPodInfo
 from services.queue.scheduling.scheduling_queue import AttemptResult, SchedulingQueue
 from shared.cluster.objects import ClusterObjects
+from shared.devices.pod_claims import may_claim
 from shared.errors import ProtocolError
 from shared.messages.binding import Evicted
 from shared.messages.queue import POD_GONE, Batch, ForgottenPod, Outcome, Take, Verdict
@@ -101,6 +102,8 @@ class AttemptResults:
                 self._queue.move_all(freed_room(info.assumed()), now)
             else:
                 self._fail_binding(info, pod, now)
+            if info is None or may_claim(info.pod):
+                self._queue.move_all(freed_devices(), now)
 
     def on_evicted(self, evicted: Evicted, now: float) -> None:
         eviction = self._queue.preemptions.report(evicted)

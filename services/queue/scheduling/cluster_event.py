@@ -17,6 +17,7 @@ from shared.model.resources import pod_requests
 T = TypeVar("T")
 
 ASSIGNED_POD_DELETED = ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE)
+CLAIM_UPDATED = ClusterEvent(Resource.RESOURCE_CLAIM, Action.UPDATE)
 _RESOURCES: Mapping[ObjectKind, Resource] = {
     **{kind: Resource[kind.name] for kind in ObjectKind if kind.name in Resource.__members__},
     ObjectKind.COSCHEDULING_POD_GROUP: Resource.POD_GROUP,
@@ -61,6 +62,11 @@ def anything(why: str = "") -> ClusterChange:
 def freed_room(pod: Pod | None = None, *, max_priority: int | None = None, except_uid: str = "") -> ClusterChange:
     """A pod left its node, or will not come to it; None if it is unknown which."""
     return ClusterChange(ASSIGNED_POD_DELETED, pod, max_priority=max_priority, except_uid=except_uid)
+
+
+def freed_devices() -> ClusterChange:
+    """An attempt that was given devices has ended, and no claim shows that."""
+    return ClusterChange(CLAIM_UPDATED)
 
 
 def label(event: ClusterEvent) -> str:

@@ -12,11 +12,13 @@ from services.snapshot.events import AcknowledgeBinder, BindingReport, DispatchO
 from shared.bus import Envelope
 from shared.bus.subjects import BINDER_EVICTIONS, BINDER_WITHDRAWALS, binder
 from shared.messages.binding import (
+    AssumedNow,
     BinderBeat,
     BindingOutcome,
     BindingOutcomes,
     Evict,
     Evicted,
+    IsAssumed,
     IsNominated,
     Nominated,
     Recall,
@@ -117,6 +119,9 @@ class Binders:
         stands = self._core.cluster.nominator.stands(asked.uid, asked.attempt, asked.node)
         has_victims = self._evictions.has_victims(asked.uid, asked.attempt, asked.victims)
         envelope.respond(Nominated(self._core.epoch, stands and has_victims))
+
+    def on_is_assumed(self, asked: IsAssumed, envelope: Envelope) -> None:
+        envelope.respond(AssumedNow(self._core.epoch, asked.uid in self._core.ledger))
 
     # Effects
 

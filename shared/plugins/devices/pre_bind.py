@@ -21,7 +21,7 @@ from shared.cluster.devices import DeviceDecision
 from shared.errors import ClusterError
 from shared.messages.binding import ClaimRelease
 from shared.model.codec import encode_json
-from shared.model.devices import RESOURCE_VERSIONS
+from shared.model.devices import FENCED, RESOURCE_VERSIONS
 
 FINALIZER = "resource.kubernetes.io/delete-protection"
 SPECIAL_CLAIM = "resource.kubernetes.io/extended-resource-claim"
@@ -275,7 +275,7 @@ class _Writer(_Claims):
         if wanted.allocation is not None and _devices(found) != _devices(wanted.allocation):
             raise NotDone(f"claim {key} got allocated elsewhere in the meantime")
         if any(each.get("uid") == self._pod.uid for each in _consumers(claim)):
-            return claim
+            return claim if wanted.allocation is not None else (yield from self._touch(claim, key))
         return (yield from self._write_reserved(claim, wanted, "add reservation to"))
 
     def _allocate(self, claim: Object, wanted: ClaimWrite) -> Steps[Object]:
@@ -290,6 +290,12 @@ class _Writer(_Claims):
             claim = yield from _put(self.path(key), claim, f"add finalizer to claim {key}")
         claim.setdefault("status", {})["allocation"] = {"allocationTimestamp": self._now, **wanted.allocation}
         return (yield from self._write_reserved(claim, wanted, "add allocation and reservation to"))
+
+    def _touch(self, claim: Object, key: str) -> Steps[Object]:
+        """Give the claim another version, so that no late release of an earlier attempt's devices succeeds."""
+        metadata = claim["metadata"]
+        metadata["annotations"] = {**(metadata.get("annotations") or {}), FENCED: metadata.get("resourceVersion", "")}
+        return (yield from _put(self.path(key), claim, f"touch claim {key}"))
 
     def _write_reserved(self, claim: Object, wanted: ClaimWrite, what: str) -> Steps[Object]:
         consumer = {"resource": "pods", "name": self._pod.name, "uid": self._pod.uid}

@@ -11,9 +11,8 @@ import pytest
 from flotilla.objects import Pod
 from flotilla.results import SUCCESS, ApiAnswer, ApiCall, Pause, Status, error
 from shared.errors import ClusterError
-from shared.kube.claims import FENCED
 from shared.messages.binding import ClaimRelease
-from shared.model.devices import AllocatedDevice, AllocationResult, DeviceAllocation
+from shared.model.devices import FENCED, AllocatedDevice, AllocationResult, DeviceAllocation
 from shared.plugins.devices.pre_bind import (
     FINALIZER,
     ClaimCreated,
