@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from flotilla.events import Action, Resource
 from services.queue.events import PodBound, PodGone, PodPending, PodStale, PodUnreadable, WatchEvent
@@ -15,6 +16,7 @@ from services.queue.watch_decoder import AssignedPods, NodeCache, WatchDecoder
 from shared.cluster.objects import ClusterObjects
 from shared.framework.clusterevents import NAMES, ClusterEvent
 from shared.messages.watch import Kind, NodeChange, ObjectChange, PodChange, Unreadable
+from shared.model.devices import ResourceClaim, ResourceClaimStatus
 from shared.model.kinds import STILL_COUNTED
 from shared.model.objects import (
     Container,
@@ -364,8 +366,12 @@ def test_events_carry_the_objects(kind: ObjectKind) -> None:
     )
     update = only(decoder.decode(object_change(kind, deletionTimestamp="2024-01-01T00:00:00Z"), 9.0))
     assert update == ClusterChange(ClusterEvent(resource, Action.UPDATE), obj, changed)
-    deleted = only(decoder.decode(ObjectChange(kind, key_of(obj), gone=True), 9.0))
+    deleted, *more = decoder.decode(ObjectChange(kind, key_of(obj), gone=True), 9.0)
     assert deleted == ClusterChange(ClusterEvent(resource, Action.DELETE), changed, None)
+    for change in more:  # the claim's devices are free, too
+        assert isinstance(changed, ResourceClaim)
+        freed = replace(changed, status=ResourceClaimStatus())
+        assert change == ClusterChange(ClusterEvent(resource, Action.UPDATE), changed, freed)
 
 
 def test_disruption_budgets_are_ignored() -> None:

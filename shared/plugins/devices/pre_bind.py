@@ -130,6 +130,10 @@ class NotReadyInTime(NeverReady):
     result = WaitResult.TIMEOUT
 
 
+class _Gone(NotDone):
+    """The claim does not exist any more."""
+
+
 class _Conflict(ClusterError):
     """The object has changed since it was read."""
 
@@ -229,6 +233,8 @@ class _Claims:
                     break
             else:
                 self._version = RESOURCE_VERSIONS[0]
+        if answer.status == NOT_FOUND:
+            raise _Gone(f"get claim {key}: {answer.message}")
         return _decoded(answer, f"get claim {key}")
 
     def delete(self, key: str, claim: Object) -> Steps[None]:
@@ -431,10 +437,12 @@ def _poll_until_ready(writer: _Writer, now: datetime, patience: float) -> Steps[
         for key in list(waiting):
             try:
                 claim = yield from writer.read(key)
+            except _Gone:
+                raise
             except NotDone:
                 continue  # read again after the next pause
             if claim.get("status", {}).get("allocation") is None:
-                continue
+                raise NotDone(f"claim {key} got deallocated elsewhere in the meantime")
             waiting[key] = claim
             if _is_ready(claim):
                 del waiting[key]
