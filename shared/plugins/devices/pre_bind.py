@@ -437,12 +437,12 @@ def _poll_until_ready(writer: _Writer, now: datetime, patience: float) -> Steps[
         for key in list(waiting):
             try:
                 claim = yield from writer.read(key)
-            except _Gone:
-                raise
+            except _Gone as cause:
+                raise NeverReady(str(cause)) from cause
             except NotDone:
                 continue  # read again after the next pause
             if claim.get("status", {}).get("allocation") is None:
-                raise NotDone(f"claim {key} got deallocated elsewhere in the meantime")
+                raise NeverReady(f"claim {key} got deallocated elsewhere in the meantime")
             waiting[key] = claim
             if _is_ready(claim):
                 del waiting[key]

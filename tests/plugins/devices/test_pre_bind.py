@@ -158,6 +158,16 @@ def test_an_allocated_claim_is_only_reserved() -> None:
     assert status["allocation"]["allocationTimestamp"] == "2025-12-31T00:00:00Z"
 
 
+def test_a_claim_that_is_reserved_already_gets_another_version_against_late_releases() -> None:
+    server = Server("c")
+    own = [{"resource": "pods", "name": "p", "uid": server.uid}]
+    server.set_status(allocation=allocation(), reservedFor=own)
+    before = server.claim()
+    assert server.run(server.wanted()) == SUCCESS
+    assert server.claim()["status"] == before["status"]
+    assert server.claim()["metadata"]["resourceVersion"] != before["metadata"]["resourceVersion"]
+
+
 def test_a_claim_that_has_changed_for_good_is_refused() -> None:
     server = Server("c")
     wanted = server.wanted(allocation=allocation())
@@ -273,6 +283,24 @@ def test_devices_that_never_become_ready_end_the_wait() -> None:
     failed = server.run(server.wanted(allocation=allocation(result(**CONDITIONS))), patience=20.0)
     assert failed == error("device binding timeout: context deadline exceeded")
     assert server.progress == [WaitBegan(), WaitEnded(("d.example.com",), WaitResult.TIMEOUT)]
+
+
+def take_back(server: Server) -> None:
+    server.put(f"{CLAIMS}/c/status", server.claim() | {"status": {}})
+
+
+def remove(server: Server) -> None:
+    server.put(f"{CLAIMS}/c", server.claim() | {"metadata": server.claim()["metadata"] | {"finalizers": []}})
+    server.call("DELETE", f"{CLAIMS}/c")
+
+
+@pytest.mark.parametrize(("during", "reason"), [(take_back, "got deallocated elsewhere"), (remove, "not found")])
+def test_a_claim_that_loses_its_devices_ends_the_wait(during: Callable[[Server], None], reason: str) -> None:
+    server = Server("c", during=during)
+    failed = server.run(server.wanted(allocation=allocation(result(**CONDITIONS))))
+    assert not failed.ok
+    assert reason in failed.reasons[0]
+    assert server.progress[-1] == WaitEnded(("d.example.com",), WaitResult.FAILURE)
 
 
 def test_a_claim_allocated_long_ago_has_less_time() -> None:
