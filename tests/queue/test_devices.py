@@ -17,6 +17,7 @@ from testing.inprocess.batches import pods_in
 from tests.queue.support import FIT, Queue, notices
 
 WAITING = pod("p").resource_claim("r", "mine")
+WAITING_TOO = pod("q").resource_claim("r", "mine")
 PLUGIN = ("DynamicResources",)
 ALLOCATED: Any = {"allocation": {"devices": {"results": [{"request": "r", "driver": "d", "device": "gpu-0"}]}}}
 MOVED: Any = {"allocation": {"devices": {"results": [{"request": "r", "driver": "d", "device": "gpu-1"}]}}}
@@ -98,6 +99,27 @@ def test_pods_that_wait_for_devices_are_requeued_by_events_that_may_free_some(
     cluster = Cluster(*known)
     cluster.rejects(WAITING)
     assert cluster.woken_by(change) is woken
+
+
+@pytest.mark.parametrize(("failed", "woken"), [(WAITING_TOO, True), (pod("q"), False)])
+def test_pods_that_wait_for_devices_are_requeued_when_an_attempt_that_was_given_some_fails(
+    failed: Any, woken: bool
+) -> None:
+    """No claim shows it: the allocation was never written."""
+    cluster = Cluster(a_claim())
+    cluster.rejects(WAITING)
+    cluster.queue.add(failed)
+    cluster.queue.take()
+    cluster.queue.decide("q")
+    cluster.queue.forget("q")
+    assert (cluster.queue.state("p") is PodState.ACTIVE) is woken
+
+
+def test_pods_that_wait_for_devices_are_requeued_when_a_pod_that_is_gone_gives_some_back() -> None:
+    cluster = Cluster(a_claim())
+    cluster.rejects(WAITING)
+    cluster.queue.forget("gone")
+    assert cluster.queue.state("p") is PodState.ACTIVE
 
 
 def test_other_pods_are_not_requeued_by_devices() -> None:
