@@ -11,6 +11,7 @@ from services.queue.watch_decoder import WatchDecoder
 from shared.messages.binding import ClaimRelease
 from shared.messages.queue import ClaimRef, PodClaims
 from shared.messages.watch import ObjectChange
+from shared.model.devices import EXTENDED_RESOURCE_CLAIM
 from shared.model.objects import ObjectKind, Pod, encode_msgpack, key_of, object_from, pod_from
 from testing.builders import pod
 from testing.inprocess.batches import pods_in
@@ -113,6 +114,15 @@ def test_pods_that_wait_for_devices_are_requeued_when_an_attempt_that_was_given_
     cluster.queue.decide("q")
     cluster.queue.forget("q")
     assert (cluster.queue.state("p") is PodState.ACTIVE) is woken
+
+
+@pytest.mark.parametrize(("owner", "woken"), [("default/p", True), ("default/q", False)])
+def test_a_pod_is_requeued_once_the_claim_that_an_earlier_attempt_left_is_gone(owner: str, woken: bool) -> None:
+    owners = [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": owner, "controller": True}]
+    special = a_claim("left", ownerReferences=owners, annotations={EXTENDED_RESOURCE_CLAIM: "true"})
+    cluster = Cluster(special)
+    cluster.rejects(pod("p").request({"example.com/gpu": 1}))
+    assert cluster.woken_by(ObjectChange(ObjectKind.RESOURCE_CLAIM, "default/left", True)) is woken
 
 
 def test_pods_that_wait_for_devices_are_requeued_when_a_pod_that_is_gone_gives_some_back() -> None:
