@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from services.queue.events import PodBound, PodGone, PodPending, PodStale, PodUnreadable, WatchEvent
-from services.queue.scheduling.cluster_event import CLAIM_UPDATED, ClusterChange, node_events, object_events, pod_events
+from services.queue.scheduling.cluster_event import ClusterChange, freed_devices, node_events, object_events, pod_events
 from shared.bounded import BoundedDict
 from shared.cluster.objects import ClusterObjects
 from shared.framework.clusterevents import ClusterEvent
@@ -327,8 +327,8 @@ class WatchDecoder:
         if isinstance(before, ResourceClaim) and before.is_allocated:  # the devices are free, too
             freed = replace(before, status=ResourceClaimStatus())
             changes += _changes(object_events(kind, before, freed), before, freed)
-        elif isinstance(before, ResourceClaim) and before.is_special and before.owner_uid:  # it kept its pod waiting
-            changes.append(ClusterChange(CLAIM_UPDATED, only_uid=before.owner_uid))
+        elif isinstance(before, ResourceClaim) and before.is_special:  # it kept its pod waiting
+            changes.append(freed_devices())
         return changes
 
 

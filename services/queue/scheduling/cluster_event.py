@@ -65,7 +65,7 @@ def freed_room(pod: Pod | None = None, *, max_priority: int | None = None, excep
 
 
 def freed_devices() -> ClusterChange:
-    """An attempt that was given devices has ended, and no claim shows that."""
+    """An attempt that was given devices has ended, or what it left is gone, and no claim shows that."""
     return ClusterChange(CLAIM_UPDATED)
 
 
