@@ -1,10 +1,9 @@
 """Steps that call functions and operators, once their arguments are compiled; each step counts its cost."""
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 
 from shared.cel.attributes import Scope, Step, go_type_name
-from shared.cel.costs import Price, call_price
+from shared.cel.costs import call_price
 from shared.cel.declarations import Implementation, bound
 from shared.cel.environment import FUNCTIONS
 from shared.cel.errors import CompileError
@@ -29,60 +28,38 @@ def planning_error(message: str) -> CompileError:
 
 
 def function_call(node: CallNode, steps: list[Step]) -> Step:
-    declared = FUNCTIONS[node.function]
-    implementation = bound(declared, node.overloads)
+    overloads = FUNCTIONS[node.function]
+    several = sum(each.guarded and each.implementation is not None for each in overloads) > 1
+    in_turn = len(steps) > 2 or node.function == "format"
+    in_turn = in_turn or (several and len(node.overloads) != 1 and len(steps) == 2)
+    return _call(node, steps, bound(overloads, node.overloads), in_turn)
+
+
+def _call(node: CallNode, steps: list[Step], implementation: Implementation, in_turn: bool) -> Step:
+    """A call, paid for before it is made where possible, so that none takes longer than the limit allows.
+
+    `in_turn`: arguments are computed up to the first error; if that is not the last one, the call costs nothing.
+    """
+    price = call_price(node.function, node.overloads)
+    cost, by_result = price.cost, price.by_result
     lenient = node.function == "@not_strictly_false"
-    several = (
-        sum(each.guarded and each.implementation is not None for each in declared) > 1 and len(node.overloads) != 1
-    )
-    if len(steps) > 2 or node.function == "format" or (several and len(steps) == 2):
-        return _in_turn(node, steps, implementation)
-    charged = _charging(call_price(node.function, node.overloads))
-    call = implementation if lenient else partial(_strictly, implementation)
-
-    def run(scope: Scope) -> Value:
-        return charged(scope, [step(scope) for step in steps], call)
-
-    return run
-
-
-def _charging(price: Price) -> Callable[[Scope, list[Value], Implementation], Value]:
-    """Calls that are paid for before they are made where possible, so that none takes longer than the limit allows."""
-    cost = price.cost
-
-    def before(scope: Scope, arguments: list[Value], call: Implementation) -> Value:
-        scope.meter.charge(cost(arguments))
-        return call(*arguments)
-
-    def after(scope: Scope, arguments: list[Value], call: Implementation) -> Value:
-        result = call(*arguments)
-        scope.meter.charge(cost([result]))
-        return result
-
-    return after if price.by_result else before
-
-
-def _strictly(implementation: Implementation, *arguments: Value) -> Value:
-    """Call a function, unless an argument is an error."""
-    for each in arguments:
-        if isinstance(each, CelError):
-            return each
-    return implementation(*arguments)
-
-
-def _in_turn(node: CallNode, steps: list[Step], implementation: Implementation) -> Step:
-    """A call whose arguments are computed up to the first error. If not all of them are, it costs nothing."""
-    charged = _charging(call_price(node.function, node.overloads))
-    call = partial(_strictly, implementation)
 
     def run(scope: Scope) -> Value:
         arguments: list[Value] = []
+        error: CelError | None = None
         for step in steps:
             argument = step(scope)
             arguments.append(argument)
-            if isinstance(argument, CelError) and len(arguments) < len(steps):
-                return argument
-        return charged(scope, arguments, call)
+            if isinstance(argument, CelError) and not lenient:
+                if in_turn and len(arguments) < len(steps):
+                    return argument
+                error = error or argument
+        if not by_result:
+            scope.meter.charge(cost(arguments))
+        result = implementation(*arguments) if error is None else error
+        if by_result:
+            scope.meter.charge(cost([result]))
+        return result
 
     return run
 
@@ -103,7 +80,7 @@ def pattern_call(node: CallNode, steps: list[Step], pattern: Value) -> Step:
                 return regex.first(text)
         return regex.all(text, most)
 
-    return _in_turn(node, steps, call)
+    return _call(node, steps, call, in_turn=True)
 
 
 def logical(steps: list[Step], decisive: bool) -> Step:

@@ -134,7 +134,7 @@ class _Checker:
             case TypeKind.MAP:
                 field = target.parameters[1]
             case TypeKind.STRUCT:
-                field = self._message_field(node, target.name, name)
+                field = self._message_field(node.offset, target.name, name)
             case TypeKind.PARAMETER:
                 self._bindings.unify([types.DYN], [target])
                 field = types.DYN
@@ -144,8 +144,7 @@ class _Checker:
                 field = types.DYN
         return types.optional_of(field) if wrapped or optional else field
 
-    def _message_field(self, node: SyntaxNode | None, message: str, name: str, offset: int = 0) -> CelType:
-        at = offset if node is None else node.offset
+    def _message_field(self, at: int, message: str, name: str) -> CelType:
         fields = MESSAGES.get(message)
         if fields is None:
             self._source.report(at, f"unexpected failed resolution of '{message}'")
@@ -264,12 +263,8 @@ class _Checker:
             self._report(node, f"'{message.name}' is not a message type")
             message = None
         for each in node.fields:
-            value = self.check(each.value)
-            if each.optional:
-                value, wrapped = unwrap_optional(value)
-                if not wrapped and not value.dynamic:
-                    self._mismatch(each.value, types.optional_of(value), value)
-            field = self._message_field(None, node.name, each.name, each.offset) if message else types.ERROR
+            value = self._element(each.value, each.optional)
+            field = self._message_field(each.offset, node.name, each.name) if message else types.ERROR
             if not self._bindings.unify([field], [value]):
                 expected = f"expected type of field '{each.name}' is '{show(field)}'"
                 self._source.report(each.offset, f"{expected} but provided type is '{show(value)}'")

@@ -12,9 +12,9 @@ Implementation = Callable[..., Value]
 
 @dataclass(frozen=True, slots=True)
 class Overload:
-    """One form of a function. An implementation returns or raises errors: ValueError becomes a CelError.
+    """One form of a function. Without an implementation, the planner has one.
 
-    Guarded ones are called only with arguments of the declared types. Without an implementation, the planner has one.
+    Guarded ones are called only with arguments of the declared types, and may raise ValueError in place of a CelError.
     """
 
     function: str

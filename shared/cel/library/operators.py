@@ -1,7 +1,9 @@
 """CEL's operators."""
 
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Mapping
 from itertools import permutations
+from typing import Any
 
 from shared.cel import types
 from shared.cel.declarations import LIST_OF_A, MAP_OF_A_B, A, B, Implementation, Overload, member, unguarded
@@ -29,88 +31,40 @@ from shared.cel.values import (
 _INFINITY = float("inf")
 
 
-def unsupported(operator: str, value: Value) -> CelError:
+def unsupported(function: str, value: Value) -> CelError:
     """Strings, timestamps and durations word the lack of an overload in a way of their own."""
     receives = isinstance(value, str | TimestampValue | DurationValue)
-    return NO_SUCH_OVERLOAD if receives else CelError(f"no such overload: {operator}")
+    return NO_SUCH_OVERLOAD if receives else CelError(f"no such overload: {function}")
 
 
-def add(one: Value, other: Value) -> Value:
-    if isinstance(one, Accumulated) and isinstance(other, list):
-        one += other
-        return one
-    match one, other:
-        case bool(), _:
-            return unsupported("_+_", one)
-        case (Uint(), Uint()):
-            return unsigned(int(one) + int(other))
-        case (str(), str()) | (bytes(), bytes()) | (list(), list()) | (float(), float()):
-            return one + other  # type: ignore[operator]
-        case DurationValue(), DurationValue():
-            return duration_from(one.nanoseconds + other.nanoseconds)
-        case DurationValue(), TimestampValue():
-            return timestamp_from(one.nanoseconds + other.nanoseconds, other.zone)
-        case TimestampValue(), DurationValue():
-            return timestamp_from(one.nanoseconds + other.nanoseconds, one.zone)
-    if type(one) is int and type(other) is int:
-        return integer(one + other)
-    if isinstance(one, int | float | str | bytes | list | DurationValue | TimestampValue):
-        return NO_SUCH_OVERLOAD
-    return unsupported("_+_", one)
+Table = Mapping[tuple[type, type], Callable[[Any, Any], Value]]
+"""What an operator computes, by the types of its operands."""
 
 
-def _subtract(one: Value, other: Value) -> Value:
-    match one, other:
-        case bool(), _:
-            return unsupported("_-_", one)
-        case (Uint(), Uint()):
-            return unsigned(int(one) - int(other))
-        case (float(), float()):
-            return one - other
-        case DurationValue(), DurationValue():
-            return duration_from(one.nanoseconds - other.nanoseconds)
-        case TimestampValue(), TimestampValue():
-            return duration_from(one.nanoseconds - other.nanoseconds)
-        case TimestampValue(), DurationValue(nanoseconds=nanoseconds):
-            if nanoseconds == MIN_INT:
-                return INTEGER_OVERFLOW  # it has no negative
-            return timestamp_from(one.nanoseconds - nanoseconds, one.zone)
-    if type(one) is int and type(other) is int:
-        return integer(one - other)
-    if isinstance(one, int | float | DurationValue | TimestampValue):
-        return NO_SUCH_OVERLOAD
-    return unsupported("_-_", one)
+def _binary(function: str, table: Table) -> Callable[[Value, Value], Value]:
+    lefts = {left for left, _ in table}
+
+    def compute(one: Value, other: Value) -> Value:
+        found = table.get((type(one), type(other)))
+        if found is not None:
+            try:
+                return found(one, other)
+            except ValueError as cause:
+                return CelError(str(cause))
+        return NO_SUCH_OVERLOAD if type(one) in lefts else unsupported(function, one)
+
+    return compute
 
 
-def _multiply(one: Value, other: Value) -> Value:
-    if isinstance(one, int | float) and type(one) is not bool:
-        if type(one) is not type(other):
-            return NO_SUCH_OVERLOAD
-        assert isinstance(other, int | float)
-        if isinstance(one, float):
-            return one * other
-        product = int(one) * int(other)
-        return unsigned(product) if isinstance(one, Uint) else integer(product)
-    return unsupported("_*_", one)
+def _whole_quotient(one: int, other: int) -> int:
+    """Rounded towards zero."""
+    if not other:
+        raise ValueError("division by zero")
+    quotient = abs(one) // abs(other)
+    return quotient if (one < 0) == (other < 0) else -quotient
 
 
-def _divide(one: Value, other: Value) -> Value:
-    if isinstance(one, int | float) and type(one) is not bool:
-        if type(one) is not type(other):
-            return NO_SUCH_OVERLOAD
-        if isinstance(one, float):
-            assert isinstance(other, float)
-            return _double_quotient(one, other)
-        assert isinstance(other, int)
-        if not other:
-            return CelError("division by zero")
-        quotient = abs(one) // abs(other)
-        quotient = quotient if (one < 0) == (other < 0) else -quotient
-        return unsigned(quotient) if isinstance(one, Uint) else integer(quotient)
-    return unsupported("_/_", one)
-
-
-def _double_quotient(one: float, other: float) -> float:
+def _quotient(one: float, other: float) -> float:
     if other:
         return one / other
     if not one or one != one:
@@ -119,18 +73,62 @@ def _double_quotient(one: float, other: float) -> float:
     return -_INFINITY if negative else _INFINITY
 
 
-def _modulo(one: Value, other: Value) -> Value:
-    if isinstance(one, int) and type(one) is not bool:
-        if type(one) is not type(other):
-            return NO_SUCH_OVERLOAD
-        assert isinstance(other, int)
-        if not other:
-            return CelError("modulus by zero")
-        if one == MIN_INT and other == -1:
-            return INTEGER_OVERFLOW
-        rest = abs(one) % abs(other)
-        return Uint(rest) if isinstance(one, Uint) else (-rest if one < 0 else rest)
-    return unsupported("_%_", one)
+def _rest(one: int, other: int) -> int:
+    if not other:
+        raise ValueError("modulus by zero")
+    if one == MIN_INT and other == -1:
+        raise ValueError(INTEGER_OVERFLOW.message)
+    rest = abs(one) % abs(other)
+    return -rest if one < 0 else rest
+
+
+def _later(time: TimestampValue, nanoseconds: int) -> Value:
+    if nanoseconds == -MIN_INT:
+        return INTEGER_OVERFLOW  # the least duration has no negative
+    return timestamp_from(time.nanoseconds + nanoseconds, time.zone)
+
+
+_SUMS: Table = {
+    (int, int): lambda one, other: integer(one + other),
+    (Uint, Uint): lambda one, other: unsigned(int(one) + int(other)),
+    (float, float): operator.add,
+    (str, str): operator.add,
+    (bytes, bytes): operator.add,
+    (DurationValue, DurationValue): lambda one, other: duration_from(one.nanoseconds + other.nanoseconds),
+    (DurationValue, TimestampValue): lambda one, other: _later(other, one.nanoseconds),
+    (TimestampValue, DurationValue): lambda one, other: _later(one, other.nanoseconds),
+}
+_DIFFERENCES: Table = {
+    (int, int): lambda one, other: integer(one - other),
+    (Uint, Uint): lambda one, other: unsigned(int(one) - int(other)),
+    (float, float): operator.sub,
+    (DurationValue, DurationValue): lambda one, other: duration_from(one.nanoseconds - other.nanoseconds),
+    (TimestampValue, TimestampValue): lambda one, other: duration_from(one.nanoseconds - other.nanoseconds),
+    (TimestampValue, DurationValue): lambda one, other: _later(one, -other.nanoseconds),
+}
+_PRODUCTS: Table = {
+    (int, int): lambda one, other: integer(one * other),
+    (Uint, Uint): lambda one, other: unsigned(int(one) * int(other)),
+    (float, float): operator.mul,
+}
+_QUOTIENTS: Table = {
+    (int, int): lambda one, other: integer(_whole_quotient(one, other)),
+    (Uint, Uint): lambda one, other: unsigned(_whole_quotient(one, other)),
+    (float, float): _quotient,
+}
+_RESTS: Table = {(int, int): _rest, (Uint, Uint): lambda one, other: Uint(_rest(one, other))}
+_sum = _binary("_+_", _SUMS)
+
+
+def add(one: Value, other: Value) -> Value:
+    if not isinstance(one, list):
+        return _sum(one, other)
+    if not isinstance(other, list):
+        return NO_SUCH_OVERLOAD
+    if isinstance(one, Accumulated):
+        one += other
+        return one
+    return one + other
 
 
 def _negate(value: Value) -> Value:
@@ -156,10 +154,10 @@ def _not_strictly_false(value: Value) -> Value:
     return value if isinstance(value, bool) else True
 
 
-def _ordered(operator: str, holds: Callable[[int], bool]) -> Callable[[Value, Value], Value]:
+def _ordered(function: str, holds: Callable[[int], bool]) -> Callable[[Value, Value], Value]:
     def ordered(one: Value, other: Value) -> Value:
         if not isinstance(one, bool | int | float | str | bytes | TimestampValue | DurationValue):
-            return unsupported(operator, one)
+            return unsupported(function, one)
         order = compare(one, other)
         return order if isinstance(order, CelError) else holds(order)
 
@@ -245,7 +243,7 @@ FUNCTIONS = [
         Overload("_+_", "add_uint64", [UINT, UINT], UINT),
     ),
     *unguarded(
-        _subtract,
+        _binary("_-_", _DIFFERENCES),
         Overload("_-_", "subtract_double", [DOUBLE, DOUBLE], DOUBLE),
         Overload("_-_", "subtract_duration_duration", [DURATION, DURATION], DURATION),
         Overload("_-_", "subtract_int64", [INT, INT], INT),
@@ -253,9 +251,9 @@ FUNCTIONS = [
         Overload("_-_", "subtract_timestamp_timestamp", [TIMESTAMP, TIMESTAMP], DURATION),
         Overload("_-_", "subtract_uint64", [UINT, UINT], UINT),
     ),
-    *_arithmetic("_*_", "multiply", _multiply, "int64", "uint64", "double"),
-    *_arithmetic("_/_", "divide", _divide, "int64", "uint64", "double"),
-    *_arithmetic("_%_", "modulo", _modulo, "int64", "uint64"),
+    *_arithmetic("_*_", "multiply", _binary("_*_", _PRODUCTS), "int64", "uint64", "double"),
+    *_arithmetic("_/_", "divide", _binary("_/_", _QUOTIENTS), "int64", "uint64", "double"),
+    *_arithmetic("_%_", "modulo", _binary("_%_", _RESTS), "int64", "uint64"),
     Overload("-_", "negate_double", [DOUBLE], DOUBLE, _negate, guarded=False),
     Overload("-_", "negate_int64", [INT], INT, _negate, guarded=False),
     *_order("_<_", "less", lambda order: order < 0),
