@@ -6,7 +6,6 @@ What an attribute costs, and what selections of optional values yield, depends o
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from shared.cel.types import CelType
 from shared.cel.values import (
     NO_SUCH_OVERLOAD,
     NONE,
@@ -14,12 +13,10 @@ from shared.cel.values import (
     CelError,
     CelMap,
     CostExceededError,
-    DurationValue,
     OptionalValue,
-    TimestampValue,
-    Uint,
     Value,
     go_text,
+    go_type_name,
     type_of,
 )
 
@@ -106,28 +103,6 @@ def _growing(value: Value) -> Value:
 
 ACCESS_COST = 1
 """Of a variable, and of each qualifier."""
-
-_GO_NAMES: dict[type, str] = {
-    type(None): "types.Null",
-    bool: "types.Bool",
-    int: "types.Int",
-    Uint: "types.Uint",
-    float: "types.Double",
-    str: "types.String",
-    bytes: "types.Bytes",
-    list: "*types.baseList",
-    CelMap: "*types.baseMap",
-    TimestampValue: "types.Timestamp",
-    DurationValue: "types.Duration",
-    CelType: "*types.Type",
-    OptionalValue: "*types.Optional",
-}
-
-
-def go_type_name(value: Value) -> str:
-    """The name of Go's type of a value, which some errors mention."""
-    return _GO_NAMES.get(type(value), f"cel.{type_of(value).name.rpartition('.')[2]}")
-
 
 ABSENT = object()
 """Stands for a value that a presence test did not find."""

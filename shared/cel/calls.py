@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from shared.cel.attributes import Scope, Step, go_type_name
+from shared.cel.attributes import Scope, Step
 from shared.cel.costs import call_price
 from shared.cel.declarations import Implementation, bound
 from shared.cel.environment import FUNCTIONS
@@ -20,6 +20,7 @@ from shared.cel.values import (
     Uint,
     Value,
     equal,
+    go_type_name,
 )
 
 

@@ -12,7 +12,6 @@ from shared.cel.attributes import (
     Qualifier,
     Scope,
     Step,
-    go_type_name,
     invalid_key,
 )
 from shared.cel.calls import equality, function_call, logical, membership, optional_or, pattern_call, planning_error
@@ -42,6 +41,7 @@ from shared.cel.values import (
     OptionalValue,
     Value,
     go_text,
+    go_type_name,
 )
 
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from shared.cel import types
-from shared.cel.attributes import Meter, Scope, Step, go_type_name
+from shared.cel.attributes import Meter, Scope, Step
 from shared.cel.checker import check
 from shared.cel.costs import LIMIT
 from shared.cel.environment import DEVICE
@@ -18,7 +18,7 @@ from shared.cel.planner import plan
 from shared.cel.quantity import parse as parse_quantity
 from shared.cel.syntax import walk
 from shared.cel.validators import validate
-from shared.cel.values import CelError, CelMap, CostExceededError, DomainMap, Value, type_of
+from shared.cel.values import CelError, CelMap, CostExceededError, DomainMap, Value, go_type_name, type_of
 from shared.model.devices import Device, DeviceAttribute
 
 _FRAMES_PER_LEVEL = 12

@@ -177,34 +177,39 @@ class DomainMap(CelMap):
         return (value, True) if found else (CelMap(), True)
 
 
-_TYPES: dict[type, CelType] = {
-    bool: types.BOOL,
-    int: types.INT,
-    Uint: types.UINT,
-    float: types.DOUBLE,
-    str: types.STRING,
-    bytes: types.BYTES,
-    type(None): types.NULL,
-    list: types.LIST,
-    Accumulated: types.LIST,
-    CelMap: types.MAP,
-    DomainMap: types.MAP,
-    DurationValue: types.DURATION,
-    TimestampValue: types.TIMESTAMP,
-    CelType: types.TYPE,
-    OptionalValue: types.OPTIONAL,
-    QuantityValue: types.QUANTITY,
-    Semver: types.SEMVER,
-    Ip: types.IP,
-    Cidr: types.CIDR,
-    Url: types.URL,
-    NamedFormat: types.NAMED_FORMAT,
-    CelError: types.ERROR,
+_TYPES: dict[type, tuple[CelType, str]] = {
+    bool: (types.BOOL, "types.Bool"),
+    int: (types.INT, "types.Int"),
+    Uint: (types.UINT, "types.Uint"),
+    float: (types.DOUBLE, "types.Double"),
+    str: (types.STRING, "types.String"),
+    bytes: (types.BYTES, "types.Bytes"),
+    type(None): (types.NULL, "types.Null"),
+    list: (types.LIST, "*types.baseList"),
+    Accumulated: (types.LIST, "cel.list"),
+    CelMap: (types.MAP, "*types.baseMap"),
+    DomainMap: (types.MAP, "cel.map"),
+    DurationValue: (types.DURATION, "types.Duration"),
+    TimestampValue: (types.TIMESTAMP, "types.Timestamp"),
+    CelType: (types.TYPE, "*types.Type"),
+    OptionalValue: (types.OPTIONAL, "*types.Optional"),
+    QuantityValue: (types.QUANTITY, "cel.Quantity"),
+    Semver: (types.SEMVER, "cel.Semver"),
+    Ip: (types.IP, "cel.IP"),
+    Cidr: (types.CIDR, "cel.CIDR"),
+    Url: (types.URL, "cel.URL"),
+    NamedFormat: (types.NAMED_FORMAT, "cel.NamedFormat"),
+    CelError: (types.ERROR, "cel.!error!"),
 }
+"""The types of values in CEL and in Go; some errors mention the latter."""
 
 
 def type_of(value: Value) -> CelType:
-    return _TYPES[type(value)]
+    return _TYPES[type(value)][0]
+
+
+def go_type_name(value: Value) -> str:
+    return _TYPES[type(value)][1]
 
 
 def is_number(value: Value) -> TypeGuard[int | float]:

@@ -23,10 +23,10 @@ from shared.config.args import (
     V1SpreadConstraint,
     VolumeBindingArgs,
 )
-from shared.config.durations import format_duration, nanoseconds_of
 from shared.config.feature_gates import Feature, FeatureGates
 from shared.config.problems import ErrorType, Problem, duplicate, forbidden, invalid, not_supported, required
 from shared.config.struct_codec import encode
+from shared.model.durations import format_duration, nanoseconds_of
 
 STRATEGIES: Final = ("LeastAllocated", "MostAllocated", "RequestedToCapacityRatio")
 DEFAULTING_TYPES: Final = ("System", "List")

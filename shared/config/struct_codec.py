@@ -15,8 +15,8 @@ from typing import Annotated, Any, Final, NamedTuple, TypeVar, Union, get_args, 
 
 import msgspec
 
-from shared.config.durations import Duration, format_duration, nanoseconds_of, parse_duration
 from shared.config.problems import ErrorType, Problem, invalid
+from shared.model.durations import Duration, format_duration, nanoseconds_of, parse_duration
 
 GROUP: Final = "kubescheduler.config.k8s.io"
 VERSION: Final = "v1"

@@ -4,12 +4,12 @@ from collections.abc import Collection, Iterator, Sequence
 
 from shared.config.args import NodeResourcesFitArgs, PluginArgs
 from shared.config.args_validation import args_problems, name_problems, out_of_range
-from shared.config.durations import format_duration, nanoseconds_of
 from shared.config.feature_gates import FeatureGates
 from shared.config.points import ExtensionPoint
 from shared.config.problems import ErrorType, Problem, duplicate, invalid, required, shown
 from shared.config.struct_codec import child, encode
 from shared.config.structs import ExtenderConfig, KubeSchedulerConfiguration, LeaderElection, PluginSet, Profile
+from shared.model.durations import format_duration, nanoseconds_of
 from shared.model.resources import is_extended_resource
 
 MAX_PERCENTAGE = 100

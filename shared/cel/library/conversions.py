@@ -1,7 +1,7 @@
 """Conversions between types: `int(x)`, `string(x)`, `type(x)` and so on."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from shared.cel import types
 from shared.cel.declarations import A, Overload
@@ -88,32 +88,30 @@ def _bytes_to_string(value: bytes) -> Value:
         return CelError("invalid UTF-8 in bytes, cannot convert to string")
 
 
-def _bool_to_string(value: bool) -> str:
-    return "true" if value else "false"
+def _same(value: Value) -> Value:
+    return value
+
+
+_TO_STRING: Mapping[str, tuple[type, CelType, Callable[..., Value]]] = {
+    "string_to_string": (str, STRING, _same),
+    "bool_to_string": (bool, BOOL, lambda value: "true" if value else "false"),
+    "bytes_to_string": (bytes, BYTES, _bytes_to_string),
+    "double_to_string": (float, DOUBLE, go_double),
+    "duration_to_string": (DurationValue, DURATION, duration_text),
+    "int64_to_string": (int, INT, int.__repr__),
+    "timestamp_to_string": (TimestampValue, TIMESTAMP, timestamp_text),
+    "uint64_to_string": (Uint, UINT, int.__repr__),
+}
+_TEXTS = {kind: convert for kind, _, convert in _TO_STRING.values()}
 
 
 def text_of(value: Value) -> str | None:
     """A value as `string(x)` yields it; None if it has no such form."""
-    convert = _TO_STRING.get(type(value))
+    if isinstance(value, CelType):
+        return value.name
+    convert = _TEXTS.get(type(value))
     text = convert(value) if convert else None
     return text if isinstance(text, str) else None
-
-
-_TO_STRING: dict[type, Callable[..., Value]] = {
-    str: str,
-    bool: _bool_to_string,
-    bytes: _bytes_to_string,
-    float: go_double,
-    DurationValue: duration_text,
-    int: int.__repr__,
-    Uint: int.__repr__,
-    TimestampValue: timestamp_text,
-    CelType: lambda value: value.name,
-}
-
-
-def _same(value: Value) -> Value:
-    return value
 
 
 FUNCTIONS = [
@@ -142,14 +140,7 @@ FUNCTIONS = [
     Overload("int", "string_to_int64", [STRING], INT, _string_to_int),
     Overload("int", "timestamp_to_int64", [TIMESTAMP], INT, lambda value: value.nanoseconds // SECOND),
     Overload("int", "uint64_to_int64", [UINT], INT, lambda value: integer(int(value))),
-    Overload("string", "string_to_string", [STRING], STRING, _same),
-    Overload("string", "bool_to_string", [BOOL], STRING, _bool_to_string),
-    Overload("string", "bytes_to_string", [BYTES], STRING, _bytes_to_string),
-    Overload("string", "double_to_string", [DOUBLE], STRING, go_double),
-    Overload("string", "duration_to_string", [DURATION], STRING, duration_text),
-    Overload("string", "int64_to_string", [INT], STRING, int.__repr__),
-    Overload("string", "timestamp_to_string", [TIMESTAMP], STRING, timestamp_text),
-    Overload("string", "uint64_to_string", [UINT], STRING, int.__repr__),
+    *(Overload("string", name, [source], STRING, convert) for name, (_, source, convert) in _TO_STRING.items()),
     Overload("timestamp", "timestamp_to_timestamp", [TIMESTAMP], TIMESTAMP, _same),
     Overload("timestamp", "int64_to_timestamp", [INT], TIMESTAMP, lambda value: timestamp_from(value * SECOND)),
     Overload(

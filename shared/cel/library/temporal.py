@@ -21,19 +21,8 @@ from shared.cel.values import (
     Value,
     decimal_text,
 )
+from shared.model import durations
 
-_UNITS = {
-    "ns": 1,
-    "us": 10**3,
-    "µs": 10**3,
-    "μs": 10**3,
-    "ms": 10**6,
-    "s": SECOND,
-    "m": 60 * SECOND,
-    "h": 3600 * SECOND,
-}
-_DURATION = re.compile(r"([-+]?)((?:(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:ns|us|µs|μs|ms|s|m|h))+)")
-_PART = re.compile(r"([0-9]*)(?:\.([0-9]*))?(ns|us|µs|μs|ms|s|m|h)")
 _TIMESTAMP = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{1,2}):([0-9]{2}):([0-9]{2})(?:[.,]([0-9]+))?"
     r"(?:Z|([+-])([0-9]{2}):([0-9]{2}))"
@@ -43,19 +32,10 @@ TIMESTAMP_OVERFLOW = CelError("timestamp overflow")
 
 def parse_duration(text: str) -> DurationValue | None:
     """A duration such as `1h2m3.5s`; None if the text is none, or out of range."""
-    if text in ("0", "+0", "-0"):
-        return DurationValue(0)
-    match = _DURATION.fullmatch(text)
-    if match is None:
+    try:
+        return DurationValue(durations.parse_duration(text).nanoseconds)
+    except ValueError:
         return None
-    total = 0
-    for whole, fraction, unit in _PART.findall(match[2]):
-        if len(whole) > 20:
-            return None
-        fraction = fraction[:18]
-        total += int(whole or "0") * _UNITS[unit] + int(fraction or "0") * _UNITS[unit] // 10 ** len(fraction)
-    total = -total if match[1] == "-" else total
-    return DurationValue(total) if MIN_INT <= total <= MAX_INT else None
 
 
 def duration_text(value: DurationValue) -> str:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.config.durations import LONGEST, format_duration, parse_duration
+from shared.model.durations import LONGEST, format_duration, parse_duration
 
 
 @pytest.mark.parametrize(
