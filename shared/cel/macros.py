@@ -119,38 +119,41 @@ def _when(at: int, conditions: list[SyntaxNode], step: SyntaxNode) -> SyntaxNode
     return _call(at, "_?_:_", conditions[0], step, _accumulator(at)) if conditions else step
 
 
-def _map(at: int, target: SyntaxNode | None, arguments: list[SyntaxNode]) -> SyntaxNode:
-    variables = _variables(arguments, two=False, message="argument is not an identifier")
-    *conditions, transformed = arguments[1:]
-    step = _call(at, "_+_", _accumulator(at), ListNode(at, [transformed]))
-    return _fold(at, target, variables, ListNode(at, []), _when(at, conditions, step))
+def _building(
+    start: type[ListNode] | type[MapNode], two: bool, add: Callable[[int, str, SyntaxNode], CallNode]
+) -> Expander:
+    """A macro that builds a list or map of what its last argument yields, where the condition before that holds.
+
+    `add`: how the accumulator grows, given the first variable and what the last argument yields.
+    """
+    message = "argument must be a simple name" if two else "argument is not an identifier"
+
+    def expander(at: int, target: SyntaxNode | None, arguments: list[SyntaxNode]) -> SyntaxNode:
+        variables = _variables(arguments, two, message)
+        *conditions, element = arguments[2 if two else 1 :]
+        step = add(at, variables[0], element)
+        return _fold(at, target, variables, start(at, []), _when(at, conditions, step))
+
+    return expander
 
 
-def _filter(at: int, target: SyntaxNode | None, arguments: list[SyntaxNode]) -> SyntaxNode:
-    variables = _variables(arguments, two=False, message="argument is not an identifier")
-    step = _call(at, "_+_", _accumulator(at), ListNode(at, [arguments[0]]))
-    return _fold(at, target, variables, ListNode(at, []), _when(at, arguments[1:], step))
+def _append(at: int, _: str, element: SyntaxNode) -> CallNode:
+    return _call(at, "_+_", _accumulator(at), ListNode(at, [element]))
 
 
-def _transform_list(at: int, target: SyntaxNode | None, arguments: list[SyntaxNode]) -> SyntaxNode:
-    variables = _variables(arguments, two=True)
-    *conditions, transformed = arguments[2:]
-    step = _call(at, "_+_", _accumulator(at), ListNode(at, [transformed]))
-    return _fold(at, target, variables, ListNode(at, []), _when(at, conditions, step))
+def _insert(at: int, key: str, value: SyntaxNode) -> CallNode:
+    return _call(at, "cel.@mapInsert", _accumulator(at), IdentNode(at, key), value)
 
 
-def _transform_map(at: int, target: SyntaxNode | None, arguments: list[SyntaxNode]) -> SyntaxNode:
-    variables = _variables(arguments, two=True)
-    *conditions, transformed = arguments[2:]
-    step = _call(at, "cel.@mapInsert", _accumulator(at), IdentNode(at, variables[0]), transformed)
-    return _fold(at, target, variables, MapNode(at, []), _when(at, conditions, step))
+def _insert_all(at: int, _: str, entries: SyntaxNode) -> CallNode:
+    return _call(at, "cel.@mapInsert", _accumulator(at), entries)
 
 
-def _transform_map_entry(at: int, target: SyntaxNode | None, arguments: list[SyntaxNode]) -> SyntaxNode:
-    variables = _variables(arguments, two=True)
-    *conditions, transformed = arguments[2:]
-    step = _call(at, "cel.@mapInsert", _accumulator(at), transformed)
-    return _fold(at, target, variables, MapNode(at, []), _when(at, conditions, step))
+_map = _building(ListNode, two=False, add=_append)
+
+
+def _filter(at: int, target: SyntaxNode | None, arguments: list[SyntaxNode]) -> SyntaxNode | None:
+    return _map(at, target, [*arguments, arguments[0]])
 
 
 def _bound(at: int, name: str, value: SyntaxNode, result: SyntaxNode) -> Comprehension:
@@ -167,27 +170,22 @@ def _bind(at: int, target: SyntaxNode | None, arguments: list[SyntaxNode]) -> Sy
     return _bound(at, name, arguments[1], arguments[2])
 
 
-def _optional_map(at: int, target: SyntaxNode | None, arguments: list[SyntaxNode]) -> SyntaxNode:
-    name = _simple_name(arguments[0], "optMap() variable name must be a simple identifier")
-    return _if_present(at, target, name, arguments[1], wrap=True)
+def _optional(macro: str, wrap: bool) -> Expander:
+    """What applies to the value of an optional if there is one; `wrap`: the result is no optional yet."""
 
+    def expander(at: int, target: SyntaxNode | None, arguments: list[SyntaxNode]) -> SyntaxNode:
+        assert target is not None
+        name = _simple_name(arguments[0], f"{macro}() variable name must be a simple identifier")
+        if sum(1 for _ in walk(target)) > MOST_COPIED:
+            message = f"an optional of more than {MOST_COPIED} parts, macros expanded, is not supported"
+            raise MacroError(target.offset, message)
+        present = CallNode(at, "hasValue", target, [])
+        computed: SyntaxNode = _bound(at, name, CallNode(at, "value", deepcopy(target), []), arguments[1])
+        if wrap:
+            computed = _call(at, "optional.of", computed)
+        return _call(at, "_?_:_", present, computed, _call(at, "optional.none"))
 
-def _optional_flat_map(at: int, target: SyntaxNode | None, arguments: list[SyntaxNode]) -> SyntaxNode:
-    name = _simple_name(arguments[0], "optFlatMap() variable name must be a simple identifier")
-    return _if_present(at, target, name, arguments[1], wrap=False)
-
-
-def _if_present(at: int, target: SyntaxNode | None, name: str, result: SyntaxNode, wrap: bool) -> SyntaxNode:
-    assert target is not None
-    if sum(1 for _ in walk(target)) > MOST_COPIED:
-        raise MacroError(
-            target.offset, f"an optional of more than {MOST_COPIED} parts, macros expanded, is not supported"
-        )
-    present = CallNode(at, "hasValue", target, [])
-    computed: SyntaxNode = _bound(at, name, CallNode(at, "value", deepcopy(target), []), result)
-    if wrap:
-        computed = _call(at, "optional.of", computed)
-    return _call(at, "_?_:_", present, computed, _call(at, "optional.none"))
+    return expander
 
 
 def _sort_by(at: int, target: SyntaxNode | None, arguments: list[SyntaxNode]) -> SyntaxNode:
@@ -196,6 +194,7 @@ def _sort_by(at: int, target: SyntaxNode | None, arguments: list[SyntaxNode]) ->
         message = "sortBy can only be applied to a list, identifier, comprehension, call or select expression"
         raise MacroError(target.offset, message)
     keys = _map(at, IdentNode(at, SORT_INPUT), arguments)
+    assert keys is not None
     sorted_input = CallNode(at, "@sortByAssociatedKeys", IdentNode(at, SORT_INPUT), [keys])
     return _bound(at, SORT_INPUT, target, sorted_input)
 
@@ -208,12 +207,12 @@ _EXPANDERS: dict[str, tuple[Expander, tuple[int, ...]]] = {
     "existsOne": (_exists_one, (2, 3)),
     "map": (_map, (2, 3)),
     "filter": (_filter, (2,)),
-    "transformList": (_transform_list, (3, 4)),
-    "transformMap": (_transform_map, (3, 4)),
-    "transformMapEntry": (_transform_map_entry, (3, 4)),
+    "transformList": (_building(ListNode, two=True, add=_append), (3, 4)),
+    "transformMap": (_building(MapNode, two=True, add=_insert), (3, 4)),
+    "transformMapEntry": (_building(MapNode, two=True, add=_insert_all), (3, 4)),
     "bind": (_bind, (3,)),
-    "optMap": (_optional_map, (2,)),
-    "optFlatMap": (_optional_flat_map, (2,)),
+    "optMap": (_optional("optMap", wrap=True), (2,)),
+    "optFlatMap": (_optional("optFlatMap", wrap=False), (2,)),
     "sortBy": (_sort_by, (2,)),
 }
 """By name, with the numbers of arguments. All but `has` are called on a receiver."""

@@ -92,10 +92,10 @@ def _ident(node: IdentNode) -> Plan:
     return _attribute(Attribute(node.name)) if node.constant is None else _constant(node.constant)
 
 
-def _attribute(attribute: Attribute, cost: int = ACCESS_COST) -> Plan:
+def _attribute(attribute: Attribute) -> Plan:
     def run(scope: Scope) -> Value:
         value = attribute.resolve(scope)
-        scope.meter.charge(cost)
+        scope.meter.charge(ACCESS_COST)
         return value
 
     return Plan(run, attribute=attribute)

@@ -18,7 +18,7 @@ _SMALLEST = -9
 _FAST_DIGITS = 18
 _MAX_INT = 2**63 - 1
 _MOST_EXPONENT = 2000
-"""Larger exponents are cut: numbers of so many digits would take long, and order the same."""
+"""Larger exponents are cut: numbers with more digits would take long, and order the same."""
 _MOST_DIGITS = 2000
 
 
