@@ -16,6 +16,11 @@ _LARGE = f'device.attributes["{DRIVER}"].model == "large"'
 _SMALL = f'device.attributes["{DRIVER}"].model == "small"'
 
 
+def devices_per_node(kind: str) -> int:
+    """That a pod may get: selectors want large ones."""
+    return DEVICES_OF_NODE - 2 if kind == "selectors" else DEVICES_OF_NODE
+
+
 def device_objects(kind: str, nodes: list[str]) -> Iterator[tuple[str, Object]]:
     """Class and slices, as (kind, object): eight devices a node, of which two are small."""
     spec: Object = {"selectors": [_cel(f'device.driver == "{DRIVER}"')]}
@@ -24,6 +29,12 @@ def device_objects(kind: str, nodes: list[str]) -> Iterator[tuple[str, Object]]:
     yield "deviceclass", {"metadata": {"name": "gpu"}, "spec": spec}
     for name in nodes:
         yield from _slices(kind, name)
+
+
+def template_of(kind: str, namespace: str) -> Object:
+    """From which a controller makes the claims."""
+    spec = {"spec": {"devices": {"requests": [_request(kind)]}}}
+    return {"metadata": {"name": "gpu", "namespace": namespace}, "spec": spec}
 
 
 def claim_of(kind: str, namespace: str, pod: str, pod_uid: str) -> Object:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shared.model.wellknown import HOSTNAME, INSTANCE_TYPE, REGION, ZONE
-from testing.inprocess.device_workloads import claim_of, claiming, device_objects
+from testing.inprocess.device_workloads import claim_of, claiming, device_objects, template_of
 
 Object = dict[str, Any]
 
@@ -89,10 +89,14 @@ class Workload:
         made: Object = {"metadata": metadata, "spec": spec}
         return claiming(self.devices, made) if self.devices else made
 
-    def of_devices(self, nodes: int, pods: int) -> Iterator[tuple[str, Object]]:
-        """The nodes' devices and the pods' claims, as (kind, object)."""
+    def of_nodes(self, nodes: int) -> Iterator[tuple[str, Object]]:
+        """The nodes' devices and their class, as (kind, object)."""
         if self.devices:
             yield from device_objects(self.devices, [node(i)["metadata"]["name"] for i in range(nodes)])
+
+    def of_devices(self, nodes: int, pods: int) -> Iterator[tuple[str, Object]]:
+        """The nodes' devices and the pods' claims, as (kind, object)."""
+        yield from self.of_nodes(nodes)
         for i in range(pods) if self.devices and self.devices != "extended" else ():
             yield "resourceclaim", claim_of(self.devices, NAMESPACE, f"pod-{i:06}", f"uid-{i}")
 
@@ -102,6 +106,8 @@ class Workload:
             name = f"app-{kind:02}"
             metadata = {"name": name, "namespace": NAMESPACE, "uid": name}
             yield "replicasets", {"metadata": metadata, "spec": {"selector": {"matchLabels": {"app": name}}}}
+        if self.devices and self.devices != "extended":
+            yield "resourceclaimtemplates", template_of(self.devices, NAMESPACE)
         for i in range(pods) if self.claims else ():
             yield "persistentvolumes", _volume(i)
             yield "persistentvolumeclaims", _claim(i)

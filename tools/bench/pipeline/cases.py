@@ -5,8 +5,15 @@ from dataclasses import dataclass
 from statistics import median
 
 from shared.errors import UserError
+from testing.inprocess.device_workloads import devices_per_node
 from testing.inprocess.workloads import CPU, CPU_OF_NODE, MOST_PODS_OF_NODE, WORKLOADS, Object, node
 
+PLURALS = {"deviceclass": "deviceclasses", "resourceslice": "resourceslices"}
+GROUPS = {
+    "replicasets": "/apis/apps/v1",
+    **dict.fromkeys((*PLURALS.values(), "resourceclaimtemplates"), "/apis/resource.k8s.io/v1"),
+}
+"""Of kinds that are not of the core."""
 MIN_ROUNDS = 4
 """The first one or two end before the clock starts."""
 
@@ -32,9 +39,11 @@ class Case:
 
     def make_objects(self) -> Iterator[tuple[str, Object]]:
         """Objects that must exist before the pods, as (path, object)."""
-        for plural, obj in WORKLOADS[self.workload].objects(self.pods, self.classes):
+        workload = WORKLOADS[self.workload]
+        of_nodes = ((PLURALS[kind], obj) for kind, obj in workload.of_nodes(self.nodes))
+        for plural, obj in (*of_nodes, *workload.objects(self.pods, self.classes)):
             namespace = obj["metadata"].get("namespace")
-            group = "/apis/apps/v1" if plural == "replicasets" else "/api/v1"
+            group = GROUPS.get(plural, "/api/v1")
             yield f"{group}/{f'namespaces/{namespace}/' if namespace else ''}{plural}", obj
 
 
@@ -70,7 +79,9 @@ class Figures:
 
 def check(case: Case) -> None:
     """UserError if not all pods fit, or too few would be left when the clock starts."""
-    room = case.nodes * min(MOST_PODS_OF_NODE, CPU_OF_NODE // (CPU + case.classes - 1))
+    devices = WORKLOADS[case.workload].devices
+    most = devices_per_node(devices) if devices else MOST_PODS_OF_NODE
+    room = case.nodes * min(most, CPU_OF_NODE // (CPU + case.classes - 1))
     flag = "--strict-pods" if case.round_size == 1 else "--pods"
     if case.pods > room:
         raise UserError(
