@@ -10,6 +10,7 @@ from math import inf
 from typing import Any
 from unittest.mock import patch
 
+import msgspec
 from msgspec.structs import replace
 
 import services.binder.api_calls as api_calls
@@ -17,27 +18,34 @@ import services.binder.bind_steps as bind_steps
 import services.binder.eviction_calls as eviction_calls
 import services.snapshot.commit as commit
 import services.snapshot.commit_checks as commit_checks
+import services.snapshot.dispatch.claim_fences as claim_fences
 import services.snapshot.dispatch.pod_lookups as pod_lookups
+import services.snapshot.state.object_overlay as object_overlay
+import services.snapshot.store.claim_barrier as claim_barrier
 import services.watcher.bodies as bodies
 import shared.kube.client as kube_client
 import shared.kube.election as election
+import shared.plugins.devices.pre_bind as pre_bind
 import shared.plugins.preemption as choice
 import shared.store.term as term
 import shared.store.writer as writer
 import shared.terms as terms
 from flotilla.results import SUCCESS
+from services.binder.claim_releases import ClaimReleases
 from services.binder.events import Done
 from services.binder.eviction_calls import EvictionCalls
 from services.binder.extension_points import Failure, PermitWait
 from services.cycle.preemption.candidate_search import CandidateSearch
 from services.queue.watch_decoder import WatchDecoder
 from services.snapshot.commit_checks import CommitChecks
+from services.snapshot.device_checks import DeviceChecks
 from services.snapshot.dispatch.term_end import TermEnd
 from services.snapshot.event_handlers import EventHandlers
 from services.snapshot.store.terms import Terms
 from services.watcher.kind_state import VersionOrder
 from shared.bus.wire import MessageReader, Refusal, RefusedMessage
 from shared.errors import InvariantBroken, UserError
+from shared.kube.claims import ObservedClaim, list_claims
 from shared.kube.fencing import Fenced
 from shared.kube.listwatch import ListWatch
 from shared.messages.binding import LONGEST_WAIT
@@ -248,6 +256,39 @@ def _watches_resume_late() -> AbstractContextManager[object]:
     return patch.object(ListWatch, "_version_now", latest)
 
 
+def _written(change: Callable[[dict[str, Any]], object]) -> AbstractContextManager[object]:
+    """PreBind writes objects changed like this."""
+    put = pre_bind._put
+
+    def changed(path: str, body: dict[str, Any], what: str) -> Any:
+        body = msgspec.json.decode(msgspec.json.encode(body))
+        change(body)
+        return put(path, body, what)
+
+    return patch.object(pre_bind, "_put", changed)
+
+
+def _nothing_awaited(*_: object) -> Iterator[object]:
+    return iter(())
+
+
+async def _never_needed(self: Any, pod_uid: str) -> bool:
+    return False
+
+
+async def _only_read(client: Any, key: str, uid: str, mark: str) -> ObservedClaim | None:
+    async for claim in list_claims(client):
+        if claim.key == key and uid in ("", claim.uid):
+            return claim
+    return None
+
+
+@contextmanager
+def _claims_unfenced() -> Iterator[None]:
+    with patch.object(claim_fences, "touch_claim", _only_read), patch.object(claim_barrier, "touch_claim", _only_read):
+        yield
+
+
 STILL = dict.fromkeys(("delete", "update", "finish", "renew", "change_node", "recreate", "grow", "nominate"), 0.0)
 """Without the actions that change nodes, so that most commits rest on the state that the judge sees."""
 
@@ -378,6 +419,38 @@ BROKEN: Mapping[str, Broken] = {
     # A binder binds a pod before its claims have their volumes.
     "volumes-unawaited": Broken(
         "waits", "messages", lambda: patch.object(VolumeBinding, "pre_bind", lambda *_: SUCCESS)
+    ),
+    # The snapshot takes every decision about devices.
+    "devices-unverified": Broken(
+        "devices", "messages kill lose_lease pause", lambda: patch.object(DeviceChecks, "check", lambda *_: None)
+    ),
+    # Decisions do not lie over the claims, so other decisions take the same devices until the watch shows them.
+    "devices-unassumed": Broken(
+        "devices", "messages", lambda: patch.object(object_overlay, "changes_of_claims", lambda *_: ())
+    ),
+    # PreBind writes claims though others have changed them since it read them.
+    "claims-without-version": Broken(
+        "devices", "messages", lambda: _written(lambda body: body["metadata"].pop("resourceVersion", None))
+    ),
+    # PreBind reserves no claim for the pod.
+    "claims-unreserved": Broken(
+        "devices", "messages", lambda: _written(lambda body: body.get("status", {}).pop("reservedFor", None))
+    ),
+    # A binder binds a pod before its devices are ready.
+    "devices-unawaited": Broken(
+        "devices", "messages", lambda: patch.object(pre_bind, "_poll_until_ready", _nothing_awaited)
+    ),
+    # Binders release claims of pods that are assumed.
+    "releases-unasked": Broken(
+        "devices", "kill fault", lambda: patch.object(ClaimReleases, "_is_needed", _never_needed)
+    ),
+    # Devices of an attempt that is over are free once its claims were looked at, without a touch.
+    "claims-unfenced": Broken(
+        "devices",
+        "late_calls kill",
+        _claims_unfenced,
+        seconds=30.0,
+        often={"create": 12.0, "delete": 8.0, "recreate": 3.0, "grow": 0.0},
     ),
     # A binder takes a Bind without an answer for one that was not carried out.
     "unanswered-binds-fail": Broken("plain", "calls late_calls", _unanswered_binds_fail),
