@@ -102,8 +102,6 @@ SCENES: Mapping[str, Scene] = {
     "waits": WAITS,
     "devices": DEVICES,
 }
-UNDRAWN = frozenset({"devices"})
-"""Scenes that are played only by name, until fresh seeds of theirs hold."""
 UNUSUAL = frozenset({"renew", "delete", "change_node", "grow", "change_slice", "drop_claim"})
 """Actions that calm scenes leave out."""
 
@@ -211,7 +209,7 @@ def draw(
 ) -> Schedule:
     """Arguments that are not given are drawn. `often`: other weights of some actions."""
     dice = random.Random(f"{seed} schedule")
-    drawn_scene, drawn_size = dice.choice(sorted(SCENES.keys() - UNDRAWN)), dice.choice(ROUND_SIZES)
+    drawn_scene, drawn_size = dice.choice(sorted(SCENES)), dice.choice(ROUND_SIZES)
     scene, size = scene or drawn_scene, round_size or drawn_size
     kind = SCENES[scene.removesuffix(CALM)]
     kind = Scene({**kind.actions, **(often or {})}, kind.seconds)
