@@ -2,12 +2,15 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
+from itertools import islice
 
 from flotilla.events import Action, Registration, Resource
 from services.queue.core import QueueCore
 from services.queue.scheduling.queued_pod_info import PodState, QueuedPodInfo
 from services.queue.scheduling.scheduling_queue import IN_FLIGHT, WAITING
 from shared.bounded import Listings
+from shared.devices.pod_claims import own_claims
+from shared.devices.shortages import Shortages
 from shared.framework.clusterevents import NAMES, names_of
 from shared.framework.profile import Framework
 from shared.messages.inspection import LONGEST_TEXT, MOST_PODS, DescribedPod, ListQueue, Move, QueueListed
@@ -25,6 +28,9 @@ LISTED_STATES = (
 BROKEN_GATE = "-"
 ANY_EVENT = f"{Resource.ANY}{NAMES[Action.ALL]}"
 MAX_LINES = 1000
+MAX_SHORTAGES = 32
+"""Lines about the claims of one pod."""
+DEVICES = "DynamicResources"
 MAX_IN_FULL = 8
 """Pods of one name described in full; there may be two while the earlier one terminates."""
 _PODS = (Resource.ASSIGNED_POD, Resource.UNSCHEDULABLE_POD)
@@ -47,7 +53,13 @@ class Introspection:
         in_full = bool(request.name) and page.total <= MAX_IN_FULL
         nodes = self._nominated_nodes()
         pods = [
-            describe(info, nodes.get(info.uid, ""), wall - now, in_full=in_full)
+            describe(
+                info,
+                nodes.get(info.uid, ""),
+                wall - now,
+                in_full=in_full,
+                claims=self._shortages(info) if in_full else (),
+            )
             for info in page.items
             if info.state is not PodState.DONE
         ]
@@ -69,6 +81,19 @@ class Introspection:
                 lines += 1
                 yield _line(describe(info, nodes.get(info.uid, "")), now)
 
+    def _shortages(self, info: QueuedPodInfo) -> tuple[str, ...]:
+        """What the claims of a pod lack that no node had devices for."""
+        if DEVICES not in info.rejecting_plugins:
+            return ()
+        devices = self._core.objects.devices
+        own = own_claims(info.pod, devices.claims)
+        if isinstance(own, str) or not own:
+            return ()
+        from shared.devices.cel_selectors import evaluate  # it takes a while, and few ask
+
+        found = Shortages(devices.slices.values(), devices.classes, devices.claims.values(), evaluate)
+        return tuple(map(shorten, islice(found.of(own), MAX_SHORTAGES)))
+
     def _nominated_nodes(self) -> dict[str, str]:
         return {uid: node for node, uids in self._core.nominated().items() for uid in uids}
 
@@ -82,10 +107,13 @@ class Introspection:
         ]
 
 
-def describe(info: QueuedPodInfo, nominated: str, zero: float = 0.0, *, in_full: bool = False) -> DescribedPod:
+def describe(
+    info: QueuedPodInfo, nominated: str, zero: float = 0.0, *, in_full: bool = False, claims: tuple[str, ...] = ()
+) -> DescribedPod:
     """`nominated`: the pod's nominated node, if any. `in_full`: with its transitions and its whole last message.
 
-    `zero`: the Unix time of the queue's time 0; all times of the description are Unix times.
+    `claims`: what its claims lack. `zero`: the Unix time of the queue's time 0; all times of the description are Unix
+    times.
     """
     pod, state = info.pod, info.state
     log = info.transitions
@@ -119,6 +147,7 @@ def describe(info: QueuedPodInfo, nominated: str, zero: float = 0.0, *, in_full:
         said_at=None if info.failed_at is None else zero + info.failed_at,
         nominated=nominated,
         story=moves if in_full else (),
+        claims=claims,
     )
 
 

@@ -38,7 +38,7 @@ class DescribedPod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     kube-scheduler's labels.
     `rests_until`: end of its back-off. `deadline`: until then its present holder, cycle or binder, has it. `node`:
     where it is being bound. `message`, `said_at`: result of its last failed attempt. `story`: its last transitions,
-    only if the pod was asked for by name.
+    only if the pod was asked for by name; so with `claims`: what its claims of devices lack.
     """
 
     uid: str
@@ -65,6 +65,7 @@ class DescribedPod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     said_at: Seconds | None = None
     nominated: str = ""
     story: tuple[Move, ...] = ()
+    claims: tuple[str, ...] = ()
 
 
 class ListQueue(msgspec.Struct, frozen=True, omit_defaults=True, tag="list-queue"):

@@ -1,5 +1,9 @@
 """Pods that claim devices, through a whole pipeline with the simulated claim controller and driver."""
 
+import asyncio
+import os
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -112,6 +116,13 @@ def claiming(source: str, name: str) -> Object:
 FROM_TEMPLATE = claiming("resourceClaimTemplateName", TEMPLATE)
 
 
+def queue_of(pipeline: Pipeline, pod: str) -> str:
+    """What `flotilla queue` says of it."""
+    environment = {**os.environ, "FLOTILLA_NATS_URL": pipeline.nats_url}
+    command = [sys.executable, "-m", "tools.cli.main", "queue", pod]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=PATIENCE).stdout
+
+
 async def test_each_pod_of_a_template_gets_a_device_of_its_node(pipeline: Pipeline) -> None:
     async with a_place(pipeline, "templates", a=2, b=2) as (corner, claims):
         names = [f"p{i}" for i in range(4)]
@@ -132,6 +143,8 @@ async def test_a_pod_without_a_device_waits_for_one_to_be_given_back(pipeline: P
             "0/1 nodes are available: 1 cannot allocate all claims. still not schedulable, preemption: 0/1 nodes are "
             "available: 1 Preemption is not helpful for scheduling.",
         )
+        shown = await asyncio.to_thread(queue_of, pipeline, "waiting/second")
+        assert " request r: 1 devices satisfy its selectors, 0 of them are not in use" in shown
         await corner.cluster.delete_pod("waiting", "first")
         await corner.lands("second", "a", patience=PATIENCE)
         assert await claims.in_use() == {("a", "gpu-0"): 1}

@@ -158,6 +158,8 @@ def details(pod: "DescribedPod", now: float) -> Iterator[str]:
     for title, text in rows:
         if text:
             yield f"{title + ':':<14}{text}"
+    for number, line in enumerate(pod.claims):
+        yield f"{'' if number else 'Devices:':<14}{line}"
     yield "History:"
     for move in pod.story:
         yield f"  {since(move.at):<12}{move.place:<15}{move.why}"
