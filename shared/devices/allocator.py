@@ -16,13 +16,12 @@ from shared.bounded import BoundedDict
 from shared.devices.constraints import constraints_of
 from shared.devices.errors import OutOfSteps
 from shared.devices.extended import ClassesByResource
-from shared.devices.matching import behaviour, may_match
 from shared.devices.offers import OfferedDevice, PoolId, without_sharing
 from shared.devices.pools import DeviceNode, Pool, Slices, remaining_counters
 from shared.devices.requests import PreparedRequest, prepare
 from shared.devices.results import CANNOT_ALLOCATE, INVALID_POOLS, allocations, score_of
 from shared.devices.search import Found, Search, Taken
-from shared.devices.selectors import Evaluate, Selectors
+from shared.devices.selectors import Evaluate, Selectors, behaviour, may_match
 from shared.devices.state import DeviceState
 from shared.model.codec import encode_msgpack
 from shared.model.devices import AllocationResult, DeviceClass, ResourceClaim, ResourceSlice

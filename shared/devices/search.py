@@ -24,11 +24,10 @@ import msgspec
 from shared.devices.capacity import Share, shares
 from shared.devices.constraints import Constraint, DistinctAttribute, constraints_of, value_of
 from shared.devices.errors import AllocationError, OutOfSteps
-from shared.devices.matching import behaviour, matches
 from shared.devices.offers import DeviceId, OfferedDevice
 from shared.devices.pools import Counters, DeviceNode, Pool, add_draws, remaining_counters
 from shared.devices.requests import Alternatives, PreparedRequest, check_number, prepare
-from shared.devices.selectors import Selectors
+from shared.devices.selectors import Selectors, behaviour, matches
 from shared.devices.state import DeviceState
 from shared.model.devices import MOST_RESULTS, DeviceClass, ResourceClaim
 

@@ -1,13 +1,16 @@
 """Arguments that several commands share: numbers, pods, and how to reach NATS."""
 
 import argparse
+import sys
 from collections.abc import Callable, Collection, Iterable
+from pathlib import Path
 from typing import NamedTuple
 
 from shared.config.sources import SOURCES, add_flags
 from shared.errors import UserError
 
 DEFAULT_NAMESPACE = "default"
+STDIN = "-"
 NATS_SETTINGS = frozenset({"nats_url", "prefix"})
 
 
@@ -61,6 +64,14 @@ def add_output(command: argparse.ArgumentParser, *formats: str) -> None:
     """Add -o/--output; the first format is the default."""
     text = f"{', '.join(formats)} (default {formats[0]})"
     command.add_argument("-o", "--output", choices=formats, default=formats[0], metavar="FORMAT", help=text)
+
+
+def read_input(file: str) -> bytes:
+    """The content of a file, or of standard input; UserError if it cannot be read."""
+    try:
+        return sys.stdin.buffer.read() if file == STDIN else Path(file).read_bytes()
+    except OSError as error:
+        raise UserError(f"cannot read {file}: {error.strerror}") from error
 
 
 class PodName(NamedTuple):

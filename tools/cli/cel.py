@@ -1,17 +1,15 @@
 """flotilla cel: try a device selector, as DeviceClasses and ResourceClaims have them."""
 
 import argparse
-import sys
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shared.errors import UserError
+from tools.cli.arguments import read_input
 
 if TYPE_CHECKING:
     from shared.cel import SelectorProgram
 
-STDIN = "-"
 NO_MATCH = 1
 
 EPILOG = """\
@@ -101,10 +99,7 @@ def _document(file: str) -> dict[str, Any]:
     from shared.config.kubernetes_yaml import YamlFault, parse_yaml
 
     try:
-        text = sys.stdin.buffer.read() if file == STDIN else Path(file).read_bytes()
-        document, _ = parse_yaml(text)
-    except OSError as error:
-        raise UserError(f"cannot read {file}: {error.strerror}") from None
+        document, _ = parse_yaml(read_input(file))
     except YamlFault as fault:
         raise UserError(f"{file}: {fault}") from None
     if not isinstance(document, dict):

@@ -5,7 +5,6 @@ import json
 import os
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shared.config.feature_gates import DEFAULT_GATES, FeatureGates, InvalidFeatureGates
@@ -19,15 +18,13 @@ from shared.config.sources import (
     all_given,
     settings_of,
 )
-from shared.errors import UserError
-from tools.cli.arguments import add_output
+from tools.cli.arguments import STDIN, add_output, read_input
 from tools.cli.output import table
 
 if TYPE_CHECKING:
     from shared.config.reading import ConfigFile
 
 Action = Callable[[argparse.Namespace], int]
-STDIN = "-"
 GATES = next(source for source in SOURCES if source.field == "feature_gates")
 SETTINGS_EXAMPLES = """\
 examples:
@@ -110,7 +107,7 @@ def validate(options: argparse.Namespace) -> int:
     from shared.config.structs import idle_notes
     from shared.framework.loading import load_frameworks
 
-    name, text, gates = _shown_name(options.file), _text(options.file), _gates(options)
+    name, text, gates = _shown_name(options.file), read_input(options.file), _gates(options)
     load_frameworks(_read(text, gates).config)
     given = parse_document(text).value
     for note in gates.notes():
@@ -128,7 +125,7 @@ def show(options: argparse.Namespace) -> int:
     from shared.config.reading import read_config_values
 
     gates = _gates(options)
-    read = read_config_values(None, None, gates) if options.file is None else _read(_text(options.file), gates)
+    read = read_config_values(None, None, gates) if options.file is None else _read(read_input(options.file), gates)
     written = read.written
     if options.output == "json":
         print(msgspec.json.format(msgspec.json.encode(written), indent=2).decode())
@@ -141,7 +138,7 @@ def convert(options: argparse.Namespace) -> int:
     from shared.config.kubernetes_yaml import write_yaml
     from shared.config.policy import convert_policy
 
-    converted = convert_policy(_text(options.file))
+    converted = convert_policy(read_input(options.file))
     text = write_yaml(converted.config)
     _read(text.encode(), DEFAULT_GATES)
     for note in converted.notes:
@@ -186,15 +183,6 @@ def _gates(options: argparse.Namespace) -> FeatureGates:
         return FeatureGates.parse(text)
     except InvalidFeatureGates as invalid:
         raise InvalidSettings([f"{origin}: {problem}" for problem in invalid.problems]) from None
-
-
-def _text(file: str) -> bytes:
-    if file == STDIN:
-        return sys.stdin.buffer.read()
-    try:
-        return Path(file).read_bytes()
-    except OSError as error:
-        raise UserError(f"cannot read {file}: {error.strerror}") from error
 
 
 def _shown_name(file: str) -> str:

@@ -40,7 +40,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         "queue",
         help="list pending pods and why they are pending",
         description="Lists pending pods in queue order: place, time there, attempts, the plugins that rejected\n"
-        "them that would retry them. Exit code 1: no such pod, or no reply from the queue.",
+        "them, and the events that would retry them. Exit code 1: no such pod, or no reply from the queue.",
         epilog=EXAMPLES,
     )
     add_pod(command, optional=True)
