@@ -183,6 +183,12 @@ class Attempt:
         self.state = state
         self.transitions.append((now, state))
 
+    def renew(self, order: BindingOrder) -> None:
+        """The attempt was ordered again. Another version may be later than that of the nomination, so it counts."""
+        if order.version != self.order.version:
+            self.nominated_version = ""
+        self.order = order
+
     def history(self) -> str:
         order = self.order
         steps = ", ".join(f"{state} after {when - self.began:.3f} s" for when, state in self.transitions)

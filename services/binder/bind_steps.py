@@ -201,7 +201,8 @@ class BindSteps:
             return
         attempt.deadline = now + order.window
         reason = _reason_of(attempt)
-        attempt.order, attempt.look_up = order, None
+        attempt.renew(order)
+        attempt.look_up = None
         self._attempts.ring(attempt.alarm)
         if reason.before_pre_bind:
             self._begin_pre_bind(attempt, now)

@@ -241,7 +241,7 @@ class BinderCore:
         elif attempt.state is AttemptState.STALE:
             self._steps.on_reordered(attempt, order, now)
         elif attempt.state not in MAYBE_BOUND:
-            attempt.order = order
+            attempt.renew(order)
             if attempt.waits_until > now:
                 self._steps.report_wait(attempt, now)
 

@@ -188,7 +188,7 @@ LIARS = {
     "preemption": ALL_LIARS,
     "gangs": ("w1", "w2", "b1", "b2", "snapshot", "watcher"),
     "waits": ("b1", "b2", "snapshot", "watcher"),
-    "devices": ("b1", "b2", "snapshot", "watcher"),
+    "devices": ALL_LIARS,
 }
 """By scene: the processes whose lies its invariants survive. A cycle or a queue can lie about gangs, and these and
 workers about volumes of bound claims."""

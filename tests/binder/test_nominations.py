@@ -18,6 +18,7 @@ from tests.binder.world import until, world
 from tests.framework.plugins import framework
 
 Steps = Generator[ApiCall | Pause, ApiAnswer, Status]
+LATER = "9"
 BINDING, VOLUME = "/api/v1/namespaces/default/pods/p/binding", "/volume"
 
 
@@ -107,6 +108,24 @@ def test_without_a_renewed_order_the_pod_is_looked_up_and_reported_again() -> No
     play.found(look_up, Where.UNBOUND)
     assert play.outcomes() == [told("p", 1, CHANGED, found=OTHER)]
     assert paths(play.order(version=OTHER)) == [VOLUME]
+
+
+def test_a_renewed_order_may_name_a_later_version_than_the_nomination_s() -> None:
+    """The pod has changed again before it was looked up."""
+    play = script(api_call(VOLUME))
+    play.order()
+    play.handle(Nominated("p", 1, OTHER))
+    play.found(one(LookUp, play.pass_time(STALE_SECONDS)), Where.UNBOUND, version=LATER)
+    assert play.outcomes()[-1] == told("p", 1, CHANGED, found=LATER)
+    assert paths(play.order(version=LATER)) == [VOLUME]
+
+
+def test_before_the_permit_too() -> None:
+    play = script(permit=9.0)
+    play.order()
+    play.handle(Nominated("p", 1, OTHER))
+    play.order(version=LATER)
+    assert paths(play.permit("Permitting")) == [BINDING]
 
 
 @pytest.mark.parametrize("version", ["", VERSION])
