@@ -281,7 +281,8 @@ def test_the_wait_for_binding_conditions_is_told_once_and_measured_to_its_end() 
     script = script_of(DynamicResources())
     call = one(Call, script.order(devices=DeviceDecision([ClaimAllocation("default/c", "u", None)])))
     script.now += 1.0
-    began = script.answer(call, Done(awaited_claim()))
+    touch = one(Call, script.answer(call, Done(awaited_claim())))
+    began = script.answer(touch, Done(awaited_claim()))
     assert one(TellDevicesAwaited, began).order.node == "n1"
     assert state_of(script.core) is AttemptState.PAUSED
     for claim in (awaited_claim(), awaited_claim("Ready")):
@@ -297,6 +298,8 @@ def test_the_wait_for_binding_conditions_is_told_once_and_measured_to_its_end() 
 def test_a_wait_that_is_superseded_has_no_result() -> None:
     script = script_of(DynamicResources())
     devices = DeviceDecision([ClaimAllocation("default/c", "u", None)])
-    script.answer(one(Call, script.order(devices=devices)), Done(awaited_claim()))
+    touch = one(Call, script.answer(one(Call, script.order(devices=devices)), Done(awaited_claim())))
+    script.answer(touch, Done(awaited_claim()))
+    assert state_of(script.core) is AttemptState.PAUSED
     script.order(attempt=2, devices=devices)
     assert only(DeviceWaitEnded, script.effects) == []
