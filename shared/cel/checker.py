@@ -32,7 +32,7 @@ def check(source: ExpressionSource, root: SyntaxNode, new_object: bool = False) 
     """Annotate the tree with types; CompileError if they do not fit."""
     checker = _Checker(source, NOT_FOR_NEW_OBJECTS if new_object else frozenset())
     checker.check(root)
-    checker.finish(root)
+    checker.finish()
     source.raise_errors()
 
 
@@ -56,7 +56,7 @@ class _Checker:
         self._checked.append(node)
         return node.type
 
-    def finish(self, root: SyntaxNode) -> None:
+    def finish(self) -> None:
         """Replace the type variables of all nodes by what they turned out to be."""
         for node in self._checked:
             node.type = self._bindings.substitute(node.type, unbound_to_dyn=True)
