@@ -17,15 +17,13 @@ import msgspec
 from flotilla.objects import Pod
 from flotilla.plugin import StateKey
 from flotilla.results import SUCCESS, ApiAnswer, ApiCall, Pause, PreBindSteps, error
-from shared.cluster.devices import DeviceDecision
+from shared.cluster.devices import ClaimAllocation, DeviceDecision, SpecialClaim
 from shared.errors import ClusterError
 from shared.messages.binding import ClaimRelease
 from shared.model.codec import encode_json
-from shared.model.devices import FENCED, RESOURCE_VERSIONS
+from shared.model.devices import EXTENDED_RESOURCE_CLAIM, FENCED, RESOURCE_VERSIONS
 
 FINALIZER = "resource.kubernetes.io/delete-protection"
-SPECIAL_CLAIM = "resource.kubernetes.io/extended-resource-claim"
-"""The annotation of a claim that was made for a pod's extended resources."""
 MOST_WRITES = 5
 """Of one object, if others write it at the same time."""
 POLL_SECONDS = 5.0
@@ -39,32 +37,6 @@ Object = dict[str, Any]
 
 T = TypeVar("T")
 Steps = Generator[ApiCall | Pause, ApiAnswer, T]
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimWrite:
-    """A claim to reserve for the pod. `key`: `namespace/name`. `allocation`: to write, as in its status; None if the
-    claim is allocated already. `version`: the only one at which it may be written.
-    """
-
-    key: str
-    uid: str
-    allocation: Mapping[str, Any] | None = None
-    version: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class SpecialClaim:
-    """The claim to create for the pod's extended resources.
-
-    `name`: the same each time that this attempt is carried out. `mappings`: which container uses which request for
-    which resource, as in the pod's status.
-    """
-
-    name: str
-    requests: Sequence[Mapping[str, Any]]
-    mappings: Sequence[Mapping[str, Any]]
-    allocation: Mapping[str, Any]
 
 
 class WaitResult(StrEnum):
@@ -139,52 +111,25 @@ class _Conflict(ClusterError):
 
 
 def bind_devices(pod: Pod, devices: DevicesToBind, patience: float) -> PreBindSteps:
-    """Of a claim that the pod names twice, the first allocation counts."""
-    claims: dict[str, ClaimWrite] = {}
-    for each in devices.decision.claims:
-        allocation = None if each.allocation is None else _plain(each.allocation)
-        claims.setdefault(each.key, ClaimWrite(each.key, each.uid, allocation, each.version))
-    special = devices.decision.special
-    to_create = None
-    if special is not None:
-        mappings = [
-            {"containerName": each.container, "resourceName": each.resource, "requestName": each.request}
-            for each in special.mappings
-        ]
-        requests = [_plain(each) for each in special.requests]
-        to_create = SpecialClaim(special.name, requests, mappings, _plain(special.allocation))
-    began = datetime.fromtimestamp(devices.began, UTC)
-    return bind_claims(pod, list(claims.values()), to_create, began, patience, devices.progress)
+    """`patience`: seconds that devices have to become ready. Of a claim that the pod names twice, the first counts."""
+    decision, began = devices.decision, datetime.fromtimestamp(devices.began, UTC)
+    claims = {each.key: each for each in reversed(decision.claims)}
+    writer = _Writer(pod, began, devices.progress)
+    try:
+        for key in dict.fromkeys(each.key for each in decision.claims):
+            yield from writer.reserve(claims[key])
+        if decision.special is not None:
+            yield from writer.create(decision.special)
+        yield from _wait_for_devices(writer, began, patience, devices.progress)
+    except (NotDone, NeverReady) as cause:
+        yield from writer.roll_back()
+        return error(str(cause))
+    return SUCCESS
 
 
 def _plain(part: msgspec.Struct) -> Object:
     """As the API server is sent it."""
     return msgspec.json.decode(encode_json(part), type=Object)
-
-
-def bind_claims(
-    pod: Pod,
-    claims: Sequence[ClaimWrite],
-    special: SpecialClaim | None,
-    now: datetime,
-    patience: float,
-    progress: list[Progress],
-) -> PreBindSteps:
-    """`now`: the time of day, with its zone. `patience`: seconds that devices have to become ready.
-
-    `progress` is appended to.
-    """
-    writer = _Writer(pod, now, progress)
-    try:
-        for claim in claims:
-            yield from writer.reserve(claim)
-        if special is not None:
-            yield from writer.create(special)
-        yield from _wait_for_devices(writer, now, patience, progress)
-    except (NotDone, NeverReady) as cause:
-        yield from writer.roll_back()
-        return error(str(cause))
-    return SUCCESS
 
 
 def release_claim(pod_uid: str, release: ClaimRelease) -> Steps[None]:
@@ -260,7 +205,7 @@ class _Writer(_Claims):
 
     # Reservations
 
-    def reserve(self, wanted: ClaimWrite) -> Steps[None]:
+    def reserve(self, wanted: ClaimAllocation) -> Steps[None]:
         claim = yield from self.read(wanted.key)
         for left in reversed(range(MOST_WRITES)):
             try:
@@ -271,20 +216,20 @@ class _Writer(_Claims):
                     raise NotDone(str(cause)) from cause
             claim = yield from self.read(wanted.key)
 
-    def _reserve(self, claim: Object, wanted: ClaimWrite) -> Steps[Object]:
+    def _reserve(self, claim: Object, wanted: ClaimAllocation) -> Steps[Object]:
         key, metadata = wanted.key, claim["metadata"]
         if (wanted.uid and metadata.get("uid") != wanted.uid) or metadata.get("deletionTimestamp"):
             raise NotDone(f"claim {key} got deleted in the meantime")
         found = claim.setdefault("status", {}).get("allocation")
         if found is None:
             return (yield from self._allocate(claim, wanted))
-        if wanted.allocation is not None and _devices(found) != _devices(wanted.allocation):
+        if wanted.allocation is not None and _devices(found) != _devices(_plain(wanted.allocation)):
             raise NotDone(f"claim {key} got allocated elsewhere in the meantime")
         if any(each.get("uid") == self._pod.uid for each in _consumers(claim)):
             return claim if wanted.allocation is not None else (yield from self._touch(claim, key))
         return (yield from self._write_reserved(claim, wanted, "add reservation to"))
 
-    def _allocate(self, claim: Object, wanted: ClaimWrite) -> Steps[Object]:
+    def _allocate(self, claim: Object, wanted: ClaimAllocation) -> Steps[Object]:
         key = wanted.key
         if wanted.allocation is None:
             raise NotDone(f"claim {key} got deallocated elsewhere in the meantime")
@@ -294,7 +239,7 @@ class _Writer(_Claims):
         if FINALIZER not in finalizers:  # it keeps an allocated claim from being deleted while it is used
             finalizers.append(FINALIZER)
             claim = yield from _put(self.path(key), claim, f"add finalizer to claim {key}")
-        claim.setdefault("status", {})["allocation"] = {"allocationTimestamp": self._now, **wanted.allocation}
+        claim.setdefault("status", {})["allocation"] = {"allocationTimestamp": self._now, **_plain(wanted.allocation)}
         return (yield from self._write_reserved(claim, wanted, "add allocation and reservation to"))
 
     def _touch(self, claim: Object, key: str) -> Steps[Object]:
@@ -303,7 +248,7 @@ class _Writer(_Claims):
         metadata["annotations"] = {**(metadata.get("annotations") or {}), FENCED: metadata.get("resourceVersion", "")}
         return (yield from _put(self.path(key), claim, f"touch claim {key}"))
 
-    def _write_reserved(self, claim: Object, wanted: ClaimWrite, what: str) -> Steps[Object]:
+    def _write_reserved(self, claim: Object, wanted: ClaimAllocation, what: str) -> Steps[Object]:
         consumer = {"resource": "pods", "name": self._pod.name, "uid": self._pod.uid}
         claim["status"]["reservedFor"] = [*_consumers(claim), consumer]
         written = yield from _put(self.status_path(wanted.key), claim, f"{what} claim {wanted.key}")
@@ -326,11 +271,11 @@ class _Writer(_Claims):
             "metadata": {
                 "name": name,
                 "namespace": namespace,
-                "annotations": {SPECIAL_CLAIM: "true"},
+                "annotations": {EXTENDED_RESOURCE_CLAIM: "true"},
                 "finalizers": [FINALIZER],
                 "ownerReferences": [owner],
             },
-            "spec": {"devices": {"requests": list(special.requests)}},
+            "spec": {"devices": {"requests": [_plain(each) for each in special.requests]}},
         }
         answer = yield ApiCall("POST", self.path(key).rpartition("/")[0], body)
         if answer.status != CONFLICT:  # else an earlier run of this attempt has created it
@@ -344,7 +289,7 @@ class _Writer(_Claims):
         self._created = key
         yield from self._write_status(special, is_new=answer.ok)
         version = metadata["resourceVersion"] if answer.ok else ""
-        yield from self.reserve(ClaimWrite(key, metadata["uid"], special.allocation, version))
+        yield from self.reserve(ClaimAllocation(key, metadata["uid"], special.allocation, version))
 
     def _write_status(self, special: SpecialClaim, *, is_new: bool) -> Steps[None]:
         """Write into the pod's status which claim has its extended resources.
@@ -354,7 +299,11 @@ class _Writer(_Claims):
         of = self._pod
         path = f"/api/v1/namespaces/{of.namespace}/pods/{of.name}"
         what = f"update pod {of.namespace}/{of.name} ExtendedResourceClaimStatus"
-        wanted = {"resourceClaimName": special.name, "requestMappings": [dict(each) for each in special.mappings]}
+        mappings = [
+            {"containerName": each.container, "resourceName": each.resource, "requestName": each.request}
+            for each in special.mappings
+        ]
+        wanted = {"resourceClaimName": special.name, "requestMappings": mappings}
         pod = _decoded((yield ApiCall("GET", path, {})), what)
         if pod["metadata"].get("uid") != of.uid:
             raise NotDone(f'{what}: pods "{of.name}" not found')

@@ -10,19 +10,20 @@ import pytest
 
 from flotilla.objects import Pod
 from flotilla.results import SUCCESS, ApiAnswer, ApiCall, Pause, Status, error
+from shared.cluster.devices import ClaimAllocation, DeviceDecision, RequestMapping, SpecialClaim
 from shared.errors import ClusterError
 from shared.messages.binding import ClaimRelease
-from shared.model.devices import FENCED, AllocatedDevice, AllocationResult, DeviceAllocation
+from shared.model.codec import convert
+from shared.model.devices import FENCED, AllocatedDevice, AllocationResult, DeviceAllocation, DeviceRequest
 from shared.plugins.devices.pre_bind import (
     FINALIZER,
     ClaimCreated,
-    ClaimWrite,
+    DevicesToBind,
     Progress,
-    SpecialClaim,
     WaitBegan,
     WaitEnded,
     WaitResult,
-    bind_claims,
+    bind_devices,
     release_claim,
 )
 from testing.builders import pod
@@ -64,21 +65,23 @@ class Server(Desk):
     def claim(self, name: str = "c") -> Any:
         return self.get(f"{CLAIMS}/{name}")
 
-    def wanted(self, name: str = "c", **allocated: Any) -> ClaimWrite:
+    def wanted(self, name: str = "c", allocation: Object | None = None) -> ClaimAllocation:
         """As an order that was decided now."""
         metadata = self.claim(name)["metadata"]
-        return ClaimWrite(f"default/{name}", metadata["uid"], version=metadata["resourceVersion"], **allocated)
+        to_write = None if allocation is None else convert(AllocationResult, allocation)
+        return ClaimAllocation(f"default/{name}", metadata["uid"], to_write, metadata["resourceVersion"])
 
     def set_status(self, name: str = "c", **status: Any) -> None:
         claim = self.claim(name)
         claim["status"] = {**claim.get("status", {}), **status}
         self.put(f"{CLAIMS}/{name}/status", claim)
 
-    def run(self, *claims: ClaimWrite, special: SpecialClaim | None = None, patience: float = 600.0) -> Status:
+    def run(self, *claims: ClaimAllocation, special: SpecialClaim | None = None, patience: float = 600.0) -> Status:
         """With an order that names the pod as it is now."""
         version = self.get(f"{PODS}/p")["metadata"]["resourceVersion"]
         of, elapsed = at_version(pod("p").uid(self.uid).build(), version), 0.0
-        steps = bind_claims(of, claims, special, NOW, patience, self.progress)
+        decided = DevicesToBind(DeviceDecision(list(claims), special), NOW.timestamp(), self.progress)
+        steps = bind_devices(of, decided, patience)
         try:
             step = next(steps)
             while True:
@@ -173,10 +176,12 @@ def test_a_claim_that_has_changed_for_good_is_refused() -> None:
     wanted = server.wanted(allocation=allocation())
     server.set_status(allocation=allocation(result("gpu-1")))
     assert server.run(wanted) == error("claim default/c got allocated elsewhere in the meantime")
-    assert server.run(ClaimWrite("default/c", "another uid")) == error("claim default/c got deleted in the meantime")
+    assert server.run(ClaimAllocation("default/c", "another uid")) == error(
+        "claim default/c got deleted in the meantime"
+    )
     server.set_status(allocation=None)
     assert server.run(server.wanted()) == error("claim default/c got deallocated elsewhere in the meantime")
-    missing = server.run(ClaimWrite("default/d", "u"))
+    missing = server.run(ClaimAllocation("default/d", "u"))
     assert missing == error('get claim default/d: resourceclaims.resource.k8s.io "d" not found')
 
 
@@ -222,7 +227,8 @@ def test_an_older_server_is_asked_in_its_version() -> None:
     server = Server("c")
     wanted = server.wanted(allocation=allocation())
     beta = "/apis/resource.k8s.io/v1beta2/namespaces/default/resourceclaims/c"
-    steps = bind_claims(pod("p").uid(server.uid).build(), [wanted], None, NOW, 600.0, [])
+    decided = DevicesToBind(DeviceDecision([wanted]), NOW.timestamp())
+    steps = bind_devices(pod("p").uid(server.uid).build(), decided, 600.0)
     assert next(steps) == ApiCall("GET", f"{CLAIMS}/c", {})
     assert steps.send(ApiAnswer(404, message="not found")) == ApiCall("GET", beta, {})
     following = steps.send(ApiAnswer(200, json.dumps(server.claim()).encode()))
@@ -313,11 +319,14 @@ def test_a_claim_allocated_long_ago_has_less_time() -> None:
 # The claim for extended resources
 
 
+EXACTLY = {"deviceClassName": "gpu", "count": 1, "allocationMode": "ExactCount"}
+
+
 def special(name: str = "p-extended-resources-abcde") -> SpecialClaim:
-    exactly = {"deviceClassName": "gpu", "count": 1, "allocationMode": "ExactCount"}
-    request = {"name": "container-0-request-0", "exactly": exactly}
-    mapping = {"containerName": "c", "resourceName": "example.com/gpu", "requestName": request["name"]}
-    return SpecialClaim(name, [request], [mapping], allocation(result(request=request["name"])))
+    request = "container-0-request-0"
+    allocated = convert(AllocationResult, allocation(result(request=request)))
+    requests = convert(list[DeviceRequest], [{"name": request, "exactly": EXACTLY}])
+    return SpecialClaim(requests, [RequestMapping("c", "example.com/gpu", request)], allocated, name)
 
 
 def test_a_claim_for_extended_resources_is_created_and_named_in_the_pod() -> None:
@@ -326,10 +335,11 @@ def test_a_claim_for_extended_resources_is_created_and_named_in_the_pod() -> Non
     claim = server.claim(special().name)
     assert claim["metadata"]["annotations"] == {"resource.kubernetes.io/extended-resource-claim": "true"}
     assert claim["metadata"]["ownerReferences"][0]["uid"] == server.uid
-    assert claim["spec"]["devices"]["requests"] == special().requests
+    assert claim["spec"]["devices"]["requests"] == [{"name": "container-0-request-0", "exactly": EXACTLY}]
     assert claim["status"]["reservedFor"][0]["uid"] == server.uid
     named = server.get(f"{PODS}/p")["status"]["extendedResourceClaimStatus"]
-    assert named == {"resourceClaimName": special().name, "requestMappings": special().mappings}
+    mapping = {"containerName": "c", "resourceName": "example.com/gpu", "requestName": "container-0-request-0"}
+    assert named == {"resourceClaimName": special().name, "requestMappings": [mapping]}
     before = len(server.get(CLAIMS)["items"])
     assert server.run(special=special()) == SUCCESS
     assert len(server.get(CLAIMS)["items"]) == before
