@@ -155,10 +155,10 @@ class Commits:
         pending = self.pending
         if pending is None or committed.cycle not in ("", self._incarnation):
             return None
-        if (committed.epoch, committed.round) != (self._epoch, pending.commit.round):
+        if (committed.epoch, committed.number) != (self._epoch, pending.commit.number):
             return None
         self.pending = None
-        self.unanswered.answered(committed.round)
+        self.unanswered.answered(committed.number)
         return pending
 
     def _nominate(self, planned: PlannedNomination, loads: Loads) -> Nominate:
@@ -195,7 +195,7 @@ class Commits:
         return self._sent(SendCommit(commit, round), now)
 
     def _sent(self, send: SendCommit, now: float) -> SendCommit:
-        self.unanswered.sent(send.message.round, send, now)
+        self.unanswered.sent(send.message.number, send, now)
         return send
 
 

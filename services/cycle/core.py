@@ -169,7 +169,7 @@ class CycleCore:
     @property
     def round_awaited(self) -> int:
         """The round of the commit that is not answered yet; -1 if there is none."""
-        return -1 if self._commits.pending is None else self._commits.pending.commit.round
+        return -1 if self._commits.pending is None else self._commits.pending.commit.number
 
     @property
     def is_committing(self) -> bool:
@@ -415,7 +415,9 @@ class CycleCore:
 
     def _on_committed(self, committed: Committed, now: float) -> list[Effect]:
         if committed.seq >> EPOCH_SHIFT < self._checks.known_seq >> EPOCH_SHIFT:
-            self.refused.append(ProtocolError(f"commit {committed.round} is answered by a snapshot of an earlier term"))
+            self.refused.append(
+                ProtocolError(f"commit {committed.number} is answered by a snapshot of an earlier term")
+            )
             return []
         answered = self._commits.take(committed)
         if answered is None:

@@ -179,7 +179,7 @@ class Shell:
         if isinstance(message, Outdated):
             epoch, newest = self._core.epoch, message.newest
             is_ours = (message.epoch, message.cycle) == (epoch, self._core.incarnation)
-            if is_ours and message.round in (0, self._core.round_awaited):
+            if is_ours and message.number in (0, self._core.round_awaited):
                 self._later_term.leave(newest, f"another cycle has committed in term {newest}, and ours is {epoch}")
             return
         if isinstance(message, Committed) and message.epoch >= self._core.epoch:

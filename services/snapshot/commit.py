@@ -78,13 +78,13 @@ class CommitHandler:
         if commit.epoch > newest:
             self._cycle_epoch, self._cycle, self.answer = commit.epoch, commit.cycle, None
             self._checks.min_seen = self._decided_at
-        if self.answer is not None and commit.round == self.answer.round:
+        if self.answer is not None and commit.number == self.answer.number:
             return [_reply(commit, self.answer)]
-        if self.answer is not None and commit.round < self.answer.round:
-            return [Outdated(commit.epoch, commit.cycle, newest, commit.round)]
+        if self.answer is not None and commit.number < self.answer.number:
+            return [Outdated(commit.epoch, commit.cycle, newest, commit.number)]
         asked: list[Decision | Nominate] = [*commit.decisions, *commit.nominations]
         if not all(0 <= each.load < len(commit.loads) for each in asked):
-            self._refused.append(ProtocolError(f"commit of round {commit.round} names a load that it does not have"))
+            self._refused.append(ProtocolError(f"commit {commit.number} names a load that it does not have"))
             return []
         applied = self._apply(commit, now)
         effects: list[Effect] = []
@@ -152,7 +152,7 @@ class CommitHandler:
             delta = self._cluster.delta(applied.changes, applied.loads.items, applied.written)
         if applied.written:
             self._decided_at = self._cluster.seq
-        self.answer = Committed(commit.epoch, commit.round, self._cluster.seq, applied.conflicts, commit.cycle)
+        self.answer = Committed(commit.epoch, commit.number, self._cluster.seq, applied.conflicts, commit.cycle)
         effects: list[Effect] = [Persist(delta, tuple(applied.entries), answer=self.answer)]
         if delta is not None:
             effects.append(delta)

@@ -48,7 +48,7 @@ class CommitSpans:
         self._begun: tuple[Commit, TraceContext | None, float] | None = None
 
     def begin(self, commit: Commit, parent: TraceContext | None, now: float) -> None:
-        if self._begun is None or (commit.epoch, commit.round) != (self._begun[0].epoch, self._begun[0].round):
+        if self._begun is None or (commit.epoch, commit.number) != (self._begun[0].epoch, self._begun[0].number):
             self._begun = commit, parent, now
 
     def end(self, committed: Committed, now: float) -> int:
@@ -56,7 +56,7 @@ class CommitSpans:
         if self._begun is None:
             return 0
         commit, parent, begun_at = self._begun
-        if (committed.epoch, committed.round) != (commit.epoch, commit.round):
+        if (committed.epoch, committed.number) != (commit.epoch, commit.number):
             return 0
         self._begun = None
         if self._tracer.enabled:
@@ -70,7 +70,7 @@ class CommitSpans:
         tracer, decisions = self._tracer, commit.decisions
         context = tracer.new(False) if parent is None else tracer.child(parent)
         rejected = {conflict.uid: conflict.reason for conflict in committed.conflicts}
-        attributes = {"round": committed.round, "decisions": len(decisions), "conflicts": len(rejected)}
+        attributes = {"round": committed.number, "decisions": len(decisions), "conflicts": len(rejected)}
         tracer.record("commit", context, begun_at, now, parent=parent, attributes=attributes)
         for decision in decisions:
             pod, reason = tracer.pod(decision.uid), rejected.get(decision.uid, "")

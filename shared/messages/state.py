@@ -117,15 +117,14 @@ FaultKind = Literal["", "capacity", "ports", "volumes", "node", "sequence", "vic
 
 
 class Commit(msgspec.Struct, frozen=True, omit_defaults=True, tag="commit"):
-    """The decisions of one round, or the result of a search for victims. `round`: the number of the commit, which only
-    rises within an epoch.
+    """The decisions of one round, or the result of a search for victims. `number` only rises within an epoch.
 
     `denominated`: uids of pods that lose their nomination. `cycle`: the sender's incarnation; the snapshot accepts
     one per epoch. Empty from a release that does not send it.
     """
 
     epoch: Count
-    round: Count
+    number: Count = msgspec.field(name="round")
     loads: list[PodLoad]
     decisions: list[Decision]
     nominations: list[Nominate] = []
@@ -150,7 +149,7 @@ class Committed(msgspec.Struct, frozen=True, omit_defaults=True, tag="committed"
     """Reply to a commit: all decisions except the conflicts are applied, as of `seq`. `cycle`: as in the commit."""
 
     epoch: Count
-    round: Count
+    number: Count = msgspec.field(name="round")
     seq: Count
     conflicts: list[Conflict]
     cycle: str = ""
@@ -159,14 +158,14 @@ class Committed(msgspec.Struct, frozen=True, omit_defaults=True, tag="committed"
 class Outdated(msgspec.Struct, frozen=True, omit_defaults=True, tag="outdated"):
     """Reply to a refused commit of this `epoch` and `cycle`: another cycle has committed in epoch `newest`.
 
-    If the cycle still leads, it begins a term above that one. `round`: of the commit, if a later round of the same
-    cycle has been committed.
+    If the cycle still leads, it begins a term above that one. `number`: of the commit, if a later one of the same cycle
+    was accepted.
     """
 
     epoch: Count
     cycle: str
     newest: Count
-    round: Count = 0
+    number: Count = msgspec.field(default=0, name="round")
 
 
 class NodeUpserted(msgspec.Struct, frozen=True, omit_defaults=True, tag="node"):
@@ -312,7 +311,7 @@ class LedgerEntry(Assigned, frozen=True, omit_defaults=True, gc=False):
     attempt: Count
     load: PodLoad
     epoch: Count
-    round: Count
+    number: Count = msgspec.field(name="round")
     deadline: Seconds
     window: Seconds
     bound: bool = False

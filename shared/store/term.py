@@ -64,7 +64,7 @@ async def open_term(link: RedisLink, prefix: str, epoch: int, pipeline: str = ""
             last = None
             with suppress(ProtocolError):
                 found_answer = _last_answer(answer, epoch)
-                last = found_answer and msgspec.structs.replace(found_answer, round=0, conflicts=[])
+                last = found_answer and msgspec.structs.replace(found_answer, number=0, conflicts=[])
             return Recovered(int(earlier), [], last, lost=True, doubtful=tuple(doubtful), evicts=evicts)
         case _:
             refuse(found, prefix, epoch, link.where)

@@ -108,7 +108,7 @@ class Auditor:
         except ProtocolError:
             return
         match message:
-            case Commit() if (number := (message.epoch, message.round)) not in self._commits:
+            case Commit() if (number := (message.epoch, message.number)) not in self._commits:
                 core = self._snapshot().core
                 self._commits[number] = message
                 self._against_budgets[number] = {} if core is None else self._budgets.judge(message, core)
@@ -160,12 +160,12 @@ class Auditor:
 
     def _on_committed(self, committed: Committed) -> None:
         """Assumed pods fit, together with bound pods and those that calls in transit may bind."""
-        commit, core = self._commits.get((committed.epoch, committed.round)), self._snapshot().core
+        commit, core = self._commits.get((committed.epoch, committed.number)), self._snapshot().core
         if commit is None or core is None or core.epoch != committed.epoch:
             return
         conflicts = {conflict.uid for conflict in committed.conflicts}
         decisions = [each for each in commit.decisions if each.uid not in conflicts]
-        for uid, wrong in self._against_budgets[committed.epoch, committed.round].items():
+        for uid, wrong in self._against_budgets[committed.epoch, committed.number].items():
             if uid not in conflicts:
                 self._report(f"({uid}) preempts {wrong}")
         for decision in decisions:
@@ -180,7 +180,7 @@ class Auditor:
         there |= {uid: pod.spec.node_name for uid, pod in self._server.pods.items() if pod.spec.node_name}
         for where in sorted({decision.node for decision in decisions}):
             on_it = [self._server.pods[uid] for uid, at in there.items() if at == where and uid in self._server.pods]
-            self._judge_room(f"round {committed.round} assumes pods on node {where}", where, on_it)
+            self._judge_room(f"round {committed.number} assumes pods on node {where}", where, on_it)
 
     def _on_delta(self, delta: Delta) -> None:
         """Within a term the snapshot never returns to an older version of a node. Track nominations."""

@@ -135,7 +135,7 @@ class GangWorld(World):
     def _overhear(self, message: Message) -> None:
         match message:
             case Commit():
-                self._commits[message.epoch, message.round] = message
+                self._commits[message.epoch, message.number] = message
             case Committed():
                 self._on_committed(message)
             case BindingOutcomes():
@@ -144,7 +144,7 @@ class GangWorld(World):
                 self._excuse(each.uid for each in message.pods if not each.reason.startswith(POD_GONE))
 
     def _on_committed(self, committed: Committed) -> None:
-        commit = self._commits.get((committed.epoch, committed.round))
+        commit = self._commits.get((committed.epoch, committed.number))
         if commit is None:
             return  # forged
         conflicts = {conflict.uid for conflict in committed.conflicts}

@@ -238,17 +238,17 @@ class Story:
                     self._note((victim.uid,), sender, f"{text} ({_attempt(message.attempt)})")
 
     def _on_commit(self, sender: str, commit: Commit) -> None:
-        self._commits[commit.epoch, commit.round] = commit
+        self._commits[commit.epoch, commit.number] = commit
         if len(self._commits) > MOST_COMMITS:
             del self._commits[next(iter(self._commits))]
         for each in commit.decisions:
-            self._note((each.uid,), sender, f"decides: {each.node} (round {commit.round} of term {commit.epoch})")
+            self._note((each.uid,), sender, f"decides: {each.node} (round {commit.number} of term {commit.epoch})")
         for wish in commit.nominations:
             victims = ", ".join(self._label(victim.uid) for victim in wish.victims)
             self._note((wish.uid,), sender, f"nominates it to {wish.node}, victims: {victims or 'none'}")
 
     def _on_committed(self, sender: str, committed: Committed) -> None:
-        commit = self._commits.pop((committed.epoch, committed.round), None)
+        commit = self._commits.pop((committed.epoch, committed.number), None)
         if commit is None:
             return
         refused = {conflict.uid: conflict.reason for conflict in committed.conflicts}
@@ -256,7 +256,7 @@ class Story:
             what = f"assumes it on {each.node}" if each.uid not in refused else f"refuses {each.node}"
             why = f": {refused[each.uid]}" if refused.get(each.uid) else ""
             about = (each.uid, f"node {each.node}")
-            self._note(about, sender, f"{what} (round {committed.round} of term {committed.epoch}){why}")
+            self._note(about, sender, f"{what} (round {committed.number} of term {committed.epoch}){why}")
         for wish in commit.nominations:
             if wish.uid in refused:
                 self._note((wish.uid,), sender, f"refuses the nomination to {wish.node}: {refused[wish.uid]}")

@@ -85,7 +85,7 @@ def entry(made: PodBuilder, on: str, *, attempt: int = 1, window: float = 1000, 
         attempt=attempt,
         load=load_of(built),
         epoch=1,
-        round=1,
+        number=1,
         deadline=clock + window,
         window=window,
     )

@@ -85,7 +85,7 @@ class World:
     def decided(self, of: Pod) -> str:
         """Both are honest from now on: where the pod goes."""
         commit = written(self.both(self.submit(of), of))
-        effects = self.handle(Committed(1, commit.round, NOW + 1, []))
+        effects = self.handle(Committed(1, commit.number, NOW + 1, []))
         return next(each.node for each in effects if isinstance(each, Decided))
 
 
@@ -109,7 +109,7 @@ def test_an_answer_from_the_far_future_is_refused() -> None:
     world.handle(Heartbeat(1, NOW + 5))
     asks = asked(world.handle(Workers({LIAR: frozenset({0}), HONEST: frozenset({1})}, 2)))
     commit = written(world.both(asks, P))
-    assert [type(each) for each in world.handle(Committed(1, commit.round, NOW + 6, []))] == [Decided]
+    assert [type(each) for each in world.handle(Committed(1, commit.number, NOW + 6, []))] == [Decided]
     assert world.decided(Q) == node_of(LIAR)
 
 
@@ -126,7 +126,7 @@ def test_a_sequence_number_that_only_the_queue_names_is_waited_for_until_heartbe
     asks = asked(world.handle(Tick()))
     assert {propose.min_seq for propose in asks.values()} == {NOW + 1}
     commit = written(world.both(asks, P))
-    assert [type(each) for each in world.handle(Committed(1, commit.round, NOW + 2, []))] == [Decided]
+    assert [type(each) for each in world.handle(Committed(1, commit.number, NOW + 2, []))] == [Decided]
     assert world.faults == []
 
 
@@ -157,7 +157,7 @@ def test_an_answer_of_a_new_snapshot_term_is_accepted_once_the_term_is_known() -
 def test_a_claim_beyond_the_newest_state_is_found_by_the_answer_to_the_commit() -> None:
     world = World()
     commit = written(world.both(world.submit(P), P, seq=NOW + MAX_AHEAD // 2))
-    effects = world.handle(Committed(1, commit.round, NOW + 1, []))
+    effects = world.handle(Committed(1, commit.number, NOW + 1, []))
     assert world.faults == [(LIAR, "sequence")]
     assert any(isinstance(each, Decided) for each in effects)
     asks = world.submit(Q)
@@ -292,7 +292,7 @@ def test_an_absurd_count_of_nodes_to_preempt_on_is_a_fault() -> None:
 def refuse(world: World, effects: Sequence[Effect], fault: str) -> list[Effect]:
     commit = written(effects)
     conflicts = [Conflict(each.uid, "no room", fault=fault) for each in commit.decisions]  # type: ignore[arg-type]
-    return world.handle(Committed(1, commit.round, NOW + 1, conflicts))
+    return world.handle(Committed(1, commit.number, NOW + 1, conflicts))
 
 
 def test_what_the_snapshot_refuses_is_a_fault_of_the_worker_and_the_pod_is_decided_again() -> None:

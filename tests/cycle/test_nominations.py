@@ -130,7 +130,7 @@ def test_several_pods_of_a_class_are_nominated_if_only_nodes_matter_to_them() ->
         (P.uid, "a", ["v"]),
         (Q.uid, "b", ["w"]),
     ]
-    effects = script.handle(Committed(1, commit.round, 9, []))
+    effects = script.handle(Committed(1, commit.number, 9, []))
     told = [effect.uid for effect in effects if isinstance(effect, Unschedulable)]
     assert told == [P.uid, Q.uid]
     assert {ask.class_id for propose in asked(effects).values() for ask in propose.classes} == {class_of(R, FRAMEWORKS)}
@@ -179,7 +179,7 @@ def test_a_nomination_waits_for_the_commit_of_a_round() -> None:
     effects = script.committed(first, seq=8)
     second = written(effects)
     assert [each.uid for each in second.nominations] == [P.uid]
-    assert second.round > first.round
+    assert second.number > first.number
     assert kinds(script.committed(second, seq=9)) == ["Unschedulable"]
 
 
@@ -217,7 +217,7 @@ def test_in_strict_mode_no_round_begins_before_the_nomination_is_committed() -> 
 def denominated(script: Script, effects: list[Effect]) -> list[str]:
     commit = written(effects)
     assert (commit.decisions, commit.nominations) == ([], [])
-    script.handle(Committed(1, commit.round, 9, []))
+    script.handle(Committed(1, commit.number, 9, []))
     return commit.denominated
 
 

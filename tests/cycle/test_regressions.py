@@ -38,7 +38,7 @@ def test_an_answer_that_comes_after_the_commit_but_was_judged_before_it_is_asked
     effects = script.answer(first["w0"], "w0", offer(class_of(P), ("a", 5)), seq=1)
     commit, second = written(effects), asked(effects)["w0"]
     assert second.min_seq == 2
-    script.handle(Committed(commit.epoch, commit.round, 3, []))
+    script.handle(Committed(commit.epoch, commit.number, 3, []))
     effects = script.answer(second, "w0", offer(class_of(Q), ("b", 5)), seq=2)
     assert asked(effects), "decided on what was judged before the first pod had its place"
 
@@ -58,7 +58,7 @@ def test_pods_of_a_round_outlive_the_loss_of_all_workers_during_a_commit() -> No
         asks = asked(effects)
     commit = written(effects)
     script.handle(Workers({}, 2))
-    script.handle(Committed(commit.epoch, commit.round, 9, []))  # IndexError, and the pod is held for ever
+    script.handle(Committed(commit.epoch, commit.number, 9, []))  # IndexError, and the pod is held for ever
     assert asked(script.handle(Workers({"w0": frozenset({0}), "w1": frozenset({1})}, 2)))
 
 
@@ -104,7 +104,7 @@ def test_a_class_without_a_summary_has_no_guess() -> None:
     effects = script.settle(asks, until="SendCommit", w0=[("a", 5)], w1=[("b", 4)])
     commit = written(effects)
     script.handle(Workers({}, 2))
-    script.handle(Committed(commit.epoch, commit.round, 9, []))
+    script.handle(Committed(commit.epoch, commit.number, 9, []))
     again = asked(script.handle(Workers(script.shards, 2)))
     assert all(ask.guess is None or ask.guess.plugins for propose in again.values() for ask in propose.classes)
 

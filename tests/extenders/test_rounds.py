@@ -113,7 +113,7 @@ def test_two_pods_that_want_one_node_are_decided_one_after_the_other() -> None:
     ask = questions(script, P, Q)
     assert len(ask.questions) == 1, "the size of the cluster is not known yet"
     commit = written(answer(script, ask, Judgement({"a": 50, "b": 0, "c": 0})))
-    effects = script.handle(Committed(commit.epoch, commit.round, 2, []))
+    effects = script.handle(Committed(commit.epoch, commit.number, 2, []))
     assert one(Decided, effects).node == "a"
     asks = asked(effects)
     while asks:
@@ -125,7 +125,7 @@ def test_two_pods_that_want_one_node_are_decided_one_after_the_other() -> None:
 def test_pods_of_a_round_are_asked_about_together() -> None:
     script = script_with("w0")
     commit = written(answer(script, questions(script, small_pod("first")), Judgement({"c": 0})))
-    script.handle(Committed(commit.epoch, commit.round, 2, []))
+    script.handle(Committed(commit.epoch, commit.number, 2, []))
     ask = questions(script, P, Q)
     assert [question.pod for question in ask.questions] == [P, Q]
     all_nodes = {"b": 0, "c": 0}
@@ -234,7 +234,7 @@ def test_extenders_choose_among_candidates() -> None:
     (question,) = ask.questions
     assert (question.pod, question.candidates) == (P, tuple(BOTH))
     commit = one(SendCommit, script.handle(VictimsAnswered(ask.search, {question.class_id: BOTH[1:]}))).message
-    effects = script.handle(Committed(commit.epoch, commit.round, 2, []))
+    effects = script.handle(Committed(commit.epoch, commit.number, 2, []))
     found = one(Unschedulable, effects).preemption
     assert found is not None
     assert (found.nominated, [victim.uid for victim in found.victims]) == ("b", ["v2"])

@@ -87,7 +87,7 @@ class Script:
         return effects
 
     def committed(self, commit: Commit, *conflicts: Conflict, seq: int = 9) -> list[Effect]:
-        return self.handle(Committed(commit.epoch, commit.round, seq, list(conflicts)))
+        return self.handle(Committed(commit.epoch, commit.number, seq, list(conflicts)))
 
 
 def asked(effects: Sequence[Effect]) -> dict[str, Propose]:

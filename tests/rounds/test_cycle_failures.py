@@ -102,11 +102,11 @@ def test_a_commit_without_an_answer_is_sent_again() -> None:
     assert script.core.next_deadline() is None
 
 
-@pytest.mark.parametrize("changed", [{"epoch": 2}, {"round": 2}, {"round": 0}])
+@pytest.mark.parametrize("changed", [{"epoch": 2}, {"number": 2}, {"number": 0}])
 def test_an_answer_to_another_commit_is_ignored(changed: dict[str, int]) -> None:
     script = Script("w0")
     commit = written(script.settle(script.submit(P), w0=[("a", 4)]))
-    wrong = msgspec.structs.replace(Committed(commit.epoch, commit.round, 3, []), **changed)
+    wrong = msgspec.structs.replace(Committed(commit.epoch, commit.number, 3, []), **changed)
     assert script.handle(wrong) == []
     assert script.core.pods_held == 1
 

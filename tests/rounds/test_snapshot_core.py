@@ -172,7 +172,7 @@ def test_a_commit_of_an_earlier_round_changes_nothing() -> None:
     """Its cycle ends its term if it still waits for the answer: then another process has committed in its name."""
     log = SnapshotLog(A, B)
     log.handle(commit(2, (P, "a", 2)))
-    assert log.handle(commit(1, (Q, "b", 2))) == [Outdated(1, "", 1, round=1)]
+    assert log.handle(commit(1, (Q, "b", 2))) == [Outdated(1, "", 1, number=1)]
     assert log.pods() == {P.uid: "a"}
 
 
@@ -197,7 +197,7 @@ def test_of_two_cycles_in_one_epoch_one_is_heard_and_the_other_told_the_newest()
     assert after.handle(second, 0.0) == [Outdated(5, "two", 5)]
     assert reply(after.handle(first, 0.0)).cycle == "one", "a doubled one is answered as before"
     assert reply(log.handle(msgspec.structs.replace(second, epoch=6))).cycle == "two"
-    assert log.handle(msgspec.structs.replace(first, round=2)) == [Outdated(5, "one", 6)]
+    assert log.handle(msgspec.structs.replace(first, number=2)) == [Outdated(5, "one", 6)]
     assert log.pods() == {P.uid: "a", Q.uid: "b"}
 
 

@@ -354,7 +354,7 @@ def test_a_port_of_a_pod_that_stays_is_in_the_way_of_a_nomination() -> None:
     low, both = pod("low").build(), pod("p").host_port(80).host_port(81).priority(5).build()
     assert faults(log.handle(nominate(both, log.core.seq, low))) == [("liar", "victims")]
     one = nominate(pod("p").host_port(80).priority(5).build(), log.core.seq, low)
-    assert refusals(log.handle(msgspec.structs.replace(one, round=2))) == {}
+    assert refusals(log.handle(msgspec.structs.replace(one, number=2))) == {}
 
 
 def test_a_decision_without_a_worker_is_checked_as_well() -> None:

@@ -67,7 +67,7 @@ def committed(core: SnapshotCore, name: str = "p", now: float = 0.0) -> None:
     pod = small_pod(name)
     core.handle(NodeSeen(small_node("a")), now)
     decision = Decision(Assignment(pod.uid, "default", name, "default-scheduler", "a"), 0, core.seq)
-    number = 1 if core.answer is None else core.answer.round + 1
+    number = 1 if core.answer is None else core.answer.number + 1
     core.handle(Commit(1, number, [load_of(pod)], [decision]), now)
 
 

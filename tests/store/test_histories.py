@@ -48,7 +48,7 @@ async def test_a_server_that_starts_from_an_older_dump_has_lost_the_ledger() -> 
             for epoch in (2, 3):
                 found = await open_term(link, PREFIX, epoch)
                 assert (found.epoch, found.lost, found.ledger) == (epoch - 1, True, [])
-                assert found.answer is not None and not found.answer.round, "it answers none of a cycle's commits"
+                assert found.answer is not None and not found.answer.number, "it answers none of a cycle's commits"
             again = SnapshotCore(4)
             await begin(link, again)
             assert not (await open_term(link, PREFIX, 5)).lost

@@ -109,7 +109,7 @@ class Ledger:
             attempt,
             load,
             commit.epoch,
-            commit.round,
+            commit.number,
             deadline=wall + BINDING_WINDOW,
             window=BINDING_WINDOW,
             assumed_at=wall,
