@@ -60,7 +60,8 @@ class DeviceChecks:
             return Wrong(f"resource claim {wanted.key} was made for another pod", is_fault=True)
         if claim.promised or claim.is_allocated != (wanted.allocation is None):
             state = "is allocated already" if claim.is_allocated else "is not allocated"
-            return Wrong(f"resource claim {wanted.key} {state}", is_fault=True)
+            # The worker may have judged another pod of the class, whose own claim was not as the queue had seen it.
+            return Wrong(f"resource claim {wanted.key} {state}", is_fault=not is_made_for_pod)
         return None
 
     def _out_of_reach(self, allocation: AllocationResult, node: DeviceNode) -> str:

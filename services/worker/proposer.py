@@ -13,7 +13,7 @@ from flotilla.results import Status, error
 from services.worker.preempting import findings
 from shared.cluster.nodetable import NodeTable
 from shared.cluster.topology import domains_of
-from shared.devices.pod_claims import may_claim
+from shared.devices.pod_claims import may_claim, own_claims
 from shared.errors import FlotillaError
 from shared.framework.evaluator import Question, ShardEvaluator
 from shared.framework.ladders import Rungs
@@ -23,6 +23,7 @@ from shared.framework.signatures import PluginFailed
 from shared.messages.evaluation import Explanation, Summary, Ties
 from shared.messages.preemption import PreemptAsk, ShardFindings
 from shared.messages.rounds import ClassAnswer, ClassAsk, Ladder
+from shared.model.objects import Pod
 
 CLASS_MEMORY = 1 << 30
 """Bytes that cached classes may take, approximately; the least recently used one is dropped first."""
@@ -49,6 +50,9 @@ class Proposer:
         self._evaluators = {name: ShardEvaluator(table, framework, ties) for name, framework in frameworks.items()}
         self._room_for = (0, 0)
         self._classes: OrderedDict[str, tuple[ShardEvaluator, PodClass]] = OrderedDict()
+        self._round = 0
+        self._of_one_pod: set[str] = set()
+        """Classes of this round that were prepared from a pod whose own claims have devices already."""
 
     def propose(self, asks: list[ClassAsk], round_: int, keys: Sequence[str] = ()) -> list[ClassAnswer]:
         """Returns an answer for each ask. `keys`: labels whose values are listed for each proposed node.
@@ -56,6 +60,9 @@ class Proposer:
         A plugin that fails on one class does not affect the others.
         """
         by_profile: dict[str, list[ClassAsk]] = {}
+        if round_ != self._round:
+            self._round = round_
+            self._forget_classes_of_one_pod()
         for ask in asks:
             by_profile.setdefault(ask.profile, []).append(ask)
         answers: list[ClassAnswer] = []
@@ -156,8 +163,27 @@ class Proposer:
             except Exception as cause:
                 return ClassAnswer(ask.class_id, failure=_failure(cause))
             self._classes[ask.class_id] = known
+            if self._has_own_devices(pod):
+                self._of_one_pod.add(ask.class_id)
         self._classes.move_to_end(ask.class_id)
         return known[1]
+
+    def _has_own_devices(self, pod: Pod) -> bool:
+        """Whether a claim that was made for the pod is allocated.
+
+        An attempt may be under way of which a restarted queue does not know. So the other pods of the class, which have
+        claims of their own, are judged by this pod in one round only.
+        """
+        if not pod.spec.resource_claims:
+            return False
+        own = own_claims(pod, self.table.objects.devices.claims)
+        return not isinstance(own, str) and any(each.is_allocated and each.owner_uid == pod.uid for each in own)
+
+    def _forget_classes_of_one_pod(self) -> None:
+        for class_id in self._of_one_pod & self._classes.keys():
+            evaluator, pod_class = self._classes.pop(class_id)
+            evaluator.release(pod_class)
+        self._of_one_pod.clear()
 
     def _evaluate(
         self, evaluator: ShardEvaluator, ready: list[tuple[ClassAsk, PodClass]], context: Context

@@ -1,5 +1,7 @@
 """A worker that remembers classes answers as one that sees its nodes for the first time."""
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -10,7 +12,7 @@ from shared.cluster.nodetable import NodeTable
 from shared.framework.evaluator import ShardEvaluator
 from shared.messages.evaluation import Summary
 from shared.messages.rounds import ClassAnswer, ClassAsk
-from shared.model.objects import DEFAULT_SCHEDULER, Node
+from shared.model.objects import DEFAULT_SCHEDULER, Node, ObjectKind, object_from
 from testing.builders import node, pod
 from tests.rounds.support import (
     BY_NAME,
@@ -34,6 +36,23 @@ def loaded(*nodes: Node) -> WorkerCore:
 
 def ask(core: WorkerCore, *asks: ClassAsk, number: int = 1) -> dict[str, ClassAnswer]:
     return answers(core.handle(propose(*asks, round_=number), 0.0))
+
+
+@pytest.mark.parametrize("status", [{}, {"allocation": {}}])
+def test_a_class_is_forgotten_after_a_round_if_its_pod_has_devices_of_its_own(status: dict[str, Any]) -> None:
+    """Other pods of the class have claims of their own, which are not allocated."""
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": "default/x", "controller": True}
+    metadata = {"name": "c", "uid": "c", "ownerReferences": [owner]}
+    obj = {"metadata": metadata, "spec": {"devices": {"requests": []}}, "status": status}
+    claim = object_from(ObjectKind.RESOURCE_CLAIM, obj)
+    claiming = pod("x").uid("default/x").resource_claim("r", "c").build()
+    core = worker()
+    core.handle(msgspec.structs.replace(state(1, small_node("a")), objects=[claim]), 0.0)
+    known = ask_for(claiming)
+    assert not ask(core, known)["x"].unknown
+    without_pod = msgspec.structs.replace(known, pod=None)
+    assert not ask(core, without_pod)["x"].unknown
+    assert ask(core, without_pod, number=2)["x"].unknown is bool(status)
 
 
 # Guesses
