@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import msgspec
 
 from shared.devices.allocator import Allocator
-from shared.devices.extended import SPECIAL_CLAIM
+from shared.devices.extended import SPECIAL_CLAIM, RequestMapping
 from shared.devices.offers import OfferedDevice, PoolId
 from shared.devices.results import share_id
 from shared.devices.state import DeviceState
@@ -177,14 +177,6 @@ def _allocation_of(obj: ClusterObject | None) -> AllocationResult | None:
 
 
 # Decisions
-
-
-class RequestMapping(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """Which device request serves a container's extended resource; several may."""
-
-    container: str
-    resource: str
-    request: str
 
 
 class SpecialClaim(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

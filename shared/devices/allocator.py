@@ -185,11 +185,6 @@ class Allocator:
         """The allocation of each claim, for a step of this node."""
         return _allocations(self.devices_of(node), claims, step)
 
-    def allocate(self, node: DeviceNode, claims: Sequence[ResourceClaim]) -> list[AllocationResult] | str:
-        """An allocation for each claim, or why the node has none; raises AllocationError if the attempt is to end."""
-        step = self.step(node, claims)
-        return step if isinstance(step, str) else self.allocations(node, claims, step)
-
     def class_totals(self, node: DeviceNode, device_class: DeviceClass) -> tuple[int, int]:
         """How many devices of the class the node has, and how many of them are allocated: for NodeResourcesFit's score.
 

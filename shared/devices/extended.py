@@ -1,7 +1,6 @@
 """Extended resources that a device class provides: which class, and which device requests a pod's containers become."""
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
 import msgspec
 
@@ -24,8 +23,8 @@ SPECIAL_CLAIM = "<extended-resources>"
 """The name of the special claim until it is created; no claim can have it."""
 
 
-class Mapped(NamedTuple):
-    """Which device request serves a container's resource; several may."""
+class RequestMapping(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """Which device request serves a container's extended resource; several may."""
 
     container: str
     resource: str
@@ -36,7 +35,7 @@ class NodeClaim(msgspec.Struct, frozen=True):
     """The special claim as one node needs it."""
 
     claim: ResourceClaim
-    mappings: list[Mapped]
+    mappings: list[RequestMapping]
 
 
 class ClassesByResource:
@@ -100,7 +99,7 @@ def claim_for_node(claim: ResourceClaim, pod: Pod, resources: Iterable[str], cla
     is one request, the largest.
     """
     requests: list[DeviceRequest] = []
-    mappings: list[Mapped] = []
+    mappings: list[RequestMapping] = []
     for resource in resources:
         device_class = classes.get(resource)
         if device_class is not None:
@@ -119,36 +118,38 @@ def _is_left(claim: ResourceClaim, pod: Pod) -> bool:
     return any(owner.controller and owner.name == pod.name and owner.uid == pod.uid for owner in owners)
 
 
-def _requests_for(pod: Pod, resource: str, class_name: str) -> tuple[list[DeviceRequest], list[Mapped]]:
+def _requests_for(pod: Pod, resource: str, class_name: str) -> tuple[list[DeviceRequest], list[RequestMapping]]:
     containers = [*pod.spec.init_containers, *pod.spec.containers]
     ends = [index < len(pod.spec.init_containers) and not each.restartable for index, each in enumerate(containers)]
     lasting: list[tuple[str, int] | None] = [None] * len(containers)
-    mappings: list[Mapped] = []
+    mappings: list[RequestMapping] = []
     for index, container in enumerate(containers):
         amount = _amount(container, resource)
         if amount and not ends[index]:
             lasting[index] = (_request_name(index, container, resource), amount)
-            mappings.append(Mapped(container.name, resource, _request_name(index, container, resource)))
+            mappings.append(RequestMapping(container.name, resource, _request_name(index, container, resource)))
     largest: tuple[str, int] | None = None
     own: set[str] = set()
-    starting: list[Mapped] = []
+    starting: list[RequestMapping] = []
     for index, container in enumerate(containers):
         amount = _amount(container, resource)
         if not amount or not ends[index]:
             continue
         for name, reusable in filter(None, lasting[index:]):
-            starting.append(Mapped(container.name, resource, name))
+            starting.append(RequestMapping(container.name, resource, name))
             amount -= reusable
             if amount <= 0:
                 break
         if amount > 0:
             name = _request_name(index, container, resource)
             own.add(name)
-            starting.append(Mapped(container.name, resource, name))
+            starting.append(RequestMapping(container.name, resource, name))
             if largest is None or amount > largest[1]:
                 largest = (name, amount)
     if largest is not None:
-        starting = [each._replace(request=largest[0]) if each.request in own else each for each in starting]
+        starting = [
+            msgspec.structs.replace(each, request=largest[0]) if each.request in own else each for each in starting
+        ]
     wanted = [each for each in (largest, *lasting) if each is not None]
     return [_device_request(name, amount, class_name) for name, amount in wanted], mappings + starting
 

@@ -1,4 +1,4 @@
-"""DynamicResources around the search: the checks before it, Filter of one node, PostFilter.
+"""DynamicResources around the search: the checks before it, what nodes are asked for, PostFilter.
 
 Reasons are kube-scheduler's. Everything that refuses a pod here is UnschedulableAndUnresolvable; an AllocationError is
 the code Error.
@@ -14,9 +14,8 @@ from shared.devices.allocator import Allocator
 from shared.devices.extended import (
     SPECIAL_CLAIM,
     ClassesByResource,
-    Mapped,
+    RequestMapping,
     claim_for_node,
-    node_resources,
     special_claim,
     wants_class,
 )
@@ -82,21 +81,7 @@ class Requested(msgspec.Struct, frozen=True, eq=False):
     claims: tuple[ResourceClaim, ...] = ()
     checked: bool = True
     special: ResourceClaim | None = None
-    mappings: tuple[Mapped, ...] = ()
-
-
-class NodeVerdict(msgspec.Struct, frozen=True):
-    """Filter's result for one node.
-
-    `unavailable`: places of allocated claims that the node cannot use, for PostFilter. `claims` are those allocated,
-    with `allocations` in the same order; `mappings` as written to the pod's status.
-    """
-
-    reason: str | None = None
-    unavailable: tuple[int, ...] = ()
-    claims: tuple[ResourceClaim, ...] = ()
-    allocations: tuple[AllocationResult, ...] = ()
-    mappings: tuple[Mapped, ...] = ()
+    mappings: tuple[RequestMapping, ...] = ()
 
 
 class GiveBack(msgspec.Struct, frozen=True):
@@ -225,33 +210,6 @@ def unavailable_claims(pod_claims: PodClaims, node: DeviceNode, binding_timeout:
     return tuple(
         place for place, claim in enumerate(pod_claims.claims) if not _is_available(claim, node, binding_timeout, now)
     )
-
-
-def filter_node(
-    pod_claims: PodClaims,
-    node: DeviceNode,
-    allocatable: Mapping[str, int],
-    allocator: Allocator,
-    binding_timeout: float,
-    now: float,
-) -> NodeVerdict:
-    """Whether the node can serve the pod's claims, and with which devices; raises AllocationError."""
-    by_resource = allocator.by_resource
-    by_devices: list[str] | None = []
-    if pod_claims.special is not None:
-        by_devices = node_resources(pod_claims.requests, allocatable, by_resource)
-    wanted = requested(pod_claims, by_devices, by_resource)
-    if wanted.reason is not None:
-        return NodeVerdict(wanted.reason)
-    if not wanted.checked:
-        return NodeVerdict()
-    allocations = allocator.allocate(node, wanted.claims) if wanted.claims else []
-    if isinstance(allocations, str):
-        return NodeVerdict(allocations)
-    unavailable = unavailable_claims(pod_claims, node, binding_timeout, now)
-    if unavailable:
-        return NodeVerdict(NOT_AVAILABLE, unavailable)
-    return NodeVerdict(None, (), wanted.claims, tuple(allocations), wanted.mappings)
 
 
 def post_filter(pod_claims: PodClaims | None, unavailable: Iterable[int]) -> GiveBack:

@@ -10,8 +10,7 @@ from msgspec.structs import replace
 
 from shared.cluster.objects import ClusterObjects
 from shared.devices.errors import AllocationError
-from shared.devices.pod_claims import filter_node, pre_filter
-from shared.devices.pools import DeviceNode
+from shared.devices.pod_claims import pre_filter
 from shared.messages.watch import OBJECT_KINDS
 from shared.model.affinity import NodeSelector
 from shared.model.base import ObjectMeta, OwnerReference
@@ -26,8 +25,9 @@ from shared.model.devices import (
 from shared.model.kinds import DEVICE_KINDS
 from shared.model.objects import Node, ObjectKind, Pod, object_from
 from shared.model.pod import PodResourceClaim, PodResourceClaimStatus
-from shared.model.resources import allocatable, filter_requests
+from shared.model.resources import filter_requests
 from shared.model.selectors import node_selector_matches
+from shared.plugins.devices.class_devices import ClassDevices
 from testing.builders import pod
 from testing.simulation.apiserver import FINISHED, Change
 from testing.simulation.claims import claims, create_claim, delete_claim, put_finalizers
@@ -301,12 +301,10 @@ class DeviceWorld(World):
         found = pre_filter(pod, devices.claims, devices.special_claims_of(pod.uid), devices.allocator)
         if found is None or isinstance(found, str):
             return found is None
-        node = DeviceNode(where.name, where.metadata.labels)
         try:
-            verdict = filter_node(found, node, allocatable(where), devices.allocator, BINDING_TIMEOUT, devices.time)
+            return ClassDevices(found, devices, BINDING_TIMEOUT).reason(where, 0) is None
         except AllocationError:
             return False
-        return verdict.reason is None
 
 
 def _claim(name: str, template: str, *owners: OwnerReference) -> ResourceClaim:

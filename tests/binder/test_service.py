@@ -6,7 +6,8 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from shared.cluster.devices import ClaimAllocation, DeviceDecision, RequestMapping, SpecialClaim
+from shared.cluster.devices import ClaimAllocation, DeviceDecision, SpecialClaim
+from shared.devices.extended import RequestMapping
 from shared.messages.binding import ClaimRelease, Notice, Notices
 from shared.model.codec import encode_json
 from shared.model.devices import AllocatedDevice, AllocationResult, DeviceAllocation, DeviceRequest, ExactDeviceRequest

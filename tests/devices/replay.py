@@ -1,26 +1,22 @@
-"""Replays golden cases of kube-scheduler v1.36.2 through the functions of `shared/devices`, pod by pod.
+"""Replays golden cases of kube-scheduler v1.36.2 through `shared/devices` and `ClassDevices`, pod by pod.
 
 Compared is what DynamicResources says: PreEnqueue, PreFilter, Filter where earlier plugins let the node pass, the
 devices on each feasible node, the full allocations on the chosen one, the score, and PostFilter.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
-from shared.devices.allocator import Allocator
-from shared.devices.cel_selectors import evaluate
+from shared.cluster.devices import Devices, PlacedDevices, SpecialClaim
 from shared.devices.errors import AllocationError
-from shared.devices.pod_claims import NodeVerdict, PodClaims, filter_node, own_claims, post_filter, pre_filter
-from shared.devices.pools import DeviceNode
-from shared.devices.results import score
-from shared.devices.selectors import Evaluate
+from shared.devices.pod_claims import PodClaims, own_claims, post_filter, pre_filter
 from shared.model.codec import convert, encode_json, node_from, pod_from
-from shared.model.devices import AllocationResult, DeviceClass, ResourceClaim, ResourceSlice
+from shared.model.devices import AllocationResult, DeviceClass, DeviceRequest, ResourceClaim, ResourceSlice
 from shared.model.node import Node
 from shared.model.pod import Pod
-from shared.model.resources import allocatable
+from shared.plugins.devices.class_devices import ClassDevices
 
 NAME = "DynamicResources"
 TODAY = 1_790_000_000.0
@@ -33,24 +29,16 @@ WEIGHT = 2
 class Replay:
     """The state of one case. `shorter`: the case says nothing about PreEnqueue, allocations and what is given back."""
 
-    def __init__(self, case: Mapping[str, Any], evaluate: Evaluate) -> None:
+    def __init__(self, case: Mapping[str, Any]) -> None:
         objects = case["objects"]
         self.shorter = case["tags"] == ["dra"]
         self.nodes: list[Node] = [node_from(each) for each in objects.get("nodes", [])]
         claims = [convert(ResourceClaim, each) for each in objects.get("resourceclaims", [])]
         self.claims = {claim.key: claim for claim in claims}
-        self.allocator = Allocator(evaluate)
-        for each in objects.get("deviceclasses", []):
-            self.allocator.put_class(convert(DeviceClass, each))
-        for each in objects.get("resourceslices", []):
-            self.allocator.put_slice(convert(ResourceSlice, each))
-        for claim in claims:
-            if claim.status.allocation is not None:
-                self.allocator.add(claim.status.allocation)
-
-    def filter(self, pod_claims: PodClaims, node: Node) -> NodeVerdict:
-        view = DeviceNode(node.name, node.metadata.labels)
-        return filter_node(pod_claims, view, allocatable(node), self.allocator, BINDING_TIMEOUT, TODAY)
+        classes = [convert(DeviceClass, each) for each in objects.get("deviceclasses", [])]
+        slices = [convert(ResourceSlice, each) for each in objects.get("resourceslices", [])]
+        self.devices = Devices(self.claims, {each.name: each for each in slices}, {each.name: each for each in classes})
+        self.devices.time = TODAY
 
     def step(self, pod: Pod, expected: Mapping[str, Any]) -> Iterator[str]:
         """Schedule the pod; yields what differs."""
@@ -61,39 +49,40 @@ class Replay:
         early = expected.get("prefilter")
         if early is not None and early["plugin"] != NAME:
             return
-        found = pre_filter(pod, self.claims, list(self.claims.values()), self.allocator)
+        found = pre_filter(pod, self.claims, list(self.claims.values()), self.devices.allocator)
         if isinstance(found, str) or early is not None:
             if found != _reason(early):
                 yield f"prefilter: {found}, expected {early}"
             yield from self._post_filter(None, set(), expected)
             return
-        verdicts: dict[str, NodeVerdict] = {}
+        served = None if found is None else ClassDevices(found, self.devices, BINDING_TIMEOUT)
+        feasible: list[Node] = []
         unavailable: set[int] = set()
         for node in self.nodes:
             status = expected["filter"].get(node.name)
             if status is not None and status["plugin"] != NAME:
                 continue
             try:
-                verdict = NodeVerdict() if found is None else self.filter(found, node)
-                reason = verdict.reason
+                reason = None if served is None else served.reason(node, 0)
             except AllocationError as error:
-                verdict, reason = NodeVerdict("error"), f"{ERROR}{error}"
+                reason = f"{ERROR}{error}"
             if reason != _reason(status):
                 yield f"filter on {node.name}: {reason}, expected {_reason(status)}"
-            unavailable.update(verdict.unavailable)
-            if verdict.reason is None:
-                verdicts[node.name] = verdict
+            if reason is None:
+                feasible.append(node)
+        if served is not None:
+            unavailable = served.unavailable_on([node.name for node in self.nodes])
         yield from self._post_filter(found, unavailable, expected)
-        if found is not None:
-            yield from self._compare(found, verdicts, expected)
+        if served is not None:
+            yield from self._compare(served, feasible, expected)
 
-    def _compare(
-        self, found: PodClaims, verdicts: Mapping[str, NodeVerdict], expected: Mapping[str, Any]
-    ) -> Iterator[str]:
-        shown = {node: each for node, verdict in verdicts.items() if (each := _short(verdict))}
+    def _compare(self, served: ClassDevices, feasible: list[Node], expected: Mapping[str, Any]) -> Iterator[str]:
+        found = served.found
+        given = {node.name: _given(found, served.placed(node, 0)) for node in feasible}
+        shown = {node: each for node, of in given.items() if (each := _short(of))}
         if not self.shorter and "chosen" in expected and shown != expected.get("node_allocations", {}):
             yield f"devices: {shown}, expected {expected.get('node_allocations')}"
-        scores = {node: self._score(found, verdict) for node, verdict in verdicts.items()}
+        scores = {node.name: served.score(node, 0) for node in feasible}
         most = max(scores.values(), default=0)
         for node, one in expected.get("scores", {}).items():
             normalized = WEIGHT * (scores[node] * 100 // most if most else 0)
@@ -102,19 +91,15 @@ class Replay:
         chosen = expected.get("chosen")
         if chosen is None:
             return
-        verdict = verdicts[chosen]
-        full = _full(verdict)
+        full = _full(given[chosen])
         if not self.shorter and full != expected.get("allocations", {}):
             yield f"allocations: {full}, expected {expected.get('allocations')}"
-        for claim, allocation in zip(verdict.claims, verdict.allocations, strict=True):
-            known = self.claims.get(claim.key)
+        for taken in given[chosen]:
+            known = self.claims.get(taken.key)
             if known is not None and not known.promised:
-                self.claims[claim.key] = msgspec.structs.replace(known, promised=True)
+                self.claims[taken.key] = msgspec.structs.replace(known, promised=True)
             if known is None or not known.promised:
-                self.allocator.add(allocation)
-
-    def _score(self, found: PodClaims, verdict: NodeVerdict) -> int:
-        return score(found.claims, verdict.allocations) if verdict.allocations else 0
+                self.devices.allocator.add(taken.allocation)
 
     def _post_filter(
         self, found: PodClaims | None, unavailable: set[int], expected: Mapping[str, Any]
@@ -135,7 +120,7 @@ class Replay:
 
 
 def differences(case: Mapping[str, Any]) -> list[str]:
-    replay = Replay(case, evaluate)
+    replay = Replay(case)
     found = []
     for raw, expected in zip(case["pending"], case["expected"], strict=True):
         pod = pod_from(raw)
@@ -147,34 +132,49 @@ def _reason(status: Mapping[str, Any] | None) -> str | None:
     return None if status is None else status["reasons"][0]
 
 
-def _names(verdict: NodeVerdict) -> list[str]:
-    names: list[str] = []
-    for claim in verdict.claims:
-        names.append(f"{claim.name}#2" if claim.name in names else claim.name)
-    return names
+class Given(NamedTuple):
+    """A claim and its devices on a node. `shown`: its name, different for a claim that the pod names twice."""
+
+    key: str
+    shown: str
+    allocation: AllocationResult
+    special: SpecialClaim | None = None
 
 
-def _short(verdict: NodeVerdict) -> dict[str, list[str]]:
+def _given(found: PodClaims, placed: PlacedDevices | None) -> list[Given]:
+    given: list[Given] = []
+    if placed is None:
+        return given
+    for claim, allocation in zip(found.own, placed.allocations, strict=True):
+        if allocation is not None:
+            twice = any(each.key == claim.key for each in given)
+            given.append(Given(claim.key, f"{claim.name}#2" if twice else claim.name, allocation))
+    if placed.special is not None and found.special is not None:
+        given.append(Given(found.special.key, found.special.name, placed.special.allocation, placed.special))
+    return given
+
+
+def _short(given: list[Given]) -> dict[str, list[str]]:
     return {
-        name: [f"{each.request}={each.driver}/{each.pool}/{each.device}" for each in allocation.devices.results]
-        for name, allocation in zip(_names(verdict), verdict.allocations, strict=True)
+        each.shown: [f"{one.request}={one.driver}/{one.pool}/{one.device}" for one in each.allocation.devices.results]
+        for each in given
     }
 
 
-def _full(verdict: NodeVerdict) -> dict[str, Any]:
+def _full(given: list[Given]) -> dict[str, Any]:
     full = {}
-    for name, claim, allocation in zip(_names(verdict), verdict.claims, verdict.allocations, strict=True):
-        written = full[name] = _written(allocation)
-        if name == "<extended-resources>":
-            written["requests"] = _plain_requests(claim)
+    for each in given:
+        written = full[each.shown] = _written(each.allocation)
+        if each.special is not None:
+            written["requests"] = _plain_requests(each.special.requests)
             written["mappings"] = [
-                {"containerName": each.container, "resourceName": each.resource, "requestName": each.request}
-                for each in verdict.mappings
+                {"containerName": one.container, "resourceName": one.resource, "requestName": one.request}
+                for one in each.special.mappings
             ]
     return full
 
 
-def _plain_requests(claim: ResourceClaim) -> Any:
+def _plain_requests(requests: Sequence[DeviceRequest]) -> Any:
     """The requests with the defaults that the API server would write."""
     return [
         {
@@ -185,7 +185,7 @@ def _plain_requests(claim: ResourceClaim) -> Any:
                 "count": request.exactly.count,
             },
         }
-        for request in claim.spec.devices.requests
+        for request in requests
         if request.exactly is not None
     ]
 

@@ -36,9 +36,14 @@ def allocator(slices: Sequence[ResourceSlice], allocations: Sequence[AllocationR
     return made
 
 
+def allocate(made: Allocator, node: DeviceNode, claims: Sequence[ResourceClaim]) -> list[AllocationResult] | str:
+    step = made.step(node, claims)
+    return step if isinstance(step, str) else made.allocations(node, claims, step)
+
+
 def answer(made: Allocator, node: DeviceNode, claims: Sequence[ResourceClaim]) -> list[AllocationResult] | str:
     try:
-        return made.allocate(node, claims)
+        return allocate(made, node, claims)
     except AllocationError as error:
         return f"error: {error}"
 
@@ -114,13 +119,13 @@ def test_nodes_with_devices_alike_share_a_search_until_one_is_used() -> None:
         made.put_slice(slice_of(devices, node.name, nodeName=node.name, pool=pool))
     steps = [made.searches]
     for place, node in enumerate(NODES):
-        found = made.allocate(node, [claim(exactly("r", selectors=cel("x")), name=f"c{place}")])
+        found = allocate(made, node, [claim(exactly("r", selectors=cel("x")), name=f"c{place}")])
         assert isinstance(found, list)
         assert found[0].devices.results[0].pool == node.name
         steps.append(made.searches)
     assert steps == [0, 1, 1, 1, 1]
     made.add(allocation("g0", pool="a"))
-    other = made.allocate(NODES[0], [claim(exactly("r", selectors=cel("x")))])
+    other = allocate(made, NODES[0], [claim(exactly("r", selectors=cel("x")))])
     assert isinstance(other, list)
     assert [each.device for each in other[0].devices.results] == ["g1"]
     assert made.searches == 2
@@ -130,22 +135,22 @@ def test_nodes_with_devices_alike_share_a_search_until_one_is_used() -> None:
 def test_slices_and_classes_that_change_change_the_answer() -> None:
     made = allocator([slice_of([device("g")])])
     wanted = [claim(exactly("r"))]
-    assert isinstance(made.allocate(NODE, wanted), list)
+    assert isinstance(allocate(made, NODE, wanted), list)
     made.remove_slice("s")
-    assert made.allocate(NODE, wanted) == "cannot allocate all claims"
+    assert allocate(made, NODE, wanted) == "cannot allocate all claims"
     made.put_slice(slice_of([device("g")]))
-    assert isinstance(made.allocate(NODE, wanted), list)
+    assert isinstance(allocate(made, NODE, wanted), list)
     selectors = {"selectors": cel("x")}
     made.put_class(convert(DeviceClass, {"metadata": {"name": "any"}, "spec": selectors}))
-    assert made.allocate(NODE, wanted) == "cannot allocate all claims"
+    assert allocate(made, NODE, wanted) == "cannot allocate all claims"
     made.remove_class("any")
     with pytest.raises(AllocationError, match="could not retrieve device class any"):
-        made.allocate(NODE, wanted)
+        allocate(made, NODE, wanted)
 
 
 def test_invalid_pools_are_named_as_the_reason() -> None:
     made = allocator([slice_of([device("g"), device("g")])])
-    assert made.allocate(NODE, [claim(exactly("r"))]) == "invalid resource pools were encountered"
+    assert allocate(made, NODE, [claim(exactly("r"))]) == "invalid resource pools were encountered"
 
 
 def test_a_search_out_of_steps_is_not_repeated_for_an_equal_node(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,7 +169,7 @@ def test_a_search_out_of_steps_is_not_repeated_for_an_equal_node(monkeypatch: py
     wanted = [claim(exactly("r", 16), constraints=[{"distinctAttribute": "d/v"}])]
     for node in NODES[:2]:
         with pytest.raises(AllocationError, match=f"node {node.name}: timed out"):
-            made.allocate(node, wanted)
+            allocate(made, node, wanted)
         assert made.searches == 1
 
 

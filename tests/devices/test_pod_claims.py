@@ -6,9 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from shared.devices.allocator import Allocator
-from shared.devices.extended import ClassesByResource, Mapped, claim_for_node, node_resources, special_claim
-from shared.devices.pod_claims import PodClaims, content_key, filter_node, is_ready, own_claims, post_filter
+from shared.devices.extended import ClassesByResource, RequestMapping, claim_for_node, node_resources, special_claim
+from shared.devices.pod_claims import PodClaims, content_key, is_ready, own_claims, post_filter, unavailable_claims
 from shared.devices.pools import DeviceNode
 from shared.devices.results import score
 from shared.model.codec import convert, pod_from
@@ -183,7 +182,7 @@ def test_the_score_sums_how_early_the_chosen_alternatives_are() -> None:
 def test_a_mapping_names_container_resource_and_request() -> None:
     made = pod([container("a", 1)])
     found = claim_for_node(special_claim(made, []), made, ["example.com/gpu"], ClassesByResource([device_class("gpu")]))
-    assert found.mappings == [Mapped("a", "example.com/gpu", "container-0-request-1")]
+    assert found.mappings == [RequestMapping("a", "example.com/gpu", "container-0-request-1")]
 
 
 def test_pods_of_one_template_have_one_content_key() -> None:
@@ -203,7 +202,6 @@ def test_pods_of_one_template_have_one_content_key() -> None:
 
 
 def test_an_allocated_claim_waits_for_its_devices_only_so_long() -> None:
-    allocator = Allocator(lambda expression, candidate: True)
     made = prepared({READY: "False"})
     status = made.status
     assert status.allocation is not None
@@ -211,9 +209,7 @@ def test_an_allocated_claim_waits_for_its_devices_only_so_long() -> None:
     waiting = msgspec.structs.replace(made, status=msgspec.structs.replace(status, allocation=since))
     found = PodClaims(pod([container("a", 0)]), [waiting], None, {})
     begin = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
-    reasons = [
-        filter_node(found, DeviceNode("n", {}), {}, allocator, 600.0, begin + after).reason for after in (0, 600, 601)
-    ]
-    assert reasons == [None, None, "resourceclaim not available on the node"]
+    node = DeviceNode("n", {})
+    assert [unavailable_claims(found, node, 600.0, begin + after) for after in (0, 600, 601)] == [(), (), (0,)]
     never = PodClaims(found.pod, [made], None, {})
-    assert filter_node(never, DeviceNode("n", {}), {}, allocator, 600.0, begin + 9999).reason is None
+    assert unavailable_claims(never, node, 600.0, begin + 9999) == ()

@@ -21,7 +21,8 @@ from services.snapshot.events import (
     WorkerFault,
 )
 from services.snapshot.state.object_overlay import special_claim_name
-from shared.cluster.devices import ClaimAllocation, DeviceDecision, RequestMapping, SpecialClaim
+from shared.cluster.devices import ClaimAllocation, DeviceDecision, SpecialClaim
+from shared.devices.extended import RequestMapping
 from shared.messages.queue import ForgottenPod
 from shared.messages.state import LedgerEntry
 from shared.model.codec import convert

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from flotilla.objects import Node
 from flotilla.plugin import StateKey
-from shared.cluster.devices import Devices, PlacedDevices, RequestMapping, SpecialClaim
+from shared.cluster.devices import Devices, PlacedDevices, SpecialClaim
 from shared.devices.allocator import Allocator, Step
 from shared.devices.errors import AllocationError
 from shared.devices.extended import node_resources
@@ -96,8 +96,7 @@ class ClassDevices:
         of_own = [next(new) if claim.status.allocation is None else None for claim in self.found.own]
         if wanted.special is None or step is None:
             return PlacedDevices(of_own)
-        mappings = [RequestMapping(each.container, each.resource, each.request) for each in wanted.mappings]
-        special = SpecialClaim(list(wanted.special.spec.devices.requests), mappings, next(new))
+        special = SpecialClaim(list(wanted.special.spec.devices.requests), list(wanted.mappings), next(new))
         return PlacedDevices(of_own, special)
 
     def unavailable_on(self, nodes: Sequence[str]) -> set[int]:

@@ -10,7 +10,8 @@ import pytest
 
 from flotilla.objects import Pod
 from flotilla.results import SUCCESS, ApiAnswer, ApiCall, Pause, Status, error
-from shared.cluster.devices import ClaimAllocation, DeviceDecision, RequestMapping, SpecialClaim
+from shared.cluster.devices import ClaimAllocation, DeviceDecision, SpecialClaim
+from shared.devices.extended import RequestMapping
 from shared.errors import ClusterError
 from shared.messages.binding import ClaimRelease
 from shared.model.codec import convert
