@@ -37,7 +37,7 @@ class Client(SimClient):
     async def _request(self, method: str, url: Any, body: bytes | None, content_type: str, timeout: Any) -> Any:
         self.out += 1
         self.most = max(self.most, self.out)
-        name = url.path.split("/")[6]
+        name = url.path.removesuffix("/status").rpartition("/")[2]
         try:
             if method == "PATCH":
                 self.writes += 1
@@ -66,8 +66,7 @@ class World:
         monkeypatch.setattr(self.server, "found", refusing)
 
     def a_barrier(self) -> FencingBarrier:
-        log = logging.getLogger("barrier")
-        return FencingBarrier(self.client, frozenset({OURS}), 7, log, self.fault, claims=False)
+        return FencingBarrier(self.client, frozenset({OURS}), 7, logging.getLogger("barrier"), self.fault)
 
     def pod(self, name: str, *, scheduler: str = OURS) -> Pod:
         pod = Pod(metadata=ObjectMeta(name=name, namespace="default", uid=f"uid-{name}"))

@@ -55,22 +55,15 @@ NO_RIGHT = "cannot patch resource"
 
 class FencingBarrier:
     def __init__(
-        self,
-        client: KubeClient,
-        schedulers: frozenset[str],
-        epoch: int,
-        log: logging.Logger,
-        fault: Fault,
-        *,
-        claims: bool = True,
+        self, client: KubeClient, schedulers: frozenset[str], epoch: int, log: logging.Logger, fault: Fault
     ) -> None:
-        """`schedulers`: whose pods this pipeline schedules, or did. `claims`: whether it allocates devices."""
+        """`schedulers`: whose pods this pipeline schedules, or did."""
         self._client = client
         self._schedulers = schedulers
         # Unique, for a patch that changes nothing gives the pod no other version, and a term may be used twice.
         mark = f"term {epoch} ({secrets.token_hex(4)})"
         self._mark = BindingFenced("", mark)
-        self._claims = ClaimBarrier(client, mark) if claims else None
+        self._claims = ClaimBarrier(client, mark)
         self._log = log
         self._fault = fault
         self._repeated = Repeated(log)
@@ -90,8 +83,7 @@ class FencingBarrier:
         """Every change, from the first one on. No earlier term knows pods that come after `run` has begun."""
         match change:
             case ObjectChange(kind=ObjectKind.RESOURCE_CLAIM):
-                if self._claims is not None:
-                    self._claims.on_watch(change)
+                self._claims.on_watch(change)
                 return
             case PodChange():
                 placed = change.gone or change.finished or bool(change.node)
@@ -121,7 +113,7 @@ class FencingBarrier:
                     with suppress(TimeoutError):
                         async with asyncio.timeout(RETRY_SECONDS):
                             await self._empty.wait()
-            while self._claims is not None and not await self._fence_claims(self._claims):
+            while not await self._fence_claims():
                 await asyncio.sleep(RETRY_SECONDS)
         finally:
             progress.cancel()
@@ -129,10 +121,10 @@ class FencingBarrier:
         if self.aside:
             self._log.warning("%s: a binding of an earlier term may still come", self._named_aside())
 
-    async def _fence_claims(self, claims: ClaimBarrier) -> bool:
+    async def _fence_claims(self) -> bool:
         """Whether no order of an earlier term can allocate a claim any more."""
         try:
-            self._claims_problem = await claims.run()
+            self._claims_problem = await self._claims.run()
         except FlotillaError as cause:
             self._claims_problem = f"claims of devices cannot be fenced: {cause}"
             self._repeated.warning("claims", "%s", self._claims_problem)
