@@ -73,15 +73,12 @@ class HostPort(msgspec.Struct, frozen=True, gc=False):
     port: Count
 
 
-def pod_requests(
-    pod: Pod, *, use_status: bool, non_missing: Mapping[str, Quantity] | None = None
-) -> dict[str, Quantity]:
+def pod_requests(pod: Pod, *, use_status: bool) -> dict[str, Quantity]:
     """A pod's requests: containers, init containers and sidecars, pod-level resources, overhead.
 
-    With `use_status`, granted and actual resources of resized containers or pods count as well. `non_missing`: defaults
-    for containers that do not mention the resource.
+    With `use_status`, granted and actual resources of resized containers or pods count as well.
     """
-    return {name: Quantity(amount) for name, amount in _requests(pod, use_status, non_missing or {}).items()}
+    return {name: Quantity(amount) for name, amount in _requests(pod, use_status, {}).items()}
 
 
 def filter_requests(pod: Pod) -> dict[str, int]:

@@ -4,7 +4,6 @@ deadlines.
 
 import asyncio
 import inspect
-import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Generic, Protocol, TypeVar
@@ -129,23 +128,16 @@ class CoreRunner(Generic[E, F]):
         self._least = SHORTEST_SLEEP
 
 
-async def every(
-    seconds: float,
-    work: Callable[[], Awaitable[None] | None],
-    *,
-    jitter: float = 0.0,
-    rng: random.Random | None = None,
-) -> None:
-    """Do the work at once and then every `seconds`, each time up to `jitter` seconds later, until cancelled.
+async def every(seconds: float, work: Callable[[], Awaitable[None] | None]) -> None:
+    """Do the work at once and then every `seconds`, until cancelled.
 
     Missed times are skipped, not made up for. An exception of the work ends the loop: run it in a task group.
     """
     loop = asyncio.get_running_loop()
-    rng = rng or random.Random()
     due = loop.time()
     while True:
         outcome = work()
         if inspect.isawaitable(outcome):
             await outcome
         due = max(due + seconds, loop.time())
-        await asyncio.sleep(due + rng.uniform(0.0, jitter) - loop.time())
+        await asyncio.sleep(due - loop.time())

@@ -16,7 +16,7 @@ from shared.model.objects import (
     ResourceList,
     ResourceRequirements,
 )
-from shared.model.quantity import Quantity, parse_quantity
+from shared.model.quantity import Quantity
 from shared.model.resources import (
     MAX_AMOUNT,
     HostPort,
@@ -331,12 +331,11 @@ def up(amount: int | None, name: str) -> int:
 
 
 @settings(max_examples=300, deadline=None)
-@given(pods(), st.booleans(), st.booleans())
-def test_requests_agree_with_the_reference(built: Pod, use_status: bool, with_defaults: bool) -> None:
-    defaults = DEFAULTS if with_defaults else None
-    totals = pod_requests(built, use_status=use_status, non_missing=defaults)
+@given(pods(), st.booleans())
+def test_requests_agree_with_the_reference(built: Pod, use_status: bool) -> None:
+    totals = pod_requests(built, use_status=use_status)
     for name in ("cpu", "memory", "hugepages-2Mi", "example.com/gpu"):
-        expected = reference(built, name, use_status, (defaults or {}).get(name))
+        expected = reference(built, name, use_status, None)
         assert totals.get(name) == expected
     assert all(isinstance(amount, Quantity) for amount in totals.values())
 
@@ -358,9 +357,3 @@ def test_the_scheduler_numbers_agree_with_the_reference(built: Pod) -> None:
         defaulted = reference(built, name, True, DEFAULTS.get(name))
         if name in non_zero:
             assert non_zero[name] == up(held if level_set and held is not None else defaulted, name)
-
-
-def test_non_missing_amounts_count_per_container() -> None:
-    built = pod("p").request(cpu="1").container("b").build()
-    totals = pod_requests(built, use_status=False, non_missing={"cpu": parse_quantity("1m")})
-    assert totals == {"cpu": parse_quantity("1001m")}

@@ -2,7 +2,6 @@
 
 import asyncio
 import itertools
-import random
 
 import pytest
 
@@ -51,17 +50,6 @@ async def test_missed_intervals_are_skipped() -> None:
     await until(lambda: len(times) == 4)
     beat.cancel()
     assert min(b - a for a, b in itertools.pairwise(times[1:])) > 0.01
-
-
-@on_virtual_time
-async def test_jitter_is_bounded_and_comes_from_the_given_randomness() -> None:
-    loop, times = asyncio.get_running_loop(), list[float]()
-    beat = asyncio.create_task(every(0.01, lambda: times.append(loop.time()), jitter=0.02, rng=random.Random(1)))
-    await until(lambda: len(times) == 6)
-    beat.cancel()
-    expected = random.Random(1)
-    for n in range(1, 6):
-        assert times[n] - times[0] >= 0.0099 * n + expected.uniform(0.0, 0.02) - 0.001
 
 
 @on_virtual_time
