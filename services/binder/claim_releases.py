@@ -15,7 +15,7 @@ from shared.bus.bus import Bus
 from shared.bus.subjects import SNAPSHOT_NOMINATED
 from shared.errors import FlotillaError, ProtocolError
 from shared.kube.client import KubeClient
-from shared.messages.binding import AssumedNow, ClaimRelease, IsAssumed, Notice
+from shared.messages.binding import ClaimRelease, IsPlaced, Notice, PlacedNow
 from shared.model.codec import encode_json
 from shared.plugins.devices.pre_bind import release_claim
 from shared.telemetry.logs import Repeated
@@ -71,11 +71,11 @@ class ClaimReleases:
             self._log.warning(wanted.release.key, "claim %s keeps its devices: %s", wanted.release.key, cause)
 
     async def _is_needed(self, pod_uid: str) -> bool:
-        asked, newest = IsAssumed(pod_uid), self._newest_epoch()
-        answer = await self._bus.request(SNAPSHOT_NOMINATED, asked, AssumedNow, timeout=ANSWER_TIMEOUT)
+        asked, newest = IsPlaced(pod_uid), self._newest_epoch()
+        answer = await self._bus.request(SNAPSHOT_NOMINATED, asked, PlacedNow, timeout=ANSWER_TIMEOUT)
         if answer.epoch < newest:
             raise ProtocolError(f"a snapshot of epoch {answer.epoch} answers, not of {newest}")
-        return answer.stands
+        return answer.placed
 
     async def _call(self, call: ApiCall) -> ApiAnswer:
         body = None if call.method == "GET" else encode_json(call.body)

@@ -50,8 +50,8 @@ from shared.messages.binding import (
     BindingOutcomes,
     Evict,
     Evicted,
-    IsAssumed,
     IsNominated,
+    IsPlaced,
     Recalled,
     Withdraw,
 )
@@ -174,7 +174,7 @@ class Shell:
         await bus.subscribe(subjects.SNAPSHOT_BOUND, (BindingOutcomes, Recalled), self._on_bound)
         await bus.subscribe(subjects.BINDER_BEATS, BinderBeat, self._binders.on_beat)
         await bus.subscribe(subjects.QUEUE_EVICTED, Evicted, self._binders.on_evicted)
-        await bus.subscribe(subjects.SNAPSHOT_NOMINATED, (IsNominated, IsAssumed), self._on_asked)
+        await bus.subscribe(subjects.SNAPSHOT_NOMINATED, (IsNominated, IsPlaced), self._on_asked)
         await bus.subscribe(subjects.SNAPSHOT_LIST, (ListCache, ListLedger, CompareCache), self._on_list)
         try:
             with on_dump_signal(self._introspection.dump):
@@ -317,12 +317,12 @@ class Shell:
             self._binders.on_outcomes(message, envelope)
             self._tell_forgotten()
 
-    def _on_asked(self, asked: IsNominated | IsAssumed, envelope: Envelope) -> None:
+    def _on_asked(self, asked: IsNominated | IsPlaced, envelope: Envelope) -> None:
         """Not answered before the term begins, or once it may be over: binders ask again."""
         if not self._begun or not self._terms.healthy:
             return
-        if isinstance(asked, IsAssumed):
-            self._binders.on_is_assumed(asked, envelope)
+        if isinstance(asked, IsPlaced):
+            self._binders.on_is_placed(asked, envelope)
         else:
             self._binders.on_is_nominated(asked, envelope)
 

@@ -202,17 +202,17 @@ class Nominated(msgspec.Struct, frozen=True, omit_defaults=True, tag="nominated"
     stands: bool = False
 
 
-class IsAssumed(msgspec.Struct, frozen=True, omit_defaults=True, tag="is-assumed"):
-    """From a binder to the snapshot, before a pod's claim is released: is there an attempt that needs the claim?"""
+class IsPlaced(msgspec.Struct, frozen=True, omit_defaults=True, tag="is-placed"):
+    """From a binder to the snapshot, before a pod's claim is released: is the pod assumed, or bound by now?"""
 
     uid: str
 
 
-class AssumedNow(msgspec.Struct, frozen=True, omit_defaults=True, tag="assumed-now"):
-    """Reply to IsAssumed. `epoch`: the snapshot's; one older than the binder has heard of cannot know."""
+class PlacedNow(msgspec.Struct, frozen=True, omit_defaults=True, tag="placed-now"):
+    """Reply to IsPlaced. `epoch`: the snapshot's; one older than the binder has heard of cannot know."""
 
     epoch: Count
-    stands: bool = False
+    placed: bool = False
 
 
 class Evicted(msgspec.Struct, frozen=True, omit_defaults=True, tag="evicted"):

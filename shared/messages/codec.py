@@ -59,8 +59,8 @@ Message = (
     | binding.Evicted
     | binding.IsNominated
     | binding.Nominated
-    | binding.IsAssumed
-    | binding.AssumedNow
+    | binding.IsPlaced
+    | binding.PlacedNow
     | binding.Notices
     | identity.WhoOwns
     | identity.Owner

@@ -21,7 +21,6 @@ from shared.extenders.client import ExtenderClient
 from shared.framework.profile import Framework
 from shared.kube.client import KubeClient
 from shared.messages.binding import (
-    AssumedNow,
     BinderBeat,
     BindingOrders,
     BindingOutcome,
@@ -29,10 +28,11 @@ from shared.messages.binding import (
     Displaced,
     Evict,
     Evicted,
-    IsAssumed,
     IsNominated,
+    IsPlaced,
     Nominated,
     Permits,
+    PlacedNow,
 )
 from shared.messages.queue import Received
 from shared.messages.state import Assignment, BindingOrder
@@ -214,10 +214,10 @@ class World:
         if self.acknowledges:
             envelope.respond(Received(0, message.attempt))
 
-    def on_asked(self, message: IsNominated | IsAssumed, envelope: Envelope) -> None:
-        if isinstance(message, IsAssumed):
+    def on_asked(self, message: IsNominated | IsPlaced, envelope: Envelope) -> None:
+        if isinstance(message, IsPlaced):
             self.assumed_asked.append(message.uid)
-            envelope.respond(AssumedNow(self.snapshot_epoch or 0, message.uid in self.assumed))
+            envelope.respond(PlacedNow(self.snapshot_epoch or 0, message.uid in self.assumed))
             return
         self.asked.append(message)
         if self.snapshot_epoch is not None:
@@ -274,7 +274,7 @@ async def world(
             made = World(simulator, buses[1], context)
             await buses[1].subscribe("snapshot.bound", BindingOutcomes, made.on_outcomes)
             await buses[1].subscribe("binder.beats", BinderBeat, made.on_beat)
-            await buses[1].subscribe("snapshot.nominated", (IsNominated, IsAssumed), made.on_asked)
+            await buses[1].subscribe("snapshot.nominated", (IsNominated, IsPlaced), made.on_asked)
             await buses[1].subscribe("queue.evicted", Evicted, made.on_evicted)
             await buses[1].subscribe("binder.waiting", Permits, made.on_permits)
             running = main(context, api_calls=api_calls) if framework is None else _run(context, framework)

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from flotilla.results import Code, Status
 from shared.cluster.volumes import VolumeDecision
 from shared.messages.binding import (
-    AssumedNow,
     BinderBeat,
     BindingOrders,
     BindingOutcome,
@@ -19,8 +18,8 @@ from shared.messages.binding import (
     Evict,
     Evicted,
     HeldAttempt,
-    IsAssumed,
     IsNominated,
+    IsPlaced,
     ListPermits,
     Nominated,
     Notice,
@@ -28,6 +27,7 @@ from shared.messages.binding import (
     PermitAnswer,
     PermitPending,
     Permits,
+    PlacedNow,
     Recall,
     Recalled,
     Withdraw,
@@ -391,8 +391,8 @@ MESSAGES: dict[type, st.SearchStrategy[Any]] = {
     CompareCache: st.builds(CompareCache),
     IsNominated: st.builds(IsNominated, TEXT, COUNTS, TEXT, st.lists(TEXT, max_size=2)),
     Nominated: st.builds(Nominated, COUNTS, st.booleans()),
-    IsAssumed: st.builds(IsAssumed, TEXT),
-    AssumedNow: st.builds(AssumedNow, COUNTS, st.booleans()),
+    IsPlaced: st.builds(IsPlaced, TEXT),
+    PlacedNow: st.builds(PlacedNow, COUNTS, st.booleans()),
     WhoOwns: st.builds(WhoOwns, TEXT),
     NameTaken: st.builds(NameTaken, COUNTS, TEXT, TEXT, TEXT, TIMES),
     Owner: st.builds(Owner, TEXT, TIMES),

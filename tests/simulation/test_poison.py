@@ -41,7 +41,7 @@ SENT = {
     subjects.SNAPSHOT_DELTAS: (state.Delta, state.Heartbeat),
     subjects.SNAPSHOT_BOUND: (binding.BindingOutcomes, binding.Recalled),
     subjects.SNAPSHOT_LIST: (inspection.ListCache, inspection.ListLedger),
-    subjects.SNAPSHOT_NOMINATED: (binding.IsNominated, binding.IsAssumed),
+    subjects.SNAPSHOT_NOMINATED: (binding.IsNominated, binding.IsPlaced),
     subjects.BINDER_BEATS: (binding.BinderBeat,),
     subjects.BINDER_NOTICES: (binding.Notices,),
     subjects.BINDER_PERMITS: (binding.PermitAnswer, binding.ListPermits),

@@ -12,15 +12,15 @@ from services.snapshot.events import AcknowledgeBinder, BindingReport, DispatchO
 from shared.bus import Envelope
 from shared.bus.subjects import BINDER_EVICTIONS, BINDER_WITHDRAWALS, binder
 from shared.messages.binding import (
-    AssumedNow,
     BinderBeat,
     BindingOutcome,
     BindingOutcomes,
     Evict,
     Evicted,
-    IsAssumed,
     IsNominated,
+    IsPlaced,
     Nominated,
+    PlacedNow,
     Recall,
     Recalled,
     Withdraw,
@@ -120,8 +120,8 @@ class Binders:
         has_victims = self._evictions.has_victims(asked.uid, asked.attempt, asked.victims)
         envelope.respond(Nominated(self._core.epoch, stands and has_victims))
 
-    def on_is_assumed(self, asked: IsAssumed, envelope: Envelope) -> None:
-        envelope.respond(AssumedNow(self._core.epoch, asked.uid in self._core.ledger))
+    def on_is_placed(self, asked: IsPlaced, envelope: Envelope) -> None:
+        envelope.respond(PlacedNow(self._core.epoch, asked.uid in self._core.cluster.pods))
 
     # Effects
 
