@@ -34,12 +34,11 @@ DEFAULT_ARGS: Final[Mapping[str, object]] = {plugin: args().in_force() for plugi
 class ConfigFile(msgspec.Struct, frozen=True):
     """A valid configuration.
 
-    `config`: what services take. `defaulted`: plain data of v1, with defaults. `written`: the same as it is in force:
-    with the arguments of plugins that run only, and with NodeResourcesFit ignoring what extenders manage.
+    `config`: what services take. `written`: plain data of v1 as it is in force: with defaults, with the arguments of
+    plugins that run only, and with NodeResourcesFit ignoring what extenders manage.
     """
 
     config: KubeSchedulerConfig
-    defaulted: dict[str, Any]
     written: dict[str, Any]
     built: Built
 
@@ -113,7 +112,7 @@ def finish(file: KubeSchedulerConfiguration, registry: KnownPlugins, gates: Feat
     if problems := list(configuration_problems(file, registry.removed, gates)):
         raise InvalidConfigFile(Stage.VALIDATE, problems)
     built = build(file, registry)
-    return ConfigFile(_in_force(built, file, gates), encode(file), encode(built.completed), built)
+    return ConfigFile(_in_force(built, file, gates), encode(built.completed), built)
 
 
 # Decoding

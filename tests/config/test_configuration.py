@@ -110,7 +110,6 @@ def test_extenders() -> None:
     )
     fit = file.config.profiles[0].args["NodeResourcesFit"]
     assert getattr(fit, "ignored_resources", None) == ("example.com/b",)
-    assert file.defaulted["extenders"][1]["httpTimeout"] == "0s"
     assert file.written["extenders"][1]["httpTimeout"] == "5s"
 
 
