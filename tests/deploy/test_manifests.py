@@ -215,6 +215,9 @@ def test_each_service_is_given_what_it_uses(overlay: str) -> None:
                 names = [variable["name"] for variable in container["env"]]
                 assert names.index("FLOTILLA_IDENTITY") > max(map(names.index, ("FLOTILLA_NAME", "POD_UID")))
             assert ("FLOTILLA_REDIS_URL_FILE" in given) == (service in WITH_REDIS)
+            (source,) = given["FLOTILLA_FEATURE_GATES"].values()
+            (config,) = (each["configMap"]["name"] for each in pod["volumes"] if "configMap" in each)
+            assert source == {"name": config, "key": "feature-gates", "optional": True}
             assert pod["serviceAccountName"] == f"flotilla-{service}"
             assert pod["automountServiceAccountToken"] is True, "it asks for reviews of those who read its metrics"
             for variable in (

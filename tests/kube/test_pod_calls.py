@@ -6,7 +6,7 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from shared.errors import InvalidObject
+from shared.errors import ClusterError, InvalidObject
 from shared.kube.client import KubeClient
 from shared.kube.events_and_conditions import (
     DisruptionTarget,
@@ -60,6 +60,20 @@ async def test_a_nomination_is_written_with_the_condition(client: KubeClient, se
     assert (await client.patch_pod_condition(P, None, "")).ok
     assert nominated(server) is None
     assert len(server.stored("pods", "p", "default")["status"]["conditions"]) == 1
+
+
+async def test_a_nomination_changes_the_version_that_it_names(client: KubeClient, server: Simulator) -> None:
+    before = await client.observe_pod("default", "p")
+    assert before is not None
+    after = await client.nominate(P, "n1", before.version)
+    assert (after.nominated, after.version != before.version) == ("n1", True)
+    assert (await client.nominate(P, "n1", after.version)).version == after.version
+    with pytest.raises(ClusterError, match="the object has been modified"):
+        await client.nominate(P, "n2", before.version)
+    for other in (BEFORE, NOBODY):
+        with pytest.raises(ClusterError):
+            await client.nominate(other, "n2", after.version)
+    assert nominated(server) == "n1"
 
 
 async def test_only_the_named_nomination_is_cleared(client: KubeClient, server: Simulator) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from shared.config.feature_gates import FeatureGates
 from shared.config.settings import Settings
 from shared.messages.queue import Received, Take
 from shared.messages.state import Heartbeat
@@ -229,3 +230,13 @@ async def test_a_second_signal_exits_at_once() -> None:
         assert await process.line() == "stays"
         code, _, _ = await process.end(signal.SIGINT)
     assert code == 128 + signal.SIGINT
+
+
+async def test_feature_gates_that_should_not_be_set_are_logged() -> None:
+    gates = FeatureGates.parse("KMSv1=true,NominatedNodeNameForExpectation=false")
+    async with nats_server() as server, hosted("returns", server, feature_gates=gates) as process:
+        _, _, log = await process.end()
+    noted = [line for line in log if "feature gate" in line]
+    assert len(noted) == 2
+    assert "KMSv1 is deprecated" in noted[0]
+    assert "KMSv1 has no effect" in noted[1]
