@@ -33,7 +33,9 @@ class Feature(StrEnum):
     """The gates that have an effect in Flotilla."""
 
     COMPARING_TOLERATIONS = "TaintTolerationComparisonOperators"
+    DEVICE_ALTERNATIVES = "DRAPrioritizedList"
     EXPECTED_NODE = "NominatedNodeNameForExpectation"
+    RESOURCES_BY_DEVICES = "DRAExtendedResource"
     SPREAD_BY_LABEL_KEYS = "MatchLabelKeysInPodTopologySpread"
     STORAGE_SCORING = "StorageCapacityScoring"
     VOLUME_DRIVERS = "VolumeLimitScaling"
@@ -48,11 +50,9 @@ _FIXED: Final[Mapping[str, str]] = {
     "DRADeviceBindingConditions": _ALWAYS,
     "DRADeviceTaintRules": _NEVER,
     "DRADeviceTaints": _ALWAYS,
-    "DRAExtendedResource": _ALWAYS,
     "DRAListTypeAttributes": _NEVER,
     "DRANodeAllocatableResources": _NEVER,
     "DRAPartitionableDevices": _ALWAYS,
-    "DRAPrioritizedList": _ALWAYS,
     "DRAResourceClaimDeviceStatus": _ALWAYS,
     "DRASchedulerFilterTimeout": "a search for devices always ends after a number of steps",
     "DRAWorkloadResourceClaims": _NEVER,

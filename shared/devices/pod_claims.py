@@ -163,17 +163,25 @@ def own_claims(pod: Pod, claims: Mapping[str, ResourceClaim]) -> list[ResourceCl
 
 
 def pre_filter(
-    pod: Pod, claims: Mapping[str, ResourceClaim], left: Collection[ResourceClaim], allocator: Allocator
+    pod: Pod,
+    claims: Mapping[str, ResourceClaim],
+    left: Collection[ResourceClaim],
+    allocator: Allocator,
+    *,
+    serves_resources: bool = True,
+    takes_alternatives: bool = True,
 ) -> PodClaims | str | None:
     """The pod's claims, why they keep it from being scheduled, or None if it has none.
 
-    `left`: special claims of the pod.
+    `left`: special claims of the pod. `serves_resources`: devices may serve as extended resources.
+    `takes_alternatives`: requests may have subrequests.
     """
     own = own_claims(pod, claims)
     if isinstance(own, str):
         return own
     requests = filter_requests(pod)
-    special = special_claim(pod, left) if wants_class(requests, allocator.by_resource) else None
+    is_served = serves_resources and wants_class(requests, allocator.by_resource)
+    special = special_claim(pod, left) if is_served else None
     found = own if special is None else [*own, special]
     if not found:
         return None
@@ -182,7 +190,9 @@ def pre_filter(
             return f"resource claim {claim.key} is in the process of being allocated"
         if claim.status.allocation is not None:
             continue
-        if claim is not special and (reason := _missing_class(claim, allocator.classes)) is not None:
+        if claim is special:
+            continue
+        if (reason := _unusable(claim, allocator.classes, takes_alternatives)) is not None:
             return reason
     return PodClaims(pod, found, special, requests)
 
@@ -235,8 +245,12 @@ def _unnamed(pod: Pod, use: PodResourceClaim) -> str:
     return f"{where}: ResourceClaim not created yet"
 
 
-def _missing_class(claim: ResourceClaim, classes: Mapping[str, DeviceClass]) -> str | None:
+def _unusable(claim: ResourceClaim, classes: Mapping[str, DeviceClass], takes_alternatives: bool) -> str | None:
+    """Why no request of this kind, or of this class, can be served."""
     for request in claim.spec.devices.requests:
+        if request.exactly is None and request.first_available and not takes_alternatives:
+            why = "has subrequests, but the DRAPrioritizedList feature is disabled"
+            return f"resource claim {claim.key}, request {request.name}: {why}"
         wanted = {f"{request.name}/{each.name}": each.device_class_name for each in request.first_available}
         if request.exactly is not None:
             wanted = {request.name: request.exactly.device_class_name}

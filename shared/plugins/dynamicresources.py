@@ -38,6 +38,7 @@ from flotilla.results import (
 )
 from shared.cluster.devices import Devices, PlacedDevices
 from shared.config.args import DynamicResourcesArgs
+from shared.config.feature_gates import DEFAULT_GATES, Feature, FeatureGates
 from shared.devices.errors import AllocationError
 from shared.devices.pod_claims import (
     NOT_AVAILABLE,
@@ -118,7 +119,9 @@ class DynamicResources(
         Registration(Resource.RESOURCE_SLICE, Action.ADD | Action.UPDATE),
     )
 
-    def __init__(self, args: DynamicResourcesArgs | None = None) -> None:
+    def __init__(self, args: DynamicResourcesArgs | None = None, gates: FeatureGates = DEFAULT_GATES) -> None:
+        self._serves_resources = gates.enabled(Feature.RESOURCES_BY_DEVICES)
+        self._takes_alternatives = gates.enabled(Feature.DEVICE_ALTERNATIVES)
         patience = (args or DynamicResourcesArgs()).binding_timeout
         self._binding_timeout = DEFAULT_BINDING_TIMEOUT if patience is None else patience
 
@@ -162,7 +165,14 @@ class DynamicResources(
         if not may_claim(pod):
             return PreFilterResult(SKIP)
         devices = _devices_of(state)
-        found = pre_filter(pod, devices.claims, devices.special_claims_of(pod.uid), devices.allocator)
+        found = pre_filter(
+            pod,
+            devices.claims,
+            devices.special_claims_of(pod.uid),
+            devices.allocator,
+            serves_resources=self._serves_resources,
+            takes_alternatives=self._takes_alternatives,
+        )
         if found is None:
             return PreFilterResult(SKIP)
         if isinstance(found, str):

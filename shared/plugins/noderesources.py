@@ -6,6 +6,7 @@ Divisions truncate, as kube-scheduler's integer divisions do (all operands are n
 
 from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from flotilla.plugin import BatchFilter, BatchScore, ClassState, PreFilterPlugin
 from flotilla.results import MAX_NODE_SCORE, SKIP, SUCCESS, Code, PreFilterResult, Status
 from shared.cluster.devices import Devices
 from shared.config.args import DEFAULT_STRATEGY, NodeResourcesBalancedAllocationArgs, NodeResourcesFitArgs
+from shared.config.feature_gates import DEFAULT_GATES, Feature, FeatureGates
 from shared.devices.pod_claims import extended_resources, is_provided_by_devices
 from shared.devices.pools import DeviceNode
 from shared.errors import InvalidObject
@@ -239,19 +241,29 @@ def after_pod_event(pod: Pod, before: Pod, now: Pod | None, objects: ClusterObje
     return any(amount and had.get(name, 0) > has.get(name, 0) for name, amount in wanted.items())
 
 
-def after_node_change(pod: Pod, before: Node | None, now: Node, objects: ClusterObjects) -> bool:
-    """The empty node has room for the pod, and it is new or has more of something than before."""
+def after_node_change(
+    pod: Pod, before: Node | None, now: Node, objects: ClusterObjects, *, serves_resources: bool = True
+) -> bool:
+    """The empty node has room for the pod, and it is new or has more of something than before.
+
+    `serves_resources`: devices may serve as extended resources.
+    """
+
+    def is_left_to_devices(name: str) -> bool:
+        """A node that has none of the resource may still have a device that serves as one."""
+        return serves_resources and name not in BASIC and not room.get(name) and objects.devices.provides(name)
+
     wanted = {name: amount for name, amount in filter_requests(pod).items() if amount}
     room = allocatable(now)
     if room.get(PODS, 0) < 1 or any(
-        amount > room.get(name, 0) and not _is_left_to_devices(name, room, objects) for name, amount in wanted.items()
+        amount > room.get(name, 0) and not is_left_to_devices(name) for name, amount in wanted.items()
     ):
         return False
     if before is None:
         return True
     had = allocatable(before)
     return room.get(PODS, 0) > had.get(PODS, 0) or any(
-        room.get(name, 0) > had.get(name, 0) or _is_left_to_devices(name, room, objects) for name in wanted
+        room.get(name, 0) > had.get(name, 0) or is_left_to_devices(name) for name in wanted
     )
 
 
@@ -267,11 +279,6 @@ def after_device_class(pod: Pod, before: DeviceClass | None, now: DeviceClass, o
     return any(name in requests for name in names)
 
 
-def _is_left_to_devices(name: str, room: dict[str, int], objects: ClusterObjects) -> bool:
-    """A node that has none of the resource may still have a device that serves as one."""
-    return name not in BASIC and not room.get(name) and objects.devices.provides(name)
-
-
 # The plugins
 
 
@@ -283,13 +290,17 @@ class NodeResourcesFit(InTreePlugin, PreFilterPlugin, BatchFilter, PreScorePlugi
     """
 
     name = "NodeResourcesFit"
-    registrations = (
-        Registration(Resource.POD, Action.DELETE | Action.UPDATE_POD_SCALE_DOWN, after_pod_event),
-        Registration(Resource.NODE, Action.ADD | Action.UPDATE_NODE_ALLOCATABLE, after_node_change),
-        Registration(Resource.DEVICE_CLASS, Action.ADD | Action.UPDATE, after_device_class),
-    )
 
-    def __init__(self, args: NodeResourcesFitArgs) -> None:
+    def __init__(self, args: NodeResourcesFitArgs, gates: FeatureGates = DEFAULT_GATES) -> None:
+        serves_resources = self._serves_resources = gates.enabled(Feature.RESOURCES_BY_DEVICES)
+        after_node = partial(after_node_change, serves_resources=serves_resources)
+        registrations = [
+            Registration(Resource.POD, Action.DELETE | Action.UPDATE_POD_SCALE_DOWN, after_pod_event),
+            Registration(Resource.NODE, Action.ADD | Action.UPDATE_NODE_ALLOCATABLE, after_node),
+        ]
+        if serves_resources:
+            registrations.append(Registration(Resource.DEVICE_CLASS, Action.ADD | Action.UPDATE, after_device_class))
+        self.registrations = registrations
         strategy = args.scoring_strategy or DEFAULT_STRATEGY
         self._ignored = frozenset(args.ignored_resources)
         self._ignored_groups = frozenset(args.ignored_resource_groups)
@@ -313,7 +324,7 @@ class NodeResourcesFit(InTreePlugin, PreFilterPlugin, BatchFilter, PreScorePlugi
 
     def reads_objects(self, state: ClassState) -> Collection[ObjectKind]:
         """Device classes may provide extended resources."""
-        return {ObjectKind.DEVICE_CLASS} if extended_resources(state.pod) else ()
+        return {ObjectKind.DEVICE_CLASS} if self._serves_resources and extended_resources(state.pod) else ()
 
     # Filter
 
@@ -350,7 +361,7 @@ class NodeResourcesFit(InTreePlugin, PreFilterPlugin, BatchFilter, PreScorePlugi
             lacking = np.where(of_pod, short, 0)
             for i, (name, amount) in enumerate(w.scalars):
                 request = of_pod * np.int64(amount)
-                if states[pod].objects.devices.provides(name):
+                if self._serves_resources and states[pod].objects.devices.provides(name):
                     request = request * (nodes.allocatable(name)[0] > 0)  # without any, it is a matter of devices
                 _add_short(lacking, request, nodes, name, FIRST_SCALAR_BIT << i)
             _reject(nodes, lacking, (*BASIC, *(name for name, _ in w.scalars)))
@@ -376,7 +387,7 @@ class NodeResourcesFit(InTreePlugin, PreFilterPlugin, BatchFilter, PreScorePlugi
     def _devices(self, states: Sequence[ClassState]) -> Devices | None:
         """If nodes are scored by a resource that a device class provides."""
         devices = states[0].objects.devices
-        provided = any(devices.provides(name) for name in self._extended)
+        provided = self._serves_resources and any(devices.provides(name) for name in self._extended)
         if provided and isinstance(devices, Devices):
             return devices
         return None

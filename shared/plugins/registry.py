@@ -39,7 +39,7 @@ def in_tree(gates: FeatureGates = DEFAULT_GATES) -> Mapping[str, Factory]:
     """The in-tree plugins by name, with these feature gates."""
     return {
         "NodeAffinity": NodeAffinity,
-        "NodeResourcesFit": NodeResourcesFit,
+        "NodeResourcesFit": partial(NodeResourcesFit, gates=gates),
         "NodeResourcesBalancedAllocation": NodeResourcesBalancedAllocation,
         "InterPodAffinity": InterPodAffinity,
         "PodTopologySpread": partial(PodTopologySpread, gates=gates),
@@ -47,7 +47,7 @@ def in_tree(gates: FeatureGates = DEFAULT_GATES) -> Mapping[str, Factory]:
         "TaintToleration": _without_args(partial(TaintToleration, gates)),
         "NodeVolumeLimits": _without_args(partial(NodeVolumeLimits, gates)),
         "VolumeBinding": partial(VolumeBinding, gates=gates),
-        "DynamicResources": DynamicResources,
+        "DynamicResources": partial(DynamicResources, gates=gates),
         **{
             plugin.name: _without_args(plugin)
             for plugin in (
