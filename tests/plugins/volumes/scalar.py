@@ -31,7 +31,7 @@ class Found:
 
 def find(pod: Pod, objects: ClusterObjects, node: Node) -> Found:
     """For a pod whose claims PreFilter has nothing against."""
-    names = [v.persistent_volume_claim.claim_name for v in pod.spec.volumes if v.persistent_volume_claim]
+    names = claim_names(pod)
     claims: list[PersistentVolumeClaim] = [objects.claims[f"{pod.namespace}/{name}"] for name in names]
     found = Found()
     for claim in claims:
@@ -64,6 +64,17 @@ def find(pod: Pod, objects: ClusterObjects, node: Node) -> Found:
             found.faults.add(fault)
             break
     return found
+
+
+def claim_names(pod: Pod) -> list[str]:
+    """In the order of the volumes, with the claims that are made for the pod."""
+    names: list[str] = []
+    for volume in pod.spec.volumes:
+        if volume.persistent_volume_claim is not None:
+            names.append(volume.persistent_volume_claim.claim_name)
+        elif volume.ephemeral is not None:
+            names.append(f"{pod.name}-{volume.name}")
+    return names
 
 
 def choose(

@@ -1,0 +1,62 @@
+"""The services' cores against a slow scheduler written from kube-scheduler's rules, one pod and one node at a time.
+
+Nodes and pods are those of golden cases; profiles are drawn. `python -m tests.scalar.test_against_scalar FIRST COUNT`
+plays more seeds.
+"""
+
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from testing.inprocess.cases import RawCase
+from testing.inprocess.conformance import read_cases
+from testing.inprocess.replay import Replay
+from tests.scalar.profiles import draw_config
+from tests.scalar.scheduler import scalar_case
+
+DATA = Path(__file__).parents[1] / "conformance" / "data"
+GROUPS = (
+    *("resources", "taints", "nodeaffinity", "ports", "images", "spread-hard", "spread-soft", "spread-default"),
+    *("podaffinity-hard", "podaffinity-soft", "volumes", "preemption", "nominated", "config", "mixed", "sequence"),
+)
+SHARDS = (1, 2, 3, 7)
+SEEDS_A_DAY = 60
+CASES: dict[str, list[RawCase]] = {}
+
+
+def cases(group: str) -> list[RawCase]:
+    if group not in CASES:
+        CASES[group] = list(read_cases(DATA / f"{group}.jsonl.gz"))
+    return CASES[group]
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_the_scalar_scheduler_answers_as_kube_scheduler(group: str) -> None:
+    """By way of the cores, which are held against the golden answers themselves."""
+    for raw in cases(group)[::4]:
+        assert [str(each) for each in Replay(scalar_case(raw), 1).run()] == [], raw["name"]
+
+
+def played(seed: int) -> list[str]:
+    """The differences between the cores and the scalar scheduler."""
+    chance = Random(seed)
+    raw = chance.choice(cases(chance.choice(GROUPS)))
+    drawn: RawCase = {**raw, "config": draw_config(chance)}
+    return [str(each) for each in Replay(scalar_case(drawn), chance.choice(SHARDS)).run()]
+
+
+def test_random_profiles_decide_as_the_scalar_scheduler() -> None:
+    first = int(f"{datetime.now(UTC):%Y%m%d}") * 1000
+    for seed in range(first, first + SEEDS_A_DAY):
+        differences = played(seed)
+        assert not differences, f"seed {seed}: {differences[:3]}"
+
+
+if __name__ == "__main__":
+    start, count = int(sys.argv[1]), int(sys.argv[2])
+    for number in range(start, start + count):
+        if found := played(number):
+            print(f"seed {number}: {found[:2]}", flush=True)
