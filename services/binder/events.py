@@ -99,7 +99,9 @@ class ExtenderBinding(msgspec.Struct, frozen=True, gc=False):
 class Call(msgspec.Struct, frozen=True, gc=False):
     """Effect: make this call, if `BinderCore.awaits` it; Called answers it.
 
-    Calls are made in the order of their effects. None may outlast the deadline: from then on the snapshot decides.
+    Calls are made in the order of their effects, but those that continue an attempt go first: so pods that take several
+    calls are bound one after the other, and not all at the end. None may outlast the deadline: from then on the
+    snapshot decides.
     """
 
     uid: str
@@ -108,6 +110,11 @@ class Call(msgspec.Struct, frozen=True, gc=False):
     api: ApiCall | ExtenderBinding
     deadline: float
     binds: bool
+
+    @property
+    def continues(self) -> bool:
+        """Whether it follows another call of the attempt. A read does not: it may be one of many polls."""
+        return self.step > 1 and not (isinstance(self.api, ApiCall) and self.api.method == "GET")
 
     @property
     def name(self) -> str:

@@ -229,7 +229,7 @@ class Shell:
                 if self._calls is None:
                     self._runner.feed(events.Called(effect.uid, effect.attempt, effect.step, DONE))
                 else:
-                    self._calls.put(effect)
+                    self._calls.put(effect, ahead=effect.continues)
             case events.ActivatePods(uids=uids):
                 self._bus.post(subjects.QUEUE_ACTIVATE, Activate(uids))
             case events.PointFinished():

@@ -1,4 +1,4 @@
-"""A bounded number of workers that take from a bounded queue, in order."""
+"""A bounded number of workers that take from a bounded queue."""
 
 import asyncio
 from collections import deque
@@ -38,11 +38,14 @@ class WorkerPool(Generic[T]):
         """Items wait, and all workers are busy."""
         return bool(self._waiting) and len(self._workers) >= self._max_workers
 
-    def put(self, item: T) -> bool:
-        """Returns whether there was room for the item."""
+    def put(self, item: T, *, ahead: bool = False) -> bool:
+        """Returns whether there was room for the item. `ahead`: it goes before those that wait."""
         if len(self._waiting) >= self._max_waiting:
             return False
-        self._waiting.append(item)
+        if ahead:
+            self._waiting.appendleft(item)
+        else:
+            self._waiting.append(item)
         if len(self._workers) < self._max_workers:
             self._start()
         return True

@@ -7,6 +7,7 @@ from typing import cast
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 
+from flotilla.results import ApiCall
 from services.binder import eviction_state as eviction
 from services.binder.api_calls import result_of
 from services.binder.events import AttemptEnded, Call, Done, Refused, Unknown
@@ -144,3 +145,35 @@ async def test_a_pool_that_is_closed_leaves_nothing_behind() -> None:
     await pool.close()
     await asyncio.sleep(0)
     assert pool.idle
+
+
+def test_an_item_may_go_before_those_that_wait() -> None:
+    async def story() -> list[str]:
+        taken: list[str] = []
+        gate = asyncio.Event()
+
+        async def work(item: str) -> None:
+            await gate.wait()
+            taken.append(item)
+
+        pool = WorkerPool(work, max_workers=1, max_waiting=8, failed=lambda cause: None)
+        for item in ("first", "second", "third"):
+            pool.put(item)
+        await asyncio.sleep(0)
+        pool.put("continued", ahead=True)
+        gate.set()
+        while not pool.idle:
+            await asyncio.sleep(0)
+        return taken
+
+    assert asyncio.run(story()) == ["first", "continued", "second", "third"]
+
+
+def test_calls_that_continue_an_attempt_go_first_but_polls_do_not() -> None:
+    def call(step: int, method: str) -> Call:
+        return Call("p", 1, step, ApiCall(method, "/x", {}), 10.0, False)
+
+    assert [call(*each).continues for each in ((1, "GET"), (1, "POST"), (2, "GET"), (2, "PUT"), (5, "POST"))] == [
+        *(False, False, False),
+        *(True, True),
+    ]
