@@ -71,6 +71,8 @@ class Budgets:
         """Nominations that violate budgets needlessly, by uid."""
         if core.epoch != self._epoch or core.seq != self._told or core.cluster.building is not None:
             return {}
+        if any(not 0 <= wanted.load < len(commit.loads) for wanted in commit.nominations):
+            return {}  # the snapshot refuses such a commit
         wrong, spent = dict[str, str](), Counter[str]()
         taken = {decision.node for decision in commit.decisions}
         for wanted in commit.nominations:
