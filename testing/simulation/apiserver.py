@@ -91,6 +91,8 @@ class ApiServer:
         """The uids of pods that a scheduler deleted."""
         self.finalizers: dict[str, tuple[str, ...]] = {}
         """Of resource claims, by uid."""
+        self.annotations: dict[str, dict[str, str]] = {}
+        """Of resource claims, by uid."""
         self.special_claims: dict[str, dict[str, Any]] = {}
         """The status fields that name the claims for the extended resources of pods, by uid of the pod."""
         self.served_by_devices: frozenset[str] = frozenset()

@@ -26,7 +26,7 @@ def answer(server: ApiServer, method: str, folder: str, body: bytes | None, give
     name, is_status = match[1] or "", bool(match[2])
     if method == "POST" and not name:
         made = create_claim(server, decode_object(ObjectKind.RESOURCE_CLAIM, body or b"{}"))
-        server.finalizers[made.uid] = tuple(given["metadata"].get("finalizers") or ())
+        _keep_metadata(server, made, given["metadata"])
         return 201, shown(server, made)
     claim = claims(server).get(name)
     if claim is None:
@@ -43,10 +43,12 @@ def answer(server: ApiServer, method: str, folder: str, body: bytes | None, give
             _check_status(claim, new)
             server.put_object(replace(claim, status=new.status))
         else:
+            _keep_metadata(server, claim, given["metadata"])
             put_finalizers(server, claim, given["metadata"].get("finalizers") or ())
     elif method == "PATCH":
         _check(claim, given["metadata"])
-        server.put_object(claim)  # only annotations are patched, which the scheduler's model of a claim lacks
+        server.annotations.setdefault(claim.uid, {}).update(given["metadata"].get("annotations") or {})
+        server.put_object(claim)
     elif method != "GET":
         raise Refusal(405, f"{method} of a claim is not simulated")
     claim = claims(server).get(name, claim)
@@ -59,11 +61,18 @@ def claims(server: ApiServer) -> dict[str, ResourceClaim]:
 
 
 def shown(server: ApiServer, claim: ResourceClaim) -> bytes:
-    """With its finalizers, which the scheduler's model of a claim lacks."""
+    """With its finalizers and annotations, which the scheduler's model of a claim lacks."""
     plain = msgspec.json.decode(encode_json(claim))
     if finalizers := server.finalizers.get(claim.uid):
         plain["metadata"]["finalizers"] = list(finalizers)
+    if annotations := server.annotations.get(claim.uid):
+        plain["metadata"]["annotations"] = {**plain["metadata"].get("annotations", {}), **annotations}
     return msgspec.json.encode(plain)
+
+
+def _keep_metadata(server: ApiServer, claim: ResourceClaim, given: Any) -> None:
+    server.finalizers[claim.uid] = tuple(given.get("finalizers") or ())
+    server.annotations[claim.uid] = dict(given.get("annotations") or {})
 
 
 def create_claim(server: ApiServer, claim: Any) -> ResourceClaim:

@@ -2,8 +2,11 @@
 
 Every object is read before it is written, so that doing it twice does no harm, and written only if it has not changed
 since. A claim is allocated only at the version that the order names: once the attempt is over, the snapshot gives the
-claim another version, and no late call allocates it. If something fails, the reservations made here are taken back;
-allocations stay, as in kube-scheduler, until the pod is scheduled elsewhere.
+claim another version, and no late call allocates it.
+
+If something fails, the reservations made here are taken back; allocations stay, as in kube-scheduler, until the pod is
+scheduled elsewhere. Another run, of this attempt or of a later one, may rely on a reservation that it has found: it
+marks the claim (annotation FENCED), and a run takes nothing back from a claim that was marked after its own write.
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -135,7 +138,8 @@ def _plain(part: msgspec.Struct) -> Object:
 def release_claim(pod_uid: str, release: ClaimRelease) -> Steps[None]:
     """Take a claim's devices back, or delete it, as PostFilter decided for this pod; NotDone if that fails.
 
-    A claim that has another allocation by now, or that is reserved for another pod, stays as it is.
+    A claim that has another allocation by now, or that is reserved for another pod, stays as it is. Only the claim that
+    was made for the pod's extended resources is ever deleted.
     """
     claims = _Claims()
     claim = yield from claims.read(release.key)
@@ -143,7 +147,8 @@ def release_claim(pod_uid: str, release: ClaimRelease) -> Steps[None]:
     if metadata.get("uid") != release.uid or any(each.get("uid") != pod_uid for each in _consumers(claim)):
         return
     if release.allocation is None:
-        yield from claims.delete(release.key, claim)
+        if _is_special_claim_of(pod_uid, metadata):
+            yield from claims.delete(release.key, claim)
         return
     seen = _plain(release.allocation)
     if found is None or _devices(found) != _devices(seen):
@@ -200,8 +205,10 @@ class _Writer(_Claims):
         self._pod = pod
         self._progress = progress
         self._now = now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        self._reserved: list[str] = []
-        self._created: str | None = None
+        self._reserved: list[Object] = []
+        """Claims as this run's own reservation left them."""
+        self._created: Object | None = None
+        """The claim for extended resources, as this run has made it."""
 
     # Reservations
 
@@ -226,7 +233,7 @@ class _Writer(_Claims):
         if wanted.allocation is not None and _devices(found) != _devices(_plain(wanted.allocation)):
             raise NotDone(f"claim {key} got allocated elsewhere in the meantime")
         if any(each.get("uid") == self._pod.uid for each in _consumers(claim)):
-            return claim if wanted.allocation is not None else (yield from self._touch(claim, key))
+            return (yield from self._mark(claim, key, "keep reservation of"))
         return (yield from self._write_reserved(claim, wanted, "add reservation to"))
 
     def _allocate(self, claim: Object, wanted: ClaimAllocation) -> Steps[Object]:
@@ -235,24 +242,26 @@ class _Writer(_Claims):
             raise NotDone(f"claim {key} got deallocated elsewhere in the meantime")
         if claim["metadata"].get("resourceVersion") != wanted.version:
             raise NotDone(f"claim {key} has changed in the meantime")
-        finalizers = claim["metadata"].setdefault("finalizers", [])
-        if FINALIZER not in finalizers:  # it keeps an allocated claim from being deleted while it is used
-            finalizers.append(FINALIZER)
-            claim = yield from _put(self.path(key), claim, f"add finalizer to claim {key}")
+        if self._created is None or claim["metadata"]["uid"] != self._created["metadata"]["uid"]:
+            claim = yield from self._mark(claim, key, "add finalizer to")
         claim.setdefault("status", {})["allocation"] = {"allocationTimestamp": self._now, **_plain(wanted.allocation)}
         return (yield from self._write_reserved(claim, wanted, "add allocation and reservation to"))
 
-    def _touch(self, claim: Object, key: str) -> Steps[Object]:
-        """Give the claim another version, so that no late release of an earlier attempt's devices succeeds."""
+    def _mark(self, claim: Object, key: str, what: str) -> Steps[Object]:
+        """Give the claim a mark that no other write gave it, so that no earlier run takes anything back from it.
+
+        Its new version stops late releases. The finalizer keeps an allocated claim from being deleted while it is used.
+        """
         metadata = claim["metadata"]
         metadata["annotations"] = {**(metadata.get("annotations") or {}), FENCED: metadata.get("resourceVersion", "")}
-        return (yield from _put(self.path(key), claim, f"touch claim {key}"))
+        metadata["finalizers"] = [*dict.fromkeys([*(metadata.get("finalizers") or ()), FINALIZER])]
+        return (yield from _put(self.path(key), claim, f"{what} claim {key}"))
 
     def _write_reserved(self, claim: Object, wanted: ClaimAllocation, what: str) -> Steps[Object]:
         consumer = {"resource": "pods", "name": self._pod.name, "uid": self._pod.uid}
         claim["status"]["reservedFor"] = [*_consumers(claim), consumer]
         written = yield from _put(self.status_path(wanted.key), claim, f"{what} claim {wanted.key}")
-        self._reserved.append(wanted.key)
+        self._reserved.append(written)
         return written
 
     # The claim for extended resources
@@ -284,9 +293,9 @@ class _Writer(_Claims):
             raise NotDone(f"create claim for extended resources {key}: {answer.message}")
         created = (yield from self.read(key)) if answer.status == CONFLICT else _decoded(answer, f"create claim {key}")
         metadata = created["metadata"]
-        if all(each.get("uid") != self._pod.uid for each in metadata.get("ownerReferences") or ()):
+        if not _is_special_claim_of(self._pod.uid, metadata):
             raise NotDone(f"create claim for extended resources {key}: another claim has this name")
-        self._created = key
+        self._created = created if answer.ok else None
         yield from self._write_status(special, is_new=answer.ok)
         version = metadata["resourceVersion"] if answer.ok else ""
         yield from self.reserve(ClaimAllocation(key, metadata["uid"], special.allocation, version))
@@ -324,30 +333,42 @@ class _Writer(_Claims):
 
     def roll_back(self) -> Steps[None]:
         """Take back what was done here, as far as the server allows it: what remains is found at the next attempt."""
-        for key in self._reserved:
-            if key != self._created:
-                yield from self._try_to_change(key, self.status_path(key), self._release)
+        created = "" if self._created is None else self._created["metadata"]["uid"]
+        for claim in self._reserved:
+            if claim["metadata"]["uid"] != created:
+                yield from self._take_back(claim, self._release)
         if self._created is not None:
-            claim = yield from self._try_to_change(self._created, self.path(self._created), _unprotect)
-            if claim is not None:
-                metadata = claim["metadata"]
-                preconditions = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
-                yield ApiCall("DELETE", self.path(self._created), {"preconditions": preconditions})
+            yield from self._take_back(self._created, self.delete)
 
-    def _release(self, claim: Object) -> None:
+    def _release(self, key: str, claim: Object) -> Steps[None]:
         claim["status"]["reservedFor"] = [each for each in _consumers(claim) if each.get("uid") != self._pod.uid]
+        yield from _put(self.status_path(key), claim, f"remove reservation from claim {key}")
 
-    def _try_to_change(self, key: str, path: str, change: Callable[[Object], None]) -> Steps[Object | None]:
+    def _take_back(self, left: Object, undo: Callable[[str, Object], Steps[None]]) -> Steps[None]:
+        """Undo a write of this run's, unless the claim was marked since."""
+        key = f"{left['metadata']['namespace']}/{left['metadata']['name']}"
         for _ in range(MOST_WRITES):
             try:
                 claim = yield from self.read(key)
-                change(claim)
-                return (yield from _put(path, claim, key))
+                if _identity(claim) == _identity(left):
+                    yield from undo(key, claim)
+                return
             except _Conflict:
                 continue
             except NotDone:
-                break
-        return None
+                return
+
+
+def _identity(claim: Object) -> tuple[str, str]:
+    """Differs once another claim has the name, or another run has marked the claim."""
+    metadata = claim["metadata"]
+    return metadata["uid"], (metadata.get("annotations") or {}).get(FENCED, "")
+
+
+def _is_special_claim_of(pod_uid: str, metadata: Object) -> bool:
+    if (metadata.get("annotations") or {}).get(EXTENDED_RESOURCE_CLAIM) != "true":
+        return False
+    return any(each.get("uid") == pod_uid for each in metadata.get("ownerReferences") or ())
 
 
 def _unprotect(claim: Object) -> None:

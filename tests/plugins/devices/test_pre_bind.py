@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from flotilla.objects import Pod
 from flotilla.results import SUCCESS, ApiAnswer, ApiCall, Pause, Status, error
@@ -123,13 +125,15 @@ def test_an_allocation_is_written_and_the_claim_reserved_for_the_pod() -> None:
     assert server.calls == ["GET /c", "PUT /c", "PUT /c/status"]
 
 
-def test_done_twice_it_writes_nothing() -> None:
+def test_done_twice_it_only_marks_the_claim() -> None:
     server = Server("c")
     wanted = server.wanted(allocation=allocation())
     server.run(wanted)
     before = server.claim()
     assert server.run(wanted) == SUCCESS
-    assert server.claim() == before
+    after = server.claim()
+    assert after["status"] == before["status"]
+    assert after["metadata"]["annotations"] == {FENCED: before["metadata"]["resourceVersion"]}
 
 
 def test_an_interrupted_attempt_is_decided_again() -> None:
@@ -363,7 +367,7 @@ def test_a_claim_for_extended_resources_that_an_interrupted_run_has_made_is_not_
     server.fails[f"DELETE /{special().name}"] = ApiAnswer(0, message="no answer")
     server.run(special=special())
     assert server.run(special=special()) == error(f"claim default/{special().name} has changed in the meantime")
-    assert server.get(CLAIMS)["items"] == []
+    assert "status" not in server.claim(special().name)
 
 
 def test_a_claim_for_extended_resources_that_is_refused_fails_the_attempt() -> None:
@@ -387,6 +391,129 @@ def test_what_fails_after_its_creation_deletes_it() -> None:
     failed = server.run(special=special())
     assert failed == error("update pod default/p ExtendedResourceClaimStatus: no")
     assert server.get(CLAIMS)["items"] == []
+
+
+# Two runs for one pod
+
+
+class Run:
+    """PreBind, one call at a time; `status` once it has ended."""
+
+    def __init__(self, server: Server, *claims: ClaimAllocation, special: SpecialClaim | None = None) -> None:
+        version = server.get(f"{PODS}/p")["metadata"]["resourceVersion"]
+        of = at_version(pod("p").uid(server.uid).build(), version)
+        decided = DevicesToBind(DeviceDecision(list(claims), special), NOW.timestamp())
+        self.status: Status | None = None
+        self._server = server
+        self._steps = bind_devices(of, decided, 600.0)
+        self._next: ApiCall | Pause = next(self._steps)
+
+    @property
+    def call(self) -> str:
+        assert isinstance(self._next, ApiCall)
+        return f"{self._next.method} {self._next.path.removeprefix(CLAIMS)}"
+
+    def step(self, *, executed: bool = True, answered: bool = True) -> None:
+        assert isinstance(self._next, ApiCall)
+        answer = self._server.answer(self._next, 0.0) if executed else ApiAnswer(0, message="no answer")
+        try:
+            self._next = self._steps.send(answer if answered else ApiAnswer(0, message="no answer"))
+        except StopIteration as end:
+            self.status = end.value
+
+    def until(self, call: str) -> "Run":
+        while self.call != call:
+            self.step()
+        return self
+
+    def end(self) -> Status:
+        while self.status is None:
+            self.step()
+        return self.status
+
+
+def reserved(server: Server, name: str) -> bool:
+    return any(each["uid"] == server.uid for each in server.claim(name)["status"]["reservedFor"])
+
+
+def test_a_run_that_fails_leaves_the_reservations_that_another_run_of_the_attempt_relies_on() -> None:
+    server = Server("c", "d")
+    wanted = [server.wanted("c", allocation()), server.wanted("d", allocation(result("gpu-1")))]
+    first = Run(server, *wanted).until("PUT /d/status")
+    first.step(answered=False)
+    assert Run(server, *wanted).end() == SUCCESS
+    assert not first.end().ok
+    assert reserved(server, "c")
+    assert reserved(server, "d")
+
+
+def test_a_run_that_fails_leaves_the_reservations_that_the_next_attempt_relies_on() -> None:
+    server = Server("c", "d")
+    wanted = [server.wanted("c", allocation()), server.wanted("d", allocation(result("gpu-1")))]
+    first = Run(server, *wanted).until("PUT /d")
+    server.patch(f"{CLAIMS}/d", {"metadata": {"annotations": {FENCED: "x"}}})
+    second = Run(server, server.wanted("c"), server.wanted("d", allocation(result("gpu-2"))))
+    assert second.end() == SUCCESS
+    assert not first.end().ok
+    assert reserved(server, "c")
+
+
+def test_a_run_does_not_delete_the_claim_for_extended_resources_that_another_has_made() -> None:
+    server = Server()
+    first, second = Run(server, special=special()), Run(server, special=special())
+    first.until(f"PUT /{special().name}/status")
+    assert not second.end().ok
+    assert first.end() == SUCCESS
+    assert reserved(server, special().name)
+
+
+MANY_CHOICES = st.lists(
+    st.tuples(st.integers(0, 2), st.sampled_from(["answered"] * 5 + ["unanswered", "lost"])), max_size=60
+)
+
+
+@given(MANY_CHOICES, st.sampled_from(["two claims", "shared", "special"]), st.integers(0, 20))
+def test_of_runs_at_the_same_time_one_that_succeeds_keeps_its_claims(
+    choices: list[tuple[int, str]], kind: str, fenced_after: int
+) -> None:
+    """Two runs of an attempt, and one of the next attempt once the first is fenced."""
+    server = Server("c", "d") if kind == "two claims" else Server("c")
+    if kind == "shared":
+        server.set_status(allocation=allocation(), reservedFor=[{"resource": "pods", "name": "q", "uid": "other"}])
+
+    def begin() -> Run:
+        if kind == "special":
+            return Run(server, special=special())
+        if kind == "shared":
+            return Run(server, server.wanted("c"))
+        return Run(server, *(wanted(server, name) for name in "cd"))
+
+    runs = [begin(), begin()]
+    for count, (which, outcome) in enumerate(choices):
+        if count == fenced_after and kind != "special":
+            fence(server, kind)
+            runs.append(begin())
+        run = runs[which % len(runs)]
+        if run.status is None:
+            run.step(executed=outcome != "lost", answered=outcome == "answered")
+    succeeded = any(run.end() == SUCCESS for run in runs)
+    if succeeded:
+        assert all(reserved(server, name) for name in claim_names(kind))
+
+
+def wanted(server: Server, name: str) -> ClaimAllocation:
+    found = server.claim(name).get("status", {}).get("allocation")
+    return server.wanted(name, None if found else allocation(result(f"gpu-{name}")))
+
+
+def fence(server: Server, kind: str) -> None:
+    for name in claim_names(kind):
+        if not server.claim(name).get("status", {}).get("allocation"):
+            server.patch(f"{CLAIMS}/{name}", {"metadata": {"annotations": {FENCED: "the snapshot"}}})
+
+
+def claim_names(kind: str) -> list[str]:
+    return {"two claims": ["c", "d"], "shared": ["c"], "special": [special().name]}[kind]
 
 
 # What PostFilter takes back
@@ -454,6 +581,15 @@ def test_a_claim_that_changes_meanwhile_is_not_released() -> None:
     with pytest.raises(ClusterError):
         run_release(server, release)
     assert server.claim()["status"]["reservedFor"] == [user]
+
+
+@pytest.mark.parametrize("status", [{}, {"allocation": allocation()}])
+def test_a_claim_that_is_not_the_pod_s_claim_for_extended_resources_is_never_deleted(status: Object) -> None:
+    server = Server("c")
+    server.set_status(**status)
+    before = server.claim()
+    run_release(server, a_release(server, None))
+    assert server.claim() == before
 
 
 def test_a_left_claim_for_extended_resources_is_deleted() -> None:
