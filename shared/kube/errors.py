@@ -2,6 +2,12 @@
 
 from shared.errors import ClusterError
 
+REJECTED = (400, 413, 422)
+"""Answers that reject what was sent, and will do so again."""
+FORBIDDEN = 403
+NO_RIGHT = "cannot patch resource"
+"""In the API server's answer if a right is missing; in none of an admission webhook."""
+
 
 class Unreachable(ClusterError):
     """No answer. `maybe_done`: the server may have received and executed the request."""
@@ -23,6 +29,13 @@ class Refused(ClusterError):
         self.message = message
         self.retry_after = retry_after
         super().__init__(f"{server}: {asked}: {status} {one_line(message)}".rstrip())
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the server, a webhook or a policy rejects this change of this object for good."""
+        if self.status == FORBIDDEN:
+            return "denied" in self.message and NO_RIGHT not in self.message
+        return self.status in REJECTED
 
 
 class Unauthorized(Refused):

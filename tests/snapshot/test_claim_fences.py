@@ -10,11 +10,12 @@ import pytest_asyncio
 
 from services.snapshot.dispatch.claim_fences import ClaimFences
 from services.snapshot.events import ClaimsFenced, FenceClaims
-from services.snapshot.store.claim_barrier import ClaimBarrier
+from services.snapshot.store.claim_barrier import MAX_TRIES, ClaimBarrier
 from shared.cluster.devices import ClaimAllocation, DeviceDecision, SpecialClaim
 from shared.errors import ClusterError
 from shared.kube.claims import list_claims, touch_claim
 from shared.kube.client import KubeClient
+from shared.kube.outcome import ApiResponse
 from shared.messages.state import Assignment, LedgerEntry
 from shared.messages.watch import ObjectChange
 from shared.model.devices import FENCED, AllocationResult
@@ -190,6 +191,28 @@ async def test_what_was_allocated_before_it_was_touched_must_be_shown(
     (now,) = [claim async for claim in list_claims(client)]
     barrier.on_watch(ObjectChange(ObjectKind.RESOURCE_CLAIM, now.key, version=now.version))
     assert await barrier.run() == ""
+
+
+async def test_a_claim_that_the_server_refuses_to_change_does_not_hold_up_the_term(
+    server: Simulator, client: KubeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused, other = a_claim(server, "refused"), a_claim(server, "other")
+    barrier = ClaimBarrier(client, "term 7")
+    call = client.call
+
+    async def guarded(method: str, path: str, *args: Any, **options: Any) -> Any:
+        if method == "PATCH" and path.endswith("/refused"):
+            return ApiResponse(422, b'{"message":"a policy"}')
+        return await call(method, path, *args, **options)
+
+    monkeypatch.setattr(client, "call", guarded)
+    for _ in range(MAX_TRIES - 1):
+        with pytest.raises(ClusterError, match="422 a policy"):
+            await barrier.run()
+    assert await barrier.run() == ""
+    assert barrier.aside == {refused["uid"]: "default/refused"}
+    (now,) = [claim async for claim in list_claims(client) if claim.key == "default/other"]
+    assert now.version != other["resourceVersion"]
 
 
 async def test_a_refusal_is_told() -> None:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from services.snapshot.store.fencing_barrier import MAX_CALLS, MAX_TRIES, FencingBarrier
+from services.snapshot.store.claim_barrier import MAX_CALLS, MAX_TRIES
+from services.snapshot.store.fencing_barrier import FencingBarrier
 from shared.errors import Unexpected
 from shared.kube.events_and_conditions import BINDING_FENCED
 from shared.messages.watch import Kind, PodChange, Unreadable

@@ -21,10 +21,11 @@ changes its version, too.
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
+from itertools import islice
 
-from services.snapshot.store.claim_barrier import ClaimBarrier
+from services.snapshot.store.claim_barrier import MAX_CALLS, MAX_TRIES, ClaimBarrier
 from shared.errors import FlotillaError
 from shared.kube.client import KubeClient
 from shared.kube.errors import Forbidden, Refused
@@ -34,23 +35,14 @@ from shared.model.kinds import ObjectKind
 from shared.telemetry.fault import Fault
 from shared.telemetry.logs import Repeated
 
-MAX_CALLS = 64
-"""To the API server at the same time."""
 RETRY_SECONDS = 1.0
 """Until pods without an answer, and bound ones that the watch has not shown, are asked for again."""
-MAX_TRIES = 3
-"""Of touching a pod that the API server refuses to change."""
 MAX_NAMED = 5
-"""Pods in one line."""
+"""Pods, or claims, in one line."""
 PROGRESS_SECONDS = 1.0
 """Between two lines of progress."""
 SECONDS_PER_POD = 0.002
 """Measured with a real API server."""
-
-REFUSED_FOR_GOOD = (400, 413, 422)
-"""Answers that reject this change of this pod; others may be temporary."""
-NO_RIGHT = "cannot patch resource"
-"""In the API server's answer if a right is missing; in none of an admission webhook."""
 
 
 class FencingBarrier:
@@ -120,6 +112,10 @@ class FencingBarrier:
         self._log.info("%s", self._progress())
         if self.aside:
             self._log.warning("%s: a binding of an earlier term may still come", self._named_aside())
+        if self._claims.aside:
+            self._log.warning(
+                "%s: an allocation of an earlier term may still come", _refused(self._claims.aside.values())
+            )
 
     async def _fence_claims(self) -> bool:
         """Whether no order of an earlier term can allocate a claim any more."""
@@ -148,9 +144,7 @@ class FencingBarrier:
         return f"{text}; {self._claims_problem}" if self._claims_problem else text
 
     def _named_aside(self) -> str:
-        names = [f"{pod.namespace}/{pod.name}" for pod in list(self.aside.values())[:MAX_NAMED]]
-        more = f" and {len(self.aside) - len(names):,} more" if len(self.aside) > len(names) else ""
-        return f"the API server refuses to change {', '.join(names)}{more}"
+        return _refused([f"{pod.namespace}/{pod.name}" for pod in self.aside.values()])
 
     async def _report(self, tell: Callable[[str], None]) -> None:
         while True:
@@ -175,14 +169,11 @@ class FencingBarrier:
             return
         try:
             standing = await self._ask(pod)
-        except Forbidden as cause:
-            if _is_about_the_pod(cause):
-                self._refuse(uid, pod, cause)
-            else:
-                self._fail(f"the API server does not allow it, the snapshot needs `patch` on `pods/status`: {cause}")
         except Refused as cause:
-            if cause.status in REFUSED_FOR_GOOD:
+            if cause.is_final:
                 self._refuse(uid, pod, cause)
+            elif isinstance(cause, Forbidden):
+                self._fail(f"the API server does not allow it, the snapshot needs `patch` on `pods/status`: {cause}")
             else:
                 self._fail(str(cause))
         except FlotillaError as cause:
@@ -212,7 +203,7 @@ class FencingBarrier:
         try:
             return await self._client.patch_and_observe(pod, self._mark)
         except FlotillaError as cause:
-            if isinstance(cause, Forbidden) and not _is_about_the_pod(cause):
+            if isinstance(cause, Forbidden) and not cause.is_final:
                 raise
             standing = await self._client.observe_pod(pod.namespace, pod.name)
             if standing is None or standing.uid != pod.uid or standing.node:
@@ -220,6 +211,7 @@ class FencingBarrier:
             raise
 
 
-def _is_about_the_pod(cause: Forbidden) -> bool:
-    """Whether an admission webhook or policy refuses the change, and no right is missing."""
-    return "denied" in cause.message and NO_RIGHT not in cause.message
+def _refused(keys: Collection[str]) -> str:
+    names = list(islice(keys, MAX_NAMED))
+    more = f" and {len(keys) - len(names):,} more" if len(keys) > len(names) else ""
+    return f"the API server refuses to change {', '.join(names)}{more}"
