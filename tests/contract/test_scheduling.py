@@ -108,8 +108,9 @@ class Crew:
             said = str(condition.get("message", "")) if condition.get("reason") == "Unschedulable" else ""
             return said if all(reason in said for reason in reasons) else ""
 
-        said = await self.sandbox.until(message, f"{name} is not told {reasons}")
-        await self.is_said(name, "FailedScheduling", said)
+        await self.sandbox.until(message, f"{name} is not told {reasons}")
+        # An Event keeps its first text, which may be of an attempt that had not seen all nodes.
+        await self.is_said(name, "FailedScheduling", " nodes are available: ")
 
     async def is_said(self, name: str, reason: str, note: str) -> None:
         selector = f"regarding.name%3D{self.name}-{name}%2Creason%3D{reason}"
