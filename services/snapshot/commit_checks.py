@@ -6,7 +6,7 @@ against the snapshot's own state: room, ports, volumes, victims. A violation the
 evaluated the node: a defect, or a lie.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -15,6 +15,7 @@ from services.snapshot.state.cluster_state import ClusterState
 from services.snapshot.state.pending_pods import PendingPods
 from shared.cluster.volumes import VolumeDecision
 from shared.config.args import NodeResourcesFitArgs
+from shared.config.feature_gates import Feature
 from shared.config.points import ExtensionPoint
 from shared.config.structs import KubeSchedulerConfig
 from shared.devices.pools import DeviceNode
@@ -29,7 +30,8 @@ class ProfileFilters(msgspec.Struct, frozen=True):
     """Which filters a profile runs; the snapshot enforces no other.
 
     `resources`: NodeResourcesFit, without the extended resources that it ignores; `ports`: NodePorts; `volumes`:
-    VolumeRestrictions; `binding`: VolumeBinding; `devices`: DynamicResources.
+    VolumeRestrictions; `binding`: VolumeBinding; `devices`: DynamicResources. `serves_resources`: devices may serve as
+    extended resources.
     """
 
     resources: bool = True
@@ -37,6 +39,7 @@ class ProfileFilters(msgspec.Struct, frozen=True):
     volumes: bool = True
     binding: bool = True
     devices: bool = True
+    serves_resources: bool = True
     ignored: frozenset[str] = frozenset()
     ignored_groups: frozenset[str] = frozenset()
 
@@ -54,6 +57,7 @@ class ProfileFilters(msgspec.Struct, frozen=True):
                 volumes="VolumeRestrictions" in filters,
                 binding="VolumeBinding" in filters,
                 devices="DynamicResources" in filters,
+                serves_resources=config.feature_gates.enabled(Feature.RESOURCES_BY_DEVICES),
                 ignored=frozenset(fit.ignored_resources),
                 ignored_groups=frozenset(fit.ignored_resource_groups),
             )
@@ -146,7 +150,7 @@ class CommitChecks:
         if wanted.assignment.volumes is not None:
             self._check_volumes(wanted, load, wanted.assignment.volumes)
         self._check_room(wanted, load, gang)
-        self._check_devices(wanted)
+        self._check_devices(wanted, load)
 
     # What has changed since the evaluation
 
@@ -208,7 +212,7 @@ class CommitChecks:
         if reason is not None:
             raise Rejected(reason, "volumes")
 
-    def _check_devices(self, wanted: Decision) -> None:
+    def _check_devices(self, wanted: Decision, load: PodLoad) -> None:
         """The claims must be the pod's own, all of them, and their devices free."""
         devices = wanted.assignment.devices
         own = None if self._pending is None else self._pending.claims(wanted.uid)
@@ -220,7 +224,12 @@ class CommitChecks:
             raise self._misdescribed(wanted, "it has other resource claims")
         labels = {} if (node := self._nodes.reported(wanted.node)) is None else node.metadata.labels
         templated = None if own is None else [each.is_made_for_pod for each in own]
-        wrong = self._devices.check(wanted.uid, DeviceNode(wanted.node, labels), devices, wanted.seen, templated)
+        place = DeviceNode(wanted.node, labels)
+        wrong = self._devices.check(wanted.uid, place, devices, wanted.seen, templated)
+        if wrong is None and devices.special is not None:
+            there = self._nodes.allocatable(wanted.node)
+            lacking = {name: each for name, each in self._requests(wanted, load).items() if not there.get(name)}
+            wrong = self._devices.check_special(devices.special, wanted.seen, lacking)
         if wrong is not None:
             raise Rejected(wrong.reason, "devices" if wrong.is_fault else "")
 
@@ -278,19 +287,26 @@ class CommitChecks:
         used = _changed(use.requests, removed, added) if removed or added else use.requests
         if len(use.uids) - len(removed) + len(added) >= capacity.get(PODS, 0):
             return "Too many pods"
-        # What the watch shows counts, not the commit.
-        requests = None if self._pending is None else self._pending.requests(wanted.uid)
-        if requests is None:
-            requests = load.requests if wanted.asks is None else wanted.asks
         devices = wanted.assignment.devices
         special = None if devices is None else devices.special
-        by_devices = {mapping.resource for mapping in special.mappings} if special is not None else ()
-        for resource, amount in requests.items():
-            if resource in by_devices and not capacity.get(resource):
+        given = {mapping.resource for mapping in special.mappings} if special is not None else ()
+        # A claim that an earlier attempt left counts for all of them, as in kube-scheduler.
+        provided = self._objects.devices.allocator.by_resource
+        any_given = not filters.devices or bool(self._objects.devices.special_claims_of(wanted.uid))
+        for resource, amount in self._requests(wanted, load).items():
+            by_devices = filters.serves_resources and not capacity.get(resource) and provided.get(resource) is not None
+            if by_devices and (any_given or resource in given):
                 continue
             if amount > capacity.get(resource, 0) - used.get(resource, 0) and amount > 0 and filters.counts(resource):
                 return f"Insufficient {resource}"
         return ""
+
+    def _requests(self, wanted: Decision | Nominate, load: PodLoad) -> Mapping[str, int]:
+        """What the watch shows counts, not the commit."""
+        shown = None if self._pending is None else self._pending.requests(wanted.uid)
+        if shown is not None:
+            return shown
+        return load.requests if wanted.asks is None else wanted.asks
 
     def _check_volume_restrictions(self, wanted: Decision, load: PodLoad, gang: GangLoads) -> None:
         for name in load.claims:
@@ -318,24 +334,33 @@ def units(decisions: Iterable[Decision]) -> Iterable[list[Decision]]:
 
 
 def _contradiction(unit: Sequence[Decision]) -> Conflict | None:
-    """A pod is decided twice, or a claim or volume in two ways."""
+    """A pod is decided twice, a claim or volume in two ways, or a resource claim for two pods."""
     uids: set[str] = set()
     targets: dict[tuple[str, str], str] = {}
     for decision in unit:
         if decision.uid in uids:
             return Conflict(decision.uid, "it is decided twice")
         uids.add(decision.uid)
-        volumes = decision.assignment.volumes
-        if volumes is None:
-            continue
-        wanted = [(("claim", claim), volume) for claim, volume in volumes.bindings]
-        wanted += [(("volume", volume), claim) for claim, volume in volumes.bindings]
-        wanted += [(("claim", claim), f"made at {decision.node}") for claim in volumes.provisions]
-        for about, target in wanted:
+        for about, target in _targets(decision):
             if targets.setdefault(about, target) != target:
                 what = " ".join(about)
                 return Conflict(decision.uid, f"{what} is assigned differently to another member of this gang")
     return None
+
+
+def _targets(decision: Decision) -> Iterator[tuple[tuple[str, str], str]]:
+    """What is decided about each object."""
+    volumes, devices = decision.assignment.volumes, decision.assignment.devices
+    if volumes is not None:
+        for claim, volume in volumes.bindings:
+            yield ("claim", claim), volume
+            yield ("volume", volume), claim
+        for claim in volumes.provisions:
+            yield ("claim", claim), f"made at {decision.node}"
+    if devices is not None:
+        for each in devices.claims:
+            if each.allocation is not None:
+                yield ("resource claim", each.key), f"allocated for {decision.uid}"
 
 
 def _conflicts(wanted: Iterable[HostPort], taken: Iterable[HostPort]) -> bool:

@@ -1,14 +1,22 @@
-"""Validates decisions about devices: a pod's claims must be as the decision assumed, and its devices free."""
+"""Validates decisions about devices: a pod's claims must be as the decision assumed, and its devices free.
+
+Which devices a claim gets is the worker's word; how that is written down is computed again, so that no decision says
+of a device that it is shared, for administration or configured in another way than claim, class and slice say.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from services.snapshot.state.object_overlay import ObjectOverlay
-from shared.cluster.devices import ClaimAllocation, DeviceDecision
+from shared.cluster.devices import ClaimAllocation, DeviceDecision, SpecialClaim
+from shared.devices.errors import AllocationError
+from shared.devices.extended import SPECIAL_CLAIM, misrequested
 from shared.devices.footprint import add_checked
-from shared.devices.offers import PoolId
+from shared.devices.offers import PoolId, device_id
 from shared.devices.pools import DeviceNode
-from shared.model.devices import ALL, AllocationResult, DeviceRequest, ResourceClaim
+from shared.devices.results import rebuilt
+from shared.model.base import ObjectMeta
+from shared.model.devices import AllocationResult, DeviceClaim, ResourceClaim, ResourceClaimSpec
 from shared.model.selectors import node_selector_matches
 
 
@@ -33,22 +41,32 @@ class DeviceChecks:
         """`seen`: the state that the evaluation saw. `templated`: which claims were made for the pod, if known."""
         for place, each in enumerate(devices.claims):
             made = templated is not None and templated[place]
-            wrong = self._check_claim(pod_uid, each, seen, is_made_for_pod=made)
+            wrong = self._check_claim(pod_uid, node, each, seen, is_made_for_pod=made)
             if wrong is not None:
                 return wrong
-        allocations = list(_allocations(devices, self._devices.claims))
-        for requests, allocation in allocations:
-            reason = _contradiction(requests, allocation) or self._out_of_reach(allocation, node)
+        allocations = list(_allocations(pod_uid, devices, self._devices.claims))
+        for claim, allocation in allocations:
+            reason = self._difference(node, claim, allocation)
             if reason:
-                return Wrong(reason, is_fault=self._is_unchanged(allocation, seen))
-        return self._add(node, [allocation for _, allocation in allocations], seen)
+                return Wrong(reason, is_fault=self._is_unchanged(claim, allocation, seen))
+        return self._add(node, allocations, seen)
+
+    def check_special(self, special: SpecialClaim, seen: int, wanted: Mapping[str, int]) -> Wrong | None:
+        """The claim for extended resources must not ask for more than the pod. `wanted`: what the node lacks of it."""
+        reason = misrequested(special.requests, special.mappings, wanted, self._devices.allocator.by_resource)
+        if not reason:
+            return None
+        classes = {each.exactly.device_class_name for each in special.requests if each.exactly is not None}
+        return Wrong(reason, is_fault=self._objects.classes_written(classes) <= seen)
 
     def forget(self) -> None:
         for each in self._added:
             self._devices.allocator.state.remove(each)
         self._added.clear()
 
-    def _check_claim(self, pod_uid: str, wanted: ClaimAllocation, seen: int, *, is_made_for_pod: bool) -> Wrong | None:
+    def _check_claim(
+        self, pod_uid: str, node: DeviceNode, wanted: ClaimAllocation, seen: int, *, is_made_for_pod: bool
+    ) -> Wrong | None:
         claim = self._devices.claims.get(wanted.key)
         if claim is None or claim.uid != wanted.uid:
             return Wrong(f"resource claim {wanted.key} is gone")
@@ -62,60 +80,64 @@ class DeviceChecks:
             state = "is allocated already" if claim.is_allocated else "is not allocated"
             # The worker may have judged another pod of the class, whose own claim was not as the queue had seen it.
             return Wrong(f"resource claim {wanted.key} {state}", is_fault=not is_made_for_pod)
-        return None
-
-    def _out_of_reach(self, allocation: AllocationResult, node: DeviceNode) -> str:
-        selector = allocation.node_selector
+        selector = None if claim.status.allocation is None else claim.status.allocation.node_selector
         if selector is not None and not node_selector_matches(selector, node.labels, node.name):
-            return f"its devices cannot be used on node {node.name}"
-        taken = {(each.driver, each.pool, each.device) for each in allocation.devices.results}
-        for device in self._devices.allocator.devices_of(node).devices:
-            if device.id in taken and not node.matches(device.node_name, device.all_nodes, device.node_selector):
-                return f"device {device.id} cannot be used on node {node.name}"
-        return ""
-
-    def _add(self, node: DeviceNode, allocations: Sequence[AllocationResult], seen: int) -> Wrong | None:
-        allocator = self._devices.allocator
-        reason = add_checked(allocator.state, allocator.devices_of(node).pools, allocations)
-        if reason is not None:
-            is_fault = not self._added and all(self._is_unchanged(each, seen) for each in allocations)
-            return Wrong(reason, is_fault)
-        self._added += allocations
+            return Wrong(
+                f"resource claim {wanted.key} cannot be used on node {node.name}", is_fault=not is_made_for_pod
+            )
         return None
 
-    def _is_unchanged(self, allocation: AllocationResult, seen: int) -> bool:
-        results = allocation.devices.results
-        return self._objects.pools_written(PoolId(each.driver, each.pool) for each in results) <= seen
+    def _difference(self, node: DeviceNode, claim: ResourceClaim, allocation: AllocationResult) -> str:
+        """How the allocation differs from what a search could have found for the claim on the node."""
+        offered = {device.id: device for device in self._devices.allocator.devices_of(node).devices}
+        for each in map(device_id, allocation.devices.results):
+            device = offered.get(each)
+            if device is None:
+                return f"device {each} is not offered any more"
+            if not node.matches(device.node_name, device.all_nodes, device.node_selector):
+                return f"device {each} cannot be used on node {node.name}"
+        try:
+            made = rebuilt(node, claim, allocation, self._devices.allocator.classes, offered)
+        except AllocationError as cause:
+            return str(cause)
+        if isinstance(made, str):
+            return made
+        return "" if made == allocation else "the allocation says of its devices what their slices do not"
+
+    def _add(
+        self, node: DeviceNode, allocations: Sequence[tuple[ResourceClaim, AllocationResult]], seen: int
+    ) -> Wrong | None:
+        allocator = self._devices.allocator
+        new = [allocation for _, allocation in allocations]
+        reason = add_checked(allocator.state, allocator.devices_of(node).pools, new)
+        if reason is not None:
+            is_fault = not self._added and all(self._is_unchanged(*each, seen) for each in allocations)
+            return Wrong(reason, is_fault)
+        self._added += new
+        return None
+
+    def _is_unchanged(self, claim: ResourceClaim, allocation: AllocationResult, seen: int) -> bool:
+        pools = {PoolId(each.driver, each.pool) for each in allocation.devices.results}
+        classes = {
+            option.device_class_name
+            for request in claim.spec.devices.requests
+            for option in (request.exactly, *request.first_available)
+            if option is not None
+        }
+        return max(self._objects.pools_written(pools), self._objects.classes_written(classes)) <= seen
 
 
 def _allocations(
-    devices: DeviceDecision, claims: Mapping[str, ResourceClaim]
-) -> Iterator[tuple[Sequence[DeviceRequest], AllocationResult]]:
-    """New allocations with what was asked for. Of a claim that is named twice, the first one counts."""
+    pod_uid: str, devices: DeviceDecision, claims: Mapping[str, ResourceClaim]
+) -> Iterator[tuple[ResourceClaim, AllocationResult]]:
+    """New allocations with their claims. Of a claim that is named twice, the first one counts."""
     seen: set[str] = set()
     for each in devices.claims:
         if each.allocation is not None and each.key not in seen:
             seen.add(each.key)
-            yield claims[each.key].spec.devices.requests, each.allocation
-    if devices.special is not None:
-        yield devices.special.requests, devices.special.allocation
-
-
-def _contradiction(requests: Sequence[DeviceRequest], allocation: AllocationResult) -> str:
-    """How an allocation differs from what was asked for, as far as names and numbers of devices show."""
-    counts: dict[str, int] = {}
-    for result in allocation.devices.results:
-        counts[result.request] = counts.get(result.request, 0) + 1
-    for request in requests:
-        options = {f"{request.name}/{each.name}": each for each in request.first_available}
-        exactly = request.exactly
-        wanted = [(name, each.allocation_mode, each.count) for name, each in options.items() if name in counts]
-        if exactly is not None:
-            wanted = [(request.name, exactly.allocation_mode, exactly.count)]
-        if len(wanted) != 1:
-            return f"request {request.name} is served by {len(wanted)} alternatives"
-        name, mode, count = wanted[0]
-        found = counts.pop(name, 0)
-        if mode != ALL and found != count:
-            return f"request {name} gets {found} devices instead of {count}"
-    return f"there is no request {next(iter(counts))}" if counts else ""
+            yield claims[each.key], each.allocation
+    special = devices.special
+    if special is not None:
+        metadata = ObjectMeta(name=SPECIAL_CLAIM, uid=f"{pod_uid}/{SPECIAL_CLAIM}")
+        spec = ResourceClaimSpec(devices=DeviceClaim(requests=special.requests))
+        yield ResourceClaim(metadata=metadata, spec=spec), special.allocation

@@ -1,6 +1,6 @@
 """Extended resources that a device class provides: which class, and which device requests a pod's containers become."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -39,20 +39,31 @@ class NodeClaim(msgspec.Struct, frozen=True):
 
 
 class ClassesByResource:
-    """Finds the class that provides an extended resource; of two of one name the newer, then the lower class name."""
+    """Finds the class that provides an extended resource; of two of one name the newer, then the lower class name.
+
+    As in kube-scheduler after its start, a class whose name for extended resources belongs to one before it (in order
+    of the classes' names) loses its implicit name as well.
+    """
 
     def __init__(self, classes: Iterable[DeviceClass]) -> None:
         self._classes: dict[str, DeviceClass] = {}
-        ordered = sorted(classes, key=lambda each: each.name)
-        for each in sorted(ordered, key=lambda each: each.metadata.creation_timestamp or "", reverse=True):
-            if each.spec.extended_resource_name is not None:
-                self._classes.setdefault(each.spec.extended_resource_name, each)
+        for each in sorted(classes, key=lambda each: each.name):
+            resource = each.spec.extended_resource_name
+            if resource is not None:
+                other = self._classes.get(resource)
+                if other is not None and _created(each) <= _created(other):
+                    continue
+                self._classes[resource] = each
             self._classes[DEVICE_CLASS_PREFIX + each.name] = each
 
     def get(self, resource: str) -> DeviceClass | None:
         if not is_extended_resource(resource) and not resource.startswith(DEVICE_CLASS_PREFIX):
             return None
         return self._classes.get(resource)
+
+
+def _created(of: DeviceClass) -> str:
+    return of.metadata.creation_timestamp or ""
 
 
 def wants_class(requests: Mapping[str, int], classes: ClassesByResource) -> bool:
@@ -109,6 +120,30 @@ def claim_for_node(claim: ResourceClaim, pod: Pod, resources: Iterable[str], cla
     requests.sort(key=lambda request: request.name)
     spec = ResourceClaimSpec(devices=DeviceClaim(requests=requests))
     return NodeClaim(msgspec.structs.replace(claim, spec=spec), mappings)
+
+
+def misrequested(
+    requests: Sequence[DeviceRequest],
+    mappings: Iterable[RequestMapping],
+    wanted: Mapping[str, int],
+    classes: ClassesByResource,
+) -> str:
+    """How a special claim's requests differ from what the pod wants, as far as its sums show; empty if they do not."""
+    by_name = {each.name: each.exactly for each in requests}
+    given: dict[str, dict[str, int]] = {}
+    for each in mappings:
+        exactly, device_class = by_name.get(each.request), classes.get(each.resource)
+        if exactly is None or device_class is None:
+            return f"request {each.request} cannot serve {each.resource}"
+        if exactly != ExactDeviceRequest(device_class_name=device_class.name, count=exactly.count):
+            return f"request {each.request} asks for other devices than those of class {device_class.name}"
+        given.setdefault(each.resource, {})[each.request] = exactly.count
+    for resource, counts in given.items():
+        if sum(counts.values()) > wanted.get(resource, 0):
+            return f"{sum(counts.values())} devices serve {wanted.get(resource, 0)} of {resource}"
+    if sorted(name for counts in given.values() for name in counts) != sorted(by_name):
+        return "each request must serve one resource"
+    return ""
 
 
 def _is_left(claim: ResourceClaim, pod: Pod) -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from shared.devices.offers import DeviceId, OfferedDevice
+from shared.devices.offers import OfferedDevice, device_id
 from shared.devices.pools import Pool, remaining_counters
 from shared.devices.state import DeviceState
 from shared.model.devices import AllocatedDevice, AllocationResult, DeviceAllocation
@@ -38,7 +38,7 @@ def _only(result: AllocatedDevice) -> AllocationResult:
 def _conflict(result: AllocatedDevice, state: DeviceState, pools: Sequence[Pool]) -> str | None:
     found = _offered(result, pools)
     if found is None:
-        return f"device {_id(result)} is not offered any more"
+        return f"device {device_id(result)} is not offered any more"
     if result.admin_access:
         return None
     device, _ = found
@@ -67,10 +67,6 @@ def _overdrawn(result: AllocatedDevice, state: DeviceState, pools: Sequence[Pool
 
 
 def _offered(result: AllocatedDevice, pools: Sequence[Pool]) -> tuple[OfferedDevice, Pool] | None:
-    device = _id(result)
+    device = device_id(result)
     found = ((each, pool) for pool in pools if pool.usable and pool.id == device.pool_id for each in pool.devices)
     return next(((each, pool) for each, pool in found if each.id == device), None)
-
-
-def _id(result: AllocatedDevice) -> DeviceId:
-    return DeviceId(result.driver, result.pool, result.device)

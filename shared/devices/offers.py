@@ -8,7 +8,7 @@ import msgspec
 from shared.devices.capacity import OfferedCapacity, prepare_capacity
 from shared.model.affinity import NodeSelector
 from shared.model.codec import encode_msgpack
-from shared.model.devices import Counter, Device, DeviceTaint, ResourceSlice
+from shared.model.devices import AllocatedDevice, Counter, Device, DeviceTaint, ResourceSlice
 
 BLOCKING_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
 Amounts = Mapping[str, int]
@@ -87,6 +87,10 @@ def without_sharing(device: OfferedDevice) -> OfferedDevice:
     plain = msgspec.structs.replace(device.device, allow_multiple_allocations=False)
     content = _content(device.id.driver, plain)
     return msgspec.structs.replace(device, device=plain, shareable=False, content=content)
+
+
+def device_id(of: AllocatedDevice) -> DeviceId:
+    return DeviceId(of.driver, of.pool, of.device)
 
 
 def amounts_of(counters: Mapping[str, Counter]) -> dict[str, int]:

@@ -1,11 +1,13 @@
 """Allocations as they are written to claims, and the score of a node."""
 
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from shared.devices.capacity import shares
 from shared.devices.errors import AllocationError
+from shared.devices.offers import DeviceId, OfferedDevice, device_id
 from shared.devices.pools import DeviceNode
-from shared.devices.requests import PreparedRequest
+from shared.devices.requests import PreparedRequest, prepare
 from shared.devices.search import Found, Taken
 from shared.model.affinity import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from shared.model.devices import (
@@ -16,6 +18,7 @@ from shared.model.devices import (
     AllocatedDevice,
     AllocationResult,
     DeviceAllocation,
+    DeviceClass,
     ResourceClaim,
 )
 
@@ -36,6 +39,44 @@ def allocations(node: DeviceNode, claims: Sequence[ResourceClaim], found: Found)
         )
         for claim, taken, chosen in zip(claims, found.devices, found.chosen, strict=True)
     ]
+
+
+def rebuilt(
+    node: DeviceNode,
+    claim: ResourceClaim,
+    allocation: AllocationResult,
+    classes: Mapping[str, DeviceClass],
+    devices: Mapping[DeviceId, OfferedDevice],
+) -> AllocationResult | str:
+    """The allocation as a search writes it down for these devices, or how they differ from what the claim asks for.
+
+    Selectors and constraints are not judged. Raises AllocationError.
+    """
+    by_request: dict[str, list[AllocatedDevice]] = {}
+    for result in allocation.devices.results:
+        by_request.setdefault(result.request, []).append(result)
+    chosen: dict[str, PreparedRequest] = {}
+    for alternatives in prepare(claim, classes, 0):
+        options = [each for each in alternatives.options if not alternatives.is_list or each.full_name in by_request]
+        if len(options) != 1:
+            return f"request {alternatives.request.name} is served by {len(options)} alternatives"
+        option, found = options[0], len(by_request.get(options[0].full_name, ()))
+        if not option.wants_all and found != option.spec.count:
+            return f"request {option.full_name} gets {found} devices instead of {option.spec.count}"
+        chosen[option.full_name] = option
+    foreign = next((name for name in by_request if name not in chosen), None)
+    if foreign is not None:
+        return f"there is no request {foreign}"
+    taken: list[Taken] = []
+    for result in allocation.devices.results:
+        device, request = devices[device_id(result)], chosen[result.request]
+        if not request.tolerates(device):
+            return f"request {result.request} does not tolerate the taints of device {device.id}"
+        consumed = shares(device.capacity, request.asked)
+        if consumed is None:
+            return f"device {device.id} has no capacity that request {result.request} asks for"
+        taken.append(Taken(request, device, consumed if device.shareable else {}))
+    return allocations(node, [claim], Found([taken], [list(chosen.values())]))[0]
 
 
 def score(claims: Sequence[ResourceClaim], allocations: Iterable[AllocationResult]) -> int:

@@ -17,9 +17,11 @@ from services.cycle.round.gang import (
     undecided,
 )
 from services.cycle.round.ladder_merge import LadderMerge, Placement
+from shared.cluster.devices import PlacedDevices
 from shared.cluster.volumes import VolumeDecision
-from shared.messages.queue import Gang
+from shared.messages.queue import ClaimRef, Gang, PodClaims
 from shared.messages.rounds import Given, Ladder
+from shared.model.devices import AllocationResult
 from shared.model.load import PodLoad, load_of
 from testing.builders import pod
 from testing.inprocess.batches import pod_info
@@ -235,17 +237,31 @@ MADE = VolumeDecision(provisions=["ns/c"])
 )
 def test_no_two_placements_of_a_step_are_about_the_same_claim_or_volume(first: Placement, second: Placement) -> None:
     reservations = Reservations([])
-    assert reservations.allow("c", first)
-    assert not reservations.allow("d", second)
-    assert not reservations.allow("d", on("n3"))
-    assert reservations.allow("e", on("n3"))
+    assert reservations.allow(member("x", class_id="c"), first)
+    assert not reservations.allow(member("y", class_id="d"), second)
+    assert not reservations.allow(member("y", class_id="d"), on("n3"))
+    assert reservations.allow(member("z", class_id="e"), on("n3"))
+
+
+def test_members_do_not_allocate_one_claim_twice_in_a_step_or_later() -> None:
+    sharing = PodClaims([ClaimRef("ns/k", "u")], b"")
+    first, second = (replace(member(name, class_id=name), claims=sharing) for name in "xy")
+    own = replace(member("z", class_id="z"), claims=PodClaims([ClaimRef("ns/own", "v")], b""))
+    allocating = replace(on("n1"), devices=PlacedDevices([AllocationResult()]))
+    reservations = Reservations([])
+    assert reservations.allow(first, allocating)
+    assert not reservations.allow(second, allocating)
+    assert reservations.allow(own, allocating)
+    later = Reservations([(first, allocating)])
+    assert not later.allow(second, allocating)
+    assert later.allow(replace(second, class_id="other"), replace(on("n1"), devices=PlacedDevices([None])))
 
 
 def test_a_later_step_may_only_repeat_a_reservation() -> None:
-    reservations = Reservations([on("n1", MADE)])
-    assert reservations.allow("c", on("n1", MADE))
-    assert reservations.allow("c", on("n1", MADE))
-    assert not reservations.allow("d", on("n2", MADE))
+    reservations = Reservations([(A, on("n1", MADE))])
+    assert reservations.allow(member("x", class_id="c"), on("n1", MADE))
+    assert reservations.allow(member("x", class_id="c"), on("n1", MADE))
+    assert not reservations.allow(member("y", class_id="d"), on("n2", MADE))
 
 
 def test_a_pod_with_conflicting_volumes_is_deferred() -> None:

@@ -129,7 +129,8 @@ def test_of_two_classes_of_one_resource_the_newer_one_counts_then_the_first_name
     assert ClassesByResource([old, new]).get("example.com/gpu") is new
     first, second = device_class("a"), device_class("b")
     assert ClassesByResource([second, first]).get("example.com/gpu") is first
-    assert ClassesByResource([second, first]).get("deviceclass.resource.kubernetes.io/b") is second
+    assert ClassesByResource([second, first]).get("deviceclass.resource.kubernetes.io/a") is first
+    assert ClassesByResource([second, first]).get("deviceclass.resource.kubernetes.io/b") is None, "as upstream"
     assert ClassesByResource([first]).get("cpu") is None
 
 

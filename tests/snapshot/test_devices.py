@@ -23,11 +23,13 @@ from services.snapshot.events import (
 from services.snapshot.state.object_overlay import special_claim_name
 from shared.cluster.devices import ClaimAllocation, DeviceDecision, SpecialClaim
 from shared.devices.extended import RequestMapping
+from shared.devices.results import share_id
 from shared.messages.queue import ForgottenPod
 from shared.messages.state import LedgerEntry
 from shared.model.codec import convert
-from shared.model.devices import AllocationResult, ResourceClaim
+from shared.model.devices import AllocationResult, DeviceAllocation, DeviceRequest, DeviceToleration, ResourceClaim
 from shared.model.objects import ClusterObject, ObjectKind, Pod, object_from, pod_from
+from shared.model.quantity import QuantityText
 from shared.store.schema import Persist
 from testing.builders import node, pod
 from testing.inprocess.pipeline import bound
@@ -37,6 +39,9 @@ from tests.snapshot.test_pending_pods import Owner, misstated, shown
 CLAIM = ObjectKind.RESOURCE_CLAIM
 P, Q = (pod(name).request(cpu="1").resource_claim("r", f"{name}-r").build() for name in "pq")
 POOL = {"name": "n", "generation": 1, "resourceSliceCount": 1}
+GPU = object_from(
+    ObjectKind.DEVICE_CLASS, {"metadata": {"name": "gpu"}, "spec": {"extendedResourceName": "example.com/gpu"}}
+)
 
 
 def a_slice(*names: str, **spec: Any) -> ClusterObject:
@@ -57,13 +62,17 @@ def allocation(*names: str, node_name: str = "n", request: str = "r") -> Allocat
     return convert(AllocationResult, {"devices": {"results": results}, "nodeSelector": selector})
 
 
+CONFIG = {"opaque": {"driver": "d", "parameters": {"a": 1}}}
+FOREIGN = "request r asks for other devices than those of class gpu"
+
+
 def gives(claim: str, *names: str, **rest: Any) -> DeviceDecision:
     return DeviceDecision([ClaimAllocation(f"default/{claim}", f"{claim}-uid", allocation(*names, **rest))])
 
 
 def a_log(*objects: ClusterObject) -> SnapshotLog:
     log = SnapshotLog(*(node(name).capacity(cpu=8, memory="8Gi").build() for name in ("n", "m")))
-    for each in (a_slice("g0", "g1"), *objects):
+    for each in (GPU, a_slice("g0", "g1"), *objects):
         log.handle(ObjectSeen(each))
     return log
 
@@ -291,6 +300,65 @@ def expected_of_server(claim: ResourceClaim) -> ResourceClaim:
     return ResourceClaim(metadata=metadata, spec=claim.spec)
 
 
+@pytest.mark.parametrize(
+    ("requests", "mapped", "why"),
+    [
+        (
+            [{"name": "r", "exactly": {"deviceClassName": "gpu", "count": 2}}],
+            ["r"],
+            "2 devices serve 1 of example.com/gpu",
+        ),
+        ([{"name": "r", "exactly": {"deviceClassName": "other", "count": 1}}], ["r"], FOREIGN),
+        ([{"name": "r", "exactly": {"deviceClassName": "gpu", "count": 1, "adminAccess": True}}], ["r"], FOREIGN),
+        (
+            [{"name": name, "exactly": {"deviceClassName": "gpu", "count": 1}} for name in "rs"],
+            ["r"],
+            "each request must serve one resource",
+        ),
+        (
+            [{"name": "r", "exactly": {"deviceClassName": "gpu", "count": 1}}],
+            ["s"],
+            "request s cannot serve example.com/gpu",
+        ),
+    ],
+)
+def test_the_claim_for_extended_resources_asks_for_what_the_pod_requests(
+    requests: list[Any], mapped: list[str], why: str
+) -> None:
+    log = a_log()
+    wanted = pod("p").request({"example.com/gpu": 1}).build()
+    made = convert(list[DeviceRequest], requests)
+    granted = allocation(*(f"g{number}" for number in range(sum(each.exactly.count for each in made if each.exactly))))
+    results = [
+        msgspec.structs.replace(each, request=made[min(number, len(made) - 1)].name)
+        for number, each in enumerate(granted.devices.results)
+    ]
+    admin = bool(made[0].exactly and made[0].exactly.admin_access)
+    granted.devices.results[:] = [msgspec.structs.replace(each, admin_access=admin) for each in results]
+    mappings = [RequestMapping("c", "example.com/gpu", name) for name in mapped]
+    other = object_from(ObjectKind.DEVICE_CLASS, {"metadata": {"name": "other"}, "spec": {}})
+    log.handle(ObjectSeen(other))
+    effects = decided(log, 1, (wanted, DeviceDecision(special=SpecialClaim(made, mappings, granted))))
+    assert refusals(effects) == {"default/p": (why, False)}
+    assert faults(effects) == ["devices"]
+
+
+def test_the_name_of_a_special_claim_is_not_one_that_exists() -> None:
+    log = a_log()
+    wanted = pod("p").request({"example.com/gpu": 1}).build()
+    taken = special_claim_name("p", "default/p", log.core.seq + 1)
+    log.handle(ObjectSeen(a_claim(special_claim_name("p", "default/p", log.core.seq + 2))))
+    made = convert(list[DeviceRequest], [{"name": "r", "exactly": {"deviceClassName": "gpu", "count": 1}}])
+    mapping = RequestMapping("c", "example.com/gpu", "r")
+    decided(log, 1, (wanted, DeviceDecision(special=SpecialClaim(made, [mapping], allocation("g0")))))
+    devices = log.core.ledger["default/p"].assignment.devices
+    assert devices is not None
+    assert devices.special is not None
+    name = devices.special.name
+    assert name.startswith("p-extended-resources-")
+    assert name not in (taken, special_claim_name("p", "default/p", log.attempt(wanted)))
+
+
 def test_the_name_of_a_special_claim_fits_and_differs_between_attempts() -> None:
     long = special_claim_name("p" * 80, "u", 1)
     assert (len(long), long[:58]) == (63, "p" * 58)
@@ -311,11 +379,27 @@ def test_a_device_is_given_to_one_claim_only() -> None:
     assert refusals(decided(log, 3, (Q, gives("q-r", "g1")))) == {}
 
 
+OTHERWISE = "the allocation says of its devices what their slices do not"
+
+
+def says(claim: str, **more: Any) -> DeviceDecision:
+    """Devices as a liar describes them."""
+    honest = allocation("g0")
+    results = [msgspec.structs.replace(each, **more) for each in honest.devices.results]
+    forged = msgspec.structs.replace(honest, devices=DeviceAllocation(results=results))
+    return DeviceDecision([ClaimAllocation(f"default/{claim}", f"{claim}-uid", forged)])
+
+
 @pytest.mark.parametrize(
     ("decision", "why"),
     [
         (gives("p-r", "g7"), "device d/n/g7 is not offered any more"),
-        (gives("p-r", "g0", node_name="m"), "its devices cannot be used on node n"),
+        (gives("p-r", "g0", node_name="m"), OTHERWISE),
+        (says("p-r", admin_access=True), OTHERWISE),
+        (says("p-r", share_id="s"), OTHERWISE),
+        (says("p-r", consumed_capacity={"memory": QuantityText("1Gi")}), OTHERWISE),
+        (says("p-r", tolerations=[DeviceToleration(operator="Exists")]), OTHERWISE),
+        (says("p-r", binding_conditions=["Ready"]), OTHERWISE),
         (gives("p-r", "g0", "g1"), "request r gets 2 devices instead of 1"),
         (gives("p-r", "g0", request="q"), "request r gets 0 devices instead of 1"),
         (DeviceDecision([ClaimAllocation("default/p-r", "p-r-uid")]), "resource claim default/p-r is not allocated"),
@@ -330,9 +414,59 @@ def test_a_worker_that_proposes_what_cannot_be_is_blamed(decision: DeviceDecisio
     assert known(log) == {"default/p-r": a_claim("p-r")}
 
 
+SHAREABLE = a_slice(
+    "g0", devices=[{"name": "g0", "allowMultipleAllocations": True, "capacity": {"memory": {"value": "10Gi"}}}]
+)
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {},
+        {"share_id": "s", "consumed_capacity": {"memory": QuantityText("10Gi")}},
+        {"share_id": share_id("p-r-uid", 0)},
+    ],
+)
+def test_a_share_is_of_the_size_that_the_claim_asks_for(forged: dict[str, Any]) -> None:
+    log = a_log(a_claim("p-r"), SHAREABLE)
+    effects = decided(log, 1, (P, says("p-r", **forged)))
+    assert refusals(effects) == {"default/p": (OTHERWISE, False)}
+    whole = says("p-r", share_id=share_id("p-r-uid", 0), consumed_capacity={"memory": QuantityText("10Gi")})
+    assert refusals(decided(log, 2, (P, whole))) == {}
+
+
+def test_a_device_with_a_taint_is_not_given_to_a_claim_that_does_not_tolerate_it() -> None:
+    taint = {"key": "bad", "effect": "NoSchedule"}
+    log = a_log(a_claim("p-r"), a_slice("g0", devices=[{"name": "g0", "taints": [taint]}]))
+    effects = decided(log, 1, (P, gives("p-r", "g0")))
+    assert refusals(effects) == {"default/p": ("request r does not tolerate the taints of device d/n/g0", False)}
+    assert faults(effects) == ["devices"]
+
+
+def test_an_allocated_claim_is_used_where_its_devices_are() -> None:
+    allocated = a_claim("p-r", status={"allocation": msgspec.to_builtins(allocation("g0"))})
+    log = a_log(allocated)
+    used = DeviceDecision([ClaimAllocation("default/p-r", "p-r-uid")])
+    effects = decided(log, 1, (P, used), on="m")
+    assert refusals(effects) == {"default/p": ("resource claim default/p-r cannot be used on node m", False)}
+    assert faults(effects) == ["devices"]
+    assert refusals(decided(log, 2, (P, used))) == {}
+
+
 @pytest.mark.parametrize(
     ("change", "why"),
     [
+        (
+            ObjectSeen(
+                object_from(ObjectKind.DEVICE_CLASS, {"metadata": {"name": "gpu"}, "spec": {"config": [CONFIG]}})
+            ),
+            OTHERWISE,
+        ),
+        (
+            ObjectGone(ObjectKind.DEVICE_CLASS, "gpu"),
+            "claim default/p-r, request r: could not retrieve device class gpu: "
+            'deviceclass.resource.k8s.io "gpu" not found',
+        ),
         (ObjectGone(CLAIM, "default/p-r"), "resource claim default/p-r is gone"),
         (ObjectSeen(a_claim("p-r", uid="another")), "resource claim default/p-r is gone"),
         (ObjectSeen(a_claim("p-r", count=2)), "resource claim default/p-r has changed since the evaluation"),
@@ -350,6 +484,20 @@ def test_a_worker_is_not_blamed_for_what_has_changed(change: Any, why: str) -> N
     effects = decided(log, 1, (P, gives("p-r", "g0")), seen=seen)
     assert refusals(effects) == {"default/p": (why, False)}
     assert faults(effects) == []
+
+
+def test_members_of_a_gang_do_not_allocate_one_claim_twice() -> None:
+    log = a_log(a_claim("k"))
+    pair = [pod(name).request(cpu="1").resource_claim("r", "k").build() for name in "ab"]
+    plain = commit(1, *((each, "n", log.core.seq) for each in pair))
+    members = [
+        msgspec.structs.replace(reassigned(each, devices=gives("k", device)), gang="g")
+        for each, device in zip(plain.decisions, ("g0", "g1"), strict=True)
+    ]
+    refused = refusals(log.handle(msgspec.structs.replace(plain, decisions=members)))
+    assert refused.keys() == {"default/a", "default/b"}
+    assert refused["default/b"][0] == "resource claim default/k is assigned differently to another member of this gang"
+    assert log.core.ledger == {}
 
 
 def test_members_of_a_gang_are_checked_together() -> None:
@@ -377,7 +525,7 @@ def test_without_devices_an_extended_resource_needs_room_on_the_node() -> None:
 
 def an_owner(*objects: ClusterObject) -> Owner:
     owner = Owner(P)
-    for each in (a_slice("g0", "g1"), *objects):
+    for each in (GPU, a_slice("g0", "g1"), *objects):
         owner.core.handle(ObjectSeen(each), 0.0)
     return owner
 

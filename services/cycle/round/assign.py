@@ -57,17 +57,18 @@ class Reservations:
     later one was judged with the earlier one in place and agrees with it.
     """
 
-    def __init__(self, before: Iterable[Placement]) -> None:
+    def __init__(self, before: Iterable[tuple[PodInfo, Placement]]) -> None:
         """`before`: placements of earlier steps, which were in place when the present step was judged."""
-        self._known = {key: value for placement in before for key, value in _reserved(placement)}
+        self._known = {key: value for info, placement in before for key, value in _reserved(info, placement)}
         self._new: set[tuple[str, str]] = set()
         self._over: set[str] = set()
 
-    def allow(self, class_id: str, placement: Placement) -> bool:
-        """Reserves the placement's volumes. If they conflict, no further placement of the class is allowed either."""
+    def allow(self, info: PodInfo, placement: Placement) -> bool:
+        """Reserves what the placement takes. If it conflicts, no further placement of the class is allowed either."""
+        class_id = info.class_id
         if class_id in self._over:
             return False
-        new = {key for key, value in _reserved(placement) if self._known.get(key) != value}
+        new = {key for key, value in _reserved(info, placement) if self._known.get(key) != value}
         if any(key in self._new or key in self._known for key in new):
             self._over.add(class_id)
             return False
@@ -75,8 +76,12 @@ class Reservations:
         return True
 
 
-def _reserved(placement: Placement) -> Iterator[tuple[tuple[str, str], str]]:
+def _reserved(info: PodInfo, placement: Placement) -> Iterator[tuple[tuple[str, str], str]]:
     if placement.devices is not None:
+        own = [] if info.claims is None else info.claims.claims
+        for ref, allocation in zip(own, placement.devices.allocations, strict=True):
+            if allocation is not None:
+                yield ("resource claim", ref.key), f"allocated for {info.uid}"
         special = placement.devices.special
         for allocation in (*placement.devices.allocations, None if special is None else special.allocation):
             for each in allocation.devices.results if allocation is not None else ():
@@ -147,7 +152,7 @@ def assign(
             if isinstance(found, Placement) and (mismatch := _mismatch(info, found)):
                 result.failed.append((info, error(mismatch)))
                 continue
-            if reservations is not None and isinstance(found, Placement) and not reservations.allow(class_id, found):
+            if reservations is not None and isinstance(found, Placement) and not reservations.allow(info, found):
                 found = NoPlacement.STALE
         if isinstance(found, NoPlacement):
             result.deferred.append(info)  # also if exhausted: the reasons must be counted again

@@ -96,7 +96,7 @@ class GangRound:
         ], loads.items
 
     def reservations(self) -> Reservations:
-        return Reservations(placement for _, placement in self._decided.values())
+        return Reservations(self._decided.values())
 
     def take(self, result: RoundResult) -> None:
         """The result of a step, whose pods were taken from `open`; deferred ones are put back."""

@@ -17,6 +17,7 @@ Several pods may need one such change; it ends with the last of them.
 
 import hashlib
 import itertools
+import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
@@ -36,6 +37,8 @@ from shared.plugins.volumes.matching import misfit
 
 LONGEST_PREFIX = 58
 """Characters of a generated name before its suffix, as in the API server."""
+FOLLOWED = (VOLUME, CLAIM, ObjectKind.RESOURCE_CLAIM, ObjectKind.DEVICE_CLASS)
+"""Of each object of these kinds it is known since which state it is as it is."""
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 LINGER_SECONDS = 30.0
 """A change lingers this long after its pod was seen on the node; the watch is never that far behind."""
@@ -76,7 +79,7 @@ class ObjectOverlay:
         """Those without one, until they are taken."""
         self._versions: dict[str, str] = {}
         """Of resource claims, as the watch shows them."""
-        self._written: dict[ObjectKind, dict[str, int]] = {VOLUME: {}, CLAIM: {}, ObjectKind.RESOURCE_CLAIM: {}}
+        self._written: dict[ObjectKind, dict[str, int]] = {kind: {} for kind in FOLLOWED}
         self._pools_written: dict[PoolId, int] = {}
 
     def __len__(self) -> int:
@@ -144,6 +147,11 @@ class ObjectOverlay:
         """The state since which these pools and the use of their devices are as they are."""
         return max((self._pools_written.get(pool, 0) for pool in pools), default=0)
 
+    def classes_written(self, names: Iterable[str]) -> int:
+        """The state since which these device classes are as they are; the newest if one is gone."""
+        written = self._written[ObjectKind.DEVICE_CLASS]
+        return max((written.get(name, sys.maxsize) for name in names), default=0)
+
     def changed_since(self, volumes: VolumeDecision, seen: int) -> str | None:
         """Which claim or volume of a decision has changed since the state of `seen`."""
         for claim, volume in _decided(volumes):
@@ -187,6 +195,9 @@ class ObjectOverlay:
             of = msgspec.structs.replace(of, volumes=msgspec.structs.replace(of.volumes, uids=uids))
         if of.devices is not None:
             of = msgspec.structs.replace(of, devices=self._completed(of.devices, of, seq))
+        for slot, change in _changes_of(of):
+            if (overlay := self._overlays.get(slot)) is not None and overlay.change != change:
+                raise InvariantBroken(f"{' '.join(slot)} is decided in two ways")
         return of, self._lay(of, seq)
 
     def _completed(self, devices: DeviceDecision, of: Assignment, seq: int) -> DeviceDecision:
@@ -197,8 +208,13 @@ class ObjectOverlay:
         ]
         special = devices.special
         if special is not None:
-            special = msgspec.structs.replace(special, name=special_claim_name(of.name, of.uid, seq))
+            special = msgspec.structs.replace(special, name=self._free_name(of, seq))
         return DeviceDecision(claims, special)
+
+    def _free_name(self, of: Assignment, attempt: int) -> str:
+        names = (special_claim_name(of.name, f"{of.uid}{'+' * more}", attempt) for more in itertools.count())
+        known = self._current.of(ObjectKind.RESOURCE_CLAIM)
+        return next(name for name in names if f"{of.namespace}/{name}" not in known)
 
     def restore(self, of: Assignment) -> None:
         """Overlays a decision of an earlier term, before the watch has shown any object."""
