@@ -229,7 +229,7 @@ class PerNodeFilter(LazyFilter):
             status = self.filter_node(state, nodes.info(i))
             if not status.ok:
                 if not status.rejected:
-                    raise PluginError(f"running {self.name!r} filter plugin: {status.message or status.code}")
+                    raise PluginError(f'running "{self.name}" filter plugin: {status.message or status.code}')
                 rejected.setdefault(status, []).append(i)
         for status, places in rejected.items():
             nodes.reject(np.array(places, dtype=np.intp), status)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import msgspec
 
 from shared.devices.allocator import Allocator
-from shared.devices.extended import SPECIAL_CLAIM, RequestMapping
+from shared.devices.extended import SPECIAL_CLAIM, ClassesByResource, RequestMapping
 from shared.devices.offers import OfferedDevice, PoolId
 from shared.devices.results import share_id
 from shared.devices.state import DeviceState
@@ -18,7 +18,6 @@ from shared.errors import InvariantBroken
 from shared.model.base import ObjectMeta, OwnerReference
 from shared.model.clusterobjects import ClusterObject
 from shared.model.devices import (
-    DEVICE_CLASS_PREFIX,
     EXTENDED_RESOURCE_CLAIM,
     AllocationResult,
     DeviceAllocation,
@@ -54,6 +53,7 @@ class Devices:
         self.time = 0.0
         self.touch: Touch = _ignore
         self._allocator: Allocator | None = None
+        self._by_resource: ClassesByResource | None = None
         self._special: dict[str, dict[str, ResourceClaim]] = {}
 
     @property
@@ -72,11 +72,9 @@ class Devices:
 
     def provides(self, resource: str) -> bool:
         """Whether a pod that requests this extended resource may get a device of some class."""
-        if not self.classes:
-            return False
-        if resource.startswith(DEVICE_CLASS_PREFIX):
-            return resource.removeprefix(DEVICE_CLASS_PREFIX) in self.classes
-        return any(each.spec.extended_resource_name == resource for each in self.classes.values())
+        if self._by_resource is None:
+            self._by_resource = ClassesByResource(self.classes.values())
+        return self._by_resource.get(resource) is not None
 
     def special_claims_of(self, uid: str) -> Collection[ResourceClaim]:
         """The claims that were made for the extended resources of the pod of this uid."""
@@ -99,6 +97,8 @@ class Devices:
         for claim, is_there in ((before, False), (now, True)):
             if isinstance(claim, ResourceClaim) and claim.is_special and claim.owner_uid:
                 self._note_special(claim, claim.owner_uid, is_there=is_there)
+        if isinstance(before or now, DeviceClass):
+            self._by_resource = None
         allocator = self._allocator
         if allocator is None:
             return

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from flotilla.plugin import Mask, Status, unresolvable
+from flotilla.plugin import Code, Mask, Status, unresolvable
 from shared.cluster.columns import Rows
 from shared.cluster.nodetable import PODS, LoadKind, NodeTable, Placed
 from shared.cluster.objects import ClusterObjects
@@ -80,7 +80,10 @@ class DryRun:
         freed = freed_ports(self._table, rows, lesser)
         judged = self._judge.judge(self._class, rows, together(_Removed(lesser).changes(), freed))
         for of_status, status in self._judge.statuses(self._class, judged):
-            tried.reject(status, len(of_status))
+            if status.code is Code.ERROR:
+                tried.faults.append(status.message)
+            else:
+                tried.reject(status, len(of_status))
         fits = np.flatnonzero(judged.fits)
         if fits.size:
             freed = None if freed is None else freed.take(fits)

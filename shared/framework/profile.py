@@ -36,6 +36,7 @@ from shared.config.structs import ProfileConfig
 from shared.errors import InvalidConfig
 from shared.framework.clusterevents import completed, union
 from shared.framework.signatures import named, signed, template_of
+from shared.framework.unprepared import prepared, score_failure
 from shared.messages.evaluation import Rejections, Summary
 from shared.model.kinds import ObjectKind
 from shared.model.load import PodLoad, load_of
@@ -84,12 +85,14 @@ class Framework:
         self.pre_enqueue = self._at(ExtensionPoint.PRE_ENQUEUE, PreEnqueuePlugin)
         self.queue_sort = self._at(ExtensionPoint.QUEUE_SORT, QueueSortPlugin)[0]
         self.pre_filter = self._at(ExtensionPoint.PRE_FILTER, PreFilterPlugin)
-        self.filter = self._at(ExtensionPoint.FILTER, FilterPlugin)
+        self.filter = prepared(self._at(ExtensionPoint.FILTER, FilterPlugin), {each.name for each in self.pre_filter})
         self.post_filter = self._at(ExtensionPoint.POST_FILTER, PostFilterPlugin)
         self.pre_score = self._at(ExtensionPoint.PRE_SCORE, PreScorePlugin)
         self.score = self._at(ExtensionPoint.SCORE, ScorePlugin)
         self.prepared_only = [p for p in self.pre_score if isinstance(p, ScorePlugin) and p not in self.score]
         """Plugins whose PreScore is enabled, and whose Score is not."""
+        names = ({each.name for each in plugins} for plugins in (self.pre_score, self.pre_filter))
+        self._score_failure = score_failure(self.score, *names)
         self.reserve = self._at(ExtensionPoint.RESERVE, ReservePlugin)
         self.permit = self._at(ExtensionPoint.PERMIT, PermitPlugin)
         self.pre_bind = self._at(ExtensionPoint.PRE_BIND, PreBindPlugin)
@@ -226,7 +229,7 @@ class Framework:
             elif not status.ok:
                 failed = error(f'running PreScore plugin "{plugin.name}": {status.message}').by(plugin.name)
                 return failed, frozenset(skipped)
-        return SUCCESS, frozenset(skipped)
+        return self._score_failure or SUCCESS, frozenset(skipped)
 
     def run_reserve(self, state: BindingState, node: str) -> Status:
         """All or nothing: a refusal takes back what the earlier plugins reserved."""

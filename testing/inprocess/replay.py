@@ -13,7 +13,7 @@ import msgspec
 from flotilla.results import Status
 from services.cycle import events as cycle
 from services.cycle.preemption.candidate_search import Preemption
-from services.snapshot.events import NodeSeen, ObjectSeen, PodDeleted, PodSeen, WatchEvents
+from services.snapshot.events import NodeSeen, ObjectSeen, PodDeleted, PodSeen, WatchEvent, WatchEvents
 from shared.cluster.devices import DeviceDecision
 from shared.errors import InvalidObject, InvariantBroken
 from shared.framework.profile import Framework, merge
@@ -46,8 +46,15 @@ class Judgement:
     allowed: frozenset[str] | None
 
 
+def shown_at_once(case: Case) -> Iterator[list[WatchEvent]]:
+    """Pending pods exist from the start, which matters if they are nominated."""
+    pods = map(PodSeen, (*case.pods, *case.pending))
+    yield [*map(NodeSeen, case.nodes), *map(ObjectSeen, case.objects), *pods]
+
+
 class Replay:
-    def __init__(self, case: Case, shards: int) -> None:
+    def __init__(self, case: Case, shards: int, shown: Iterable[list[WatchEvent]] | None = None) -> None:
+        """`shown`: batches of watch events that end with the case's cluster, instead of one."""
         self._case = case
         self._pod = Pod()
         self._asked: ClassAsk | None = None
@@ -62,9 +69,9 @@ class Replay:
             fate=self._overhear,
             binds=False,
         )
-        # Pending pods exist from the start, which matters if they are nominated.
-        shown = map(PodSeen, (*case.pods, *case.pending))
-        self._pipeline.observe(WatchEvents([*map(NodeSeen, case.nodes), *map(ObjectSeen, case.objects), *shown]))
+        for events in shown_at_once(case) if shown is None else shown:
+            self._pipeline.observe(WatchEvents(events))
+            self._pipeline.settle()
         self._pipeline.tell_time(TODAY)
         self._pipeline.settle()
         refused = [problem for problem in self._pipeline.problems if isinstance(problem, InvalidObject)]

@@ -16,9 +16,13 @@ SCORES = (
     *("NodeResourcesBalancedAllocation", "ImageLocality"),
 )
 STAGES = (("preFilter", "filter", FILTERS), ("preScore", "score", SCORES))
-"""A point that prepares another one, and the plugins that may be disabled at the second, or at both."""
+"""A point that prepares another one, and the plugins that may be disabled at either, or at both."""
 DISABLED = 0.07
 """The share of plugins that are disabled at a point."""
+KEPT = frozenset({"VolumeBinding"})
+"""Its PreFilter: without it kube-scheduler's Reserve fails, and Flotilla may report another of several errors."""
+SHARES = (0.02, DISABLED)
+"""Of plugins that are disabled at the first point only, which fails most pods, and at the second only."""
 REWEIGHTED = 0.3
 
 
@@ -26,8 +30,8 @@ def draw_config(chance: Random) -> Object:
     plugins: Object = {}
     for before, after, names in STAGES:
         both = {name for name in names if chance.random() < DISABLED}
-        only_after = {name for name in names if chance.random() < DISABLED}
-        for point, disabled in ((before, both), (after, both | only_after)):
+        only_before, only_after = ({name for name in names if chance.random() < share} for share in SHARES)
+        for point, disabled in ((before, (both | only_before) - KEPT), (after, both | only_after)):
             if disabled:
                 plugins[point] = {"disabled": [{"name": name} for name in sorted(disabled)]}
     if chance.random() < REWEIGHTED:

@@ -47,6 +47,10 @@ PLUGINS: Mapping[str, type[Plugin]] = {
 }
 
 
+class Unscored(Exception):
+    """Scores cannot be computed, and kube-scheduler does without: no other node is there to compare with."""
+
+
 class CycleFailed(Exception):
     """The attempt ends in an error; `texts` are those that may be reported."""
 
@@ -222,7 +226,7 @@ class Scheduler:
         if failure and len(feasible) > 1 and own not in names:
             raise CycleFailed([f"running Score plugins: {failure}"])
         if failure:
-            answer["unscored"] = True
+            raise Unscored
         totals = {name: sum(of.values()) if self._profile.at(Point.SCORE) else 1 for name, of in scores.items()}
         best = sorted(name for name in names if totals[name] == max(totals.values()))
         answer["skipped_score"] = sorted(skipped)

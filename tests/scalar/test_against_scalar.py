@@ -1,6 +1,6 @@
 """The services' cores against a slow scheduler written from kube-scheduler's rules, one pod and one node at a time.
 
-Nodes and pods are those of golden cases; profiles are drawn. `python -m tests.scalar.test_against_scalar FIRST COUNT`
+Clusters are drawn from golden cases, and profiles are drawn. `python -m tests.scalar.test_against_scalar FIRST COUNT`
 plays more seeds.
 """
 
@@ -11,11 +11,13 @@ from random import Random
 
 import pytest
 
+from shared.errors import InvalidObject
 from testing.inprocess.cases import RawCase
 from testing.inprocess.conformance import read_cases
 from testing.inprocess.replay import Replay
+from tests.scalar.clusters import draw_cluster
 from tests.scalar.profiles import draw_config
-from tests.scalar.scheduler import scalar_case
+from tests.scalar.scheduler import Unscored, scalar_case
 
 DATA = Path(__file__).parents[1] / "conformance" / "data"
 GROUPS = (
@@ -43,12 +45,19 @@ def test_the_scalar_scheduler_answers_as_kube_scheduler(group: str) -> None:
 def played(seed: int) -> list[str]:
     """The differences between the cores and the scalar scheduler."""
     chance = Random(seed)
-    raw = chance.choice(cases(chance.choice(GROUPS)))
-    drawn: RawCase = {**raw, "config": draw_config(chance)}
-    return [str(each) for each in Replay(scalar_case(drawn), chance.choice(SHARDS)).run()]
+    group = cases(chance.choice(GROUPS))
+    while True:
+        raw = draw_cluster(chance, group) if chance.random() < 0.7 else chance.choice(group)
+        has_own = raw.get("config") is not None  # its pods may name its profiles
+        drawn: RawCase = raw if has_own or chance.random() < 0.2 else {**raw, "config": draw_config(chance)}
+        try:
+            replay = Replay(scalar_case(drawn), chance.choice(SHARDS))
+        except (InvalidObject, Unscored):
+            continue
+        return [str(each) for each in replay.run()]
 
 
-def test_random_profiles_decide_as_the_scalar_scheduler() -> None:
+def test_random_clusters_and_profiles_decide_as_the_scalar_scheduler() -> None:
     first = int(f"{datetime.now(UTC):%Y%m%d}") * 1000
     for seed in range(first, first + SEEDS_A_DAY):
         differences = played(seed)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from flotilla.results import Code, error
+from flotilla.results import Code, Status, error
 from services.cycle.extenders import (
     Question,
     is_judged,
@@ -307,7 +307,7 @@ class Round:
         if answers[0].score_failure is not None and feasible > 1:
             return answers[0].score_failure
         if not feasible:
-            return self._unfit(class_id, judgement)
+            return self._filter_failure(class_id) or self._unfit(class_id, judgement)
         if all(answer.ladder.complete and not answer.ladder.nodes for answer in answers):
             return error(f"{feasible} nodes are feasible, but no worker offers one")
         ladders = [(answer.ladder, seq) for answer, seq in self._answers[class_id]]
@@ -329,6 +329,11 @@ class Round:
     def _merge(self, class_id: str, ladders: Sequence[tuple[Ladder, int]]) -> LadderMerge | DomainMerge:
         trackers = self._trackers.get(class_id)
         return LadderMerge(class_id, ladders) if trackers is None else DomainMerge(class_id, ladders, trackers)
+
+    def _filter_failure(self, class_id: str) -> Status | None:
+        """If a filter fails on a node, no other node counts, as in kube-scheduler."""
+        statuses = (part.status for answer, _ in self._answers[class_id] for part in answer.rejections)
+        return next((each for each in statuses if each.code is Code.ERROR), None)
 
     def _unfit(self, class_id: str, judgement: Judgement | None) -> Unfit:
         answers = [answer for answer, _ in self._answers[class_id]]

@@ -43,7 +43,7 @@ class ReadsVolumes(InTreePlugin):
         return pod.namespace, owner, msgspec.msgpack.encode(volumes)
 
     def failed(self, why: str) -> PluginError:
-        return PluginError(f"running {self.name!r} filter plugin: {why}")
+        return PluginError(f'running "{self.name}" filter plugin: {why}')
 
 
 class ClaimUse(NamedTuple):

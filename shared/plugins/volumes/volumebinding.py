@@ -297,9 +297,7 @@ class VolumeBinding(
         return PreFilterResult()
 
     def filter(self, state: ClassState, nodes: NodeView) -> None:
-        prepared = state.get(PREPARED)
-        if prepared is None:
-            raise self.failed("PreFilter has not run")
+        prepared = state[PREPARED]
         try:
             faults = _out_of_reach(nodes, prepared.claims.bound, state.objects)
             if prepared.claims.selected or prepared.claims.unbound:
