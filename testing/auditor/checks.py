@@ -21,6 +21,15 @@ Key = tuple[str, int]
 AssumedPods = Sequence[tuple[PodRecord, Assumed]]
 
 
+def _as_devices(entry: LedgerEntry) -> frozenset[str]:
+    devices = entry.assignment.devices
+    return (
+        frozenset()
+        if devices is None or devices.special is None
+        else frozenset(each.resource for each in devices.special.mappings)
+    )
+
+
 class LedgerChecks:
     def __init__(self, cluster: AuditedCluster) -> None:
         self._cluster = cluster
@@ -77,7 +86,7 @@ class LedgerChecks:
                 continue
             assumed = record.assumed
             if assumed is None or assumed.attempt != entry.attempt:
-                assumed = record.assumed = Assumed(entry.attempt, entry.node, asked_at)
+                assumed = record.assumed = Assumed(entry.attempt, entry.node, asked_at, _as_devices(entry))
                 record.note(asked_at, f"assumed on node {entry.node}, attempt {entry.attempt}")
             found.append((record, assumed))
         return found
@@ -91,6 +100,8 @@ class LedgerChecks:
         return [self._not_ended(*suspects[key], now) for key, _ in self._unending.look(suspects, at)]
 
     def _why_over(self, entry: LedgerEntry, at: float) -> str:
+        if entry.held:
+            return ""  # as long as the attempt's claims have not changed
         if self._entries[entry.uid][1] < at:
             return "its window has ended"
         record = self._cluster.pods.get(entry.uid)
@@ -118,8 +129,9 @@ class LedgerChecks:
 
     def _check_capacity(self, name: str, pods: AssumedPods, since: float, now: float) -> list[Violation]:
         together: Amounts = Counter()
-        for record, _ in pods:
-            together.update(record.demand.amounts)
+        for record, assumption in pods:
+            amounts = record.demand.amounts
+            together.update({name: amounts[name] for name in amounts.keys() - assumption.as_devices})
         totals = self._cluster.usage(name).counted(since) + together
         nodes, objection = self._cluster.nodes, None
         if nodes.was_unknown(name, since):

@@ -112,11 +112,12 @@ MAX_GONE = 4096
 
 @dataclass(slots=True)
 class Assumed:
-    """A ledger entry of a pod, and when it was first seen."""
+    """A ledger entry of a pod, and when it was first seen. `as_devices`: extended resources that it gets as devices."""
 
     attempt: int
     node: str
     since: float
+    as_devices: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True, eq=False)

@@ -140,7 +140,14 @@ def _tolerated(taint: Taint, pod: Pod) -> bool:
 def _tolerates(toleration: Toleration, taint: Taint) -> bool:
     if toleration.effect not in ("", taint.effect) or toleration.key not in ("", taint.key):
         return False
-    return toleration.operator == "Exists" or (toleration.operator in ("", "Equal") and toleration.value == taint.value)
+    match toleration.operator:
+        case "Exists":
+            return True
+        case "" | "Equal":
+            return toleration.value == taint.value
+        case "Gt" | "Lt":
+            return _compares(taint.value, toleration.operator, toleration.value)
+    return False
 
 
 def _matches(term: NodeSelectorTerm, node: NodeState) -> bool:
@@ -164,7 +171,11 @@ def _meets(labels: Mapping[str, str], wanted: NodeSelectorRequirement) -> bool:
             return value is not None
         case "DoesNotExist":
             return value is None
-    if value is None or not _INTEGER.fullmatch(value) or not _INTEGER.fullmatch(wanted.values[0]):
+    return value is not None and _compares(value, wanted.operator, wanted.values[0])
+
+
+def _compares(value: str, operator: str, bound: str) -> bool:
+    """Whether an integer is greater (Gt) or less (Lt) than another one."""
+    if not _INTEGER.fullmatch(value) or not _INTEGER.fullmatch(bound):
         return False
-    have, bound = int(value), int(wanted.values[0])
-    return have > bound if wanted.operator == "Gt" else have < bound
+    return int(value) > int(bound) if operator == "Gt" else int(value) < int(bound)

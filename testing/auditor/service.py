@@ -37,7 +37,7 @@ from shared.kube.listwatch import (
 from shared.messages.binding import BindingOutcomes
 from shared.messages.queue import Inspect, QueueContents
 from shared.messages.watch import Kind
-from shared.model.objects import DEFAULT_SCHEDULER, Node, Pod, decode_node, decode_pod
+from shared.model.objects import DEFAULT_SCHEDULER, Node, Pod, decode_node
 from shared.runtime.corerunner import every
 from shared.store.link import RedisLink, connect
 from shared.store.schema import Keys, decode_entry
@@ -57,6 +57,7 @@ from testing.auditor.core import (
     WatchLost,
     WatchResumed,
 )
+from testing.auditor.usage import decode_audited_pod
 from testing.auditor.violations import Limits, Violation
 
 Emit = Callable[[Event], None]
@@ -65,7 +66,7 @@ ANSWER_PATIENCE = 2.0
 BATCH = 256
 """Objects handled before yielding to the event loop."""
 SOURCES: dict[Kind, tuple[str, Callable[[msgspec.Raw], Pod | Node]]] = {
-    Kind.POD: ("/api/v1/pods", decode_pod),
+    Kind.POD: ("/api/v1/pods", decode_audited_pod),
     Kind.NODE: ("/api/v1/nodes", decode_node),
 }
 """Where the objects of a kind are listed, and how they are decoded."""

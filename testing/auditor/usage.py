@@ -1,7 +1,7 @@
 """Node usage: what pods request and what nodes have, computed independently of the scheduler.
 
-Amounts are exact integers: cpu in thousandths, everything else in whole units, rounded up. Status does not count: a pod
-takes what its spec says.
+Amounts are exact integers: cpu in thousandths, everything else in whole units, rounded up. A pod takes what its spec
+says; of its status only the extended resources count that it gets as devices.
 """
 
 import math
@@ -9,8 +9,10 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import msgspec
+
 from shared.errors import InvariantBroken
-from shared.model.objects import Node, Pod
+from shared.model.objects import Node, Pod, decode_pod
 from shared.model.quantity import MILLI, UNIT
 
 Amounts = Counter[str]
@@ -56,6 +58,24 @@ def demand_of(pod: Pod) -> Demand:
         if port.host_port > 0
     )
     return Demand(amounts, ports)
+
+
+def decode_audited_pod(raw: bytes | msgspec.Raw) -> Pod:
+    """The pod without requests for extended resources that it gets as devices, which need no room on the node.
+
+    Raises InvalidObject.
+    """
+    if b'"extendedResourceClaimStatus"' not in bytes(raw):
+        return decode_pod(raw)
+    pod = msgspec.json.decode(raw)
+    served = pod.get("status", {}).get("extendedResourceClaimStatus") or {}
+    names = {each["resourceName"] for each in served.get("requestMappings") or ()}
+    for container in (*pod["spec"].get("containers", ()), *pod["spec"].get("initContainers", ())):
+        for amounts in (container.get("resources") or {}).values():
+            if isinstance(amounts, dict):
+                for name in names & amounts.keys():
+                    del amounts[name]
+    return decode_pod(msgspec.json.encode(pod))
 
 
 def allocatable_of(node: Node) -> Amounts:

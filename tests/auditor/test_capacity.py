@@ -2,10 +2,17 @@
 
 import re
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
+from shared.cluster.devices import DeviceDecision, SpecialClaim
+from shared.devices.extended import RequestMapping
 from shared.messages.watch import Kind
+from shared.model.devices import AllocationResult
+from shared.model.objects import encode_json
 from testing.auditor.core import Listed, WatchLost
+from testing.auditor.usage import decode_audited_pod, demand_of
 from testing.auditor.violations import Invariant
 from testing.builders import PodBuilder, node, pod
 from tests.auditor.support import LAG, PATIENCE, Audit, entry, invariants, small, web
@@ -298,3 +305,26 @@ def test_the_ledger_is_not_compared_during_a_gap() -> None:
     audit.tell(Listed(Kind.POD, [web("q").on("a").build()]))
     audit.ledger()
     assert audit.settle() == []
+
+
+def test_extended_resources_that_a_pod_gets_as_devices_need_no_room_on_the_node() -> None:
+    plain = msgspec.json.decode(encode_json(pod("p").request({GPU: 1, "cpu": "1", "example.com/other": 2}).build()))
+    mapping = {"containerName": "c", "resourceName": GPU, "requestName": "r"}
+    plain["status"] = {"extendedResourceClaimStatus": {"resourceClaimName": "p-gpu", "requestMappings": [mapping]}}
+    decoded = decode_audited_pod(msgspec.json.encode(plain))
+    assert demand_of(decoded).amounts == {"cpu": 1000, "example.com/other": 2, "pods": 1}
+
+
+def test_an_assumed_pod_needs_no_room_for_what_it_is_to_get_as_devices() -> None:
+    audit = Audit(small("a"))
+    audit.see(web("p").request({GPU: 1, "cpu": "1"}))
+    special = SpecialClaim([], [RequestMapping("c", GPU, "r")], AllocationResult())
+    plain = entry(web("p"), "a")
+    served = replace(plain, assignment=replace(plain.assignment, devices=DeviceDecision([], special)))
+    audit.ledger(served)
+    audit.wait(LAG)
+    assert audit.ledger(served) == []
+    audit.ledger()
+    audit.ledger(replace(plain, attempt=2))
+    audit.wait(LAG)
+    assert invariants(audit.ledger(replace(plain, attempt=2))) == [Invariant.CAPACITY]

@@ -3,6 +3,7 @@
 import pytest
 
 from shared.messages.watch import Kind
+from shared.model.objects import Toleration
 from testing.auditor.core import Listed, Unreadable, WatchLost, WatchResumed
 from testing.auditor.violations import Invariant
 from testing.builders import NodeBuilder, PodBuilder, expr, pod, term
@@ -11,6 +12,7 @@ from tests.auditor.support import LAG, Audit, invariants, renewed, small
 PLAIN = small("a")
 SSD = small("a").label(disk="ssd", size="7")
 TAINTED = small("a").taint("team", "red")
+LOADED = small("a").taint("load", "7")
 POD = pod("p")
 
 REFUSED = [
@@ -27,6 +29,9 @@ REFUSED = [
     (POD, TAINTED, "taint team=red:NoSchedule is not tolerated"),
     (POD.tolerate("team", "blue"), TAINTED, "taint team=red"),
     (POD.tolerate("team", "red", "NoExecute"), TAINTED, "taint team=red"),
+    (POD.toleration(Toleration(key="load", operator="Gt", value="7")), LOADED, "taint load=7"),
+    (POD.toleration(Toleration(key="load", operator="Lt", value="7")), LOADED, "taint load=7"),
+    (POD.toleration(Toleration(key="team", operator="Lt", value="7")), TAINTED, "taint team=red"),
     (POD, small("a").taint("gone", effect="NoExecute"), "taint gone=:NoExecute"),
     (POD, PLAIN.unschedulable(), "the node is unschedulable"),
     (POD, small("b"), "no such node is known"),
@@ -39,6 +44,8 @@ ADMITTED = [
     (POD.require_node(term(name="a")), PLAIN),
     (POD.prefer_node(1, expr("disk", "In", "ssd")), PLAIN),
     (POD.tolerate("team", "red"), TAINTED),
+    (POD.toleration(Toleration(key="load", operator="Gt", value="6")), LOADED),
+    (POD.toleration(Toleration(key="load", operator="Lt", value="8")), LOADED),
     (POD.tolerate("team"), TAINTED),
     (POD.tolerate(), TAINTED),
     (POD, small("a").taint("team", effect="PreferNoSchedule")),

@@ -35,6 +35,15 @@ def test_a_renewed_window_restarts_even_if_the_owners_clock_steps(step: float) -
         assert audit.ledger(entry(web("p"), "a", window=PATIENCE, clock=audit.now + step * (round % 2))) == []
 
 
+def test_an_entry_that_holds_devices_of_an_ended_attempt_is_only_reported_at_the_end() -> None:
+    audit = Audit(small("a"))
+    held = entry(web("p"), "a", window=-1.0).hold()
+    audit.ledger(held)
+    audit.wait(PATIENCE)
+    assert audit.ledger(held) == []
+    assert invariants(audit.finish()) == [Invariant.LEDGER_ENDS]
+
+
 def test_entries_are_not_reported_while_the_ledger_is_unavailable() -> None:
     audit = Audit(small("a"))
     audit.see(web("p"))
