@@ -4,7 +4,7 @@ CPU time depends less on other load than wall time. Every node is considered for
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -23,10 +23,10 @@ from shared.framework.loading import load_frameworks
 from shared.framework.profile import Framework
 from shared.messages.codec import copy
 from shared.messages.rounds import Proposals
-from shared.messages.state import Commit, Delta
-from shared.model.objects import ObjectKind, Pod, decode_node, decode_pod, object_from
+from shared.messages.state import Assignment, Commit, Delta
+from shared.model.objects import ObjectKind, ObjectMeta, Pod, PodSpec, decode_node, decode_pod, object_from
 from testing.inprocess.batches import batch_of
-from testing.inprocess.workloads import WORKLOADS, Object, node
+from testing.inprocess.workloads import CLAIM_TEMPLATES, WORKLOADS, Object, node
 
 T = TypeVar("T")
 
@@ -114,12 +114,16 @@ class Bench:
         self.workers: dict[str, WorkerCore] = {}
         self.snapshot = SnapshotCore(1)
         self._decided = 0
+        self._placed: list[Assignment] = []
+        """Decided by the last batch, if pods churn."""
         self.workload = WORKLOADS[case.workload]
         self._frameworks: Mapping[str, Framework] = load_frameworks(None)
         self.cycle = CycleCore(1, self._frameworks, round_size=case.round_size)
         for i in range(case.nodes):
             self.snapshot.handle(snapshot.NodeSeen(decode_node(msgspec.json.encode(node(i)))), 0.0)
         for plural, obj in self.workload.objects(case.pods + MOST_WARMING_UP, case.classes):
+            if plural == CLAIM_TEMPLATES:
+                continue  # its claims are made below
             self.snapshot.handle(snapshot.ObjectSeen(object_from(ObjectKind(plural.removesuffix("s")), obj)), 0.0)
         for kind, obj in self.workload.of_devices(case.nodes, case.pods + MOST_WARMING_UP):
             self.snapshot.handle(snapshot.ObjectSeen(object_from(ObjectKind(kind), obj)), 0.0)
@@ -138,8 +142,11 @@ class Bench:
         for start in range(0, len(pods), size):
             batch = batch_of(pods[start : start + size], devices=self.snapshot.cluster.objects.devices)
             effects = self._timed("cycle", partial(self.cycle.handle, batch, 0.0))
+            leaving, self._placed = self._placed, []
             while effects:
                 effects = self._carry_out(effects)
+            if self.workload.churns:
+                self._end(leaving)
         self.costs.pods += len(pods)
         if self._decided != len(pods):
             raise InvariantBroken(f"{self._decided} of {len(pods)} pods of the benchmark were decided")
@@ -169,8 +176,27 @@ class Bench:
 
     def _commit(self, commit: Commit) -> list[cycle.Effect]:
         """Persistence and binding are not measured."""
+        self._placed += [decision.assignment for decision in commit.decisions]
+        return self._tell_snapshot(commit)
+
+    def _end(self, pods: Sequence[Assignment]) -> None:
+        """The watch shows that these are bound and their claims allocated, and then that both are gone."""
+        claims = self.snapshot.cluster.objects.devices.claims
+        bound: list[snapshot.WatchEvent] = []
+        gone: list[snapshot.WatchEvent] = []
+        for of in pods:
+            pod = ObjectMeta(name=of.name, namespace=of.namespace, uid=of.uid)
+            bound.append(snapshot.PodSeen(Pod(metadata=pod, spec=PodSpec(node_name=of.node))))
+            gone.append(snapshot.PodDeleted(of.uid))
+            for each in of.devices.claims if of.devices is not None else ():
+                bound.append(snapshot.ObjectSeen(msgspec.structs.replace(claims[each.key], promised=False)))
+                gone.append(snapshot.ObjectGone(ObjectKind.RESOURCE_CLAIM, each.key))
+        self._tell_snapshot(snapshot.WatchEvents(bound))
+        self._tell_snapshot(snapshot.WatchEvents(gone))
+
+    def _tell_snapshot(self, event: snapshot.Event) -> list[cycle.Effect]:
         following: list[cycle.Effect] = []
-        for effect in self._timed("snapshot", partial(self.snapshot.handle, commit, 0.0)):
+        for effect in self._timed("snapshot", partial(self.snapshot.handle, event, 0.0)):
             if isinstance(effect, Delta):
                 for core in self.workers.values():
                     self._timed("apply", partial(core.handle, effect, 0.0))

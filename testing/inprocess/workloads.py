@@ -10,6 +10,9 @@ from testing.inprocess.device_workloads import claim_of, claiming, device_object
 Object = dict[str, Any]
 
 NAMESPACE = "bench"
+CLAIM_TEMPLATES = "resourceclaimtemplates"
+RUN_SECONDS = "simulator.flotilla.io/run-seconds"
+"""Annotation: the simulated kubelet ends the pod so long after it was bound."""
 ZONES = 10
 NODE_TYPES = 5
 CPU_OF_NODE, MOST_PODS_OF_NODE = 4_000, 110
@@ -63,7 +66,8 @@ class Workload:
     """`rule`: what its pods say beside their requests, given the labels of their kind.
 
     `claims`: every pod has a volume of its own, bound already, in one of the zones. `owned`: the pods of a kind belong
-    to a ReplicaSet, and so are spread by the system's defaults. `devices`: how every pod asks for a device.
+    to a ReplicaSet, and so are spread by the system's defaults. `devices`: how every pod asks for a device. `churns`:
+    pods end soon after they are bound, and give their devices back.
     """
 
     name: str
@@ -71,6 +75,7 @@ class Workload:
     claims: bool = False
     owned: bool = False
     devices: str = ""
+    churns: bool = False
 
     def pod(self, i: int, classes: int) -> Object:
         """Of all classes in turn."""
@@ -86,6 +91,8 @@ class Workload:
         if self.owned:
             owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": labels["app"], "uid": labels["app"]}
             metadata["ownerReferences"] = [owner | {"controller": True}]
+        if self.churns:
+            metadata["annotations"] = {RUN_SECONDS: "1"}
         made: Object = {"metadata": metadata, "spec": spec}
         return claiming(self.devices, made) if self.devices else made
 
@@ -107,7 +114,7 @@ class Workload:
             metadata = {"name": name, "namespace": NAMESPACE, "uid": name}
             yield "replicasets", {"metadata": metadata, "spec": {"selector": {"matchLabels": {"app": name}}}}
         if self.devices and self.devices != "extended":
-            yield "resourceclaimtemplates", template_of(self.devices, NAMESPACE)
+            yield CLAIM_TEMPLATES, template_of(self.devices, NAMESPACE)
         for i in range(pods) if self.claims else ():
             yield "persistentvolumes", _volume(i)
             yield "persistentvolumeclaims", _claim(i)
@@ -133,6 +140,7 @@ WORKLOADS = {
         Workload("preferred", _preferred),
         Workload("volumes", claims=True),
         *(Workload(f"devices-{kind}", devices=kind) for kind in DEVICE_KINDS),
+        Workload("devices-churn", devices="template", churns=True),
     )
 }
 
