@@ -23,6 +23,8 @@ from shared.cel.lexer import EOF, KINDS, NAMED_KINDS, Token, escaped, text_betwe
 
 MOST_RECOVERIES = 30
 """Recoveries before the parser gives up on an expression."""
+ARGUMENTS = [part for loop in GRAMMAR["expressions"] if isinstance(loop, RepeatedPart) for part in loop.body]
+"""What may come after the first argument of a call."""
 
 
 class _Failed(Exception):
@@ -145,8 +147,8 @@ class Recovery:
         return self._enters(loop.body)
 
     def _enters(self, body: list[GrammarPart]) -> bool:
-        """Whether a comma starts another element, and does not just end the list."""
-        if self.kind() != "," or len(body) < 2:
+        """Whether a comma starts another element, and does not just end the list; arguments never end with one."""
+        if self.kind() != "," or len(body) < 2 or body[1] in ARGUMENTS:
             return True
         return self.kind(1) in starts(body[1:])
 

@@ -61,6 +61,8 @@ class ExpressionSource:
         raise CompileError("compilation failed: " + "\n".join(texts))
 
     def _show(self, line: int, column: int, message: str) -> str:
+        if not self.text:
+            return f"ERROR: <input>:1:0: {message}"
         head = f"ERROR: <input>:{line}:{column + 1}: {message}"
         if line < 0:
             return head

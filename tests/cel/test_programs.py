@@ -161,6 +161,7 @@ def test_errors_at_run_time(expression: str, error: str) -> None:
         ("1 ++ 2 == 3", f"Syntax error: extraneous input '+' expecting {START_OF_EXPRESSION}", 4),
         ("a.true", "Syntax error: mismatched input 'true' expecting IDENTIFIER", 3),
         ("'a'.matches('a(?=b)')", "invalid matches argument", 13),
+        ("f(1,,2)", f"Syntax error: extraneous input ',' expecting {START_OF_EXPRESSION}", 5),
         ("(true", "Syntax error: missing ')' at '<EOF>'", 6),
         ("foo(1", "Syntax error: missing ')' at '<EOF>'", 6),
     ],
@@ -169,6 +170,12 @@ def test_errors_at_compile_time(expression: str, message: str, column: int) -> N
     marks = "." * (column - 1)
     expected = f"ERROR: <input>:1:{column}: {message}\n | {expression}\n | {marks}^"
     assert expected in compile_error(expression)
+
+
+def test_an_empty_expression_has_no_line_to_show() -> None:
+    assert compile_error("").endswith(
+        f"<input>:1:0: Syntax error: mismatched input '<EOF>' expecting {START_OF_EXPRESSION}"
+    )
 
 
 def test_an_error_shows_the_line_and_wide_characters() -> None:
