@@ -16,6 +16,7 @@ from msgspec.structs import replace
 import services.binder.api_calls as api_calls
 import services.binder.bind_steps as bind_steps
 import services.binder.eviction_calls as eviction_calls
+import services.cycle.round.assign as assign
 import services.snapshot.commit as commit
 import services.snapshot.commit_checks as commit_checks
 import services.snapshot.dispatch.claim_fences as claim_fences
@@ -289,6 +290,20 @@ def _claims_unfenced() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _gang_claims_unverified() -> Iterator[None]:
+    reserved = assign._reserved
+
+    def without_claims(info: Any, placement: Any) -> Any:
+        return (each for each in reserved(info, placement) if each[0][0] != "resource claim")
+
+    with (
+        patch.object(assign, "_reserved", without_claims),
+        patch.object(commit_checks, "_contradiction", lambda _: None),
+    ):
+        yield
+
+
 STILL = dict.fromkeys(("delete", "update", "finish", "renew", "change_node", "recreate", "grow", "nominate"), 0.0)
 """Without the actions that change nodes, so that most commits rest on the state that the judge sees."""
 
@@ -439,6 +454,20 @@ BROKEN: Mapping[str, Broken] = {
     # A binder binds a pod before its devices are ready.
     "devices-unawaited": Broken(
         "devices", "messages", lambda: patch.object(pre_bind, "_poll_until_ready", _nothing_awaited)
+    ),
+    # A run of PreBind that fails takes reservations back though another run relies on them.
+    "reservations-taken-back": Broken(
+        "devices",
+        "cut_off",
+        lambda: patch.object(pre_bind, "_identity", lambda claim: claim["metadata"]["uid"]),
+        seconds=60.0,
+        every=8.0,
+        often={"create": 6.0, "delete": 6.0, "create_gang": 0.0, "recreate": 0.0, "renew": 0.0},
+        first=18,
+    ),
+    # Two members of a gang may each allocate the claim that they share.
+    "gang-claims-unverified": Broken(
+        "devices", "messages", _gang_claims_unverified, often={"create_gang": 12.0, "create": 2.0, "delete": 6.0}
     ),
     # Binders release claims of pods that are assumed.
     "releases-unasked": Broken(

@@ -1,16 +1,17 @@
-"""Pods that claim devices: by templates, by claims that they share, or as extended resources.
+"""Pods that claim devices: by templates, by claims that they share, or as extended resources. Gangs share a claim.
 
 A claim controller makes claims from templates and releases those of pods that are gone; a driver prepares devices that
 have binding conditions, and changes its slices. Both act with delays.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
 from shared.cluster.objects import ClusterObjects
 from shared.devices.errors import AllocationError
 from shared.devices.pod_claims import pre_filter
+from shared.messages.state import Committed
 from shared.messages.watch import OBJECT_KINDS
 from shared.model.affinity import NodeSelector
 from shared.model.base import ObjectMeta, OwnerReference
@@ -23,7 +24,7 @@ from shared.model.devices import (
     ResourceClaimStatus,
 )
 from shared.model.kinds import DEVICE_KINDS
-from shared.model.objects import Node, ObjectKind, Pod, object_from
+from shared.model.objects import GroupApi, Node, ObjectKind, Pod, PodGroup, object_from
 from shared.model.pod import PodResourceClaim, PodResourceClaimStatus
 from shared.model.resources import filter_requests
 from shared.model.selectors import node_selector_matches
@@ -31,13 +32,26 @@ from shared.plugins.devices.class_devices import ClassDevices
 from testing.builders import pod
 from testing.simulation.apiserver import FINISHED, Change
 from testing.simulation.claims import claims, create_claim, delete_claim, put_finalizers
+from testing.simulation.gangs import GangWorld
 from testing.simulation.inventory import ATTACHED, BROKEN, PART, REQUESTS, RESOURCE, Inventory, classes
 from testing.simulation.schedule import Schedule
 from testing.simulation.world import World
 
 SHARED = {"shared-gpu": "one", "shared-net": "net"}
 """Claims that several pods name, and what they ask for."""
-USE = "devices"
+COMBINED = (
+    ("one", "net"),
+    ("one", "one"),
+    ("one", "one", "net"),
+    ("half", "half"),
+    ("either", "net"),
+    ("thin", "thin"),
+)
+"""Several claims of one pod, by their templates."""
+OF_GANG = ("one", "net", "half", "thin")
+"""What the claim asks for that the members of a gang share."""
+HELPED = 0.7
+"""The share of gangs whose claim a pod outside of the gang names, too."""
 LOOK = 0.25
 MADE = (0.0, 0.0, 0.0, 1.0)
 """Seconds until the controller makes a claim from a template."""
@@ -49,7 +63,7 @@ FAILING = 0.2
 BINDING_TIMEOUT = 600.0
 
 
-class DeviceWorld(World):
+class DeviceWorld(GangWorld):
     def __init__(self, schedule: Schedule) -> None:
         super().__init__(schedule)
         self._inventory = Inventory()
@@ -80,21 +94,30 @@ class DeviceWorld(World):
         new, uid = self.next_name()
         built = pod(name or new).uid(uid)
         resources = {"cpu": self.dice.choice(("100m", "500m")), "memory": "100Mi"}
-        use = self.dice.choice((*REQUESTS, *REQUESTS, *SHARED, *SHARED, "shared-gpu", "extended", "extended", "none"))
-        if use == "extended":
+        one = (*REQUESTS, *REQUESTS, *SHARED, *SHARED, "shared-gpu", "extended", "extended", "none")
+        uses = self.dice.choice([*((use,) for use in one), *COMBINED, *COMBINED, ("half", "shared-net")])
+        if uses == ("extended",):
             resources[RESOURCE] = self.dice.choice("112")
-        made = built.request(resources).build()
-        if use in REQUESTS:
-            claim = PodResourceClaim(name=USE, resource_claim_template_name=use)
-            made = replace(made, spec=replace(made.spec, resource_claims=[claim]))
-        elif use in SHARED:
-            claim = PodResourceClaim(name=USE, resource_claim_name=use)
-            made = replace(made, spec=replace(made.spec, resource_claims=[claim]))
-        self.server.put_pod(made)
+        self.server.put_pod(claiming(built.request(resources).build(), uses))
 
-    def _delete(self) -> None:
-        if (found := self._any_pod()) is not None:
-            self.server.terminate(found.uid)
+    def _create_gang(self) -> None:
+        """Create a group, its members, of one class or of two, and a claim that they share.
+
+        Without devices the claim keeps the gang waiting, so mostly another pod names it, too, and gets it devices.
+        """
+        name, _ = self.next_name("g")
+        api, least = self.dice.choice(list(GroupApi)), self.dice.choice((2, 3))
+        create_claim(self.server, _claim(name, self.dice.choice(OF_GANG)))
+        self._put_group(name, api, least)
+        for _ in range(least):
+            self._put_member(name, self.next_name(f"{name}-"), api, self.dice.choice(("100m", "100m", "500m")))
+        if self.dice.random() < HELPED:
+            other, uid = self.next_name()
+            helper = claiming(pod(other).uid(uid).request(cpu="100m", memory="100Mi").build(), [name])
+            self.later(self.dice.choice((0.0, 0.3, 2.0)), lambda: self.server.put_pod(helper))
+
+    def _put(self, new: Pod, cpu: str) -> None:
+        super()._put(claiming(new, [self._gang_of[new.uid]]), cpu)
 
     def _drop_claim(self) -> None:
         """Delete a claim that pods share; another one takes its name once it is gone."""
@@ -155,25 +178,30 @@ class DeviceWorld(World):
                 create_claim(self.server, _claim(name, requests))
 
     def _name_claims(self, of: Pod) -> None:
-        """Make a claim from the pod's template, and name it in the pod's status."""
-        use = next(iter(of.spec.resource_claims), None)
-        if use is None or use.resource_claim_template_name is None or of.status.phase == FINISHED:
+        """Make claims from the pod's templates, and name them in the pod's status."""
+        templates = {use.name: use.resource_claim_template_name for use in of.spec.resource_claims}
+        if not any(templates.values()) or of.status.resource_claim_statuses or of.status.phase == FINISHED:
             return
-        name = f"{of.uid}-{USE}"
-        if of.status.resource_claim_statuses or not self._is_time("make", of.uid, waits=MADE):
+        if not self._is_time("make", of.uid, waits=MADE):
             return
-        if name not in claims(self.server):
-            owner = OwnerReference(api_version="v1", kind="Pod", name=of.name, uid=of.uid, controller=True)
-            create_claim(self.server, _claim(name, use.resource_claim_template_name, owner))
-        named = [PodResourceClaimStatus(name=USE, resource_claim_name=name)]
+        named = []
+        for use, template in templates.items():
+            if template is None:
+                continue
+            name = f"{of.uid}-{use}"
+            if name not in claims(self.server):
+                owner = OwnerReference(api_version="v1", kind="Pod", name=of.name, uid=of.uid, controller=True)
+                create_claim(self.server, _claim(name, template, owner))
+            named.append(PodResourceClaimStatus(name=use, resource_claim_name=name))
         self.server.put_pod(replace(of, status=replace(of.status, resource_claim_statuses=named)))
 
     def _release(self, claim: ResourceClaim) -> None:
         """Take back the reservations of pods that are gone, and devices that are not reserved; delete what they own."""
         reserved = claim.status.reserved_for
         left = [each for each in reserved if self._may_run(each.uid)]
-        owner = claim.owner_uid
-        is_left = not left and owner is not None and not self._may_run(owner)
+        members = [uid for uid, gang in self._gang_of.items() if gang == claim.name]
+        owners = members if claim.owner_uid is None else [claim.owner_uid]
+        is_left = not left and bool(owners) and not any(map(self._may_run, owners))
         is_ending = not left and claim.metadata.deletion_timestamp is not None
         if len(left) == len(reserved) and not is_left and not is_ending:
             return
@@ -212,6 +240,29 @@ class DeviceWorld(World):
             self.server.put_object(replace(claim, status=replace(claim.status, devices=reports)))
 
     # What must hold
+
+    def _on_committed(self, committed: Committed) -> None:
+        """No two decisions of a commit allocate one claim."""
+        super()._on_committed(committed)
+        if (commit := self._commits.get((committed.epoch, committed.number))) is None:
+            return
+        conflicts, given = {conflict.uid for conflict in committed.conflicts}, dict[str, str]()
+        for each in commit.decisions:
+            decided = each.assignment.devices if each.uid not in conflicts else None
+            for claim in {} if decided is None else {claim.key: claim for claim in decided.claims}.values():
+                if claim.allocation is not None and given.setdefault(claim.key, each.uid) != each.uid:
+                    self._report(f"claim {claim.key} is allocated for ({given[claim.key]}) and for ({each.uid})")
+
+    async def _settle(self) -> None:
+        """Gangs may wait for ever for a claim to get devices."""
+        await World._settle(self)
+
+    def _may_be_on(self, group: PodGroup, where: Node) -> bool:
+        claim = claims(self.server).get(group.metadata.name)
+        if claim is None or claim.status.allocation is None:
+            return False
+        selector = claim.status.allocation.node_selector
+        return selector is None or _selects(selector, where)
 
     def _on_change(self, change: Change) -> None:
         kind = OBJECT_KINDS.get(change.kind)
@@ -313,6 +364,17 @@ def _claim(name: str, template: str, *owners: OwnerReference) -> ResourceClaim:
     made = object_from(ObjectKind.RESOURCE_CLAIM, {"metadata": {"name": name}, "spec": spec})
     assert isinstance(made, ResourceClaim)
     return replace(made, metadata=metadata)
+
+
+def claiming(of: Pod, uses: Iterable[str]) -> Pod:
+    """With a claim for each use, which names a template or a claim."""
+    found = []
+    for number, use in enumerate(uses):
+        if use in REQUESTS:
+            found.append(PodResourceClaim(name=f"use{number}", resource_claim_template_name=use))
+        elif use not in ("extended", "none"):
+            found.append(PodResourceClaim(name=f"use{number}", resource_claim_name=use))
+    return replace(of, spec=replace(of.spec, resource_claims=found))
 
 
 def _extended(of: Pod) -> int:

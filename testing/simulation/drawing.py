@@ -82,6 +82,8 @@ WAITS = Scene(
 DEVICES = Scene(
     {
         "create": 8,
+        "create_gang": 1,
+        "gang_goes": 0.7,
         "delete": 3,
         "recreate": 0.5,
         "update": 1,
@@ -126,6 +128,7 @@ MISHAPS: Mapping[str, tuple[float, dict[str, Sequence[object]]]] = {
     "delete_lease": (0.5, {"name": LEADING}),
     "bus_down": (1, {"for": A_WHILE}),
     "partition": (1, {"name": PROCESSES, "for": A_WHILE}),
+    "cut_off": (1, {"name": ("b1", "b2"), "for": (6.0, 14.0, 20.0), "api": (0.5, 3.0, 9.0)}),
     "messages": (3, {"share": (0.05, 0.15, 0.4), "for": (3.0, 10.0)}),
     "calls": (2, {"share": (0.05, 0.15, 0.4), "for": (3.0, 10.0)}),
     "stall": (1, {"for": (3.0, 12.0, 36.0)}),
@@ -145,6 +148,9 @@ MISHAPS: Mapping[str, tuple[float, dict[str, Sequence[object]]]] = {
     "behind": (1, {"versions": (3, 30, 300), "for": (0.5, 3.0)}),
 }
 """Weights of mishaps, and the values of their arguments."""
+ONLY_BY_NAME = frozenset({"cut_off"})
+"""Mishaps that are drawn only if they are asked for. After `cut_off` an order may wait ten minutes for a binder that
+does not carry it out any more, and the status of a pod may keep a nomination that does not stand."""
 ANY_PROCESS = (*PROCESSES, *(f"{name}-2" for name in LEADING))
 
 
@@ -215,7 +221,7 @@ def draw(
     kind = Scene({**kind.actions, **(often or {})}, kind.seconds)
     ends = seconds or kind.seconds
     calm = scene.endswith(CALM)
-    chosen = sorted(frozenset() if calm else MISHAPS if mishaps is None else mishaps)
+    chosen = sorted(frozenset() if calm else MISHAPS.keys() - ONLY_BY_NAME if mishaps is None else mishaps)
     entries = [*_actions(random.Random(f"{seed} happenings"), kind, ends, calm=calm)]
     if chosen:
         entries += _mishaps(random.Random(f"{seed} mishaps"), chosen, scene, ends, mishap_every)

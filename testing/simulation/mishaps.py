@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Callable
 
+from testing.simulation.apiserver import Answer
+from testing.simulation.client import LEASES, Moment, Sent
 from testing.simulation.loop import WORLD
 from testing.simulation.lying import Liar, raised
 from testing.simulation.processes import Process, Surroundings
@@ -11,6 +13,8 @@ from testing.simulation.schedule import Entry
 PREFIX = "flotilla"
 LAST_TERM = (1 << 31) - 1000
 """Almost the last that a Lease can hold."""
+CUT_OFF = 0.3
+"""The share of the writes of an attempt at which a process may be cut off: one attempt has several, in a row."""
 
 
 class Mishaps:
@@ -22,6 +26,9 @@ class Mishaps:
         self._around = around
         self._processes = processes
         self._start = start
+        self._awaits_write: dict[str, Entry] = {}
+        """By process: what begins as it binds next, or prepares that."""
+        around.transport.on_call.append(self._on_call)
 
     def happen(self, entry: Entry) -> bool:
         """False if the entry is not a mishap."""
@@ -36,6 +43,8 @@ class Mishaps:
         around.network.bad_luck = around.transport.bad_luck = 0.0
         around.network.down = around.redis.down = False
         around.network.cut_off.clear()
+        around.transport.cut_off.clear()
+        self._awaits_write.clear()
         around.transport.stalled_until = min(around.transport.stalled_until, asyncio.get_running_loop().time())
 
     def _until(self, entry: Entry, undo: Callable[[], object]) -> None:
@@ -148,6 +157,29 @@ class Mishaps:
         name, cut_off = entry.arguments["name"], self._around.network.cut_off
         cut_off.add(name)
         self._until(entry, lambda: cut_off.discard(name))
+
+    def _cut_off(self, entry: Entry) -> None:
+        """Cut a process off from NATS, and from the API server for `api` s, as it writes a binding or for PreBind."""
+        self._awaits_write[entry.arguments["name"]] = entry
+
+    def _on_call(self, sent: Sent, moment: Moment, answer: Answer | None) -> None:
+        is_write = sent.method == "PUT" or sent.path.endswith("/binding")
+        if moment is not Moment.SENT or not is_write or LEASES in sent.path:
+            return
+        entry = self._awaits_write.get(sent.sender)
+        if entry is None:
+            return
+        if self._around.dice.of("cut off", entry.number, sent.path, sent.method).random() < CUT_OFF:
+            del self._awaits_write[sent.sender]
+            self.cut_off(entry)
+
+    def cut_off(self, entry: Entry) -> None:
+        transport, name = self._around.transport, entry.arguments["name"]
+        transport.cut_off.add(name)
+        transport.drop_watches(name)
+        later = asyncio.get_running_loop().call_later
+        later(entry.number_of("api"), transport.cut_off.discard, name, context=WORLD)
+        self._partition(entry)
 
     def _messages(self, entry: Entry) -> None:
         self._around.network.bad_luck = entry.number_of("share")

@@ -12,7 +12,7 @@ from typing import Self
 from shared.errors import UserError
 
 HEAD = "flotilla-simulation"
-NUMBERS = frozenset({"by", "doubled", "for", "messages", "share", "versions"})
+NUMBERS = frozenset({"api", "by", "doubled", "for", "messages", "share", "versions"})
 """Arguments that are numbers."""
 
 
