@@ -261,6 +261,23 @@ def test_a_pre_filter_rejection_is_told_without_a_second_ask() -> None:
     assert told.unfit.plugins == ("NodeAffinity",)
 
 
+def test_a_class_that_pre_filter_rejects_at_one_worker_only_is_asked_about_again_and_fails_then() -> None:
+    """One worker judges by a pod whose claim is gone, the other by a pod that has its claim."""
+    script = Script("w0", "w1")
+    gone = Status(Code.UNRESOLVABLE, ('could not find ResourceClaim "default/c"',), "DynamicResources")
+    asks = script.submit(P)
+    for _ in range(MAX_ASKS):
+        assert asks.keys() == {"w0", "w1"}
+        script.answer(asks["w0"], "w0", offer(class_of(P), ("a", 5)))
+        effects = script.answer(asks["w1"], "w1", ClassAnswer(class_of(P), pre_filter=gone, summary=Summary(nodes=2)))
+        asks = asked(effects)
+    (failed,) = effects
+    assert isinstance(failed, Failed)
+    assert failed.status.message.endswith('at some workers only: could not find ResourceClaim "default/c"')
+    assert failed.status.plugin == "DynamicResources"
+    assert script.core.pods_held == 0
+
+
 def test_a_plugin_failure_at_one_worker_fails_the_pod() -> None:
     script = Script("w0", "w1")
     asks = script.submit(P)

@@ -177,9 +177,10 @@ class Round:
         answers = [answer for answer, _ in self._answers[class_id]]
         if any(answer.unknown for answer in answers):
             return False
-        if any(answer.failure is not None or answer.pre_filter is not None for answer in answers):
+        is_failed, is_rejected = any(answer.failure is not None for answer in answers), _is_rejected(answers)
+        if is_failed or is_rejected is not False:
             self._cache.drop_guess(self._guess_key(class_id))  # a plugin may fail because of it
-            return True
+            return is_failed or is_rejected is True or self.ask >= MAX_ASKS
         profile, is_first = self.classes[class_id].template.profile, class_id not in self._merged
         try:
             merged = merge(frameworks[profile], (answer.summary for answer in answers))
@@ -291,6 +292,9 @@ class Round:
             if answer.failure is not None:
                 return answer.failure
         pre_filter = next((answer.pre_filter for answer in answers if answer.pre_filter is not None), None)
+        if _is_rejected(answers) is None and pre_filter is not None:
+            # Workers judge by different pods of the class, one of which has lost its claims: the queue looks again.
+            return error(f"PreFilter rejects the pod at some workers only: {pre_filter.message}").by(pre_filter.plugin)
         if pre_filter is not None:
             nodes = sum(answer.summary.nodes for answer in answers)
             plugins = _sorted_names(pre_filter.plugin, *answers[0].restricted_by)
@@ -339,6 +343,12 @@ class Round:
         answers = [answer for answer, _ in self._answers[class_id]]
         rejections = [part for answer in answers for part in answer.rejections]
         return unfit_of(self._merged[class_id], rejections, answers[0].restricted_by, judgement)
+
+
+def _is_rejected(answers: Sequence[ClassAnswer]) -> bool | None:
+    """Whether PreFilter rejects the class; None if workers do not agree."""
+    rejected = {answer.pre_filter is not None for answer in answers}
+    return None if len(rejected) > 1 else True in rejected
 
 
 def unfit_of(
