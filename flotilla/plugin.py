@@ -231,8 +231,8 @@ class PerNodeFilter(LazyFilter):
                 if not status.rejected:
                     raise PluginError(f'running "{self.name}" filter plugin: {status.message or status.code}')
                 rejected.setdefault(status, []).append(i)
-        for status, places in rejected.items():
-            nodes.reject(np.array(places, dtype=np.intp), status)
+        for status, at in rejected.items():
+            nodes.reject(np.array(at, dtype=np.intp), status)
 
 
 class BatchFilter(FilterPlugin):

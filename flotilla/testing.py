@@ -16,15 +16,15 @@ from shared.cluster.nodetable import NodeTable
 from shared.cluster.objects import ClusterObjects as KnownObjects
 from shared.config.points import ExtensionPoint, PluginRef
 from shared.config.structs import ProfileConfig
-from shared.framework.evaluator import Question, ShardEvaluator
+from shared.framework.evaluator import Explanation, Question, ShardEvaluator
 from shared.framework.loading import POINTS
 from shared.framework.profile import Framework, merge
-from shared.messages.evaluation import Explanation, Summary, Ties
+from shared.messages.evaluation import Summary, Ties
 from shared.model.load import load_of
 from shared.model.objects import ClusterObject, node_from, pod_from
 from shared.plugins.queueandbind import PrioritySort
 
-MOST_ROUNDS = 8
+MAX_ROUNDS = 8
 """Evaluations until the shards' merged summary no longer changes."""
 
 
@@ -85,7 +85,7 @@ class Cluster:
 
     def remove(self, placed: Pod) -> None:
         for table in self._tables:
-            if table.place_of(placed.uid) is not None:
+            if table.node_of(placed.uid) is not None:
                 table.remove_pod(placed.uid)
 
     def rejections(self, plugin: Plugin, wanted: Pod) -> dict[str, str]:
@@ -116,7 +116,7 @@ class Cluster:
             names = [each.name for table in self._tables for _, each in table.nodes()]
             return [Explanation(rejected=dict.fromkeys(names, rejection))]
         guess: Summary | None = None
-        for _ in range(MOST_ROUNDS):
+        for _ in range(MAX_ROUNDS):
             parts = [
                 evaluator.evaluate([Question(pod_class, guess)])[0].summary
                 for evaluator, pod_class in zip(evaluators, classes, strict=True)

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
-MOST_LISTINGS = 4
+MAX_LISTINGS = 4
 """Kept at a time; the least recently used one is dropped."""
 KEPT_SECONDS = 60.0
 """After the last request for one of its pages."""
@@ -54,7 +54,7 @@ class Page(NamedTuple, Generic[T]):
 
 class Listings(Generic[T]):
     def __init__(self) -> None:
-        self._kept: BoundedDict[str, tuple[float, Sequence[T]]] = BoundedDict(MOST_LISTINGS)
+        self._kept: BoundedDict[str, tuple[float, Sequence[T]]] = BoundedDict(MAX_LISTINGS)
         self._begun = 0
 
     def page(

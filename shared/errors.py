@@ -1,6 +1,6 @@
 """Flotilla's exceptions. Each branch of the tree says whose fault it is: the user's, the cluster's or ours."""
 
-MOST_REMEMBERED = 256
+MAX_REMEMBERED = 256
 """The latest refusals that a core keeps for inspection."""
 
 

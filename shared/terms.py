@@ -14,20 +14,20 @@ from typing import Generic, TypeVar
 
 TERMS_BEGIN = 1767225600.0
 """The start of 2026, as Unix time."""
-MOST_AHEAD = 1 << 20
+MAX_AHEAD = 1 << 20
 """Terms by which one may be ahead of the present minute: two years."""
 REFUTED_AFTER = 30.0
-"""Seconds for which only older messages come until the newest place counts as refuted."""
+"""Seconds for which only older messages come until the newest position counts as refuted."""
 OLDER_TO_REFUTE = 3
 """How many of them it takes at least: one or two may be late."""
 
-Place = TypeVar("Place", int, tuple[int, int], tuple[int, int, int])
+Position = TypeVar("Position", int, tuple[int, int], tuple[int, int, int])
 """A term, or a term and numbers that rise within it."""
 
 
 def is_possible(term: int, wall: float) -> bool:
     """Whether a leader can have reached this term at this Unix time."""
-    return term <= MOST_AHEAD or term - MOST_AHEAD <= (wall - TERMS_BEGIN) / 60
+    return term <= MAX_AHEAD or term - MAX_AHEAD <= (wall - TERMS_BEGIN) / 60
 
 
 class Heard(Enum):
@@ -37,23 +37,23 @@ class Heard(Enum):
     """It is older than the newest, which is refuted by now: it becomes the newest."""
 
 
-class Newest(Generic[Place]):
-    """The newest place that one follower has heard from."""
+class Newest(Generic[Position]):
+    """The newest position that one follower has heard from."""
 
-    def __init__(self, place: Place) -> None:
-        self.place: Place = place
+    def __init__(self, position: Position) -> None:
+        self.position: Position = position
         self._older = 0
         """Messages since the last current one, all of them older."""
         self._older_since = 0.0
 
-    def hear(self, place: Place, now: float) -> Heard:
-        if place >= self.place:
-            self.place, self._older = place, 0
+    def hear(self, position: Position, now: float) -> Heard:
+        if position >= self.position:
+            self.position, self._older = position, 0
             return Heard.CURRENT
         if not self._older:
             self._older_since = now
         self._older += 1
         if self._older < OLDER_TO_REFUTE or now - self._older_since < REFUTED_AFTER:
             return Heard.OLD
-        self.place, self._older = place, 0
+        self.position, self._older = position, 0
         return Heard.REFUTED

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from shared.errors import MOST_REMEMBERED, InvariantBroken, ProtocolError
+from shared.errors import MAX_REMEMBERED, InvariantBroken, ProtocolError
 from shared.messages.watch import (
     OBJECT_KINDS,
     Kind,
@@ -71,7 +71,7 @@ class WatchReader:
     """Pure: messages and the time in, effects out. Remembers keys, never objects."""
 
     def __init__(self, asker: str) -> None:
-        self.refused: deque[ProtocolError] = deque(maxlen=MOST_REMEMBERED)
+        self.refused: deque[ProtocolError] = deque(maxlen=MAX_REMEMBERED)
         self.listings = 0
         """Complete listings of pods."""
         self._asker = asker
@@ -98,12 +98,12 @@ class WatchReader:
     @property
     def epoch(self) -> int:
         """The watcher's; 0 before its first message."""
-        return self._newest.place[0]
+        return self._newest.position[0]
 
     @property
     def position(self) -> tuple[int, int]:
         """The watcher's epoch, and the number of its last message."""
-        return self._newest.place
+        return self._newest.position
 
     def version_of(self, kind: Kind) -> str:
         """The resourceVersion of the kind's last complete listing; empty if there is none."""
@@ -135,7 +135,7 @@ class WatchReader:
         return [self._ask(now)] if self._ask_at is not None and now >= self._ask_at else []
 
     def take(self, message: Watched | WatchBeat, now: float) -> list[Effect]:
-        epoch, last = self._newest.place
+        epoch, last = self._newest.position
         heard = self._newest.hear((message.epoch, message.seq), now)
         if message.epoch < epoch or heard is Heard.REFUTED:
             is_left = ", which has gone silent" if heard is Heard.REFUTED else ""

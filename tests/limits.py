@@ -17,7 +17,7 @@ Values that can be set are in [running.md](running.md) and [configuration.md](co
 To add a limit: define it at the top of the module that uses it, or in `shared/messages/limits.py` if several services
 must agree on it, with a string below it that names the unit and the reason; then make this page again.
 """
-HEAD = "| name | value | what |\n|---|---|---|"
+HEAD = "| module | name | value | what |\n|---|---|---|---|"
 SHARED = ("bus", "config", "extenders", "kube", "messages", "runtime", "store", "telemetry", "watch.py")
 """Numbers of the other packages in shared/ are part of scheduling decisions, not limits."""
 
@@ -40,7 +40,11 @@ def page() -> str:
 def table(package: Path) -> str:
     """The numbers of a package, module by module; empty if there are none."""
     modules = sorted(package.rglob("*.py")) if package.is_dir() else [package]
-    rows = [f"| `{name}` | {value} | {what} |" for module in modules for name, value, what in sorted(limits(module))]
+    rows = [
+        f"| {module.stem} | `{name}` | {value} | {what} |"
+        for module in modules
+        for name, value, what in sorted(limits(module))
+    ]
     return "\n".join((f"## {package.relative_to(ROOT).with_suffix('')}\n", HEAD, *rows, "")) if rows else ""
 
 

@@ -12,7 +12,7 @@ import pytest
 from shared.bus import subjects
 from shared.config.settings import ApiSettings, Settings
 from shared.config.sources import SOURCES, settings_table
-from tests import limits, state_machines
+from tests import limits, message_table, state_machines
 from tools.cli.main import parser
 
 ROOT = Path(__file__).parents[1]
@@ -165,6 +165,11 @@ def test_state_machines_are_those_of_the_code() -> None:
 def test_limits_are_those_of_the_code() -> None:
     made = limits.page()
     assert (ROOT / "docs" / "limits.md").read_text() == made, "run: python -m tests.limits > docs/limits.md"
+
+
+def test_messages_are_those_of_the_code() -> None:
+    made = message_table.page()
+    assert (ROOT / "docs" / "messages.md").read_text() == made, "run: python -m tests.message_table > docs/messages.md"
 
 
 def test_metrics_are_those_that_are_declared() -> None:

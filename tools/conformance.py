@@ -4,21 +4,17 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tools.cli.arguments import at_least, numbers
+from tools.cli.arguments import add_numbers, numbers
 
 if TYPE_CHECKING:
     from testing.inprocess.cases import GroupResult
     from testing.inprocess.conformance import Results
 
-FIRST_DIFFERENCES = 3
+
+DESCRIPTION = "Replays golden cases through the scheduling cores. Exit code 1: any difference."
 
 
-def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    command = commands.add_parser(
-        "conformance",
-        help="replay recorded decisions of kube-scheduler v1.36 and compare",
-        description="Replays golden cases through the scheduling cores. Exit code 1: any difference.",
-    )
+def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("files", nargs="+", type=Path, metavar="FILE", help="cases, .jsonl or .jsonl.gz")
     command.add_argument(
         "--shards",
@@ -28,14 +24,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         help="number of workers to spread the nodes over; one run for each number (default 1)",
     )
     command.add_argument("--group", action="append", metavar="NAME", help="only cases of this group; repeatable")
-    command.add_argument(
-        "--show",
-        type=at_least(1),
-        default=FIRST_DIFFERENCES,
-        metavar="N",
-        help=f"differences per group to print in full (default {FIRST_DIFFERENCES})",
-    )
-    command.set_defaults(run=run)
+    add_numbers(command, ("--show", 3, 1, "differences per group to print in full"))
 
 
 def run(options: argparse.Namespace) -> int:

@@ -24,7 +24,7 @@ from shared.config.structs import ExtenderConfig
 from shared.errors import ClusterError, InvariantBroken
 from shared.extenders.talk import binder_of, in_order
 from shared.extenders.wire import bind_request
-from shared.messages.binding import LONGEST_WAIT, BindingOutcome
+from shared.messages.binding import LONGEST_WAIT, OVERDUE, BindingOutcome
 from shared.messages.state import BindingOrder
 from shared.model.objects import Pod
 from shared.plugins.devices.pre_bind import DEVICES, ClaimCreated, DevicesToBind, WaitBegan, WaitEnded
@@ -342,8 +342,10 @@ class BindSteps:
         self.fail(attempt, why, now, fenced=fenced)
 
     def expire(self, attempt: Attempt, now: float) -> None:
+        """Leaves the attempt to the snapshot, which may have granted it more time than this binder has heard of."""
         self._roll_back(attempt)
-        self._end(attempt, AttemptState.EXPIRED, "its deadline has passed", None, now)
+        outcome = BindingOutcome(attempt.uid, attempt.order.attempt, OVERDUE)
+        self._end(attempt, AttemptState.EXPIRED, OVERDUE, outcome, now)
 
     def supersede(self, attempt: Attempt, now: float) -> None:
         self._roll_back(attempt)

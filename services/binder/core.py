@@ -22,7 +22,7 @@ the pod up itself. So the binder reports only what it knows, and begins nothing 
                                             +------ after a pause -----------------+
 
 An attempt that does not end BOUND is rolled back: Unreserve, in reverse order. At its deadline an attempt is EXPIRED,
-and nothing is reported. Before Bind it may be SUPERSEDED by a newer attempt for the pod, or withdrawn: FAILED.
+and the snapshot hears that. Before Bind it may be SUPERSEDED by a newer attempt for the pod, or withdrawn: FAILED.
 `attempts.TRANSITIONS` has every transition. Here an attempt begins, waits for permits and is withdrawn; `bind_steps`
 has PreBind, Bind and the end.
 
@@ -44,7 +44,7 @@ from shared.config.structs import ExtenderConfig
 from shared.errors import ProtocolError
 from shared.framework.profile import Framework
 from shared.messages.binding import (
-    MOST_LISTED,
+    MAX_LISTED,
     BindingOrders,
     HeldAttempt,
     PermitAnswer,
@@ -142,7 +142,7 @@ class BinderCore:
     @property
     def epoch(self) -> int:
         """The newest epoch of the snapshot."""
-        return self._newest.place[0]
+        return self._newest.position[0]
 
     @property
     def held(self) -> int:
@@ -158,7 +158,7 @@ class BinderCore:
         waits = [(a.permit.began, a.order, a.permit) for a in self._attempts.all() if a.permit and a.permit.pending]
         waits.sort(key=lambda wait: wait[0])
         listed = []
-        for began, order, permit in waits[:MOST_LISTED]:
+        for began, order, permit in waits[:MAX_LISTED]:
             of = order.assignment
             pending = PermitPending(of.uid, of.namespace, of.name, of.node, began, permit.left(now), now - began)
             listed.append(pending)
@@ -177,27 +177,27 @@ class BinderCore:
     def _why_refused(self, message: BindingOrders, now: float) -> str:
         if message.incarnation not in ("", self.incarnation):
             return f"they are for process {message.incarnation} of this name, which is {self.incarnation}"
-        before = epoch, number = self._newest.place
+        before = epoch, number = self._newest.position
         is_numbered = message.number > 0 or message.epoch != epoch
-        place = (message.epoch, message.number if is_numbered else number)
-        if self._is_current(place, now) and (place != before or not is_numbered):
+        position = (message.epoch, message.number if is_numbered else number)
+        if self._is_current(position, now) and (position != before or not is_numbered):
             return ""
         return f"the epoch is {epoch} now" if message.epoch < epoch else f"number {number} came before"
 
-    def _is_current(self, place: tuple[int, int], now: float) -> bool:
-        newest = self._newest.place
-        heard = self._newest.hear(place, now)
+    def _is_current(self, position: tuple[int, int], now: float) -> bool:
+        newest = self._newest.position
+        heard = self._newest.hear(position, now)
         if heard is Heard.REFUTED:
             came = f"number {newest[1]} of epoch {newest[0]} came in the snapshot's name"
-            self._effects.append(events.EndProcess(f"{came}, which is at number {place[1]} of epoch {place[0]}"))
+            self._effects.append(events.EndProcess(f"{came}, which is at number {position[1]} of epoch {position[0]}"))
         return heard is Heard.CURRENT
 
     def _on_recall(self, recall: Recall, now: float) -> None:
         """A new term begins: orders of earlier terms that are still on their way are refused from now on."""
         if recall.incarnation == self.incarnation:
             # Orders of a new epoch may still be on their way.
-            place = (recall.epoch, 0 if recall.epoch > self.epoch else min(recall.orders, self._newest.place[1]))
-            if self._is_current(place, now) or recall.epoch == self.epoch:
+            position = (recall.epoch, 0 if recall.epoch > self.epoch else min(recall.orders, self._newest.position[1]))
+            if self._is_current(position, now) or recall.epoch == self.epoch:
                 self._effects += self._recalled(recall, now)
                 return
         self._problem(f"epoch {recall.epoch} asks process {recall.incarnation} of this name what it holds")
@@ -338,7 +338,7 @@ class BinderCore:
         self._effects += self._reports.due(self.epoch, now)
         if now >= self._next_beat:
             self._next_beat = now + BEAT_INTERVAL
-            self._effects.append(events.SendBeat(0 if self._leaving else ROOM, *self._newest.place))
+            self._effects.append(events.SendBeat(0 if self._leaving else ROOM, *self._newest.position))
 
     def _on_alarm(self, now: float) -> None:
         for attempt in self._attempts.all():

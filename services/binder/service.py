@@ -64,6 +64,9 @@ async def main(context: Context, *, api_calls: bool = True) -> None:
     source = read_config(context.settings.config)
     config = load_scheduler_config(source, context.settings.feature_gates)
     frameworks = load_frameworks(config)
+    if not api_calls:
+        for framework in frameworks.values():
+            framework.pre_bind = []  # their steps go by what the API server answers
     core = BinderCore(
         context.name,
         frameworks,
@@ -210,7 +213,7 @@ class Shell:
             self._runner.feed(message)
 
     def _on_notices(self, message: Notices, envelope: Envelope) -> None:
-        newest = self._queue.place
+        newest = self._queue.position
         if message.epoch and self._queue.hear(message.epoch, self._context.clock()) is Heard.OLD:
             stale = f"notices of the queue of epoch {message.epoch}, now {newest}"
             self._carry_out(events.Problem(ProtocolError(stale)))

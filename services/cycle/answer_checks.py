@@ -53,7 +53,7 @@ class AnswerChecks:
     @property
     def known_seq(self) -> int:
         """The newest sequence number that the snapshot named."""
-        return self._known.place
+        return self._known.position
 
     def on_workers(self, workers: Workers) -> None:
         self._shards = workers.shards

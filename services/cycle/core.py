@@ -22,7 +22,6 @@ from flotilla.results import error
 from services.cycle.answer_checks import AnswerChecks
 from services.cycle.commits import CONFLICTS, Commits, ConflictCounts, PlannedNomination, faults_of
 from services.cycle.events import (
-    Ask,
     ConfirmTerm,
     Decided,
     Effect,
@@ -36,25 +35,20 @@ from services.cycle.events import (
     WorkerFault,
     Workers,
 )
-from services.cycle.extenders import AskExtenders, Extenders, ExtendersAnswered, VictimsAnswered
+from services.cycle.extenders import Extenders, ExtendersAnswered, VictimsAnswered
 from services.cycle.preemption.search_queue import SearchProgress, SearchQueue
 from services.cycle.round.admission import Admission, PodInfo, uid_of
 from services.cycle.round.assign import RoundResult
-from services.cycle.round.class_cache import ClassCache
-from services.cycle.round.gang import GangRound, take_gang
-from services.cycle.round.round import MAX_ASKS, MAX_POD_BYTES, Round, next_pods
-from shared.errors import MOST_REMEMBERED, FlotillaError, InvalidConfig, InvariantBroken, ProtocolError
+from services.cycle.round.gang import take_gang
+from services.cycle.round.round import MAX_POD_BYTES
+from services.cycle.round.runner import UNMERGEABLE, RoundProgress, RoundRunner
+from shared.errors import MAX_REMEMBERED, FlotillaError, InvalidConfig, InvariantBroken, ProtocolError
 from shared.framework.profile import Framework
 from shared.messages.evaluation import Ties
 from shared.messages.preemption import Candidates
 from shared.messages.queue import Batch
 from shared.messages.rounds import Proposals
 from shared.messages.state import EPOCH_SHIFT, Committed, Conflict, Heartbeat
-from shared.runtime.unanswered import Unanswered
-
-ASK_DEADLINE = 1.0
-"""Seconds until a worker that has not answered is asked again."""
-UNMERGEABLE = "its summaries cannot be merged"
 
 
 class CycleCore:
@@ -81,16 +75,17 @@ class CycleCore:
         self.round_size = round_size
         self.ties = ties or Ties()
         self.pace = pace
-        self.refused: deque[ProtocolError] = deque(maxlen=MOST_REMEMBERED)
-        self.rounds = 0
+        self.refused: deque[ProtocolError] = deque(maxlen=MAX_REMEMBERED)
         self._extenders = extenders or Extenders()
         self._backlog: deque[PodInfo] = deque()
         self._held: set[str] = set()
         self._workers: Mapping[str, frozenset[int]] = {}
         self._admission = Admission(frameworks, self._extenders)
-        self._cache = ClassCache()
         self._checks = AnswerChecks()
         self._commits = Commits(epoch, incarnation, self._checks)
+        self._rounds = RoundRunner(
+            epoch, frameworks, self.ties, self._extenders, self._checks, self._commits, round_size=round_size
+        )
         self._conflicts = ConflictCounts()
         self._searches = SearchQueue(
             epoch,
@@ -98,17 +93,10 @@ class CycleCore:
             self.ties,
             self._extenders,
             at_once=round_size,
-            stands_alone=self._cache.stands_alone,
+            stands_alone=self._rounds.cache.stands_alone,
         )
-        self._min_seq = 0
-        """The sequence number of the last commit's answer."""
-        self._newest_seq = 0
-        """The newest sequence number that a worker has seen."""
         self._not_before = 0.0
         self._begin_at: float | None = None
-        self._asks = Unanswered[int, Round]((ASK_DEADLINE,))
-        self._extend_by: float | None = None
-        self._round: Round | None = None
 
     # Events
 
@@ -139,16 +127,25 @@ class CycleCore:
                 self._commits.confirm_term()
                 return self._send_planned(now)
             case ExtendersAnswered():
-                return self._on_extenders(event, now)
+                return self._on_round(self._rounds.on_extenders(event, now), now)
             case VictimsAnswered():
                 return self._on_search(self._searches.on_victims(event), now)
             case Tick():
                 return self._on_tick(now)
 
     def next_deadline(self) -> float | None:
-        repeats = (self._asks.next_deadline(), self._commits.unanswered.next_deadline(), self._searches.next_deadline())
-        deadlines = (self._extend_by, self._begin_at, *repeats)
+        deadlines = (
+            self._begin_at,
+            self._rounds.next_deadline(),
+            self._commits.unanswered.next_deadline(),
+            self._searches.next_deadline(),
+        )
         return min((by for by in deadlines if by is not None), default=None)
+
+    @property
+    def rounds(self) -> int:
+        """Rounds that have begun."""
+        return self._rounds.begun
 
     @property
     def pods_held(self) -> int:
@@ -158,13 +155,13 @@ class CycleCore:
     @property
     def rounds_under_way(self) -> set[int]:
         """The rounds that are asked about or committed."""
-        asked = set() if self._round is None else {self._round.number}
+        asked = set() if self._rounds.current is None else {self._rounds.current.number}
         return asked if self._commits.pending is None else asked | {self._commits.pending.round}
 
     @property
     def asked_pods(self) -> list[str]:
         """The uids of the pods that are asked about."""
-        return [] if self._round is None else [info.uid for info in self._round.pods]
+        return [] if self._rounds.current is None else [info.uid for info in self._rounds.current.pods]
 
     @property
     def round_awaited(self) -> int:
@@ -201,14 +198,12 @@ class CycleCore:
     def _on_workers(self, event: Workers, now: float) -> list[Effect]:
         """Lost workers are not waited for, and the round in flight is asked again of the present ones."""
         self._workers = dict(event.shards) if event.complete else {}
-        self._cache.keep_workers(self._workers)
         self._checks.on_workers(event)
+        self._rounds.on_workers(self._workers)
         effects = self._searches.on_workers(self._workers, now)
-        if self._round is None:
+        if self._rounds.current is None:
             return effects + self._search(now) + self._begin(now)
-        self._round.start_over()
-        self._extend_by = None
-        return effects + self._send_planned(now) + self._ask(self._round, now)
+        return effects + self._send_planned(now) + self._rounds.ask_again(now)
 
     def _on_heartbeat(self, heartbeat: Heartbeat, now: float) -> list[Effect]:
         """A snapshot that has just begun its term has not heard the pending commit."""
@@ -219,17 +214,13 @@ class CycleCore:
         if self._checks.on_heartbeat(heartbeat.seq):
             newest = f"and the snapshot's newest is {heartbeat.seq}"
             self.refused.append(ProtocolError(f"the queue named a later sequence number, {newest}"))
-            self._searches.wait_for(max(self._min_seq, heartbeat.seq))
+            self._searches.wait_for(max(self._rounds.min_seq, heartbeat.seq))
         return [*self._commits.resend(now)] if is_new else []
 
     def _on_tick(self, now: float) -> list[Effect]:
-        effects: list[Effect] = [*self._commits.unanswered.due(now)]
-        for round_ in self._asks.due(now):
-            effects += self._send(round_, now)
+        effects: list[Effect] = [*self._commits.unanswered.due(now), *self._rounds.repeat_asks(now)]
         effects += self._on_search(self._searches.on_tick(self._workers, now), now)
-        if self._round is not None and self._extend_by is not None and now >= self._extend_by:
-            silence = ExtendersAnswered(self._round.number, self._round.ask, self._round.silence())
-            effects += self._on_extenders(silence, now)
+        effects += self._on_round(self._rounds.late_extenders(now), now)
         if self._begin_at is not None and now >= self._begin_at:
             self._begin_at = None
             effects += self._begin(now)
@@ -238,7 +229,7 @@ class CycleCore:
     # A round
 
     def _begin(self, now: float) -> list[Effect]:
-        if self._round is not None or not self._backlog or not self._workers:
+        if self._rounds.current is not None or not self._backlog or not self._workers:
             return []
         if self.round_size == 1 and (self._searches.is_busy or self._commits.has_nominations):
             return []  # strict mode: the next pod must see this one's nomination
@@ -254,53 +245,14 @@ class CycleCore:
             refused = None if gang is None else gang.refused(MAX_POD_BYTES)
             if refused is None:
                 self._begin_at, self._not_before = None, now + self.pace
-                return effects + self._begin_round(gang, now)
+                return effects + self._rounds.begin(self._backlog, gang, now)
             effects += self._end(refused)
         return effects
 
-    def _begin_round(self, gang: GangRound | None, now: float) -> list[Effect]:
-        """For a gang: the next step, with its open members."""
-        self.rounds += 1
-        waiting = self._backlog if gang is None else gang.open
-        pods = next_pods(waiting, self.round_size, self._cache)
-        self._round = Round(self.rounds, pods, self._cache, gang)
-        return self._ask(self._round, now)
-
-    def _ask(self, round_: Round, now: float) -> list[Effect]:
-        round_.next_ask()
-        return self._send(round_, now)
-
-    def _send(self, round_: Round, now: float) -> list[Effect]:
-        """Asks every worker that has not answered yet."""
-        self._asks.sent(round_.number, round_, now)
-        return [self._ask_worker(round_, worker) for worker in self._workers if worker not in round_.answered]
-
-    def _ask_worker(self, round_: Round, worker: str) -> Ask:
-        # The pending commit will most likely be the next change that workers see.
-        seq = max(self._min_seq, self._newest_seq + 1) if self.is_committing else self._min_seq
-        seq = max(seq, self._checks.claimed_seq)
-        return Ask(worker, round_.propose(self.epoch, self.ties, seq, worker, len(self._workers)))
-
     def _on_proposals(self, proposals: Proposals, now: float) -> list[Effect]:
-        round_, worker = self._round, proposals.worker
-        if (
-            round_ is None
-            or proposals.epoch != self.epoch
-            or (proposals.round, proposals.ask) != (round_.number, round_.ask)
-            or worker in round_.answered
-        ):
-            return []  # late or doubled
-        if self._is_refused(proposals):
+        if not self._rounds.awaits(proposals) or self._is_refused(proposals):
             return []
-        fault = self._checks.proposals(proposals, round_.least_seq or 0, round_.open, round_.asked_keys)
-        if fault is not None:
-            return [fault, self._ask_worker(round_, worker)]
-        self._cache.remember_known(proposals)
-        self._newest_seq = max(self._newest_seq, proposals.seq)
-        if not self.is_committing and proposals.seq < self._min_seq:
-            return [self._ask_worker(round_, worker)]  # judged before the commit, but arrived after its answer
-        round_.answered[worker] = proposals
-        return self._try_to_decide(round_, now)
+        return self._on_round(self._rounds.on_proposals(proposals, now), now)
 
     def _is_refused(self, answer: Proposals | Candidates) -> bool:
         why = self._checks.refusal(answer)
@@ -308,59 +260,14 @@ class CycleCore:
             self.refused.append(ProtocolError(why))
         return bool(why)
 
-    def _try_to_decide(self, round_: Round, now: float) -> list[Effect]:
-        """Waits for every worker and for the pending commit; then asks again what is open, or decides."""
-        if not self._workers or len(round_.answered) < len(self._workers):
-            return []
-        if self.is_committing:
-            self._asks.answered(round_.number)
-            return []
-        try:
-            round_.settle(self.frameworks, len(self._workers))
-        except Exception as cause:
-            return self._blame(round_, cause, now)
-        if round_.open and round_.ask < MAX_ASKS:
-            return self._ask(round_, now)
-        questions = round_.questions()
-        if questions:
-            self._asks.answered(round_.number)
-            self._extend_by = now + self._extenders.patience(questions)
-            return [AskExtenders(round_.number, round_.ask, questions)]
-        return self._decide(round_, now)
-
-    def _blame(self, round_: Round, cause: Exception, now: float) -> list[Effect]:
-        """Asks workers with unusable answers again; re-raises if every answer is usable."""
-        unusable = round_.unusable(self.frameworks)
-        if not unusable:
-            raise cause
-        for worker in unusable:
-            del round_.answered[worker]
-        faults = [WorkerFault(worker, "answer", UNMERGEABLE) for worker in unusable]
-        return [*faults, *self._send(round_, now)]
-
-    def _on_extenders(self, answered: ExtendersAnswered, now: float) -> list[Effect]:
-        round_ = self._round
-        if round_ is None or self._extend_by is None or (answered.round, answered.ask) != (round_.number, round_.ask):
-            return []
-        self._extend_by = None
-        return self._ask(round_, now) if round_.take_judgements(answered.judgements) else self._decide(round_, now)
-
-    def _decide(self, round_: Round, now: float) -> list[Effect]:
-        try:
-            result = round_.decide(self.frameworks)
-        except Exception as cause:
-            return self._blame(round_, cause, now)
-        self._round = None
-        self._asks.answered(round_.number)
-        if round_.gang is not None:
-            round_.gang.take(result)
-            if not round_.gang.is_over:
-                return self._begin_round(round_.gang, now)
-            result = round_.gang.outcome()
-        effects = self._end(result)
+    def _on_round(self, progress: RoundProgress, now: float) -> list[Effect]:
+        effects, result = progress.effects, progress.result
+        if result is None:
+            return effects
+        effects += self._end(result)
         self._backlog.extendleft(reversed(result.deferred))
         if result.decided:
-            effects.append(self._commits.send_round(round_.number, result, now))
+            effects.append(self._commits.send_round(progress.number, result, now))
         return effects + self._go_ahead(now)
 
     def _end(self, result: RoundResult) -> list[Effect]:
@@ -379,7 +286,7 @@ class CycleCore:
 
     def _send_planned(self, now: float) -> list[Effect]:
         """Not while a round keeps answers, be it while extenders are asked: they would not know of the commit."""
-        if self._round is not None and self._round.keeps_answers:
+        if self._rounds.current is not None and self._rounds.current.keeps_answers:
             return []
         return [*self._commits.send_planned(now)]
 
@@ -389,7 +296,7 @@ class CycleCore:
         """Once the last decisions are committed, so that workers see them."""
         if self.is_committing:
             return []
-        return self._searches.begin(self._workers, max(self._min_seq, self._checks.claimed_seq), now)
+        return self._searches.begin(self._workers, max(self._rounds.min_seq, self._checks.claimed_seq), now)
 
     def _on_candidates(self, candidates: Candidates, now: float) -> list[Effect]:
         if not self._searches.awaits(candidates) or self._is_refused(candidates):
@@ -400,7 +307,7 @@ class CycleCore:
         if fault is not None:
             return [fault, *self._searches.ask_again(candidates.worker)]
         progress = self._searches.on_candidates(candidates, self._workers, now)
-        self._newest_seq = max(self._newest_seq, candidates.seq)
+        self._rounds.saw(candidates.seq)
         return self._on_search(progress, now)
 
     def _on_search(self, progress: SearchProgress, now: float) -> list[Effect]:
@@ -423,8 +330,7 @@ class CycleCore:
         if answered is None:
             return []
         faults = [*self._checks.on_committed(committed.seq, now), *faults_of(answered.commit, committed)]
-        self._min_seq = committed.seq
-        self._newest_seq = committed.seq if faults else max(self._newest_seq, committed.seq)
+        self._rounds.on_committed(committed.seq, is_at_fault=bool(faults))
         effects: list[Effect] = [*faults]
         if answered.confirms:
             effects.append(TermConfirmed())
@@ -433,9 +339,9 @@ class CycleCore:
         if answered.result is not None:
             effects += self._end_round(answered.result, conflicts)
         effects += [*self._send_planned(now), *self._search(now)]
-        if self._round is None:
+        if self._rounds.current is None:
             return effects + self._begin(now)
-        return effects if self.is_committing else effects + self._resume(self._round, now)
+        return effects if self.is_committing else effects + self._on_round(self._rounds.resume(now), now)
 
     def _end_round(self, result: RoundResult, conflicts: Mapping[str, Conflict]) -> list[Effect]:
         effects: list[Effect] = []
@@ -484,30 +390,15 @@ class CycleCore:
 
     def _put_back(self, result: RoundResult, lost: dict[str, PodInfo]) -> None:
         """Pods that lost a conflict, and those deferred in the same round, go before all others, in their order."""
-        if self._round is not None:
-            self._backlog.extendleft(reversed(self._round.held))
-            self._asks.answered(self._round.number)
-            self._round = self._extend_by = None
+        self._backlog.extendleft(reversed(self._rounds.abandon()))
         waiting = lost | {info.uid: self._backlog.popleft() for info in result.deferred}
         self._backlog.extendleft(waiting[uid] for uid in reversed(result.order) if uid in waiting)
-
-    def _resume(self, round_: Round, now: float) -> list[Effect]:
-        """The commit before this round is answered: asks workers again that judged without it, or that wait in vain."""
-        in_vain = max(self._min_seq, self._checks.claimed_seq) < round_.min_seq
-        early = {worker for worker, proposals in round_.answered.items() if proposals.seq < self._min_seq}
-        for worker in early:
-            del round_.answered[worker]
-        again = [w for w in self._workers if w in early or (in_vain and w not in round_.answered)]
-        if again:
-            self._asks.sent(round_.number, round_, now)
-            return [self._ask_worker(round_, worker) for worker in again]
-        return self._try_to_decide(round_, now)
 
     def validate(self) -> None:
         """Raises InvariantBroken unless every held pod is in the backlog, a round, a search or a commit, and once."""
         where = [info.uid for info in self._backlog]
-        if self._round is not None:
-            where += [info.uid for info in self._round.held]
+        if self._rounds.current is not None:
+            where += [info.uid for info in self._rounds.current.held]
         where += [info.uid for info in (*self._searches.held(), *self._commits.held())]
         if len(where) != len(set(where)) or set(where) != self._held:
             raise InvariantBroken(f"cycle holds {len(self._held)} pods and can account for {len(where)}")

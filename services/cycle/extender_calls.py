@@ -14,8 +14,8 @@ from flotilla.results import Status, error
 from services.cycle.extenders import (
     AskAboutVictims,
     AskExtenders,
+    ExtenderQuestion,
     ExtendersAnswered,
-    Question,
     VictimQuestion,
     VictimsAnswered,
     remaining_candidates,
@@ -26,7 +26,7 @@ from shared.extenders.client import ExtenderClient
 from shared.extenders.talk import Judgement, Reduced, Subject, interested, judge, preempt
 from shared.extenders.wire import ExtenderVictim, Victims
 from shared.kube.client import KubeClient
-from shared.kube.listwatch import ListDone, ListPage, ListStarted, ListWatchEvent, WatchEvents
+from shared.kube.listwatch import ListDone, ListPage, ListStarted, ListWatchEvent, ObjectEvents
 from shared.messages.preemption import Candidate
 from shared.model.objects import Pod, encode_json
 from shared.telemetry.fault import Fault
@@ -94,7 +94,7 @@ class FullObjects:
                     self._take(self._listed, raw, gone=False)
             case ListDone() if self._listed is not None:
                 self._nodes, self._listed = self._listed, None
-            case WatchEvents(events=events):
+            case ObjectEvents(events=events):
                 for event in events:
                     self._take(self._nodes, event.object, gone=event.type == "DELETED")
             case _:
@@ -172,7 +172,7 @@ class ExtenderCalls:
             for trouble in answer.troubles:
                 self._trouble(trouble)
 
-    async def _judge(self, question: Question) -> Judgement:
+    async def _judge(self, question: ExtenderQuestion) -> Judgement:
         try:
             extenders = interested(self._client.extenders, question.pod)
             if self.sends_nodes:

@@ -28,7 +28,7 @@ _OWN = "/"
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ExtenderQuestion:
     """May the pod go to these nodes, and how good is each?"""
 
     class_id: str
@@ -51,7 +51,7 @@ class AskExtenders:
 
     round: int
     ask: int
-    questions: tuple[Question, ...]
+    questions: tuple[ExtenderQuestion, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class Extenders:
     def judge_victims(self, pod: Pod) -> bool:
         return bool(interested(self._preempters, pod))
 
-    def patience(self, questions: Iterable[Question]) -> float:
+    def patience(self, questions: Iterable[ExtenderQuestion]) -> float:
         """Seconds until judgements are due: filters are asked in turn, priorities at once."""
 
         def longest(asked: Iterable[ExtenderConfig]) -> float:
@@ -132,17 +132,17 @@ def max_judged(nodes: int) -> int:
     return max(1, MAX_OFFERS // nodes) if nodes else 1
 
 
-def question_of(class_id: str, pod: Pod, answers: Iterable[ClassAnswer]) -> Question | None:
+def question_of(class_id: str, pod: Pod, answers: Iterable[ClassAnswer]) -> ExtenderQuestion | None:
     """None if there is nothing to ask: no node is feasible, or the attempt has failed."""
     nodes: list[str] = []
     for answer in answers:
         if answer.failure is not None or answer.pre_filter is not None:
             return None
         nodes += answer.ladder.nodes
-    return Question(class_id, pod, tuple(sorted(nodes))) if nodes else None
+    return ExtenderQuestion(class_id, pod, tuple(sorted(nodes))) if nodes else None
 
 
-def left_out(question: Question, judgement: Judgement) -> bool:
+def left_out(question: ExtenderQuestion, judgement: Judgement) -> bool:
     """Whether workers must be asked again, among the remaining nodes."""
     return judgement.failure is None and 1 < len(judgement.added) < len(question.nodes)
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from services.cycle.events import WorkerFault, Workers
 from shared.bounded import BoundedDict
-from shared.errors import MOST_REMEMBERED
+from shared.errors import MAX_REMEMBERED
 from shared.messages.identity import NameTaken
 from shared.messages.limits import BEAT_INTERVAL
 from shared.messages.workers import Assign, WorkerBeat
@@ -143,7 +143,7 @@ class Membership:
         self.shard_count = shard_count
         self.changed = False
         """Whether `workers` has changed since it was last read."""
-        self.refused: deque[NameTaken] = deque(maxlen=MOST_REMEMBERED)
+        self.refused: deque[NameTaken] = deque(maxlen=MAX_REMEMBERED)
         """Messages to processes whose name another one has; the caller takes them out."""
         self._expected = expected
         self._confirmed = confirmed
@@ -328,7 +328,7 @@ class Membership:
             return
         least, more = divmod(self.shard_count, len(members))
         members.sort(key=lambda member: -len(member.shards))
-        shares = [least + (place < more) for place in range(len(members))]
+        shares = [least + (i < more) for i in range(len(members))]
         for member, share in zip(members, shares, strict=True):
             member.shards = set(sorted(member.shards)[:share])
         free = sorted(set(range(self.shard_count)).difference(*(member.shards for member in members)))

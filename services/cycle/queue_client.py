@@ -170,7 +170,7 @@ class QueueClient:
                 await first.wait()
 
     def _is_of_newest(self, answer: Batch | Received) -> bool:
-        epoch, newest = answer.sender_epoch, self._queue.place
+        epoch, newest = answer.sender_epoch, self._queue.position
         if not epoch or self._queue.hear(epoch, self._clock()) is not Heard.OLD:
             return True
         what = f"{type(answer).__name__} {answer.number} of the queue of epoch {epoch}, now {newest}"

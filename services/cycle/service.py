@@ -36,7 +36,7 @@ from shared.kube.listwatch import ListWatch
 from shared.messages.evaluation import Ties
 from shared.messages.preemption import Candidates
 from shared.messages.queue import Verdict
-from shared.messages.rounds import Explained, Proposals, Propose
+from shared.messages.rounds import Proposals, Propose
 from shared.messages.state import Committed, Heartbeat, Outdated
 from shared.messages.workers import Assign, WorkerBeat
 from shared.runtime import Context, CoreRunner, every
@@ -127,7 +127,7 @@ class Shell:
     async def run(self) -> None:
         self._context.health.wait_for("workers", "no workers hold the shards yet")
         self._context.health.ready()
-        await self._bus.subscribe(subjects.CYCLE_ANSWERS, (Proposals, Explained, Candidates), self._on_answer)
+        await self._bus.subscribe(subjects.CYCLE_ANSWERS, (Proposals, Candidates), self._on_answer)
         await self._bus.subscribe(subjects.CYCLE_COMMITTED, (Committed, Outdated, Heartbeat), self._on_committed)
         self._handle(ConfirmTerm())
         await self._bus.subscribe(subjects.WORKER_BEATS, WorkerBeat, self._on_beat)
@@ -171,9 +171,8 @@ class Shell:
         self._runner.feed(event)
         self._spans.end(self._core.rounds_under_way, self._context.clock())
 
-    def _on_answer(self, message: Proposals | Explained | Candidates, envelope: Envelope) -> None:
-        if not isinstance(message, Explained):
-            self._handle(message)
+    def _on_answer(self, message: Proposals | Candidates, envelope: Envelope) -> None:
+        self._handle(message)
 
     def _on_committed(self, message: Committed | Outdated | Heartbeat, envelope: Envelope) -> None:
         if isinstance(message, Outdated):

@@ -35,10 +35,10 @@ from services.queue.scheduling.queued_pod_info import PodState, QueuedPodInfo, R
 from services.queue.scheduling.queueing_hints import HintCall, QueueingHints
 from services.queue.scheduling.scheduling_queue import Counters, SchedulingQueue, Timeouts
 from shared.cluster.objects import ClusterObjects
-from shared.errors import MOST_REMEMBERED, FlotillaError, InvariantBroken, ProtocolError
+from shared.errors import MAX_REMEMBERED, FlotillaError, InvariantBroken, ProtocolError
 from shared.framework.profile import Framework
 from shared.messages.binding import Evicted, Notice
-from shared.messages.limits import HALF_A_MESSAGE, MOST_BYTES
+from shared.messages.limits import HALF_A_MESSAGE, MAX_BYTES
 from shared.messages.queue import (
     TAKE_PATIENCE,
     Absorbed,
@@ -59,7 +59,7 @@ from shared.plugins.devices.queued_claims import queued_claims
 from shared.terms import Heard, Newest
 
 IN_FLIGHT_PODS = "PodPopped"
-MAX_GANG_BYTES = MOST_BYTES - (1 << 20)
+MAX_GANG_BYTES = MAX_BYTES - (1 << 20)
 """Bytes of a gang's pods, which go in one message."""
 MAX_BATCH_BYTES = HALF_A_MESSAGE
 """Bytes of a batch's pods, half of what a message may hold; a larger pod goes alone."""
@@ -84,10 +84,10 @@ class QueueCore:
         before a restart. `stopwatch`: times hints, in seconds. `date` converts the core's times to Unix times.
         """
         self.epoch = epoch
-        self.refused: deque[ProtocolError] = deque(maxlen=MOST_REMEMBERED)
+        self.refused: deque[ProtocolError] = deque(maxlen=MAX_REMEMBERED)
         self.objects = ClusterObjects() if objects is None else objects
         self._date = date
-        self._problems: deque[FlotillaError] = deque(maxlen=MOST_REMEMBERED)
+        self._problems: deque[FlotillaError] = deque(maxlen=MAX_REMEMBERED)
         self._hints = QueueingHints(frameworks.values(), self.objects, self._problems, stopwatch)
         self._queue = SchedulingQueue(
             self._hints, self._problems, backoff or BackoffPolicy(), timeouts or Timeouts(), records or {}
@@ -230,12 +230,12 @@ class QueueCore:
         for info in pods:
             self._queue.pop(info, now)
             failed = Outcome(info.uid, Verdict.FAILED, message=why)
-            effects += self._results.on_outcome(failed, self._snapshot.place, now)
+            effects += self._results.on_outcome(failed, self._snapshot.position, now)
         return effects
 
     def _hand_out(self, info: QueuedPodInfo, gang: Gang | None, now: float) -> QueuedPod:
         self._queue.pop(info, now)
-        info.snapshot_epoch = self._snapshot.place
+        info.snapshot_epoch = self._snapshot.position
         body = info.encoded(self._queue.nominator.applied(info.pod))
         claims = queued_claims(info.pod, self.objects.devices)
         return QueuedPod(body, info.attempts, self._date(info.seen_at), self._date(now), gang, claims)
@@ -263,12 +263,12 @@ class QueueCore:
             return []
         if is_new:
             for outcome in message.outcomes:
-                effects += self._results.on_outcome(outcome, self._snapshot.place, now)
+                effects += self._results.on_outcome(outcome, self._snapshot.position, now)
         effects.append(Received(message.epoch, message.number, self.epoch))
         return effects
 
     def _on_absorbed(self, message: Absorbed, now: float) -> None:
-        before = self._snapshot.place
+        before = self._snapshot.position
         if not self._is_newest(self._snapshot, message.epoch, "absorbed", now):
             return
         if before not in (0, message.epoch):
@@ -277,7 +277,7 @@ class QueueCore:
         self._handlers.on_absorbed((message.watch_epoch, message.watch_seq), now)
 
     def _is_newest(self, leader: Newest[int], epoch: int, what: str, now: float) -> bool:
-        newest = leader.place
+        newest = leader.position
         heard = leader.hear(epoch, now)
         if heard is not Heard.CURRENT:
             is_left = ", which has gone silent" if heard is Heard.REFUTED else ""
@@ -293,7 +293,7 @@ class QueueCore:
     @property
     def cycle_epoch(self) -> int:
         """The newest term of the cycle."""
-        return self._cycle.place
+        return self._cycle.position
 
     @property
     def counters(self) -> Counters:

@@ -13,7 +13,7 @@ from shared.devices.pod_claims import own_claims
 from shared.devices.shortages import Shortages
 from shared.framework.clusterevents import NAMES, names_of
 from shared.framework.profile import Framework
-from shared.messages.inspection import LONGEST_TEXT, MOST_PODS, DescribedPod, ListQueue, Move, QueueListed
+from shared.messages.inspection import LONGEST_TEXT, MAX_PODS, DescribedPod, ListQueue, Move, QueueListed
 
 LISTED_STATES = (
     PodState.ACTIVE,
@@ -45,7 +45,7 @@ class Introspection:
 
     def answer(self, request: ListQueue, now: float) -> QueueListed:
         wall = self._date(now)
-        limit = min(request.limit, MOST_PODS)
+        limit = min(request.limit, MAX_PODS)
         page = self._listings.page(request.listing, request.after, limit, lambda: self._list(request), now)
         counts = {state.value: count for state, count in self._core.counts().items()}
         if page is None:
@@ -101,7 +101,7 @@ class Introspection:
         return [
             info
             for state in LISTED_STATES
-            if not request.places or state.value in request.places
+            if not request.states or state.value in request.states
             for info in self._core.pods_in(state)
             if request.namespace in ("", info.pod.namespace) and request.name in ("", info.pod.name)
         ]
@@ -127,7 +127,7 @@ def describe(
         namespace=pod.namespace,
         name=pod.name,
         scheduler=info.framework.name,
-        place=state.value,
+        state=state.value,
         since=zero + info.queued_at if arrival is None else arrival.at,
         first_seen=zero + info.seen_at,
         queued_at=zero + info.queued_at,
@@ -139,14 +139,14 @@ def describe(
         plugins=info.rejecting_plugins,
         gate=BROKEN_GATE if info.gating_plugin == "" else info.gating_plugin or "",
         gate_reason=shorten(info.gate_reason) if state is PodState.GATED else "",
-        awaits=awaited_events(info) if state in WAITING else (),
-        rests_until=zero + info.backoff_ends if state in (PodState.BACKOFF, PodState.ERROR_BACKOFF) else None,
+        requeue_events=awaited_events(info) if state in WAITING else (),
+        backoff_until=zero + info.backoff_ends if state in (PodState.BACKOFF, PodState.ERROR_BACKOFF) else None,
         deadline=zero + info.deadline if state in IN_FLIGHT else None,
         node=info.node if state is PodState.BINDING else "",
         message=info.last_failure if in_full else shorten(info.last_failure),
-        said_at=None if info.failed_at is None else zero + info.failed_at,
+        failed_at=None if info.failed_at is None else zero + info.failed_at,
         nominated=nominated,
-        story=moves if in_full else (),
+        history=moves if in_full else (),
         claims=claims,
     )
 
@@ -181,14 +181,14 @@ def _arrival(moves: tuple[Move, ...], state: PodState) -> Move | None:
     """The move to the current state; later entries of the same state are remarks."""
     found: Move | None = None
     for move in reversed(moves):
-        if move.place != state:
+        if move.state != state:
             break
         found = move
     return found
 
 
 def _line(pod: DescribedPod, now: float) -> str:
-    parts = [f"pod {pod.namespace}/{pod.name} ({pod.uid}): {pod.place} for {max(0.0, now - pod.since):.1f} s"]
+    parts = [f"pod {pod.namespace}/{pod.name} ({pod.uid}): {pod.state} for {max(0.0, now - pod.since):.1f} s"]
     parts.append(f"tried {pod.attempts}x")
     if pod.gate:
         parts.append(f"gate {pod.gate}" + (f" ({pod.gate_reason})" if pod.gate_reason else ""))

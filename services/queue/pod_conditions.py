@@ -53,6 +53,12 @@ def binding_rejected_notice(pod: Pod, reason: str) -> Notice:
     return replace(failure_notice(pod, outcome), event=False)
 
 
+def nomination_cleared_notice(pod: Pod) -> Notice:
+    """Clears the nomination of a pod whose binding failed: another binder than the one that failed may have set it."""
+    outcome = Outcome(pod.uid, Verdict.FAILED, nominated="")
+    return replace(failure_notice(pod, outcome), event=False, patch=False)
+
+
 def claim_releases(outcome: Outcome, claims: Mapping[str, ResourceClaim]) -> list[ClaimRelease]:
     """What becomes of the pod's claims: the first one that still has devices gives them back."""
     allocated = (claims[key] for key in outcome.deallocate if key in claims and claims[key].is_allocated)

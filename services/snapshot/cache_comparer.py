@@ -12,7 +12,7 @@ import msgspec
 
 from services.snapshot.event_handlers import FINISHED_PHASES
 from shared.errors import ClusterError
-from shared.messages.inspection import MOST_DIFFERENCES, CacheCompared, Difference
+from shared.messages.inspection import MAX_DIFFERENCES, CacheCompared, Difference
 
 PAGE = 1000
 """Objects in one page of a list."""
@@ -66,7 +66,7 @@ def lasting(first: Iterable[Difference], second: Iterable[Difference]) -> list[D
 
 
 def compared(listed: ClusterView, found: list[Difference]) -> CacheCompared:
-    named = found[:MOST_DIFFERENCES]
+    named = found[:MAX_DIFFERENCES]
     return CacheCompared(len(listed.nodes), len(listed.pods), len(listed.pending), named, len(found) - len(named))
 
 

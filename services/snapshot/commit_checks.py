@@ -224,8 +224,8 @@ class CommitChecks:
             raise self._misdescribed(wanted, "it has other resource claims")
         labels = {} if (node := self._nodes.reported(wanted.node)) is None else node.metadata.labels
         templated = None if own is None else [each.is_made_for_pod for each in own]
-        place = DeviceNode(wanted.node, labels)
-        wrong = self._devices.check(wanted.uid, place, devices, wanted.seen, templated)
+        on = DeviceNode(wanted.node, labels)
+        wrong = self._devices.check(wanted.uid, on, devices, wanted.seen, templated)
         if wrong is None and devices.special is not None:
             there = self._nodes.allocatable(wanted.node)
             lacking = {name: each for name, each in self._requests(wanted, load).items() if not there.get(name)}

@@ -46,10 +46,10 @@ from services.snapshot.events import (
     WatchEvents,
 )
 from services.snapshot.state.cluster_state import ClusterState
-from services.snapshot.state.ledger import OVERDUE, AttemptKey
+from services.snapshot.state.ledger import AttemptKey
 from services.snapshot.state.pending_pods import PendingPods
-from shared.errors import MOST_REMEMBERED, ProtocolError
-from shared.messages.binding import Evicted
+from shared.errors import MAX_REMEMBERED, ProtocolError
+from shared.messages.binding import OVERDUE, Evicted
 from shared.messages.queue import POD_GONE, ForgottenPod
 from shared.messages.state import (
     BindingOrder,
@@ -78,7 +78,7 @@ class SnapshotCore:
 
         `pending`: the pending pods. Without it, what commits say of pods is not checked.
         """
-        self.refused: deque[ProtocolError] = deque(maxlen=MOST_REMEMBERED)
+        self.refused: deque[ProtocolError] = deque(maxlen=MAX_REMEMBERED)
         self.cluster = ClusterState(epoch, ledger)
         self._ledger = self.cluster.ledger
         self._handlers = EventHandlers(self.cluster)

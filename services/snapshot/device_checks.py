@@ -39,8 +39,8 @@ class DeviceChecks:
         self, pod_uid: str, node: DeviceNode, devices: DeviceDecision, seen: int, templated: Sequence[bool] | None
     ) -> Wrong | None:
         """`seen`: the state that the evaluation saw. `templated`: which claims were made for the pod, if known."""
-        for place, each in enumerate(devices.claims):
-            made = templated is not None and templated[place]
+        for index, each in enumerate(devices.claims):
+            made = templated is not None and templated[index]
             wrong = self._check_claim(pod_uid, node, each, seen, is_made_for_pod=made)
             if wrong is not None:
                 return wrong

@@ -12,9 +12,9 @@ from shared.bounded import Listings
 from shared.bus import Envelope
 from shared.errors import FlotillaError
 from shared.messages.inspection import (
-    MOST_ENTRIES,
-    MOST_NODES,
-    MOST_PODS_OF_NODES,
+    MAX_ENTRIES,
+    MAX_NODES,
+    MAX_PODS_OF_NODES,
     AssumedPod,
     CacheCompared,
     CachedNode,
@@ -122,7 +122,7 @@ class CachePages:
         self._ledger: Listings[LedgerEntry] = Listings()
 
     def nodes(self, asked: ListCache, cluster: ClusterState, now: float) -> CacheListed:
-        limit = min(asked.limit, MOST_NODES)
+        limit = min(asked.limit, MAX_NODES)
         page = self._nodes.page(asked.listing, asked.after, limit, lambda: _names(cluster), now)
         if page is None:
             return CacheListed("", cluster.epoch, cluster.seq, _counts(cluster), 0, [])
@@ -132,7 +132,7 @@ class CachePages:
         return CacheListed(page.listing, cluster.epoch, cluster.seq, _counts(cluster), page.total, nodes, following)
 
     def ledger(self, asked: ListLedger, cluster: ClusterState, now: float) -> LedgerListed:
-        limit, ledger = min(asked.limit, MOST_ENTRIES), cluster.ledger
+        limit, ledger = min(asked.limit, MAX_ENTRIES), cluster.ledger
         page = self._ledger.page(asked.listing, asked.after, limit, lambda: _by_deadline(ledger), now)
         if page is None:
             return LedgerListed("", 0, [])
@@ -214,8 +214,8 @@ def _cached_nodes(names: Sequence[str], cluster: ClusterState) -> Iterator[Cache
             allocatable(known[name]) if name in known else {},
             dict(requested),
             len(pods),
-            pods[:MOST_PODS_OF_NODES],
-            nominated.get(name, [])[:MOST_PODS_OF_NODES],
+            pods[:MAX_PODS_OF_NODES],
+            nominated.get(name, [])[:MAX_PODS_OF_NODES],
             cluster.nodes.closed.why(name),
         )
 
@@ -226,7 +226,7 @@ def _up_to_limit(nodes: Iterator[CachedNode]) -> list[CachedNode]:
     named = 0
     for node in nodes:
         named += len(node.pods) + len(node.nominated)
-        if taken and named > MOST_PODS_OF_NODES:
+        if taken and named > MAX_PODS_OF_NODES:
             break
         taken.append(node)
     return taken

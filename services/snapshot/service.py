@@ -75,7 +75,7 @@ from shared.watch import Progress, WatchReader
 
 CHECK_INTERVAL = 2.0
 """Seconds between two checks whether the state is still in Redis, while there is nothing to write."""
-BEAT_INTERVAL = 0.25
+HEARTBEAT_INTERVAL = 0.25
 """Seconds between two heartbeats, and between two checks of deadlines."""
 MAX_WAITING = 1 << 12
 """Orders that no binder has room for, or effects that wait to be written; beyond that, commits are not accepted."""
@@ -248,7 +248,7 @@ class Shell:
 
     async def _beat(self) -> None:
         while True:
-            await asyncio.sleep(BEAT_INTERVAL)
+            await asyncio.sleep(HEARTBEAT_INTERVAL)
             now = self._context.clock()
             self._core.cluster.ledger.ahead = self._context.wall() - now
             self._on_watch_effects(self._reader.tick(now))

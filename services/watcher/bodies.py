@@ -23,9 +23,9 @@ from shared.model.objects import (
 from shared.model.resources import pod_requests
 from shared.model.wellknown import PREFER_AVOID_PODS
 
-MOST_BODY_BYTES = 512 << 10
+MAX_BODY_BYTES = 512 << 10
 """An object's body in a message; 250 times that of an ordinary pod."""
-MOST_BYTES_OF_LABELS = MOST_BODY_BYTES // 2
+MAX_BYTES_OF_LABELS = MAX_BODY_BYTES // 2
 """Of an object that is too large even without what no follower reads."""
 READ_CONDITIONS = frozenset({"DisruptionTarget"})
 """The conditions that followers read of a bound pod."""
@@ -33,13 +33,13 @@ READ_CONDITIONS = frozenset({"DisruptionTarget"})
 
 class TooLarge(ValueError):
     def __init__(self, size: int) -> None:
-        super().__init__(f"what a scheduler reads of it takes {size} bytes, more than {MOST_BODY_BYTES}")
+        super().__init__(f"what a scheduler reads of it takes {size} bytes, more than {MAX_BODY_BYTES}")
 
 
 def body_of(obj: object) -> msgspec.Raw:
     """The object as msgpack; raises TooLarge."""
     raw = encode_msgpack(obj)
-    if len(raw) > MOST_BODY_BYTES:
+    if len(raw) > MAX_BODY_BYTES:
         raise TooLarge(len(raw))
     return msgspec.Raw(raw)
 
@@ -120,7 +120,7 @@ def node_body(node: Node) -> tuple[msgspec.Raw, str]:
     annotations = {name: text for name, text in node.metadata.annotations.items() if name == PREFER_AVOID_PODS}
     node = replace(node, metadata=replace(node.metadata, annotations=annotations, owner_references=[]))
     rest = replace(node, status=replace(node.status, images=[]))
-    room = MOST_BODY_BYTES - len(encode_msgpack(rest))
+    room = MAX_BODY_BYTES - len(encode_msgpack(rest))
     if room >= 0:
         return body_of(replace(node, status=replace(node.status, images=_largest(node.status.images, room)))), ""
     bare = ObjectMeta(name=node.name, uid=node.metadata.uid, labels=node.metadata.labels)
@@ -130,7 +130,7 @@ def node_body(node: Node) -> tuple[msgspec.Raw, str]:
 def _with_few_labels(metadata: ObjectMeta) -> ObjectMeta:
     """Keeps the shortest labels: they say which domains a node is in, and which pods a pod on it excludes."""
     kept: dict[str, str] = {}
-    room = MOST_BYTES_OF_LABELS
+    room = MAX_BYTES_OF_LABELS
     for name, value in sorted(metadata.labels.items(), key=lambda label: len(label[0]) + len(label[1])):
         room -= len(encode_msgpack((name, value)))
         if room < 0:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from services.watcher.bodies import MOST_BODY_BYTES
+from services.watcher.bodies import MAX_BODY_BYTES
 from services.watcher.events import (
     Beat,
     Effect,
@@ -28,11 +28,11 @@ from services.watcher.events import (
     StaleState,
     Tick,
 )
-from services.watcher.kind_state import MOST_REPORTED, KindState
+from services.watcher.kind_state import MAX_REPORTED, KindState
 from services.watcher.partial_objects import outline, rescue
 from services.watcher.resources import RESOURCES, Change, describe, unreadable
 from shared.errors import InvariantBroken
-from shared.kube.listwatch import ListDone, ListPage, ListStarted, WatchEvents, WatchStarted
+from shared.kube.listwatch import ListDone, ListPage, ListStarted, ObjectEvents, WatchStarted
 from shared.kube.wire import WatchEvent, version_of
 from shared.messages.watch import (
     Kind,
@@ -48,9 +48,9 @@ from shared.messages.watch import (
 )
 from shared.model.base import version_number
 
-MOST_CHANGES = 256
+MAX_CHANGES = 256
 """Per message."""
-MOST_MESSAGE_BYTES = MOST_BODY_BYTES
+MAX_MESSAGE_BYTES = MAX_BODY_BYTES
 """Of the bodies in one message; with the names, that stays below the limit of every NATS server (1 MiB)."""
 RELIST_PAUSE = 1.0
 """The least seconds between two requested listings."""
@@ -99,12 +99,12 @@ class WatcherCore:
     # What the API server says
 
     def _on_heard(
-        self, kind: Kind, what: ListStarted | ListPage | ListDone | WatchStarted | WatchEvents, at: float, now: float
+        self, kind: Kind, what: ListStarted | ListPage | ListDone | WatchStarted | ObjectEvents, at: float, now: float
     ) -> list[Effect]:
         match what:
             case WatchStarted():
                 return self._shown(kind)
-            case WatchEvents(events=events):
+            case ObjectEvents(events=events):
                 return self._on_events(kind, events, at)
             case ListPage(objects=objects):
                 return [*self._shown(kind), *self._on_page(kind, objects, at)]
@@ -244,7 +244,7 @@ class WatcherCore:
         size = 0
         for change in changes:
             more = len(change.body) if isinstance(change, Change) else 0
-            if part and (len(part) == MOST_CHANGES or size + more > MOST_MESSAGE_BYTES):
+            if part and (len(part) == MAX_CHANGES or size + more > MAX_MESSAGE_BYTES):
                 yield self._publish(kind, part)
                 part, size = [], 0
             part.append(change)
@@ -259,7 +259,7 @@ class WatcherCore:
     def validate(self) -> None:
         """What is remembered is bounded."""
         for kind, state in self._kinds.items():
-            if len(state.problems) > 2 * MOST_REPORTED:
+            if len(state.problems) > 2 * MAX_REPORTED:
                 raise InvariantBroken(f"{kind}: {len(state.problems)} reported problems are remembered")
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from shared.kube.listwatch import ListDone, ListPage, ListStarted, WatchEvents, WatchStarted
+from shared.kube.listwatch import ListDone, ListPage, ListStarted, ObjectEvents, WatchStarted
 from shared.messages.watch import Kind, Unreadable, WatchBeat, Watched
 
 
@@ -11,7 +11,7 @@ class Received:
     """Event: what the API server said about one kind of objects. `at`: the Unix time at which it was read."""
 
     kind: Kind
-    what: ListStarted | ListPage | ListDone | WatchStarted | WatchEvents
+    what: ListStarted | ListPage | ListDone | WatchStarted | ObjectEvents
     at: float = 0.0
 
 

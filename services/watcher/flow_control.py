@@ -9,7 +9,7 @@ from collections import deque
 
 from shared.messages.watch import NodeChange, ObjectChange, PodChange, WatchChange, WatchSeen
 
-MOST_UNSEEN_BYTES = 8 << 20
+MAX_UNSEEN_BYTES = 8 << 20
 """An eighth of what NATS buffers for one connection."""
 SILENCE = 10.0
 """Seconds after which a silent follower no longer counts."""
@@ -47,7 +47,7 @@ class FlowControl:
             del self._followers[name]
         if silent:
             self._drop_seen()
-        return self._unseen_bytes > MOST_UNSEEN_BYTES
+        return self._unseen_bytes > MAX_UNSEEN_BYTES
 
     def _drop_seen(self) -> None:
         slowest = min((seq for seq, _ in self._followers.values()), default=None)

@@ -6,7 +6,7 @@ from shared.model.base import version_number
 
 REFUSAL_TIMEOUT = 60.0
 """Seconds that the server may refuse a kind that was listed before; from then on the kind counts as missing."""
-MOST_REPORTED = 10_000
+MAX_REPORTED = 10_000
 """Unusable objects remembered per kind; owners of further ones may get their report more than once."""
 CLAIM_PATIENCE = 10.0
 """Seconds in which the API server may come up to the version that a follower claims to have been shown."""
@@ -120,7 +120,7 @@ class ReportedProblems:
 
     def is_new(self, key: str, problem: str) -> bool:
         reported = self._reported.pop(key, None) or self._before_listing.pop(key, None)
-        if len(self._reported) >= MOST_REPORTED:
+        if len(self._reported) >= MAX_REPORTED:
             del self._reported[next(iter(self._reported))]
         self._reported[key] = problem
         return reported != problem
@@ -130,7 +130,7 @@ class ReportedProblems:
         self._before_listing.pop(key, None)
 
     def begin_listing(self) -> None:
-        self._before_listing = (self._before_listing | self._reported) if len(self) <= MOST_REPORTED else self._reported
+        self._before_listing = (self._before_listing | self._reported) if len(self) <= MAX_REPORTED else self._reported
         self._reported = {}
 
     def end_listing(self) -> None:

@@ -18,7 +18,7 @@ from shared.model.objects import DEFAULT_SCHEDULER
 from shared.telemetry.logs import Repeated
 from shared.telemetry.metrics import Metrics
 
-MOST_WAITING = 1000
+MAX_WAITING = 1000
 """Reports that may wait; further ones are dropped."""
 REASON = "SchedulerError"
 UNREADABLE = "UnreadableForScheduler"
@@ -43,7 +43,7 @@ class ProblemReporter:
         self._wall = wall
         self._repeated = sparingly
         self._metrics = EventMetrics(metrics or Metrics())
-        self._waiting: asyncio.Queue[ReportProblem] = asyncio.Queue(MOST_WAITING)
+        self._waiting: asyncio.Queue[ReportProblem] = asyncio.Queue(MAX_WAITING)
 
     def report(self, problem: ReportProblem) -> None:
         """Queue a report about a node, a bound pod, or a pending pod of our schedulers."""
@@ -57,7 +57,7 @@ class ProblemReporter:
         except asyncio.QueueFull:
             self._metrics.crowded.inc()
             self._repeated.warning(
-                "crowded", "more than %d objects are unreadable; some owners get no report", MOST_WAITING
+                "crowded", "more than %d objects are unreadable; some owners get no report", MAX_WAITING
             )
 
     async def run(self) -> None:

@@ -19,8 +19,8 @@ from shared.model.objects import (
     key_of,
 )
 
-MOST_PROBLEM_BYTES = 900
-MOST_SCHEDULER_BYTES = 253
+MAX_PROBLEM_BYTES = 900
+MAX_SCHEDULER_BYTES = 253
 """Longest scheduler name; the API server accepts longer ones, which belong to no scheduler."""
 UNFINISHED_PODS = "fieldSelector=status.phase%21%3DSucceeded%2Cstatus.phase%21%3DFailed"
 """Finished pods occupy nothing. The server reports a pod that finishes as deleted."""
@@ -68,7 +68,7 @@ def read_pod(raw: msgspec.Raw, at: float) -> PodChange:
         uid=metadata.uid,
         namespace=metadata.namespace,
         name=metadata.name,
-        scheduler=_cut(spec.scheduler_name, MOST_SCHEDULER_BYTES),
+        scheduler=_cut(spec.scheduler_name, MAX_SCHEDULER_BYTES),
         node=spec.node_name,
         finished=pod.status.phase in FINISHED_PHASES,
         body=body,
@@ -84,7 +84,7 @@ def pod_gone(found: Outline, at: float) -> PodChange:
         uid=found.pod_uid,
         namespace=found.namespace,
         name=found.metadata.name,
-        scheduler=_cut(found.spec.scheduler_name, MOST_SCHEDULER_BYTES),
+        scheduler=_cut(found.spec.scheduler_name, MAX_SCHEDULER_BYTES),
         node=found.spec.node_name,
         finished=found.finished,
         gone=True,
@@ -111,7 +111,7 @@ def unreadable(kind: Kind, found: Outline, cause: Exception) -> Unreadable:
         namespace=found.namespace if has_namespace else "",
         name=found.metadata.name,
         problem=describe(cause),
-        scheduler=_cut(found.spec.scheduler_name, MOST_SCHEDULER_BYTES) if is_pod else "",
+        scheduler=_cut(found.spec.scheduler_name, MAX_SCHEDULER_BYTES) if is_pod else "",
         node=found.spec.node_name if is_pod else "",
     )
 
@@ -122,7 +122,7 @@ def describe(cause: Exception) -> str:
         text = f"{cause.field}: {cause.reason}" if cause.field else cause.reason
     else:
         text = f"cannot be read: {cause or type(cause).__name__}"
-    return _cut(" ".join(text.split()), MOST_PROBLEM_BYTES)
+    return _cut(" ".join(text.split()), MAX_PROBLEM_BYTES)
 
 
 def _cut(text: str, most: int) -> str:

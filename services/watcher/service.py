@@ -36,7 +36,15 @@ from shared.framework.loading import load_scheduler_config
 from shared.kube.access import client_connection
 from shared.kube.client import KubeClient
 from shared.kube.errors import Gone, Refused
-from shared.kube.listwatch import Interruption, ListDone, ListPage, ListWatch, ListWatchEvent, WatchEvents, WatchStarted
+from shared.kube.listwatch import (
+    Interruption,
+    ListDone,
+    ListPage,
+    ListWatch,
+    ListWatchEvent,
+    ObjectEvents,
+    WatchStarted,
+)
 from shared.messages.watch import OBJECT_KINDS, Kind, Relist, WatchBeat, Watched, WatchSeen
 from shared.model.kinds import DEVICE_KINDS, QUEUE_KINDS
 from shared.runtime import Context, CoreRunner, every
@@ -150,7 +158,7 @@ class Shell:
                 return
             case WatchStarted():
                 self._context.health.clear(RESOURCES[kind].plural)
-            case WatchEvents(events=events):
+            case ObjectEvents(events=events):
                 self._metrics.count(kind, Counter(event.type for event in events))
             case ListPage(objects=objects):
                 self._metrics.count(kind, {"LISTED": len(objects)})
@@ -163,7 +171,7 @@ class Shell:
         if kind in self._stale:
             raise Gone(self._server, RESOURCES[kind].path, 0, f"{self._stale.pop(kind)}; {RESTORED}")
         await self._wait_for_followers()
-        if isinstance(said, WatchEvents):
+        if isinstance(said, ObjectEvents):
             await asyncio.sleep(
                 GATHER_SECONDS
             )  # what comes meanwhile waits in the connection and goes out in one message

@@ -12,17 +12,18 @@ from services.worker.events import Answer, Effect, End, Event, Reload, Tick
 from services.worker.message_limits import fitting_answers, fitting_candidates
 from services.worker.proposer import Proposer
 from services.worker.state_replica import StateReplica
-from services.worker.what_if import check_given, pods_placed
+from services.worker.what_if import pods_placed
 from shared.cluster.nodetable import NodeTable
 from shared.errors import FlotillaError, ProtocolError
+from shared.framework.evaluator import Explanation
 from shared.framework.profile import Framework
-from shared.messages.evaluation import Explanation, Ties
+from shared.messages.evaluation import Ties
 from shared.messages.identity import NameTaken
 from shared.messages.preemption import Candidates, Preempt
-from shared.messages.rounds import ClassAnswer, Explain, Explained, Proposals, Propose
+from shared.messages.rounds import ClassAnswer, ClassAsk, Proposals, Propose
 from shared.messages.state import Delta, Heartbeat, State
 from shared.messages.workers import Assign
-from shared.terms import Heard, Newest, Place
+from shared.terms import Heard, Newest, Position
 
 NOT_YET_PATIENCE = 20.0
 """Seconds until the state is loaded again for a sequence number that it lacked, unless a heartbeat names it before."""
@@ -77,7 +78,7 @@ class WorkerCore:
             case Assign() if event.refused:
                 return self._on_refusal(event, now)
             case NameTaken(epoch=epoch, incarnation=incarnation):
-                newest = max(self._assigned.place[0], self._asked.place[0])
+                newest = max(self._assigned.position[0], self._asked.position[0])
                 return [End(event)] if incarnation == self.incarnation and epoch >= newest else []
             case Assign():
                 reload = self._on_assignment(event, now)
@@ -85,8 +86,6 @@ class WorkerCore:
                 self._on_ask(event, now)
             case Preempt():
                 self._on_search(event, now)
-            case Explain():
-                return self._explain(event)
         effects: list[Effect] = [Reload()] if reload else []
         return effects + self._answer_ask(now) + self._answer_search(now)
 
@@ -96,7 +95,7 @@ class WorkerCore:
     @property
     def assignment(self) -> tuple[int, int]:
         """The cycle's term, and the number of the assignment by which it holds its shards."""
-        return self._assigned.place
+        return self._assigned.position
 
     @property
     def shards(self) -> frozenset[int]:
@@ -123,6 +122,13 @@ class WorkerCore:
     def refused(self) -> deque[FlotillaError]:
         """Why messages were refused."""
         return self._replica.refused
+
+    def explain(self, ask: ClassAsk) -> tuple[ClassAnswer, Explanation]:
+        """Explains the result of every node for the ask's pod, at present."""
+        if not self._replica.loaded:
+            failure = error(f"{self.name} has not loaded its nodes yet")
+            return ClassAnswer(ask.class_id, failure=failure), Explanation()
+        return self._proposer_for(Ties() if self._proposer is None else self._proposer.ties).explain(ask)
 
     def validate(self) -> None:
         self.table.validate()
@@ -152,11 +158,6 @@ class WorkerCore:
         return bool(shards) and self._replica.request(now)
 
     def _on_ask(self, propose: Propose, now: float) -> None:
-        try:
-            check_given(propose)
-        except ProtocolError as cause:
-            self.refused.append(cause)
-            return
         if not self._is_old(self._asked, (propose.epoch, propose.round, propose.ask), now, "ask"):
             self._ask = propose
 
@@ -164,12 +165,12 @@ class WorkerCore:
         if not self._is_old(self._searched, (preempt.epoch, preempt.search, preempt.ask), now, "search"):
             self._search = preempt
 
-    def _is_old(self, newest: Newest[Place], place: Place, now: float, what: str = "") -> bool:
+    def _is_old(self, newest: Newest[Position], position: Position, now: float, what: str = "") -> bool:
         """`what`: an older one is reported."""
-        before = newest.place
-        heard = newest.hear(place, now)
+        before = newest.position
+        heard = newest.hear(position, now)
         if what and heard is Heard.OLD:
-            self.refused.append(ProtocolError(f"{what} {place} is old, now {before}"))
+            self.refused.append(ProtocolError(f"{what} {position} is old, now {before}"))
         return heard is Heard.OLD
 
     def _answer_ask(self, now: float) -> list[Effect]:
@@ -218,14 +219,6 @@ class WorkerCore:
                 incarnation=self.incarnation,
             )
         return [Answer(self._found)]
-
-    def _explain(self, event: Explain) -> list[Effect]:
-        if not self._replica.loaded:
-            answer = ClassAnswer(event.ask.class_id, failure=error(f"{self.name} has not loaded its nodes yet"))
-            return [Answer(Explained(self.name, event.id, self.seq, answer, Explanation()))]
-        ties = Ties() if self._proposer is None else self._proposer.ties
-        answer, explanation = self._proposer_for(ties).explain(event.ask)
-        return [Answer(Explained(self.name, event.id, self.seq, answer, explanation))]
 
     def _proposer_for(self, ties: Ties) -> Proposer:
         """A new one if the table was reloaded, or the cycle breaks ties in another way."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from shared.messages.identity import NameTaken
 from shared.messages.preemption import Candidates, Preempt
-from shared.messages.rounds import Explain, Explained, Proposals, Propose
+from shared.messages.rounds import Proposals, Propose
 from shared.messages.state import Delta, Heartbeat, State
 from shared.messages.workers import Assign
 
@@ -18,7 +18,7 @@ class Tick:
 class Answer:
     """Effect: send this to the cycle."""
 
-    message: Proposals | Explained | Candidates
+    message: Proposals | Candidates
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,5 +33,5 @@ class End:
     why: NameTaken | str
 
 
-Event = Delta | Heartbeat | State | Assign | Propose | Explain | Preempt | NameTaken | Tick
+Event = Delta | Heartbeat | State | Assign | Propose | Preempt | NameTaken | Tick
 Effect = Answer | Reload | End

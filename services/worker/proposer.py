@@ -15,12 +15,12 @@ from shared.cluster.nodetable import NodeTable
 from shared.cluster.topology import domains_of
 from shared.devices.pod_claims import may_claim, own_claims
 from shared.errors import FlotillaError
-from shared.framework.evaluator import Question, ShardEvaluator
+from shared.framework.evaluator import Explanation, Question, ShardEvaluator
 from shared.framework.ladders import Rungs
 from shared.framework.pod_class import PodClass
 from shared.framework.profile import Framework
 from shared.framework.signatures import PluginFailed
-from shared.messages.evaluation import Explanation, Summary, Ties
+from shared.messages.evaluation import Summary, Ties
 from shared.messages.preemption import PreemptAsk, ShardFindings
 from shared.messages.rounds import ClassAnswer, ClassAsk, Ladder
 from shared.model.objects import Pod
@@ -34,7 +34,7 @@ FEWEST_NODES = 100
 """Feasible nodes that percentageOfNodesToScore leaves in any case."""
 
 
-class Context(NamedTuple):
+class RoundContext(NamedTuple):
     """What the asks of one message share. `keys`: labels whose values each ladder lists."""
 
     round: int
@@ -71,7 +71,7 @@ class Proposer:
             for start in range(0, len(group), most):
                 part = group[start : start + most]
                 self._make_room(part, most)
-                answers += self._propose(profile, part, Context(round_, tuple(keys)))
+                answers += self._propose(profile, part, RoundContext(round_, tuple(keys)))
         return answers
 
     def explain(self, ask: ClassAsk) -> tuple[ClassAnswer, Explanation]:
@@ -108,7 +108,7 @@ class Proposer:
         except Exception as cause:
             return ShardFindings(ask.class_id, failure=_failure(cause))
 
-    def _propose(self, profile: str, asks: list[ClassAsk], context: Context) -> list[ClassAnswer]:
+    def _propose(self, profile: str, asks: list[ClassAsk], context: RoundContext) -> list[ClassAnswer]:
         evaluator = self._evaluators.get(profile)
         if evaluator is None:
             return [_no_profile(ask) for ask in asks]
@@ -186,7 +186,7 @@ class Proposer:
         self._of_one_pod.clear()
 
     def _evaluate(
-        self, evaluator: ShardEvaluator, ready: list[tuple[ClassAsk, PodClass]], context: Context
+        self, evaluator: ShardEvaluator, ready: list[tuple[ClassAsk, PodClass]], context: RoundContext
     ) -> list[ClassAnswer]:
         if not ready:
             return []
@@ -230,7 +230,7 @@ class Proposer:
         ]
 
     def _evaluate_alone(
-        self, evaluator: ShardEvaluator, ask: ClassAsk, pod_class: PodClass, context: Context
+        self, evaluator: ShardEvaluator, ask: ClassAsk, pod_class: PodClass, context: RoundContext
     ) -> ClassAnswer:
         try:
             return self._evaluate(evaluator, [(ask, pod_class)], context)[0]

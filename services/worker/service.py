@@ -14,7 +14,7 @@ from shared.framework.loading import load_frameworks
 from shared.messages.identity import NameTaken
 from shared.messages.limits import BEAT_INTERVAL
 from shared.messages.preemption import Preempt
-from shared.messages.rounds import Explain, Proposals, Propose
+from shared.messages.rounds import Proposals, Propose
 from shared.messages.state import Delta, Heartbeat
 from shared.messages.workers import Assign, WorkerBeat
 from shared.runtime import Context, CoreRunner, every
@@ -107,7 +107,7 @@ class Shell:
         self._context.health.ready()
         bus = self._context.bus
         await bus.subscribe(subjects.SNAPSHOT_DELTAS, (Delta, Heartbeat), self._on_delta)
-        types = (Propose, Assign, Explain, Preempt, NameTaken)
+        types = (Propose, Assign, Preempt, NameTaken)
         await bus.subscribe(subjects.worker(self._context.name), types, self._on_message)
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -138,7 +138,7 @@ class Shell:
             self._term_heard.set()
         self._runner.feed(message)
 
-    def _on_message(self, message: Propose | Assign | Explain | Preempt | NameTaken, envelope: Envelope) -> None:
+    def _on_message(self, message: Propose | Assign | Preempt | NameTaken, envelope: Envelope) -> None:
         if isinstance(message, Propose):
             ask, began = (message.epoch, message.round, message.ask), self._context.clock()
             self._evaluation = Evaluation(ask, envelope.trace, len(message.classes), began)

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from shared.cluster.nodetable import LoadKind, NodeTable, shard_of
-from shared.errors import MOST_REMEMBERED, FlotillaError, ProtocolError
+from shared.errors import MAX_REMEMBERED, FlotillaError, ProtocolError
 from shared.messages.state import (
     Change,
     Delta,
@@ -52,7 +52,7 @@ class StateReplica:
         self.seq = 0
         self.loaded = False
         """Whether the state of all shards is here."""
-        self.refused: deque[FlotillaError] = deque(maxlen=MOST_REMEMBERED)
+        self.refused: deque[FlotillaError] = deque(maxlen=MAX_REMEMBERED)
         """Why messages were refused."""
         self._newest = Newest((0, 0))
         """The snapshot's term and the sequence number that its last heartbeat named."""
@@ -164,7 +164,7 @@ class StateReplica:
         return self.request(now)
 
     def _follow(self, epoch: int, now: float) -> None:
-        if epoch > self._newest.place[0]:
+        if epoch > self._newest.position[0]:
             self._newest.hear((epoch, 0), now)
 
     def _start_over(self) -> None:
@@ -202,10 +202,10 @@ class StateReplica:
             case PodPlaced(uid=uid, node=node, load=load, key=key, started=started):
                 if node in table:
                     table.add_pod(uid, node, kinds.kind(load), key, started)
-                elif table.place_of(uid) is not None:
+                elif table.node_of(uid) is not None:
                     table.remove_pod(uid)
             case PodGone(uid=uid):
-                if table.place_of(uid) is not None:
+                if table.node_of(uid) is not None:
                     table.remove_pod(uid)
             case NodeUpserted(node=node_object):
                 if self.is_ours(node_object.name):

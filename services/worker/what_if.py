@@ -13,18 +13,10 @@ from shared.cluster.devices import Created, DeviceDecision, changes_of_claims
 from shared.cluster.nodetable import NodeTable
 from shared.cluster.objects import ClusterObjects
 from shared.cluster.volumes import VolumeDecision, changes_of
-from shared.errors import ProtocolError
-from shared.messages.rounds import Given, Propose
+from shared.messages.rounds import Given
 from shared.model.load import PodLoad
 from shared.model.objects import ClusterObject, PersistentVolumeClaim
 from shared.model.storage import BIND_COMPLETED
-
-
-def check_given(propose: Propose) -> None:
-    """Raises ProtocolError if a given pod names a load that the message does not contain."""
-    for each in propose.given:
-        if not 0 <= each.load < len(propose.loads):
-            raise ProtocolError(f"given pod {each.uid}: load: {each.load} of {len(propose.loads)}")
 
 
 @contextmanager
@@ -33,11 +25,11 @@ def pods_placed(table: NodeTable, given: Sequence[Given], loads: Sequence[PodLoa
 
     A pod on a node of another shard changes only the volumes here. A pod that the table already shows on its node is
     counted once. One on another node has an attempt that is about to be forgotten: it counts on both, because either
-    may be the place that the snapshot knows when the decision comes to it.
+    may be the one that the snapshot knows when the decision comes to it.
     """
     with ExitStack() as undo:
         for each in given:
-            if table.place_of(each.uid) != each.node:
+            if table.node_of(each.uid) != each.node:
                 _place(table, each, loads[each.load], undo)
         yield
 
@@ -50,7 +42,7 @@ def _place(table: NodeTable, given: Given, load: PodLoad, undo: ExitStack) -> No
             undo.callback(table.nominate, given.uid, node, nominated.kind.load, nominated.key)
             break
     if given.node in table:
-        uid = given.uid if table.place_of(given.uid) is None else f"{given.uid} again"
+        uid = given.uid if table.node_of(given.uid) is None else f"{given.uid} again"
         table.add_pod(uid, given.node, load)
         undo.callback(table.remove_pod, uid)
     if given.volumes is not None:

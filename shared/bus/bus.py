@@ -33,7 +33,7 @@ from shared.bus.wire import (
     headers_for,
 )
 from shared.messages.codec import Message, encode
-from shared.messages.limits import MOST_BYTES
+from shared.messages.limits import MAX_BYTES
 from shared.telemetry import Telemetry
 from shared.telemetry.logs import Repeated
 from shared.telemetry.tracing import TraceContext
@@ -41,9 +41,9 @@ from shared.telemetry.tracing import TraceContext
 UNIQUE_BYTES = 12
 PATIENCE = 30.0
 """Seconds to wait for NATS when a process starts."""
-MOST_PENDING = 1 << 16
+MAX_PENDING = 1 << 16
 """Messages that may wait for one handler; further ones are dropped and counted."""
-MOST_PENDING_BYTES = 64 << 20
+MAX_PENDING_BYTES = 64 << 20
 """Of messages that wait for one handler."""
 ROOM_PATIENCE = 1.0
 """Seconds to wait until the client has sent what is pending."""
@@ -80,7 +80,7 @@ class Bus:
             access,
             name,
             telemetry.log,
-            payload=MOST_BYTES,
+            payload=MAX_BYTES,
             on_lost=self._lost,
             on_back=self._back,
             on_error=self._heard_error,
@@ -221,7 +221,7 @@ class Bus:
 
     @property
     def _most_bytes(self) -> int:
-        return min(MOST_BYTES, self._connection.client.max_payload) - HEADER_BYTES
+        return min(MAX_BYTES, self._connection.client.max_payload) - HEADER_BYTES
 
     # Receiving
 
@@ -232,7 +232,7 @@ class Bus:
         handler: Handler[A | B | C | D | E],
         *,
         group: str = "",
-        most_pending: int = MOST_PENDING,
+        most_pending: int = MAX_PENDING,
         ours: bool = True,
     ) -> Subscription[A | B | C | D | E]:
         """Handle messages of these types, one at a time and in order, until the bus is closed; refuse all others.
@@ -258,7 +258,7 @@ class Bus:
             queue=group,
             cb=subscription.take,
             pending_msgs_limit=most_pending,
-            pending_bytes_limit=MOST_PENDING_BYTES,
+            pending_bytes_limit=MAX_PENDING_BYTES,
         )
         subscription.bind(nats, lambda: self._subscriptions.pop(nats, None))
         self._subscriptions[nats] = subscription

@@ -16,7 +16,7 @@ from shared.errors import UserError
 
 ROUND_TRIP_SECONDS = 1
 """Seconds for a round trip to NATS when the client closes."""
-MOST_REMEMBERED_HEADERS = 256
+MAX_REMEMBERED_HEADERS = 256
 """In bytes; longer headers are not ours, and are parsed each time."""
 
 
@@ -109,7 +109,7 @@ class NatsClient(Client):
 
     @staticmethod
     def _parse_header_lines(raw: bytes) -> dict[str, str]:
-        return _parse_headers(raw) if len(raw) <= MOST_REMEMBERED_HEADERS else Client._parse_header_lines(raw)
+        return _parse_headers(raw) if len(raw) <= MAX_REMEMBERED_HEADERS else Client._parse_header_lines(raw)
 
     async def _process_headers(self, headers: bytes) -> dict[str, str] | None:
         """Unreadable headers count as none; nats-py would stop reading after them."""

@@ -29,8 +29,8 @@ SAY_EVERY = 3.0
 """Seconds between two log lines about an unreachable server."""
 PING_INTERVAL = 2
 """Seconds between two pings."""
-MOST_PINGS = 2
-"""A connection is given up after PING_INTERVAL * (MOST_PINGS + 1) seconds of silence."""
+MAX_PINGS = 2
+"""A connection is given up after PING_INTERVAL * (MAX_PINGS + 1) seconds of silence."""
 FLUSH_SECONDS = 2.0
 """Seconds to wait for the client's own commands, mostly subscriptions."""
 _REFUSES = re.compile(r"authorization violation|authentication (expired|revoked)", re.IGNORECASE)
@@ -120,7 +120,7 @@ class Connection:
             "reconnect_time_wait": OPENING_WAIT,
             "connect_timeout": CONNECT_TIMEOUT,
             "ping_interval": PING_INTERVAL,
-            "max_outstanding_pings": MOST_PINGS,
+            "max_outstanding_pings": MAX_PINGS,
             "flush_timeout": FLUSH_SECONDS,
             **self._authentication(),
         }

@@ -13,11 +13,11 @@ from shared.bus.metrics import BusMetrics
 from shared.bus.wire import NoAnswer, Silence
 from shared.errors import ProtocolError
 
-MOST_WAITING = 32 << 20
+MAX_WAITING = 32 << 20
 """Pending bytes in the client; with more, messages are dropped."""
 CROWDED = 4 << 20
 """Pending bytes above which `room` waits."""
-MOST_SUBJECTS = 4096
+MAX_SUBJECTS = 4096
 """Subjects remembered as valid."""
 
 _PUBLISH = "HPUB"
@@ -30,7 +30,7 @@ class Outbox:
         self._client = connection.client
         self._metrics = metrics
         self._prefix = prefix
-        self._full_subject = lru_cache(maxsize=MOST_SUBJECTS)(self._checked)
+        self._full_subject = lru_cache(maxsize=MAX_SUBJECTS)(self._checked)
 
     def send(self, subject: str, headers: bytes, body: bytes, reply_to: str = "") -> None:
         """Drop and count the message without a connection or room; ProtocolError if the subject is invalid."""
@@ -38,7 +38,7 @@ class Outbox:
 
     def send_to(self, full_subject: str, counted_as: str, headers: bytes, body: bytes, reply_to: str = "") -> None:
         """Like `send`, for a subject known to be valid."""
-        if not self._connection.connected or self._client.pending_data_size > MOST_WAITING:
+        if not self._connection.connected or self._client.pending_data_size > MAX_WAITING:
             self._metrics.dropped(counted_as)
             return
         sizes = f"{len(headers)} {len(headers) + len(body)}"

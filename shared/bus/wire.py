@@ -17,7 +17,7 @@ import msgspec
 
 from shared.errors import FlotillaError, ProtocolError
 from shared.messages.codec import Message, decoder
-from shared.messages.limits import MOST_BYTES
+from shared.messages.limits import MAX_BYTES
 from shared.messages.sense import check_sense
 from shared.telemetry.tracing import TraceContext
 from shared.terms import is_possible
@@ -113,8 +113,8 @@ class MessageReader(Generic[M]):
         if version != VERSION:
             found = "no version" if version is None else f"version {version[:16]!r}"
             raise RefusedMessage(Refusal.VERSION, f"{found}; this is version {VERSION}")
-        if len(raw) > MOST_BYTES:
-            raise RefusedMessage(Refusal.TOO_LARGE, f"{len(raw)} bytes; at most {MOST_BYTES} are accepted")
+        if len(raw) > MAX_BYTES:
+            raise RefusedMessage(Refusal.TOO_LARGE, f"{len(raw)} bytes; at most {MAX_BYTES} are accepted")
         try:
             message = self._decode(raw)
         except ProtocolError as cause:

@@ -120,13 +120,10 @@ class Qualifier:
     def select(self, scope: Scope, target: Value, if_present: bool) -> Value:
         """The selected value, an error, or ABSENT if it is missing and may be."""
         found = self._select(scope, target, if_present or self.test_only)
-        if self.test_only:
-            if found is not ABSENT or not if_present:
-                scope.meter.charge(ACCESS_COST)
-            return found if isinstance(found, CelError) else found is not ABSENT
-        if found is not ABSENT:
+        failed = isinstance(found, CelError)
+        if not (if_present and (failed or found is ABSENT)):
             scope.meter.charge(ACCESS_COST)
-        return found
+        return found is not ABSENT if self.test_only and not failed else found
 
     def _select(self, scope: Scope, target: Value, if_present: bool) -> Value:
         key = self.key

@@ -36,7 +36,7 @@ def check(source: ExpressionSource, root: SyntaxNode, new_object: bool = False) 
     source.raise_errors()
 
 
-MOST_TYPES = 1000
+MAX_TYPES = 1000
 """Types in the type of a part. Maps of maps could have any number of them."""
 
 
@@ -51,8 +51,8 @@ class _Checker:
 
     def check(self, node: SyntaxNode) -> CelType:
         node.type = self._infer(node)
-        if node.type.weight > MOST_TYPES:
-            raise CompileError(f"compilation failed: the type of a part is made of more than {MOST_TYPES} types")
+        if node.type.weight > MAX_TYPES:
+            raise CompileError(f"compilation failed: the type of a part is made of more than {MAX_TYPES} types")
         self._checked.append(node)
         return node.type
 
@@ -94,10 +94,7 @@ class _Checker:
         if variable is not None:
             return variable
         named = NAMED_TYPES.get(ident.name)
-        if named is None:
-            return None
-        ident.constant = named
-        return types.type_of(named)
+        return None if named is None else types.type_of(named)
 
     def _function(self, name: str) -> Sequence[Overload] | None:
         name = name.removeprefix(".")
@@ -122,6 +119,7 @@ class _Checker:
             ident = IdentNode(node.offset, name)
             found = self._resolve(ident)
             if found is not None:
+                ident.type = found
                 node.resolved = ident
                 return found
         field = self._field(node, node.operand, node.name)
@@ -145,6 +143,8 @@ class _Checker:
         return types.optional_of(field) if wrapped or optional else field
 
     def _message_field(self, at: int, message: str, name: str) -> CelType:
+        if message == types.MAP.name:
+            return types.DYN  # as if a map could be written as a message with any fields
         fields = MESSAGES.get(message)
         if fields is None:
             self._source.report(at, f"unexpected failed resolution of '{message}'")
@@ -251,24 +251,28 @@ class _Checker:
 
     def _struct(self, node: StructNode) -> CelType:
         ident = IdentNode(node.offset, node.name)
-        if self._resolve(ident) is None:
+        found = self._resolve(ident)
+        if found is None:
             self._undeclared(node, node.name)
             return types.ERROR
-        node.name = ident.name
-        message = ident.constant
-        if message is None:
-            variable = self._variable(ident.name) or types.DYN
-            self._report(node, f"'{variable.name}' is not a type")
-        elif node.name not in MESSAGES and not node.name.startswith("google.protobuf."):
-            self._report(node, f"'{message.name}' is not a message type")
-            message = None
+        node.name = looked_up = ident.name
+        message = types.ERROR
+        if found.kind is TypeKind.TYPE:
+            message = found.parameters[0]
+            if message.kind in (TypeKind.DURATION, TypeKind.TIMESTAMP, TypeKind.STRUCT):
+                looked_up = message.name
+            elif not looked_up.startswith("google.protobuf."):
+                self._report(node, f"'{message.name}' is not a message type")
+                message = types.ERROR
+        elif found != types.ERROR:
+            self._report(node, f"'{found.name}' is not a type")
         for each in node.fields:
             value = self._element(each.value, each.optional)
-            field = self._message_field(each.offset, node.name, each.name) if message else types.ERROR
+            field = self._message_field(each.offset, looked_up, each.name)
             if not self._bindings.unify([field], [value]):
                 expected = f"expected type of field '{each.name}' is '{show(field)}'"
                 self._source.report(each.offset, f"{expected} but provided type is '{show(value)}'")
-        return message or types.ERROR
+        return message
 
     # Comprehensions.
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 from shared.cel import types
-from shared.cel.library.lists import MOST_INCLUDED
+from shared.cel.library.lists import MAX_INCLUDED
 from shared.cel.library.operators import size_of
 from shared.cel.quantity import QuantityValue
 from shared.cel.syntax import LiteralNode, SyntaxNode
@@ -300,7 +300,8 @@ def _validation_range(arguments: Sequence[Argument]) -> CallEstimate:
 
 
 def _allocated(length: float) -> int:
-    return int(length) + 1 + LIST
+    """A length that does not fit into 64 bits counts as 2**63, as on the processors that Kubernetes mostly runs on."""
+    return (int(length) if length < 2.0**64 else 2**63) + 1 + LIST
 
 
 def _allocated_range(length: Range, factor: float = 1.0) -> CallEstimate:
@@ -330,7 +331,7 @@ def _range_range(arguments: Sequence[Argument]) -> CallEstimate:
 def _flattened(arguments: Sequence[Value]) -> int:
     depth = arguments[1] if len(arguments) == 2 else 1
     levels = max(depth, 0) if isinstance(depth, int) else 1
-    return _allocated(_own_size(arguments[0]) * levels)
+    return _allocated(_own_size(arguments[0]) * float(levels))
 
 
 def _flattened_range(arguments: Sequence[Argument]) -> CallEstimate:
@@ -400,7 +401,7 @@ _PRICES: Mapping[str, Price] = {
     "cidr_contains_ip_string": _containment(_overlap, parsed=True),
     "containsCIDR": _containment(_overlap_with_mask),
     "cidr_contains_cidr_string": _containment(_overlap_with_mask, parsed=True),
-    "dra_includes_dyn_dyn": Price(_NOMINAL.cost, lambda _: CallEstimate(Range(0, MOST_INCLUDED))),
+    "dra_includes_dyn_dyn": Price(_NOMINAL.cost, lambda _: CallEstimate(Range(0, MAX_INCLUDED))),
     # Functions of lists.
     "list_slice": Price(_output, _slice_range, by_result=True),
     "list_reverse": Price(_output, lambda arguments: _allocated_range(arguments[0].size), by_result=True),

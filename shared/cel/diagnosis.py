@@ -1,12 +1,13 @@
-"""Words the syntax errors of a wrong expression, as cel-go's generated parser does.
+"""Words the syntax errors of a wrong expression, as cel-go's generated parser does, and mends its tokens.
 
 That parser recovers from errors: it drops or invents a single token, or skips tokens until some rule in progress can go
 on. To find the same errors, the grammar is kept as data, and a small interpreter follows it with ANTLR's strategy.
+The mended tokens are those of a correct expression, whose tree is the one that cel-go goes on with.
 """
 
 from collections import Counter
 
-from shared.cel.errors import MOST_NESTING, NOWHERE, ExpressionSource, TooDeepError
+from shared.cel.errors import MAX_NESTING, MISSING_PART, ExpressionSource, LimitError
 from shared.cel.grammar import (
     BINDING,
     GRAMMAR,
@@ -19,12 +20,16 @@ from shared.cel.grammar import (
     TokenPart,
     starts,
 )
-from shared.cel.lexer import EOF, KINDS, NAMED_KINDS, Token, escaped, text_between
+from shared.cel.lexer import EOF, KINDS, MISSING, NAMED_KINDS, Token, escaped, text_between
 
-MOST_RECOVERIES = 30
+MAX_RECOVERIES = 30
 """Recoveries before the parser gives up on an expression."""
+MAX_SKIPPED = 256
+"""Tokens that one recovery may skip."""
 ARGUMENTS = [part for loop in GRAMMAR["expressions"] if isinstance(loop, RepeatedPart) for part in loop.body]
 """What may come after the first argument of a call."""
+_INDISPENSABLE = ("unary", "primary", "field-name")
+"""Rules that match at least a token, and in whose place a missing part may stand."""
 
 
 class _Failed(Exception):
@@ -35,14 +40,16 @@ class _GivenUp(Exception):
     pass
 
 
-def report_syntax_errors(source: ExpressionSource, tokens: list[Token]) -> None:
-    Recovery(source, tokens).run()
+def mended_tokens(source: ExpressionSource, tokens: list[Token]) -> list[Token]:
+    """Report the errors of syntax; the tokens with what they lack, and without those too many."""
+    return _Recovery(source, tokens).run()
 
 
-class Recovery:
+class _Recovery:
     def __init__(self, source: ExpressionSource, tokens: list[Token]) -> None:
         self._source = source
         self._tokens = tokens
+        self._mended: list[Token] = []
         self._at = 0
         self._callers: list[RulePart] = []
         self._depths: Counter[str] = Counter()
@@ -50,13 +57,13 @@ class Recovery:
         self._recoveries = 0
         self._last_failure: tuple[int, set[int]] = (-1, set())
 
-    def run(self) -> None:
+    def run(self) -> list[Token]:
         try:
             self._rule(RulePart("start"))
         except _GivenUp:
-            self._report(f"error recovery attempt limit exceeded: {MOST_RECOVERIES}")
-        except TooDeepError as cause:
-            self._source.report(NOWHERE, str(cause))
+            self._report(f"error recovery attempt limit exceeded: {MAX_RECOVERIES}")
+            self._mended = [Token(MISSING, "", MISSING_PART), self._tokens[-1]]
+        return self._mended
 
     def kind(self, ahead: int = 0) -> str:
         return self._tokens[min(self._at + ahead, len(self._tokens) - 1)].kind
@@ -65,31 +72,50 @@ class Recovery:
 
     def _rule(self, call: RulePart) -> None:
         self._depths[call.rule] += 1
-        if self._depths[call.rule] > MOST_NESTING:
-            raise TooDeepError(f"expression recursion limit exceeded: {MOST_NESTING}")
+        if self._depths[call.rule] > MAX_NESTING:
+            raise LimitError(f"expression recursion limit exceeded: {MAX_NESTING}")
+        first, length = self._tokens[self._at], len(self._mended)
         try:
             self._sequence(GRAMMAR[call.rule], call)
         except _Failed as failure:
+            if len(self._mended) == length and call.rule in _INDISPENSABLE:
+                self._mended.append(Token(MISSING, "", MISSING_PART if call.rule == "primary" else first.offset))
             self._recover(failure.args[0])
         self._depths[call.rule] -= 1
 
     def _sequence(self, elements: list[GrammarPart], rule: RulePart) -> None:
+        length = len(self._mended)
+        for index, element in enumerate(elements):
+            try:
+                match element:
+                    case TokenPart():
+                        self._match(element)
+                    case RulePart():
+                        self._callers.append(element)
+                        self._rule(element)
+                        self._callers.pop()
+                    case OptionalPart():
+                        self._synchronize(element, starts(element.body) | element.follow, element.ends)
+                        if self.kind() in starts(element.body) and self._enters(element.body):
+                            self._sequence(element.body, rule)
+                    case ChoicePart():
+                        self._choose(element, rule)
+                    case RepeatedPart():
+                        self._repeat(element, rule)
+            except _Failed:
+                if isinstance(element, TokenPart) and rule.rule in ("entries", "fields"):
+                    del self._mended[length:]  # an entry without a colon counts for nothing
+                else:
+                    self._complete(elements[index:])
+                raise
+
+    def _complete(self, elements: list[GrammarPart]) -> None:
+        """Add the least that the elements of a rule stand for."""
         for element in elements:
-            match element:
-                case TokenPart():
-                    self._match(element)
-                case RulePart():
-                    self._callers.append(element)
-                    self._rule(element)
-                    self._callers.pop()
-                case OptionalPart():
-                    self._synchronize(element, starts(element.body) | element.follow, element.ends)
-                    if self.kind() in starts(element.body) and self._enters(element.body):
-                        self._sequence(element.body, rule)
-                case ChoicePart():
-                    self._choose(element, rule)
-                case RepeatedPart():
-                    self._repeat(element, rule)
+            if isinstance(element, TokenPart):
+                self._mended.append(Token(min(element.kinds), "", self._tokens[self._at].offset))
+            elif isinstance(element, RulePart):
+                self._mended.append(Token(MISSING, "", MISSING_PART))
 
     def _choose(self, choice: ChoicePart, rule: RulePart) -> None:
         kinds: Kinds = frozenset().union(*(starts(each) for each in choice.alternatives))
@@ -130,11 +156,12 @@ class Recovery:
             self._sequence(loop.body, rule)
             return
         # An operator and its right side, which binds tighter.
+        self._mended.append(self._tokens[self._at])
         self._at += 1
         self._recovering = False
         right = loop.body[1]
         assert isinstance(right, RulePart)
-        binding = BINDING[self._tokens[self._at - 1].kind]
+        binding = BINDING[self._mended[-1].kind]
         self._callers.append(right)
         self._rule(RulePart(right.rule, binding + 1))
         self._callers.pop()
@@ -167,6 +194,7 @@ class Recovery:
             if not self._recovering:
                 self._recovering = True
                 self._report(f"missing {_shown(terminal.kinds)} at {self._current()}")
+            self._complete([terminal])
             return
         self._mismatch(terminal.kinds)
         raise _Failed(id(terminal))
@@ -201,11 +229,14 @@ class Recovery:
 
     def _recover(self, state: int) -> None:
         self._count_recovery()
+        start = self._at
         index, states = self._last_failure
         if index == self._at and state in states:
             self._consume()  # the second failure in the same place: go on behind it
         self._last_failure = (self._at, states | {state} if index == self._at else {state})
         self._skip_until(self._recovery_set())
+        if self._at - start > MAX_SKIPPED:
+            raise LimitError(f"error recovery token lookahead limit exceeded: {MAX_SKIPPED}")
 
     def _recovery_set(self) -> Kinds:
         return frozenset().union(*(caller.follow for caller in self._callers))
@@ -225,6 +256,7 @@ class Recovery:
 
     def _succeed(self) -> None:
         self._succeeded()
+        self._mended.append(self._tokens[self._at])
         self._consume()
 
     def _succeeded(self) -> None:
@@ -237,7 +269,7 @@ class Recovery:
 
     def _count_recovery(self) -> None:
         self._recoveries += 1
-        if self._recoveries > MOST_RECOVERIES:
+        if self._recoveries > MAX_RECOVERIES:
             raise _GivenUp
 
     def _current(self) -> str:

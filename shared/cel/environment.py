@@ -75,16 +75,21 @@ WRAPPERS: Mapping[str, tuple[CelType, Value]] = {
 """Messages that stand for a value or null: the type, and the value of an empty message."""
 
 _A, _B = types.parameter("A"), types.parameter("B")
+_SCALARS = (types.BOOL, types.BYTES, types.DOUBLE, types.INT, types.STRING, types.UINT)
 _TYPES = (
-    *(types.BOOL, types.BYTES, types.DOUBLE, types.DURATION, types.INT, types.list_of(_A), types.map_of(_A, _B)),
-    *(types.NULL, types.STRING, types.TIMESTAMP, types.TYPE, types.UINT, types.OPTIONAL, types.IP, types.CIDR),
-    *(types.DEVICE, types.ANY),
+    *(*_SCALARS, types.DURATION, types.list_of(_A), types.map_of(_A, _B), types.NULL, types.TIMESTAMP, types.TYPE),
+    *(types.OPTIONAL, types.IP, types.CIDR),
 )
+TYPE_VALUES: Mapping[str, CelType] = {each.name: each for each in _TYPES}
+"""Types that are values at run time."""
+SCHEMA_TYPES = {"duration": types.DURATION, "timestamp": types.TIMESTAMP, types.DEVICE.name: types.DEVICE}
+"""Types of Kubernetes' schemas, which only the checker knows."""
 NAMED_TYPES: Mapping[str, CelType] = {
-    **{each.name: each for each in _TYPES},
+    **TYPE_VALUES,
+    **SCHEMA_TYPES,
     **{name: types.nullable(wrapped) for name, (wrapped, _) in WRAPPERS.items()},
+    types.ANY.name: types.ANY,
     "google.protobuf.ListValue": types.LIST,
-    "google.protobuf.NullValue": types.NULL,
     "google.protobuf.Struct": types.map_of(types.STRING, types.DYN),
     "google.protobuf.Value": types.DYN,
 }
@@ -96,5 +101,6 @@ MESSAGES: Mapping[str, Mapping[str, CelType]] = {
     types.TIMESTAMP.name: _SECONDS_AND_NANOS,
     types.DEVICE.name: DEVICE_FIELDS,
     **{name: {"value": wrapped} for name, (wrapped, _) in WRAPPERS.items()},
+    **{each.name: {} for each in (*_SCALARS, types.LIST)},
 }
-"""Messages with the types of their fields."""
+"""Messages with the types of their fields, and types that are looked up as if they were messages."""

@@ -33,19 +33,19 @@ from shared.cel.syntax import (
 )
 from shared.cel.types import CelType, TypeKind
 
-_MOST_ATTRIBUTES = 32
+_MAX_ATTRIBUTES = 32
 _DECLARED: Mapping[tuple[str, ...], int] = {
     (): 0,
     ("driver",): 63,
     ("allowMultipleAllocations",): 1,
-    ("attributes",): _MOST_ATTRIBUTES,
+    ("attributes",): _MAX_ATTRIBUTES,
     ("attributes", "@keys"): 63,
-    ("attributes", "*"): _MOST_ATTRIBUTES,
+    ("attributes", "*"): _MAX_ATTRIBUTES,
     ("attributes", "*", "@keys"): 32,
     ("attributes", "*", "*"): 64,
-    ("capacity",): _MOST_ATTRIBUTES,
+    ("capacity",): _MAX_ATTRIBUTES,
     ("capacity", "@keys"): 63,
-    ("capacity", "*"): _MOST_ATTRIBUTES,
+    ("capacity", "*"): _MAX_ATTRIBUTES,
     ("capacity", "*", "@keys"): 32,
     ("capacity", "*", "*"): 0,
 }

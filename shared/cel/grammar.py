@@ -120,20 +120,20 @@ _RULES = {
     "optional-expression": "[ '?' ] expression",
     "fields": "optional-field ':' expression { ',' optional-field ':' expression }",
     "optional-field": "[ '?' ] field-name",
-    "field-name": "FIELD",
+    "field-name": "( IDENTIFIER | ESC_IDENTIFIER )",
     "literal": "( [ '-' ] NUM_INT | [ '-' ] NUM_FLOAT | VALUE )",
 }
 """Tokens are quoted, or named if their text varies; [] are optional, {} are repeated, + is once or more."""
 _TOKEN_SETS = {
     "RELATION": frozenset(RELATIONS),
     "CALCULATION": frozenset((*SUMS, *PRODUCTS)),
-    "FIELD": frozenset((IDENTIFIER, ESCAPED_IDENTIFIER)),
     "VALUE": frozenset((UINT, STRING, BYTES, "true", "false", "null")),
 }
 _PREDICTIONS = {
     "unary": _predict_unary,
     "member": _predict_suffix,
     "primary": _predict_primary,
+    "field-name": lambda kind: {IDENTIFIER: 0, ESCAPED_IDENTIFIER: 1}.get(kind(0)),
     "literal": _predict_literal,
 }
 

@@ -12,6 +12,8 @@ from shared.cel.values import MAX_INT, MAX_UINT, MIN_INT, Uint
 EOF = "<EOF>"
 FLOAT, INT, UINT, STRING, BYTES = "NUM_FLOAT", "NUM_INT", "NUM_UINT", "STRING", "BYTES"
 IDENTIFIER, ESCAPED_IDENTIFIER = "IDENTIFIER", "ESC_IDENTIFIER"
+MISSING = "<missing>"
+"""Stands for an expression or name that a wrong expression lacks."""
 KEYWORDS = frozenset({"in", "true", "false", "null"})
 NAMED_KINDS = (EOF, FLOAT, INT, UINT, STRING, BYTES, IDENTIFIER, ESCAPED_IDENTIFIER)
 KINDS = (
@@ -67,10 +69,9 @@ def tokens_of(source: ExpressionSource) -> list[Token]:
             return tokens
         match = _TOKEN.match(text, at)
         if match is None:
-            unfinished = _UNFINISHED.match(text, at)
-            end = unfinished.end() if unfinished else at
-            source.report(at, f"Syntax error: token recognition error at: '{escaped(text[at : end + 1])}'")
-            at = end + 1
+            end = _end_of_error(text, at)
+            source.report(at, f"Syntax error: token recognition error at: '{escaped(text[at:end])}'")
+            at = end
         else:
             is_word = match.lastgroup == IDENTIFIER and match[0] not in KEYWORDS
             named = is_word or match.lastgroup not in (IDENTIFIER, "operator")
@@ -78,12 +79,22 @@ def tokens_of(source: ExpressionSource) -> list[Token]:
             at = match.end()
 
 
+def _end_of_error(text: str, at: int) -> int:
+    """Where the text that is no token ends."""
+    unfinished = _UNFINISHED.match(text, at)
+    return (unfinished.end() if unfinished else at) + 1
+
+
 def text_between(source: ExpressionSource, first: Token, last: Token) -> str:
     """The text of two neighbouring tokens and of the spaces and comments between them."""
-    if last is first or last.kind == EOF:
+    if last is first:
         return first.text
-    between = source.text[first.offset + len(first.text) : last.offset]
-    return first.text + "".join(_HIDDEN.findall(between)) + last.text
+    shown, at = first.text, first.offset + len(first.text)
+    while at < last.offset:
+        hidden = _HIDDEN.match(source.text, at)
+        shown += hidden[0] if hidden else ""
+        at = hidden.end() if hidden else _end_of_error(source.text, at)
+    return shown if last.kind == EOF else shown + last.text
 
 
 def escaped(text: str) -> str:
@@ -94,7 +105,7 @@ def escaped(text: str) -> str:
 # Values of literals. ValueError with the reason if they are invalid.
 
 _CONTROL = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
-_MOST_DIGITS = 30
+_MAX_DIGITS = 30
 """More significant digits are out of every range; the conversion of very many would take long."""
 
 
@@ -147,7 +158,7 @@ def double_value(text: str) -> float:
 def _whole(digits: str) -> int:
     base = 16 if digits.startswith("0x") else 10
     significant = digits.removeprefix("0x").lstrip("0") or "0"
-    return MAX_UINT + 1 if len(significant) > _MOST_DIGITS else int(significant, base)
+    return MAX_UINT + 1 if len(significant) > _MAX_DIGITS else int(significant, base)
 
 
 def _body(token: str) -> tuple[str, bool]:

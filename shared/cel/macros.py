@@ -18,7 +18,7 @@ from shared.cel.syntax import (
 ACCUMULATOR = "__result__"
 UNUSED = "#unused"
 SORT_INPUT = "@__sortBy_input__"
-MOST_COPIED = 5000
+MAX_COPIED = 5000
 """Parts of an optional that `optMap` may repeat: a chain of optMaps doubles them with each."""
 
 
@@ -176,8 +176,8 @@ def _optional(macro: str, wrap: bool) -> Expander:
     def expander(at: int, target: SyntaxNode | None, arguments: list[SyntaxNode]) -> SyntaxNode:
         assert target is not None
         name = _simple_name(arguments[0], f"{macro}() variable name must be a simple identifier")
-        if sum(1 for _ in walk(target)) > MOST_COPIED:
-            message = f"an optional of more than {MOST_COPIED} parts, macros expanded, is not supported"
+        if sum(1 for _ in walk(target)) > MAX_COPIED:
+            message = f"an optional of more than {MAX_COPIED} parts, macros expanded, is not supported"
             raise MacroError(target.offset, message)
         present = CallNode(at, "hasValue", target, [])
         computed: SyntaxNode = _bound(at, name, CallNode(at, "value", deepcopy(target), []), arguments[1])

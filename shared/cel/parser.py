@@ -1,15 +1,15 @@
 """Parses an expression into a syntax tree, expanding macros. Size and nesting are bounded as in cel-go.
 
-A wrong expression is parsed a second time, by `diagnosis`, which words the errors.
+Of a wrong expression, `diagnosis` words the errors and mends the tokens, which are parsed for what else is wrong.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
 from shared.cel import lexer
-from shared.cel.diagnosis import report_syntax_errors
-from shared.cel.errors import MOST_NESTING, NOWHERE, ExpressionSource, TooDeepError
-from shared.cel.lexer import EOF, ESCAPED_IDENTIFIER, FLOAT, IDENTIFIER, INT, Token, tokens_of
+from shared.cel.diagnosis import mended_tokens
+from shared.cel.errors import MAX_NESTING, ExpressionSource, LimitError
+from shared.cel.lexer import EOF, ESCAPED_IDENTIFIER, FLOAT, IDENTIFIER, INT, MISSING, Token, tokens_of
 from shared.cel.macros import MacroError, expand
 from shared.cel.syntax import (
     CallNode,
@@ -24,7 +24,7 @@ from shared.cel.syntax import (
     SyntaxNode,
 )
 
-MOST_CODE_POINTS = 100_000
+MAX_CODE_POINTS = 100_000
 
 RESERVED = frozenset(
     {
@@ -44,8 +44,11 @@ _VALUES: Mapping[str, Callable[[str], object]] = {
     "true": lambda _: True,
     "false": lambda _: False,
     "null": lambda _: None,
+    lexer.MISSING: lambda _: None,
 }
 """What reads the value of a literal, by its kind."""
+_WRONG_NAMES = {ESCAPED_IDENTIFIER: "unsupported syntax: '`'", MISSING: "unsupported ident kind"}
+"""What is wrong with a name, by its kind."""
 
 
 class _Unexpected(Exception):
@@ -55,24 +58,25 @@ class _Unexpected(Exception):
 def parse(source: ExpressionSource) -> SyntaxNode:
     """The tree of an expression; CompileError if it is not well-formed."""
     size = len(source.text)
-    if size > MOST_CODE_POINTS:
-        source.report(NOWHERE, f"expression code point size exceeds limit: size: {size}, limit {MOST_CODE_POINTS}")
+    if size > MAX_CODE_POINTS:
+        source.report(None, f"expression code point size exceeds limit: size: {size}, limit {MAX_CODE_POINTS}")
         source.raise_errors()
-    tokens = tokens_of(source)
-    parser = _Parser(source, tokens)
+    node: SyntaxNode = LiteralNode(0, None)
     try:
-        node = parser.parse()
-    except _Unexpected:
-        source.forget_errors()
-        tokens = tokens_of(source)
-        report_syntax_errors(source, tokens)
-        parser.report_values(tokens)
-        node = LiteralNode(0, None)
-    except TooDeepError as cause:
-        source.report(NOWHERE, str(cause))
-        node = LiteralNode(0, None)
+        node = _tree(source, tokens_of(source))
+    except LimitError as cause:
+        source.report(None, str(cause))
     source.raise_errors()
     return node
+
+
+def _tree(source: ExpressionSource, tokens: list[Token]) -> SyntaxNode:
+    known = source.error_count
+    try:
+        return _Parser(source, tokens).parse()
+    except (_Unexpected, LimitError):
+        source.forget_errors(known)
+        return _Parser(source, mended_tokens(source, tokens)).parse()
 
 
 class _Parser:
@@ -86,15 +90,6 @@ class _Parser:
         node = self._expression()
         self._take(EOF)
         return node
-
-    def report_values(self, tokens: list[Token]) -> None:
-        """Report what is wrong with the values of tokens, after an error of syntax."""
-        for before, token, after in zip([None, *tokens], tokens, [*tokens[1:], None], strict=False):
-            selected = before is not None and before.kind == "."
-            if token.kind == IDENTIFIER and token.text in RESERVED and not selected:
-                self._source.report(token.offset, f"reserved identifier: {token.text}")
-            elif after is not None and token.kind in _VALUES:
-                self._value(token, token.text, token.offset)
 
     # The rules of the grammar, from the loosest binding to the tightest.
 
@@ -177,11 +172,9 @@ class _Parser:
     def _selected(self, node: SyntaxNode, dot: Token) -> SyntaxNode:
         """What follows a dot: a field or a call."""
         optional = self._skip("?")
-        name = self._next()
-        if name.kind == ESCAPED_IDENTIFIER:
-            self._source.report(name.offset, "unsupported syntax: '`'")
-        elif name.kind != IDENTIFIER:
-            raise _Unexpected
+        name = self._field_name()
+        if name.kind in _WRONG_NAMES:
+            self._source.report(name.offset, _WRONG_NAMES[name.kind])
         if optional:
             selection: SyntaxNode = CallNode(dot.offset, "_?._", None, [node, LiteralNode(name.offset, name.text)])
             return _raised(selection, [node], counts=True)
@@ -231,9 +224,10 @@ class _Parser:
     def _reserved(self, offset: int, name: str) -> SyntaxNode:
         """Report a reserved word. What is wrong in the arguments of a call does not count besides."""
         self._source.report(offset, f"reserved identifier: {name}")
+        known = self._source.error_count
         if self._skip("("):
-            with self._source.errors_ignored():
-                self._arguments()
+            self._arguments()
+            self._source.forget_errors(known)
         return LiteralNode(offset, None)
 
     def _message_name_length(self) -> int:
@@ -250,18 +244,26 @@ class _Parser:
 
     def _message(self, name: str) -> SyntaxNode:
         opening = self._take("{")
+        start = self._token.offset
         fields: list[MessageField] = []
         while self._more(bool(fields), "}"):
             optional = self._skip("?")
-            label = self._next()
-            if label.kind == ESCAPED_IDENTIFIER:
-                self._source.report(label.offset, "unsupported syntax: '`'")
-            elif label.kind != IDENTIFIER:
-                raise _Unexpected
+            label = self._field_name()
             colon = self._take(":")
+            known = self._source.error_count
             fields.append(MessageField(colon.offset, label.text, self._expression(), optional))
+            if label.kind in _WRONG_NAMES:
+                # Where it is, and what is wrong in its value besides, does not count.
+                self._source.forget_errors(known)
+                self._source.report(start, _WRONG_NAMES[label.kind])
         self._take("}")
         return _raised(StructNode(opening.offset, name, fields), [each.value for each in fields])
+
+    def _field_name(self) -> Token:
+        name = self._next()
+        if name.kind != IDENTIFIER and name.kind not in _WRONG_NAMES:
+            raise _Unexpected
+        return name
 
     def _list(self) -> SyntaxNode:
         opening = self._next()
@@ -317,7 +319,7 @@ class _Parser:
             node = expand(offset, function, target, arguments)
         except MacroError as error:
             self._source.report(error.offset, error.message)
-            node = LiteralNode(offset, None)
+            node = LiteralNode(error.offset, None)
         parts = arguments if target is None else [target, *arguments]
         return _raised(node or CallNode(offset, function, target, arguments), parts, counts)
 
@@ -362,15 +364,15 @@ class _Parser:
 
     def _enter(self, rule: str) -> None:
         self._depths[rule] += 1
-        if self._depths[rule] > MOST_NESTING:
-            raise TooDeepError(f"expression recursion limit exceeded: {MOST_NESTING}")
+        if self._depths[rule] > MAX_NESTING:
+            raise LimitError(f"expression recursion limit exceeded: {MAX_NESTING}")
 
 
 def _raised(node: SyntaxNode, parts: Iterable[SyntaxNode], counts: bool = False) -> SyntaxNode:
     """The node, with its height above its parts."""
     node.height = counts + max((each.height for each in parts), default=0)
-    if node.height > MOST_NESTING:
-        raise TooDeepError("max recursion depth exceeded")
+    if node.height > MAX_NESTING:
+        raise LimitError("max recursion depth exceeded")
     return node
 
 

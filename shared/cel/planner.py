@@ -17,7 +17,7 @@ from shared.cel.attributes import (
 from shared.cel.calls import equality, function_call, logical, membership, optional_or, pattern_call, planning_error
 from shared.cel.costs import LIST, MAP, STRUCT
 from shared.cel.declarations import bound
-from shared.cel.environment import FUNCTIONS, WRAPPERS
+from shared.cel.environment import FUNCTIONS, SCHEMA_TYPES, TYPE_VALUES, WRAPPERS
 from shared.cel.library.conversions import CONVERSIONS
 from shared.cel.library.strings import CONSTANT_PATTERNS
 from shared.cel.library.temporal import timestamp_from
@@ -32,6 +32,7 @@ from shared.cel.syntax import (
     StructNode,
     SyntaxNode,
 )
+from shared.cel.types import TypeKind
 from shared.cel.values import (
     SECOND,
     Accumulated,
@@ -89,7 +90,12 @@ def _constant(value: Value) -> Plan:
 
 
 def _ident(node: IdentNode) -> Plan:
-    return _attribute(Attribute(node.name)) if node.constant is None else _constant(node.constant)
+    """A variable, or the name of a type; a variable that holds a type is taken for one, as in cel-go."""
+    if node.type.kind is not TypeKind.TYPE:
+        return _attribute(Attribute(node.name))
+    if node.name not in TYPE_VALUES:
+        raise planning_error(f"reference to undefined type: {node.name}")
+    return _constant(TYPE_VALUES[node.name])
 
 
 def _attribute(attribute: Attribute) -> Plan:
@@ -264,13 +270,15 @@ def _build_map(scope: Scope, steps: Iterable[tuple[Step, Step, bool]]) -> Value:
 def _struct(node: StructNode) -> Step:
     """A message: a timestamp, a duration, or a wrapper of a simple value."""
     steps = [(_constant(each.name).run, _plan(each.value).run, each.optional) for each in node.fields]
-    if node.name not in (types.TIMESTAMP.name, types.DURATION.name, *WRAPPERS):
+    if node.name not in (types.TIMESTAMP.name, types.DURATION.name, *WRAPPERS, *SCHEMA_TYPES):
         raise planning_error(f"unknown type: {node.name}")
 
     def build(scope: Scope) -> Value:
         fields = _build_map(scope, steps)
         if not isinstance(fields, CelMap):
             return fields
+        if node.name in SCHEMA_TYPES:
+            return CelError(f"unknown type '{node.name}'")
         if node.name == types.TIMESTAMP.name:
             return timestamp_from(_nanoseconds(fields))
         if node.name == types.DURATION.name:

@@ -17,9 +17,9 @@ _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _SMALLEST = -9
 _FAST_DIGITS = 18
 _MAX_INT = 2**63 - 1
-_MOST_EXPONENT = 2000
+_MAX_EXPONENT = 2000
 """Larger exponents are cut: numbers with more digits would take long, and order the same."""
-_MOST_DIGITS = 2000
+_MAX_DIGITS = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def parse(text: str) -> QuantityValue:
     if match is None:
         raise ValueError(WRONG_FORMAT)
     sign, whole, fraction, suffix = match.groups(default="")
-    if len(whole) + len(fraction) > _MOST_DIGITS:
+    if len(whole) + len(fraction) > _MAX_DIGITS:
         raise ValueError(WRONG_NUMBER)
     minus = -1 if sign == "-" else 1
     unscaled, decimals = int((whole or "0") + fraction), len(fraction)
@@ -106,7 +106,7 @@ def _exponent(suffix: str) -> int:
         return _DECIMAL[suffix]
     if suffix[0] not in "eE" or not re.fullmatch(r"[-+]?[0-9]{1,18}", suffix[1:]):
         raise ValueError(WRONG_SUFFIX)
-    return max(-_MOST_EXPONENT, min(int(suffix[1:]), _MOST_EXPONENT))
+    return max(-_MAX_EXPONENT, min(int(suffix[1:]), _MAX_EXPONENT))
 
 
 def _binary(minus: int, whole: str, unscaled: int, decimals: int, exponent: int) -> QuantityValue:

@@ -24,8 +24,6 @@ class LiteralNode(SyntaxNode):
 @dataclass(slots=True, eq=False)
 class IdentNode(SyntaxNode):
     name: str
-    constant: CelType | None = field(default=None, init=False)
-    """The type that the name denotes, if it is the name of a type."""
 
 
 @dataclass(slots=True, eq=False)

@@ -105,7 +105,8 @@ def nullable(wrapped: CelType) -> CelType:
 
 LIST = list_of(DYN)
 MAP = map_of(DYN, DYN)
-OPTIONAL = optional_of(DYN)
+OPTIONAL = CelType(TypeKind.OPAQUE, OPTIONAL_NAME)
+"""As a value: without the type of what it may hold."""
 
 
 def is_optional(of: CelType) -> bool:

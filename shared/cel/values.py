@@ -188,7 +188,7 @@ _TYPES: dict[type, tuple[CelType, str]] = {
     list: (types.LIST, "*types.baseList"),
     Accumulated: (types.LIST, "cel.list"),
     CelMap: (types.MAP, "*types.baseMap"),
-    DomainMap: (types.MAP, "cel.map"),
+    DomainMap: (types.MAP, "cel.mapper"),
     DurationValue: (types.DURATION, "types.Duration"),
     TimestampValue: (types.TIMESTAMP, "types.Timestamp"),
     CelType: (types.TYPE, "*types.Type"),
@@ -216,7 +216,7 @@ def is_number(value: Value) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and type(value) is not bool
 
 
-MOST_PARTS = 2_000_000
+MAX_PARTS = 2_000_000
 """Parts of a value, each counted as often as it is reached. Values that share parts may have any number of them."""
 
 
@@ -237,7 +237,7 @@ def bounded(value: Value) -> Value:
         elif isinstance(current, CelMap):
             parts += len(current)
             pending += [each for pair in current.items() for each in pair if isinstance(each, list | CelMap)]
-        if parts > MOST_PARTS:
+        if parts > MAX_PARTS:
             raise CostExceededError
     return value
 

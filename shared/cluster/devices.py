@@ -202,13 +202,15 @@ class ClaimAllocation(msgspec.Struct, frozen=True, omit_defaults=True, gc=False)
     """A claim of a pod, by `namespace/name`, to reserve for it.
 
     `allocation`: to write if the claim is not allocated yet; None if the watch shows it as allocated. `version`: the
-    only one of the claim at which it may be allocated; set by the snapshot when it commits the decision.
+    only one of the claim at which it may be allocated. `devices`: those of a claim that is allocated already; with
+    others it may not reach the node. The snapshot sets both when it commits the decision.
     """
 
     key: str
     uid: str
     allocation: AllocationResult | None = None
     version: str = ""
+    devices: list[str] = []
 
 
 class DeviceDecision(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

@@ -152,7 +152,7 @@ class NodeTable:
         """The pods on a row, by uid."""
         return self._on_row[row].items()
 
-    def place_of(self, uid: str) -> str | None:
+    def node_of(self, uid: str) -> str | None:
         """The node that a pod is placed on, if any."""
         placed = self._placed.get(uid)
         return None if placed is None else self.names[placed.row]
@@ -249,7 +249,7 @@ class NodeTable:
 
     def remove_pod(self, uid: str) -> None:
         if uid not in self._placed:
-            raise ClusterError(f"Pod {uid}: metadata.uid: no pod of this uid holds a place")
+            raise ClusterError(f"Pod {uid}: metadata.uid: no pod of this uid is on a node")
         self._unplace(uid)
 
     # Nominations
@@ -257,7 +257,7 @@ class NodeTable:
     def nominate(self, uid: str, node: str, load: PodLoad, key: str = "") -> None:
         """Reserve room on a node for an unbound pod; the node need not exist."""
         self.denominate(uid)
-        self.nominations.add(uid, node, Nominated(self.kind(load), key))
+        self.nominations.add(uid, node, NominatedPod(self.kind(load), key))
         self._log_nomination(node)
 
     def denominate(self, uid: str) -> None:
@@ -415,7 +415,7 @@ def stable_hash(text: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Nominated:
+class NominatedPod:
     """What a nominated pod will occupy; `key`: its `namespace/name`."""
 
     kind: LoadKind
@@ -427,7 +427,7 @@ class Nominations:
 
     def __init__(self) -> None:
         self._node_of: dict[str, str] = {}
-        self._on: dict[str, dict[str, Nominated]] = {}
+        self._on: dict[str, dict[str, NominatedPod]] = {}
 
     def __len__(self) -> int:
         return len(self._node_of)
@@ -436,11 +436,11 @@ class Nominations:
         """The nodes with nominated pods."""
         return iter(self._on)
 
-    def of(self, node: str) -> dict[str, Nominated]:
+    def of(self, node: str) -> dict[str, NominatedPod]:
         """The pods nominated to a node, by uid."""
         return self._on.get(node, {})
 
-    def add(self, uid: str, node: str, nominated: Nominated) -> None:
+    def add(self, uid: str, node: str, nominated: NominatedPod) -> None:
         self._node_of[uid] = node
         self._on.setdefault(node, {})[uid] = nominated
 

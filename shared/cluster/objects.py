@@ -29,7 +29,7 @@ from shared.model.workloads import (
     StatefulSet,
 )
 
-MOST_PARTS = 1 << 14
+MAX_PARTS = 1 << 14
 """Distinct parts that are remembered; with more, sharing saves nothing."""
 
 Fields = tuple[str, ...]
@@ -48,7 +48,7 @@ _PARTS: Mapping[type, Mapping[str, Fields]] = {
 
 class Sharing:
     def __init__(self) -> None:
-        self._parts: BoundedDict[tuple[str, bytes], object] = BoundedDict(MOST_PARTS)
+        self._parts: BoundedDict[tuple[str, bytes], object] = BoundedDict(MAX_PARTS)
 
     def share(self, obj: ClusterObject) -> None:
         """Replace parts of the object by equal, known ones, in place."""

@@ -71,7 +71,7 @@ class LabelClasses:
         return total
 
 
-MOST_CHANGES = 1 << 12
+MAX_CHANGES = 1 << 12
 """Appearances and removals of terms that are remembered."""
 
 
@@ -137,9 +137,9 @@ class TermCounts:
 
     def _note(self, term: PodTerm, appeared: bool) -> None:
         self._changes.append((term, appeared))
-        if len(self._changes) > MOST_CHANGES:
-            self._forgotten += MOST_CHANGES // 2
-            del self._changes[: MOST_CHANGES // 2]
+        if len(self._changes) > MAX_CHANGES:
+            self._forgotten += MAX_CHANGES // 2
+            del self._changes[: MAX_CHANGES // 2]
 
 
 def encode_terms(terms: Sequence[PodTerm]) -> tuple[bytes, ...]:

@@ -81,10 +81,10 @@ class Changes:
         return loads
 
     def take(self, at: Rows) -> "Changes":
-        place = np.full(self.nodes, -1, dtype=np.intp)
-        place[at] = np.arange(len(at))
-        kept = np.flatnonzero(place[self.at] >= 0)
-        return Changes(len(at), place[self.at[kept]], self.which[kept], self.count[kept], self.kinds)
+        renumbered = np.full(self.nodes, -1, dtype=np.intp)
+        renumbered[at] = np.arange(len(at))
+        kept = np.flatnonzero(renumbered[self.at] >= 0)
+        return Changes(len(at), renumbered[self.at[kept]], self.which[kept], self.count[kept], self.kinds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ class TableView(NodeView):
         return self._rows is None
 
     def take(self, at: Rows) -> "TableView":
-        """The view of some of its nodes, by their place in it."""
+        """The view of some of its nodes, by their index in it."""
         return TableView(self.table, self.rows[at], None if self.hypothesis is None else self.hypothesis.take(at))
 
     def record(self, verdicts: Ints, statuses: Statuses) -> None:

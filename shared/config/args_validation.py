@@ -24,7 +24,7 @@ from shared.config.args import (
     VolumeBindingArgs,
 )
 from shared.config.feature_gates import Feature, FeatureGates
-from shared.config.problems import ErrorType, Problem, duplicate, forbidden, invalid, not_supported, required
+from shared.config.problems import Problem, duplicate, forbidden, invalid, not_supported, required, wrong
 from shared.config.struct_codec import encode
 from shared.model.durations import format_duration, nanoseconds_of
 
@@ -57,7 +57,7 @@ def out_of_range(path: str, value: int, least: int, most: int | None = None, wha
 
 def name_problems(path: str, name: str, what: str) -> Iterator[Problem]:
     for fault in label_key_faults(name):
-        yield Problem(path, ErrorType.INVALID, name, f"{name!r} is not {what}: {fault}")
+        yield wrong(path, name, f"{name!r} is not {what}: {fault}")
 
 
 def fit_problems(args: NodeResourcesFitArgs, path: str) -> Iterator[Problem]:
@@ -66,7 +66,7 @@ def fit_problems(args: NodeResourcesFitArgs, path: str) -> Iterator[Problem]:
     for i, group in enumerate(args.ignored_resource_groups):
         at = f"{path}.ignoredResourceGroups[{i}]"
         if "/" in group:
-            yield Problem(at, ErrorType.INVALID, group, f"{group!r} is not a resource group: it has a '/'")
+            yield wrong(at, group, f"{group!r} is not a resource group: it has a '/'")
         yield from name_problems(at, group, "a resource group")
     strategy, at = args.scoring_strategy, f"{path}.scoringStrategy"
     if strategy is None:
@@ -110,7 +110,7 @@ def _default_preemption(args: DefaultPreemptionArgs, path: str) -> Iterator[Prob
     if percentage == 0 and absolute == 0:
         reason = "minCandidateNodesPercentage and minCandidateNodesAbsolute cannot both be 0"
         for field in ("minCandidateNodesPercentage", "minCandidateNodesAbsolute"):
-            yield Problem(f"{path}.{field}", ErrorType.INVALID, 0, reason)
+            yield wrong(f"{path}.{field}", 0, reason)
 
 
 def _dynamic_resources(args: DynamicResourcesArgs, path: str) -> Iterator[Problem]:
@@ -174,7 +174,7 @@ def _volume_binding(args: VolumeBindingArgs, path: str, *, scores: bool) -> Iter
         yield from _shape_problems(args.shape or (), f"{path}.shape")
     elif args.shape is not None:
         reason = "must be absent: it belongs to the feature gate StorageCapacityScoring, which is off"
-        yield Problem(f"{path}.shape", ErrorType.INVALID, encode(args.shape, go=True), reason)
+        yield wrong(f"{path}.shape", encode(args.shape, go=True), reason)
 
 
 def _node_affinity(args: V1NodeAffinityArgs, path: str) -> Iterator[Problem]:
@@ -198,7 +198,7 @@ def _term_problems(term: V1NodeSelectorTerm, path: str) -> Iterator[Problem]:
         if requirement.operator not in FIELD_OPERATORS:
             yield not_supported(f"{at}.operator", requirement.operator, FIELD_OPERATORS)
         elif len(requirement.values or ()) != 1:
-            yield Problem(f"{at}.values", ErrorType.INVALID, encode(requirement.values), "must be exactly one value")
+            yield wrong(f"{at}.values", encode(requirement.values), "must be exactly one value")
 
 
 def _expression_problems(requirement: V1Requirement, path: str) -> Iterator[Problem]:
@@ -207,17 +207,15 @@ def _expression_problems(requirement: V1Requirement, path: str) -> Iterator[Prob
         yield not_supported(f"{path}.operator", operator, LABEL_OPERATORS)
         return
     if faults := label_key_faults(key):
-        yield Problem(f"{path}.key", ErrorType.INVALID, key, f"{key!r} is not a label key: {'; '.join(faults)}")
-    if wrong := _wrong_count(operator, len(values)):
-        yield Problem(f"{path}.values", ErrorType.INVALID, encode(requirement.values), f"{operator} {wrong}")
+        yield wrong(f"{path}.key", key, f"{key!r} is not a label key: {'; '.join(faults)}")
+    if fault := _wrong_count(operator, len(values)):
+        yield wrong(f"{path}.values", encode(requirement.values), f"{operator} {fault}")
     for i, value in enumerate(values):
         if operator in ("Gt", "Lt") and not _is_int64(value):
-            reason = f"{operator} needs a whole number, not {value!r}"
-            yield Problem(f"{path}.values[{i}]", ErrorType.INVALID, value, reason)
+            yield wrong(f"{path}.values[{i}]", value, f"{operator} needs a whole number, not {value!r}")
     for i, value in enumerate(values):
         if faults := label_value_faults(value):
-            reason = f"{value!r} is not a label value: {'; '.join(faults)}"
-            yield Problem(f"{path}.values[{i}][{key}]", ErrorType.INVALID, value, reason)
+            yield wrong(f"{path}.values[{i}][{key}]", value, f"{value!r} is not a label value: {'; '.join(faults)}")
 
 
 def _wrong_count(operator: str, count: int) -> str:

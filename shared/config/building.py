@@ -20,7 +20,7 @@ from shared.config.plugin_lists import (
     PointsOf,
 )
 from shared.config.points import ExtensionPoint, PluginRef
-from shared.config.problems import ErrorType, InvalidConfigFile, Problem, Stage, required, shown
+from shared.config.problems import InvalidConfigFile, Problem, Stage, required, shown, wrong
 from shared.config.structs import ExtenderConfig, ExtenderTls, KubeSchedulerConfiguration, PluginConfig, Profile
 from shared.config.validation import plain_args
 
@@ -28,6 +28,8 @@ DEFAULT_EXTENDER_TIMEOUT: Final = 5.0
 """Seconds for a call to an extender whose configuration names no time-out."""
 FIT: Final = "NodeResourcesFit"
 HIDDEN: Final = "(hidden)"
+Running = Mapping[str, Mapping[str, tuple[PluginRef, ...]]]
+"""The plugins that run, by scheduler name and point."""
 
 
 class KnownPlugins(msgspec.Struct, frozen=True):
@@ -35,13 +37,6 @@ class KnownPlugins(msgspec.Struct, frozen=True):
 
     points_of: PointsOf
     removed: frozenset[str] = frozenset()
-
-
-class Built(msgspec.Struct, frozen=True):
-    """What runs at every point, by scheduler name, and the configuration as it is in force."""
-
-    plugins: Mapping[str, Mapping[str, tuple[PluginRef, ...]]]
-    completed: KubeSchedulerConfiguration
 
 
 def kube_scheduler_plugins() -> KnownPlugins:
@@ -64,8 +59,11 @@ def flotilla_plugins(points_of: Callable[[str], Collection[ExtensionPoint]] | No
     return KnownPlugins(points)
 
 
-def build(file: KubeSchedulerConfiguration, registry: KnownPlugins) -> Built:
-    """Raises InvalidConfigFile with everything for which extenders or profiles cannot be made."""
+def build(file: KubeSchedulerConfiguration, registry: KnownPlugins) -> tuple[Running, KubeSchedulerConfiguration]:
+    """What runs, and the configuration as it is in force.
+
+    Raises InvalidConfigFile with everything for which extenders or profiles cannot be made.
+    """
     problems: list[Problem] = []
     for i, extender in enumerate(file.extenders):
         problems += _tls_problems(extender, f"extenders[{i}].tlsConfig")
@@ -90,7 +88,7 @@ def build(file: KubeSchedulerConfiguration, registry: KnownPlugins) -> Built:
         problems += _queue_sort_problems(file.profiles, plugins)
     if problems:
         raise InvalidConfigFile(Stage.BUILD, problems)
-    return Built(plugins, replace(completed, profiles=tuple(profiles)))
+    return plugins, replace(completed, profiles=tuple(profiles))
 
 
 def _in_tree(name: str) -> Collection[str] | None:
@@ -112,7 +110,7 @@ def _without_managed(file: KubeSchedulerConfiguration, problems: list[Problem]) 
     for i, profile in enumerate(file.profiles):
         if not isinstance(profile.args_of(FIT), NodeResourcesFitArgs):
             reason = "needs NodeResourcesFit to ignore resources of an extender (ignoredByScheduler)"
-            problems.append(Problem(f"profiles[{i}]", ErrorType.INVALID, ignored, f"{reason}: {', '.join(ignored)}"))
+            problems.append(wrong(f"profiles[{i}]", ignored, f"{reason}: {', '.join(ignored)}"))
         entries = tuple(
             PluginConfig(FIT, replace(entry.args, ignored_resources=ignored))
             if isinstance(entry.args, NodeResourcesFitArgs)
@@ -132,9 +130,7 @@ def _args_in_force(profile: Profile, enabled: Collection[str], registry: KnownPl
     return tuple(sorted(entries, key=lambda entry: entry.name))
 
 
-def _queue_sort_problems(
-    profiles: Sequence[Profile], plugins: Mapping[str, Mapping[str, tuple[PluginRef, ...]]]
-) -> Iterator[Problem]:
+def _queue_sort_problems(profiles: Sequence[Profile], plugins: Running) -> Iterator[Problem]:
     """All profiles share one queue, so they must sort it in the same way."""
     sorts = [plugins[profile.scheduler_name][ExtensionPoint.QUEUE_SORT][0].name for profile in profiles]
     first = plain_args(profiles[0].args_of(sorts[0]))
@@ -142,10 +138,10 @@ def _queue_sort_problems(
         args = plain_args(profile.args_of(name))
         if name != sorts[0]:
             reason = f"sorts the queue by {name!r} where profiles[0] sorts it by {sorts[0]!r}; it must be one"
-            yield Problem(f"profiles[{i}].plugins.queueSort", ErrorType.INVALID, name, reason)
+            yield wrong(f"profiles[{i}].plugins.queueSort", name, reason)
         elif args != first:
             reason = f"the arguments of {name!r} must be those in profiles[0] ({shown(first)}), not {shown(args)}"
-            yield Problem(f"profiles[{i}].pluginConfig", ErrorType.INVALID, args, reason)
+            yield wrong(f"profiles[{i}].pluginConfig", args, reason)
 
 
 # Keys and certificates of extenders
@@ -162,7 +158,7 @@ def _tls_problems(extender: ExtenderConfig, path: str) -> Iterator[Problem]:
     if not (has_ca or has_pair or insecure or tls.server_name):
         return
     if has_ca and tls.insecure:
-        yield Problem(f"{path}.insecure", ErrorType.INVALID, True, "cannot be true where there is a caData or caFile")
+        yield wrong(f"{path}.insecure", True, "cannot be true where there is a caData or caFile")
         return
     material: dict[str, bytes] = {}
     for name in ("ca", "cert", "key"):
@@ -171,13 +167,13 @@ def _tls_problems(extender: ExtenderConfig, path: str) -> Iterator[Problem]:
             yield problem
     if has_ca and material["ca"] and not _has_certificate(material["ca"]):
         field = "caData" if tls.ca_data else "caFile"
-        yield Problem(f"{path}.{field}", ErrorType.INVALID, HIDDEN, "must have at least one certificate in PEM")
+        yield wrong(f"{path}.{field}", HIDDEN, "must have at least one certificate in PEM")
     # A pair of files alone is read again while the extender is used, so it is not checked here.
     files_alone = tls.cert_file and tls.key_file and not (tls.cert_data or tls.key_data)
     given = has_pair and not files_alone and material["cert"] and material["key"]
     if given and not _is_pair(material["cert"], material["key"]):
         field = "certData" if tls.cert_data else "certFile"
-        yield Problem(f"{path}.{field}", ErrorType.INVALID, HIDDEN, "must be a certificate in PEM that matches the key")
+        yield wrong(f"{path}.{field}", HIDDEN, "must be a certificate in PEM that matches the key")
 
 
 def _material(tls: ExtenderTls, name: str, path: str) -> tuple[bytes, Problem | None]:
@@ -189,8 +185,7 @@ def _material(tls: ExtenderTls, name: str, path: str) -> tuple[bytes, Problem | 
         return Path(file).read_bytes(), None
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "no path"
-        reason = f"must be a file that can be read, not {file!r} ({why})"
-        return b"", Problem(f"{path}.{name}File", ErrorType.INVALID, file, reason)
+        return b"", wrong(f"{path}.{name}File", file, f"must be a file that can be read, not {file!r} ({why})")
 
 
 def _has_certificate(authority: bytes) -> bool:

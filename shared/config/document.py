@@ -13,7 +13,7 @@ DEEPEST: Final = 100
 """Levels of maps and lists; what follows is recursive."""
 
 _SPACE: Final = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
-_MOST_DIGITS: Final = 4000
+_MAX_DIGITS: Final = 4000
 
 
 class ConfigSource(NamedTuple):
@@ -59,24 +59,22 @@ def parse_document(text: str | bytes) -> Document:
     if len(raw) > LARGEST:
         raise DocumentFault(f"is longer than {LARGEST} bytes")
     decoded = raw.decode("utf-8", "replace")
-    document = Document(_parse_json(decoded)) if decoded.lstrip(_SPACE).startswith("{") else _parse_yaml(raw)
+    if decoded.lstrip(_SPACE).startswith("{"):
+        document = Document(_parse_json(decoded))
+    else:
+        from shared.config.kubernetes_yaml import YamlFault, parse_yaml  # PyYAML takes long to import
+
+        try:
+            document = Document(*parse_yaml(raw))
+        except YamlFault as fault:
+            raise DocumentFault(f"is not YAML: {fault}") from None
     _check(document.value, 0)
     return document
 
 
-def _parse_yaml(raw: bytes) -> Document:
-    from shared.config.kubernetes_yaml import YamlFault, parse_yaml  # PyYAML takes long to import
-
-    try:
-        value, repeated = parse_yaml(raw)
-    except YamlFault as fault:
-        raise DocumentFault(f"is not YAML: {fault}") from None
-    return Document(value, tuple(repeated))
-
-
 def _parse_json(text: str) -> object:
     try:
-        value: object = json.loads(text, object_pairs_hook=_json_map, parse_constant=_no_constant, parse_int=_parse_int)
+        value: object = json.loads(text, object_pairs_hook=_json_map, parse_int=_number, parse_constant=_number)
     except json.JSONDecodeError as fault:
         where = f"line {fault.lineno}, column {fault.colno}: {fault.msg}"
         raise DocumentFault(f"is not JSON, as a text that begins with {{ must be: {where}") from None
@@ -94,14 +92,12 @@ def _json_map(pairs: list[tuple[str, object]]) -> JsonMap:
     return result
 
 
-def _no_constant(word: str) -> object:
-    raise ValueError(f"{word} is not a number in JSON")
-
-
-def _parse_int(digits: str) -> int:
-    if len(digits) > _MOST_DIGITS:
+def _number(word: str) -> int:
+    if not word.lstrip("-").isdigit():
+        raise ValueError(f"{word} is not a number in JSON")
+    if len(word) > _MAX_DIGITS:
         raise ValueError("a number has too many digits")
-    return int(digits)
+    return int(word)
 
 
 def _check(value: object, depth: int) -> None:

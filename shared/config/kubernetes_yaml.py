@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import yaml  # type: ignore[import-untyped]
 
-MOST_VALUES: Final = 200_000
+MAX_VALUES: Final = 200_000
 """Aliases can make a small text very large, so longer documents are refused."""
 
 _FIRST_WITH_EXPONENT: Final = 1e21
@@ -25,11 +25,11 @@ class YamlFault(Exception):
     """The text is not YAML, or has what JSON cannot represent."""
 
 
-def parse_yaml(text: bytes) -> tuple[object, list[str]]:
+def parse_yaml(text: bytes) -> tuple[object, tuple[str, ...]]:
     """Parse the first document: its value, and a line for each key that a map has twice. Raises YamlFault."""
     try:
         reader = _Reader(yaml.parse(text, Loader=yaml.SafeLoader))
-        return reader.first_document(), reader.repeated
+        return reader.first_document(), tuple(reader.repeated)
     except yaml.MarkedYAMLError as fault:
         raise YamlFault(_located(fault)) from None
     except (yaml.YAMLError, UnicodeDecodeError) as fault:
@@ -131,8 +131,8 @@ class _Reader:
 
     def _add(self, values: int) -> None:
         self._count += values
-        if self._count > MOST_VALUES:
-            raise YamlFault(f"has more than {MOST_VALUES} values")
+        if self._count > MAX_VALUES:
+            raise YamlFault(f"has more than {MAX_VALUES} values")
 
 
 def _word(event: Any) -> object:
@@ -187,9 +187,9 @@ _INTEGER: Final = re.compile(
     r"(?P<sign>[-+]?)(?:0[xX](?P<hex>[0-9a-fA-F]+)|0[bB](?P<bin>[01]+)|0[oO]?(?P<oct>[0-7]+)|(?P<dec>0|[1-9][0-9]*))"
 )
 _FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
-_MOST_DIGITS: Final = 400
+_MAX_DIGITS: Final = 400
 _LEAST_INTEGER: Final = -(2**63)
-_MOST_INTEGER: Final = 2**64 - 1
+_MAX_INTEGER: Final = 2**64 - 1
 
 
 def _tagged_word(tag: str, text: str) -> object:
@@ -215,7 +215,7 @@ def plain_word(text: str) -> object:
     if text[0] not in "+-.0123456789":
         return text
     # int() refuses thousands of digits with an exception.
-    if len(text) > _MOST_DIGITS:
+    if len(text) > _MAX_DIGITS:
         return text
     if text[0] == ".":
         return float(text) if _FLOAT.fullmatch(text) else text
@@ -235,7 +235,7 @@ def _integer(text: str) -> int | None:
     digits, base = next((match[name], base) for name, base in _BASES.items() if match[name] is not None)
     number = int(digits, base) * (-1 if match["sign"] == "-" else 1)
     # Only numbers without a sign may exceed 63 bits.
-    most = _MOST_INTEGER if not match["sign"] else -_LEAST_INTEGER - 1
+    most = _MAX_INTEGER if not match["sign"] else -_LEAST_INTEGER - 1
     return number if _LEAST_INTEGER <= number <= most else None
 
 

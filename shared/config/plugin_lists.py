@@ -12,7 +12,7 @@ from shared.config.points import (
     ExtensionPoint,
     PluginRef,
 )
-from shared.config.problems import ErrorType, Problem
+from shared.config.problems import Problem, wrong
 from shared.config.structs import Plugin, Plugins, PluginSet
 
 MAX_NODE_SCORE: Final = 100
@@ -219,7 +219,7 @@ class Expansion:
         return f"{self._path}.plugins.{point}"
 
     def _refuse(self, path: str, value: object, reason: str) -> None:
-        problem = Problem(path, ErrorType.INVALID, value, reason)
+        problem = wrong(path, value, reason)
         if problem not in self.problems:
             self.problems.append(problem)
 

@@ -74,7 +74,12 @@ class InvalidConfigFile(InvalidConfig):
 
 def invalid(path: str, value: object, allowed: str) -> Problem:
     """The value is wrong; `allowed` says what it must be, and the value is appended."""
-    return Problem(path, ErrorType.INVALID, value, f"{allowed}, not {shown(value)}")
+    return wrong(path, value, f"{allowed}, not {shown(value)}")
+
+
+def wrong(path: str, value: object, reason: str) -> Problem:
+    """The value is wrong for a reason that already names it, or does not need to."""
+    return Problem(path, ErrorType.INVALID, value, reason)
 
 
 def required(path: str, what: str) -> Problem:

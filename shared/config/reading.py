@@ -7,12 +7,12 @@ import msgspec
 from msgspec.structs import replace
 
 from shared.config.args import ARGS, DEFAULT_STORAGE_SHAPE, PluginArgs, VolumeBindingArgs
-from shared.config.building import Built, KnownPlugins, build, flotilla_plugins
+from shared.config.building import KnownPlugins, Running, build, flotilla_plugins
 from shared.config.document import ConfigSource, DocumentFault, parse_document
 from shared.config.feature_gates import DEFAULT_GATES, Feature, FeatureGates
 from shared.config.plugin_lists import DEFAULT_PLUGINS, merged_plugins
 from shared.config.points import MULTI_POINT, ExtensionPoint
-from shared.config.problems import ErrorType, InvalidConfigFile, Problem, Stage, invalid, required, shown
+from shared.config.problems import ErrorType, InvalidConfigFile, Problem, Stage, invalid, required, shown, wrong
 from shared.config.struct_codec import API_VERSION, GROUP, HEAD, VERSION, Decoder, child, encode
 from shared.config.structs import (
     KIND,
@@ -35,12 +35,12 @@ class ConfigFile(msgspec.Struct, frozen=True):
     """A valid configuration.
 
     `config`: what services take. `written`: plain data of v1 as it is in force: with defaults, with the arguments of
-    plugins that run only, and with NodeResourcesFit ignoring what extenders manage.
+    plugins that run only, and with NodeResourcesFit ignoring what extenders manage. `plugins`: at every point.
     """
 
     config: KubeSchedulerConfig
     written: dict[str, Any]
-    built: Built
+    plugins: Running
 
 
 def load_config(
@@ -102,7 +102,7 @@ def parse_config(text: str | bytes) -> tuple[object, list[Problem]]:
     try:
         document = parse_document(text)
     except DocumentFault as fault:
-        raise InvalidConfigFile(Stage.DECODE, [Problem("", ErrorType.INVALID, "", str(fault))]) from None
+        raise InvalidConfigFile(Stage.DECODE, [wrong("", "", str(fault))]) from None
     return document.value, [Problem("", ErrorType.DUPLICATE, line, line) for line in document.repeated]
 
 
@@ -111,8 +111,8 @@ def finish(file: KubeSchedulerConfiguration, registry: KnownPlugins, gates: Feat
     file = _fill_in_by_gates(file, gates)
     if problems := list(configuration_problems(file, registry.removed, gates)):
         raise InvalidConfigFile(Stage.VALIDATE, problems)
-    built = build(file, registry)
-    return ConfigFile(_in_force(built, file, gates), encode(built.completed), built)
+    plugins, completed = build(file, registry)
+    return ConfigFile(_in_force(plugins, completed, file, gates), encode(completed), plugins)
 
 
 # Decoding
@@ -168,11 +168,7 @@ def _version(
     group, _, version = api_version.rpartition("/")
     if given_kind and given_kind != kind:
         hint = "; `flotilla config convert` converts a Policy" if given_kind == "Policy" else ""
-        problems.append(
-            Problem(
-                child(path, "kind"), ErrorType.INVALID, given_kind, f"must be {kind}, not {shown(given_kind)}{hint}"
-            )
-        )
+        problems.append(wrong(child(path, "kind"), given_kind, f"must be {kind}, not {shown(given_kind)}{hint}"))
     elif not given_kind and not implied:
         problems.append(required(child(path, "kind"), f"is missing; it must be {kind}"))
     if not version and group in ("", GROUP):
@@ -237,8 +233,9 @@ def _fill_in_by_gates(file: KubeSchedulerConfiguration, gates: FeatureGates) -> 
 # What services take
 
 
-def _in_force(built: Built, file: KubeSchedulerConfiguration, gates: FeatureGates) -> KubeSchedulerConfig:
-    completed = built.completed
+def _in_force(
+    plugins: Running, completed: KubeSchedulerConfiguration, file: KubeSchedulerConfiguration, gates: FeatureGates
+) -> KubeSchedulerConfig:
     own = ("profiles", "feature_gates")
     shared = {name: getattr(completed, name) for name in KubeSchedulerConfig.__struct_fields__ if name not in own}
     shared["percentage_of_nodes_to_score"] = completed.percentage_of_nodes_to_score or 0
@@ -246,7 +243,7 @@ def _in_force(built: Built, file: KubeSchedulerConfiguration, gates: FeatureGate
         ProfileConfig(
             scheduler_name=profile.scheduler_name,
             percentage_of_nodes_to_score=profile.percentage_of_nodes_to_score,
-            plugins={point: built.plugins[profile.scheduler_name][point] for point in ExtensionPoint},
+            plugins={point: plugins[profile.scheduler_name][point] for point in ExtensionPoint},
             args={**DEFAULT_ARGS, **_args(defaulted), **_args(profile)},
         )
         for profile, defaulted in zip(completed.profiles, file.profiles, strict=True)

@@ -5,7 +5,6 @@ not everybody can read it.
 """
 
 import difflib
-from collections.abc import Mapping
 from pathlib import Path
 from stat import S_IMODE, S_IROTH
 
@@ -32,65 +31,44 @@ def read_settings_file(path: str, origin: str) -> Layer:
     except DocumentFault as fault:
         layer.refuse(path, str(fault))
         return layer
+    given = document.value
     layer.problems += [f"{path}: {line}" for line in document.repeated]
-    if isinstance(document.value, JsonMap):
-        layer.problems += [f"{path}: {key}: is given twice" for key in document.value.repeated]
-    if isinstance(document.value, dict):
-        _File(path, mode, layer).read(document.value)
-    elif document.value is not None:
-        layer.refuse(path, f"must be a map of settings, like `round_size: 256`, not {shown(document.value)}")
-    return layer
-
-
-class _File:
-    def __init__(self, path: str, mode: int, layer: Layer) -> None:
-        self._path = path
-        self._mode = mode
-        self._layer = layer
-
-    def read(self, given: Mapping[str, object]) -> None:
-        if given.keys() & SCHEDULER_FIELDS:
-            self._layer.refuse(self._path, "is a scheduler configuration, which --config takes, not settings")
-            return
+    if isinstance(given, JsonMap):
+        layer.problems += [f"{path}: {key}: is given twice" for key in given.repeated]
+    if not isinstance(given, dict):
+        if given is not None:
+            layer.refuse(path, f"must be a map of settings, like `round_size: 256`, not {shown(given)}")
+    elif given.keys() & SCHEDULER_FIELDS:
+        layer.refuse(path, "is a scheduler configuration, which --config takes, not settings")
+    else:
         set_here = {key: value for key, value in given.items() if value not in (None, "")}
         for key in given:
             source = PLAIN.get(key) or NAMED.get(key)
             if source is None:
-                self._layer.refuse(self._origin(key), _unknown(key))
+                layer.refuse(f"{path}: {key}", _unknown(key))
             elif key in NAMED and source.field in set_here and key in set_here:
-                self._layer.refuse(self._origin(key), f"cannot be combined with {source.field}")
+                layer.refuse(f"{path}: {key}", f"cannot be combined with {source.field}")
             elif key in set_here:
-                self._read(key, set_here[key], source)
+                _read_setting(layer, source, key, set_here[key], path, mode)
+    return layer
 
-    def _read(self, key: str, value: object, source: Source) -> None:
-        text, origin = self._text(key, value, source), self._origin(key)
-        if text is None:
-            return
-        if key in NAMED:
-            text = self._layer.secret(self._beside(text), origin)
-        elif source.secret and self._mode & S_IROTH and (source.field == "token" or values.holds_password(text)):
-            why = f"holds a secret, and everybody may read the file (mode {self._mode:04o})"
-            self._layer.refuse(origin, f"{why}; remove that permission (chmod o-r), or set {source.file_field}")
-            return
-        if text:
-            self._layer.take(source, self._beside(text) if source.read is values.file else text, origin)
 
-    def _text(self, key: str, value: object, source: Source) -> str | None:
-        """The value as a variable would have it; None where its type is wrong."""
-        if isinstance(value, str):
-            return value
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if number and source.is_number and key == source.field:
-            return str(value)
+def _read_setting(layer: Layer, source: Source, key: str, value: object, path: str, mode: int) -> None:
+    origin, folder = f"{path}: {key}", Path(path).parent
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not isinstance(value, str) and not (is_number and source.is_number and key == source.field):
         what = "a number" if source.is_number else "a string, in quotes if it looks like something else"
-        self._layer.refuse(self._origin(key), f"takes {what}, not {'***' if source.secret else shown(value)}")
-        return None
-
-    def _beside(self, path: str) -> str:
-        return str(Path(self._path).parent / path)
-
-    def _origin(self, key: str) -> str:
-        return f"{self._path}: {key}"
+        layer.refuse(origin, f"takes {what}, not {'***' if source.secret else shown(value)}")
+        return
+    text = str(value)
+    if key in NAMED:
+        text = layer.secret(str(folder / text), origin)
+    elif source.secret and mode & S_IROTH and (source.field == "token" or values.holds_password(text)):
+        why = f"holds a secret, and everybody may read the file (mode {mode:04o})"
+        layer.refuse(origin, f"{why}; remove that permission (chmod o-r), or set {source.file_field}")
+        return
+    if text:
+        layer.take(source, str(folder / text) if source.read is values.file else text, origin)
 
 
 def _unknown(key: str) -> str:

@@ -217,12 +217,7 @@ def add_flags(command: argparse.ArgumentParser, without: frozenset[str] = frozen
 
 def settings_from(environment: Mapping[str, str], flags: Mapping[str, object] | None = None) -> Settings:
     """The settings, with defaults for what is not given; see `all_given`."""
-    return settings_of(read_values(environment, flags or {}))
-
-
-def read_values(environment: Mapping[str, str], flags: Mapping[str, object]) -> dict[str, object]:
-    """The values that are given, by field; see `all_given`."""
-    return {field: given.value for field, given in all_given(environment, flags).items()}
+    return settings_of(all_given(environment, flags or {}))
 
 
 def all_given(environment: Mapping[str, str], flags: Mapping[str, object]) -> dict[str, Given]:
@@ -248,9 +243,9 @@ def all_given(environment: Mapping[str, str], flags: Mapping[str, object]) -> di
     return given
 
 
-def settings_of(given: Mapping[str, object]) -> Settings:
-    api = {key: value for key, value in given.items() if key in _API_FIELDS}
-    rest = {key: value for key, value in given.items() if key not in _API_FIELDS}
+def settings_of(given: Mapping[str, Given]) -> Settings:
+    api = {field: each.value for field, each in given.items() if field in _API_FIELDS}
+    rest = {field: each.value for field, each in given.items() if field not in _API_FIELDS}
     return Settings(api=ApiSettings(**api), **rest)  # type: ignore[arg-type]
 
 

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, NamedTuple, TypeVar, Union, get_args, 
 
 import msgspec
 
-from shared.config.problems import ErrorType, Problem, invalid
+from shared.config.problems import Problem, invalid, wrong
 from shared.model.durations import Duration, format_duration, nanoseconds_of, parse_duration
 
 GROUP: Final = "kubescheduler.config.k8s.io"
@@ -221,7 +221,7 @@ class Decoder:
     def _report_repeated(self, value: dict[Any, Any], path: str) -> None:
         """A key that a JSON map has twice is a problem."""
         for key in getattr(value, "repeated", ()):
-            self.problems.append(Problem(child(path, key), ErrorType.INVALID, key, "is given twice"))
+            self.problems.append(wrong(child(path, key), key, "is given twice"))
 
 
 def encode(value: Any, go: bool = False) -> Any:
@@ -252,7 +252,7 @@ def unknown_field(path: str, name: object, fields: Collection[str]) -> Problem:
     """A field that does not exist, with the one that was meant, if one is near, and all that there are."""
     near = difflib.get_close_matches(str(name), fields, n=1)
     meant = f" (did you mean {near[0]}?)" if near else ""
-    return Problem(path, ErrorType.INVALID, name, f"unknown field{meant}; allowed are {', '.join(sorted(fields))}")
+    return wrong(path, name, f"unknown field{meant}; allowed are {', '.join(sorted(fields))}")
 
 
 def _is_section(declared: FieldType) -> bool:

@@ -6,7 +6,7 @@ from shared.config.args import NodeResourcesFitArgs, PluginArgs
 from shared.config.args_validation import args_problems, name_problems, out_of_range
 from shared.config.feature_gates import FeatureGates
 from shared.config.points import ExtensionPoint
-from shared.config.problems import ErrorType, Problem, duplicate, invalid, required, shown
+from shared.config.problems import Problem, duplicate, invalid, required, shown, wrong
 from shared.config.struct_codec import child, encode
 from shared.config.structs import ExtenderConfig, KubeSchedulerConfiguration, LeaderElection, PluginSet, Profile
 from shared.model.durations import format_duration, nanoseconds_of
@@ -49,7 +49,7 @@ def _leader_election_problems(election: LeaderElection, path: str) -> Iterator[P
     if lease <= renew:
         # As in kube-scheduler, the value of the problem is the renewDeadline.
         reason = f"must be longer than renewDeadline ({format_duration(renew)}), not {format_duration(lease)}"
-        yield Problem(f"{path}.leaseDuration", ErrorType.INVALID, format_duration(renew), reason)
+        yield wrong(f"{path}.leaseDuration", format_duration(renew), reason)
     for field, value in (
         ("resourceLock", election.resource_lock),
         ("resourceNamespace", election.resource_namespace),
@@ -105,13 +105,13 @@ def _plugin_config_problems(
             yield _removed(at, name)
         elif name == NodeResourcesFitArgs.__name__:
             # kube-scheduler looks for these arguments under this name by mistake, and then finds them ill-typed.
-            yield Problem(f"{at}.args", ErrorType.INVALID, args, "the plugin is called NodeResourcesFit")
+            yield wrong(f"{at}.args", args, "the plugin is called NodeResourcesFit")
         elif isinstance(args, PluginArgs) and not isinstance(args, NodeResourcesFitArgs):
             yield from args_problems(args, f"{at}.args", gates)
 
 
 def _removed(path: str, name: str) -> Problem:
-    return Problem(path, ErrorType.INVALID, name, f"plugin {name!r} was removed before v1")
+    return wrong(path, name, f"plugin {name!r} was removed before v1")
 
 
 def _queue_sort_problems(profiles: Sequence[Profile]) -> Iterator[Problem]:
@@ -119,7 +119,7 @@ def _queue_sort_problems(profiles: Sequence[Profile]) -> Iterator[Problem]:
     if len(first.enabled) > 1:
         reason = f"only one queue sort plugin can be enabled, not {len(first.enabled)}"
         # The capital letter is kube-scheduler's.
-        yield Problem(f"profiles[0].plugins.{QUEUE_SORT}.Enabled", ErrorType.INVALID, len(first.enabled), reason)
+        yield wrong(f"profiles[0].plugins.{QUEUE_SORT}.Enabled", len(first.enabled), reason)
     plugin = first.enabled[0].name if first.enabled else ""
     given = [entry.args for entry in profiles[0].plugin_config if entry.name == plugin]
     args = plain_args(given[-1]) if plugin and given else None
@@ -127,14 +127,12 @@ def _queue_sort_problems(profiles: Sequence[Profile]) -> Iterator[Problem]:
         current = _queue_sort(profile)
         if _content(current) != _content(first):
             reason = f"must be the same in all profiles: {_names(first)} in profiles[0], {_names(current)} here"
-            yield Problem(f"profiles[{i}].plugins.{QUEUE_SORT}", ErrorType.INVALID, encode(current, go=True), reason)
+            yield wrong(f"profiles[{i}].plugins.{QUEUE_SORT}", encode(current, go=True), reason)
         for entry in profile.plugin_config:
             if entry.name == plugin and plain_args(entry.args) != args:
                 value = plain_args(entry.args)
                 reason = f"the arguments of {plugin!r}, which sorts the queue, must be the same in all profiles"
-                yield Problem(
-                    f"profiles[{i}].pluginConfig.args", ErrorType.INVALID, value, f"{reason}, not {shown(value)}"
-                )
+                yield wrong(f"profiles[{i}].pluginConfig.args", value, f"{reason}, not {shown(value)}")
 
 
 def _queue_sort(profile: Profile) -> PluginSet:
@@ -166,14 +164,11 @@ def _extender_problems(extenders: Sequence[ExtenderConfig]) -> Iterator[Problem]
             yield from problems
             if not problems and not is_extended_resource(name):
                 reason = "is not an extended resource: it must be DOMAIN/NAME with a domain outside kubernetes.io"
-                yield Problem(path, ErrorType.INVALID, name, f"{name!r} {reason}")
+                yield wrong(path, name, f"{name!r} {reason}")
             if name in managed:
-                yield Problem(
-                    path, ErrorType.INVALID, name, f"{name!r} is managed twice; a resource can be listed once"
-                )
+                yield wrong(path, name, f"{name!r} is managed twice; a resource can be listed once")
             managed.add(name)
     binders = [f"extenders[{i}]" for i, extender in enumerate(extenders) if extender.bind_verb]
     if len(binders) > 1:
         value = f"found {len(binders)} extenders implementing bind"
-        reason = f"only one extender can have a bindVerb, but {', '.join(binders)} have one"
-        yield Problem("extenders", ErrorType.INVALID, value, reason)
+        yield wrong("extenders", value, f"only one extender can have a bindVerb, but {', '.join(binders)} have one")

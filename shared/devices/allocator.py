@@ -2,7 +2,7 @@
 
 A search is shared by claims that ask for the same, whatever their names, and by nodes whose devices are alike to these
 claims and in use alike. So of a thousand pods of one template on a thousand equal nodes one is searched, and the result
-is carried over to the devices in the same places. Attributes that no claim asks about, such as serial numbers, tell no
+is carried over to the devices at the same indices. Attributes that no claim asks about, such as serial numbers, tell no
 devices apart.
 """
 
@@ -20,25 +20,25 @@ from shared.devices.offers import OfferedDevice, PoolId, without_sharing
 from shared.devices.pools import DeviceNode, Pool, Slices, remaining_counters
 from shared.devices.requests import PreparedRequest, prepare
 from shared.devices.results import CANNOT_ALLOCATE, INVALID_POOLS, allocations, score_of
-from shared.devices.search import Found, Search, Taken
+from shared.devices.search import Search, Solution, Taken
 from shared.devices.selectors import Evaluate, Selectors, behaviour, may_match
 from shared.devices.state import DeviceState
 from shared.model.codec import encode_msgpack
 from shared.model.devices import AllocationResult, DeviceClass, ResourceClaim, ResourceSlice
 
-MOST_SEARCHES = 1 << 14
+MAX_SEARCHES = 1 << 14
 """Results of searches kept, each for what claims ask for and a shape of node."""
-MOST_SHAPES = 1 << 16
+MAX_SHAPES = 1 << 16
 """Distinct combinations of devices kept, to compare nodes by a number."""
-MOST_WANTED = 64
+MAX_WANTED = 64
 """Distinct sets of claims for which every node keeps how its devices look to them."""
 
 
 class NodeDevices(msgspec.Struct, frozen=True, eq=False):
     """What a node's pools offer at present.
 
-    `usage` is equal for nodes with as many devices in use alike in the same places; `looks`, by number of what claims
-    ask for, for nodes with devices alike to these claims in the same places.
+    `usage` is equal for nodes with as many devices in use alike at the same indices; `looks`, by number of what claims
+    ask for, for nodes with devices alike to these claims at the same indices.
     """
 
     node: DeviceNode
@@ -51,14 +51,14 @@ class NodeDevices(msgspec.Struct, frozen=True, eq=False):
 
 
 class Step(msgspec.Struct, eq=False):
-    """The result of a search: a solution, and by claim the places of its devices on the node; or why there is none.
+    """The result of a search: a solution, and by claim the indices of its devices on the node; or why there is none.
 
     `score`: how early the chosen alternatives are in their lists. `following`: the result of the same search once these
     devices are taken, when it is known.
     """
 
-    found: Found | None = None
-    places: list[list[int]] = []
+    found: Solution | None = None
+    indices: list[list[int]] = []
     score: int = 0
     out_of_steps: bool = False
     following: "Step | None" = None
@@ -87,11 +87,11 @@ class Allocator:
         self.slices = Slices()
         self._pool_versions: dict[PoolId, int] = {}
         self._nodes: dict[str, NodeDevices] = {}
-        self._shapes: BoundedDict[Hashable, int] = BoundedDict(MOST_SHAPES)
-        self._wanted: BoundedDict[tuple[bytes, ...], Wanted] = BoundedDict(MOST_WANTED)
-        self._reaching: BoundedDict[int, tuple[int, bool]] = BoundedDict(MOST_WANTED)
+        self._shapes: BoundedDict[Hashable, int] = BoundedDict(MAX_SHAPES)
+        self._wanted: BoundedDict[tuple[bytes, ...], Wanted] = BoundedDict(MAX_WANTED)
+        self._reaching: BoundedDict[int, tuple[int, bool]] = BoundedDict(MAX_WANTED)
         self._numbers = count()
-        self._searches: BoundedDict[tuple[int, int, int], Step] = BoundedDict(MOST_SEARCHES)
+        self._searches: BoundedDict[tuple[int, int, int], Step] = BoundedDict(MAX_SEARCHES)
 
     # What there is
 
@@ -209,7 +209,7 @@ class Allocator:
             found = Search(here.node, here.pools, claims, self.state, self.classes, self.selectors).run()
         except OutOfSteps:
             return Step(out_of_steps=True)
-        return Step() if found is None else Step(found, _places(found, here.devices), score_of(found))
+        return Step() if found is None else Step(found, _indices(found, here.devices), score_of(found))
 
     @contextmanager
     def _assumed(self, here: NodeDevices, claims: Sequence[ResourceClaim], steps: Sequence[Step]) -> Iterator[None]:
@@ -258,7 +258,7 @@ class Allocator:
                 behaviour(device, here.node, wanted.requests, wanted.attributes, self.selectors) or device.id
                 for device in here.devices
             )
-            if len(here.looks) >= MOST_WANTED:
+            if len(here.looks) >= MAX_WANTED:
                 here.looks.clear()
             known = here.looks[wanted.number] = self._shapes.obtain(look, lambda: next(self._numbers))
         return known
@@ -287,12 +287,12 @@ def _allocations(here: NodeDevices, claims: Sequence[ResourceClaim], step: Step)
     if step.found is None:
         return []
     devices = [
-        [Taken(taken.request, here.devices[place], taken.consumed) for taken, place in zip(of, places, strict=True)]
-        for of, places in zip(step.found.devices, step.places, strict=True)
+        [Taken(taken.request, here.devices[index], taken.consumed) for taken, index in zip(of, indices, strict=True)]
+        for of, indices in zip(step.found.devices, step.indices, strict=True)
     ]
-    return allocations(here.node, claims, Found(devices, step.found.chosen))
+    return allocations(here.node, claims, Solution(devices, step.found.chosen))
 
 
-def _places(found: Found, devices: Sequence[OfferedDevice]) -> list[list[int]]:
-    place_of = {device.id: place for place, device in enumerate(devices)}
-    return [[place_of[taken.device.id] for taken in of] for of in found.devices]
+def _indices(found: Solution, devices: Sequence[OfferedDevice]) -> list[list[int]]:
+    index_of = {device.id: index for index, device in enumerate(devices)}
+    return [[index_of[taken.device.id] for taken in of] for of in found.devices]

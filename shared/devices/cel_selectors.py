@@ -5,8 +5,8 @@ from functools import lru_cache
 from shared.cel import CompileError, SelectorDevice, SelectorProgram, compile_expression
 from shared.devices.offers import OfferedDevice
 
-MOST_PROGRAMS = 1024
-MOST_DEVICES = 256
+MAX_PROGRAMS = 1024
+MAX_DEVICES = 256
 """Devices prepared for selectors; those evaluated by several selectors in a row are prepared once."""
 
 
@@ -23,7 +23,7 @@ def evaluate(expression: str, device: OfferedDevice) -> bool | str:
     return result.matches if result.error is None else f"CEL runtime error: {result.error}"
 
 
-@lru_cache(maxsize=MOST_PROGRAMS)
+@lru_cache(maxsize=MAX_PROGRAMS)
 def _program(expression: str) -> SelectorProgram | str:
     try:
         return compile_expression(expression)
@@ -31,6 +31,6 @@ def _program(expression: str) -> SelectorProgram | str:
         return f"CEL compile error: {error}"
 
 
-@lru_cache(maxsize=MOST_DEVICES)
+@lru_cache(maxsize=MAX_DEVICES)
 def _prepared(device: OfferedDevice) -> SelectorDevice:
     return SelectorDevice.of(device.id.driver, device.device)

@@ -216,20 +216,20 @@ def requested(pod_claims: PodClaims, by_devices: Sequence[str] | None, by_resour
 
 
 def unavailable_claims(pod_claims: PodClaims, node: DeviceNode, binding_timeout: float, now: float) -> tuple[int, ...]:
-    """The places of allocated claims that the node cannot use. `now`: the time of day, for claims being prepared."""
+    """The indices of allocated claims that the node cannot use. `now`: the time of day, for claims being prepared."""
     return tuple(
-        place for place, claim in enumerate(pod_claims.claims) if not _is_available(claim, node, binding_timeout, now)
+        index for index, claim in enumerate(pod_claims.claims) if not _is_available(claim, node, binding_timeout, now)
     )
 
 
 def post_filter(pod_claims: PodClaims | None, unavailable: Iterable[int]) -> GiveBack:
-    """What to give back so that the pod may fit later. `unavailable`: places of claims, from all nodes."""
+    """What to give back so that the pod may fit later. `unavailable`: indices of claims, from all nodes."""
     if pod_claims is None:
         return GiveBack(NOTHING_TO_GIVE_BACK)
     candidates = tuple(
         claim
-        for place in sorted(set(unavailable))
-        if (claim := pod_claims.claims[place]) is not pod_claims.special and _is_unused(claim, pod_claims.pod)
+        for index in sorted(set(unavailable))
+        if (claim := pod_claims.claims[index]) is not pod_claims.special and _is_unused(claim, pod_claims.pod)
     )
     if candidates:
         return GiveBack(GIVEN_BACK, deallocate=candidates)

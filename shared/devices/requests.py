@@ -9,7 +9,7 @@ from shared.devices.offers import OfferedDevice
 from shared.model.devices import (
     ALL,
     EXACT_COUNT,
-    MOST_RESULTS,
+    MAX_RESULTS,
     DeviceClass,
     DeviceRequest,
     DeviceSubRequest,
@@ -24,7 +24,7 @@ from shared.model.quantity import QuantityText
 class PreparedRequest(msgspec.Struct, frozen=True, eq=False):
     """A request, or one alternative of a request, whose name is `parent` then.
 
-    `index` numbers the prepared requests of a search. `place`: of an alternative in its list.
+    `index` numbers the prepared requests of a search. `rank`: of an alternative in its list.
     """
 
     index: int
@@ -34,7 +34,7 @@ class PreparedRequest(msgspec.Struct, frozen=True, eq=False):
     spec: ExactDeviceRequest | DeviceSubRequest
     device_class: DeviceClass
     admin: bool
-    place: int | None = None
+    rank: int | None = None
 
     @property
     def base_name(self) -> str:
@@ -73,13 +73,11 @@ def prepare(claim: ResourceClaim, classes: Mapping[str, DeviceClass], first_inde
     index = first_index
     for request in claim.spec.devices.requests:
         options: list[PreparedRequest] = []
-        for place, (name, parent, spec) in enumerate(_specs(claim, request)):
+        for rank, (name, parent, spec) in enumerate(_specs(claim, request)):
             device_class = _class_of(claim, name, spec, classes)
             admin = isinstance(spec, ExactDeviceRequest) and spec.admin_access
             options.append(
-                PreparedRequest(
-                    index, claim, name, parent, spec, device_class, admin, None if parent is None else place
-                )
+                PreparedRequest(index, claim, name, parent, spec, device_class, admin, None if parent is None else rank)
             )
             index += 1
         prepared.append(Alternatives(request, options))
@@ -88,9 +86,9 @@ def prepare(claim: ResourceClaim, classes: Mapping[str, DeviceClass], first_inde
 
 def check_number(claim: ResourceClaim, least: int) -> None:
     """Raise AllocationError if the claim asks for more devices than an allocation can hold."""
-    if least > MOST_RESULTS:
+    if least > MAX_RESULTS:
         raise AllocationError(
-            f"claim {claim.key}: number of requested devices {least} exceeds the claim limit of {MOST_RESULTS}"
+            f"claim {claim.key}: number of requested devices {least} exceeds the claim limit of {MAX_RESULTS}"
         )
 
 

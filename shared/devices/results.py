@@ -8,12 +8,12 @@ from shared.devices.errors import AllocationError
 from shared.devices.offers import DeviceId, OfferedDevice, device_id
 from shared.devices.pools import DeviceNode
 from shared.devices.requests import PreparedRequest, prepare
-from shared.devices.search import Found, Taken
+from shared.devices.search import Solution, Taken
 from shared.model.affinity import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from shared.model.devices import (
     FROM_CLAIM,
     FROM_CLASS,
-    MOST_ALTERNATIVES,
+    MAX_ALTERNATIVES,
     AllocatedConfiguration,
     AllocatedDevice,
     AllocationResult,
@@ -28,7 +28,7 @@ INVALID_POOLS = "invalid resource pools were encountered"
 _SHARES = uuid.UUID("5c1b7e0c-6f2e-4d0a-9a53-2f9d1f6f3c55")
 
 
-def allocations(node: DeviceNode, claims: Sequence[ResourceClaim], found: Found) -> list[AllocationResult]:
+def allocations(node: DeviceNode, claims: Sequence[ResourceClaim], found: Solution) -> list[AllocationResult]:
     return [
         AllocationResult(
             devices=DeviceAllocation(
@@ -76,7 +76,7 @@ def rebuilt(
         if consumed is None:
             return f"device {device.id} has no capacity that request {result.request} asks for"
         taken.append(Taken(request, device, consumed if device.shareable else {}))
-    return allocations(node, [claim], Found([taken], [list(chosen.values())]))[0]
+    return allocations(node, [claim], Solution([taken], [list(chosen.values())]))[0]
 
 
 def score(claims: Sequence[ResourceClaim], allocations: Iterable[AllocationResult]) -> int:
@@ -90,24 +90,24 @@ def score(claims: Sequence[ResourceClaim], allocations: Iterable[AllocationResul
         allocation = claim.status.allocation if claim.status.allocation is not None else next(new)
         chosen = {result.request for result in allocation.devices.results}
         for request in claim.spec.devices.requests:
-            for place, option in enumerate(request.first_available):
+            for rank, option in enumerate(request.first_available):
                 if f"{request.name}/{option.name}" in chosen:
-                    total += MOST_ALTERNATIVES - place
+                    total += MAX_ALTERNATIVES - rank
     return total
 
 
-def score_of(found: Found) -> int:
+def score_of(found: Solution) -> int:
     """The same for a solution."""
     total = 0
     for chosen in found.chosen:
         for request in chosen:
-            if request.place is not None:
-                total += MOST_ALTERNATIVES - request.place
+            if request.rank is not None:
+                total += MAX_ALTERNATIVES - request.rank
     return total
 
 
 def share_id(claim_uid: str, index: int) -> str:
-    """The id of a share, from the claim and the place among its results, so that a decision can be repeated."""
+    """The id of a share, from the claim and the index among its results, so that a decision can be repeated."""
     return str(uuid.uuid5(_SHARES, f"{claim_uid}/{index}"))
 
 

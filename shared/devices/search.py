@@ -13,7 +13,7 @@ the pool's name without its driver. With `All`, a device whose capacity is used 
 change no result: nothing is searched if some request cannot be served even alone; a request that has fewer candidates
 left than it needs fails at once; and after a device failed, an equivalent one is not tried in its place. Where refused
 devices leave traces (above), the last two are not taken. What
-is left is bounded by MOST_STEPS, not by time, so that a decision can be repeated.
+is left is bounded by MAX_STEPS, not by time, so that a decision can be repeated.
 """
 
 from collections.abc import Generator, Hashable, Mapping, Sequence
@@ -29,23 +29,23 @@ from shared.devices.pools import Counters, DeviceNode, Pool, add_draws, remainin
 from shared.devices.requests import Alternatives, PreparedRequest, check_number, prepare
 from shared.devices.selectors import Selectors, behaviour, matches
 from shared.devices.state import DeviceState
-from shared.model.devices import MOST_RESULTS, DeviceClass, ResourceClaim
+from shared.model.devices import MAX_RESULTS, DeviceClass, ResourceClaim
 
-MOST_STEPS = 2_000_000
+MAX_STEPS = 2_000_000
 """In one search: looking at a device is a step, trying to take one TAKING_STEPS. That is about a second; kube-scheduler
 stops after ten. Then the pod's attempt ends with the same error as there.
 """
 TAKING_STEPS = 10
 
 
-class Outcome(Enum):
+class SearchOutcome(Enum):
     FOUND = auto()
     FAILED = auto()
     TOO_MANY = auto()
     """More than an allocation can hold: other devices for earlier requests do not help, other alternatives may."""
 
 
-Step = Generator["Step", Outcome, Outcome]
+Step = Generator["Step", SearchOutcome, SearchOutcome]
 """A part of the search: yields the next part, is sent its outcome, returns its own. So no depth is too deep."""
 
 
@@ -57,7 +57,7 @@ class Taken(msgspec.Struct, frozen=True, eq=False):
     consumed: Mapping[str, Share]
 
 
-class Found(msgspec.Struct, frozen=True, eq=False):
+class Solution(msgspec.Struct, frozen=True, eq=False):
     """A solution: by claim its devices, and for each of its requests the alternative."""
 
     devices: list[list[Taken]]
@@ -102,11 +102,11 @@ class Search:
         self._ordered = any(isinstance(each, DistinctAttribute) for each in self._all_constraints())
         self._behaviours: dict[int, Hashable] = {}
 
-    def run(self) -> Found | None:
+    def run(self) -> Solution | None:
         if self._is_hopeless():
             return None
         stack = [self._next_request(0, 0)]
-        outcome: Outcome | None = None
+        outcome: SearchOutcome | None = None
         while stack:
             try:
                 child = next(stack[-1]) if outcome is None else stack[-1].send(outcome)
@@ -116,13 +116,13 @@ class Search:
             else:
                 stack.append(child)
                 outcome = None
-        if outcome is not Outcome.FOUND:
+        if outcome is not SearchOutcome.FOUND:
             return None
         chosen = [
             [self._chosen[claim, request] for request in range(len(requests))]
             for claim, requests in enumerate(self._requests)
         ]
-        return Found(self._taken, chosen)
+        return Solution(self._taken, chosen)
 
     def _prepare(self, claim: ResourceClaim, classes: Mapping[str, DeviceClass], pools: Sequence[Pool]) -> None:
         requests = prepare(claim, classes, len(self._options))
@@ -159,41 +159,41 @@ class Search:
 
     def _next_request(self, claim: int, request: int) -> Step:
         if claim == len(self._requests):
-            return Outcome.FOUND
+            return SearchOutcome.FOUND
         if request == len(self._requests[claim]):
             outcome = yield self._next_request(claim + 1, 0)
             # more devices than fit into a later claim may fit after another choice of alternatives in this one
-            return Outcome.FAILED if outcome is Outcome.TOO_MANY else outcome
+            return SearchOutcome.FAILED if outcome is SearchOutcome.TOO_MANY else outcome
         alternatives = self._requests[claim][request]
-        summary = Outcome.TOO_MANY
+        summary = SearchOutcome.TOO_MANY
         for option in alternatives.options:
             outcome = yield self._take_devices(claim, request, option, 0, 0)
-            if outcome is Outcome.FOUND:
+            if outcome is SearchOutcome.FOUND:
                 self._chosen[claim, request] = option
                 return outcome
-            if outcome is Outcome.FAILED:
-                summary = Outcome.FAILED
+            if outcome is SearchOutcome.FAILED:
+                summary = SearchOutcome.FAILED
         return summary
 
     def _take_devices(self, claim: int, request: int, option: PreparedRequest, count: int, start: int) -> Step:
         """Take the option's devices from number `count` on, of the devices from `start` on, and then what follows."""
         needed = self._needed[option.index]
         if option.wants_all and not needed:
-            return Outcome.FAILED
+            return SearchOutcome.FAILED
         if count >= needed:
             return (yield self._next_request(claim, request + 1))
-        if len(self._taken[claim]) + needed - count > MOST_RESULTS:
-            return Outcome.TOO_MANY
+        if len(self._taken[claim]) + needed - count > MAX_RESULTS:
+            return SearchOutcome.TOO_MANY
         if option.wants_all:
             device = self._everything[option.index][count]
             if not self._take(claim, option, device):
-                return Outcome.FAILED
+                return SearchOutcome.FAILED
             outcome = yield self._take_devices(claim, request, option, count + 1, 0)
-            if outcome is not Outcome.FOUND:
+            if outcome is not SearchOutcome.FOUND:
                 self._give_back(claim)
             return outcome
         if self._shortcuts and not self._are_enough(claim, option, start, needed - count):
-            return Outcome.FAILED
+            return SearchOutcome.FAILED
         failed: set[Hashable] = set()
         for position in range(start, len(self._devices)):
             self._count_steps(1)
@@ -208,18 +208,18 @@ class Search:
             if not self._is_candidate(claim, option, device) or not self._take(claim, option, device):
                 continue
             outcome = yield self._take_devices(claim, request, option, count + 1, position + 1)
-            if outcome is Outcome.FOUND:
+            if outcome is SearchOutcome.FOUND:
                 return outcome
             self._give_back(claim)
-            if outcome is Outcome.TOO_MANY:
+            if outcome is SearchOutcome.TOO_MANY:
                 return outcome
             if self._shortcuts and untouched:
                 failed.add(self._behaviour(position))
-        return Outcome.FAILED
+        return SearchOutcome.FAILED
 
     def _count_steps(self, steps: int) -> None:
         self._steps += steps
-        if self._steps > MOST_STEPS:
+        if self._steps > MAX_STEPS:
             raise OutOfSteps(self._node.name)
 
     # One device

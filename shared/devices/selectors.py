@@ -9,7 +9,7 @@ from shared.devices.pools import DeviceNode
 from shared.devices.requests import PreparedRequest
 from shared.model.devices import DeviceSelector
 
-MOST_RESULTS_KEPT = 1 << 16
+MAX_RESULTS_KEPT = 1 << 16
 """Results of selectors, each of an expression and a device content; a few megabytes."""
 
 Evaluate = Callable[[str, OfferedDevice], bool | str]
@@ -19,7 +19,7 @@ Evaluate = Callable[[str, OfferedDevice], bool | str]
 class Selectors:
     def __init__(self, evaluate: Evaluate) -> None:
         self._evaluate = evaluate
-        self._known: BoundedDict[tuple[str, bytes], bool | str] = BoundedDict(MOST_RESULTS_KEPT)
+        self._known: BoundedDict[tuple[str, bytes], bool | str] = BoundedDict(MAX_RESULTS_KEPT)
 
     def match(self, selectors: Sequence[DeviceSelector], device: OfferedDevice) -> bool | str:
         """Whether the device matches all selectors; the error of the first one that fails, with its index."""

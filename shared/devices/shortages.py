@@ -13,7 +13,7 @@ from shared.model.devices import (
     ResourceSlice,
 )
 
-MOST_DEVICES = 4096
+MAX_DEVICES = 4096
 """Devices that are looked at; with more, the numbers are those of the first ones."""
 
 
@@ -28,10 +28,10 @@ class Shortages:
         self._devices: list[OfferedDevice] = []
         for each in slices:
             self._devices += offer(each).devices
-            if len(self._devices) > MOST_DEVICES:
+            if len(self._devices) > MAX_DEVICES:
                 break
-        self._is_part = len(self._devices) > MOST_DEVICES
-        del self._devices[MOST_DEVICES:]
+        self._is_part = len(self._devices) > MAX_DEVICES
+        del self._devices[MAX_DEVICES:]
         self._classes = classes
         self._in_use = {each for claim in all_claims for each in _devices_of(claim)}
         self._selectors = Selectors(evaluate)
@@ -76,7 +76,7 @@ class Shortages:
         return found, failure
 
     def _number(self, count: int) -> str:
-        return f"{count:,}" + (f" (of the first {MOST_DEVICES:,})" if self._is_part else "")
+        return f"{count:,}" + (f" (of the first {MAX_DEVICES:,})" if self._is_part else "")
 
 
 def _devices_of(claim: ResourceClaim) -> list[DeviceId]:

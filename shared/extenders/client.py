@@ -19,9 +19,9 @@ from shared.proxies import proxy_of_environment, reason_of
 
 T = TypeVar("T")
 
-MOST_IN_FLIGHT = 64
+MAX_IN_FLIGHT = 64
 """Calls to one extender at the same time; others wait, and their time runs."""
-MOST_ANSWER_BYTES = 64 << 20
+MAX_ANSWER_BYTES = 64 << 20
 """The whole objects of 5,000 nodes come to some 50 MB."""
 CHUNK = 1 << 16
 HEADERS = {"Content-Type": "application/json", "Accept-Encoding": "identity", "User-Agent": "flotilla"}
@@ -55,10 +55,10 @@ class ExtenderClient:
 
     async def _make(self, calls: Sequence[Call]) -> Sequence[bytes | ExtenderFailed]:
         if len(calls) == 1:
-            return [await self._attempt(calls[0])]
-        return await asyncio.gather(*(self._attempt(call) for call in calls))
+            return [await self._try_call(calls[0])]
+        return await asyncio.gather(*(self._try_call(call) for call in calls))
 
-    async def _attempt(self, call: Call) -> bytes | ExtenderFailed:
+    async def _try_call(self, call: Call) -> bytes | ExtenderFailed:
         try:
             return await self._call(call)
         except ExtenderFailed as failed:
@@ -107,7 +107,7 @@ class _Line:
         self.tls: ssl.SSLContext | bool = tls_of(extender, self.name) if parts.scheme == "https" else True
         self.server_name = (extender.tls.server_name or None) if extender.tls is not None else None
         self.proxy = proxy_of_environment(self.url)
-        self.turns = asyncio.Semaphore(MOST_IN_FLIGHT)
+        self.turns = asyncio.Semaphore(MAX_IN_FLIGHT)
 
 
 async def _read(response: aiohttp.ClientResponse, what: str) -> bytes:
@@ -115,8 +115,8 @@ async def _read(response: aiohttp.ClientResponse, what: str) -> bytes:
     size = 0
     async for chunk in response.content.iter_chunked(CHUNK):
         size += len(chunk)
-        if size > MOST_ANSWER_BYTES:
-            raise ExtenderFailed(f"{what}: the answer is longer than {MOST_ANSWER_BYTES} bytes", maybe_done=True)
+        if size > MAX_ANSWER_BYTES:
+            raise ExtenderFailed(f"{what}: the answer is longer than {MAX_ANSWER_BYTES} bytes", maybe_done=True)
         chunks.append(chunk)
     return b"".join(chunks)
 

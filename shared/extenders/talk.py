@@ -15,8 +15,8 @@ from shared.extenders import wire
 from shared.extenders.wire import BadAnswer, FilterAnswer, MetaVictims, Victims
 from shared.model.objects import Container, Pod
 
-MOST_PRIORITY = 10
-MOST_NODE_SCORE = 100
+MAX_PRIORITY = 10
+MAX_NODE_SCORE = 100
 PLUGIN = "Extender"
 """The plugin name under which a pod's rejection by extenders is recorded."""
 
@@ -124,7 +124,7 @@ def _prioritize(
             continue
         for host, score in scores.items():
             if host in added:
-                added[host] += score * extender.weight * (MOST_NODE_SCORE // MOST_PRIORITY)
+                added[host] += score * extender.weight * (MAX_NODE_SCORE // MAX_PRIORITY)
     return troubles
 
 

@@ -35,7 +35,7 @@ from shared.plugins.dynamicresources import DynamicResources
 
 UNKNOWN = -(1 << 62)
 """The plugin was not asked about this row yet, or the reason of its rejection was forgotten."""
-MOST_STATUSES = 1 << 14
+MAX_STATUSES = 1 << 14
 
 PRE_FILTERED = StateKey[PreFiltered]("the outcome of PreFilter")
 
@@ -127,7 +127,7 @@ class ResultPool:
 
     def acquire(self, signature: Hashable, state: ClassState) -> int:
         """The slot for a signature; the first state that comes with a signature is the one plugins are asked with."""
-        if len(self.statuses) > MOST_STATUSES:
+        if len(self.statuses) > MAX_STATUSES:
             self.values[self.values > 0] = UNKNOWN
             self.statuses = Statuses()
         slot = self._slots.get(signature)

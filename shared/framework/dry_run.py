@@ -96,11 +96,11 @@ class DryRun:
         violating = [[any(left < 0 for left in of_pod.values()) for of_pod in of_row] for of_row in budgets]
         removed = _Removed(by_importance)
         for turn in removed.turns(np.array([each for of_row in violating for each in of_row], dtype=np.bool_)):
-            places = removed.at[turn]
+            at = removed.at[turn]
             removed.gone[turn] = False
-            changes = removed.changes(places)
-            hypothesis = None if changes is None else together(changes, None if freed is None else freed.take(places))
-            judged = self._judge.judge(self._class, rows[places], hypothesis)
+            changes = removed.changes(at)
+            hypothesis = None if changes is None else together(changes, None if freed is None else freed.take(at))
+            judged = self._judge.judge(self._class, rows[at], hypothesis)
             removed.gone[turn] = ~judged.fits
         gone_by_row = np.split(removed.gone, removed.ends[:-1])
         for row, pods, of_row, gone in zip(rows.tolist(), by_importance, budgets, gone_by_row, strict=True):
@@ -128,15 +128,15 @@ class _Removed:
         self.at: Rows = np.repeat(np.arange(len(pods), dtype=np.intp), sizes)
         self.gone: Mask = np.ones(len(which), dtype=np.bool_)
 
-    def changes(self, places: Rows | None = None) -> Changes | None:
-        """What the removed pods change on the rows at these places (all when None); None if nothing."""
+    def changes(self, only: Rows | None = None) -> Changes | None:
+        """What the removed pods change on the rows at these indices (all when None); None if nothing."""
         gone = np.flatnonzero(self.gone)
         at, rows = self.at[gone], self._rows
-        if places is not None:
-            place = np.full(self._rows, -1, dtype=np.intp)
-            place[places] = np.arange(len(places))
-            among = place[at] >= 0
-            gone, at, rows = gone[among], place[at[among]], len(places)
+        if only is not None:
+            renumbered = np.full(self._rows, -1, dtype=np.intp)
+            renumbered[only] = np.arange(len(only))
+            among = renumbered[at] >= 0
+            gone, at, rows = gone[among], renumbered[at[among]], len(only)
         if not gone.size:
             return None
         return Changes(rows, at, self._which[gone], np.full(len(gone), -1, dtype=np.int64), self._kinds)

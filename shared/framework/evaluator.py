@@ -7,6 +7,7 @@ is kept apart, so a placement costs the plugins that read pods and little more. 
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -25,7 +26,7 @@ from shared.framework.pod_class import ClassRows, PodClass
 from shared.framework.profile import Framework, joined
 from shared.framework.ranking import Ranking, salt
 from shared.framework.signatures import about
-from shared.messages.evaluation import Explanation, Rejections, Summary, Ties
+from shared.messages.evaluation import Rejections, Summary, Ties
 from shared.model.load import load_of
 
 
@@ -51,6 +52,15 @@ class Evaluated(NamedTuple):
     summary: Summary
     among: Mask | None
     by_itself: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """For every node: the status that rejected it, or the weighted score of each plugin."""
+
+    rejected: dict[str, Status] = field(default_factory=dict)
+    scores: dict[str, dict[str, int]] = field(default_factory=dict)
+    skipped_scores: list[str] = field(default_factory=list)
 
 
 class ShardEvaluator:

@@ -13,7 +13,7 @@ from shared.framework.answers import UNKNOWN, Answers, scored
 from shared.framework.judge import Judge
 from shared.framework.pod_class import ClassRows, PodClass, by_missed, lines
 
-MOST_FLIPPED = 64
+MAX_FLIPPED = 64
 """If more rows than this have changed their feasibility, raw scores are counted from nothing."""
 
 
@@ -149,7 +149,7 @@ class Feasibility:
         """Update the counts of raw scores over feasible nodes, unless node objects have changed as well."""
         if pod_class.feasibility.node_seen != self.table.node_log.position:
             return  # counted from nothing once all is judged
-        if not pod_class.feasibility.tallies or np.count_nonzero(flipped) > MOST_FLIPPED:
+        if not pod_class.feasibility.tallies or np.count_nonzero(flipped) > MAX_FLIPPED:
             self._recount(pod_class)
             return
         for s in self._ranged:

@@ -108,7 +108,7 @@ class Judge:
             ).fits
 
     def statuses(self, pod_class: PodClass, judged: Judged) -> Iterator[tuple[Rows, Status]]:
-        """Each status that rejected rows, with the places of these rows."""
+        """Each status that rejected rows, with the indices of these rows."""
         for f in np.unique(judged.by[~judged.fits]).tolist():
             at, statuses = np.flatnonzero(judged.by == f), self._answers.filter_pools[f].statuses
             found = [(statuses[number], number) for number in np.unique(judged.verdicts[at]).tolist()]
@@ -199,7 +199,7 @@ class Judge:
     # Nominated pods
 
     def _reserve(self, pod_class: PodClass, view: TableView, at: Rows, judged: Judged) -> None:
-        """Judge the nodes at these places again, with nominated pods."""
+        """Judge the nodes at these indices again, with nominated pods."""
         if not self._table.nominations:
             return
         at = at[np.isin(view.rows[at], self._reserved(pod_class))]

@@ -26,7 +26,7 @@ from shared.framework.feasibility import Feasibility
 from shared.framework.pod_class import ClassRows, Keys, PodClass
 from shared.framework.ranking import Ranking
 
-MOST_STRATA = 64
+MAX_STRATA = 64
 """Combinations of labels by which the grouping of rows is cached."""
 SPARE_RUNGS = 8
 """Placements offered in each domain beyond twice its share."""
@@ -45,7 +45,7 @@ class Rungs(NamedTuple):
 
 
 class _Group(NamedTuple):
-    """Rows among which one class climbs: the class's place in a list, and the domains that the rows share."""
+    """Rows among which one class climbs: the class's index in a list, and the domains that the rows share."""
 
     owner: int
     wanted: int
@@ -139,7 +139,7 @@ class Ladders:
         position = self._table.node_log.position
         known = self._strata.get(keys)
         if known is None or known[0] != position:
-            if len(self._strata) >= MOST_STRATA:
+            if len(self._strata) >= MAX_STRATA:
                 self._strata.clear()
             known = self._strata[keys] = position, Strata(self._table, keys)
         return known[1]
@@ -197,13 +197,13 @@ class Ladders:
                 continue
             raw = self._answers.score_pools[s].values[pod_class.answers.score_slots[s]]
             left = dict(tally)
-            for place in np.flatnonzero(fills[:upto]).tolist():
-                value = int(raw[rows[place]])
+            for i in np.flatnonzero(fills[:upto]).tolist():
+                value = int(raw[rows[i]])
                 if value not in left:
                     continue  # of a row that is not feasible yet
                 left[value] -= 1
                 if left[value] == 0 and value in (low, high):
-                    upto, moves = place + 1, True
+                    upto, moves = i + 1, True
                     break
         for s in self._answers.scores_of_claims:
             if pod_class.weights[s] and upto:
@@ -230,10 +230,10 @@ class Ladders:
             plugin.score(pod_class.state, TableView(self._table, rows, Planned(count, [pod_class.kind], alone)))
             for count in (planned, planned + 1)
         )
-        for place in np.flatnonzero((before == high) & ((after != high) | fills)).tolist():
+        for i in np.flatnonzero((before == high) & ((after != high) | fills)).tolist():
             left -= 1
             if not left:
-                return int(place) + 1
+                return int(i) + 1
         return len(rows)
 
 
@@ -243,7 +243,7 @@ Lookahead = Callable[[Index, Ints], Keys]
 """(which candidates, how many pods each already has) -> their keys then; negative where no further pod fits."""
 
 
-class Placements(NamedTuple):
+class GreedyOrder(NamedTuple):
     """Which candidate each placement takes, the key it has at that moment, and whether it is full afterwards."""
 
     owner: Index
@@ -251,7 +251,7 @@ class Placements(NamedTuple):
     fills: NDArray[np.bool_]
 
 
-def greedy(first: Keys, group: Index, wanted: Ints, lookahead: Lookahead) -> Placements:
+def greedy(first: Keys, group: Index, wanted: Ints, lookahead: Lookahead) -> GreedyOrder:
     """Up to `wanted[g]` placements for every group g.
 
     `first` holds the candidates' keys with nothing placed, none of them negative, and `group` what each belongs to.
@@ -270,7 +270,7 @@ def greedy(first: Keys, group: Index, wanted: Ints, lookahead: Lookahead) -> Pla
             room = np.bincount(owner[floor >= 0], minlength=len(first))
             of_taken = owner[taken]
             fills = (deepest[of_taken] < 0) & (count[taken] == room[of_taken] - 1)
-            return Placements(of_taken, key[taken], fills)
+            return GreedyOrder(of_taken, key[taken], fills)
         more_owner, more_count = _extension(
             short, depth[short], np.minimum(depth[short], (wanted[group] - depth)[short])
         )
@@ -287,8 +287,8 @@ def _taken(floor: Keys, count: Ints, group: Index, wanted: Ints) -> Index:
     """The placements that greed makes, group by group and in order."""
     order = np.lexsort((count, -floor, group))
     sizes = np.bincount(group, minlength=len(wanted))
-    place = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    return order[(place < np.repeat(wanted, sizes)) & (floor[order] >= 0)]
+    rank = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return order[(rank < np.repeat(wanted, sizes)) & (floor[order] >= 0)]
 
 
 def _extension(short: Index, start: Ints, length: Ints) -> tuple[Index, Ints]:

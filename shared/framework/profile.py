@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -30,16 +30,16 @@ from flotilla.plugin import (
     SummaryPlugin,
     Tracker,
 )
-from flotilla.results import SUCCESS, Code, NodeDomains, Range, Status, Topology, error, unresolvable
+from flotilla.results import SUCCESS, Code, Range, Status, Topology, error, unresolvable
 from shared.config.points import ExtensionPoint
 from shared.config.structs import ProfileConfig
 from shared.errors import InvalidConfig
 from shared.framework.clusterevents import completed, union
-from shared.framework.signatures import named, signed, template_of
+from shared.framework.signatures import digest, named, signed, template_of
 from shared.framework.unprepared import prepared, score_failure
 from shared.messages.evaluation import Rejections, Summary
 from shared.model.kinds import ObjectKind
-from shared.model.load import PodLoad, load_of
+from shared.model.load import load_of
 from shared.model.objects import Pod
 from shared.plugins.dynamicresources import DynamicResources
 from shared.plugins.registry import Factory
@@ -73,6 +73,15 @@ class PermitOutcome(msgspec.Struct, frozen=True):
 
     status: Status = SUCCESS
     waits: dict[str, float] = {}
+
+
+class PluginTracker(NamedTuple):
+    """A plugin's tracker. `weight`: of its score. `enforced`: its Filter is enabled; if not, it rejects no node."""
+
+    plugin: str
+    tracker: Tracker
+    weight: int
+    enforced: bool
 
 
 class Framework:
@@ -162,23 +171,34 @@ class Framework:
                 read[plugin.name] = kinds
         return read
 
+    def class_of_template(self, pod: Pod, claims: bytes | None = None) -> str:
+        """The class of all pods of this template, for plugins that read no more than it.
+
+        `claims`: the content of their resource claims, if they have any.
+        """
+        signature = self.template_signature(pod)
+        return digest((self.name, signature) if claims is None else (self.name, signature, claims))
+
+    def class_of_pod(self, template_class: str, pod: Pod) -> str:
+        """The class of the pod, given that of its template."""
+        beyond = self.whole_signature(pod)
+        return digest((template_class, beyond)) if beyond else template_class
+
     def trackers(
         self, pod: Pod, summaries: Mapping[str, Any], late: Mapping[str, Any], ranges: Mapping[str, Range]
-    ) -> list[tuple[str, Tracker, int]]:
-        """By plugin, with the weight of its score: the trackers that follow a round's decisions for pods like this.
+    ) -> list[PluginTracker]:
+        """The trackers that follow a round's decisions for pods like this.
 
-        Given the merged summaries and ranges of raw scores by which they were judged. The tracker of a plugin whose
-        Filter is not enabled admits every node.
+        Given the merged summaries and ranges of raw scores by which they were judged.
         """
         filters = {plugin.name for plugin in self.filter}
         shown = self.shown(pod)
         weights = {plugin.name: weight for plugin, weight in zip(self.score, self.weights, strict=True)}
-        found: list[tuple[str, Tracker, int]] = []
+        found: list[PluginTracker] = []
         for name, plugin in self.summaries.items():
             tracker = plugin.tracker(shown, summaries.get(name), late.get(name), ranges.get(name))
             if tracker is not None:
-                enforced = tracker if name in filters else _AdmitsAll(tracker)
-                found.append((name, enforced, weights.get(name, 0)))
+                found.append(PluginTracker(name, tracker, weights.get(name, 0), name in filters))
         return found
 
     # The points, in the order in which a pod meets them
@@ -310,28 +330,6 @@ def joined(topologies: Iterable[Topology | None]) -> Topology | None:
     keys = {key for topology in found for key in topology.keys}
     strata = {key for topology in found for key in topology.strata}
     return Topology(tuple(sorted(keys)), tuple(sorted(strata)))
-
-
-class _AdmitsAll(Tracker):
-    """The tracker of a plugin whose Filter is not enabled: it shifts scores, but rejects nothing."""
-
-    def __init__(self, tracker: Tracker) -> None:
-        self._tracker = tracker
-
-    def admits(self, place: NodeDomains) -> bool:
-        return True
-
-    def concerns(self, load: PodLoad) -> bool:
-        return self._tracker.concerns(load)
-
-    def placed(self, class_id: str, load: PodLoad, place: NodeDomains) -> None:
-        self._tracker.placed(class_id, load, place)
-
-    def shift(self, place: NodeDomains, own: int) -> int:
-        return self._tracker.shift(place, own)
-
-    def summary(self) -> Any:
-        return self._tracker.summary()
 
 
 NO_NODES = "no nodes available to schedule pods"

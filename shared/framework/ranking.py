@@ -26,7 +26,7 @@ from shared.messages.evaluation import Ties
 Salts = NDArray[np.uint64]
 
 FEWEST_TIE_BITS = 21
-MOST_TIE_BITS = 52
+MAX_TIE_BITS = 52
 KEY_BITS = 62
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
@@ -222,4 +222,4 @@ def _tie_bits(framework: Framework) -> int:
     bits = KEY_BITS - highest.bit_length()
     if bits < FEWEST_TIE_BITS:
         raise InvalidConfig(f"profiles[{framework.name}].plugins.score", "the weights add up to too much")
-    return min(bits, MOST_TIE_BITS)
+    return min(bits, MAX_TIE_BITS)

@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -92,30 +91,5 @@ def _controllers(meta: ObjectMeta) -> list[OwnerReference]:
     return [owner for owner in meta.owner_references if owner.controller][:1]
 
 
-class Signing(Protocol):
-    """The signatures of a profile's plugins: of those that read the template only, and of those that read more."""
-
-    name: str
-
-    def template_signature(self, pod: Pod) -> tuple[object, ...]: ...
-
-    def whole_signature(self, pod: Pod) -> tuple[bytes, ...]: ...
-
-
-def class_of_template(profile: Signing, pod: Pod, claims: bytes | None = None) -> str:
-    """The class of all pods of this template, for plugins that read no more than it.
-
-    `claims`: the content of their resource claims, if they have any.
-    """
-    signature = profile.template_signature(pod)
-    return _digest((profile.name, signature) if claims is None else (profile.name, signature, claims))
-
-
-def class_of_pod(profile: Signing, template_class: str, pod: Pod) -> str:
-    """The class of the pod, given that of its template."""
-    beyond = profile.whole_signature(pod)
-    return _digest((template_class, beyond)) if beyond else template_class
-
-
-def _digest(parts: tuple[object, ...]) -> str:
+def digest(parts: tuple[object, ...]) -> str:
     return hashlib.blake2b(msgspec.msgpack.encode(parts), digest_size=12).hexdigest()

@@ -61,9 +61,9 @@ CALL_PATIENCE = 10.0
 """Seconds for a call, retries included, unless the caller sets another limit."""
 CONNECT_PATIENCE = 5.0
 """Seconds for connecting."""
-MOST_CONNECTIONS = 128
+MAX_CONNECTIONS = 128
 """Connections of one process."""
-MOST_RETRIES = 3
+MAX_RETRIES = 3
 """Retries of one call."""
 READ_BUFFER = 1 << 20
 """Bytes that are read ahead of a response."""
@@ -74,7 +74,7 @@ _REFUSALS: dict[int, type[Refused]] = {401: Unauthorized, 403: Forbidden, 410: G
 
 
 @dataclass(slots=True)
-class _Attempt:
+class _CallState:
     """A call's deadline, and whether the server may already have executed it."""
 
     deadline: float
@@ -100,7 +100,7 @@ class KubeClient:
         self._calls = None if telemetry is None else CallMetrics(telemetry.metrics)
         self._headers: dict[str, CIMultiDict[str]] = {}
         self._headers_of: str | None = None
-        connector = aiohttp.TCPConnector(limit=MOST_CONNECTIONS, socket_factory=keeping_alive)
+        connector = aiohttp.TCPConnector(limit=MAX_CONNECTIONS, socket_factory=keeping_alive)
         self._session = aiohttp.ClientSession(
             connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -149,13 +149,13 @@ class KubeClient:
         loop = asyncio.get_running_loop()
         began = loop.time()
         status = 0
-        attempt = _Attempt(began + timeout)
+        state = _CallState(began + timeout)
         try:
             async with asyncio.timeout(timeout):
-                answer = await self._with_retries(method, url, path, body, content_type, attempt)
+                answer = await self._with_retries(method, url, path, body, content_type, state)
         except TimeoutError as cause:
             reason = f"no answer within {timeout:g} s"
-            raise Unreachable(self.server, _asked(method, path), reason, maybe_done=attempt.maybe_done) from cause
+            raise Unreachable(self.server, _asked(method, path), reason, maybe_done=state.maybe_done) from cause
         else:
             status = answer.status
         finally:
@@ -167,7 +167,7 @@ class KubeClient:
 
     async def execute(self, call: ApiCall, timeout: float = CALL_PATIENCE) -> CallResult:
         """Make a plugin's call; the result says what became of it, and no ClusterError is raised."""
-        return await self.attempt(call.method, call.path, encode_json(call.body), timeout=timeout)
+        return await self.try_call(call.method, call.path, encode_json(call.body), timeout=timeout)
 
     async def observe_pod(self, namespace: str, name: str) -> ObservedPod | None:
         """The pod as the API server has it; None if there is none.
@@ -178,7 +178,7 @@ class KubeClient:
         return None if answer is None else _observed(answer, namespace, name)
 
     async def create_event(self, event: PodEvent) -> CallResult:
-        return await self.attempt("POST", event_path(event.pod.event_namespace), event_body(event))
+        return await self.try_call("POST", event_path(event.pod.event_namespace), event_body(event))
 
     async def patch_pod_condition(
         self, pod: PodRef, condition: Condition | None, nominated: str | None = None, version: str = ""
@@ -188,7 +188,7 @@ class KubeClient:
         With `version`, CONFLICT if the pod has changed since.
         """
         body = status_body(pod.uid, condition, nominated, version)
-        return await self.attempt("PATCH", _status_path(pod), body, content_type=STRATEGIC_MERGE_PATCH)
+        return await self.try_call("PATCH", _status_path(pod), body, content_type=STRATEGIC_MERGE_PATCH)
 
     async def patch_and_observe(self, pod: PodRef, condition: Condition) -> ObservedPod | None:
         """Write the condition and return the pod as the server answers it; None if there is no such pod.
@@ -215,15 +215,15 @@ class KubeClient:
 
     async def clear_nomination(self, pod: PodRef, node: str) -> CallResult:
         """Remove the nomination to this node from the pod's status; 422 if it has another one, or none."""
-        return await self.attempt(
+        return await self.try_call(
             "PATCH", _status_path(pod), clear_nomination_body(pod.uid, node), content_type=JSON_PATCH
         )
 
     async def delete_pod(self, pod: PodRef, version: str) -> CallResult:
         """Delete the pod with the grace period of its spec; CONFLICT if it has changed since this version."""
-        return await self.attempt("DELETE", _pod_path(pod.namespace, pod.name), delete_body(pod.uid, version))
+        return await self.try_call("DELETE", _pod_path(pod.namespace, pod.name), delete_body(pod.uid, version))
 
-    async def attempt(
+    async def try_call(
         self,
         method: str,
         path: str,
@@ -287,7 +287,7 @@ class KubeClient:
     # Internals
 
     async def _with_retries(
-        self, method: str, url: URL, path: str, body: bytes | None, content_type: str, attempt: _Attempt
+        self, method: str, url: URL, path: str, body: bytes | None, content_type: str, state: _CallState
     ) -> ApiResponse:
         """Retry what may be retried, as long as the deadline allows."""
         loop = asyncio.get_running_loop()
@@ -296,43 +296,43 @@ class KubeClient:
         fresh = False
         while True:
             answer: ApiResponse | None = None
-            await self._await_rate_limit(method, path, attempt)
+            await self._await_rate_limit(method, path, state)
             generation = self._access.generation
-            maybe_done_before = attempt.maybe_done
+            maybe_done_before = state.maybe_done
             try:
-                attempt.maybe_done = True
+                state.maybe_done = True
                 answer = await self._once(method, url, body, content_type)
             except (aiohttp.ClientError, OSError) as cause:
-                attempt.maybe_done = maybe_done_before or _maybe_received(cause)
-                if not repeatable or retries == MOST_RETRIES:
+                state.maybe_done = maybe_done_before or _maybe_received(cause)
+                if not repeatable or retries == MAX_RETRIES:
                     asked = _asked(method, path)
-                    raise Unreachable(self.server, asked, reason_of(cause), maybe_done=attempt.maybe_done) from cause
+                    raise Unreachable(self.server, asked, reason_of(cause), maybe_done=state.maybe_done) from cause
                 wait: float | None = jittered(FIRST_RETRY_AFTER * 2**retries)
             else:
                 if answer.ok:
                     return answer
-                attempt.maybe_done = maybe_done_before or answer.status >= 500
+                state.maybe_done = maybe_done_before or answer.status >= 500
                 if answer.status == 401 and not fresh:
                     fresh = True
                     if await self._access.refresh(refused=True, generation=generation):
                         continue
                 wait = wait_before_retry(repeatable, answer, retries)
-            out_of_time = wait is not None and loop.time() + wait >= attempt.deadline
-            if answer is not None and (wait is None or out_of_time or retries == MOST_RETRIES):
+            out_of_time = wait is not None and loop.time() + wait >= state.deadline
+            if answer is not None and (wait is None or out_of_time or retries == MAX_RETRIES):
                 return answer
             retries += 1
             await asyncio.sleep(wait or 0.0)
 
-    async def _await_rate_limit(self, method: str, path: str, attempt: _Attempt) -> None:
+    async def _await_rate_limit(self, method: str, path: str, state: _CallState) -> None:
         """Wait for the rate limit; fail at once if the call could not be sent in time."""
         bucket = self._bucket
         if bucket is None or path.startswith(NOT_LIMITED):
             return
         now = asyncio.get_running_loop().time()
-        at = bucket.take(now, attempt.deadline)
+        at = bucket.take(now, state.deadline)
         if at is None:
             reason = f"not sent: at {bucket.rate:g} calls a second, too many calls wait for it to be sent in time"
-            raise Unreachable(self.server, _asked(method, path), reason, maybe_done=attempt.maybe_done)
+            raise Unreachable(self.server, _asked(method, path), reason, maybe_done=state.maybe_done)
         if at > now:
             try:
                 await asyncio.sleep(at - now)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
-MOST_CONTEXTS = 4
+MAX_CONTEXTS = 4
 """TLS contexts that are kept."""
 EARLY = 300.0
 """Seconds before expiry at which the plugin is asked again; a fifth of the lifetime if that is less."""
@@ -168,7 +168,7 @@ def _text(entry: Mapping[str, Any], key: str) -> str | None:
     return str(value) if value else None
 
 
-@lru_cache(maxsize=MOST_CONTEXTS)
+@lru_cache(maxsize=MAX_CONTEXTS)
 def make_context(material: TlsMaterial) -> ssl.SSLContext:
     """Cached, because connections belong to their context, and making one takes tens of milliseconds."""
     authority = material.authority.decode("ascii", "ignore") or None

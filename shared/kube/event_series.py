@@ -36,9 +36,9 @@ FIRST_REWRITE = 10.0
 """Seconds between two writes of a count, at least."""
 LAST_REWRITE = 300.0
 """Seconds between two writes of a count, at most."""
-MOST_SERIES = 1 << 15
+MAX_SERIES = 1 << 15
 """About 1 kB each."""
-MOST_WAITING = 1 << 14
+MAX_WAITING = 1 << 14
 """For routine Events and for all others, each."""
 COUNTS_TURN = 4
 """Every fourth call may write a due count even if new Events are waiting."""
@@ -55,7 +55,7 @@ SPAM_BURST = 25.0
 SPAM_REFILL = 300.0
 """Seconds until one more Event about an object is allowed."""
 
-MOST_TRIES = 12
+MAX_TRIES = 12
 """Tries of one write."""
 FIRST_PAUSE = 1.0
 """Seconds until writing is resumed after a failure; doubled each time."""
@@ -95,8 +95,8 @@ class Limits:
     rate: float = RATE
     burst: int = BURST
     yielding_rate: float = YIELDING_RATE
-    most_waiting: int = MOST_WAITING
-    most_series: int = MOST_SERIES
+    most_waiting: int = MAX_WAITING
+    most_series: int = MAX_SERIES
     first_rewrite: float = FIRST_REWRITE
 
 
@@ -278,7 +278,7 @@ class EventSeries:
 
     def _again(self, series: Series, now: float) -> WriteEnd:
         series.tries += 1
-        if series.tries >= MOST_TRIES:
+        if series.tries >= MAX_TRIES:
             self._give_up(series, now)
             return WriteEnd.FAILED
         if series.written:

@@ -11,7 +11,7 @@ from shared.kube.outcome import CallOutcome, CallResult
 from shared.telemetry.logs import Repeated
 from shared.telemetry.metrics import Metrics
 
-MOST_AT_ONCE = 4
+MAX_AT_ONCE = 4
 """Concurrent calls; an answer takes milliseconds, so these suffice for the rate limit."""
 LONGEST_POLL = 1.0
 """Seconds until the writer checks again, at most."""
@@ -78,7 +78,7 @@ class EventWriter:
             self._count_dropped(fate)
         timer = self._timer
         if timer is None:
-            if len(self._writing) < MOST_AT_ONCE:
+            if len(self._writing) < MAX_AT_ONCE:
                 self._poll_in(0.0)
         elif fate is Admission.WAITS and self._polls_at > self._loop.time() + POLL:
             timer.cancel()
@@ -111,7 +111,7 @@ class EventWriter:
 
     def _poll(self) -> None:
         self._timer = None
-        for _ in range(min(MOST_AT_ONCE - len(self._writing), self._core.waiting or 1)):
+        for _ in range(min(MAX_AT_ONCE - len(self._writing), self._core.waiting or 1)):
             task = self._loop.create_task(self._work())
             self._writing.add(task)
             task.add_done_callback(self._finished)
@@ -150,6 +150,6 @@ class EventWriter:
             if write.creates:
                 return await self._client.create_event(event)
             body = series_body(event)
-            return await self._client.attempt("PATCH", series_path(event), body, content_type=STRATEGIC_MERGE_PATCH)
+            return await self._client.try_call("PATCH", series_path(event), body, content_type=STRATEGIC_MERGE_PATCH)
         except FlotillaError as cause:
             return CallResult(CallOutcome.FAILED, message=str(cause))

@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 
 import msgspec
 
-MOST_NOTE_BYTES = 1024
+MAX_NOTE_BYTES = 1024
 """The API server refuses Events with longer notes."""
 NOTE_CUT = " ..."
-MOST_INSTANCE_LENGTH = 128
-MOST_NAME_LENGTH = 253
+MAX_INSTANCE_LENGTH = 128
+MAX_NAME_LENGTH = 253
 
 POD_SCHEDULED = "PodScheduled"
 DISRUPTION_TARGET = "DisruptionTarget"
@@ -145,7 +145,7 @@ def event_body(event: PodEvent) -> bytes:
         "metadata": {"name": event_name(pod.name, event.at), "namespace": pod.event_namespace},
         "eventTime": micro_time(event.at),
         "reportingController": event.controller,
-        "reportingInstance": event.instance[:MOST_INSTANCE_LENGTH],
+        "reportingInstance": event.instance[:MAX_INSTANCE_LENGTH],
         "action": event.action,
         "reason": event.reason,
         "regarding": _reference(pod),
@@ -181,15 +181,15 @@ def _reference(pod: PodRef) -> dict[str, str]:
 def event_name(pod_name: str, at: float) -> str:
     """The pod's name and the time; if that is no valid name, a UUID made from both."""
     name = f"{pod_name}.{int(at * 1e9):x}"
-    valid = len(name) <= MOST_NAME_LENGTH and _SUBDOMAIN.fullmatch(name)
+    valid = len(name) <= MAX_NAME_LENGTH and _SUBDOMAIN.fullmatch(name)
     return name if valid else str(uuid.uuid5(uuid.NAMESPACE_OID, name))
 
 
 def cut_note(note: str) -> str:
     raw = note.encode()
-    if len(raw) <= MOST_NOTE_BYTES:
+    if len(raw) <= MAX_NOTE_BYTES:
         return note
-    return raw[: MOST_NOTE_BYTES - len(NOTE_CUT)].decode(errors="ignore") + NOTE_CUT
+    return raw[: MAX_NOTE_BYTES - len(NOTE_CUT)].decode(errors="ignore") + NOTE_CUT
 
 
 def status_body(uid: str, condition: Condition | None, nominated: str | None = None, version: str = "") -> bytes:

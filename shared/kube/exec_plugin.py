@@ -19,9 +19,9 @@ from shared.errors import UserError
 from shared.kube.errors import one_line
 
 API_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
-MOST_OUTPUT = 1 << 20
+MAX_OUTPUT = 1 << 20
 """Bytes of output; certificates are a few thousand."""
-MOST_ERROR = 300
+MAX_ERROR = 300
 """Characters of a failed plugin's standard error."""
 KILL_PATIENCE = 5.0
 """Seconds for a killed program: a child of it may hold its output open, which hides the end."""
@@ -112,7 +112,7 @@ async def _run(argv: list[str], environment: dict[str, str], what: str, hint: ob
                 await process.wait()
         raise
     if code != 0:
-        said = one_line(error_output.decode(errors="replace"))[:MOST_ERROR]
+        said = one_line(error_output.decode(errors="replace"))[:MAX_ERROR]
         raise UserError(f"{what}: ended with exit code {code}{f': {said}' if said else ''}")
     return output
 
@@ -121,7 +121,7 @@ async def _drain(stream: asyncio.StreamReader) -> bytes:
     """Read to the end, so that the writer does not block; drop what is beyond the limit."""
     kept = bytearray()
     while part := await stream.read(1 << 16):
-        kept += part[: MOST_OUTPUT - len(kept)]
+        kept += part[: MAX_OUTPUT - len(kept)]
     return bytes(kept)
 
 

@@ -11,7 +11,7 @@ from shared.kube.errors import Refused, Unreachable
 from shared.kube.events_and_conditions import BindingFenced, ObservedPod, PodRef
 from shared.kube.outcome import CallOutcome, CallResult
 
-MOST_READS = 4
+MAX_READS = 4
 """Reads of the pod in one try; so often it may change between a read and a patch."""
 NOT_THERE = (CallOutcome.NOT_FOUND, CallOutcome.CONFLICT)
 """The patch did not find the pod of this uid; the next read shows why."""
@@ -29,7 +29,7 @@ async def fence(client: KubeClient, pod: PodRef, version: str, by: str) -> Fence
 
     Empty `version`: the calls name none, so a patch that they may not notice is all that can be done.
     """
-    for _ in range(MOST_READS):
+    for _ in range(MAX_READS):
         observed = await client.observe_pod(pod.namespace, pod.name)
         if observed is None or observed.uid != pod.uid:
             return Fenced(None)

@@ -32,7 +32,7 @@ last release keep it unchanged.
 
 SERVED = "flotilla.io/schedulers"
 """The annotation with all schedulers that leaders of this and earlier terms have served, comma-separated."""
-MOST_SERVED = 256
+MAX_SERVED = 256
 """The oldest names are dropped first."""
 
 _OURS = (SETTLED, NETWORK)
@@ -148,7 +148,7 @@ class Lease:
     def _record(self, lease: dict[str, Any]) -> Record:
         spec = lease["spec"]
         named = str((lease["metadata"].get("annotations") or {}).get(SERVED) or "").split(",")
-        self.served = tuple(dict.fromkeys([*filter(None, named), *self._schedulers]))[-MOST_SERVED:]
+        self.served = tuple(dict.fromkeys([*filter(None, named), *self._schedulers]))[-MAX_SERVED:]
         term, seconds = spec.get("leaseTransitions") or 0, spec.get("leaseDurationSeconds") or 0
         if not isinstance(term, int) or term < 0:
             raise ClusterError(f"{self.where}: spec.leaseTransitions: {term!r} is no term")

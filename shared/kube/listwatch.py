@@ -53,9 +53,9 @@ LARGER_PAGE = 5000
 """After a listing that took longer than the server keeps its state: fewer, larger pages are faster."""
 WATCH_START_PATIENCE = 90.0
 """Seconds until a watch begins. Some proxies hold its headers back until the first event or bookmark."""
-MOST_PAGE_RETRIES = 5
+MAX_PAGE_RETRIES = 5
 """Retries of one page, until the listing starts again."""
-MOST_RESUMPTIONS = 10
+MAX_RESUMPTIONS = 10
 """Consecutive failed watch resumptions before relisting."""
 RESTART_WINDOW = 2.0
 """Seconds from its start within which a listing is restarted for a follower that came too late for it."""
@@ -97,7 +97,7 @@ class WatchStarted:
 
 
 @dataclass(frozen=True, slots=True)
-class WatchEvents:
+class ObjectEvents:
     """As many events as could be read at once."""
 
     events: Sequence[WatchEvent]
@@ -111,7 +111,7 @@ class Interruption:
     wait: float
 
 
-ListWatchEvent = ListStarted | ListPage | ListDone | WatchStarted | WatchEvents | Interruption
+ListWatchEvent = ListStarted | ListPage | ListDone | WatchStarted | ObjectEvents | Interruption
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +240,7 @@ class ListWatch:
 
     async def _get_page_with_retries(self, following: str) -> Page:
         """Retry a page, so that a busy server does not cost the pages read before."""
-        for _ in range(MOST_PAGE_RETRIES):
+        for _ in range(MAX_PAGE_RETRIES):
             try:
                 return await self._get_page(following)
             except (Unreachable, Refused) as cause:
@@ -331,7 +331,7 @@ class ListWatch:
         if batch.newest is not None:
             self._newest = batch.newest
         if batch.changes:
-            await self._handle(WatchEvents(batch.changes))
+            await self._handle(ObjectEvents(batch.changes))
         if batch.error is not None:
             raise error_of(batch.error, self._client.server, self._path)
         return batch.has_bookmark
@@ -366,7 +366,7 @@ class ListWatch:
         self._wait = min(2 * self._wait, self._timing.longest_wait)
         if isinstance(cause, Refused):
             self._refusals += 1
-            if self._refusals > MOST_RESUMPTIONS and cause.status >= 500:
+            if self._refusals > MAX_RESUMPTIONS and cause.status >= 500:
                 self._refusals, self._version = 0, None
             if cause.retry_after is not None:
                 named = min(cause.retry_after, LONGEST_RETRY_AFTER)

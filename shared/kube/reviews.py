@@ -24,11 +24,11 @@ TOKEN_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
 ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 TTL = 10.0
 """Seconds for which an answer is cached."""
-MOST_CACHED = 1024
+MAX_CACHED = 1024
 """Cached answers."""
-MOST_AT_ONCE = 4
+MAX_AT_ONCE = 4
 """Reviews at the same time."""
-MOST_WAITING = 64
+MAX_WAITING = 64
 """Reviews that may be pending; a further one is refused."""
 PATIENCE = 5.0
 """Seconds for one review."""
@@ -76,8 +76,8 @@ class Reviews:
         self._clock = clock
         self._client: KubeClient | None = None
         self._connecting = asyncio.Lock()
-        self._slots = asyncio.Semaphore(MOST_AT_ONCE)
-        self._cache: BoundedDict[Hashable, tuple[float, Any]] = BoundedDict(MOST_CACHED)
+        self._slots = asyncio.Semaphore(MAX_AT_ONCE)
+        self._cache: BoundedDict[Hashable, tuple[float, Any]] = BoundedDict(MAX_CACHED)
         self._pending: dict[Hashable, asyncio.Task[Any]] = {}
 
     async def close(self) -> None:
@@ -105,8 +105,8 @@ class Reviews:
             return said[1]
         task = self._pending.get(key)
         if task is None:
-            if len(self._pending) >= MOST_WAITING:
-                raise ClusterError(f"{MOST_WAITING} reviews are in progress")
+            if len(self._pending) >= MAX_WAITING:
+                raise ClusterError(f"{MAX_WAITING} reviews are in progress")
             task = self._pending[key] = asyncio.create_task(self._review(key, ask))
             task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         return await asyncio.shield(task)

@@ -21,7 +21,7 @@ from shared.kube.outcome import STATUS
 if TYPE_CHECKING:
     from shared.kube.client import KubeClient
 
-MOST_LINE_BYTES = 32 << 20
+MAX_LINE_BYTES = 32 << 20
 """An object has at most 1.5 MiB in etcd; a longer line is invalid."""
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 """The annotation of the bookmark after the last object of a streamed list."""
@@ -67,8 +67,8 @@ class Lines:
         end = data.rfind(b"\n") + 1
         if not end:
             self._bytes += len(data)
-            if self._bytes > MOST_LINE_BYTES:
-                raise ClusterError(f"a watch event of more than {MOST_LINE_BYTES} bytes")
+            if self._bytes > MAX_LINE_BYTES:
+                raise ClusterError(f"a watch event of more than {MAX_LINE_BYTES} bytes")
             self._begun.append(data)
             return b""
         rest = data[end:]
@@ -227,7 +227,7 @@ def query(path: str, selector: str, asked: str) -> str:
     return f"{path}?{asked}&{selector}" if selector else f"{path}?{asked}"
 
 
-MOST_HELD = 10_000
+MAX_HELD = 10_000
 """Events that may come between the objects of the list and its end."""
 
 
@@ -278,7 +278,7 @@ class StreamedList:
                     break
                 case "ERROR":
                     raise error_of(event.object, self._server, self._path)
-        if len(self._held) > MOST_HELD:
+        if len(self._held) > MAX_HELD:
             raise ClusterError(f"{self._server}: {self._path}: too many events during a streamed list")
         return objects
 

@@ -10,6 +10,8 @@ from shared.model.devices import AllocationResult
 
 LONGEST_WAIT = 15 * 60.0
 """Seconds that a binder may wait for at a time: the longest permit; a longer PreBind extends its wait."""
+OVERDUE = "the binding was not finished in time"
+"""Why an attempt failed whose deadline has passed: at the binder, or in the snapshot's ledger."""
 
 
 class BindingOrders(msgspec.Struct, frozen=True, omit_defaults=True, tag="bind"):
@@ -50,8 +52,9 @@ class BindingOutcome(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     `plugin` made it fail; `rejected`: as unschedulable, not with an error. `handed_back`: no bind call was made,
     and another binder may have the order. `gone`: the API server has no such pod, or another one of that name, so
-    it will never be bound. `version`: the one of the order. `fenced`: no bind call with this version can succeed
-    any more, by any process; without that, a failure says only that this process has made none and will make none.
+    it will never be bound. `version`: the one of the order; empty if a call of this process may still land.
+    `fenced`: no bind call with this version can succeed any more, by any process; without that, a failure says only
+    that this process has made none and will make none.
     `found`: the pod is unbound and has this version now; the attempt continues once it is ordered with it.
     """
 
@@ -268,7 +271,7 @@ class Notices(msgspec.Struct, frozen=True, omit_defaults=True, tag="notices"):
 
 # Pods that wait for permits
 
-MOST_LISTED = 1000
+MAX_LISTED = 1000
 """Pods in one answer."""
 
 

@@ -34,8 +34,6 @@ Message = (
     | inspection.CacheCompared
     | rounds.Propose
     | rounds.Proposals
-    | rounds.Explain
-    | rounds.Explained
     | preemption.Preempt
     | preemption.Candidates
     | workers.WorkerBeat

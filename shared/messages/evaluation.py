@@ -43,11 +43,3 @@ class Summary(msgspec.Struct, frozen=True, omit_defaults=True):
             and self.late == guess.late
             and self.ranges == guess.ranges
         )
-
-
-class Explanation(msgspec.Struct, frozen=True, omit_defaults=True):
-    """For every node: the status that rejected it, or the weighted score of each plugin."""
-
-    rejected: dict[str, Status] = {}
-    scores: dict[str, dict[str, Integer]] = {}
-    skipped_scores: list[str] = []

@@ -8,44 +8,44 @@ import msgspec
 
 from shared.model.base import Count, Integer, Seconds, SignedSeconds
 
-MOST_PODS = 500
+MAX_PODS = 500
 """Pods of the queue in one answer."""
-MOST_NODES = 200
+MAX_NODES = 200
 """Nodes in one answer."""
-MOST_PODS_OF_NODES = 5000
+MAX_PODS_OF_NODES = 5000
 """In one answer: a page of nodes ends early at this many pods."""
-MOST_ENTRIES = 1000
+MAX_ENTRIES = 1000
 """Ledger entries in one answer."""
-MOST_DIFFERENCES = 1000
+MAX_DIFFERENCES = 1000
 """Differences in one answer."""
 LONGEST_TEXT = 1024
 """Characters of a pod's last message in a list; a pod that is asked for alone has all of it."""
 
 
 class Move(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """When (Unix time) and why a pod entered a place of the queue."""
+    """When (Unix time) and why a pod entered a state."""
 
     at: Seconds
-    place: str
+    state: str = msgspec.field(name="place")
     why: str
 
 
 class DescribedPod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """All times are Unix times.
 
-    `since`, `why`: when and why it entered its place. `plugins`: those that rejected it last. `gate`: the plugin
-    that gates it, `-` if one failed; `gate_reason`: what it says. `awaits`: cluster events that may requeue it, by
-    kube-scheduler's labels.
-    `rests_until`: end of its back-off. `deadline`: until then its present holder, cycle or binder, has it. `node`:
-    where it is being bound. `message`, `said_at`: result of its last failed attempt. `story`: its last transitions,
-    only if the pod was asked for by name; so with `claims`: what its claims of devices lack.
+    `since`, `why`: when and why it entered its state. `plugins`: those that rejected it last. `gate`: the plugin
+    that gates it, `-` if one failed; `gate_reason`: what it says. `requeue_events`: cluster events that may requeue it,
+    by kube-scheduler's labels. `deadline`: by when cycle or binder must have reported on it. `node`: where it is being
+    bound. `message`, `failed_at`: result of its last failed attempt.
+    `history`, its last transitions, and `claims`, what its claims of devices lack, are sent only for a pod that was
+    asked for by name.
     """
 
     uid: str
     namespace: str
     name: str
     scheduler: str
-    place: str
+    state: str = msgspec.field(name="place")
     since: Seconds
     first_seen: Seconds
     queued_at: Seconds
@@ -57,27 +57,27 @@ class DescribedPod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     plugins: tuple[str, ...] = ()
     gate: str = ""
     gate_reason: str = ""
-    awaits: tuple[str, ...] = ()
-    rests_until: Seconds | None = None
+    requeue_events: tuple[str, ...] = msgspec.field(default=(), name="awaits")
+    backoff_until: Seconds | None = msgspec.field(default=None, name="rests_until")
     deadline: Seconds | None = None
     node: str = ""
     message: str = ""
-    said_at: Seconds | None = None
+    failed_at: Seconds | None = msgspec.field(default=None, name="said_at")
     nominated: str = ""
-    story: tuple[Move, ...] = ()
+    history: tuple[Move, ...] = msgspec.field(default=(), name="story")
     claims: tuple[str, ...] = ()
 
 
 class ListQueue(msgspec.Struct, frozen=True, omit_defaults=True, tag="list-queue"):
-    """To the queue: pods in queue order, from number `after` on, of these places, namespace and name.
+    """To the queue: pods in queue order, from number `after` on, with these states, namespace and name.
 
     Empty fields do not restrict. `listing`: the name in an earlier answer; then the other filters are ignored.
     """
 
     listing: str = ""
     after: Count = 0
-    limit: Count = MOST_PODS
-    places: tuple[str, ...] = ()
+    limit: Count = MAX_PODS
+    states: tuple[str, ...] = msgspec.field(default=(), name="places")
     namespace: str = ""
     name: str = ""
 
@@ -85,7 +85,7 @@ class ListQueue(msgspec.Struct, frozen=True, omit_defaults=True, tag="list-queue
 class QueueListed(msgspec.Struct, frozen=True, omit_defaults=True, tag="queue-listed"):
     """`listing` is empty if the requested one has expired.
 
-    `counts`: pods of the whole queue by place. `total`: pods of the listing; it ends when `next` is zero. Pods that
+    `counts`: pods of the whole queue by state. `total`: pods of the listing; it ends when `next` is zero. Pods that
     have left the queue since are omitted.
     """
 
@@ -102,7 +102,7 @@ class ListCache(msgspec.Struct, frozen=True, omit_defaults=True, tag="list-cache
 
     listing: str = ""
     after: Count = 0
-    limit: Count = MOST_NODES
+    limit: Count = MAX_NODES
 
 
 class CachedPod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -147,7 +147,7 @@ class ListLedger(msgspec.Struct, frozen=True, omit_defaults=True, tag="list-ledg
 
     listing: str = ""
     after: Count = 0
-    limit: Count = MOST_ENTRIES
+    limit: Count = MAX_ENTRIES
 
 
 class AssumedPod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

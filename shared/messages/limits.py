@@ -1,8 +1,8 @@
 """Times and sizes that several services must agree on. Those of one service stand beside the code that uses them."""
 
-MOST_BYTES = 8 << 20
+MAX_BYTES = 8 << 20
 """Of a message's body: the limit of an embedded NATS server less the headers."""
-HALF_A_MESSAGE = MOST_BYTES // 2
+HALF_A_MESSAGE = MAX_BYTES // 2
 """Bytes for the part of a message that its sender counts; names and numbers around it need less than the other half."""
 
 BEAT_INTERVAL = 0.5

@@ -39,7 +39,7 @@ class ClaimRef(msgspec.Struct, frozen=True, array_like=True, gc=False):
     uid: str
 
 
-class PodClaims(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+class QueuedClaims(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """The resource claims that a pod names, in the order of its specification, for pods that have any.
 
     `content`: equal for pods whose claims ask for the same, or have the same devices, whatever their names.
@@ -61,7 +61,7 @@ class QueuedPod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     queued_at: Seconds
     taken_at: Seconds
     gang: Gang | None = None
-    claims: PodClaims | None = None
+    claims: QueuedClaims | None = None
 
 
 class Batch(msgspec.Struct, frozen=True, omit_defaults=True, tag="batch"):

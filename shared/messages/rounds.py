@@ -5,7 +5,7 @@ import msgspec
 from flotilla.results import Status, Topology
 from shared.cluster.devices import DeviceDecision, PlacedDevices
 from shared.cluster.volumes import VolumeDecision
-from shared.messages.evaluation import Explanation, Rejections, Summary, Ties
+from shared.messages.evaluation import Rejections, Summary, Ties
 from shared.model.base import Count, Integer
 from shared.model.load import PodLoad
 from shared.model.objects import Pod
@@ -117,18 +117,3 @@ class Proposals(msgspec.Struct, frozen=True, omit_defaults=True, tag="proposals"
     shards: list[Count]
     answers: list[ClassAnswer]
     incarnation: str = ""
-
-
-class Explain(msgspec.Struct, frozen=True, omit_defaults=True, tag="explain"):
-    """How does each node fare? Asked first without a guess, then with the merged summary."""
-
-    id: str
-    ask: ClassAsk
-
-
-class Explained(msgspec.Struct, frozen=True, omit_defaults=True, tag="explained"):
-    worker: str
-    id: str
-    seq: Count
-    answer: ClassAnswer
-    explanation: Explanation

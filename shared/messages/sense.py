@@ -18,11 +18,11 @@ from shared.messages.rounds import Proposals, Propose
 from shared.messages.state import EPOCH_SHIFT, Commit, Delta, Heartbeat, PodNominated, PodPlaced
 from shared.messages.workers import Assign, WorkerBeat
 
-MOST_SHARDS = 1 << 16
+MAX_SHARDS = 1 << 16
 """Shards of a pipeline."""
-MOST_ASKED = 1 << 20
+MAX_ASKED = 1 << 20
 """Pods, or orders, that a receiver can ask for at once."""
-MOST_PARTS = 1 << 10
+MAX_PARTS = 1 << 10
 """Parts of one answer."""
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,128}")
 
@@ -51,7 +51,7 @@ def _of_loads(indices: Iterable[int], count: int) -> None:
 
 
 def _sharded(shards: Sequence[int], shard_count: int) -> None:
-    if shard_count > MOST_SHARDS or max(shards, default=-1) >= shard_count:
+    if shard_count > MAX_SHARDS or max(shards, default=-1) >= shard_count:
         raise ProtocolError(f"shard {max(shards, default=0)} of {shard_count} cannot be")
 
 
@@ -62,7 +62,7 @@ def _on_worker_beat(beat: WorkerBeat) -> None:
 
 def _on_binder_beat(beat: BinderBeat) -> None:
     _named(beat.binder)
-    if beat.room > MOST_ASKED:
+    if beat.room > MAX_ASKED:
         raise ProtocolError(f"a binder has no room for {beat.room} orders")
 
 
@@ -73,7 +73,7 @@ def _on_assign(assign: Assign) -> None:
 
 
 def _on_take(take: Take) -> None:
-    if take.most > MOST_ASKED:
+    if take.most > MAX_ASKED:
         raise ProtocolError(f"a cycle has no room for {take.most} pods")
 
 
@@ -91,7 +91,7 @@ def _on_delta(delta: Delta) -> None:
 def _on_propose(propose: Propose) -> None:
     _of_loads((each.load for each in propose.given), len(propose.loads))
     for ask in propose.classes:
-        if ask.count > MOST_ASKED:
+        if ask.count > MAX_ASKED:
             raise ProtocolError(f"{ask.count} pods of one class are too many to ask about")
 
 
@@ -112,7 +112,7 @@ def _on_proposals(proposals: Proposals) -> None:
 
 def _from_worker(found: Proposals | Candidates) -> None:
     _named(found.worker)
-    if max(found.shards, default=0) >= MOST_SHARDS:
+    if max(found.shards, default=0) >= MAX_SHARDS:
         raise ProtocolError(f"shard {max(found.shards)} cannot be")
 
 
@@ -123,7 +123,7 @@ def _on_orders(orders: BindingOrders) -> None:
 
 def _on_recalled(recalled: Recalled) -> None:
     _named(recalled.binder)
-    if not recalled.part < recalled.parts <= MOST_PARTS:
+    if not recalled.part < recalled.parts <= MAX_PARTS:
         raise ProtocolError(f"part {recalled.part} of {recalled.parts} cannot be")
     for each in recalled.attempts:
         _in_term(recalled.epoch, each.attempt)

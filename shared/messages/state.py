@@ -256,7 +256,7 @@ class Heartbeat(msgspec.Struct, frozen=True, omit_defaults=True, tag="heartbeat"
     api_ahead: SignedSeconds | None = None
 
 
-class PodState(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class PodOnNode(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A pod on a node; fields as in PodPlaced."""
 
     load: Count
@@ -268,7 +268,7 @@ class NodeState(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A node and the pods on it, by uid."""
 
     node: Node
-    pods: dict[str, PodState] = {}
+    pods: dict[str, PodOnNode] = {}
 
 
 class State(msgspec.Struct, frozen=True, omit_defaults=True, tag="state"):

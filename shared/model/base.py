@@ -10,7 +10,7 @@ DEFAULT_NAMESPACE = "default"
 # Numbers in messages, and in objects whose numbers get into messages. What has one out of range does not decode.
 LARGEST = (1 << 63) - 1
 LONGEST = 1e12
-MOST_DIGITS = 20
+MAX_DIGITS = 20
 Count = Annotated[int, Meta(ge=0, le=LARGEST)]
 Integer = Annotated[int, Meta(ge=-LARGEST, le=LARGEST)]
 Seconds = Annotated[float, Meta(ge=0.0, le=LONGEST)]
@@ -20,7 +20,7 @@ SignedSeconds = Annotated[float, Meta(ge=-LONGEST, le=LONGEST)]
 
 def version_number(version: str) -> int:
     """A resourceVersion as a comparable number; 0 if it is none."""
-    number = int(version) if version.isascii() and version.isdecimal() and len(version) < MOST_DIGITS else 0
+    number = int(version) if version.isascii() and version.isdecimal() and len(version) < MAX_DIGITS else 0
     return number if number <= LARGEST else 0
 
 

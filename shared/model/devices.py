@@ -16,9 +16,9 @@ EXACT_COUNT = "ExactCount"
 ALL = "All"
 FROM_CLASS = "FromClass"
 FROM_CLAIM = "FromClaim"
-MOST_RESULTS = 32
+MAX_RESULTS = 32
 """Devices in one claim's allocation: the API allows no more."""
-MOST_ALTERNATIVES = 8
+MAX_ALTERNATIVES = 8
 """Subrequests of one request: the API allows no more. The score of the first one."""
 DEVICE_CLASS_PREFIX = "deviceclass.resource.kubernetes.io/"
 """Followed by a class's name: the extended resource of that class."""

@@ -18,7 +18,7 @@ LONGEST: Final = 2**63 - 1
 
 _PART: Final = re.compile(r"(?P<whole>[0-9]*)(?:\.(?P<fraction>[0-9]*))?(?P<unit>ns|us|µs|μs|ms|s|m|h)")
 _UNIT_ENDS: Final = re.compile(r"[0-9.]|$")
-_MOST_DIGITS: Final = 40
+_MAX_DIGITS: Final = 40
 
 
 class Duration(float):
@@ -56,7 +56,7 @@ def parse_duration(text: str) -> Duration:
         if part is None or not _UNIT_ENDS.match(rest, part.end()):
             raise complaint
         whole, fraction = part["whole"], part["fraction"] or ""
-        if not (whole or fraction) or len(whole.lstrip("0")) > _MOST_DIGITS:
+        if not (whole or fraction) or len(whole.lstrip("0")) > _MAX_DIGITS:
             raise complaint
         total += _nanoseconds(whole, fraction, NANOSECONDS[part["unit"]])
         if total > LONGEST + (sign == "-"):
@@ -81,7 +81,7 @@ def format_duration(nanoseconds: int) -> str:
 
 
 def _nanoseconds(whole: str, fraction: str, unit: int) -> int:
-    digits = fraction[:_MOST_DIGITS]
+    digits = fraction[:_MAX_DIGITS]
     parts: int = 10 ** len(digits)
     return int(whole or "0") * unit + (int(digits or "0") * unit) // parts
 

@@ -23,9 +23,9 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 INDIVISIBLE = (LabelSelector, NodeSelector)
 INDIVISIBLE_LISTS_OF = (PodAffinityTerm, WeightedPodAffinityTerm)
-MOST_INTEGER = 2**63 - 1
+MAX_INTEGER = 2**63 - 1
 """The integers that a message can hold."""
-MOST_LOST = 100
+MAX_LOST = 100
 """Lost parts that are named; after these the rest of the object is dropped."""
 
 
@@ -59,7 +59,7 @@ def salvage(type_: type[T], plain: object) -> Salvaged | None:
 
 
 def _read(type_: Any, value: object, path: str, lost: list[str]) -> Any:
-    if len(lost) >= MOST_LOST:
+    if len(lost) >= MAX_LOST:
         raise _Unreadable
     part = _without_none(type_)
     if isinstance(part, type) and issubclass(part, msgspec.Struct) and part not in INDIVISIBLE:
@@ -77,7 +77,7 @@ def _leaf(type_: Any, value: object) -> Any:
         found = msgspec.convert(value, type_, dec_hook=dec_hook)
     except msgspec.ValidationError:
         raise _Unreadable from None
-    if isinstance(found, int) and not isinstance(found, Quantity) and abs(found) > MOST_INTEGER:
+    if isinstance(found, int) and not isinstance(found, Quantity) and abs(found) > MAX_INTEGER:
         raise _Unreadable
     if isinstance(found, Quantity) and found < 0:
         raise _Unreadable

@@ -64,9 +64,9 @@ def unparsable(term: NodeSelectorTerm) -> str | None:
     Reasons: an invalid label value, a Gt or Lt without an integer, a field with several values.
     """
     for index, requirement in enumerate(term.match_expressions):
-        for place, value in enumerate(requirement.values):
+        for at, value in enumerate(requirement.values):
             if not _is_label_value(value):
-                return f'matchExpressions[{index}].values[{place}]: Invalid value: "{value}": not a valid label value'
+                return f'matchExpressions[{index}].values[{at}]: Invalid value: "{value}": not a valid label value'
         if requirement.operator in ("Gt", "Lt") and parse_int64(requirement.values[0]) is None:
             return (
                 f'matchExpressions[{index}].values[0]: Invalid value: "{requirement.values[0]}": '

@@ -70,9 +70,14 @@ def after_claim(pod: Pod, before: ResourceClaim | None, now: ResourceClaim, obje
     claims = usable_claims(pod, objects)
     if claims is None:
         return False
-    if before is not None and before.is_allocated and not now.is_allocated:
+    if not helps_users_only(before, now):
         return True
     return any(claim.uid == now.uid for claim in claims) and (before is None or before.status != now.status)
+
+
+def helps_users_only(before: ResourceClaim | None, now: ResourceClaim) -> bool:
+    """Whether no devices are given back, which others may wait for."""
+    return before is None or not before.is_allocated or now.is_allocated
 
 
 def after_own_claims(pod: Pod, before: Pod, now: Pod, objects: ClusterObjects) -> bool:
@@ -113,7 +118,7 @@ class DynamicResources(
     reads_pod = False
     registrations = (
         Registration(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL | Action.UPDATE_NODE_ALLOCATABLE),
-        Registration(Resource.RESOURCE_CLAIM, Action.ADD | Action.UPDATE, after_claim),
+        Registration(Resource.RESOURCE_CLAIM, Action.ADD | Action.UPDATE, after_claim, helps_users_only),
         Registration(Resource.POD, Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM, after_own_claims),
         Registration(Resource.DEVICE_CLASS, Action.ADD | Action.UPDATE),
         Registration(Resource.RESOURCE_SLICE, Action.ADD | Action.UPDATE),
@@ -195,8 +200,8 @@ class DynamicResources(
                 reason = str(cause)
             if reason is not None:
                 rejected.setdefault(reason, []).append(i)
-        for reason, places in rejected.items():
-            nodes.reject(np.array(places, dtype=np.intp), unresolvable(reason))
+        for reason, at in rejected.items():
+            nodes.reject(np.array(at, dtype=np.intp), unresolvable(reason))
 
     def post_filter(self, state: ClassState, statuses: dict[str, Status]) -> PostFilterResult:
         """`not found` is how kube-scheduler says that an earlier plugin's PreFilter has ended the attempt already."""

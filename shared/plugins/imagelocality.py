@@ -18,7 +18,7 @@ from shared.plugins.base import InTreePlugin
 
 MIB = 1024 * 1024
 LEAST = 23 * MIB
-MOST_PER_CONTAINER = 1000 * MIB
+MAX_PER_CONTAINER = 1000 * MIB
 
 
 def image_name(name: str) -> str:
@@ -84,6 +84,6 @@ class ImageLocality(InTreePlugin, SummaryPlugin[Counts, None], ScorePlugin):
                 spread = nodes_with_it / summary["nodes"]
                 present += (np.maximum(nodes.of_nodes(ImageSize(image)), 0) * spread).astype(np.int64)
         containers = len(state.pod.spec.init_containers) + len(state.pod.spec.containers)
-        most = MOST_PER_CONTAINER * containers
+        most = MAX_PER_CONTAINER * containers
         bounded = np.where(present < LEAST, LEAST, np.minimum(present, most))
         return MAX_NODE_SCORE * (bounded - LEAST) // (most - LEAST)

@@ -210,7 +210,7 @@ BASIC = (CPU, MEMORY, EPHEMERAL_STORAGE)
 PODS_BIT = 1
 FIRST_SCALAR_BIT = 1 << (1 + len(BASIC))
 UNRESOLVABLE_BIT = 1 << 60
-MOST_SCALARS = 50
+MAX_SCALARS = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,8 +339,8 @@ class NodeResourcesFit(InTreePlugin, PreFilterPlugin, BatchFilter, PreScorePlugi
             ignored = name in self._ignored or name.partition("/")[0] in self._ignored_groups
             if amount and name not in BASIC and not (ignored and is_extended_resource(name)):
                 scalars.append((name, amount))
-        if len(scalars) > MOST_SCALARS:
-            reason = f"asks for {len(scalars)} extended resources, more than {MOST_SCALARS}"
+        if len(scalars) > MAX_SCALARS:
+            reason = f"asks for {len(scalars)} extended resources, more than {MAX_SCALARS}"
             raise InvalidObject("Pod", pod.key, "spec.containers", reason)
         return Wanted(tuple(requests.get(name, 0) for name in BASIC), tuple(scalars))
 

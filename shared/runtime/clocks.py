@@ -33,7 +33,7 @@ SHORTEST_SPAN = 3.0
 """Seconds that these must span: after a process stood still, its messages arrive late and all at once."""
 PEER_TTL = 60.0
 """Seconds after the last heartbeat until a peer is forgotten."""
-MOST_PEERS = 1 << 10
+MAX_PEERS = 1 << 10
 """Peers whose clocks are compared."""
 
 
@@ -139,7 +139,7 @@ class ClockOffsets:
     def _evict(self, now: float) -> None:
         """Forget peers that are silent for long; if there are too many, the oldest."""
         late = [name for name, peer in self._peers.items() if peer.beats[-1][0] < now - PEER_TTL]
-        if not late and len(self._peers) >= MOST_PEERS:
+        if not late and len(self._peers) >= MAX_PEERS:
             late = [next(iter(self._peers))]
         for name in late:
             if self._peers.pop(name).in_gauge:

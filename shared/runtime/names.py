@@ -25,11 +25,11 @@ SILENCE = 3 * BEAT_INTERVAL
 """Seconds without a heartbeat after which another process of that name takes over: three heartbeats."""
 FIRST_MOMENTS = 2.0
 """Seconds in which the holder that was heard first may turn out to be the younger process."""
-MOST_NAMES = 1 << 10
+MAX_NAMES = 1 << 10
 """Names that are remembered."""
-MOST_SUPERSEDED = 16
+MAX_SUPERSEDED = 16
 """Ended processes that are remembered per name."""
-MOST_RIVALS = 16
+MAX_RIVALS = 16
 """Remembered per name."""
 
 
@@ -40,7 +40,7 @@ class _Holder:
     first_heard_at: float
     heard_at: float
     leaving: bool = False
-    rivals: BoundedDict[str, float] = field(default_factory=lambda: BoundedDict(MOST_RIVALS))
+    rivals: BoundedDict[str, float] = field(default_factory=lambda: BoundedDict(MAX_RIVALS))
     """When each other incarnation was first heard."""
 
 
@@ -57,8 +57,8 @@ COUNTS, WAITS = Ruling(True), Ruling(False)
 
 class Names:
     def __init__(self) -> None:
-        self._holders: BoundedDict[str, _Holder] = BoundedDict(MOST_NAMES)
-        self._superseded: BoundedDict[str, deque[str]] = BoundedDict(MOST_NAMES)
+        self._holders: BoundedDict[str, _Holder] = BoundedDict(MAX_NAMES)
+        self._superseded: BoundedDict[str, deque[str]] = BoundedDict(MAX_NAMES)
 
     def beat(
         self, name: str, incarnation: str, now: float, *, epoch: int, uptime: float = 0.0, leaving: bool = False
@@ -106,7 +106,7 @@ class Names:
         self._holders[name] = holder
 
     def _supersede(self, name: str, incarnation: str) -> None:
-        of_name = self._superseded.get(name) or deque(maxlen=MOST_SUPERSEDED)
+        of_name = self._superseded.get(name) or deque(maxlen=MAX_SUPERSEDED)
         of_name.append(incarnation)
         self._superseded[name] = of_name
 

@@ -31,7 +31,7 @@ from shared.telemetry.metrics import CONTENT_TYPE, Metrics
 if TYPE_CHECKING:
     from shared.kube.client import KubeClient
 
-MOST_PORT = 65535
+MAX_PORT = 65535
 CLOSE_SECONDS = 0.5
 """For requests in progress when the process ends."""
 HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
@@ -232,8 +232,8 @@ def _answer(answer: HealthAnswer) -> web.Response:
 
 
 async def _listen(runner: web.AppRunner, host: str, port: int, tls: ssl.SSLContext | None) -> None:
-    if not 0 <= port <= MOST_PORT:
-        raise UserError(f"cannot serve HTTP at {host}:{port}: a port is a number from 0 to {MOST_PORT}")
+    if not 0 <= port <= MAX_PORT:
+        raise UserError(f"cannot serve HTTP at {host}:{port}: a port is a number from 0 to {MAX_PORT}")
     try:
         await web.TCPSite(runner, host, port, ssl_context=tls).start()
     except OSError as cause:

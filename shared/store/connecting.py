@@ -56,7 +56,7 @@ CALL_PATIENCE = 5.0
 """Seconds for one call: far longer than any takes, shorter than a Lease."""
 SENTINEL_PATIENCE = 1.0
 """Seconds for one sentinel; several are asked within one call."""
-MOST_CONNECTIONS = 8
+MAX_CONNECTIONS = 8
 """Connections of one process to Redis."""
 
 
@@ -102,7 +102,7 @@ def _options(login: Login, tls: TlsFiles | None, patience: float) -> dict[str, A
         "password": login.password,
         "protocol": 2,
         "retry": Retry(NoBackoff(), 0),
-        "max_connections": MOST_CONNECTIONS,
+        "max_connections": MAX_CONNECTIONS,
         "socket_timeout": None,
         "socket_connect_timeout": patience,
     }

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from shared.errors import UserError
-from shared.messages.state import NodeState, PodNominated, PodState, State
+from shared.messages.state import NodeState, PodNominated, PodOnNode, State
 from shared.model.load import PodLoad
 from shared.model.objects import ClusterObject, ObjectKind
 from shared.store.link import RedisLink
@@ -112,10 +112,10 @@ class _Decoding:
 
     def add_shard(self, nodes: Mapping[bytes, bytes], pods: Mapping[bytes, bytes]) -> None:
         """Ignore a pod whose node is missing; it is published again with its node."""
-        on_node: dict[str, dict[str, PodState]] = {}
+        on_node: dict[str, dict[str, PodOnNode]] = {}
         for uid, raw in pods.items():
             pod = decode_pod(raw)
-            state = PodState(self._number(bytes(pod.load)), pod.key, pod.started)
+            state = PodOnNode(self._number(bytes(pod.load)), pod.key, pod.started)
             on_node.setdefault(pod.node, {})[uid.decode()] = state
         for raw in nodes.values():
             node = decode_node(raw)

@@ -9,7 +9,7 @@ from shared.store.term import refuse
 
 LOAD_PATIENCE = 10.0
 """Seconds to transfer all records."""
-MOST_AT_ONCE = 1 << 10
+MAX_AT_ONCE = 1 << 10
 """Records per command, so that Redis is busy with one for less than a millisecond."""
 
 Records = Mapping[str, bytes | None]
@@ -55,5 +55,5 @@ class Memory:
 
 def _parts(records: Records) -> Iterator[dict[str, bytes | None]]:
     left = iter(records.items())
-    while part := dict(islice(left, MOST_AT_ONCE)):
+    while part := dict(islice(left, MAX_AT_ONCE)):
         yield part

@@ -8,7 +8,7 @@ before the checks, and `meta` last, so that an interrupted write does not count 
 import hashlib
 from dataclasses import dataclass, field
 
-from shared.terms import MOST_AHEAD
+from shared.terms import MAX_AHEAD
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Script:
 _POSSIBLE = """
 -- A term that is years ahead of the present leader's was never led; what names it counts as unknown.
 local function is_possible(term) return (tonumber(term) or 1e99) <= tonumber(ARGV[PRESENT]) + AHEAD end
-""".replace("AHEAD", str(MOST_AHEAD))
+""".replace("AHEAD", str(MAX_AHEAD))
 
 FENCE = Script(
     _POSSIBLE.replace("PRESENT", "3")

@@ -13,7 +13,7 @@ from shared.store.errors import Deposed, StateLost
 from shared.store.link import Argument, RedisLink
 from shared.store.schema import OLDEST_READABLE, SCHEMA, Keys, check_schema, decode_answer, decode_entry, others
 from shared.store.scripts import FENCE
-from shared.terms import MOST_AHEAD
+from shared.terms import MAX_AHEAD
 
 EVICTING = "allkeys-"
 """Prefix of the policies that evict our keys; the others evict only keys that expire, and ours do not."""
@@ -74,7 +74,7 @@ async def open_term(link: RedisLink, prefix: str, epoch: int, pipeline: str = ""
 def _last_answer(raw: bytes, epoch: int) -> Committed | None:
     """None if there is none, or it names a cycle that never led."""
     answer = decode_answer(raw) if raw else None
-    return answer if answer is not None and answer.epoch <= epoch + MOST_AHEAD else None
+    return answer if answer is not None and answer.epoch <= epoch + MAX_AHEAD else None
 
 
 def _history(info: Mapping[str, Any]) -> str:

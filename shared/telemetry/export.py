@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from shared.telemetry.logs import QUIET_SECONDS, AtMostEvery
 
 TRACES_PATH = "/v1/traces"
-MOST_WAITING = 4096
+MAX_WAITING = 4096
 """Waiting spans; with more, the oldest are dropped."""
 BATCH = 512
 """Spans in one request."""
@@ -39,7 +39,7 @@ class SpanSink:
         self._exporter = _Exporter(endpoint=endpoint.rstrip("/") + TRACES_PATH, timeout=EXPORT_SECONDS)
         self._processor = BatchSpanProcessor(
             self._exporter,
-            max_queue_size=MOST_WAITING,
+            max_queue_size=MAX_WAITING,
             schedule_delay_millis=DELAY_MILLISECONDS,
             max_export_batch_size=BATCH,
         )

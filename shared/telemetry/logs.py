@@ -14,7 +14,7 @@ ROOT = "flotilla"
 """The parent of all loggers of Flotilla."""
 QUIET_SECONDS = 30.0
 """Seconds until a repeated message is logged again."""
-MOST_KEYS = 256
+MAX_KEYS = 256
 """Distinct repeated messages that are remembered."""
 FORMATS = ("auto", "json", "text")
 LEVELS = ("debug", "info", "warning", "error")
@@ -88,7 +88,7 @@ class Repeated:
         self._log = log
         self._every = every
         self._clock = clock
-        self._known: BoundedDict[str, tuple[float, int]] = BoundedDict(MOST_KEYS)
+        self._known: BoundedDict[str, tuple[float, int]] = BoundedDict(MAX_KEYS)
         """By key: when it may be logged again, and the repeats since it was logged."""
 
     def warning(self, key: str, message: str, *args: object) -> None:
@@ -118,7 +118,7 @@ class AtMostEvery(logging.Filter):
         super().__init__()
         self._seconds = seconds
         self._clock = clock
-        self._next: BoundedDict[object, float] = BoundedDict(MOST_KEYS)
+        self._next: BoundedDict[object, float] = BoundedDict(MAX_KEYS)
 
     def filter(self, record: logging.LogRecord) -> bool:
         now = self._clock()

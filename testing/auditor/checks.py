@@ -14,7 +14,7 @@ from shared.messages.state import LedgerEntry
 from testing.auditor.cluster import Assumed, AuditedCluster, PodRecord
 from testing.auditor.placements import capacity_objection
 from testing.auditor.usage import NOTHING, Amounts, Demand, NodeUsage
-from testing.auditor.violations import Debouncer, Invariant, Violation
+from testing.auditor.violations import Debouncer, Invariant
 
 Key = tuple[str, int]
 """A pod's uid and its attempt."""
@@ -42,31 +42,32 @@ class LedgerChecks:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def read(self, entries: Sequence[LedgerEntry] | None, asked_at: float, now: float) -> list[Violation]:
+    def read(self, entries: Sequence[LedgerEntry] | None, asked_at: float) -> None:
         """None: the ledger is unavailable, so no one could have removed entries either."""
         self._unavailable = entries is None
         if entries is None:
             self._unending.clear()
-            return []
+            return
         self._begin_windows(entries, asked_at)
         self._crowded &= {(entry.uid, entry.attempt) for entry in entries}
         assumed = self._assumed(entries, asked_at)
         self._cluster.oldest_assumed = min((a.since for _, a in assumed), default=None)
-        if not self._cluster.streams.steady(asked_at):
+        if self._cluster.whole(asked_at):
+            self._check_ends(entries, asked_at)
+            self._check_usage(assumed, asked_at)
+        else:
             self._unending.clear()
-            return []
-        return [*self._check_ends(entries, asked_at, now), *self._check_usage(assumed, asked_at, now)]
 
     @property
     def at_rest(self) -> bool:
         return not self._unavailable and not self._entries
 
-    def finish(self, now: float) -> list[Violation]:
+    def finish(self) -> None:
         if self._unavailable:
-            return [self._cluster.violation(Invariant.LEDGER_ENDS, now, "the ledger cannot be read")]
-        return [
-            self._not_ended(entry, "the entry is still there at the end", now) for entry, _ in self._entries.values()
-        ]
+            self._cluster.report(Invariant.LEDGER_ENDS, "the ledger cannot be read")
+            return
+        for entry, _ in self._entries.values():
+            self._not_ended(entry, "the entry is still there at the end")
 
     def _begin_windows(self, entries: Sequence[LedgerEntry], asked_at: float) -> None:
         """Deadlines are by another clock, so count each window from when it is first seen."""
@@ -91,13 +92,14 @@ class LedgerChecks:
             found.append((record, assumed))
         return found
 
-    def _check_ends(self, entries: Sequence[LedgerEntry], at: float, now: float) -> list[Violation]:
+    def _check_ends(self, entries: Sequence[LedgerEntry], at: float) -> None:
         suspects: dict[Key, tuple[LedgerEntry, str]] = {}
         for entry in entries:
             why = self._why_over(entry, at)
             if why:
                 suspects[entry.uid, entry.attempt] = entry, f"{why}, but the entry is still there"
-        return [self._not_ended(*suspects[key], now) for key, _ in self._unending.look(suspects, at)]
+        for key, _ in self._unending.look(suspects, at):
+            self._not_ended(*suspects[key])
 
     def _why_over(self, entry: LedgerEntry, at: float) -> str:
         if entry.held:
@@ -111,59 +113,49 @@ class LedgerChecks:
             return "the pod has finished"
         return f"the pod is bound to node {record.node}" if record.node else ""
 
-    def _not_ended(self, entry: LedgerEntry, what: str, now: float) -> Violation:
-        return self._cluster.violation(Invariant.LEDGER_ENDS, now, what, uid=entry.uid, node=entry.node)
+    def _not_ended(self, entry: LedgerEntry, what: str) -> None:
+        self._cluster.report(Invariant.LEDGER_ENDS, what, uid=entry.uid, node=entry.node)
 
-    def _check_usage(self, assumed: AssumedPods, at: float, now: float) -> list[Violation]:
+    def _check_usage(self, assumed: AssumedPods, at: float) -> None:
         """Pods assumed at least `lag` ago: everything that made room for them has been seen by now."""
         by_node: defaultdict[str, list[tuple[PodRecord, Assumed]]] = defaultdict(list)
         for record, assumption in assumed:
             if at - assumption.since >= self._cluster.limits.lag:
                 by_node[assumption.node].append((record, assumption))
-        broken: list[Violation] = []
         for node, pods in by_node.items():
             since = min(assumption.since for _, assumption in pods) - self._cluster.limits.lag
-            broken += self._check_capacity(node, pods, since, now)
-            broken += self._check_ports(node, pods, since, now)
-        return broken
+            self._check_capacity(node, pods, since)
+            self._check_ports(node, pods, since)
 
-    def _check_capacity(self, name: str, pods: AssumedPods, since: float, now: float) -> list[Violation]:
+    def _check_capacity(self, name: str, pods: AssumedPods, since: float) -> None:
         together: Amounts = Counter()
         for record, assumption in pods:
             amounts = record.demand.amounts
             together.update({name: amounts[name] for name in amounts.keys() - assumption.as_devices})
-        totals = self._cluster.usage(name).counted(since) + together
-        nodes, objection = self._cluster.nodes, None
+        totals, nodes = self._cluster.usage(name).counted(since) + together, self._cluster.nodes
         if nodes.was_unknown(name, since):
-            return []
-        for standing in nodes.states_since(name, since):
-            objection = capacity_objection(together, totals, standing)
-            if objection is None:
-                return []
-        if objection is None:
-            return []  # the node is gone; the scheduler will drop what is assumed there
-        return self._report(pods, Invariant.CAPACITY, f"with what is assumed there, {objection}", now)
+            return
+        objections = [capacity_objection(together, totals, standing) for standing in nodes.states_since(name, since)]
+        if objections and None not in objections:  # without any, the node is gone, and so will be what is assumed there
+            self._report(pods, Invariant.CAPACITY, f"with what is assumed there, {objections[-1]}")
 
-    def _check_ports(self, name: str, pods: AssumedPods, since: float, now: float) -> list[Violation]:
+    def _check_ports(self, name: str, pods: AssumedPods, since: float) -> None:
         bound, among = self._cluster.usage(name), NodeUsage()
-        broken: list[Violation] = []
         for record, assumption in pods:
             clashes = (usage.port_clash(record.uid, record.demand, since) for usage in (bound, among))
             clash = next(filter(None, clashes), None)
             if clash is not None:
                 what = f"{clash[1].protocol} port {clash[1].number}, assumed, is taken by pod {clash[0]}"
-                broken += self._report([(record, assumption)], Invariant.HOST_PORTS, what, now)
-            among.add(record.uid, Demand(NOTHING.amounts, record.demand.ports), now, decided=True)
-        return broken
+                self._report([(record, assumption)], Invariant.HOST_PORTS, what)
+            among.add(record.uid, Demand(NOTHING.amounts, record.demand.ports), self._cluster.now, decided=True)
 
-    def _report(self, pods: AssumedPods, invariant: Invariant, what: str, now: float) -> list[Violation]:
+    def _report(self, pods: AssumedPods, invariant: Invariant, what: str) -> None:
         """Report each assumption once; of several that exceed a node together, name the newest."""
         keys = {(record.uid, assumption.attempt) for record, assumption in pods}
-        if keys <= self._crowded:
-            return []
-        self._crowded |= keys
-        newest, assumption = max(pods, key=lambda each: each[1].attempt)
-        return [self._cluster.violation(invariant, now, what, uid=newest.uid, node=assumption.node)]
+        if not keys <= self._crowded:
+            self._crowded |= keys
+            newest, assumption = max(pods, key=lambda each: each[1].attempt)
+            self._cluster.report(invariant, what, uid=newest.uid, node=assumption.node)
 
 
 class PermitChecks:
@@ -172,10 +164,12 @@ class PermitChecks:
         self._waits: dict[Key, tuple[float, float]] = {}
         """When the wait ends, and when that was reported."""
 
-    def __len__(self) -> int:
-        return len(self._waits)
+    @property
+    def at_rest(self) -> bool:
+        return not self._waits
 
-    def on_outcomes(self, outcomes: Sequence[BindingOutcome], now: float) -> None:
+    def on_outcomes(self, outcomes: Sequence[BindingOutcome]) -> None:
+        now = self._cluster.now
         for outcome in outcomes:
             wait = (outcome.uid, outcome.attempt)
             if outcome.wait is None:
@@ -194,24 +188,21 @@ class PermitChecks:
             if wait in standing or reported >= asked_at
         }
 
-    def expire(self, now: float) -> list[Violation]:
-        if not self._waits or not self._cluster.streams.steady(now):
-            return []
-        latest = now - self._cluster.limits.patience
-        return self._end([wait for wait, (until, _) in self._waits.items() if until < latest], now)
+    def expire(self) -> None:
+        if self._waits and self._cluster.whole(self._cluster.now):
+            latest = self._cluster.now - self._cluster.limits.patience
+            self._end([wait for wait, (until, _) in self._waits.items() if until < latest])
 
-    def finish(self, now: float) -> list[Violation]:
-        return self._end(list(self._waits), now)
+    def finish(self) -> None:
+        self._end(list(self._waits))
 
-    def _end(self, waits: Sequence[Key], now: float) -> list[Violation]:
-        broken = []
+    def _end(self, waits: Sequence[Key]) -> None:
         for uid, attempt in waits:
             del self._waits[uid, attempt]
             record = self._cluster.pods.get(uid)
             if record is not None and not record.node:
                 what = f"attempt {attempt} still waits for a permit"
-                broken.append(self._cluster.violation(Invariant.PERMIT_ENDS, now, what, uid=uid))
-        return broken
+                self._cluster.report(Invariant.PERMIT_ENDS, what, uid=uid)
 
 
 class QueueChecks:
@@ -222,12 +213,12 @@ class QueueChecks:
         self._suspects: Debouncer[tuple[str, str]] = Debouncer(cluster.limits.patience)
         """What is wrong, and the pod's uid."""
 
-    def read(self, contents: QueueContents | None, asked_at: float, now: float) -> list[Violation]:
+    def read(self, contents: QueueContents | None, asked_at: float) -> None:
         """None: the queue is unavailable, and the next one to answer may have started empty."""
         self._contents, self._unavailable = contents, contents is None
-        if contents is None or not self._cluster.streams.steady(asked_at):
+        if contents is None or not self._cluster.whole(asked_at):
             self._suspects.clear()
-            return []
+            return
         pods, binding = self._cluster.pods, set(contents.binding)
         resting = {*contents.backoff, *contents.unschedulable, *contents.gated}
         to_decide = {*contents.active, *contents.in_flight} | resting
@@ -241,33 +232,29 @@ class QueueChecks:
             ("does not exist, but in the queue", ghosts, Invariant.ACCOUNTED_FOR),
         ):
             suspects.update(((what, uid), invariant) for uid in uids)
-        broken = []
         for (what, uid), since in self._suspects.look(suspects, asked_at):
             place = f" as {_place(contents, uid)}" if uid not in missing else ""
-            text = f"{what} for {asked_at - since:.1f} s{place}"
-            broken.append(self._cluster.violation(suspects[what, uid], now, text, uid=uid))
-        return broken
+            self._cluster.report(suspects[what, uid], f"{what} for {asked_at - since:.1f} s{place}", uid=uid)
 
     @property
     def at_rest(self) -> bool:
         """Whether the last poll showed no pod to be decided or bound."""
         return not self._unavailable and not self._busy()
 
-    def finish(self, now: float) -> list[Violation]:
+    def finish(self) -> None:
         """Only unschedulable and gated pods may be left."""
         if self._unavailable:
-            return [self._cluster.violation(Invariant.ALL_BOUND, now, "the queue does not answer")]
-        return [
-            self._cluster.violation(Invariant.ALL_BOUND, now, f"still {place} in the queue at the end", uid=uid)
-            for uid, place in self._busy()
-        ]
+            self._cluster.report(Invariant.ALL_BOUND, "the queue does not answer")
+        elif self._contents is not None:
+            for uid in self._busy():
+                what = f"still {_place(self._contents, uid)} in the queue at the end"
+                self._cluster.report(Invariant.ALL_BOUND, what, uid=uid)
 
-    def _busy(self) -> list[tuple[str, str]]:
+    def _busy(self) -> list[str]:
         contents = self._contents
         if contents is None:
             return []
-        busy = [*contents.active, *contents.backoff, *contents.in_flight, *contents.binding]
-        return [(uid, _place(contents, uid)) for uid in busy]
+        return [*contents.active, *contents.backoff, *contents.in_flight, *contents.binding]
 
 
 def _place(contents: QueueContents, uid: str) -> str:

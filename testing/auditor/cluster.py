@@ -38,7 +38,10 @@ class NodeVersion:
 
 
 class AuditedNodes:
-    def __init__(self) -> None:
+    """Versions that were replaced before the cluster's horizon are forgotten."""
+
+    def __init__(self, cluster: "AuditedCluster") -> None:
+        self._cluster = cluster
         self._versions: dict[str, deque[NodeVersion]] = {}
         self._resource_versions: dict[str, str] = {}
         self._gone: deque[tuple[float, str]] = deque()
@@ -70,31 +73,31 @@ class AuditedNodes:
                 return False
         return False
 
-    def update(self, node: Node, now: float, horizon: float) -> bool:
-        """Returns whether the node has changed. States replaced before `horizon` are forgotten."""
+    def update(self, node: Node) -> bool:
+        """Returns whether the node has changed."""
         self._resource_versions[node.name] = node.metadata.resource_version
         standing = node_state(node)
         if self.current(node.name) == standing:
             return False
-        self._append(node.name, NodeVersion(now, standing), horizon)
+        self._append(node.name, NodeVersion(self._cluster.now, standing))
         return True
 
-    def remove(self, name: str, now: float, horizon: float) -> None:
+    def remove(self, name: str) -> None:
         if self._resource_versions.pop(name, None) is not None:
-            self._append(name, NodeVersion(now, None), horizon)
-            self._gone.append((now, name))
+            self._append(name, NodeVersion(self._cluster.now, None))
+            self._gone.append((self._cluster.now, name))
 
-    def mark_unknown(self, name: str, since: float, horizon: float) -> None:
+    def mark_unknown(self, name: str, since: float) -> None:
         """From `since` on its state may have differed from what is known."""
-        self._append(name, NodeVersion(since, None, unknown=True), horizon)
+        self._append(name, NodeVersion(since, None, unknown=True))
 
     def is_as_known(self, node: Node) -> bool:
         return self._resource_versions.get(node.name) == node.metadata.resource_version and self.current(
             node.name
         ) == node_state(node)
 
-    def _append(self, name: str, version: NodeVersion, horizon: float) -> None:
-        versions = self._versions.setdefault(name, deque())
+    def _append(self, name: str, version: NodeVersion) -> None:
+        versions, horizon = self._versions.setdefault(name, deque()), self._cluster.horizon()
         versions.append(version)
         while len(versions) > 1 and versions[1].since < horizon:
             versions.popleft()
@@ -201,6 +204,30 @@ class Counts:
     violations: int
 
 
+@dataclass(slots=True)
+class AuditedStream:
+    """A gap lasted from `lost_at` to `whole_since`, which is infinite during a gap and before the first listing."""
+
+    listed: bool = False
+    lost_at: float | None = None
+    whole_since: float = math.inf
+
+    def begin_gap(self, now: float, lag: float) -> None:
+        """Begin a gap, or extend the last one if it ended less than `lag` ago."""
+        if self.whole_since < math.inf:
+            if self.lost_at is None or now - self.whole_since >= lag:
+                self.lost_at = now
+            self.whole_since = math.inf
+
+    def end_gap(self, now: float) -> None:
+        self.listed = True
+        self.whole_since = min(self.whole_since, now)
+
+    def missed_since(self, now: float) -> float:
+        """The start of the gap that a listing now would end; `now` if there is none."""
+        return now if self.lost_at is None or self.whole_since < math.inf else self.lost_at
+
+
 EMPTY = NodeUsage()
 AUDITED = (Kind.POD, Kind.NODE)
 """The kinds that the auditor watches."""
@@ -211,10 +238,13 @@ class AuditedCluster:
     waiting ones with scheduling gates."""
 
     def __init__(self, limits: Limits) -> None:
+        self.now = 0.0
+        """The time of the current event."""
         self.limits = limits
-        self.streams = Streams(limits.lag)
+        self.found: list[Violation] = []
+        self.streams = {kind: AuditedStream() for kind in AUDITED}
         self.pods = Pods()
-        self.nodes = AuditedNodes()
+        self.nodes = AuditedNodes(self)
         self.unreadable: set[str] = set()
         self.waiting: set[str] = set()
         self.gated: set[str] = set()
@@ -232,12 +262,12 @@ class AuditedCluster:
             if not usage.pods:
                 del self._usage[record.node]
 
-    def settle(self, record: PodRecord, now: float) -> None:
+    def settle(self, record: PodRecord) -> None:
         """Update node usage, `waiting` and `gated` from the record."""
         self.unreadable.discard(record.uid)
         if record.holds:
             usage = self._usage.setdefault(record.node, NodeUsage())
-            usage.add(record.uid, record.demand, now, decided=record.decided)
+            usage.add(record.uid, record.demand, self.now, decided=record.decided)
         else:
             self.remove_usage(record)
         self.unlist(record.uid)
@@ -250,29 +280,43 @@ class AuditedCluster:
         self.waiting.discard(uid)
         self.gated.discard(uid)
 
-    def horizon(self, now: float) -> float:
+    def whole(self, at: float) -> bool:
+        """Whether the view was complete at this time, so that other sources can be compared with it."""
+        return at >= max(stream.whole_since for stream in self.streams.values()) + self.limits.lag
+
+    def reach(self) -> float:
+        """The earliest time at which a change seen now may have happened."""
+        gaps = (
+            stream.lost_at
+            for stream in self.streams.values()
+            if stream.lost_at is not None and self.now < stream.whole_since + self.limits.lag
+        )
+        return min(gaps, default=self.now)
+
+    def horizon(self) -> float:
         """State that was replaced before this time cannot matter to any decision still to be checked."""
-        reach = self.streams.reach(now)
+        reach = self.reach()
         return (reach if self.oldest_assumed is None else min(reach, self.oldest_assumed)) - self.limits.lag
 
-    def decided_since(self, record: PodRecord, now: float) -> float:
+    def decided_since(self, record: PodRecord) -> float:
         """The earliest time at which a decision seen now may have been made."""
-        reach, assumed = self.streams.reach(now), record.assumed
+        reach, assumed = self.reach(), record.assumed
         if assumed is not None and assumed.node == record.node:
             reach = min(reach, assumed.since)
         return reach - self.limits.lag
 
-    def violation(self, invariant: Invariant, now: float, what: str, *, uid: str = "", node: str = "") -> Violation:
+    def report(self, invariant: Invariant, what: str, *, uid: str = "", node: str = "") -> None:
         record = self.pods.remembered(uid)
-        return Violation(
+        violation = Violation(
             invariant,
-            now,
+            self.now,
             what,
             uid=uid,
             pod=record.key if record is not None else "unknown" if uid else "",
             node=node or (record.node if record is not None else ""),
             story=record.story() if record is not None else (),
         )
+        self.found.append(violation)
 
     def validate(self) -> None:
         """Recount everything; InvariantBroken if the kept totals differ."""
@@ -293,59 +337,3 @@ def _same(what: str, kept: Iterable[object], recount: Iterable[object]) -> None:
     difference = set(kept) ^ set(recount)
     if difference:
         raise InvariantBroken(f"{what}: kept and recounted differ by {difference}")
-
-
-@dataclass(slots=True)
-class AuditedStream:
-    """A gap lasted from `lost_at` to `whole_since`, which is infinite during a gap and before the first listing."""
-
-    listed: bool = False
-    lost_at: float | None = None
-    whole_since: float = math.inf
-
-
-class Streams:
-    def __init__(self, lag: float) -> None:
-        self._lag = lag
-        self._streams = {kind: AuditedStream() for kind in AUDITED}
-
-    def all_listed(self) -> bool:
-        return all(stream.listed for stream in self._streams.values())
-
-    def is_listed(self, kind: Kind) -> bool:
-        return self._streams[kind].listed
-
-    def lost_at(self, kind: Kind, now: float) -> float:
-        """The start of the gap that a listing now would end; `now` if there is none."""
-        stream = self._streams[kind]
-        return now if stream.lost_at is None or stream.whole_since < math.inf else stream.lost_at
-
-    def begin_gap(self, kind: Kind, now: float) -> None:
-        """Begin a gap, or extend the last one if it ended less than `lag` ago."""
-        stream = self._streams[kind]
-        if stream.whole_since < math.inf:
-            if stream.lost_at is None or now - stream.whole_since >= self._lag:
-                stream.lost_at = now
-            stream.whole_since = math.inf
-
-    def end_gap(self, kind: Kind, now: float) -> None:
-        stream = self._streams[kind]
-        stream.listed = True
-        stream.whole_since = min(stream.whole_since, now)
-
-    def whole_since(self) -> float:
-        """Since when no stream has had a gap; infinite during one."""
-        return max(stream.whole_since for stream in self._streams.values())
-
-    def steady(self, at: float) -> bool:
-        """Whether the view was complete at this time, so that other sources can be compared with it."""
-        return at >= self.whole_since() + self._lag
-
-    def reach(self, now: float) -> float:
-        """The earliest time at which a change seen now may have happened."""
-        gaps = [
-            stream.lost_at
-            for stream in self._streams.values()
-            if stream.lost_at is not None and now < stream.whole_since + self._lag
-        ]
-        return min(gaps, default=now)

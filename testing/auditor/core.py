@@ -110,29 +110,29 @@ class AuditorCore:
         self._ledger = LedgerChecks(self._cluster)
         self._queue = QueueChecks(self._cluster)
         self._permits = PermitChecks(self._cluster)
-        self._broken: list[Violation] = []
+        self._checks = (self._placements, self._ledger, self._queue, self._permits)
         self._created = self._bound = self._events = self._violations = 0
         self._latencies = array("d")
 
     def handle(self, event: Event, now: float) -> list[Violation]:
         self._events += 1
-        self._take(event, now)
-        self._broken += self._placements.expire(now)
+        self._cluster.now = now
+        self._take(event)
+        self._placements.expire()
         return self._reported()
 
     def finish(self, now: float, unbound: Expected = 0) -> list[Violation]:
         """Final checks. `unbound`: what may be left in the queue as unschedulable or gated."""
-        self._broken += self._placements.finish(now)
-        self._broken += self._ledger.finish(now)
-        self._broken += self._queue.finish(now)
-        self._broken += self._permits.finish(now)
-        self._broken += self._left_over(now, unbound)
+        self._cluster.now = now
+        for check in self._checks:
+            check.finish()
+        for uid, what in self._left_over(unbound):
+            self._cluster.report(Invariant.ALL_BOUND, what, uid=uid)
         return self._reported()
 
     def is_done(self, unbound: Expected = 0) -> bool:
         """Whether the scheduler is idle, no violation is pending, and no pod is left that should not be."""
-        at_rest = not self._placements and self._ledger.at_rest and self._queue.at_rest and not self._permits
-        return at_rest and not self._left_over(0.0, unbound)
+        return all(check.at_rest for check in self._checks) and not self._left_over(unbound)
 
     def counts(self) -> Counts:
         return Counts(
@@ -157,94 +157,93 @@ class AuditorCore:
     @property
     def is_listed(self) -> bool:
         """Whether all first listings are complete."""
-        return self._cluster.streams.all_listed()
+        return all(stream.listed for stream in self._cluster.streams.values())
 
     def validate(self) -> None:
         self._cluster.validate()
 
     # Events
 
-    def _take(self, event: Event, now: float) -> None:
+    def _take(self, event: Event) -> None:
         cluster = self._cluster
         match event:
             case Seen(object=Pod() as pod):
-                record = self._update(pod, now)
-                if record is not None:
-                    self._broken += self._placements.check(pod, record, now)
+                self._check(pod, self._update(pod))
             case Seen(object=Node() as node):
-                if cluster.nodes.update(node, now, cluster.horizon(now)):
+                if cluster.nodes.update(node):
                     self._placements.node_changed(node.name)
             case Gone(kind=Kind.NODE, id=name):
-                cluster.nodes.remove(name, now, cluster.horizon(now))
+                cluster.nodes.remove(name)
             case Gone(id=uid):
-                self._remove(uid, now)
+                self._remove(uid)
             case Listed(kind=Kind.NODE):
-                self._on_nodes_listed(event, now)
+                self._on_nodes_listed(event)
             case Listed():
-                self._on_pods_listed(event, now)
+                self._on_pods_listed(event)
             case Unreadable(kind=kind, id=id):
-                self._on_unreadable(kind, id, now)
+                self._on_unreadable(kind, id)
             case WatchLost(kind=kind):
-                cluster.streams.begin_gap(kind, now)
+                cluster.streams[kind].begin_gap(cluster.now, cluster.limits.lag)
             case WatchResumed(kind=kind):
-                cluster.streams.end_gap(kind, now)
+                cluster.streams[kind].end_gap(cluster.now)
             case LedgerRead(entries=entries, asked_at=asked_at):
                 if entries is not None:
                     self._permits.read_ledger(entries, asked_at)
-                self._broken += self._ledger.read(entries, asked_at, now)
+                self._ledger.read(entries, asked_at)
             case QueueRead(contents=contents, asked_at=asked_at):
-                self._broken += self._queue.read(contents, asked_at, now)
+                self._queue.read(contents, asked_at)
             case BindingOutcomes(outcomes=outcomes):
-                self._permits.on_outcomes(outcomes, now)
+                self._permits.on_outcomes(outcomes)
             case Tick():
-                self._broken += self._permits.expire(now)
+                self._permits.expire()
 
-    def _on_pods_listed(self, listing: Listed, now: float) -> None:
+    def _on_pods_listed(self, listing: Listed) -> None:
+        stream = self._cluster.streams[Kind.POD]
         pods = [each for each in listing.objects if isinstance(each, Pod)]
         there = {pod.uid for pod in pods} | set(listing.unreadable)
         for uid in (self._cluster.pods.keys() | self._cluster.unreadable) - there:
-            self._remove(uid, now)
+            self._remove(uid)
         for uid in listing.unreadable:
-            self._on_unreadable(Kind.POD, uid, now)
-        again = self._cluster.streams.is_listed(Kind.POD)
-        updated = [(pod, self._update(pod, now, relisted=again)) for pod in pods]
-        for pod, record in updated:
-            if record is not None:
-                self._broken += self._placements.check(pod, record, now)
-        self._cluster.streams.end_gap(Kind.POD, now)
+            self._on_unreadable(Kind.POD, uid)
+        for pod, record in [(pod, self._update(pod, relisted=stream.listed)) for pod in pods]:
+            self._check(pod, record)
+        stream.end_gap(self._cluster.now)
 
-    def _on_nodes_listed(self, listing: Listed, now: float) -> None:
-        nodes, streams = self._cluster.nodes, self._cluster.streams
-        horizon, missed_since = self._cluster.horizon(now), streams.lost_at(Kind.NODE, now)
-        first = not streams.is_listed(Kind.NODE)
+    def _on_nodes_listed(self, listing: Listed) -> None:
+        nodes, stream = self._cluster.nodes, self._cluster.streams[Kind.NODE]
+        missed_since = stream.missed_since(self._cluster.now)
         listed = {each.name: each for each in listing.objects if isinstance(each, Node)}
         for name in nodes.names() - listed.keys() - set(listing.unreadable):
-            nodes.mark_unknown(name, missed_since, horizon)
-            nodes.remove(name, now, horizon)
+            nodes.mark_unknown(name, missed_since)
+            nodes.remove(name)
         for name in listing.unreadable:
-            self._on_unreadable(Kind.NODE, name, now)
+            self._on_unreadable(Kind.NODE, name)
         for name, node in listed.items():
-            if not first and not nodes.is_as_known(node):
-                nodes.mark_unknown(name, missed_since, horizon)
-            nodes.update(node, now, horizon)
+            if stream.listed and not nodes.is_as_known(node):
+                nodes.mark_unknown(name, missed_since)
+            nodes.update(node)
             self._placements.node_changed(name)
-        streams.end_gap(Kind.NODE, now)
+        stream.end_gap(self._cluster.now)
 
-    def _on_unreadable(self, kind: Kind, id: str, now: float) -> None:
+    def _on_unreadable(self, kind: Kind, id: str) -> None:
         if kind is Kind.NODE:
-            self._cluster.nodes.mark_unknown(id, now, self._cluster.horizon(now))
+            self._cluster.nodes.mark_unknown(id, self._cluster.now)
         else:
             self._cluster.unreadable.add(id)
             self._cluster.unlist(id)
 
     # Pods
 
-    def _update(self, pod: Pod, now: float, *, relisted: bool = False) -> PodRecord | None:
+    def _check(self, pod: Pod, newly_bound: PodRecord | None) -> None:
+        if newly_bound is not None:
+            self._placements.check(pod, newly_bound)
+
+    def _update(self, pod: Pod, *, relisted: bool = False) -> PodRecord | None:
         """Update a pod's record; returns it if the scheduler bound the pod and this is new.
 
         `relisted`: seen in a listing after a gap.
         """
-        record = self._cluster.pods.get(pod.uid)
+        record, now = self._cluster.pods.get(pod.uid), self._cluster.now
         met = record is None
         gated = bool(pod.spec.scheduling_gates)
         if record is None:
@@ -257,15 +256,15 @@ class AuditorCore:
             return None  # outdated
         record.resource_version = version
         if record.node and pod.spec.node_name != record.node:
-            self._on_moved(record, pod.spec.node_name, now)
+            self._on_moved(record, pod.spec.node_name)
         newly_bound = bool(pod.spec.node_name) and not record.node
         first_time = record.bound_at is None
-        self._take_in(pod, record, now)
+        self._take_in(pod, record)
         if newly_bound:
             record.node, record.bound_at = pod.spec.node_name, now
             record.decided = record.ours and (not met or relisted)
             record.note(now, f"bound to node {record.node}")
-        self._cluster.settle(record, now)
+        self._cluster.settle(record)
         if met and record.ours and (not record.node or record.decided):
             self._created += 1
         if not newly_bound or not record.decided:
@@ -276,14 +275,15 @@ class AuditorCore:
                 self._latencies.append(now - record.waits_since)
         return None if record.finished else record
 
-    def _on_moved(self, record: PodRecord, node: str, now: float) -> None:
+    def _on_moved(self, record: PodRecord, node: str) -> None:
         what = f"was bound to node {record.node} and is now " + (f"bound to node {node}" if node else "not bound")
-        record.note(now, f"moved from node {record.node} to {node or 'none'}")
-        self._broken.append(self._cluster.violation(Invariant.BOUND_ONCE, now, what, uid=record.uid))
+        record.note(self._cluster.now, f"moved from node {record.node} to {node or 'none'}")
+        self._cluster.report(Invariant.BOUND_ONCE, what, uid=record.uid)
         self._cluster.remove_usage(record)
         record.node = ""
 
-    def _take_in(self, pod: Pod, record: PodRecord, now: float) -> None:
+    def _take_in(self, pod: Pod, record: PodRecord) -> None:
+        now = self._cluster.now
         record.terminating = pod.metadata.deletion_timestamp is not None
         if pod.status.phase in FINISHED_PHASES and not record.finished:
             record.finished = True
@@ -297,29 +297,25 @@ class AuditorCore:
         if not (record.holds and resizing):  # else the node has not granted the new size yet
             record.demand = demand_of(pod)
 
-    def _remove(self, uid: str, now: float) -> None:
+    def _remove(self, uid: str) -> None:
         self._cluster.unreadable.discard(uid)
         self._cluster.unlist(uid)
-        record = self._cluster.pods.remove(uid, now)
+        record = self._cluster.pods.remove(uid, self._cluster.now)
         if record is not None:
             self._cluster.remove_usage(record)
 
     # Reports
 
-    def _left_over(self, now: float, unbound: Expected) -> list[Violation]:
+    def _left_over(self, unbound: Expected) -> list[tuple[str, str]]:
+        """The pods that should not be left, by uid, and what is wrong."""
         left = [self._cluster.pods[uid] for uid in sorted(self._cluster.waiting)]
         if not isinstance(unbound, int):
-            return [
-                self._cluster.violation(Invariant.ALL_BOUND, now, "not bound at the end", uid=record.uid)
-                for record in left
-                if not unbound(record)
-            ]
+            return [(record.uid, "not bound at the end") for record in left if not unbound(record)]
         if len(left) == unbound:
             return []
-        what = f"{len(left)} pods are not bound, {unbound} expected"
-        return [self._cluster.violation(Invariant.ALL_BOUND, now, what, uid=left[0].uid if left else "")]
+        return [(left[0].uid if left else "", f"{len(left)} pods are not bound, {unbound} expected")]
 
     def _reported(self) -> list[Violation]:
-        reported, self._broken = self._broken, []
+        reported, self._cluster.found = self._cluster.found, []
         self._violations += len(reported)
         return reported

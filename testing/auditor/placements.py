@@ -14,7 +14,7 @@ from functools import partial
 from shared.model.objects import NodeSelectorRequirement, NodeSelectorTerm, Pod, Taint, Toleration
 from testing.auditor.cluster import AuditedCluster, NodeState, PodRecord
 from testing.auditor.usage import Amounts, excess
-from testing.auditor.violations import Invariant, Violation
+from testing.auditor.violations import Invariant
 
 REPELLING = ("NoSchedule", "NoExecute")
 CORDONED = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
@@ -43,25 +43,21 @@ class AuditedPlacements:
         self._cluster = cluster
         self._pending: deque[PendingViolation] = deque()
 
-    def __len__(self) -> int:
-        """The number of pending violations."""
-        return len(self._pending)
-
-    def check(self, pod: Pod, record: PodRecord, now: float) -> list[Violation]:
+    def check(self, pod: Pod, record: PodRecord) -> None:
         """Check a pod that is newly seen on its node, once everything listed with it has been taken in."""
-        self._check_versions(Invariant.CONSTRAINTS, record, partial(objection, pod), now)
+        self._check_versions(Invariant.CONSTRAINTS, record, partial(objection, pod))
         usage, standing = self._cluster.usage(record.node), self._cluster.nodes.current(record.node)
-        since = self._cluster.decided_since(record, now)
+        since = self._cluster.decided_since(record)
         if standing is None or excess(record.demand.amounts, usage.totals, standing.allocatable):
             fits = partial(capacity_objection, record.demand.amounts, usage.counted(since))
-            self._check_versions(Invariant.CAPACITY, record, fits, now)
+            self._check_versions(Invariant.CAPACITY, record, fits)
         clash = usage.port_clash(record.uid, record.demand, since)
-        if clash is None:
-            return []
-        other, port = clash
-        key = self._cluster.pods[other].key
-        what = f"{port.protocol} port {port.number} on {port.address} is taken by pod {key}"
-        return [self._cluster.violation(Invariant.HOST_PORTS, now, what, uid=record.uid)]
+        if clash is not None:
+            other, port = clash
+            what = (
+                f"{port.protocol} port {port.number} on {port.address} is taken by pod {self._cluster.pods[other].key}"
+            )
+            self._cluster.report(Invariant.HOST_PORTS, what, uid=record.uid)
 
     def node_changed(self, name: str) -> None:
         """Drop pending violations that a newer version of the node explains."""
@@ -69,35 +65,36 @@ class AuditedPlacements:
         if self._pending and standing is not None:
             self._pending = deque(p for p in self._pending if p.node != name or not _explains(p, standing))
 
-    def expire(self, now: float) -> list[Violation]:
+    def expire(self) -> None:
         """Confirm violations that no version of the node has explained in time."""
-        streams, broken = self._cluster.streams, []
-        if streams.steady(now):  # else the version that explains it may still arrive
+        now = self._cluster.now
+        if self._cluster.whole(now):  # else the version that explains it may still arrive
             while self._pending and self._pending[0].until <= now:
-                broken += self._confirm(self._pending.popleft(), now)
-        return broken
+                self._confirm(self._pending.popleft())
 
-    def finish(self, now: float) -> list[Violation]:
-        broken = [violation for pending in self._pending for violation in self._confirm(pending, now)]
-        self._pending.clear()
-        return broken
+    @property
+    def at_rest(self) -> bool:
+        return not self._pending
 
-    def _check_versions(self, invariant: Invariant, record: PodRecord, check: Check, now: float) -> None:
+    def finish(self) -> None:
+        while self._pending:
+            self._confirm(self._pending.popleft())
+
+    def _check_versions(self, invariant: Invariant, record: PodRecord, check: Check) -> None:
         nodes = self._cluster.nodes
         standing = nodes.current(record.node)
         last = "no such node is known" if standing is None else check(standing)
         if last is None:
             return
-        since = self._cluster.decided_since(record, now)
+        since = self._cluster.decided_since(record)
         if any(check(standing) is None for standing in nodes.states_since(record.node, since)):
             return
-        until = now + self._cluster.limits.lag
+        until = self._cluster.now + self._cluster.limits.lag
         self._pending.append(PendingViolation(invariant, record.uid, record.node, since, until, check, last))
 
-    def _confirm(self, pending: PendingViolation, now: float) -> list[Violation]:
-        if self._cluster.nodes.was_unknown(pending.node, pending.since):
-            return []
-        return [self._cluster.violation(pending.invariant, now, pending.last, uid=pending.uid, node=pending.node)]
+    def _confirm(self, pending: PendingViolation) -> None:
+        if not self._cluster.nodes.was_unknown(pending.node, pending.since):
+            self._cluster.report(pending.invariant, pending.last, uid=pending.uid, node=pending.node)
 
 
 def capacity_objection(wanted: Amounts, totals: Amounts, node: NodeState) -> str | None:

@@ -31,7 +31,7 @@ from shared.kube.listwatch import (
     ListStarted,
     ListWatch,
     ListWatchEvent,
-    WatchEvents,
+    ObjectEvents,
     WatchStarted,
 )
 from shared.messages.binding import BindingOutcomes
@@ -120,7 +120,7 @@ class ClusterFeed:
                 if self._lost:
                     self._lost = False
                     self._emit(WatchResumed(self._kind))
-            case WatchEvents(events=seen):
+            case ObjectEvents(events=seen):
                 for number, change in enumerate(seen):
                     self._emit(self._seen(change.object, change.type == "DELETED"))
                     await _give_way(number)

@@ -7,7 +7,6 @@ import msgspec
 from services.cycle.round.admission import PodInfo, Template
 from shared.cluster.devices import Devices
 from shared.framework.profile import Framework
-from shared.framework.signatures import class_of_pod, class_of_template
 from shared.messages.queue import Batch, Gang, QueuedPod
 from shared.model.load import PodLoad, load_of
 from shared.model.objects import Pod, PodCondition, encode_msgpack, pod_from_msgpack
@@ -50,7 +49,7 @@ def pod_info(
 
 def class_of(framework: Framework, pod: Pod) -> str:
     """The class that the cycle finds for a pod of this profile, if no extender judges it."""
-    return class_of_pod(framework, class_of_template(framework, pod), pod)
+    return framework.class_of_pod(framework.class_of_template(pod), pod)
 
 
 def nominated(pod: Pod, node: str) -> Pod:

@@ -31,7 +31,7 @@ from testing.inprocess.workloads import CLAIM_TEMPLATES, WORKLOADS, Object, node
 T = TypeVar("T")
 
 SHARDS = 2
-MOST_WARMING_UP = 256
+MAX_WARMING_UP = 256
 PARTS = ("evaluate", "apply", "cycle", "snapshot")
 """Evaluation in the workers, applying deltas in the workers, the cycle, the snapshot's commit."""
 
@@ -84,7 +84,7 @@ def measure(case: Case) -> tuple[Costs, int]:
     bench = Bench(case)
     before = resident_bytes()
     bench.start_workers()
-    warm_up = max(case.classes, min(case.round_size, MOST_WARMING_UP))
+    warm_up = max(case.classes, min(case.round_size, MAX_WARMING_UP))
     pods = [decode_pod(msgspec.json.encode(bench.workload.pod(i, case.classes))) for i in range(warm_up + case.pods)]
     bench.run(pods[:warm_up])
     worker_bytes = (resident_bytes() - before) // SHARDS
@@ -121,11 +121,11 @@ class Bench:
         self.cycle = CycleCore(1, self._frameworks, round_size=case.round_size)
         for i in range(case.nodes):
             self.snapshot.handle(snapshot.NodeSeen(decode_node(msgspec.json.encode(node(i)))), 0.0)
-        for plural, obj in self.workload.objects(case.pods + MOST_WARMING_UP, case.classes):
+        for plural, obj in self.workload.objects(case.pods + MAX_WARMING_UP, case.classes):
             if plural == CLAIM_TEMPLATES:
                 continue  # its claims are made below
             self.snapshot.handle(snapshot.ObjectSeen(object_from(ObjectKind(plural.removesuffix("s")), obj)), 0.0)
-        for kind, obj in self.workload.of_devices(case.nodes, case.pods + MOST_WARMING_UP):
+        for kind, obj in self.workload.of_devices(case.nodes, case.pods + MAX_WARMING_UP):
             self.snapshot.handle(snapshot.ObjectSeen(object_from(ObjectKind(kind), obj)), 0.0)
 
     def start_workers(self) -> None:

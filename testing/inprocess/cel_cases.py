@@ -9,7 +9,7 @@ from testing.inprocess.cases import Difference
 
 CelCase = Mapping[str, Any]
 COMPARED = ("result", "error", "at", "estimate")
-MOST_SHOWN = 120
+MAX_SHOWN = 120
 """Characters of an expression with which a difference names its case."""
 
 
@@ -27,7 +27,7 @@ def cel_differences(case: CelCase) -> Iterator[Difference]:
     for what in compared:
         expected, found = case.get(what), got.get(what)
         if expected != found:
-            name = f"{case['group']}: {case['expression'][:MOST_SHOWN]}"
+            name = f"{case['group']}: {case['expression'][:MAX_SHOWN]}"
             yield Difference(name, "-", what, expected, found)
 
 

@@ -56,6 +56,6 @@ def _got(text: str) -> dict[str, Any]:
         return got
     plugins = {
         name: {str(point): [{"name": ref.name, "weight": ref.weight} for ref in refs] for point, refs in points.items()}
-        for name, points in file.built.plugins.items()
+        for name, points in file.plugins.items()
     }
     return got | {"plugins": plugins, "written": file.written}

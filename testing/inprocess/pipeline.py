@@ -10,6 +10,7 @@ import heapq
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from typing import TypeVar
 
 import msgspec
 
@@ -22,6 +23,7 @@ from services.snapshot.core import SnapshotCore
 from services.worker import events as worker
 from services.worker.core import WorkerCore
 from shared.errors import FlotillaError, InvariantBroken
+from shared.framework.evaluator import Explanation
 from shared.framework.loading import load_frameworks
 from shared.framework.profile import Framework
 from shared.messages.binding import BindingOrders, BindingOutcome, Evict
@@ -29,9 +31,9 @@ from shared.messages.codec import M, copy
 from shared.messages.evaluation import Ties
 from shared.messages.preemption import Candidates
 from shared.messages.queue import POD_GONE, ForgottenPod
-from shared.messages.rounds import Explain, Explained, Proposals
+from shared.messages.rounds import ClassAnswer, ClassAsk, Proposals
 from shared.messages.state import Delta, Heartbeat
-from shared.model.objects import ClusterObject, Node, Pod
+from shared.model.objects import ClusterObject, Node, Pod, dec_hook, encode_msgpack
 from shared.store.schema import Persist
 from testing.inprocess.batches import batch_of, nominated
 
@@ -39,6 +41,7 @@ Fate = Callable[[object], Sequence[float]]
 """For a message: the delay of each of its copies in seconds; no copy means that it is lost."""
 
 Outcome = cycle.Outcome
+P = TypeVar("P", ClassAsk, ClassAnswer)
 
 
 def reliable(message: object) -> Sequence[float]:
@@ -70,7 +73,6 @@ class Pipeline:
         }
         self.outcomes: dict[str, Outcome] = {}
         self.problems: list[FlotillaError] = []
-        self.explained: list[Explained] = []
         self._frameworks = frameworks
         self._fate = fate
         self._binds = binds
@@ -118,12 +120,11 @@ class Pipeline:
         self._shown.update((pod.uid, pod) for pod in pods)
         self._to_cycle(batch_of(pods, seq, devices=self.snapshot.cluster.objects.devices))
 
-    def explain(self, ask: Explain) -> list[Explained]:
-        """Every worker's current evaluation of a pod."""
-        self.explained.clear()
-        for core in self.workers.values():
-            self._carry_out_worker(core, core.handle(copy(ask), self.now))
-        return list(self.explained)
+    def explain(self, ask: ClassAsk) -> list[tuple[ClassAnswer, Explanation]]:
+        """Every worker's current evaluation of a pod, asked and answered as in messages."""
+        asked = _as_received(ask)
+        explained = [core.explain(asked) for core in self.workers.values()]
+        return [(_as_received(answer), explanation) for answer, explanation in explained]
 
     def restart_worker(self, name: str) -> None:
         """A worker crashes and restarts empty."""
@@ -199,8 +200,6 @@ class Pipeline:
                 case worker.Reload():
                     state = self.snapshot.state(core.shards, core.shard_count)
                     self._send(state, partial(self._to_worker, core.name))
-                case worker.Answer(message=Explained() as explained):
-                    self.explained.append(copy(explained))
                 case worker.Answer(message=Proposals() | Candidates() as answer):
                     self._send(answer, self._to_cycle)
 
@@ -271,3 +270,8 @@ class Pipeline:
 def bound(pod: Pod, node: str) -> Pod:
     """The pod after its binding."""
     return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=node))
+
+
+def _as_received(part: P) -> P:
+    """A part of a message, encoded and decoded."""
+    return msgspec.msgpack.decode(encode_msgpack(part), type=type(part), dec_hook=dec_hook)

@@ -16,11 +16,12 @@ from services.cycle.preemption.candidate_search import Preemption
 from services.snapshot.events import NodeSeen, ObjectSeen, PodDeleted, PodSeen, WatchEvent, WatchEvents
 from shared.cluster.devices import DeviceDecision
 from shared.errors import InvalidObject, InvariantBroken
+from shared.framework.evaluator import Explanation
 from shared.framework.profile import Framework, merge
 from shared.messages.binding import Evicted
-from shared.messages.evaluation import Explanation, Ties
+from shared.messages.evaluation import Ties
 from shared.messages.preemption import Candidate
-from shared.messages.rounds import ClassAnswer, ClassAsk, Explain, Propose
+from shared.messages.rounds import ClassAnswer, ClassAsk, Propose
 from shared.messages.state import Commit
 from shared.model.objects import Pod
 from testing.builders import class_state
@@ -30,7 +31,7 @@ from testing.inprocess.pipeline import Outcome, Pipeline, reliable
 
 TODAY = 1_790_000_000.0
 """Unix time: in 2026, after the timestamps of cases that lie in the past."""
-MOST_ASKS = 8
+MAX_ASKS = 8
 """Attempts to evaluate the nodes with summaries merged from all shards until these agree."""
 
 Compared = tuple[str, object, object]
@@ -158,18 +159,19 @@ class Replay:
         if asked is None:
             raise InvariantBroken("a pod was decided that no worker was asked about")
         framework, pod, guess = self._case.frameworks[asked.profile], self._pod, asked.guess
-        for _ in range(MOST_ASKS):
+        for _ in range(MAX_ASKS):
             ask = msgspec.structs.replace(asked, pod=pod, guess=guess)
-            parts = self._pipeline.explain(Explain(asked.class_id, ask))
-            merged = merge(framework, (part.answer.summary for part in parts))
-            if len(parts) == 1 or parts[0].answer.pre_filter is not None or merged.agrees_with(guess):
+            parts = self._pipeline.explain(ask)
+            first = parts[0][0]
+            merged = merge(framework, (answer.summary for answer, _ in parts))
+            if len(parts) == 1 or first.pre_filter is not None or merged.agrees_with(guess):
                 break
             guess = merged
-        whole = Explanation(skipped_scores=parts[0].explanation.skipped_scores)
-        for part in parts:
-            whole.rejected.update(part.explanation.rejected)
-            whole.scores.update(part.explanation.scores)
-        return Judgement(parts[0].answer, whole, self._allowed(framework, pod))
+        whole = Explanation(skipped_scores=parts[0][1].skipped_scores)
+        for _, part in parts:
+            whole.rejected.update(part.rejected)
+            whole.scores.update(part.scores)
+        return Judgement(first, whole, self._allowed(framework, pod))
 
     def _allowed(self, framework: Framework, pod: Pod) -> frozenset[str] | None:
         objects = next(iter(self._pipeline.workers.values())).table.objects

@@ -15,7 +15,7 @@ RUN_SECONDS = "simulator.flotilla.io/run-seconds"
 """Annotation: the simulated kubelet ends the pod so long after it was bound."""
 ZONES = 10
 NODE_TYPES = 5
-CPU_OF_NODE, MOST_PODS_OF_NODE = 4_000, 110
+CPU_OF_NODE, MAX_PODS_OF_NODE = 4_000, 110
 CPU, MEMORY = 100, 500
 """Thousandths and MiB that pods ask for; each class a little more than the one before."""
 
@@ -32,7 +32,7 @@ def make_node(
     images: Sequence[Object] = (),
 ) -> Object:
     """A ready node with room for 110 pods."""
-    amounts = {"cpu": cpu, "memory": memory, "pods": str(MOST_PODS_OF_NODE)}
+    amounts = {"cpu": cpu, "memory": memory, "pods": str(MAX_PODS_OF_NODE)}
     conditions = [{"type": "Ready", "status": "True"}]
     return {
         "metadata": {"name": name, "labels": {HOSTNAME: name, **labels}},

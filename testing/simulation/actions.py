@@ -36,7 +36,7 @@ TOO_LARGE = "x" * 600_000
 closes the node."""
 LARGE = "simulation/large"
 LARGE_SECONDS = (1.0, 5.0, 15.0)
-MOST_LARGE = 2
+MAX_LARGE = 2
 """Large objects at a time: each change of one costs milliseconds."""
 
 T = TypeVar("T")
@@ -162,7 +162,7 @@ class Actions:
 
     def _enlarge(self, find: Callable[[], Any], put: Callable[[Any], None]) -> None:
         field = "labels" if self.dice.random() < 0.3 else "annotations"
-        if self._large == MOST_LARGE:
+        if self._large == MAX_LARGE:
             return
 
         def resize(more: dict[str, str]) -> None:

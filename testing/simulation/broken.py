@@ -4,8 +4,7 @@ Each names the scene and the mishaps that reveal it, so that a few seeds are eno
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
+from contextlib import ExitStack, contextmanager, suppress
 from math import inf
 from typing import Any
 from unittest.mock import patch
@@ -59,43 +58,73 @@ from shared.telemetry.fault import Fault
 from shared.watch import WatchReader
 from testing.simulation.processes import Process
 
+Patch = tuple[object, str, object]
+"""A class or module, an attribute of it, and what replaces that."""
 
-@dataclass(frozen=True, slots=True)
+
 class Broken:
     """`scene`, `mishaps`: those that reveal it. `seconds`: how long there is a mishap `every` second or so.
 
     `often`: weights of actions that reveal it. `first`: a seed near which it is known to fail, for tests.
     """
 
-    scene: str
-    mishaps: str
-    apply: Callable[[], AbstractContextManager[object]]
-    seconds: float = 15.0
-    every: float = 1.0
-    first: int = 1
-    often: Mapping[str, float] = field(default_factory=dict)
+    def __init__(
+        self,
+        scene: str,
+        mishaps: str,
+        *patches: Patch,
+        seconds: float = 15.0,
+        every: float = 1.0,
+        first: int = 1,
+        often: Mapping[str, float] | None = None,
+    ) -> None:
+        self.scene, self.mishaps, self.patches = scene, mishaps, patches
+        self.seconds, self.every, self.first, self.often = seconds, every, first, often or {}
 
 
-def broken_build(name: str) -> AbstractContextManager[object]:
+@contextmanager
+def broken_build(name: str) -> Iterator[None]:
     """Switch off the safeguard of this name, if any; UserError if there is no such build."""
-    if not name:
-        return nullcontext()
-    if name not in BROKEN:
+    if name and name not in BROKEN:
         raise UserError(f"--broken: {name!r} is none of: {', '.join(BROKEN)}")
-    return BROKEN[name].apply()
+    with ExitStack() as stack:
+        for target, attribute, new in BROKEN[name].patches if name else ():
+            stack.enter_context(patch.object(target, attribute, new))
+        yield
 
 
-def _bindings_without_version() -> AbstractContextManager[object]:
-    with_precondition = bind_steps._with_precondition
+_with_precondition = bind_steps._with_precondition
+_on_pending_pod = EventHandlers._on_pending_pod
+_on_node = EventHandlers._on_node
+_why_not = eviction_calls._why_not
+_read = MessageReader.read
+_load_outline = bodies.load_outline
+_on_bind_called = bind_steps.BindSteps._on_bind_called
+_version_now = ListWatch._version_now
+_put = pre_bind._put
+_reserved = assign._reserved
 
-    def without(call: Any, order: Any) -> Any:
-        made = with_precondition(call, order)
-        metadata = made.body.get("metadata")
-        if metadata is not None:
-            metadata.pop("resourceVersion", None)
-        return made
 
-    return patch.object(bind_steps, "_with_precondition", without)
+def _nothing(*_: object) -> None:
+    pass
+
+
+async def _nothing_async(*_: object) -> None:
+    pass
+
+
+def _always(*_: object) -> bool:
+    return True
+
+
+async def _never_async(*_: object) -> bool:
+    return False
+
+
+def _without_precondition(call: Any, order: Any) -> Any:
+    made = _with_precondition(call, order)
+    made.body.get("metadata", {}).pop("resourceVersion", None)
+    return made
 
 
 async def _only_look(client: Any, pod: Any, version: str, by: str) -> Fenced:
@@ -103,10 +132,8 @@ async def _only_look(client: Any, pod: Any, version: str, by: str) -> Fenced:
     return Fenced(standing if standing is not None and standing.uid == pod.uid else None)
 
 
-@contextmanager
-def _fence_by_looking() -> Iterator[None]:
-    with patch.object(pod_lookups, "fence", _only_look), patch.object(api_calls, "fence", _only_look):
-        yield
+def _set_settled(self: object, name: str, value: object) -> None:
+    object.__setattr__(self, name, True if name == "settled" else value)
 
 
 class _Nothing(set[str]):
@@ -114,93 +141,34 @@ class _Nothing(set[str]):
         return False
 
 
-@contextmanager
-def _past_is_news() -> Iterator[None]:
-    on_pending_pod = EventHandlers._on_pending_pod
-
-    def believes(self: Any, pod: Any, now: float) -> Any:
-        self.bound = _Nothing()
-        return on_pending_pod(self, pod, now)
-
-    with (
-        patch.object(VersionOrder, "is_old_list", lambda *_: False),
-        patch.object(VersionOrder, "accept_list", lambda *_: True),
-        patch.object(VersionOrder, "accept_event", lambda *_: True),
-        patch.object(EventHandlers, "_on_pending_pod", believes),
-        patch.object(WatchDecoder, "_stale", lambda *_: []),
-    ):
-        yield
+def _believe_pending_pod(self: Any, pod: Any, now: float) -> Any:
+    self.bound = _Nothing()
+    return _on_pending_pod(self, pod, now)
 
 
-@contextmanager
-def _volumes_unverified() -> Iterator[None]:
-    unverified = patch.object(CommitChecks, "_check_volumes", lambda *_: None)
-    with unverified, patch.object(CommitChecks, "_check_volume_restrictions", lambda *_: None):
-        yield
+def _nominated_anywhere(pod: Any, evict: Any) -> str:
+    return _why_not(replace(pod, nominated=""), evict)
 
 
-@contextmanager
-def _budgets_ignored() -> Iterator[None]:
-    with patch.object(choice, "_COSTS", tuple(cost for cost in choice._COSTS if cost is not choice._violations)):
-        yield
+def _unguarded(script: scripts.Script) -> scripts.Script:
+    """The script without the comparison of epochs and runs."""
+    return scripts.Script(script.text.replace(scripts._GUARD_RUN, "").replace(scripts._GUARD, ""))
 
 
-async def _no_check(self: Any, ask: Any) -> None:
-    return None
+def _read_strictly(self: Any, raw: Any, headers: Any) -> Any:
+    message = _read(self, raw, headers)
+    if len(encode(message)) < len(raw):
+        raise RefusedMessage(Refusal.UNDECODABLE, "a field is not known")
+    return message
 
 
-@contextmanager
-def _nominated_anywhere() -> Iterator[None]:
-    why_not = eviction_calls._why_not
-
-    def wherever(pod: Any, evict: Any) -> str:
-        return why_not(replace(pod, nominated=""), evict)
-
-    with (
-        patch.object(EvictionCalls, "_check_nomination", _no_check),
-        patch.object(eviction_calls, "_why_not", wherever),
-    ):
-        yield
+def _outline_without_load(pod: Any) -> Any:
+    outline = _load_outline(pod)
+    return replace(outline, spec=replace(outline.spec, containers=[]))
 
 
-@contextmanager
-def _deposed_writes() -> Iterator[None]:
-    """The scripts without the comparison of epochs and runs."""
-
-    def unguarded(script: scripts.Script) -> scripts.Script:
-        return scripts.Script(script.text.replace(scripts._GUARD_RUN, "").replace(scripts._GUARD, ""))
-
-    with (
-        patch.object(writer, "APPLY", unguarded(scripts.APPLY)),
-        patch.object(writer, "FINISH", unguarded(scripts.FINISH)),
-    ):
-        yield
-
-
-def _unknown_fields_refused() -> AbstractContextManager[object]:
-    read = MessageReader.read
-
-    def reads_strictly(self: Any, raw: Any, headers: Any) -> Any:
-        message = read(self, raw, headers)
-        if len(encode(message)) < len(raw):
-            raise RefusedMessage(Refusal.UNDECODABLE, "a field is not known")
-        return message
-
-    return patch.object(MessageReader, "read", reads_strictly)
-
-
-def _large_weigh_nothing() -> AbstractContextManager[object]:
-    load_outline = bodies.load_outline
-
-    def without_load(pod: Any) -> Any:
-        outline = load_outline(pod)
-        return replace(outline, spec=replace(outline.spec, containers=[]))
-
-    return patch.object(bodies, "load_outline", without_load)
-
-
-def _watches_skip() -> AbstractContextManager[object]:
-    return patch.object(WatchReader, "_miss", lambda self, newest, effects, now: setattr(self, "_seq", newest))
+def _skip_to(self: Any, newest: int, effects: Any, now: float) -> None:
+    self._seq = newest
 
 
 async def _write_once(self: Any, persists: Any) -> bool:
@@ -215,66 +183,33 @@ async def _never_lost(self: Any, persists: Any) -> bool:
     return True
 
 
-def _unanswered_binds_fail() -> AbstractContextManager[object]:
-    on_bind_called = bind_steps.BindSteps._on_bind_called
-
-    def fails(self: Any, attempt: Any, result: Any, now: float) -> None:
-        if isinstance(result, Done):
-            on_bind_called(self, attempt, result, now)
-        else:
-            self._fail_bind(attempt, Failure(result.message), now, fenced=True)
-
-    return patch.object(bind_steps.BindSteps, "_on_bind_called", fails)
+def _fail_unanswered_bind(self: Any, attempt: Any, result: Any, now: float) -> None:
+    if isinstance(result, Done):
+        _on_bind_called(self, attempt, result, now)
+    else:
+        self._fail_bind(attempt, Failure(result.message), now, fenced=True)
 
 
-@contextmanager
-def _ends_marked() -> Iterator[None]:
-    async def run(_: Any) -> None:
-        pass
-
-    with patch.object(TermEnd, "run", run), patch.object(TermEnd, "settled", True):
-        yield
+def _node_without_pods(self: Any, node: Any, problem: str) -> Any:
+    with patch.object(self._pods, "on_node", lambda _: ()):
+        return _on_node(self, node, problem)
 
 
-def _nodes_come_back_empty() -> AbstractContextManager[object]:
-    on_node = EventHandlers._on_node
-
-    def without_pods(self: Any, node: Any, problem: str) -> Any:
-        with patch.object(self._pods, "on_node", lambda _: ()):
-            return on_node(self, node, problem)
-
-    return patch.object(EventHandlers, "_on_node", without_pods)
+def _latest_version(self: Any) -> str:
+    resumes = self._newest is not None
+    version = _version_now(self)
+    return str(self._client._transport._server.version) if resumes else version
 
 
-def _watches_resume_late() -> AbstractContextManager[object]:
-    version_now = ListWatch._version_now
-
-    def latest(self: Any) -> str:
-        resumes = self._newest is not None
-        version = version_now(self)
-        return str(self._client._transport._server.version) if resumes else version
-
-    return patch.object(ListWatch, "_version_now", latest)
-
-
-def _written(change: Callable[[dict[str, Any]], object]) -> AbstractContextManager[object]:
+def _put_changed(change: Callable[[dict[str, Any]], object]) -> Callable[[str, dict[str, Any], str], Any]:
     """PreBind writes objects changed like this."""
-    put = pre_bind._put
 
-    def changed(path: str, body: dict[str, Any], what: str) -> Any:
+    def put(path: str, body: dict[str, Any], what: str) -> Any:
         body = msgspec.json.decode(msgspec.json.encode(body))
         change(body)
-        return put(path, body, what)
+        return _put(path, body, what)
 
-    return patch.object(pre_bind, "_put", changed)
-
-
-def _nothing_awaited(*_: object) -> Iterator[object]:
-    return iter(())
-
-
-async def _never_needed(self: Any, pod_uid: str) -> bool:
-    return False
+    return put
 
 
 async def _only_read(client: Any, key: str, uid: str, mark: str) -> ObservedClaim | None:
@@ -284,24 +219,8 @@ async def _only_read(client: Any, key: str, uid: str, mark: str) -> ObservedClai
     return None
 
 
-@contextmanager
-def _claims_unfenced() -> Iterator[None]:
-    with patch.object(claim_fences, "touch_claim", _only_read), patch.object(claim_barrier, "touch_claim", _only_read):
-        yield
-
-
-@contextmanager
-def _gang_claims_unverified() -> Iterator[None]:
-    reserved = assign._reserved
-
-    def without_claims(info: Any, placement: Any) -> Any:
-        return (each for each in reserved(info, placement) if each[0][0] != "resource claim")
-
-    with (
-        patch.object(assign, "_reserved", without_claims),
-        patch.object(commit_checks, "_contradiction", lambda _: None),
-    ):
-        yield
+def _reserved_without_claims(info: Any, placement: Any) -> Any:
+    return (each for each in _reserved(info, placement) if each[0][0] != "resource claim")
 
 
 STILL = dict.fromkeys(("delete", "update", "finish", "renew", "change_node", "recreate", "grow", "nominate"), 0.0)
@@ -309,35 +228,35 @@ STILL = dict.fromkeys(("delete", "update", "finish", "renew", "change_node", "re
 
 BROKEN: Mapping[str, Broken] = {
     # Bindings name no version of their pod, so fencing stops none of them.
-    "bindings-without-version": Broken("plain", "late_calls kill pause", _bindings_without_version),
-    # A place is given away once the pod was looked at, without a touch.
-    "fence-without-touch": Broken("plain", "late_calls kill pause", _fence_by_looking, first=4),
-    # The snapshot takes every decision of the cycle, no matter what has changed since the evaluation.
-    "commits-unverified": Broken(
-        "plain", "messages pause lose_lease", lambda: patch.object(CommitChecks, "decisions", lambda *_: {})
+    "bindings-without-version": Broken(
+        "plain", "late_calls kill pause", (bind_steps, "_with_precondition", _without_precondition)
     ),
+    # A place is given away once the pod was looked at, without a touch.
+    "fence-without-touch": Broken(
+        "plain", "late_calls kill pause", (pod_lookups, "fence", _only_look), (api_calls, "fence", _only_look), first=4
+    ),
+    # The snapshot takes every decision of the cycle, no matter what has changed since the evaluation.
+    "commits-unverified": Broken("plain", "messages pause lose_lease", (CommitChecks, "decisions", lambda *_: {})),
     # A Redis that went back in time passes for one that has everything.
     "histories-alike": Broken(
-        "plain",
-        "redis_rolls_back late_calls",
-        lambda: patch.object(term, "_history", lambda _: "the only one"),
-        seconds=30.0,
-        first=2,
+        "plain", "redis_rolls_back late_calls", (term, "_history", lambda _: "the only one"), seconds=30.0, first=2
     ),
     # The same, where a replica that lagged behind is the new master, and the old one still answers some.
     "masters-alike": Broken(
-        "plain",
-        "redis_fails_over late_calls kill",
-        lambda: patch.object(term, "_history", lambda _: "the only one"),
-        seconds=30.0,
+        "plain", "redis_fails_over late_calls kill", (term, "_history", lambda _: "the only one"), seconds=30.0
     ),
     # Redis takes the writes of a snapshot that was deposed.
-    "deposed-writes": Broken("plain", "pause lose_lease", _deposed_writes),
+    "deposed-writes": Broken(
+        "plain",
+        "pause lose_lease",
+        (writer, "APPLY", _unguarded(scripts.APPLY)),
+        (writer, "FINISH", _unguarded(scripts.FINISH)),
+    ),
     # Binders evict victims without a look at the pod they make way for.
     "evictions-unasked": Broken(
         "preemption",
         "stall replay",
-        lambda: patch.object(EvictionCalls, "_check", _no_check),
+        (EvictionCalls, "_check", _nothing_async),
         seconds=30.0,
         every=5.0,
         often={"create": 10.0, "delete": 8.0, "rush": 2.0, "go": 3.0},
@@ -346,7 +265,8 @@ BROKEN: Mapping[str, Broken] = {
     "nominated-anywhere": Broken(
         "preemption",
         "calls",
-        _nominated_anywhere,
+        (EvictionCalls, "_check_nomination", _nothing_async),
+        (eviction_calls, "_why_not", _nominated_anywhere),
         seconds=25.0,
         often={"create": 10.0, "nominate": 20.0, "go": 6.0, "delete": 0.0, "recreate": 0.0},
         first=6,
@@ -355,111 +275,106 @@ BROKEN: Mapping[str, Broken] = {
     "deletes-by-name": Broken(
         "preemption",
         "late_calls",
-        lambda: patch.object(kube_client, "delete_body", lambda *_: b"{}"),
+        (kube_client, "delete_body", lambda *_: b"{}"),
         seconds=25.0,
         often={"recreate": 8.0, "go": 0.5, "delete": 0.2},
         first=3,
     ),
     # What a core raises is counted, and the process goes on with half of a change.
-    "faults-swallowed": Broken("plain", "fault", lambda: patch.object(Fault, "report", lambda *_: None)),
+    "faults-swallowed": Broken("plain", "fault", (Fault, "report", _nothing)),
     # A term begins as if the one before had left nothing under way, however that one ended.
-    "ends-settled": Broken(
-        "plain",
-        "total late_calls",
-        lambda: patch.object(Leadership, "settled", property(lambda _: True, lambda *_: None), create=True),
-    ),
+    "ends-settled": Broken("plain", "total late_calls", (Leadership, "__setattr__", _set_settled)),
     # The outline of a bound pod that is too large for a message leaves out its requests.
-    "large-weigh-nothing": Broken("plain", "messages", _large_weigh_nothing),
+    "large-weigh-nothing": Broken("plain", "messages", (bodies, "load_outline", _outline_without_load)),
     # A message with a field that is not known is refused, where a later release sends it.
-    "unknown-fields-refused": Broken("plain", "release", _unknown_fields_refused),
+    "unknown-fields-refused": Broken("plain", "release", (MessageReader, "read", _read_strictly)),
     # The snapshot takes a decision that nothing has happened to since without a look at its own state.
-    "proposals-believed": Broken("plain", "lies", lambda: patch.object(CommitChecks, "_check_room", lambda *_: None)),
+    "proposals-believed": Broken("plain", "lies", (CommitChecks, "_check_room", _nothing)),
     # The same, only about host ports.
     "ports-unverified": Broken(
         "wishes",
         "lies",
-        lambda: patch.object(commit_checks, "_conflicts", lambda *_: False),
+        (commit_checks, "_conflicts", lambda *_: False),
         every=3.0,
         often={"create": 0.0, "crowd": 8.0, "delete": 12.0},
         first=4,
     ),
     # A snapshot that is asked to end says at once that nothing it ordered is under way.
-    "stops-settled": Broken("plain", "stop late_calls", _ends_marked),
+    "stops-settled": Broken("plain", "stop late_calls", (TermEnd, "run", _nothing_async), (TermEnd, "settled", True)),
     # The snapshot and the queue read on where messages of the watcher are missing.
-    "gaps-unnoticed": Broken("plain", "partition bus_down", _watches_skip),
+    "gaps-unnoticed": Broken("plain", "partition bus_down", (WatchReader, "_miss", _skip_to)),
     # A watch that broke off goes on at the latest version, not at the last one that it showed.
-    "watches-resume-late": Broken("plain", "watches_break", _watches_resume_late),
+    "watches-resume-late": Broken("plain", "watches_break", (ListWatch, "_version_now", _latest_version)),
     # A write that Redis has not answered counts as done.
-    "unwritten-counts": Broken(
-        "plain", "redis_down kill late_calls", lambda: patch.object(Terms, "write", _write_once)
-    ),
+    "unwritten-counts": Broken("plain", "redis_down kill late_calls", (Terms, "write", _write_once)),
     # The snapshot goes on with its term where Redis has lost the state.
-    "losses-ignored": Broken("plain", "redis_flushed kill", lambda: patch.object(Terms, "write", _never_lost)),
+    "losses-ignored": Broken("plain", "redis_flushed kill", (Terms, "write", _never_lost)),
     # A leader whose term was used before goes on in it.
-    "terms-fall-back": Broken(
-        "plain", "delete_lease kill", lambda: patch.object(LaterTerm, "leave", lambda *_: None), first=20
-    ),
+    "terms-fall-back": Broken("plain", "delete_lease kill", (LaterTerm, "leave", _nothing), first=20),
     # Followers keep to the newest term and number that they have heard of, though nobody goes on with it.
-    "newest-never-left": Broken("plain", "forge", lambda: patch.object(terms, "REFUTED_AFTER", inf)),
+    "newest-never-left": Broken("plain", "forge", (terms, "REFUTED_AFTER", inf)),
     # A leader goes on from whatever term its Lease names.
-    "any-term-possible": Broken("plain", "raise_lease", lambda: patch.object(election, "is_possible", lambda *_: True)),
+    "any-term-possible": Broken("plain", "raise_lease", (election, "is_possible", _always)),
     # The snapshot takes decisions of one gang one by one.
     "gangs-in-parts": Broken(
-        "gangs",
-        "messages pause",
-        lambda: patch.object(commit, "units", lambda decisions: [[each] for each in decisions]),
+        "gangs", "messages pause", (commit, "units", lambda decisions: [[each] for each in decisions])
     ),
     # Processes count deadlines by the time of day.
-    "clocks-of-day": Broken("waits", "clock", lambda: patch.object(Process, "clock", Process.wall), first=4),
+    "clocks-of-day": Broken("waits", "clock", (Process, "clock", Process.wall), first=4),
     # A wait for a permit does not end when its time is over.
     "permits-endless": Broken(
-        "waits",
-        "messages",
-        lambda: patch.object(PermitWait, "deadline", property(lambda wait: wait.began + LONGEST_WAIT)),
+        "waits", "messages", (PermitWait, "deadline", property(lambda wait: wait.began + LONGEST_WAIT))
     ),
     # The snapshot takes every decision about claims and volumes.
-    "volumes-unverified": Broken("waits", "messages kill lose_lease pause", _volumes_unverified),
+    "volumes-unverified": Broken(
+        "waits",
+        "messages kill lose_lease pause",
+        (CommitChecks, "_check_volumes", _nothing),
+        (CommitChecks, "_check_volume_restrictions", _nothing),
+    ),
     # Of several nodes to preempt on, the choice does not look at disruption budgets.
-    "budgets-ignored": Broken("preemption", "messages", _budgets_ignored),
+    "budgets-ignored": Broken(
+        "preemption",
+        "messages",
+        (choice, "_COSTS", tuple(cost for cost in choice._COSTS if cost is not choice._violations)),
+    ),
     # What a victim takes from its disruption budget does not count for the next pod of the same search.
     "budgets-not-counted-down": Broken(
         "preemption",
         "messages",
-        lambda: patch.object(CandidateSearch, "_spend", lambda *_: None),
+        (CandidateSearch, "_spend", _nothing),
         seconds=25.0,
         often=STILL | {"create": 8.0, "rush": 1.5, "count": 5.0, "go": 4.0},
     ),
     # Workers are not told which pods a node has that comes back, or another one of its name.
-    "nodes-come-back-empty": Broken("plain", "messages calls", _nodes_come_back_empty, often={"renew": 6.0}),
+    "nodes-come-back-empty": Broken(
+        "plain", "messages calls", (EventHandlers, "_on_node", _node_without_pods), often={"renew": 6.0}
+    ),
     # A binder binds a pod before its claims have their volumes.
-    "volumes-unawaited": Broken(
-        "waits", "messages", lambda: patch.object(VolumeBinding, "pre_bind", lambda *_: SUCCESS)
-    ),
+    "volumes-unawaited": Broken("waits", "messages", (VolumeBinding, "pre_bind", lambda *_: SUCCESS)),
     # The snapshot takes every decision about devices.
-    "devices-unverified": Broken(
-        "devices", "messages kill lose_lease pause", lambda: patch.object(DeviceChecks, "check", lambda *_: None)
-    ),
+    "devices-unverified": Broken("devices", "messages kill lose_lease pause", (DeviceChecks, "check", _nothing)),
     # Decisions do not lie over the claims, so other decisions take the same devices until the watch shows them.
-    "devices-unassumed": Broken(
-        "devices", "messages", lambda: patch.object(object_overlay, "changes_of_claims", lambda *_: ())
-    ),
+    "devices-unassumed": Broken("devices", "messages", (object_overlay, "changes_of_claims", lambda *_: ())),
     # PreBind writes claims though others have changed them since it read them.
     "claims-without-version": Broken(
-        "devices", "messages", lambda: _written(lambda body: body["metadata"].pop("resourceVersion", None))
+        "devices",
+        "messages",
+        (pre_bind, "_put", _put_changed(lambda body: body["metadata"].pop("resourceVersion", None))),
     ),
     # PreBind reserves no claim for the pod.
     "claims-unreserved": Broken(
-        "devices", "messages", lambda: _written(lambda body: body.get("status", {}).pop("reservedFor", None))
+        "devices",
+        "messages",
+        (pre_bind, "_put", _put_changed(lambda body: body.get("status", {}).pop("reservedFor", None))),
     ),
     # A binder binds a pod before its devices are ready.
-    "devices-unawaited": Broken(
-        "devices", "messages", lambda: patch.object(pre_bind, "_poll_until_ready", _nothing_awaited)
-    ),
+    "devices-unawaited": Broken("devices", "messages", (pre_bind, "_poll_until_ready", lambda *_: iter(()))),
     # A run of PreBind that fails takes reservations back though another run relies on them.
     "reservations-taken-back": Broken(
         "devices",
         "cut_off",
-        lambda: patch.object(pre_bind, "_identity", lambda claim: claim["metadata"]["uid"]),
+        (pre_bind, "_identity", lambda claim: claim["metadata"]["uid"]),
         seconds=60.0,
         every=8.0,
         often={"create": 6.0, "delete": 6.0, "create_gang": 0.0, "recreate": 0.0, "renew": 0.0},
@@ -467,23 +382,36 @@ BROKEN: Mapping[str, Broken] = {
     ),
     # Two members of a gang may each allocate the claim that they share.
     "gang-claims-unverified": Broken(
-        "devices", "messages", _gang_claims_unverified, often={"create_gang": 12.0, "create": 2.0, "delete": 6.0}
+        "devices",
+        "messages",
+        (assign, "_reserved", _reserved_without_claims),
+        (commit_checks, "_contradiction", _nothing),
+        often={"create_gang": 12.0, "create": 2.0, "delete": 6.0},
     ),
     # Binders release claims of pods that are assumed.
-    "releases-unasked": Broken(
-        "devices", "kill fault", lambda: patch.object(ClaimReleases, "_is_needed", _never_needed)
-    ),
+    "releases-unasked": Broken("devices", "kill fault", (ClaimReleases, "_is_needed", _never_async), first=45),
     # Devices of an attempt that is over are free once its claims were looked at, without a touch.
     "claims-unfenced": Broken(
         "devices",
         "late_calls kill",
-        _claims_unfenced,
+        (claim_fences, "touch_claim", _only_read),
+        (claim_barrier, "touch_claim", _only_read),
         seconds=30.0,
         often={"create": 12.0, "delete": 8.0, "recreate": 3.0, "grow": 0.0},
     ),
     # A binder takes a Bind without an answer for one that was not carried out.
-    "unanswered-binds-fail": Broken("plain", "calls late_calls", _unanswered_binds_fail),
+    "unanswered-binds-fail": Broken(
+        "plain", "calls late_calls", (bind_steps.BindSteps, "_on_bind_called", _fail_unanswered_bind)
+    ),
     # The watcher tells the past again as news, and the snapshot and the queue believe it.
-    "watches-go-back": Broken("plain", "behind", _past_is_news),
+    "watches-go-back": Broken(
+        "plain",
+        "behind",
+        (VersionOrder, "is_old_list", lambda *_: False),
+        (VersionOrder, "accept_list", _always),
+        (VersionOrder, "accept_event", _always),
+        (EventHandlers, "_on_pending_pod", _believe_pending_pod),
+        (WatchDecoder, "_stale", lambda *_: []),
+    ),
 }
 """By the name that `--broken` takes."""

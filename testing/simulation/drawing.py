@@ -148,9 +148,6 @@ MISHAPS: Mapping[str, tuple[float, dict[str, Sequence[object]]]] = {
     "behind": (1, {"versions": (3, 30, 300), "for": (0.5, 3.0)}),
 }
 """Weights of mishaps, and the values of their arguments."""
-ONLY_BY_NAME = frozenset({"cut_off"})
-"""Mishaps that are drawn only if they are asked for. After `cut_off` an order may wait ten minutes for a binder that
-does not carry it out any more, and the status of a pod may keep a nomination that does not stand."""
 ANY_PROCESS = (*PROCESSES, *(f"{name}-2" for name in LEADING))
 
 
@@ -199,7 +196,7 @@ LIARS = {
 """By scene: the processes whose lies its invariants survive. A cycle or a queue can lie about gangs, and these and
 workers about volumes of bound claims."""
 
-MOST_OF = {"lies": 2, "forge": 2}
+MAX_OF = {"lies": 2, "forge": 2}
 """Per run: after a third lie a worker waits longer for shards than a run lasts."""
 
 
@@ -221,7 +218,7 @@ def draw(
     kind = Scene({**kind.actions, **(often or {})}, kind.seconds)
     ends = seconds or kind.seconds
     calm = scene.endswith(CALM)
-    chosen = sorted(frozenset() if calm else MISHAPS.keys() - ONLY_BY_NAME if mishaps is None else mishaps)
+    chosen = sorted(frozenset() if calm else MISHAPS if mishaps is None else mishaps)
     entries = [*_actions(random.Random(f"{seed} happenings"), kind, ends, calm=calm)]
     if chosen:
         entries += _mishaps(random.Random(f"{seed} mishaps"), chosen, scene, ends, mishap_every)
@@ -248,7 +245,7 @@ def _mishaps(dice: random.Random, chosen: list[str], scene: str, seconds: float,
     at = TROUBLE_BEGINS
     while (at := at + dice.expovariate(1 / every)) < TROUBLE_BEGINS + seconds:
         what = dice.choices(chosen, weights)[0]
-        if sum(entry.what == what for entry in found) == MOST_OF.get(what):
+        if sum(entry.what == what for entry in found) == MAX_OF.get(what):
             continue
         found.append(Entry(0, round(at, 3), what, _drawn_arguments(what, scene, dice)))
     return found

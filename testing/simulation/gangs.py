@@ -32,7 +32,7 @@ from testing.simulation.apiserver import FINISHED, GRACE, Change
 from testing.simulation.schedule import Entry, Schedule
 from testing.simulation.world import World
 
-MOST_TURNS = 12
+MAX_TURNS = 12
 """At the end placed gangs are removed this often; each time at least one that waits gets their room."""
 
 
@@ -219,7 +219,7 @@ class GangWorld(World):
 
     async def _settle(self) -> None:
         """Settle, then remove gangs that are placed or incomplete, until every complete gang was placed."""
-        for _ in range(MOST_TURNS):
+        for _ in range(MAX_TURNS):
             await super()._settle()
             for name, group in list(self.groups.items()):
                 if len(_placed(self.members(group))) >= group.least or len(_alive(self.members(group))) < group.least:
@@ -229,7 +229,7 @@ class GangWorld(World):
             for each in [each for each in self.server.pods.values() if each.uid not in self._gang_of]:
                 self.server.terminate(each.uid)
             await asyncio.sleep(max(GRACE) + 0.1)
-        raise AssertionError(f"after {MOST_TURNS} turns these still wait for room: {list(self.groups)}")
+        raise AssertionError(f"after {MAX_TURNS} turns these still wait for room: {list(self.groups)}")
 
 
 def _alive(members: Iterable[Pod]) -> list[Pod]:

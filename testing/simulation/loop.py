@@ -16,8 +16,8 @@ from typing import Any, TypeVar, TypeVarTuple
 
 SHORTEST_WAIT = 1e-6
 """Seconds. Clocks of processes round a shorter wait to zero, and a wait for a deadline would spin."""
-MOST_CANCELLATIONS = 60
-MOST_STEPS = 1_000_000
+MAX_CANCELLATIONS = 60
+MAX_STEPS = 1_000_000
 """Callbacks in one run; more than any run needs that does not spin."""
 
 T = TypeVar("T")
@@ -48,7 +48,7 @@ def owner() -> Any:
 
 async def end_all_tasks() -> list[str]:
     """Cancel all tasks of processes until they end, as asyncio may swallow a cancellation; returns those left."""
-    for _ in range(MOST_CANCELLATIONS):
+    for _ in range(MAX_CANCELLATIONS):
         left = [task for task in asyncio.all_tasks() if isinstance(task, _Task) and task.gate is not None]
         if not left:
             return []
@@ -138,8 +138,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def _call_soon(self, callback: Callable[..., Any], args: Any, context: Context | None) -> asyncio.Handle:
         self._steps += 1
-        if self._steps > MOST_STEPS:
-            raise Spinning(f"more than {MOST_STEPS} steps by virtual second {self.time():.3f}")
+        if self._steps > MAX_STEPS:
+            raise Spinning(f"more than {MAX_STEPS} steps by virtual second {self.time():.3f}")
         handle = _Gated(callback, args, self, context)
         self._ready.append(handle)  # type: ignore[attr-defined]
         return handle

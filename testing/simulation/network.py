@@ -33,7 +33,7 @@ from testing.simulation.releases import Translate
 LATENCY = 0.001
 REMEMBERED = 2000
 """Latest messages that may be replayed."""
-MOST_FORGED = 20
+MAX_FORGED = 20
 """Messages at a time."""
 IN_TURN = 1e-10
 """Seconds between two messages sent at the same moment, to keep them in order."""
@@ -139,7 +139,7 @@ class Network:
         """Send some of the latest messages of these processes once more, altered; None leaves one out."""
         dice = self._dice.of("forge", salt)
         own = [(sender, subject, raw) for sender, subject, raw in self._past if sender in names]
-        for sender, subject, raw in dice.sample(own, min(MOST_FORGED, len(own))):
+        for sender, subject, raw in dice.sample(own, min(MAX_FORGED, len(own))):
             altered = alter(raw, dice)
             if altered is not None:
                 self.post_raw(sender, subject, altered)

@@ -28,7 +28,7 @@ WORLDS: dict[str, type[World]] = {
     "preemption": PreemptionWorld,
     "waits": StorageWorld,
 }
-MOST_SECONDS = 120.0
+MAX_SECONDS = 120.0
 """CPU time limit of a run; most take one or two."""
 
 
@@ -117,13 +117,13 @@ def play_with_story(schedule: Schedule) -> Result:
 
 @contextmanager
 def _limited_cpu() -> Iterator[None]:
-    """Raise Spinning after MOST_SECONDS of CPU, even in code that never awaits."""
+    """Raise Spinning after MAX_SECONDS of CPU, even in code that never awaits."""
 
     def end(number: int, frame: object) -> None:
-        raise Spinning(f"the run has taken more than {MOST_SECONDS:g} s of CPU")
+        raise Spinning(f"the run has taken more than {MAX_SECONDS:g} s of CPU")
 
     before = signal.signal(signal.SIGVTALRM, end)
-    signal.setitimer(signal.ITIMER_VIRTUAL, MOST_SECONDS, 1.0)  # again, as a handler may swallow it
+    signal.setitimer(signal.ITIMER_VIRTUAL, MAX_SECONDS, 1.0)  # again, as a handler may swallow it
     try:
         yield
     finally:

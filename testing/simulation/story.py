@@ -27,13 +27,13 @@ from testing.simulation.client import Moment, Sent
 from testing.simulation.loop import owner
 from testing.simulation.world import World
 
-MOST_NOTES = 20_000
+MAX_NOTES = 20_000
 """The latest notes of a run are kept."""
-MOST_COMMITS = 64
+MAX_COMMITS = 64
 """Unanswered commits kept."""
-MOST_LINES = 60
+MAX_LINES = 60
 FIRST_LINES = 15
-"""Lines kept from the beginning of a story longer than MOST_LINES."""
+"""Lines kept from the beginning of a story longer than MAX_LINES."""
 LONGEST = 170
 LATE = 0.3
 """Seconds: a call that takes longer is late."""
@@ -63,7 +63,7 @@ class Note(NamedTuple):
 
 class Story:
     def __init__(self) -> None:
-        self._notes: deque[Note] = deque(maxlen=MOST_NOTES)
+        self._notes: deque[Note] = deque(maxlen=MAX_NOTES)
         self._names: dict[str, str] = {}
         self._pods: dict[str, Pod] = {}
         self._nodes: set[str] = set()
@@ -239,7 +239,7 @@ class Story:
 
     def _on_commit(self, sender: str, commit: Commit) -> None:
         self._commits[commit.epoch, commit.number] = commit
-        if len(self._commits) > MOST_COMMITS:
+        if len(self._commits) > MAX_COMMITS:
             del self._commits[next(iter(self._commits))]
         for each in commit.decisions:
             self._note((each.uid,), sender, f"decides: {each.node} (round {commit.number} of term {commit.epoch})")
@@ -271,7 +271,7 @@ class Story:
     # Printing
 
     def about(self, wrong: str) -> list[str]:
-        """The notes about what `wrong` names, aligned, at most MOST_LINES.
+        """The notes about what `wrong` names, aligned, at most MAX_LINES.
 
         If there are more: those about what its first line names, then without minor ones, then without the middle.
         """
@@ -279,7 +279,7 @@ class Story:
         found: list[Note] = []
         for text, minor in ((wrong, True), (first, True), (first, False)):
             found = [note for note in self._naming(text) if minor or not note.minor]
-            if len(found) <= MOST_LINES:
+            if len(found) <= MAX_LINES:
                 break
         rows = [(f"{note.at:.3f}", self._label(next(iter(note.about), "")), note.by, note.text) for note in found]
         widths = [max((len(row[column]) for row in rows), default=0) for column in range(3)]
@@ -303,9 +303,9 @@ class Story:
 
 
 def _shortened(lines: list[str]) -> list[str]:
-    if len(lines) <= MOST_LINES:
+    if len(lines) <= MAX_LINES:
         return lines
-    last = MOST_LINES - FIRST_LINES - 1
+    last = MAX_LINES - FIRST_LINES - 1
     left_out = len(lines) - FIRST_LINES - last
     return [*lines[:FIRST_LINES], f"... {left_out} lines left out ...", *lines[-last:]]
 

@@ -24,12 +24,8 @@ examples:
 HIGHEST_PORT = 65_535
 
 
-def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    command = commands.add_parser(
-        "simulate", help="run a simulated API server", description=DESCRIPTION, epilog=EXAMPLES
-    )
+def add_arguments(command: argparse.ArgumentParser) -> None:
     add_flags(command)
-    command.set_defaults(run=run)
 
 
 def add_flags(command: argparse.ArgumentParser) -> None:

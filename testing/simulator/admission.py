@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from testing.simulator.claim_admission import default_requests
 from testing.simulator.errors import Cause, forbidden_value, invalid, invalid_value, required, unsupported_value
 from testing.simulator.metadata import cannot_unmarshal, expect, expect_objects, metadata_causes, qualified_name_causes
 from testing.simulator.pod_admission import (
@@ -72,6 +71,8 @@ IMMUTABLE_EVENT_FIELDS = (
     *("reportingController", "reportingInstance", *DEPRECATED),
 )
 MAX_TEMPLATES = 8
+MAX_CONSUMERS = 256
+"""Pods for which a claim of devices can be reserved."""
 IMMUTABLE = "field is immutable"
 
 
@@ -133,6 +134,28 @@ def _default_node(node: Object) -> None:
         times = {"lastHeartbeatTime": since, "lastTransitionTime": since}
         ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
         status["conditions"] = [{**ready, "message": "the simulated kubelet is ready", **times}]
+
+
+def default_requests(claim: Object) -> None:
+    for request in (claim["spec"].get("devices") or {}).get("requests") or ():
+        for wanted in (request.get("exactly"), *(request.get("firstAvailable") or ())):
+            if wanted is not None and wanted.setdefault("allocationMode", "ExactCount") == "ExactCount":
+                wanted.setdefault("count", 1)
+
+
+def device_claim_status_causes(claim: Object, old: Object) -> Iterator[Cause]:
+    status, before = claim.get("status") or {}, old.get("status") or {}
+    consumers, allocation = status.get("reservedFor") or [], status.get("allocation")
+    if len(consumers) > MAX_CONSUMERS:
+        yield Cause("status.reservedFor", "FieldValueTooMany", f"Too many: must have at most {MAX_CONSUMERS} items")
+    known = {each.get("uid", "") for each in before.get("reservedFor") or ()}
+    if consumers and allocation is None:
+        yield forbidden_value("status.reservedFor", "may not be specified when `allocated` is not set")
+    elif claim["metadata"].get("deletionTimestamp") and any(each.get("uid", "") not in known for each in consumers):
+        why = "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set"
+        yield forbidden_value("status.reservedFor", why)
+    if None not in (allocation, before.get("allocation")) and allocation != before["allocation"]:
+        yield invalid_value("status.allocation", allocation, IMMUTABLE)
 
 
 def new_event_causes(event: Object, namespace: str) -> Iterator[Cause]:

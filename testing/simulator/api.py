@@ -1,53 +1,76 @@
-"""Dispatch: a request goes in, a response or a watch comes out. Synchronous and free of I/O.
+"""The API's verbs on objects: a request goes in, a response or a watch comes out. Synchronous and free of I/O."""
 
-Includes discovery: groups, versions and resources, as kubectl asks for them first.
-"""
+from collections.abc import Sequence
 
-from collections.abc import Iterator, Sequence
+import msgspec
 
-from testing.simulator.cluster import SimulatedCluster
-from testing.simulator.errors import ApiError, bad_request, method_not_allowed, no_such_route
-from testing.simulator.reads import ObjectReader
-from testing.simulator.requests import JSON, Request, Response, Target, error_response, resolve
-from testing.simulator.resources import ApiResource, Catalog, Object
-from testing.simulator.store import encode
-from testing.simulator.subresources import ReviewedUser
+from testing.simulator.admission import changed_event_causes, new_event_causes
+from testing.simulator.cluster import SimulatedCluster, check_preconditions
+from testing.simulator.discovery import describe
+from testing.simulator.errors import (
+    ApiError,
+    bad_request,
+    expired,
+    invalid,
+    invalid_value,
+    method_not_allowed,
+    not_found,
+    too_large_resource_version,
+    unsupported_media_type,
+)
+from testing.simulator.lists import INITIAL, MATCH, Pages, check_list, check_watch
+from testing.simulator.metadata import metadata_of
+from testing.simulator.patches import json_patch, merge_patch, strategic_patch
+from testing.simulator.requests import Request, Response, Target, as_object, error_response, resolve
+from testing.simulator.resources import DISRUPTION_BUDGETS, NEW_EVENTS, ApiResource, Object, builtin
+from testing.simulator.selectors import select
+from testing.simulator.store import Bucket, Item, encode
+from testing.simulator.subresources import (
+    ACCESS_REVIEWS,
+    TOKEN_REVIEWS,
+    ReviewedUser,
+    bind,
+    evict,
+    rescale,
+    review,
+    scale_of,
+)
+from testing.simulator.views import PrintedTable, View, shown_form, stored_form, stored_type, view_of
 from testing.simulator.watch import Watch
-from testing.simulator.writes import Writer
 
-HEALTH = frozenset({"/healthz", "/livez", "/readyz"})
-OPEN_TO_ALL = HEALTH | {"/version"}
 MALFORMED = (AttributeError, KeyError, TypeError, ValueError, RecursionError)
 """What handling a body raises whose fields have unexpected types."""
-VERSION: Object = {
-    "major": "1",
-    "minor": "36",
-    "gitVersion": "v1.36.0+flotilla",
-    "gitCommit": "",
-    "gitTreeState": "clean",
-    "buildDate": "",
-    "goVersion": "",
-    "compiler": "",
-    "platform": "",
-}
-AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
-SUBRESOURCE_VERBS = {"binding": ["create"], "eviction": ["create"], "log": ["get"]}
-"""Of other subresources: get, patch, update."""
-OPENAPI_V2 = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+LOG = b"the simulator runs no containers\n"
+CREATED = b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success","code":201}'
+JSON_PATCH = "application/json-patch+json"
+MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+APPLY_PATCH = "application/apply-patch+yaml"
+PATCHES = (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH)
+VERSION_REQUIRED = frozenset(
+    {
+        builtin("leases", "coordination.k8s.io"),
+        builtin("csinodes", "storage.k8s.io"),
+        builtin("csidrivers", "storage.k8s.io"),
+        DISRUPTION_BUDGETS,
+    }
+)
+"""Types whose updates must carry a resource version."""
 
 
 class Api:
     def __init__(self, cluster: SimulatedCluster, max_pending_bytes: int, users: Sequence[ReviewedUser] = ()) -> None:
-        self.reader = ObjectReader(cluster, max_pending_bytes)
+        self.pages = Pages()
         self._cluster = cluster
-        self._writer = Writer(cluster, users)
+        self._store = cluster.store
+        self._max_pending_bytes = max_pending_bytes
+        self._users = users
 
     def handle(self, request: Request) -> Response | Watch:
         """Never raises for anything a client can send: a refusal is a response, too."""
         try:
             target = resolve(self._cluster.catalog, request.path)
-            return self._describe(request) if target is None else self._dispatch(target, request)
+            return describe(self._cluster.catalog, request) if target is None else self._dispatch(target, request)
         except ApiError as error:
             return error_response(error)
         except MALFORMED as error:
@@ -55,136 +78,224 @@ class Api:
                 raise
             refused = bad_request(f"the body of the request cannot be handled: {type(error).__name__}: {error}")
             return error_response(refused)
+        finally:
+            self._store.dry_run = False
 
     def _dispatch(self, target: Target, request: Request) -> Response | Watch:
+        if request.method == "GET":
+            if request.flag("watch") and not target.subresource:
+                return self._watch(target, request)
+            return self._get(target, request) if target.name else self._list(target, request)
+        self._store.dry_run = request.dry_run
         match request.method:
-            case "GET" if request.flag("watch") and not target.subresource:
-                return self.reader.watch(target, request)
-            case "GET":
-                return self.reader.get(target, request) if target.name else self.reader.list_objects(target, request)
             case "POST" if not target.name or target.subresource:
-                return self._writer.post(target, request)
+                return self._post(target, request)
             case "PUT" if target.name:
-                return self._writer.put(target, request)
+                return self._put(target, request)
             case "PATCH" if target.name:
-                return self._writer.patch(target, request)
+                return self._patch(target, request)
             case "DELETE" if not target.subresource:
-                return self._writer.delete(target, request)
+                return self._delete(target, request)
         raise method_not_allowed()
 
-    def _describe(self, request: Request) -> Response:
-        """Discovery, health and version: everything that concerns no object."""
-        if request.method not in ("GET", "HEAD"):
+    # Reads
+
+    def _view(self, resource: ApiResource, request: Request) -> View:
+        if "as=Table" in request.accept and "v=v1;" in f"{request.accept};".replace(",", ";"):
+            return PrintedTable(resource, request.query.get("includeObject", ""), self._cluster.clock)
+        return view_of(resource)
+
+    def _get(self, target: Target, request: Request) -> Response:
+        item = self._cluster.find(target.resource, target.scope, target.name)
+        match target.subresource:
+            case "" | "status":
+                return Response(200, self._view(target.resource, request).show(item))
+            case "scale":
+                return Response(200, encode(scale_of(item)))
+            case "log":
+                return Response(200, LOG, "text/plain")
+        raise method_not_allowed()
+
+    def _list(self, target: Target, request: Request) -> Response:
+        resource = target.resource
+        if resource.virtual:
             raise method_not_allowed()
-        path = request.path.rstrip("/")
-        if path in HEALTH:
-            return Response(200, b"ok", "text/plain; charset=utf-8")
-        if path == "/openapi/v2":
-            # The empty message is a valid document without types: kubectl has nothing to validate against.
-            return Response(200, b"", OPENAPI_V2)
-        found = self._described(path, request.accept)
-        if found is None:
-            raise no_such_route()
-        is_aggregated = found.get("kind") == "APIGroupDiscoveryList"
-        return Response(200, encode(found), AGGREGATED if is_aggregated else JSON)
+        selection = select(resource, target.namespace, request.query)
+        check_list(request.query)
+        limit = request.number("limit") or 0
+        now = self._cluster.clock()
+        if token := request.query.get("continue"):
+            page = self.pages.next(token, limit, now)
+        else:
+            items, version = self._state(target, request)
+            if selection.fields or selection.labels:
+                items = [item for item in items if selection.matches(item)]
+            paged = limit and request.query.get("resourceVersion") != "0"
+            page = self.pages.first(items, version, limit if paged else len(items), now)
+        metadata: Object = {"resourceVersion": str(page.version)}
+        if page.token:
+            metadata["continue"] = page.token
+            if not selection.fields and not selection.labels:
+                metadata["remainingItemCount"] = page.remaining
+        return Response(200, self._view(resource, request).listing(page.items, metadata))
 
-    def _described(self, path: str, accept: str) -> Object | None:
-        catalog = self._cluster.catalog
-        groups = catalog.groups()
-        if path in ("/api", "/apis") and "as=APIGroupDiscoveryList" in accept and "v=v2;" in f"{accept};":
-            return _aggregated(catalog, core=path == "/api")
-        match path.split("/")[1:]:
-            case [""] | []:
-                return {"paths": ["/api", "/apis", "/healthz", "/livez", "/readyz", "/version"]}
-            case ["version"]:
-                return VERSION
-            case ["openapi", "v3"]:
-                return {"paths": {}}
-            case ["api"]:
-                return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
-            case ["api", version]:
-                return _resource_list(catalog, "", version)
-            case ["apis"]:
-                listed = [_group(name, versions) for name, versions in groups.items() if name]
-                return {"kind": "APIGroupList", "apiVersion": "v1", "groups": listed}
-            case ["apis", group] if group and group in groups:
-                return {"kind": "APIGroup", "apiVersion": "v1", **_group(group, groups[group])}
-            case ["apis", group, version]:
-                return _resource_list(catalog, group, version)
-        return None
+    def _state(self, target: Target, request: Request) -> tuple[list[Item], int]:
+        """The objects and the version they are of: the requested past version, or the current one."""
+        bucket = self._store.bucket(target.resource)
+        if request.as_of is not None:
+            return _past(bucket, request.as_of, target.namespace), request.as_of
+        asked = request.resource_version or 0
+        if asked > self._store.version:
+            raise too_large_resource_version(asked, self._store.version)
+        if request.query.get(MATCH) != "Exact":
+            return bucket.in_order(target.namespace), self._store.version
+        then = bucket.at(asked, target.namespace)
+        if then is None:
+            raise expired("The resourceVersion for the provided list is too old.")
+        return then, asked
 
+    def _watch(self, target: Target, request: Request) -> Watch:
+        resource, current = target.resource, self._store.version
+        if resource.virtual:
+            raise method_not_allowed()
+        selection = select(resource, target.namespace, request.query, target.name or None)
+        version = request.resource_version
+        check_watch(request.query)
+        bucket = self._store.bucket(resource)
+        watch = Watch(bucket, resource, selection, self._view(resource, request), self._max_pending_bytes)
+        initial = request.flag(INITIAL)
+        if request.as_of is not None:
+            past = _past(bucket, request.as_of, target.namespace)
+            missed = bucket.since(request.as_of) or ()
+            watch.start(past if initial else (), missed, request.as_of if initial else None)
+        elif initial:
+            if version is not None and version > current:
+                raise too_large_resource_version(version, current)
+            end = current if request.flag("allowWatchBookmarks") else None
+            watch.start(bucket.in_order(target.namespace), initial_end=end)
+        elif version:
+            watch.resume(version, current)
+        elif INITIAL in request.query:
+            watch.start()
+        else:
+            watch.start(bucket.in_order(target.namespace))
+        return watch
 
-def _group(name: str, versions: list[str]) -> Object:
-    shown = [{"groupVersion": f"{name}/{version}", "version": version} for version in versions]
-    return {"name": name, "versions": shown, "preferredVersion": shown[0]}
+    # Writes
 
+    def _post(self, target: Target, request: Request) -> Response:
+        _check_json(request)
+        obj = request.object()
+        if target.resource in (TOKEN_REVIEWS, ACCESS_REVIEWS):
+            return Response(201, encode(review(self._users, target.resource, obj)))
+        if target.resource.virtual:
+            bind(self._cluster, target.scope, (obj.get("metadata") or {}).get("name") or "", obj)
+            return Response(201, CREATED)
+        match target.subresource:
+            case "":
+                return self._create(target, obj)
+            case "binding":
+                bind(self._cluster, target.scope, target.name, obj)
+            case "eviction":
+                evict(self._cluster, target.scope, target.name, obj)
+            case _:
+                raise method_not_allowed()
+        return Response(201, CREATED)
 
-def _resource_list(catalog: Catalog, group: str, version: str) -> Object | None:
-    resources = catalog.of_version(group, version)
-    if not resources:
-        return None
-    shown: list[Object] = []
-    for resource in resources:
-        scope = {"namespaced": resource.namespaced}
-        names = {"name": resource.plural, "singularName": resource.kind.lower()}
-        shown.append({**names, **scope, "kind": resource.kind, "verbs": _verbs(resource), **_names(resource)})
-        for subresource, kind, verbs in _subresources(resource):
-            part = {"name": f"{resource.plural}/{subresource}", "singularName": "", **scope, "kind": kind["kind"]}
-            elsewhere = {} if kind["group"] == group else {"group": kind["group"], "version": kind["version"]}
-            shown.append({**part, "verbs": verbs, **elsewhere})
-    group_version = f"{group}/{version}" if group else version
-    return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": shown}
+    def _create(self, target: Target, obj: Object) -> Response:
+        resource = target.resource
+        if resource.namespaced and target.namespace is None:
+            raise method_not_allowed()
+        if resource is NEW_EVENTS and (causes := [*new_event_causes(obj, target.scope)]):
+            raise invalid(resource, metadata_of(obj).get("name") or "", causes)
+        item = self._cluster.create(stored_type(resource), target.scope, stored_form(resource, obj))
+        return Response(201, view_of(resource).show(item))
 
+    def _put(self, target: Target, request: Request) -> Response:
+        _check_json(request)
+        item = self._cluster.find(target.resource, target.scope, target.name)
+        obj = request.object()
+        if target.resource in VERSION_REQUIRED and not metadata_of(obj).get("resourceVersion"):
+            why = invalid_value("metadata.resourceVersion", 0, "must be specified for an update")
+            raise invalid(target.resource, target.name, [why])
+        return self._update(target, item, obj)
 
-def _verbs(resource: ApiResource) -> list[str]:
-    return ["create"] if resource.virtual else VERBS
+    def _patch(self, target: Target, request: Request) -> Response:
+        media, resource = request.content_type, target.resource
+        if media not in PATCHES or (media == STRATEGIC_PATCH and not resource.strategic):
+            raise unsupported_media_type(media, PATCHES)
+        try:
+            patch = msgspec.yaml.decode(request.body) if media == APPLY_PATCH else request.json()
+        except msgspec.DecodeError as error:
+            raise bad_request(f"error decoding YAML: {error}") from None
+        item = self._store.bucket(resource).get(target.scope, target.name)
+        if item is None:
+            if media != APPLY_PATCH or target.subresource:
+                raise not_found(resource, target.name)
+            obj = as_object(patch)
+            as_object(obj.setdefault("metadata", {}))["name"] = target.name
+            return self._create(target, obj)
+        obj = scale_of(item) if target.subresource == "scale" else item.decode()
+        if resource.stored_as:
+            obj = shown_form(resource, obj)
+        if media == JSON_PATCH:
+            obj = json_patch(obj, patch)
+        elif media == MERGE_PATCH or not resource.strategic:
+            obj = merge_patch(obj, as_object(patch))
+        else:
+            obj = strategic_patch(obj, patch)
+        return self._update(target, item, as_object(obj))
 
+    def _update(self, target: Target, item: Item, obj: Object) -> Response:
+        resource = target.resource
+        if target.subresource == "scale":
+            return Response(200, encode(scale_of(rescale(self._cluster, resource, item, obj))))
+        if target.subresource not in ("", "status", "finalize"):
+            raise method_not_allowed()
+        if resource is NEW_EVENTS and (causes := [*changed_event_causes(obj, shown_form(NEW_EVENTS, item.decode()))]):
+            raise invalid(NEW_EVENTS, item.name, causes)
+        stored = stored_form(resource, obj)
+        written = self._cluster.update(stored_type(resource), item, stored, subresource=target.subresource)
+        return Response(200, view_of(resource).show(written))
 
-def _names(resource: ApiResource) -> Object:
-    names = {"shortNames": list(resource.short_names), "categories": list(resource.categories)}
-    return {key: listed for key, listed in names.items() if listed}
-
-
-def _subresources(resource: ApiResource) -> Iterator[tuple[str, dict[str, str], list[str]]]:
-    """Name, kind (with group and version) and verbs of each subresource."""
-    for name in resource.subresources:
-        kind = {"group": resource.group, "version": resource.version, "kind": resource.kind}
-        if name == "scale":
-            kind = {"group": "autoscaling", "version": "v1", "kind": "Scale"}
-        elif name == "eviction":
-            kind = {"group": "policy", "version": "v1", "kind": "Eviction"}
-        elif name == "binding":
-            kind["kind"] = "Binding"
-        yield name, kind, SUBRESOURCE_VERBS.get(name, ["get", "patch", "update"])
-
-
-def _aggregated(catalog: Catalog, *, core: bool) -> Object:
-    """All group versions and their resources in one response."""
-    items: list[Object] = []
-    for name, versions in catalog.groups().items():
-        if core == (not name):
-            shown = [
-                {
-                    "version": version,
-                    "resources": [_aggregated_resource(resource) for resource in catalog.of_version(name, version)],
-                    "freshness": "Current",
-                }
-                for version in versions
+    def _delete(self, target: Target, request: Request) -> Response:
+        """Delete an object, or every selected one of a collection."""
+        options = request.object() if request.body else {}
+        self._store.dry_run |= bool(options.get("dryRun"))
+        grace = options.get("gracePeriodSeconds", request.number("gracePeriodSeconds"))
+        if grace is not None and not isinstance(grace, int):
+            raise bad_request(
+                "json: cannot unmarshal into Go struct field DeleteOptions.gracePeriodSeconds of type int64"
+            )
+        resource, stored = target.resource, stored_type(target.resource)
+        if not target.name:
+            if resource.virtual or (resource.namespaced and target.namespace is None):
+                raise method_not_allowed()
+            selection = select(resource, target.namespace, request.query)
+            chosen = [
+                item for item in self._store.bucket(resource).in_order(target.namespace) if selection.matches(item)
             ]
-            items.append({"metadata": {"name": name} if name else {}, "versions": shown})
-    return {"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items}
+            last = [self._cluster.delete(stored, item, grace)[0] for item in chosen]
+            return Response(200, view_of(resource).listing(last, {"resourceVersion": str(self._store.version)}))
+        item = self._cluster.find(resource, target.scope, target.name)
+        check_preconditions(resource, item, options.get("preconditions") or {})
+        left, gone = self._cluster.delete(stored, item, grace)
+        if resource.returns_deleted or not gone:
+            return Response(200, view_of(resource).show(left))
+        details: Object = {"name": item.name, "kind": resource.plural, "uid": item.uid}
+        if resource.group:
+            details["group"] = resource.group
+        success = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
+        return Response(200, encode(success))
 
 
-def _aggregated_resource(resource: ApiResource) -> Object:
-    parts = [
-        {"subresource": name, "responseKind": kind, "verbs": verbs} for name, kind, verbs in _subresources(resource)
-    ]
-    return {
-        "resource": resource.plural,
-        "responseKind": {"group": resource.group, "version": resource.version, "kind": resource.kind},
-        "scope": "Namespaced" if resource.namespaced else "Cluster",
-        "singularResource": resource.kind.lower(),
-        "verbs": _verbs(resource),
-        **_names(resource),
-        **({"subresources": parts} if parts else {}),
-    }
+def _past(bucket: Bucket, version: int, namespace: str | None) -> list[Item]:
+    then = bucket.at(version, namespace)
+    if then is None:
+        raise expired(f"The state of version {version} is compacted.")
+    return then
+
+
+def _check_json(request: Request) -> None:
+    if request.content_type not in ("application/json", "", "*/*"):
+        raise unsupported_media_type(request.content_type, ["application/json"])

@@ -9,8 +9,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from random import Random
 
-from testing.simulator.admission import admit_new, admit_update
-from testing.simulator.claim_admission import status_causes
+from testing.simulator.admission import admit_new, admit_update, device_claim_status_causes
 from testing.simulator.errors import (
     ApiError,
     already_exists,
@@ -92,7 +91,7 @@ class SimulatedCluster:
         decoded = (item.decode() for item in classes.items())
         return next((found for found in decoded if found.get("globalDefault")), None)
 
-    def create(self, resource: ApiResource, namespace: str, obj: Object, *, dry_run: bool = False) -> Item:
+    def create(self, resource: ApiResource, namespace: str, obj: Object) -> Item:
         self._check_kind(resource, obj)
         metadata = metadata_of(obj)
         self._place(resource, namespace, metadata)
@@ -110,8 +109,8 @@ class SimulatedCluster:
         admit_new(resource, obj, self._priority_class)
         if resource is PODS and (at := self.topology_of(obj["spec"].get("nodeName"))):
             metadata["labels"] = {**(metadata.get("labels") or {}), **at}
-        if dry_run:
-            return Item(resource, obj, 0)
+        if self.store.dry_run:
+            return self.store.put(resource, obj)
         if resource is DEFINITIONS:
             establish(obj, timestamp(self.clock()))
             self._declare(obj)
@@ -168,9 +167,7 @@ class SimulatedCluster:
             if old is not None and old.uid == uid:
                 self.store.remove(EVENTS, old.decode())
 
-    def update(
-        self, resource: ApiResource, item: Item, obj: Object, *, subresource: str = "", dry_run: bool = False
-    ) -> Item:
+    def update(self, resource: ApiResource, item: Item, obj: Object, *, subresource: str = "") -> Item:
         """Write a new version of an object; Conflict unless it is based on the current one."""
         self._check_kind(resource, obj)
         metadata = metadata_of(obj)
@@ -187,7 +184,7 @@ class SimulatedCluster:
             obj = {**old, "metadata": metadata, "status": status}
             if resource is RESOURCE_CLAIMS:
                 obj["metadata"] = {**old["metadata"], "resourceVersion": metadata["resourceVersion"]}
-                if causes := [*status_causes(obj, old)]:
+                if causes := [*device_claim_status_causes(obj, old)]:
                     raise invalid(resource, item.name, causes)
         else:
             if "status" in resource.subresources:
@@ -197,13 +194,13 @@ class SimulatedCluster:
             metadata["generation"] = (old["metadata"].get("generation") or 0) + 1
         if obj == old:
             return item
-        if dry_run:
-            return Item(resource, obj, item.version)
         return self.write(resource, obj)
 
     def write(self, resource: ApiResource, obj: Object) -> Item:
         """Write a validated object, or remove it if its last finalizer is gone and it was being deleted."""
         metadata = obj["metadata"]
+        if self.store.dry_run:
+            return self.store.put(resource, obj)
         if (
             metadata.get("deletionTimestamp")
             and not metadata.get("finalizers")
@@ -228,18 +225,16 @@ class SimulatedCluster:
         if uid and uid != item.uid:
             raise invalid(resource, item.name, [invalid_value("metadata.uid", uid, "field is immutable")])
 
-    def delete(
-        self, resource: ApiResource, item: Item, grace: int | None = None, *, dry_run: bool = False
-    ) -> tuple[Item, bool]:
+    def delete(self, resource: ApiResource, item: Item, grace: int | None = None) -> tuple[Item, bool]:
         """Returns the object's last state and whether it is gone."""
         if resource is NAMESPACES and item.name in PROTECTED_NAMESPACES:
             raise forbidden(NAMESPACES, item.name, "this namespace may not be deleted")
         obj = item.decode()
         metadata = obj["metadata"]
         seconds = _grace_of_pod(obj, grace) if resource is PODS else 0
-        if dry_run:
-            return item, not (seconds or metadata.get("finalizers"))
         at_once = not seconds and not metadata.get("finalizers")
+        if self.store.dry_run:
+            return item, at_once
         if at_once and resource is not PODS:
             return self._remove(resource, obj), True
         before = metadata.get("deletionGracePeriodSeconds") or 0

@@ -54,6 +54,15 @@ class Request:
             raise bad_request(f'Invalid value: "{asked}": dryRun must be All')
         return asked == "All"
 
+    @property
+    def resource_version(self) -> int | None:
+        text = self.query.get("resourceVersion")
+        if not text:
+            return None
+        if not text.isdecimal():
+            raise bad_request(f'invalid resource version "{text}": strconv.ParseUint: parsing "{text}": invalid syntax')
+        return int(text)
+
     def object(self) -> Object:
         return as_object(self.json())
 

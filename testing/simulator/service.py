@@ -16,11 +16,11 @@ from aiohttp.streams import StreamReader
 from aiohttp.web_protocol import RequestHandler
 
 from shared.errors import UserError
-from testing.simulator.api import OPEN_TO_ALL, Api
+from testing.simulator.api import Api
 from testing.simulator.cluster import SimulatedCluster
-from testing.simulator.devices import DeviceControllers
+from testing.simulator.controllers import DeviceControllers, Kubelets
+from testing.simulator.discovery import OPEN_TO_ALL
 from testing.simulator.errors import ApiError, bad_request, not_found
-from testing.simulator.kubelet import Kubelets
 from testing.simulator.requests import JSON, TRUE, Request, Response, error_response, parse_target
 from testing.simulator.resources import DEFINITIONS, ApiResource, Object
 from testing.simulator.store import Item
@@ -63,7 +63,7 @@ class SimulatorOptions:
     """Seed of uids and generated names; None: random."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Fault:
     """Affects the next `times` requests whose method and path match."""
 
@@ -79,15 +79,11 @@ class Fault:
     """Serve lists and watches from a stale cache, at this version."""
 
 
-class Faults:
-    def __init__(self) -> None:
-        self._faults: list[Fault] = []
-
-    def __bool__(self) -> bool:
-        return bool(self._faults)
+class Faults(list[Fault]):
+    """`method` may be "*"; `path` is a regular expression to search for."""
 
     def fail(self, method: str, path: str, code: int = 500, *, times: int = 1, reason: str = "InternalError") -> Fault:
-        """Respond with this status. `method` may be "*"; `path` is a regular expression to search for."""
+        """Respond with this status."""
         return self._add(Fault(method, re.compile(path), times, error=ApiError(code, reason, "injected fault")))
 
     def drop(self, method: str, path: str, *, times: int = 1, after: bool = False) -> Fault:
@@ -102,26 +98,24 @@ class Faults:
         """Serve lists and watches from a stale cache, ignoring the version that they request."""
         return self._add(Fault("GET", re.compile(path), times, as_of=version))
 
+    def _add(self, fault: Fault) -> Fault:
+        self.append(fault)
+        return fault
+
     def end(self, fault: Fault) -> None:
         """Remove a fault; idempotent."""
-        self._faults = [each for each in self._faults if each is not fault]
-
-    def clear(self) -> None:
-        self._faults.clear()
+        if fault in self:
+            self.remove(fault)
 
     def take(self, method: str, path: str) -> Fault | None:
         """The fault that affects this request, if any; counts down its `times`."""
-        for fault in self._faults:
+        for fault in self:
             if fault.method in ("*", method) and fault.path.search(path):
                 fault.times -= 1
                 if fault.times <= 0:
-                    self.end(fault)
+                    self.remove(fault)
                 return fault
         return None
-
-    def _add(self, fault: Fault) -> Fault:
-        self._faults.append(fault)
-        return fault
 
 
 def _make_request(
@@ -320,7 +314,7 @@ class Simulator:
     def compact(self) -> None:
         """Discard the history: older resource versions and continue tokens are expired."""
         self.cluster.store.compact()
-        self._api.reader.pages.expire()
+        self._api.pages.expire()
 
     def resize_history(self, history: int) -> None:
         """Keep this many changes of each type from now on."""

@@ -186,6 +186,8 @@ class Store:
 
     def __init__(self, history: int) -> None:
         self.version = 1
+        self.dry_run = False
+        """Writes return what they would store, and store nothing."""
         self._history = history
         self._buckets: dict[StorageKey, Bucket] = {}
 
@@ -202,6 +204,9 @@ class Store:
     def put(self, resource: ApiResource, obj: Object) -> Item:
         """Create or replace an object."""
         bucket = self.bucket(resource)
+        if self.dry_run:
+            before = bucket.get(obj["metadata"].get("namespace") or "", obj["metadata"]["name"])
+            return Item(bucket.resource, obj, 0 if before is None else before.version)
         item = Item(bucket.resource, obj, self.version + 1)
         self.version += 1
         bucket.put(item)

@@ -27,7 +27,7 @@ TOKEN_REVIEWS = builtin("tokenreviews", "authentication.k8s.io")
 ACCESS_REVIEWS = builtin("subjectaccessreviews", "authorization.k8s.io")
 
 
-def bind(cluster: SimulatedCluster, namespace: str, name: str, binding: Object, *, dry_run: bool = False) -> None:
+def bind(cluster: SimulatedCluster, namespace: str, name: str, binding: Object) -> None:
     """Assign a pod to a node. The node need not even exist."""
     metadata = metadata_of(binding)
     if metadata.get("name") not in (None, "", name):
@@ -53,8 +53,7 @@ def bind(cluster: SimulatedCluster, namespace: str, name: str, binding: Object, 
     scheduled["lastTransitionTime"] = timestamp(cluster.clock())
     others = [condition for condition in status.get("conditions") or () if condition.get("type") != "PodScheduled"]
     status["conditions"] = [*others, scheduled]
-    if not dry_run:
-        cluster.store.put(PODS, pod)
+    cluster.store.put(PODS, pod)
 
 
 def _target(binding: Object) -> str:
@@ -76,7 +75,7 @@ def _unbindable(name: str, why: str) -> ApiError:
     return conflict(PODS, name, why, subresource="binding")
 
 
-def evict(cluster: SimulatedCluster, namespace: str, name: str, eviction: Object, *, dry_run: bool = False) -> None:
+def evict(cluster: SimulatedCluster, namespace: str, name: str, eviction: Object) -> None:
     """Delete a pod, if its disruption budget allows it."""
     item = cluster.find(PODS, namespace, name)
     options = eviction.get("deleteOptions") or {}
@@ -84,11 +83,11 @@ def evict(cluster: SimulatedCluster, namespace: str, name: str, eviction: Object
     pod = item.decode()
     exempt = (pod.get("status") or {}).get("phase") in {"Pending", *FINISHED}
     if not exempt and not pod["metadata"].get("deletionTimestamp"):
-        _spend(cluster, item, dry_run=dry_run)
-    cluster.delete(PODS, item, options.get("gracePeriodSeconds"), dry_run=dry_run)
+        _spend(cluster, item)
+    cluster.delete(PODS, item, options.get("gracePeriodSeconds"))
 
 
-def _spend(cluster: SimulatedCluster, pod: Item, *, dry_run: bool) -> None:
+def _spend(cluster: SimulatedCluster, pod: Item) -> None:
     """Take one disruption from the budget that covers the pod, if any."""
     covering = []
     for item in cluster.store.bucket(DISRUPTION_BUDGETS).items(pod.namespace):
@@ -102,14 +101,10 @@ def _spend(cluster: SimulatedCluster, pod: Item, *, dry_run: bool) -> None:
     for budget in covering:
         status = budget.get("status") or {}
         _check_budget(budget["metadata"], status)
-        if not dry_run:
-            disrupted = {**(status.get("disruptedPods") or {}), pod.name: timestamp(cluster.clock())}
-            budget["status"] = {
-                **status,
-                "disruptionsAllowed": status["disruptionsAllowed"] - 1,
-                "disruptedPods": disrupted,
-            }
-            cluster.store.put(DISRUPTION_BUDGETS, budget)
+        disrupted = {**(status.get("disruptedPods") or {}), pod.name: timestamp(cluster.clock())}
+        allowed = status["disruptionsAllowed"] - 1
+        budget["status"] = {**status, "disruptionsAllowed": allowed, "disruptedPods": disrupted}
+        cluster.store.put(DISRUPTION_BUDGETS, budget)
 
 
 def _check_budget(metadata: Object, status: Object) -> None:
@@ -141,9 +136,7 @@ def scale_of(item: Item) -> Object:
     }
 
 
-def rescale(
-    cluster: SimulatedCluster, resource: ApiResource, item: Item, scale: Object, *, dry_run: bool = False
-) -> Item:
+def rescale(cluster: SimulatedCluster, resource: ApiResource, item: Item, scale: Object) -> Item:
     metadata = metadata_of(scale)
     check_preconditions(resource, item, metadata)
     spec = scale.get("spec")
@@ -152,7 +145,7 @@ def rescale(
         raise invalid(resource, item.name, [required("spec.replicas", "must be a number of at least 0")])
     obj = item.decode()
     obj["spec"]["replicas"] = replicas
-    return cluster.update(resource, item, obj, dry_run=dry_run)
+    return cluster.update(resource, item, obj)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

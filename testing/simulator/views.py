@@ -84,6 +84,10 @@ class View:
         return b"{" + raw[len(typed) :] if typed and raw.startswith(typed) else raw
 
 
+def view_of(resource: ApiResource) -> View:
+    return DecodedView(resource) if resource.stored_as else View(resource)
+
+
 class DecodedView(View):
     """Objects that are decoded in order to show them."""
 
@@ -116,7 +120,24 @@ class PrintedTable(DecodedView):
         return self._table([item.decode() for item in items], metadata)
 
     def _table(self, objects: Sequence[Object], metadata: Object) -> bytes:
-        return encode(table(self._resource, objects, metadata, self._include, self._now()))
+        resource, now = self._resource, self._now()
+        columns = (_NAME, *_COLUMNS.get(resource.storage, ()), _AGE) if resource.plural != "events" else _EVENT_COLUMNS
+        shown = {
+            "kind": "Table",
+            "apiVersion": "meta.k8s.io/v1",
+            "metadata": metadata,
+            "columnDefinitions": [column.definition() for column in columns],
+            "rows": [
+                {"cells": [column.cell(obj, now) for column in columns], "object": self._included(obj)}
+                for obj in objects
+            ],
+        }
+        return encode(shown)
+
+    def _included(self, obj: Object) -> Object | None:
+        if self._include in ("None", "Object"):
+            return obj if self._include == "Object" else None
+        return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": obj["metadata"]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,38 +150,16 @@ class Column:
     wide: bool = False
     type: str = "string"
 
+    def definition(self) -> Object:
+        shown = {"name": self.name, "type": self.type, "description": self.name, "priority": int(self.wide)}
+        return {**shown, "format": "name" if self is _NAME else ""}
+
     def cell(self, obj: Object, now: float) -> Any:
         """A malformed object still has a row."""
         try:
             return at(obj, self.source, self.otherwise) if isinstance(self.source, str) else self.source(obj, now)
         except (AttributeError, KeyError, TypeError, ValueError):
             return UNKNOWN
-
-
-def table(resource: ApiResource, objects: Sequence[Object], metadata: Object, include: str, now: float) -> Object:
-
-    def shown(obj: Object) -> Object | None:
-        if include in ("None", "Object"):
-            return obj if include == "Object" else None
-        return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": obj["metadata"]}
-
-    columns = (_NAME, *_COLUMNS.get(resource.storage, ()), _AGE) if resource.plural != "events" else _EVENT_COLUMNS
-    return {
-        "kind": "Table",
-        "apiVersion": "meta.k8s.io/v1",
-        "metadata": metadata,
-        "columnDefinitions": [
-            {
-                "name": column.name,
-                "type": column.type,
-                "format": "name" if column is _NAME else "",
-                "description": column.name,
-                "priority": int(column.wide),
-            }
-            for column in columns
-        ],
-        "rows": [{"cells": [column.cell(obj, now) for column in columns], "object": shown(obj)} for obj in objects],
-    }
 
 
 def at(obj: Any, path: str, otherwise: Any = NONE) -> Any:

@@ -9,7 +9,7 @@ from services.binder.core import BinderCore
 from services.binder.events import Call, Called, Done, Effect, Event, LookedUp, LookUp, Result, Tick, Where
 from shared.config.points import ExtensionPoint
 from shared.framework.profile import Framework
-from shared.messages.binding import BindingOrders, BindingOutcome, BindingOutcomes, PermitAnswer
+from shared.messages.binding import OVERDUE, BindingOrders, BindingOutcome, BindingOutcomes, PermitAnswer
 from shared.messages.queue import Received
 from shared.messages.state import Assignment, BindingOrder
 from shared.plugins.queueandbind import DefaultBinder
@@ -38,6 +38,11 @@ def binding_framework(*plugins: Plugin, bind: Sequence[Plugin] = ()) -> Framewor
 def told(uid: str, attempt: int, reason: str = "", **fields: Any) -> BindingOutcome:
     """Of an order that names VERSION."""
     return BindingOutcome(uid, attempt, reason, **{"version": VERSION, **fields})
+
+
+def overdue(uid: str = "p", attempt: int = 1) -> BindingOutcome:
+    """It names no version: whether a call may still land, the binder does not know."""
+    return BindingOutcome(uid, attempt, OVERDUE)
 
 
 def wait(seconds: float) -> Permission:

@@ -24,7 +24,19 @@ from shared.framework.profile import Framework
 from shared.messages.binding import BindingOutcome, BindingOutcomes, Withdraw
 from shared.messages.queue import Received
 from shared.plugins.queueandbind import DefaultBinder
-from tests.binder.support import OTHER, TIME, VERSION, Script, api_call, binding_framework, one, only, told, wait
+from tests.binder.support import (
+    OTHER,
+    TIME,
+    VERSION,
+    Script,
+    api_call,
+    binding_framework,
+    one,
+    only,
+    overdue,
+    told,
+    wait,
+)
 from tests.framework.plugins import framework, scripted
 
 UNSCHEDULABLE, ERROR = "Unschedulable", "SchedulerError"
@@ -233,14 +245,14 @@ LEFT: dict[str, tuple[dict[str, Any], Play]] = {
 
 
 @pytest.mark.parametrize(("answers", "play"), LEFT.values(), ids=LEFT)
-def test_at_the_deadline_all_is_rolled_back_and_nothing_is_claimed(answers: dict[str, Any], play: Play) -> None:
+def test_at_the_deadline_all_is_rolled_back_and_the_snapshot_must_look(answers: dict[str, Any], play: Play) -> None:
     journal: list[str] = []
     script = two(journal, **answers)
     script.order()
     play(script)
     script.pass_time(TIME)
     assert unreserved(journal) == BACK
-    assert last_outcomes(script) == []
+    assert last_outcomes(script) == [overdue()]
     assert script.core.held == 0
 
 

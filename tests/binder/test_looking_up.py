@@ -5,7 +5,7 @@ import pytest
 from flotilla.results import ApiCall
 from services.binder.bind_steps import CHANGED, MAX_PAUSE, STALE_SECONDS
 from services.binder.events import Call, LookedUp, LookUp, Refused, TellOwner, Unknown, Where
-from tests.binder.support import OTHER, TIME, VERSION, Script, binding_framework, one, only, told
+from tests.binder.support import OTHER, TIME, VERSION, Script, binding_framework, one, only, overdue, told
 from tests.framework.plugins import scripted
 
 CONFLICT = Refused(409, "it is bound already")
@@ -146,7 +146,8 @@ def test_it_is_looked_up_less_and_less_often_and_left_at_the_deadline() -> None:
             looks.append(script.now - began)
     assert looks == [0.5, 1.5, 3.5, 7.5, 15.5, 15.5 + MAX_PAUSE]
     assert script.now == began + TIME
-    assert script.told == script.outcomes() == []
+    assert script.told == []
+    assert script.outcomes() == [overdue()]
     assert journal.count("A.unreserve(n1)") == 1
 
 

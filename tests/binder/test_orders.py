@@ -25,7 +25,7 @@ from shared.messages.binding import BindingOrders
 from shared.messages.identity import NameTaken
 from shared.messages.limits import BEAT_INTERVAL
 from shared.messages.queue import Received
-from tests.binder.support import TIME, Script, binding_framework, one, only, told, wait
+from tests.binder.support import TIME, Script, binding_framework, one, only, overdue, told, wait
 from tests.framework.plugins import scripted
 
 
@@ -151,8 +151,9 @@ def test_a_queued_attempt_expires_at_its_deadline() -> None:
     script.order(attempt=1)
     script.order(attempt=2, window=TIME / 2)
     assert one(AttemptEnded, script.pass_time(TIME / 2)).order.attempt == 2
+    assert script.outcomes() == [overdue(attempt=2)]
     assert one(AttemptEnded, script.pass_time(TIME / 2)).order.attempt == 1
-    assert script.outcomes() == []
+    assert script.outcomes() == [overdue(attempt=1)]
 
 
 def test_both_are_left_if_both_deadlines_have_passed() -> None:
@@ -161,7 +162,17 @@ def test_both_are_left_if_both_deadlines_have_passed() -> None:
     script.order(attempt=2)
     script.pass_time(TIME)
     assert script.core.held == 0
-    assert script.outcomes() == []
+    assert script.outcomes() == [overdue(attempt=1), overdue(attempt=2)]
+
+
+def test_an_expired_attempt_that_is_ordered_again_is_reported_again() -> None:
+    """The snapshot has granted more time, at the wish of another binder that had the order in between."""
+    script = Script()
+    script.order()
+    script.pass_time(TIME)
+    script.outcomes()
+    assert script.order() == []
+    assert script.outcomes() == [overdue()]
 
 
 def test_a_call_that_waits_is_not_made_any_more_once_it_is_of_no_use() -> None:

@@ -6,7 +6,7 @@ from flotilla.results import Code
 from services.binder.core import BinderCore
 from services.binder.events import Call, Leave, PermitWaitEnded, TellOwner
 from services.binder.extension_points import duration
-from shared.messages.binding import LONGEST_WAIT, MOST_LISTED, BindingOutcomes, PermitPending
+from shared.messages.binding import LONGEST_WAIT, MAX_LISTED, BindingOutcomes, PermitPending
 from shared.messages.queue import Received
 from tests.binder.support import TIME, Script, binding_framework, one, only, told, wait
 from tests.framework.plugins import scripted
@@ -197,8 +197,8 @@ def test_waiting_pods_are_listed_with_the_time_left() -> None:
 
 def test_a_long_list_is_cut() -> None:
     script = waiting(A=10)
-    for i in range(MOST_LISTED + 5):
+    for i in range(MAX_LISTED + 5):
         script.order(f"q{i}")
     named, more = script.core.waiting(script.now)
-    assert (len(named), more) == (MOST_LISTED, 6)
+    assert (len(named), more) == (MAX_LISTED, 6)
     assert named[0].uid == "p"

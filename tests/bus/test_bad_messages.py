@@ -10,7 +10,7 @@ from shared.bus import Envelope
 from shared.bus.wire import HEADER_BYTES
 from shared.errors import ProtocolError, Unexpected
 from shared.messages.codec import encode
-from shared.messages.limits import MOST_BYTES
+from shared.messages.limits import MAX_BYTES
 from shared.messages.queue import Received, Take
 from shared.messages.state import Delta, Heartbeat
 from shared.messages.watch import Relist
@@ -107,15 +107,15 @@ async def test_an_oversized_message_is_dropped_and_logged(caplog: pytest.LogCapt
     telemetry, got = a_telemetry(), list[int]()
     async with nats_server() as server, a_bus(server, telemetry) as bus:
         await bus.subscribe("watcher.relist", Relist, lambda message, _: got.append(len(message.asker)))
-        await bus.publish("watcher.relist", Relist("x" * MOST_BYTES))
-        large = MOST_BYTES - HEADER_BYTES - 100
+        await bus.publish("watcher.relist", Relist("x" * MAX_BYTES))
+        large = MAX_BYTES - HEADER_BYTES - 100
         await bus.publish("watcher.relist", Relist("x" * large))
         await until(lambda: got == [large])
         assert bus.connected
-        with pytest.raises(ProtocolError, match=rf"watcher\.relist: a Relist of {MOST_BYTES + 24} bytes"):
-            await bus.request("watcher.relist", Relist("x" * MOST_BYTES), Received, timeout=1)
+        with pytest.raises(ProtocolError, match=rf"watcher\.relist: a Relist of {MAX_BYTES + 24} bytes"):
+            await bus.request("watcher.relist", Relist("x" * MAX_BYTES), Received, timeout=1)
     assert sample(telemetry, "flotilla_bus_refused_total", subject="watcher.relist", reason="too large") == 2
-    assert f"a message was dropped: watcher.relist: a Relist of {MOST_BYTES + 24} bytes" in caplog.text
+    assert f"a message was dropped: watcher.relist: a Relist of {MAX_BYTES + 24} bytes" in caplog.text
 
 
 async def test_replies_go_only_to_inboxes() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from shared.bus import Bus, NoAnswer, Silence, connection
-from shared.bus.outbox import MOST_WAITING
+from shared.bus.outbox import MAX_WAITING
 from shared.errors import ClusterError, ProtocolError, UserError
 from shared.messages.queue import Received, Take
 from shared.messages.state import Heartbeat
@@ -191,7 +191,7 @@ async def test_the_outbox_of_a_hanging_connection_is_bounded_and_dropped() -> No
             bus.post("watcher.relist", Relist("new"))
             await until(lambda: "new" in got)
         await bus.close()
-    assert most < 2 * MOST_WAITING
+    assert most < 2 * MAX_WAITING
     assert sample(telemetry, "flotilla_bus_dropped_total", subject="watcher.relist") > 90
     assert len(got) < 20
 

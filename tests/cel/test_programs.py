@@ -1,5 +1,6 @@
 """Programs as kube-scheduler evaluates them: results, errors with their texts, and costs, subject by subject."""
 
+import re
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ DECIMAL_OF_STRING = "error during formatting: decimal clause can only be used on
 START_OF_EXPRESSION = (
     "{'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}"
 )
+NOT_A_FIELD = "invalid argument to has() macro"
 DEVICE: dict[str, Any] = {
     "attributes": {
         "model": {"string": "big"},
@@ -164,12 +166,66 @@ def test_errors_at_run_time(expression: str, error: str) -> None:
         ("f(1,,2)", f"Syntax error: extraneous input ',' expecting {START_OF_EXPRESSION}", 5),
         ("(true", "Syntax error: missing ')' at '<EOF>'", 6),
         ("foo(1", "Syntax error: missing ')' at '<EOF>'", 6),
+        ("duration == 1", "found no matching overload for '_==_' applied to '(type(duration), int)'", 10),
+        ("optional_type == 1", "found no matching overload for '_==_' applied to '(type(optional_type), int)'", 15),
+        ("double{value: 1.0} == 1", "undefined field 'value'", 13),
     ],
 )
 def test_errors_at_compile_time(expression: str, message: str, column: int) -> None:
     marks = "." * (column - 1)
     expected = f"ERROR: <input>:1:{column}: {message}\n | {expression}\n | {marks}^"
     assert expected in compile_error(expression)
+
+
+@pytest.mark.parametrize(
+    ("expression", "errors"),
+    [
+        ("has(1 +)", [f"7: {NOT_A_FIELD}", f"8: Syntax error: mismatched input ')' expecting {START_OF_EXPRESSION}"]),
+        ("has(.) + 'a'", [f"0: {NOT_A_FIELD}", "6: Syntax error: no viable alternative at input '.)'"]),
+        (
+            "[x.all(1, 2) y]",
+            ["8: argument must be a simple name", "14: Syntax error: extraneous input 'y' expecting {']', ','}"],
+        ),
+        (
+            "x.all(y, y, == 2)",
+            [
+                "10: duplicate variable name: y",
+                f"13: Syntax error: extraneous input '==' expecting {START_OF_EXPRESSION}",
+            ],
+        ),
+        ("{has(1): 2, has(3)}", [f"6: {NOT_A_FIELD}", "19: Syntax error: mismatched input '}' expecting ':'"]),
+        (
+            "a.? + 'b'",
+            [
+                "5: Syntax error: mismatched input '+' expecting {IDENTIFIER, ESC_IDENTIFIER}",
+                "5: unsupported ident kind",
+            ],
+        ),
+        (
+            "9223372036854775808 + if )",
+            [
+                "1: invalid int literal",
+                "23: reserved identifier: if",
+                "26: Syntax error: extraneous input ')' expecting <EOF>",
+            ],
+        ),
+        ("a. ", ["4: Syntax error: no viable alternative at input '. '"]),
+        (
+            ".= 'a'",
+            [
+                "2: Syntax error: token recognition error at: '= '",
+                "4: Syntax error: no viable alternative at input '.'a''",
+            ],
+        ),
+        ("-9223372036854775808 - 1 (", ["26: Syntax error: extraneous input '(' expecting <EOF>"]),
+        ("(true) 9223372036854775808", ["8: Syntax error: extraneous input '9223372036854775808' expecting <EOF>"]),
+        ("has(1.all(dyn(1), 2))", ["14: argument must be a simple name", f"14: {NOT_A_FIELD}"]),
+        ("f{a: 1, `b`: has(1)}", ["3: unsupported syntax: '`'"]),
+    ],
+)
+def test_what_else_is_wrong_with_an_expression_of_wrong_syntax(expression: str, errors: list[str]) -> None:
+    found = re.findall(r"ERROR: <input>:1:(\d+: .*)", compile_error(expression))
+    assert found == errors
 
 
 def test_an_empty_expression_has_no_line_to_show() -> None:
@@ -208,6 +264,20 @@ def test_constant_conversions_fail_when_the_program_is_made() -> None:
     assert compile_error("true || int('x') == 1") == (
         "program instantiation failed: type conversion error from 'string' to 'int'"
     )
+
+
+@pytest.mark.parametrize(
+    ("expression", "name"), [("[int].exists(x, x == int)", "x"), ("type(duration) == type", "duration")]
+)
+def test_a_type_without_a_name_at_run_time(expression: str, name: str) -> None:
+    """Also a variable that holds a type is taken for the name of one."""
+    assert compile_error(expression) == f"program instantiation failed: reference to undefined type: {name}"
+
+
+def test_a_recovery_from_an_error_of_syntax_skips_a_limited_number_of_tokens() -> None:
+    limit = "error recovery token lookahead limit exceeded: 256"
+    assert limit not in compile_error("1 " + "a " * 256)
+    assert limit in compile_error("1 " + "a " * 257)
 
 
 def test_only_a_bool_or_an_attribute_may_be_the_result() -> None:
@@ -265,8 +335,13 @@ def test_a_malformed_attribute_is_refused(attribute: dict[str, Any], problem: st
         ("has(device.attributes['gpu.example.com'].model)", 3, 3),
         ("device.attributes['gpu.example.com'].nope == 1", 5, 5),
         ("device.attributes['gpu.example.com'].idx in [1, 2, 3]", 4, 17),
+        ("cel.bind(int, string, int == string)", 1, 1844674407370955277),
         ("lists.range(100).map(x, x + 1).size() == 100", 1514, 1524),
         ("type(1) == int", 1, 1844674407370955266),
+        ("dyn([1])[?dyn(optional.none())] == 1", 4, 15),
+        ("dyn([1])[dyn(optional.none())] == 1", 5, 15),
+        ("has(dyn([[1]])[?0].c)", 1, 22),
+        ("dyn('abcd').flatten(9223372036854775807) == []", 2**63 + 11, None),
         ("lists.range(device.attributes['gpu.example.com'].idx).size() == 3", 20, None),
     ],
 )

@@ -132,6 +132,14 @@ async def test_without_api_calls_all_pods_are_decided_and_a_service_is_profiled(
 
 
 @pytest.mark.asyncio
+async def test_without_api_calls_pods_with_devices_count_as_bound(tmp_path: Path) -> None:
+    """A binding that fails ends the benchmark; PreBind, which reads claims from the API server, would."""
+    devices = ("--workloads", "devices-template", "--modes", "without", "--rounds", "16")
+    async with flotilla(tmp_path, *SMALL, *devices) as command:
+        assert await command.ends() == 0, "\n".join(command.lines)
+
+
+@pytest.mark.asyncio
 async def test_ctrl_c_cleans_up(tmp_path: Path) -> None:
     async with flotilla(tmp_path, *SMALL, "--rounds", "16") as command:
         await command.prints(lambda line: "creating" in line)

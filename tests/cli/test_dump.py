@@ -31,9 +31,9 @@ from shared.bus.subjects import QUEUE_LIST, SNAPSHOT_LIST
 from shared.errors import ClusterError
 from shared.messages.codec import encode
 from shared.messages.inspection import (
-    MOST_DIFFERENCES,
-    MOST_NODES,
-    MOST_PODS_OF_NODES,
+    MAX_DIFFERENCES,
+    MAX_NODES,
+    MAX_PODS_OF_NODES,
     CacheCompared,
     CompareCache,
     Difference,
@@ -41,7 +41,7 @@ from shared.messages.inspection import (
     ListLedger,
     ListQueue,
 )
-from shared.messages.limits import MOST_BYTES
+from shared.messages.limits import MAX_BYTES
 from shared.messages.state import Assignment, LedgerEntry
 from shared.model.load import load_of
 from shared.runtime.hosting import PROFILE, on_dump_signal
@@ -139,8 +139,8 @@ def test_the_answer_is_bounded() -> None:
     found = [Difference("pod", "missing", f"{'n' * 253}/{i:0>253}", "u" * 36, "a" * 253) for i in range(5000)]
     answer = compared(a_view("a", p="a", waiting="q r"), found)
     assert (answer.nodes, answer.pods, answer.waiting) == (1, 1, 2)
-    assert (len(answer.differences), answer.more) == (MOST_DIFFERENCES, 4000)
-    assert len(encode(answer)) < MOST_BYTES / 4
+    assert (len(answer.differences), answer.more) == (MAX_DIFFERENCES, 4000)
+    assert len(encode(answer)) < MAX_BYTES / 4
     assert next(comparison_lines(answer)).endswith(": 5000 differences")
 
 
@@ -206,8 +206,8 @@ def test_a_node_known_only_from_its_pods_is_described() -> None:
 
 
 def test_pages_of_nodes_are_shorter_when_they_have_many_pods() -> None:
-    held = Held(*(f"n{i:04}" for i in range(MOST_NODES + 50)))
-    for i in range(MOST_PODS_OF_NODES - 10):
+    held = Held(*(f"n{i:04}" for i in range(MAX_NODES + 50)))
+    for i in range(MAX_PODS_OF_NODES - 10):
         held.put(f"p{i:05}", "n0000")
     for i in range(20):
         held.put(f"q{i}", "n0001")
@@ -215,9 +215,9 @@ def test_pages_of_nodes_are_shorter_when_they_have_many_pods() -> None:
     pages = [dumps.nodes(ListCache(limit=10**9), cache, NOW)]
     while pages[-1].next:
         pages.append(dumps.nodes(ListCache(pages[-1].listing, pages[-1].next), cache, NOW))
-    assert [len(page.nodes) for page in pages] == [1, MOST_NODES, 49]
+    assert [len(page.nodes) for page in pages] == [1, MAX_NODES, 49]
     assert [each.name for page in pages for each in page.nodes] == sorted(each.name for each in held.nodes)
-    assert max(len(encode(page)) for page in pages) < MOST_BYTES / 4
+    assert max(len(encode(page)) for page in pages) < MAX_BYTES / 4
     assert dumps.nodes(ListCache("of another snapshot"), cache, NOW).listing == ""
 
 
@@ -347,7 +347,7 @@ async def test_dump_writes_a_line_for_each_object(operator: Operator) -> None:
     written = [json.loads(line) for line in said.lines]
     assert (said.code, said.err) == (0, "the cache matches the 1 nodes and 1 pods of the API server\n")
     assert [each["kind"] for each in written] == ["queue", "node", "assumed", "summary"]
-    assert (written[0]["name"], written[0]["place"]) == ("web", "unschedulable")
+    assert (written[0]["name"], written[0]["state"]) == ("web", "unschedulable")
     assert written[1]["pods"][0] == {"uid": uid, "key": "shop/p", "assumed": False}
     assert (written[2]["key"], written[2]["node"]) == ("shop/q", "n")
     assert written[3]["cache"]["nodes"] == written[3]["assumed"] == 1

@@ -17,8 +17,8 @@ from shared.bus import Envelope
 from shared.bus.subjects import QUEUE_LIST
 from shared.framework.loading import load_frameworks
 from shared.messages.codec import encode
-from shared.messages.inspection import LONGEST_TEXT, MOST_PODS, ListQueue, Move, QueueListed
-from shared.messages.limits import MOST_BYTES
+from shared.messages.inspection import LONGEST_TEXT, MAX_PODS, ListQueue, Move, QueueListed
+from shared.messages.limits import MAX_BYTES
 from shared.messages.queue import Outcome, Outcomes, Take, Verdict
 from shared.model.objects import DEFAULT_SCHEDULER
 from testing.builders import PodBuilder, pod
@@ -73,7 +73,7 @@ def test_a_rejected_pod_shows_why_and_what_it_waits_for() -> None:
     info.attempts, info.rejections, info.unschedulable_plugins = 3, 3, ("NodeResourcesFit",)
     info.last_failure, info.failed_at = "0/1 nodes are available", 990.0
     shown = describe(info, "node-1")
-    assert (shown.namespace, shown.name, shown.priority, shown.place) == (
+    assert (shown.namespace, shown.name, shown.priority, shown.state) == (
         "shop",
         "a",
         7,
@@ -81,8 +81,8 @@ def test_a_rejected_pod_shows_why_and_what_it_waits_for() -> None:
     )
     assert (shown.since, shown.why, shown.first_seen) == (990.0, "ScheduleAttemptFailure", 900.0)
     assert (shown.attempts, shown.plugins, shown.nominated) == (3, ("NodeResourcesFit",), "node-1")
-    assert {"NodeAdd", "AssignedPodDelete"} <= set(shown.awaits)
-    assert (shown.message, shown.said_at, shown.story) == ("0/1 nodes are available", 990.0, ())
+    assert {"NodeAdd", "AssignedPodDelete"} <= set(shown.requeue_events)
+    assert (shown.message, shown.failed_at, shown.history) == ("0/1 nodes are available", 990.0, ())
 
 
 def test_a_single_pod_shows_its_history_and_condition() -> None:
@@ -91,7 +91,7 @@ def test_a_single_pod_shows_its_history_and_condition() -> None:
     assert len(describe(info, "").message) == LONGEST_TEXT
     shown = describe(info, "", in_full=True)
     assert len(shown.message) == 5000
-    assert shown.story == (
+    assert shown.history == (
         Move(900.0, "active", "UnschedulablePodAdd"),
         Move(990.0, "unschedulable", "ScheduleAttemptFailure"),
     )
@@ -109,7 +109,7 @@ def test_a_gated_pod_waits_only_for_what_its_gate_waits_for() -> None:
     info.gating_plugin, info.unschedulable_plugins = "SchedulingGates", ("NodeResourcesFit", "SchedulingGates")
     shown = describe(info, "")
     assert shown.gate == "SchedulingGates"
-    assert set(shown.awaits) == set(labels(FRAMEWORK.registrations["SchedulingGates"]))
+    assert set(shown.requeue_events) == set(labels(FRAMEWORK.registrations["SchedulingGates"]))
 
 
 def test_a_failing_gate_has_no_name() -> None:
@@ -143,11 +143,11 @@ def test_labels_are_those_of_kube_scheduler() -> None:
 def test_a_pod_in_back_off_or_in_flight_shows_its_deadline() -> None:
     resting = an_info(pod("r"), PodState.BACKOFF)
     resting.backoff_until = 1002
-    assert describe(resting, "").rests_until == 1003.0
+    assert describe(resting, "").backoff_until == 1003.0
     away = an_info(pod("b"), PodState.BINDING)
     away.deadline, away.node = 1030.0, "node-1"
     shown = describe(away, "")
-    assert (shown.rests_until, shown.deadline, shown.node) == (None, 1030.0, "node-1")
+    assert (shown.backoff_until, shown.deadline, shown.node) == (None, 1030.0, "node-1")
     assert row(shown, NOW)[5] == "binding to node-1, at most 30 s"
     assert row(describe(resting, ""), NOW)[5] == "end of its back-off, 3.0 s"
 
@@ -168,11 +168,11 @@ def test_pods_are_listed_in_queue_order_and_filtered() -> None:
     assert names(everything) == ["a", "a", "e", "u", "b"]
     assert (everything.total, everything.next, everything.now) == (5, 0, NOW)
     assert everything.counts["error-backoff"] == 1
-    assert names(answer(ListQueue(places=("binding", "error-backoff")), NOW)) == ["e", "b"]
+    assert names(answer(ListQueue(states=("binding", "error-backoff")), NOW)) == ["e", "b"]
     assert names(answer(ListQueue(namespace="shop"), NOW)) == ["a", "u"]
     alone = answer(ListQueue(namespace="shop", name="a"), NOW)
     assert [each.namespace for each in alone.pods] == ["shop"]
-    assert alone.pods[0].story
+    assert alone.pods[0].history
 
 
 def test_pages_show_current_places_and_omit_pods_that_left() -> None:
@@ -183,20 +183,20 @@ def test_pages_show_current_places_and_omit_pods_that_left() -> None:
     infos[2].state = PodState.DONE
     infos[3].state = PodState.IN_FLIGHT
     second = waiting.introspection.answer(ListQueue(first.listing, first.next), NOW)
-    assert [(each.name, each.place) for each in second.pods] == [("p3", "in-flight")]
+    assert [(each.name, each.state) for each in second.pods] == [("p3", "in-flight")]
     assert second.next == 0
     assert waiting.introspection.answer(ListQueue("of another queue", 2), NOW).listing == ""
 
 
 def test_the_largest_page_is_far_below_the_message_limit() -> None:
     infos = []
-    for i in range(2 * MOST_PODS):
+    for i in range(2 * MAX_PODS):
         info = an_info(pod(f"{i:0>253}", "n" * 253), PodState.UNSCHEDULABLE)
         info.unschedulable_plugins, info.last_failure = tuple(FRAMEWORK.registrations), "€" * 10_000
         infos.append(info)
     page = Waiting(*infos).introspection.answer(ListQueue(limit=10**9), NOW)
-    assert len(page.pods) == MOST_PODS
-    assert len(encode(page)) < MOST_BYTES / 2
+    assert len(page.pods) == MAX_PODS
+    assert len(encode(page)) < MAX_BYTES / 2
 
 
 def test_the_log_lists_a_limited_number_of_pods() -> None:
@@ -244,11 +244,11 @@ async def test_queue_prints_a_line_for_each_pod(operator: Operator) -> None:
         lines = out.splitlines()
         assert (code, err) == (0, "")
         assert lines[0] == "queue: 1 unschedulable, 1 active"
-        assert lines[1].split() == ["POD", "PLACE", "SINCE", "ATTEMPTS", "WHY", "WAITS", "FOR"]
+        assert lines[1].split() == ["POD", "STATE", "SINCE", "ATTEMPTS", "WHY", "WAITS", "FOR"]
         assert lines[2].split()[:2] == ["default/next", "active"]
         assert lines[3].split()[:5] == ["shop/web", "unschedulable", "1m5s", "2", "NodeAffinity"]
         assert "NodeAdd" in lines[3]
-        assert len((await operator.types("queue", "--place", "active")).lines) == 3
+        assert len((await operator.types("queue", "--state", "active")).lines) == 3
         assert (await operator.types("queue", "--limit", "1")).lines[-1] == "1 more"
         assert (await operator.types("queue", "-n", "nowhere")).lines == ["queue: 1 unschedulable, 1 active"]
 
@@ -270,16 +270,16 @@ async def test_queue_shows_the_details_of_one_pod(operator: Operator) -> None:
 
 @pytest.mark.asyncio
 async def test_json_has_every_page_and_every_field(operator: Operator) -> None:
-    waiting = Waiting(*(an_info(pod(f"p{i}"), PodState.ACTIVE) for i in range(2 * MOST_PODS + 1)))
+    waiting = Waiting(*(an_info(pod(f"p{i}"), PodState.ACTIVE) for i in range(2 * MAX_PODS + 1)))
     async with nats_server() as server, a_queue(server, waiting):
         operator.reaches(server)
         found = json.loads((await operator.types("queue", "-o", "json")).out)
-        assert [each["name"] for each in found["pods"]] == [f"p{i}" for i in range(2 * MOST_PODS + 1)]
-        assert found["total"] == 2 * MOST_PODS + 1
+        assert [each["name"] for each in found["pods"]] == [f"p{i}" for i in range(2 * MAX_PODS + 1)]
+        assert found["total"] == 2 * MAX_PODS + 1
         assert found["counts"]["active"] == found["total"]
         assert found["pods"][0]["attempts"] == 0
         some = json.loads((await operator.types("queue", "-o", "json", "--limit", "600")).out)
-        assert (len(some["pods"]), some["total"]) == (600, 2 * MOST_PODS + 1)
+        assert (len(some["pods"]), some["total"]) == (600, 2 * MAX_PODS + 1)
 
 
 @pytest.mark.asyncio
@@ -370,12 +370,12 @@ def test_a_listed_pod_has_its_rejection_and_nomination() -> None:
     )
     core.handle(Outcomes(1, 1, [rejected]), NOW + 1)
     (shown,) = introspection.answer(ListQueue(namespace="shop", name="a"), NOW + 2).pods
-    assert (shown.place, shown.since, shown.attempts, shown.plugins) == (
+    assert (shown.state, shown.since, shown.attempts, shown.plugins) == (
         "unschedulable",
         NOW + 1,
         1,
         ("NodeAffinity",),
     )
-    assert (shown.message, shown.said_at, shown.nominated) == ("0/1 nodes", NOW + 1, "node-1")
-    assert [move.place for move in shown.story] == ["active", "in-flight", "unschedulable"]
-    assert "NodeUpdateNodeLabel" in shown.awaits
+    assert (shown.message, shown.failed_at, shown.nominated) == ("0/1 nodes", NOW + 1, "node-1")
+    assert [move.state for move in shown.history] == ["active", "in-flight", "unschedulable"]
+    assert "NodeUpdateNodeLabel" in shown.requeue_events

@@ -87,8 +87,8 @@ def test_removing_a_node_forgets_its_pods() -> None:
     assert sorted(table.remove_node("a")) == ["u1", "u2"]
     assert not table.valid[row]
     assert "a" not in table
-    assert table.place_of("u1") is None
-    assert table.place_of("u3") == "b"
+    assert table.node_of("u1") is None
+    assert table.node_of("u3") == "b"
     assert [uid for uid, _, _ in table.placed()] == ["u3"]
     assert not table.used[:, row].any()
     assert not table.allocatable[:, row].any()

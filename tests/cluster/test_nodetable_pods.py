@@ -34,10 +34,10 @@ def test_a_pod_occupies_and_frees_resources(table: NodeTable) -> None:
     known = by_name(table)["a"]
     assert known["non-zero"] == [500, NON_ZERO_MEMORY]
     assert (known["pods"], known["port"], known["uids"]) == (1, 1, ["u"])
-    assert (table.place_of("u"), table.pod_count) == ("a", 1)
+    assert (table.node_of("u"), table.pod_count) == ("a", 1)
     table.remove_pod("u")
     assert by_name(table) == empty
-    assert (table.place_of("u"), table.pod_count) == (None, 0)
+    assert (table.node_of("u"), table.pod_count) == (None, 0)
 
 
 def test_pods_add_up(table: NodeTable) -> None:
@@ -70,7 +70,7 @@ def test_a_pod_moves_to_the_node_it_is_added_to(table: NodeTable) -> None:
     table.add_pod("u", "a", SMALL)
     table.add_pod("u", "b", SMALL)
     assert used(table) == {"a": {}, "b": CHEAP}
-    assert (table.place_of("u"), table.pod_count) == ("b", 1)
+    assert (table.node_of("u"), table.pod_count) == ("b", 1)
 
 
 def test_a_pod_occupies_what_it_was_added_with_last(table: NodeTable) -> None:

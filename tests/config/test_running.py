@@ -56,7 +56,7 @@ def test_expansion_rules(lists: dict[str, Any]) -> None:
     file = read(lists)
     if file is None:
         return
-    (running,) = file.built.plugins.values()
+    (running,) = file.plugins.values()
     multi = lists.get("multiPoint", {})
     off = {entry["name"] for entry in multi.get("disabled", ())}
     enabled_everywhere = {entry["name"] for entry in multi.get("enabled", ())}
@@ -82,5 +82,5 @@ def test_written_lists_run_the_same(lists: dict[str, Any]) -> None:
     file = read(lists)
     if file is not None:
         again = read_config_values(file.written, kube_scheduler_plugins())
-        assert again.built.plugins == file.built.plugins
+        assert again.plugins == file.plugins
         assert again.config == file.config

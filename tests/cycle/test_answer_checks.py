@@ -8,7 +8,7 @@ import pytest
 from flotilla.results import Topology
 from services.cycle.answer_checks import MAX_AHEAD, MAX_HEARTBEATS
 from services.cycle.commits import MAX_CONFLICTS
-from services.cycle.core import ASK_DEADLINE, CycleCore
+from services.cycle.core import CycleCore
 from services.cycle.events import (
     Ask,
     Decided,
@@ -20,6 +20,7 @@ from services.cycle.events import (
     WorkerFault,
     Workers,
 )
+from services.cycle.round.runner import ASK_DEADLINE
 from shared.cluster.nodetable import shard_of
 from shared.messages.evaluation import Summary
 from shared.messages.preemption import Candidate, Candidates, Preempt, ShardFindings, Victim

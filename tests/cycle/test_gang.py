@@ -19,7 +19,7 @@ from services.cycle.round.gang import (
 from services.cycle.round.ladder_merge import LadderMerge, Placement
 from shared.cluster.devices import PlacedDevices
 from shared.cluster.volumes import VolumeDecision
-from shared.messages.queue import ClaimRef, Gang, PodClaims
+from shared.messages.queue import ClaimRef, Gang, QueuedClaims
 from shared.messages.rounds import Given, Ladder
 from shared.model.devices import AllocationResult
 from shared.model.load import PodLoad, load_of
@@ -244,9 +244,9 @@ def test_no_two_placements_of_a_step_are_about_the_same_claim_or_volume(first: P
 
 
 def test_members_do_not_allocate_one_claim_twice_in_a_step_or_later() -> None:
-    sharing = PodClaims([ClaimRef("ns/k", "u")], b"")
+    sharing = QueuedClaims([ClaimRef("ns/k", "u")], b"")
     first, second = (replace(member(name, class_id=name), claims=sharing) for name in "xy")
-    own = replace(member("z", class_id="z"), claims=PodClaims([ClaimRef("ns/own", "v")], b""))
+    own = replace(member("z", class_id="z"), claims=QueuedClaims([ClaimRef("ns/own", "v")], b""))
     allocating = replace(on("n1"), devices=PlacedDevices([AllocationResult()]))
     reservations = Reservations([])
     assert reservations.allow(first, allocating)

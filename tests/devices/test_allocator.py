@@ -154,7 +154,7 @@ def test_invalid_pools_are_named_as_the_reason() -> None:
 
 
 def test_a_search_out_of_steps_is_not_repeated_for_an_equal_node(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.devices.search.MOST_STEPS", 20_000)
+    monkeypatch.setattr("shared.devices.search.MAX_STEPS", 20_000)
     counted = {"counterSet": "set", "counters": {"m": {"value": "1"}}}
     devices = [device(f"g{n}", consumesCounters=[counted], attributes={"v": {"int": n}}) for n in range(30)]
     counters = [{"name": "set", "counters": {"m": {"value": "15"}}}]

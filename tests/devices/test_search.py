@@ -206,7 +206,7 @@ def test_two_requests_for_more_than_there_is_are_soon_known_to_fail() -> None:
 
 
 def test_a_search_that_no_shortcut_helps_ends_with_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.devices.search.MOST_STEPS", 20_000)
+    monkeypatch.setattr("shared.devices.search.MAX_STEPS", 20_000)
     slices = counting_slices(
         [drawing(f"g{n:02}", "1Gi", attributes={"v": {"int": n}}) for n in range(30)],
         "15Gi",

@@ -65,6 +65,6 @@ def test_a_claim_that_has_devices_names_them() -> None:
 
 
 def test_only_so_many_devices_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shortages, "MOST_DEVICES", 2)
+    monkeypatch.setattr(shortages, "MAX_DEVICES", 2)
     (line,) = told(claim(exactly("r")))
     assert line.endswith("2 (of the first 2) devices satisfy its selectors, 2 of them are not in use")

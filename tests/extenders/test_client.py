@@ -11,7 +11,7 @@ from aiohttp import web
 
 from shared.config.structs import ExtenderTls
 from shared.errors import UserError
-from shared.extenders.client import MOST_IN_FLIGHT, ExtenderClient
+from shared.extenders.client import MAX_IN_FLIGHT, ExtenderClient
 from shared.extenders.talk import ExtenderFailed, Judgement, Subject, bind, judge, preempt
 from shared.extenders.wire import ExtenderVictim, Victims, bind_request
 from tests.certificates import make_authority, make_certificate
@@ -154,7 +154,7 @@ async def test_an_answer_that_is_not_json_is_a_failure() -> None:
 
 
 async def test_an_answer_that_never_ends_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.extenders.client.MOST_ANSWER_BYTES", 1 << 20)
+    monkeypatch.setattr("shared.extenders.client.MAX_ANSWER_BYTES", 1 << 20)
     async with an_extender() as extender:
         extender.says("filter", b" " * (1 << 22))
         limit = 1 << 20
@@ -170,9 +170,9 @@ async def test_only_so_many_requests_are_under_way() -> None:
 
         extender.answers["filter"] = answer
         async with a_client(extender.config(filter_verb="filter")) as client:
-            judgements = await asyncio.gather(*(judged(client, "a") for _ in range(3 * MOST_IN_FLIGHT)))
+            judgements = await asyncio.gather(*(judged(client, "a") for _ in range(3 * MAX_IN_FLIGHT)))
         assert all(judgement.added == {"a": 0} for judgement in judgements)
-        assert 1 < extender.most_under_way <= MOST_IN_FLIGHT
+        assert 1 < extender.most_under_way <= MAX_IN_FLIGHT
 
 
 # TLS

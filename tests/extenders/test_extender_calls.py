@@ -14,8 +14,8 @@ from services.cycle.extenders import (
     SLACK,
     AskAboutVictims,
     AskExtenders,
+    ExtenderQuestion,
     Extenders,
-    Question,
     VictimQuestion,
     VictimsAnswered,
 )
@@ -79,7 +79,7 @@ async def test_extenders_are_sent_whole_objects() -> None:
         config = extender.config(filter_verb="filter", node_cache_capable=False)
         async with asking(client, config) as (asks, answered, troubles):
             assert asks.sends_nodes
-            asks.ask(AskExtenders(3, 1, (Question("c", stored(server, "p"), ("a", "b", "not-there")),)))
+            asks.ask(AskExtenders(3, 1, (ExtenderQuestion("c", stored(server, "p"), ("a", "b", "not-there")),)))
             await until(lambda: answered)
         (answer,) = answered
         assert (answer.round, answer.ask) == (3, 1)
@@ -132,7 +132,7 @@ async def test_all_pods_of_a_round_are_asked_about_at_the_same_time() -> None:
 
         extender.answers["filter"] = answer
         names = tuple(f"p{i}" for i in range(20))
-        questions = tuple(Question(name, stored(server, name), names) for name in names)
+        questions = tuple(ExtenderQuestion(name, stored(server, name), names) for name in names)
         async with asking(client, extender.config(filter_verb="filter")) as (asks, answered, _):
             assert not asks.sends_nodes
             asks.ask(AskExtenders(1, 1, questions))
@@ -145,7 +145,7 @@ async def test_only_those_that_are_interested_are_asked_and_failures_are_told() 
         extender.says("filter", b"nonsense")
         lenient = extender.config(filter_verb="filter", ignorable=True)
         async with asking(client, lenient) as (asks, answered, troubles):
-            asks.ask(AskExtenders(1, 1, (Question("c", stored(server, "p"), ("a",)),)))
+            asks.ask(AskExtenders(1, 1, (ExtenderQuestion("c", stored(server, "p"), ("a",)),)))
             await until(lambda: answered)
         assert answered[0].judgements["c"].added == {"a": 0}
         assert len(troubles) == 1
@@ -155,7 +155,7 @@ async def test_a_newer_question_ends_the_one_before() -> None:
     async with api_server() as server, client_of(server) as client, an_extender() as extender:
         extender.answers["filter"] = lambda body: slowly({"NodeNames": ["a"]})
         async with asking(client, extender.config(filter_verb="filter")) as (asks, answered, _):
-            question = Question("c", stored(server, "p"), ("a",))
+            question = ExtenderQuestion("c", stored(server, "p"), ("a",))
             asks.ask(AskExtenders(1, 1, (question,)))
             await until(lambda: extender.asked)
             extender.says("filter", {"NodeNames": ["a"]})

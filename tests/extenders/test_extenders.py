@@ -4,8 +4,8 @@ from flotilla.results import error, unresolvable, unschedulable
 from services.cycle.extenders import (
     MAX_OFFERS,
     SLACK,
+    ExtenderQuestion,
     Extenders,
-    Question,
     is_judged,
     judged,
     left_out,
@@ -55,7 +55,7 @@ def test_patience_is_that_of_filters_in_turn_and_priorities_at_once() -> None:
         ExtenderConfig("http://b", filter_verb="f", http_timeout=2.0),
         ExtenderConfig("http://c", prioritize_verb="p", http_timeout=4.0, managed_resources=MANAGED),
     ]
-    asking, plain = Question("c", ASKING, ("a",)), Question("c", PLAIN, ("a",))
+    asking, plain = ExtenderQuestion("c", ASKING, ("a",)), ExtenderQuestion("c", PLAIN, ("a",))
     assert Extenders(extenders).patience([asking, plain]) == SLACK + 1 + 2 + 4
     assert Extenders(extenders).patience([plain]) == SLACK + 1 + 2 + 1
 
@@ -72,14 +72,14 @@ def offers(*nodes: tuple[str, int]) -> ClassAnswer:
 
 def test_extenders_are_asked_about_all_that_workers_offer() -> None:
     question = question_of("c", PLAIN, [offers(("b", 2), ("c", 1)), offers(("a", 3))])
-    assert question == Question("c", PLAIN, ("a", "b", "c"))
+    assert question == ExtenderQuestion("c", PLAIN, ("a", "b", "c"))
     assert question_of("c", PLAIN, [offers(), offers()]) is None
     assert question_of("c", PLAIN, [offers(("a", 1)), ClassAnswer("c", failure=error("x"))]) is None
     assert question_of("c", PLAIN, [ClassAnswer("c", pre_filter=unresolvable("x"))]) is None
 
 
 def test_workers_are_asked_again_where_extenders_leave_out_some_of_several() -> None:
-    question = Question("c", PLAIN, ("a", "b", "c"))
+    question = ExtenderQuestion("c", PLAIN, ("a", "b", "c"))
     assert left_out(question, Judgement({"a": 0, "b": 0}))
     assert not left_out(question, Judgement({"a": 0, "b": 0, "c": 0}))
     assert not left_out(question, Judgement({"a": 0})), "one node needs no score"

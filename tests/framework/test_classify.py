@@ -1,39 +1,22 @@
 from collections import Counter
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 
 import pytest
 
 from shared.cluster.nodetable import shard_of
 from shared.framework.loading import load_frameworks
-from shared.framework.signatures import Signing as Profile
-from shared.framework.signatures import class_of_template
-from shared.model.objects import Pod
+from shared.framework.profile import Framework
 from testing.builders import PodBuilder, expr, pod
 
 SHARDS = [4, 0, 6, 6]
 BASE = pod("p").label(app="web").container("c", image="web:1").request(cpu="1", memory="1Gi").host_port(80)
 
 
+CONFIG = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
 PROFILE = load_frameworks(None)["default-scheduler"]
 
 
-@dataclass
-class Signing:
-    """A profile of plugins that read the template only."""
-
-    name: str
-    signature: Callable[[Pod], Hashable]
-
-    def template_signature(self, built: Pod) -> tuple[object, ...]:
-        return (self.signature(built),)
-
-    def whole_signature(self, built: Pod) -> tuple[bytes, ...]:
-        return ()
-
-
-def class_of(built: PodBuilder, profile: Profile = PROFILE) -> str:
-    return class_of_template(profile, built.build())
+def class_of(built: PodBuilder, profile: Framework = PROFILE) -> str:
+    return profile.class_of_template(built.build())
 
 
 @pytest.mark.parametrize(
@@ -81,10 +64,10 @@ def test_ids_are_the_same_in_every_process() -> None:
 
 
 def test_profiles_do_not_share_classes() -> None:
-    def signature(_: Pod) -> Hashable:
-        return None
-
-    assert class_of(BASE, Signing("one", signature)) != class_of(BASE, Signing("other", signature))
+    profiles = [{"schedulerName": "one"}, {"schedulerName": "other"}]
+    one, other = load_frameworks({**CONFIG, "profiles": profiles}).values()
+    assert one.template_signature(BASE.build()) == other.template_signature(BASE.build())
+    assert class_of(BASE, one) != class_of(BASE, other)
 
 
 @pytest.mark.parametrize("name", ["node-{}", "ip-10-0-{}.eu.internal", "{}"])

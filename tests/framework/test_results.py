@@ -91,7 +91,7 @@ def test_values_survive_more_slots(pool: ResultPool) -> None:
 def test_too_many_statuses_are_forgotten_and_their_rows_asked_about_again(
     pool: ResultPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(result_pool, "MOST_STATUSES", 2)
+    monkeypatch.setattr(result_pool, "MAX_STATUSES", 2)
     slot = pool.acquire("a", state())
     pool.values[slot, :4] = [0, *(pool.statuses.number(unschedulable(reason)) for reason in "xyz")]
     pool.acquire("b", state())

@@ -140,12 +140,12 @@ async def test_reads_are_retried(client: KubeClient, server: Simulator) -> None:
 async def test_a_busy_server_is_retried_a_limited_number_of_times(
     client: KubeClient, server: Simulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shared.kube.client.MOST_RETRIES", 1)
+    monkeypatch.setattr("shared.kube.client.MAX_RETRIES", 1)
     server.faults.fail("POST", "binding", 429, reason="TooManyRequests")
     began = asyncio.get_running_loop().time()
     assert (await client.execute(binding())).ok
     assert asyncio.get_running_loop().time() - began >= 1.0
-    monkeypatch.setattr("shared.kube.client.MOST_RETRIES", 0)
+    monkeypatch.setattr("shared.kube.client.MAX_RETRIES", 0)
     server.faults.fail("POST", "binding", 429, reason="TooManyRequests")
     throttled = await client.execute(binding())
     assert (throttled.outcome, throttled.retry_after) == (CallOutcome.THROTTLED, 1.0)

@@ -75,7 +75,7 @@ async def test_a_call_that_the_rate_limit_delays_too_long_is_unreachable() -> No
         with pytest.raises(Unreachable, match=r"not sent: at 0\.05 calls a second") as late:
             await client.call("DELETE", POD)
         assert not late.value.maybe_done
-        assert (await client.attempt("DELETE", POD)).outcome is CallOutcome.UNREACHABLE
+        assert (await client.try_call("DELETE", POD)).outcome is CallOutcome.UNREACHABLE
         assert server.stored("pods", "p", "default")
         await client.close()
 

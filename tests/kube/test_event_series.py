@@ -11,7 +11,7 @@ from shared.kube.event_series import (
     BURST,
     FIRST_REWRITE,
     LAST_REWRITE,
-    MOST_TRIES,
+    MAX_TRIES,
     SERIES_ENDS,
     SPAM_BURST,
     SPAM_REFILL,
@@ -240,7 +240,7 @@ def test_retries_back_off_and_are_limited_per_event() -> None:
         ending = desk.answer(desk.taken(), UNREACHABLE)
         desk.now += desk.core.wait(desk.now) or 0.0
     assert ending is WriteEnd.FAILED
-    assert len(times) == MOST_TRIES
+    assert len(times) == MAX_TRIES
     assert [b - a for a, b in pairwise(times[:8])] == [1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
 
 

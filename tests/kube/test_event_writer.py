@@ -102,7 +102,7 @@ async def test_an_event_that_the_server_forgot_is_written_again() -> None:
     async with desk() as d:
         first = d.happens()
         await until(lambda: d.writer.idle)
-        assert (await d.client.attempt("DELETE", series_path(first))).ok
+        assert (await d.client.try_call("DELETE", series_path(first))).ok
         d.happens()
         await soon(lambda: d.count(first), 2)
 

@@ -5,7 +5,7 @@ import uuid
 import msgspec
 
 from shared.kube.events_and_conditions import (
-    MOST_NOTE_BYTES,
+    MAX_NOTE_BYTES,
     PodEvent,
     PodRef,
     cut_note,
@@ -37,7 +37,7 @@ def test_a_series_has_a_count_of_two_or_more_and_the_last_time() -> None:
 
 
 def test_a_long_note_is_cut_between_characters() -> None:
-    assert cut_note("x" * MOST_NOTE_BYTES) == "x" * MOST_NOTE_BYTES
-    cut = cut_note("ü" * MOST_NOTE_BYTES)
+    assert cut_note("x" * MAX_NOTE_BYTES) == "x" * MAX_NOTE_BYTES
+    cut = cut_note("ü" * MAX_NOTE_BYTES)
     assert cut.endswith("ü ...")
-    assert MOST_NOTE_BYTES - 2 <= len(cut.encode()) <= MOST_NOTE_BYTES
+    assert MAX_NOTE_BYTES - 2 <= len(cut.encode()) <= MAX_NOTE_BYTES

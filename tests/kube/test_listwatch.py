@@ -18,8 +18,8 @@ from shared.kube.listwatch import (
     ListStarted,
     ListWatch,
     ListWatchEvent,
+    ObjectEvents,
     Timing,
-    WatchEvents,
     WatchStarted,
 )
 from shared.kube.wire import Lines
@@ -49,7 +49,7 @@ class Ear:
                     self.on_first_page()
             case ListDone():
                 self.world = {name: version for name, version in self.world.items() if name in self.listed}
-            case WatchEvents(events=events):
+            case ObjectEvents(events=events):
                 for event in events:
                     name = self.put(event.object)
                     if event.type == "DELETED":
@@ -70,7 +70,7 @@ class Ear:
 
     @property
     def events(self) -> list[str]:
-        return [event.type for heard in self.heard if isinstance(heard, WatchEvents) for event in heard.events]
+        return [event.type for heard in self.heard if isinstance(heard, ObjectEvents) for event in heard.events]
 
 
 @asynccontextmanager
@@ -103,7 +103,7 @@ def world(server: Simulator, *names: str) -> dict[str, str]:
 
 
 async def delete(client: KubeClient, name: str) -> None:
-    assert (await client.attempt("DELETE", f"/api/v1/namespaces/default/pods/{name}?gracePeriodSeconds=0")).ok
+    assert (await client.try_call("DELETE", f"/api/v1/namespaces/default/pods/{name}?gracePeriodSeconds=0")).ok
 
 
 @pytest.mark.asyncio

@@ -23,8 +23,8 @@ from shared.kube.listwatch import (
     ListStarted,
     ListWatch,
     ListWatchEvent,
+    ObjectEvents,
     Timing,
-    WatchEvents,
     WatchStarted,
 )
 from tests.kube.scripted import PATH, Change, ScriptedServer, Step, World, scripted
@@ -68,10 +68,10 @@ class Follower:
                 versions = range(self.asked_at, self.server.version + 1)
                 self.at = {version for version in versions if self.server.world(version) == self.world}
                 assert self.at, "the world is one that never was, or that is over"
-            case WatchEvents(events=events):
+            case ObjectEvents(events=events):
                 for event in events:
                     self.apply(event.type, *read(event.object))
-        if isinstance(heard, WatchEvents | ListPage):
+        if isinstance(heard, ObjectEvents | ListPage):
             await asyncio.sleep(0)
 
     def apply(self, type_: str, name: str, version: int) -> None:

@@ -2,20 +2,20 @@
 
 import pytest
 
-from shared.terms import MOST_AHEAD, OLDER_TO_REFUTE, REFUTED_AFTER, TERMS_BEGIN, Heard, Newest, is_possible
+from shared.terms import MAX_AHEAD, OLDER_TO_REFUTE, REFUTED_AFTER, TERMS_BEGIN, Heard, Newest, is_possible
 
 
-def test_older_places_are_refused_while_the_newest_is_heard() -> None:
+def test_older_positions_are_refused_while_the_newest_is_heard() -> None:
     newest = Newest((0, 0))
     assert newest.hear((7, 3), 0.0) is Heard.CURRENT
     for second in range(100):
         assert newest.hear((7, 2), second) is Heard.OLD
         assert newest.hear((6, 9), second) is Heard.OLD
         assert newest.hear((7, 3), second) is Heard.CURRENT
-    assert newest.place == (7, 3)
+    assert newest.position == (7, 3)
 
 
-def test_a_newest_place_that_is_not_heard_again_is_left_for_one_that_is() -> None:
+def test_a_newest_position_that_is_not_heard_again_is_left_for_one_that_is() -> None:
     newest = Newest(0)
     newest.hear(1000, 0.0)
     assert newest.hear(7, 1.0) is Heard.OLD
@@ -38,8 +38,8 @@ def test_a_few_late_messages_refute_nothing() -> None:
 def test_terms_are_possible_up_to_two_years_ahead(years: int) -> None:
     minutes = years * 365 * 24 * 60
     wall = TERMS_BEGIN + 60.0 * minutes
-    assert is_possible(minutes + MOST_AHEAD, wall)
-    assert not is_possible(minutes + MOST_AHEAD + 1, wall)
+    assert is_possible(minutes + MAX_AHEAD, wall)
+    assert not is_possible(minutes + MAX_AHEAD + 1, wall)
 
 
 def test_a_clock_that_was_never_set_makes_no_present_term_impossible() -> None:

@@ -8,7 +8,7 @@ import msgspec.inspect as inspect
 
 from services.queue.scheduling.queued_pod_info import RetryRecord
 from shared.messages.codec import Message
-from shared.messages.state import LedgerEntry
+from shared.messages.state import LedgerEntry, PodOnNode
 from shared.model.load import PodLoad
 from shared.model.objects import ClusterObject, Node, Pod, encode_json
 from shared.store.schema import StoredPod
@@ -18,7 +18,7 @@ BODIES: tuple[type[msgspec.Struct], ...] = (Pod, Node, *get_args(ClusterObject))
 """What messages carry encoded, and Redis has as well."""
 STORED: tuple[type[msgspec.Struct], ...] = (LedgerEntry, PodLoad, StoredPod, RetryRecord)
 ROOTS = (*MESSAGES, *BODIES, *STORED)
-RELEASED_NAMES: dict[type, str] = {RetryRecord: "Kept"}
+RELEASED_NAMES: dict[type, str] = {RetryRecord: "Kept", PodOnNode: "PodState"}
 """Names in the record of types that Python calls otherwise by now. No message carries the name of a stored struct."""
 
 Struct = dict[str, Any]

@@ -16,7 +16,7 @@ import pytest_asyncio
 from shared.config.settings import ApiSettings
 from shared.kube.client import KubeClient
 from testing.builders import NodeBuilder, node
-from testing.simulator.devices import DEVICES, DRIVER
+from testing.simulator.controllers import DEVICES, DRIVER
 from tests.pipeline.corner import Corner, a_corner
 from tests.pipeline.support import Object, a_cluster, cache_is_empty, until, web
 from tools.supervisor.options import PipelineOptions

@@ -172,15 +172,15 @@ async def test_a_queue_that_is_killed_knows_what_came_before(pipeline: Pipeline,
         await until(is_another, "the queue does not come back")
         after = await listing(operator)
         for name in stumbling:
-            assert after[name]["place"] == before[name]["place"], after[name]
-            for known in ("attempts", "errors", "rests_until", "queued_at"):
+            assert after[name]["state"] == before[name]["state"], after[name]
+            for known in ("attempts", "errors", "backoff_until", "queued_at"):
                 # Two processes count on clocks of their own: the same moment may differ in its last digits.
                 same = pytest.approx(before[name][known], abs=1e-3)
                 assert after[name][known] == same, f"{known}: {before[name]}, {after[name]}"
 
         async def is_tried_again() -> bool:
             picky = (await listing(operator))["picky"]
-            return (picky["place"], picky["attempts"]) == ("unschedulable", 2)
+            return (picky["state"], picky["attempts"]) == ("unschedulable", 2)
 
         await until(is_tried_again, "the second attempt is not the second one")
         await corner.cluster.change_pod("before", "gated", {"spec": {"schedulingGates": None}})

@@ -9,10 +9,10 @@ from flotilla.results import Status
 from shared.cluster.nodetable import NodeTable
 from shared.cluster.view import Statuses, TableView
 from shared.framework.answers import filtered
-from shared.framework.evaluator import Question, ShardEvaluator
+from shared.framework.evaluator import Explanation, Question, ShardEvaluator
 from shared.framework.loading import load_frameworks
 from shared.framework.profile import Framework
-from shared.messages.evaluation import Explanation, Ties
+from shared.messages.evaluation import Ties
 from shared.model.load import load_of
 from shared.model.objects import Node, Pod
 from testing.builders import NodeBuilder, PodBuilder, class_state

@@ -16,7 +16,7 @@ B = TypeVar("B", NodeBuilder, PodBuilder)
 
 GPU, HUGE_PAGES = "example.com/gpu", "hugepages-2Mi"
 IMAGES = {"web": 20, "db": 400, "registry:5000/model": 3000}
-MOST_NODES = 5
+MAX_NODES = 5
 
 Amounts = st.SearchStrategy[dict[str, str | int]]
 
@@ -50,7 +50,7 @@ REQUIREMENTS = st.one_of(
     st.builds(expr, KEYS, st.sampled_from(["Exists", "DoesNotExist"])),
     st.builds(expr, KEYS, st.sampled_from(["Gt", "Lt"]), VALUES),
 )
-NAMES = st.sampled_from([f"n{i}" for i in range(MOST_NODES + 1)])
+NAMES = st.sampled_from([f"n{i}" for i in range(MAX_NODES + 1)])
 FIELDS = st.builds(expr, st.just("metadata.name"), st.sampled_from(["In", "NotIn"]), NAMES)
 TERMS = st.builds(
     lambda labels, fields: NodeSelectorTerm(match_expressions=labels, match_fields=fields),
@@ -123,7 +123,7 @@ def _tolerating(built: PodBuilder, tolerations: list[Toleration]) -> PodSpec:
 def clusters(draw: st.DrawFn) -> list[Host]:
     """Nodes n0, n1 ..., each with some pods on it."""
     hosts: list[Host] = []
-    for i in range(draw(st.integers(3, MOST_NODES))):
+    for i in range(draw(st.integers(3, MAX_NODES))):
         there = [draw(pods(f"on-{i}-{j}")) for j in range(draw(st.integers(0, 2)))]
         hosts.append(Host(draw(nodes(f"n{i}")), tuple(there)))
     return hosts

@@ -4,8 +4,8 @@ from flotilla.events import Action, Resource
 from flotilla.results import SUCCESS, unresolvable
 from shared.config.args import NodeResourcesFitArgs
 from shared.config.feature_gates import DEFAULT_GATES, FeatureGates
+from shared.framework.evaluator import Explanation
 from shared.framework.loading import load_frameworks
-from shared.messages.evaluation import Explanation
 from shared.model.kinds import ObjectKind
 from shared.model.objects import ClusterObject
 from shared.plugins.dynamicresources import DynamicResources

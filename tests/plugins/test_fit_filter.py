@@ -5,7 +5,7 @@ import pytest
 from flotilla.results import Status, unresolvable, unschedulable
 from shared.config.args import NodeResourcesFitArgs
 from shared.errors import InvalidObject
-from shared.plugins.noderesources import MOST_SCALARS, NodeResourcesFit
+from shared.plugins.noderesources import MAX_SCALARS, NodeResourcesFit
 from testing.builders import NodeBuilder, PodBuilder, class_state, node, pod
 from tests.plugins.cluster import framework, judge, statuses, table_of
 
@@ -118,7 +118,7 @@ def test_only_extended_resources_can_be_ignored() -> None:
 
 
 def test_many_extended_resources() -> None:
-    names = [f"example.com/r{i:02}" for i in range(MOST_SCALARS)]
+    names = [f"example.com/r{i:02}" for i in range(MAX_SCALARS)]
     arriving = pod("p").request(dict.fromkeys(names, 2))
     has = dict.fromkeys(names[:-1:2], 2) | {names[-1]: 1}
     short = [name for name in names if has.get(name, 0) < 2]

@@ -1,21 +1,24 @@
 """Pods that wait for devices are requeued by events of claims, slices and classes."""
 
+from itertools import count
 from typing import Any
 
 import msgspec
 import pytest
 
+from services.queue.core import QueueCore
 from services.queue.events import Tick
+from services.queue.scheduling.in_flight_events import MAX_HINTS
 from services.queue.scheduling.queued_pod_info import PodState
 from services.queue.watch_decoder import WatchDecoder
 from shared.messages.binding import ClaimRelease
-from shared.messages.queue import ClaimRef, PodClaims
+from shared.messages.queue import ClaimRef, QueuedClaims
 from shared.messages.watch import ObjectChange
 from shared.model.devices import EXTENDED_RESOURCE_CLAIM
 from shared.model.objects import ObjectKind, Pod, encode_msgpack, key_of, object_from, pod_from
 from testing.builders import pod
 from testing.inprocess.batches import pods_in
-from tests.queue.support import FIT, Queue, notices
+from tests.queue.support import FIT, FRAMEWORKS, Queue, notices
 
 WAITING = pod("p").resource_claim("r", "mine")
 WAITING_TOO = pod("q").resource_claim("r", "mine")
@@ -46,8 +49,9 @@ def a_class(resource: str | None = None) -> ObjectChange:
 class Cluster:
     """The core behind a WatchDecoder, as in the service."""
 
-    def __init__(self, *known: ObjectChange) -> None:
+    def __init__(self, *known: ObjectChange, core: QueueCore | None = None) -> None:
         self.queue = Queue()
+        self.queue.core = core or self.queue.core
         self._decoder = WatchDecoder(self.queue.core.objects)
         self.tell(*known)
 
@@ -186,7 +190,7 @@ def made_for(name: str, wanted: str = "gpu", status: Any = None) -> ObjectChange
     return an_object(ObjectKind.RESOURCE_CLAIM, f"{name}-r", status=status, spec=spec, ownerReferences=[owner])
 
 
-def claims_handed_out(cluster: Cluster) -> dict[str, PodClaims | None]:
+def claims_handed_out(cluster: Cluster) -> dict[str, QueuedClaims | None]:
     batch = cluster.queue.ask()
     assert batch is not None
     return {each.name: queued.claims for each, queued in zip(pods_in(batch), batch.pods, strict=True)}
@@ -261,3 +265,24 @@ def test_claims_are_to_be_released_once_though_the_condition_is_sent_again() -> 
             assert [notice.releases for notice in again] == [[]]
             return
     raise AssertionError("the condition is not sent again")
+
+
+def test_a_claim_is_asked_about_for_the_pods_that_use_it_only() -> None:
+    """A thousand pods wait for claims of their own, and the claims come one by one: no hint for each pair of them."""
+    cluster = Cluster(core=QueueCore(FRAMEWORKS, stopwatch=count().__next__))
+    names = [f"p{i}" for i in range(1_000)]
+    cluster.queue.add(*(pod(name).resource_claim("r", name) for name in names))
+    assert {cluster.queue.state(name) for name in names} == {PodState.GATED}
+    for name in names:
+        cluster.tell(a_claim(name))
+    assert {cluster.queue.state(name) for name in names} == {PodState.ACTIVE}
+    assert len(cluster.queue.core.hint_calls) == 1_000
+
+
+def test_claims_of_others_do_not_count_as_judged_in_vain_for_a_pod_in_flight() -> None:
+    cluster = Cluster(a_claim())
+    cluster.queue.add(WAITING)
+    cluster.queue.take()
+    cluster.tell(*(a_claim(f"other-{i}") for i in range(MAX_HINTS + 1)))
+    cluster.queue.reject("p", plugins=PLUGIN)
+    assert cluster.queue.state("p") is PodState.UNSCHEDULABLE

@@ -111,6 +111,22 @@ def test_the_condition_of_a_rejected_binding_is_resent_for_the_binder() -> None:
     assert not notice.event
 
 
+def test_a_nomination_that_outlives_a_failed_binding_is_cleared() -> None:
+    """The binder that failed could not clear it, or another one has written it."""
+    queue = Queue()
+    queue.add("a")
+    queue.take()
+    queue.decide("a", node="n1")
+    queue.add(telling("a", version="6", nominated="n1"))
+    queue.forget("a")
+    ((at, notice),) = said_again(queue, 15.0)
+    assert (at, notice.nominated, notice.version) == (110.0, "", "6")
+    assert not notice.event
+    assert not notice.patch
+    queue.add(telling("a", version="7"))
+    assert said_again(queue, 200.0) == []
+
+
 def test_the_notice_of_an_unreadable_pod_is_resent_three_times() -> None:
     queue = Queue()
     unreadable = PodUnreadable("default/a", "default", "a", "default-scheduler", "spec: is nonsense")

@@ -110,7 +110,10 @@ class Anything(RuleBasedStateMachine):
         self.remember(batch_in(self.queue.tell(Take(self.queue.epoch - epochs, max(1, self.queue.takes - back), 2))))
 
     def remember(self, batch: Batch | None) -> None:
+        """A Take that is repeated gets the same batch, until a cycle of another epoch is served."""
         if batch is not None:
+            if any(epoch != batch.epoch for epoch, _ in self.batches):
+                self.batches.clear()
             known = self.batches.setdefault((batch.epoch, batch.number), batch)
             assert known == batch
 

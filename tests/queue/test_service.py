@@ -363,7 +363,7 @@ async def test_pods_are_listed_and_dumped(caplog: pytest.LogCaptureFixture) -> N
         await world.take()
         await world.report(1, rejected("a"))
         listed = await world.bus.request("queue.list", ListQueue(), QueueListed, timeout=PATIENCE)
-        assert [(each.name, each.place, each.message) for each in listed.pods] == [
+        assert [(each.name, each.state, each.message) for each in listed.pods] == [
             ("a", "unschedulable", "no room"),
             ("g", "gated", ""),
         ]

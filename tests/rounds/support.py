@@ -34,8 +34,8 @@ from shared.messages.state import (
     NodeState,
     NodeUpserted,
     PodGone,
+    PodOnNode,
     PodPlaced,
-    PodState,
     State,
 )
 from shared.model.load import PodLoad, load_of
@@ -242,9 +242,9 @@ def worker(
 
 
 def state(seq: int, *nodes: Node, epoch: int = 1, pods: Sequence[tuple[Pod, str]] = ()) -> State:
-    on: dict[str, dict[str, PodState]] = {node_object.name: {} for node_object in nodes}
+    on: dict[str, dict[str, PodOnNode]] = {node_object.name: {} for node_object in nodes}
     for i, (p, name) in enumerate(pods):
-        on[name][p.uid] = PodState(i, p.key, p.started)
+        on[name][p.uid] = PodOnNode(i, p.key, p.started)
     return State(epoch, seq, [NodeState(n, on[n.name]) for n in nodes], [load_of(p) for p, _ in pods])
 
 

@@ -8,7 +8,7 @@ from services.cycle.round.admission import PodInfo
 from services.cycle.round.assign import ClassVerdict, Unfit, assign
 from services.cycle.round.ladder_merge import LadderMerge, NoPlacement, Placement, WriteSet
 from shared.cluster.devices import PlacedDevices
-from shared.messages.queue import ClaimRef, PodClaims
+from shared.messages.queue import ClaimRef, QueuedClaims
 from shared.messages.rounds import Ladder
 from testing.builders import pod
 from testing.inprocess.batches import pod_info
@@ -187,7 +187,7 @@ def test_a_round_result_has_the_order_of_all_its_pods() -> None:
 
 def test_devices_for_another_number_of_claims_fail_the_pod_and_not_the_cycle() -> None:
     info = pod_info(pod("p").build(), "x")
-    info.claims = PodClaims([ClaimRef("default/c", "c-uid")], b"")
+    info.claims = QueuedClaims([ClaimRef("default/c", "c-uid")], b"")
     short = msgspec.structs.replace(ladder("a:9"), devices=[PlacedDevices([])])
     result = assign([info], {"x": race(short)})
     why = "node a was proposed with devices for 0 resource claims, and the pod has 1"

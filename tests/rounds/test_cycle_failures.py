@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from services.cycle.commits import COMMIT_DEADLINE
-from services.cycle.core import ASK_DEADLINE
 from services.cycle.events import Ask, Decided, Tick, WorkerFault, Workers
+from services.cycle.round.runner import ASK_DEADLINE
 from shared.messages.rounds import Proposals
 from shared.messages.state import Committed, Conflict
 from tests.rounds.script import Script, asked, class_of, offer, placements, summary, written

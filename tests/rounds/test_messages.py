@@ -33,7 +33,7 @@ from shared.messages.binding import (
     Withdraw,
 )
 from shared.messages.codec import Message, copy, decode, encode
-from shared.messages.evaluation import Explanation, Rejections, Summary, Ties
+from shared.messages.evaluation import Rejections, Summary, Ties
 from shared.messages.identity import NameTaken, Owner, WhoOwns
 from shared.messages.inspection import (
     AssumedPod,
@@ -68,7 +68,7 @@ from shared.messages.queue import (
     Take,
     Verdict,
 )
-from shared.messages.rounds import ClassAnswer, ClassAsk, Explain, Explained, Ladder, Proposals, Propose
+from shared.messages.rounds import ClassAnswer, ClassAsk, Ladder, Proposals, Propose
 from shared.messages.state import (
     Assignment,
     BindingOrder,
@@ -88,8 +88,8 @@ from shared.messages.state import (
     Outdated,
     PodGone,
     PodNominated,
+    PodOnNode,
     PodPlaced,
-    PodState,
     SharedHostnames,
     State,
 )
@@ -188,20 +188,6 @@ MESSAGES: dict[type, st.SearchStrategy[Any]] = {
     Proposals: st.builds(
         Proposals, TEXT, COUNTS, COUNTS, COUNTS, COUNTS, st.lists(COUNTS), st.lists(ANSWERS, max_size=2)
     ),
-    Explain: st.builds(Explain, TEXT, ASKS),
-    Explained: st.builds(
-        Explained,
-        TEXT,
-        TEXT,
-        COUNTS,
-        ANSWERS,
-        st.builds(
-            Explanation,
-            st.dictionaries(TEXT, STATUSES, max_size=2),
-            st.dictionaries(TEXT, st.dictionaries(TEXT, NUMBERS), max_size=2),
-            st.lists(TEXT),
-        ),
-    ),
     Preempt: st.builds(
         Preempt,
         COUNTS,
@@ -272,7 +258,7 @@ MESSAGES: dict[type, st.SearchStrategy[Any]] = {
             st.builds(
                 NodeState,
                 NODES,
-                st.dictionaries(TEXT, st.builds(PodState, COUNTS, TEXT, st.none() | TIMES), max_size=2),
+                st.dictionaries(TEXT, st.builds(PodOnNode, COUNTS, TEXT, st.none() | TIMES), max_size=2),
             ),
             max_size=2,
         ),
@@ -354,7 +340,7 @@ MESSAGES: dict[type, st.SearchStrategy[Any]] = {
         st.dictionaries(TEXT, COUNTS, max_size=2),
         COUNTS,
         st.lists(
-            st.builds(DescribedPod, *[TEXT] * 5, *[TIMES] * 3, story=st.tuples(st.builds(Move, TIMES, TEXT, TEXT))),
+            st.builds(DescribedPod, *[TEXT] * 5, *[TIMES] * 3, history=st.tuples(st.builds(Move, TIMES, TEXT, TEXT))),
             max_size=2,
         ),
         COUNTS,

@@ -7,10 +7,10 @@ import pytest
 from flotilla.results import Code
 from services.worker import proposer
 from services.worker.core import WorkerCore
-from services.worker.events import Answer, Event
+from services.worker.events import Event
 from shared.config.points import ExtensionPoint
 from shared.messages.evaluation import Summary, Ties
-from shared.messages.rounds import ClassAnswer, ClassAsk, Explain, Explained
+from shared.messages.rounds import ClassAnswer, ClassAsk
 from shared.messages.state import PodGone
 from shared.model.objects import DEFAULT_SCHEDULER, Node, Pod
 from testing.builders import expr, node, pod
@@ -216,18 +216,14 @@ def test_a_plugin_that_begins_to_raise_leaves_the_others_counts_right(order: tup
 
 def test_a_plugin_that_raises_does_not_stop_an_explanation() -> None:
     core = moody(A)
-    (effect,) = core.handle(Explain("1", ask_for(small_pod("bad", mood="bad"))), 0.0)
-    assert isinstance(effect, Answer) and isinstance(effect.message, Explained)
-    failure = effect.message.answer.failure
+    failure = core.explain(ask_for(small_pod("bad", mood="bad")))[0].failure
     assert failure is not None and "it is one of those days" in failure.message
 
 
 def test_before_anything_is_loaded_an_explanation_says_so() -> None:
     core = worker()
     core.start(0.0)
-    (effect,) = core.handle(Explain("1", ask_for(P)), 0.0)
-    assert isinstance(effect, Answer) and isinstance(effect.message, Explained)
-    failure = effect.message.answer.failure
+    failure = core.explain(ask_for(P))[0].failure
     assert failure is not None and failure.message == "w has not loaded its nodes yet"
 
 

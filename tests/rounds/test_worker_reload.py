@@ -9,7 +9,7 @@ from services.worker.events import Effect, Reload, Tick
 from services.worker.state_replica import GAP_PATIENCE, LONGEST_PATIENCE, MAX_EARLY_DELTAS, RELOAD_PATIENCE
 from shared.errors import ProtocolError
 from shared.messages.rounds import ClassAsk
-from shared.messages.state import Delta, Heartbeat, NodeState, NodeUpserted, PodGone, PodPlaced, PodState, State
+from shared.messages.state import Delta, Heartbeat, NodeState, NodeUpserted, PodGone, PodOnNode, PodPlaced, State
 from shared.model.objects import DEFAULT_SCHEDULER
 from testing.builders import node
 from tests.rounds.support import (
@@ -139,7 +139,7 @@ def test_after_a_new_epoch_deltas_wait_for_the_state() -> None:
     assert core.next_deadline() == 1.0 + RELOAD_PATIENCE
     assert core.handle(state(2, A, B, epoch=2, pods=[(P, "a")]), 1.5) == []
     assert core.seq == 29
-    assert (core.table.place_of(P.uid), core.table.place_of(Q.uid)) == ("a", "b")
+    assert (core.table.node_of(P.uid), core.table.node_of(Q.uid)) == ("a", "b")
     assert core.next_deadline() is None
 
 
@@ -166,7 +166,7 @@ def test_a_delta_that_cannot_be_applied_is_refused_and_the_state_asked_for_once(
     assert kinds(core.handle(state(2, A, B, pods=[(P, "a")]), 1.6)) == ["Answer"]
     assert core.seq == 4
     assert set(plain_table(core.table)) == {"a", "b"}
-    assert (core.table.place_of(P.uid), core.table.place_of(Q.uid)) == (None, "b")
+    assert (core.table.node_of(P.uid), core.table.node_of(Q.uid)) == (None, "b")
 
 
 def test_a_load_that_is_not_there_is_a_protocol_error() -> None:
@@ -270,9 +270,9 @@ def bad_state(seq: int, *nodes: NodeState, loads: int = 1) -> State:
 
 BAD_STATES = [
     (bad_state(2, NodeState(C), NodeState(C)), "Node c: metadata.name: a node of this name is already known"),
-    (bad_state(2, NodeState(C, {P.uid: PodState(1)})), "a message of 1 loads names number 1"),
-    (bad_state(2, NodeState(C, {P.uid: PodState(-1)})), "a message of 1 loads names number -1"),
-    (bad_state(2, NodeState(C, {P.uid: PodState(0)}), loads=0), "a message of 0 loads names number 0"),
+    (bad_state(2, NodeState(C, {P.uid: PodOnNode(1)})), "a message of 1 loads names number 1"),
+    (bad_state(2, NodeState(C, {P.uid: PodOnNode(-1)})), "a message of 1 loads names number -1"),
+    (bad_state(2, NodeState(C, {P.uid: PodOnNode(0)}), loads=0), "a message of 0 loads names number 0"),
     (bad_state(2, NodeState(node("").build())), "metadata.name: must not be empty"),
 ]
 

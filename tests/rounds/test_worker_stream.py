@@ -146,8 +146,8 @@ def test_it_keeps_only_the_nodes_of_its_shards() -> None:
         core.handle(delta(2, *(NodeUpserted(node) for node in nodes[10:])), 0.0)
         core.handle(placed(3, Q, "n15"), 0.0)
         held += plain_table(core.table)
-        assert core.table.place_of(P.uid) == ("n0" if "n0" in core.table else None)
-        assert core.table.place_of(Q.uid) == ("n15" if "n15" in core.table else None)
+        assert core.table.node_of(P.uid) == ("n0" if "n0" in core.table else None)
+        assert core.table.node_of(Q.uid) == ("n15" if "n15" in core.table else None)
         core.handle(delta(4, *(NodeRemoved(node.name) for node in nodes)), 0.0)
         assert core.table.node_count == core.table.pod_count == 0
     assert sorted(held) == sorted(node.name for node in nodes)
@@ -161,9 +161,9 @@ def test_a_pod_that_moves_to_another_shard_leaves_this_one() -> None:
     other = next(name for name in nodes if name not in core.table)
     core.handle(placed(2, P, mine), 0.0)
     core.handle(placed(3, P, other), 0.0)
-    assert core.table.place_of(P.uid) is None
+    assert core.table.node_of(P.uid) is None
     core.handle(placed(4, P, mine), 0.0)
-    assert core.table.place_of(P.uid) == mine
+    assert core.table.node_of(P.uid) == mine
 
 
 def test_a_proposal_waits_until_all_that_the_asker_knows_is_seen() -> None:

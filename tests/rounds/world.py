@@ -29,7 +29,7 @@ from tests.rounds.support import FRAMEWORKS, apply_change
 GPU = "example.com/gpu"
 LOSSY = (Propose, Proposals, Commit, Committed, Delta, Heartbeat, State, Preempt, Candidates, Evict, Evicted)
 DELAYS = (0.0, 0.001, 0.02, 0.2, 1.5)
-MOST_BAD_LUCK_IN_A_ROW = 3
+MAX_BAD_LUCK_IN_A_ROW = 3
 
 
 class BadLuck:
@@ -47,7 +47,7 @@ class BadLuck:
             self._in_a_row[kind] = 0
             return (0.0,)
         mishap = self._dice.choice(("lost", "late", "doubled"))
-        if mishap == "lost" and self._in_a_row[kind] < MOST_BAD_LUCK_IN_A_ROW:
+        if mishap == "lost" and self._in_a_row[kind] < MAX_BAD_LUCK_IN_A_ROW:
             self._in_a_row[kind] += 1
             return ()
         return tuple(self._dice.choice(DELAYS) for _ in range(2 if mishap == "doubled" else 1))

@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from shared.runtime import Context
-from shared.runtime.clocks import API_OFFSET_TTL, MOST_PEERS, PEER_TTL, WINDOW, ClockOffsets, offset_from_date
+from shared.runtime.clocks import API_OFFSET_TTL, MAX_PEERS, PEER_TTL, WINDOW, ClockOffsets, offset_from_date
 from tests.bus.support import sample
 from tests.runtime.contexts import a_context
 
@@ -183,6 +183,6 @@ def test_a_heartbeat_without_a_time_is_ignored() -> None:
 
 def test_the_number_of_peers_is_bounded() -> None:
     listener = Listener()
-    for number in range(MOST_PEERS + 10):
+    for number in range(MAX_PEERS + 10):
         listener.hear(f"w{number}", 0.5, 0.0)
-    assert len(listener.offsets._peers) <= MOST_PEERS
+    assert len(listener.offsets._peers) <= MAX_PEERS

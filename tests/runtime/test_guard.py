@@ -14,7 +14,7 @@ from shared.config.settings import ApiSettings, Settings, serves_tls
 from shared.errors import ClusterError, UserError
 from shared.kube import reviews as reviewing
 from shared.kube.client import KubeClient
-from shared.kube.reviews import MOST_CACHED, MOST_WAITING, TTL, Reviews, User
+from shared.kube.reviews import MAX_CACHED, MAX_WAITING, TTL, Reviews, User
 from shared.runtime.context import Health
 from shared.runtime.pages import PATHS, Pages
 from shared.runtime.serving import served, serving_context
@@ -200,12 +200,12 @@ async def test_cached_reviews_expire() -> None:
 
 
 async def test_cached_and_pending_reviews_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reviewing, "MOST_CACHED", 3)
+    monkeypatch.setattr(reviewing, "MAX_CACHED", 3)
     async with a_reviewer(Clock()) as (reviews, asked):
         for number in (0, 1, 2, 3, 3, 2, 1, 0):
             assert await reviews.user_of(f"wrong-{number}") is None
         assert len(asked.requests) == 5, "the first one was forgotten"
-        waiting = [asyncio.create_task(reviews.user_of(f"other-{number}")) for number in range(MOST_WAITING + 1)]
+        waiting = [asyncio.create_task(reviews.user_of(f"other-{number}")) for number in range(MAX_WAITING + 1)]
         *_, last = await asyncio.gather(*waiting, return_exceptions=True)
         assert isinstance(last, ClusterError)
-    assert MOST_CACHED == 1024
+    assert MAX_CACHED == 1024

@@ -1,6 +1,6 @@
 """Listings: pages of one list are consistent despite changes in between, and are kept for a short time."""
 
-from shared.bounded import KEPT_SECONDS, MOST_LISTINGS, Listings
+from shared.bounded import KEPT_SECONDS, MAX_LISTINGS, Listings
 
 
 def test_pages_are_consistent_while_the_state_changes() -> None:
@@ -51,7 +51,7 @@ def test_only_the_most_recent_listings_are_kept() -> None:
     listings: Listings[int] = Listings()
     first = listings.page("", 0, 1, lambda: [1, 2], 0.0)
     assert first is not None
-    for _ in range(MOST_LISTINGS):
+    for _ in range(MAX_LISTINGS):
         listings.page("", 0, 1, lambda: [1, 2], 0.0)
-    assert len(listings) == MOST_LISTINGS
+    assert len(listings) == MAX_LISTINGS
     assert listings.page(first.listing, 1, 1, list, 0.0) is None

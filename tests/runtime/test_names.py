@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.runtime.names import MOST_NAMES, SILENCE, Names, Ruling
+from shared.runtime.names import MAX_NAMES, SILENCE, Names, Ruling
 
 BEAT = 0.5
 
@@ -101,10 +101,10 @@ def test_the_refusal_says_since_when_the_holder_runs() -> None:
 
 def test_memory_is_bounded() -> None:
     names = Names()
-    for number in range(4 * MOST_NAMES):
+    for number in range(4 * MAX_NAMES):
         names.beat(f"w{number}", "a", 0.0, epoch=1)
         names.beat(f"w{number}", "b", 10.0, epoch=1)
-    assert len(names._holders) == len(names._superseded) == MOST_NAMES
+    assert len(names._holders) == len(names._superseded) == MAX_NAMES
     for number in range(1000):
         names.beat("w", f"i{number}", 20.0, epoch=1)
     assert len(names._holders["w"].rivals) <= 16

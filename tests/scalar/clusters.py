@@ -11,8 +11,8 @@ from typing import Any
 from testing.inprocess.cases import RawCase
 
 Path = tuple[str | int, ...]
-MOST_CHANGES = 8
-MOST_PENDING = 8
+MAX_CHANGES = 8
+MAX_PENDING = 8
 KEPT = frozenset(
     {"name", "namespace", "uid", "nodeName", "claimName", "volumeName", "ownerReferences", "startTime", "schedulerName"}
 )
@@ -26,10 +26,10 @@ def draw_cluster(chance: Random, group: Sequence[RawCase]) -> RawCase:
         names = {_key(pod) for pod in (*drawn["pending"], *drawn["objects"].get("pods", ()))}
         drawn["pending"] += [deepcopy(pod) for pod in other["pending"] if _key(pod) not in names]
         chance.shuffle(drawn["pending"])
-    drawn["pending"] = drawn["pending"][:MOST_PENDING]
+    drawn["pending"] = drawn["pending"][:MAX_PENDING]
     places = [(kind, obj) for kind, objects in drawn["objects"].items() for obj in objects]
     places += 2 * [("pods", pod) for pod in drawn["pending"]]
-    for _ in range(chance.randint(1, MOST_CHANGES)):
+    for _ in range(chance.randint(1, MAX_CHANGES)):
         kind, obj = chance.choice(places)
         donors = [*other["objects"].get(kind, ()), *(other["pending"] if kind == "pods" else ())]
         if donors:

@@ -14,8 +14,9 @@ from shared.config.structs import ProfileConfig
 from shared.framework.loading import load_scheduler_config
 from shared.model.objects import Pod, PodDisruptionBudget
 from testing.inprocess.cases import Case, RawCase, decoded
+from testing.inprocess.device_cases import written_devices
+from tests.scalar import devices, volumes
 from tests.scalar import plugins as scalar
-from tests.scalar import volumes
 from tests.scalar.cluster import Cluster, NodeInfo
 from tests.scalar.plugins import Cycle, Plugin, Rejected, Skip, selects
 
@@ -25,23 +26,12 @@ LOWEST_PRIORITY = -(2**31)
 NOW = float("inf")
 
 
-class DynamicResources(Plugin):
-    """For pods without claims."""
-
-    name = "DynamicResources"
-    unprepared = "not found"
-
-    def pre_filter(self, cycle: Cycle) -> set[str] | None:
-        cycle.prepared.add(self.name)  # kube-scheduler writes an empty state, though it skips Filter
-        raise Skip
-
-
 PLUGINS: Mapping[str, type[Plugin]] = {
     plugin.name: plugin
     for plugin in (
         *(scalar.NodeName, scalar.NodeUnschedulable, scalar.TaintToleration, scalar.NodeAffinity, scalar.NodePorts),
         *(scalar.NodeResourcesFit, scalar.NodeResourcesBalancedAllocation, scalar.ImageLocality),
-        *(scalar.NodeDeclaredFeatures, scalar.InterPodAffinity, scalar.PodTopologySpread, DynamicResources),
+        *(scalar.NodeDeclaredFeatures, scalar.InterPodAffinity, scalar.PodTopologySpread, devices.DynamicResources),
         *(volumes.VolumeRestrictions, volumes.VolumeZone, volumes.VolumeBinding, volumes.NodeVolumeLimits),
     )
 }
@@ -100,13 +90,21 @@ def expected_of(raw: RawCase) -> list[Answer]:
     answers: list[Answer] = []
     for pod in case.pending:
         profile = profiles[pod.spec.scheduler_name]
-        answer = Scheduler(cluster, profile).schedule(pod)
+        gate = devices.gate(cluster, pod)
+        scheduler = Scheduler(cluster, profile)
+        answer = scheduler.schedule(pod)
+        if gate is not None:
+            answer["preenqueue"] = gate
         answers.append(answer)
         node = answer.get("chosen")
         if node is not None:
             binds = profile.runs(Point.FILTER, "VolumeBinding") and profile.runs(Point.PRE_FILTER, "VolumeBinding")
             if binds and volumes.claim_names(pod, ephemeral=True):
                 volumes.assume(cluster, pod, node)
+            decision = devices.decide(scheduler.cycle, cluster.nodes[node])
+            if decision is not None:
+                answer["allocations"] = written_devices(decision)
+                devices.assume(cluster, pod, decision)
             cluster.place(pod, node)
     return answers
 
@@ -118,7 +116,8 @@ class Scheduler:
 
     def schedule(self, pod: Pod) -> Answer:
         answer: Answer = {"pod": pod.key}
-        search = Search(Cycle(self._cluster, pod))
+        self.cycle = Cycle(self._cluster, pod)
+        search = Search(self.cycle)
         try:
             self._pre_filter(search)
             if search.rejection is not None:
@@ -293,11 +292,14 @@ class Preemption:
     def run(self, names: Sequence[str]) -> Answer:
         reasons: list[str] = []
         candidates: list[Candidate] = []
+        deallocates: list[str] = []
         for name in names:
             if name == "DynamicResources":
                 if "DynamicResources" not in self._search.cycle.prepared:
                     return {"outcomes": [], "message": "not found", "error": True}
-                reasons.append("no new claims to deallocate")
+                given = devices.given_back(self._search.cycle, self._search.statuses)
+                reasons.append(given.message)
+                deallocates = sorted(claim.key for claim in given.deallocate)
             elif name == "DefaultPreemption":
                 ineligible = self._ineligible()
                 if ineligible:
@@ -312,6 +314,8 @@ class Preemption:
                     return {"outcomes": [], "message": f"preemption: {text}", "error": True}
                 reasons.append(f"preemption: {self._hopeless()}")
         found: Answer = {"outcomes": [_outcome(each) for each in best_of(candidates)]}
+        if deallocates:
+            found["deallocates"] = deallocates
         if candidates:
             found["candidates"] = [_outcome(each) for each in candidates]
         else:

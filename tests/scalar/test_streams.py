@@ -13,7 +13,7 @@ from testing.inprocess.replay import Replay
 from tests.scalar.streams import stream
 from tests.scalar.test_against_scalar import GROUPS, SHARDS, cases
 
-DEVICES = ("dra", "dra-allocate", "dra-shared", "dra-capacity", "dra-extended", "dra-conditions", "dra-many")
+DEVICES = ("dra-extended", "dra-conditions")
 SEEDS_A_DAY = 60
 
 

@@ -6,7 +6,7 @@ from testing.simulation.broken import BROKEN, broken_build
 from testing.simulation.running import Options, drawn, play
 from testing.simulation.schedule import Schedule
 
-MOST_SEEDS = 50
+MAX_SEEDS = 50
 
 
 @pytest.mark.parametrize("name", BROKEN)
@@ -20,7 +20,7 @@ def test_a_fence_that_is_switched_off_is_missed_and_the_same_seed_holds_with_it(
 def first_that_fails(name: str) -> Schedule | None:
     first = BROKEN[name].first
     with broken_build(name):
-        for seed in range(first, first + MOST_SEEDS):
+        for seed in range(first, first + MAX_SEEDS):
             schedule = drawn(seed, Options(broken=name))
             if not play(schedule).held:
                 return schedule

@@ -47,7 +47,7 @@ SENT = {
     subjects.BINDER_PERMITS: (binding.PermitAnswer, binding.ListPermits),
     subjects.BINDER_WITHDRAWALS: (binding.Withdraw,),
     subjects.BINDER_EVICTIONS: (binding.Evict,),
-    subjects.worker("w1"): (rounds.Propose, preemption.Preempt, workers.Assign, rounds.Explain),
+    subjects.worker("w1"): (rounds.Propose, preemption.Preempt, workers.Assign),
     subjects.binder("b1"): (binding.BindingOrders, binding.Recall),
 }
 CASES = [(subject, kind) for subject, kinds in SENT.items() for kind in kinds]

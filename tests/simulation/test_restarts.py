@@ -23,10 +23,10 @@ def test_a_queue_that_restarts_goes_on_with_attempts_and_rests_as_they_were() ->
         after = known(world)
         await world.end()
         assert after.keys() == before.keys()
-        for uid, (attempts, rejections, errors, rests_until) in before.items():
+        for uid, (attempts, rejections, errors, backoff_until) in before.items():
             assert attempts <= after[uid][0] <= attempts + 1, uid
             assert after[uid][1:3] == (rejections, errors), uid
-            assert abs(after[uid][3] - rests_until) <= 1.0, uid
+            assert abs(after[uid][3] - backoff_until) <= 1.0, uid
 
     run_on_virtual_time(run)
 

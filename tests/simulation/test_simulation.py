@@ -55,7 +55,7 @@ def test_a_run_that_spins_in_one_step_is_ended(monkeypatch: pytest.MonkeyPatch) 
         while True:
             pass
 
-    monkeypatch.setattr(running, "MOST_SECONDS", 0.5)
+    monkeypatch.setattr(running, "MAX_SECONDS", 0.5)
     monkeypatch.setattr(World, "furnish", spins)
     assert "more than 0.5 s of CPU" in play(draw(1, scene="plain")).wrong
 

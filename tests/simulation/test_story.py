@@ -7,7 +7,7 @@ import pytest
 from testing.simulation.broken import broken_build
 from testing.simulation.drawing import draw
 from testing.simulation.running import Options, Result, play, play_with_story
-from testing.simulation.story import FIRST_LINES, MOST_LINES, _shortened
+from testing.simulation.story import FIRST_LINES, MAX_LINES, _shortened
 from tests.simulation.test_broken import first_that_fails
 from tools.cli.simulation import replay_commands
 
@@ -44,7 +44,7 @@ def test_a_binding_without_a_version_is_told_with_its_order_the_late_call_and_th
     assert any(re.match(r"queue\S* +state active: UnschedulablePodAdd", line) for line in lines)
     assert "UnschedulablePodAdd" not in result.wrong
     times = [float(line.split()[0]) for line in result.story]
-    assert times == sorted(times) and len(times) <= MOST_LINES
+    assert times == sorted(times) and len(times) <= MAX_LINES
 
 
 def test_an_eviction_that_was_not_asked_for_is_told_with_its_order_and_the_preemptor() -> None:
@@ -65,10 +65,10 @@ def test_a_story_changes_nothing_of_the_course_and_there_is_none_where_all_holds
 def test_a_long_story_keeps_how_it_began_and_how_it_ended() -> None:
     lines = [str(number) for number in range(200)]
     shown = _shortened(lines)
-    assert len(shown) == MOST_LINES
+    assert len(shown) == MAX_LINES
     assert shown[:FIRST_LINES] == lines[:FIRST_LINES] and shown[-1] == "199"
     assert "left out" in shown[FIRST_LINES]
-    assert _shortened(lines[:MOST_LINES]) == lines[:MOST_LINES]
+    assert _shortened(lines[:MAX_LINES]) == lines[:MAX_LINES]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from testing.simulator.devices import DEVICES, DRIVER, FINALIZER, MEMORY, MODEL
+from testing.simulator.controllers import DEVICES, DRIVER, FINALIZER, MEMORY, MODEL
 from tests.simulator.support import MERGE, NODES, PODS, Client, node, pod, running
 
 pytestmark = pytest.mark.asyncio

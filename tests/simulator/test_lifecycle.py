@@ -2,7 +2,7 @@
 
 import pytest
 
-from testing.simulator.kubelet import RUN_SECONDS
+from testing.simulator.controllers import RUN_SECONDS
 from tests.simulator.support import NODES, PODS, binding, node, pod, running
 
 pytestmark = pytest.mark.asyncio

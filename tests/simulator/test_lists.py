@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from testing.simulator.reads import HELD_LIST_TTL
+from testing.simulator.lists import HELD_LIST_TTL
 from tests.simulator.support import NODES, PODS, Desk, binding, node, pod
 
 

@@ -24,7 +24,7 @@ from services.snapshot.watch_decoder import WatchDecoder
 from services.watcher.core import WatcherCore
 from services.watcher.events import Publish, Received
 from shared.errors import UnreadableObject
-from shared.kube.listwatch import WatchEvents
+from shared.kube.listwatch import ObjectEvents
 from shared.kube.wire import WatchEvent
 from shared.messages.queue import POD_GONE, ForgottenPod
 from shared.messages.state import NodeUpserted
@@ -212,7 +212,7 @@ def test_a_closed_node_rejects_pods_that_tolerate_everything() -> None:
 def seen_by_snapshot(log: SnapshotLog, kind: Kind, *objects: Any) -> list[Effect]:
     watcher, decoder, effects = WatcherCore(1), WatchDecoder(frozenset(), log.core.is_bound), list[Effect]()
     for obj in objects:
-        heard = Received(kind, WatchEvents([WatchEvent("ADDED", msgspec.Raw(msgspec.json.encode(obj)))]))
+        heard = Received(kind, ObjectEvents([WatchEvent("ADDED", msgspec.Raw(msgspec.json.encode(obj)))]))
         for effect in watcher.handle(heard, 1.0):
             if isinstance(effect, Publish) and isinstance(effect.message, Watched):
                 for change in effect.message.changes:

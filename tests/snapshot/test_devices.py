@@ -451,6 +451,9 @@ def test_an_allocated_claim_is_used_where_its_devices_are() -> None:
     assert refusals(effects) == {"default/p": ("resource claim default/p-r cannot be used on node m", False)}
     assert faults(effects) == ["devices"]
     assert refusals(decided(log, 2, (P, used))) == {}
+    devices = log.core.ledger["default/p"].assignment.devices
+    assert devices is not None
+    assert [each.devices for each in devices.claims] == [["d/n/g0"]], "PreBind compares"
 
 
 @pytest.mark.parametrize(

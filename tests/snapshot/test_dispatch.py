@@ -11,7 +11,7 @@ from services.snapshot.dispatch.order_dispatcher import (
 )
 from services.snapshot.events import BindingReport
 from services.snapshot.state.ledger import AttemptKey, bounded
-from shared.messages.binding import LONGEST_WAIT, BinderBeat, BindingOutcome
+from shared.messages.binding import LONGEST_WAIT, OVERDUE, BinderBeat, BindingOutcome
 from shared.messages.state import EPOCH_SHIFT, Assignment, BindingOrder
 
 FIRST = 1 << EPOCH_SHIFT
@@ -332,6 +332,14 @@ def test_only_the_holder_reports_on_an_order_and_any_binder_on_one_that_none_hol
     reports = [play.dispatcher.report_of(process, outcome) for process in (ONE, TWO) for outcome in outcomes]
     one, two = (BindingReport(outcome, sure=False) for outcome in outcomes)
     assert reports == [one, two, None, two]
+
+
+def test_an_attempt_whose_deadline_has_passed_at_its_binder_is_fenced_though_it_was_the_only_one() -> None:
+    play = Play("one")
+    play.give(1)
+    overdue = told(1, OVERDUE, version="")
+    assert play.dispatcher.report_of(ONE, overdue) == BindingReport(overdue, sure=False, sole=True)
+    assert play.dispatcher.report_of(TWO, overdue) == BindingReport(overdue, sure=False, sole=False)
 
 
 def test_orders_that_wait_without_any_binder_are_missed_since_its_last_beat() -> None:

@@ -187,12 +187,6 @@ def test_two_of_one_commit_do_not_get_the_same_node() -> None:
     assert promised(log) == {P.uid: "a"}
 
 
-def test_a_commit_that_names_a_load_it_does_not_have_is_refused_whole() -> None:
-    log = a_log()
-    assert log.handle(nominations(1, nominate(P, log.core.seq, load=1))) == []
-    assert len(log.core.refused) == 1
-
-
 # How the room is kept
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from shared.store.errors import Deposed, StoreUnreachable
-from shared.store.retry_records import MOST_AT_ONCE, Memory
+from shared.store.retry_records import MAX_AT_ONCE, Memory
 from tests.servers import redis_server
 from tests.store.support import PREFIX, behind_a_relay, linked
 
@@ -26,7 +26,7 @@ async def test_records_stay_until_they_are_deleted() -> None:
 async def test_more_than_one_command_takes() -> None:
     async with redis_server() as server, linked(server) as link:
         memory = Memory(link, PREFIX)
-        many = {f"uid-{number}": b"%d" % number for number in range(2 * MOST_AT_ONCE + 1)}
+        many = {f"uid-{number}": b"%d" % number for number in range(2 * MAX_AT_ONCE + 1)}
         await memory.write(1, many)
         assert await memory.load() == many
         await memory.write(1, dict.fromkeys(many))

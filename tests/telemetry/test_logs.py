@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from shared.errors import UserError
-from shared.telemetry.logs import MOST_KEYS, AtMostEvery, Repeated, logger, set_up
+from shared.telemetry.logs import MAX_KEYS, AtMostEvery, Repeated, logger, set_up
 
 
 class Terminal(io.StringIO):
@@ -111,11 +111,11 @@ def test_remembered_repeats_are_bounded() -> None:
     stream = io.StringIO()
     set_up("queue", "queue-1", stream=stream)
     repeated = Repeated(logger("queue"), every=10.0, clock=lambda: 0.0)
-    for key in range(3 * MOST_KEYS):
+    for key in range(3 * MAX_KEYS):
         repeated.warning(str(key), "x")
         repeated.warning(str(key), "x")
-    assert len(lines(stream)) == 3 * MOST_KEYS
-    assert len(repeated._known) == MOST_KEYS
+    assert len(lines(stream)) == 3 * MAX_KEYS
+    assert len(repeated._known) == MAX_KEYS
 
 
 def test_loggers_of_libraries_are_rate_limited() -> None:

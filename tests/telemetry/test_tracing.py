@@ -9,11 +9,11 @@ import uuid
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
-from shared.telemetry.export import CLOSE_SECONDS, MOST_WAITING, SpanSink
+from shared.telemetry.export import CLOSE_SECONDS, MAX_WAITING, SpanSink
 from shared.telemetry.tracing import AttributeValue, TraceContext, Tracer
 from tests.telemetry.collector import Collector, a_collector
 
-MOST_KINDS_OF_LINES = 6
+MAX_KINDS_OF_LINES = 6
 """About one failing collector, however many spans and tries there are."""
 
 
@@ -122,7 +122,7 @@ def test_a_refusing_collector_affects_nothing(status: int, caplog: pytest.LogCap
         tracer.close()
     assert time.monotonic() - began < CLOSE_SECONDS + 1
     assert collector.requests >= 1
-    assert len(caplog.records) <= MOST_KINDS_OF_LINES
+    assert len(caplog.records) <= MAX_KINDS_OF_LINES
 
 
 def test_an_unreachable_collector_affects_nothing_and_the_queue_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
@@ -136,12 +136,12 @@ def test_an_unreachable_collector_affects_nothing_and_the_queue_is_bounded(caplo
             sink=SpanSink(f"http://127.0.0.1:{nobody.getsockname()[1]}/"),
         )
         context, began = tracer.new(True), time.monotonic()
-        for number in range(2 * MOST_WAITING):
+        for number in range(2 * MAX_WAITING):
             tracer.record(str(number), context, 1.0, 2.0)
         assert time.monotonic() - began < 2
         tracer.close()
         assert time.monotonic() - began < CLOSE_SECONDS + 3
-    assert len(caplog.records) <= MOST_KINDS_OF_LINES
+    assert len(caplog.records) <= MAX_KINDS_OF_LINES
 
 
 def test_without_a_collector_nothing_is_recorded() -> None:

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from services.watcher.bodies import MOST_BODY_BYTES
-from services.watcher.core import MOST_CHANGES, RELIST_PAUSE, WatcherCore
+from services.watcher.bodies import MAX_BODY_BYTES
+from services.watcher.core import MAX_CHANGES, RELIST_PAUSE, WatcherCore
 from services.watcher.events import (
     Beat,
     Effect,
@@ -21,7 +21,7 @@ from services.watcher.events import (
     Tick,
 )
 from services.watcher.resources import RESOURCES
-from shared.kube.listwatch import ListDone, ListPage, ListStarted, WatchEvents
+from shared.kube.listwatch import ListDone, ListPage, ListStarted, ObjectEvents
 from shared.kube.wire import WatchEvent
 from shared.messages.codec import copy, encode
 from shared.messages.watch import (
@@ -51,7 +51,7 @@ def page(kind: Kind, *objects: Any) -> Received:
 
 
 def events(kind: Kind, *said: tuple[str, Any]) -> Received:
-    return Received(kind, WatchEvents([WatchEvent(type_, raw(obj)) for type_, obj in said]), WALL)
+    return Received(kind, ObjectEvents([WatchEvent(type_, raw(obj)) for type_, obj in said]), WALL)
 
 
 def published(effects: Iterable[Effect]) -> list[Watched]:
@@ -125,22 +125,22 @@ def test_a_listing_has_marks_and_messages_are_numbered_without_gaps() -> None:
 
 def test_messages_are_limited_in_changes_and_bytes() -> None:
     core = WatcherCore(1)
-    many = published(core.handle(page(Kind.NODE, *[raw_node(f"n{i}") for i in range(2 * MOST_CHANGES + 1)]), NOW))
-    assert [len(message.changes) for message in many] == [MOST_CHANGES, MOST_CHANGES, 1]
+    many = published(core.handle(page(Kind.NODE, *[raw_node(f"n{i}") for i in range(2 * MAX_CHANGES + 1)]), NOW))
+    assert [len(message.changes) for message in many] == [MAX_CHANGES, MAX_CHANGES, 1]
     heavy = [raw_node(f"n{i}") for i in range(4)]
     for node in heavy:
-        node["metadata"]["annotations"] = {"a": "x" * (MOST_BODY_BYTES // 2 - 1000)}
+        node["metadata"]["annotations"] = {"a": "x" * (MAX_BODY_BYTES // 2 - 1000)}
     assert [len(message.changes) for message in published(core.handle(page(Kind.NODE, *heavy), NOW))] == [2, 2]
 
 
 def test_an_object_too_large_for_a_message_is_reported() -> None:
     node = raw_node("n")
-    node["metadata"]["annotations"] = {"a": "x" * MOST_BODY_BYTES}
+    node["metadata"]["annotations"] = {"a": "x" * MAX_BODY_BYTES}
     change = changes(WatcherCore(1).handle(page(Kind.NODE, node), NOW))[0]
     assert isinstance(change, NodeChange)
     assert change.problem == "", "no follower reads such annotations"
     waiting = raw_pod("p", schedulerName="default-scheduler")
-    waiting["metadata"]["annotations"] = {"a": "x" * MOST_BODY_BYTES}
+    waiting["metadata"]["annotations"] = {"a": "x" * MAX_BODY_BYTES}
     change = changes(WatcherCore(1).handle(page(Kind.POD, waiting), NOW))[0]
     assert isinstance(change, Unreadable)
     assert "more than" in change.problem
@@ -150,13 +150,13 @@ def test_an_object_too_large_for_a_message_is_reported() -> None:
 def test_a_name_that_is_too_long_for_a_message_is_cut(cpu: str) -> None:
     """A pod may name a scheduler of any length."""
     core = WatcherCore(1)
-    long_names = [raw_pod(f"p{i}", cpu=cpu, schedulerName="🦑" * 60_000) for i in range(MOST_CHANGES)]
+    long_names = [raw_pod(f"p{i}", cpu=cpu, schedulerName="🦑" * 60_000) for i in range(MAX_CHANGES)]
     effects = [
         *core.handle(page(Kind.POD, *long_names), NOW),
-        *core.handle(page(Kind.POD, raw_pod("p", schedulerName="x" * (2 * MOST_BODY_BYTES))), NOW),
-        *core.handle(events(Kind.POD, ("DELETED", raw_pod("p", schedulerName="x" * (2 * MOST_BODY_BYTES)))), NOW),
+        *core.handle(page(Kind.POD, raw_pod("p", schedulerName="x" * (2 * MAX_BODY_BYTES))), NOW),
+        *core.handle(events(Kind.POD, ("DELETED", raw_pod("p", schedulerName="x" * (2 * MAX_BODY_BYTES)))), NOW),
     ]
-    assert len(changes(effects)) == MOST_CHANGES + 2
+    assert len(changes(effects)) == MAX_CHANGES + 2
     assert max(len(encode(message)) for message in published(effects)) < 1 << 20
 
 
@@ -218,7 +218,9 @@ def test_a_pod_whose_condition_is_false_already() -> None:
 @pytest.mark.parametrize("spec", [{"nodeName": 5}, {"containers": "none"}, {"priority": "high"}, []])
 def test_every_report_names_the_object(spec: Any) -> None:
     text = msgspec.json.encode({"metadata": {"name": "p", "namespace": "ns", "uid": "u"}})[:-1] + b',"spec":'
-    heard = Received(Kind.POD, WatchEvents([WatchEvent("ADDED", msgspec.Raw(text + json.dumps(spec).encode() + b"}"))]))
+    heard = Received(
+        Kind.POD, ObjectEvents([WatchEvent("ADDED", msgspec.Raw(text + json.dumps(spec).encode() + b"}"))])
+    )
     message = published(WatcherCore(1).handle(heard, NOW))[0]
     change = copy(message).changes[0]
     assert isinstance(change, Unreadable)

@@ -1,11 +1,11 @@
 """The watcher sends no more than its followers can take, and does not wait for those that are gone."""
 
-from services.watcher.flow_control import MOST_UNSEEN_BYTES, SILENCE, FlowControl
+from services.watcher.flow_control import MAX_UNSEEN_BYTES, SILENCE, FlowControl
 from shared.messages.watch import Watched, WatchSeen
 from shared.watch import REPORT_EVERY, Progress, WatchReader
 
 EPOCH = 7
-HALF = MOST_UNSEEN_BYTES // 2 + 1
+HALF = MAX_UNSEEN_BYTES // 2 + 1
 
 
 def far_ahead(*followers: str) -> FlowControl:

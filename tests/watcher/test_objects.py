@@ -7,7 +7,7 @@ from services.watcher.core import WatcherCore
 from services.watcher.events import Effect, KindMissing, KindUnavailable, ListAll, Received, RelistRequested
 from services.watcher.kind_state import REFUSAL_TIMEOUT
 from services.watcher.resources import RESOURCES
-from shared.kube.listwatch import ListDone, ListPage, ListStarted, WatchEvents, WatchStarted
+from shared.kube.listwatch import ListDone, ListPage, ListStarted, ObjectEvents, WatchStarted
 from shared.kube.wire import WatchEvent
 from shared.messages.watch import (
     OBJECT_KINDS,
@@ -144,6 +144,6 @@ def test_an_accepted_watch_resets_the_refusal_timeout() -> None:
     listed(core, 0.0, stored(ObjectKind.STORAGE_CLASS))
     denied(core, 10.0)
     assert core.handle(Received(CLASSES, WatchStarted()), 20.0) == []
-    core.handle(Received(CLASSES, WatchEvents([WatchEvent("ADDED", msgspec.Raw(b"{}"))])), 21.0)
+    core.handle(Received(CLASSES, ObjectEvents([WatchEvent("ADDED", msgspec.Raw(b"{}"))])), 21.0)
     assert denied(core, 11.0 + REFUSAL_TIMEOUT) == []
     assert not core.is_missing(CLASSES)

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from services.watcher.bodies import MOST_BODY_BYTES, load_outline
+from services.watcher.bodies import MAX_BODY_BYTES, load_outline
 from services.watcher.core import WatcherCore
 from shared.messages.watch import Kind, NodeChange, ObjectChange, PodChange, Unreadable
 from shared.model.load import PodLoad, load_of
@@ -203,7 +203,7 @@ def test_a_large_bound_pod_is_reduced_to_what_it_occupies() -> None:
         affinity={"podAntiAffinity": {ANTI: [{"topologyKey": "z", "labelSelector": {"matchLabels": {"a": "b"}}}]}},
         priority=7,
     )
-    assert len(msgspec.json.encode(pod)) > MOST_BODY_BYTES
+    assert len(msgspec.json.encode(pod)) > MAX_BODY_BYTES
     change, read = told_pod(pod)
     assert (change.problem, change.closes) == ("", False)
     assert len(change.body) < 100_000

@@ -12,7 +12,7 @@ from services.watcher.resources import RESOURCES
 from shared.config.settings import ApiSettings
 from shared.errors import ClusterError, Unexpected
 from shared.kube.client import KubeClient
-from shared.kube.listwatch import WatchEvents
+from shared.kube.listwatch import ObjectEvents
 from shared.messages.watch import Kind, WatchSeen
 from shared.model.kinds import ObjectKind
 from shared.watch import WatchReader
@@ -46,7 +46,7 @@ def put(world: World, *pods: Any) -> None:
 
 async def delete(world: World, name: str) -> None:
     client = await KubeClient.open(ApiSettings(server=world.server.url))
-    assert (await client.attempt("DELETE", f"/api/v1/namespaces/default/pods/{name}?gracePeriodSeconds=0")).ok
+    assert (await client.try_call("DELETE", f"/api/v1/namespaces/default/pods/{name}?gracePeriodSeconds=0")).ok
     await client.close()
 
 
@@ -78,7 +78,7 @@ async def test_a_core_that_fails_ends_its_term_and_the_next_one_works(monkeypatc
 
     def fail_halfway(core: WatcherCore, event: Event, now: float) -> list[Effect]:
         effects = handle(core, event, now)
-        if isinstance(event, Received) and isinstance(event.what, WatchEvents) and not events:
+        if isinstance(event, Received) and isinstance(event.what, ObjectEvents) and not events:
             events.append(event)
             raise ZeroDivisionError
         return effects
@@ -312,7 +312,7 @@ async def test_a_reused_term_is_left_for_a_later_one() -> None:
 
 
 async def test_reading_pauses_while_a_follower_is_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("services.watcher.flow_control.MOST_UNSEEN_BYTES", 4_000)
+    monkeypatch.setattr("services.watcher.flow_control.MAX_UNSEEN_BYTES", 4_000)
     monkeypatch.setattr("services.watcher.flow_control.SILENCE", 3600.0)
     async with a_world() as world:
         put(world, "before")

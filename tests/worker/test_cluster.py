@@ -13,8 +13,8 @@ from shared.messages.state import (
     ObjectRemoved,
     ObjectUpserted,
     PodNominated,
+    PodOnNode,
     PodPlaced,
-    PodState,
     SharedHostnames,
     State,
 )
@@ -31,7 +31,7 @@ NOT_A = next(name for name in map(str, range(99)) if shard_of(name, 2) != shard_
 
 
 def whole(seq: int = 1, **more: object) -> State:
-    nodes = [NodeState(A, {P.uid: PodState(0, P.key, 60.0)}), NodeState(B)]
+    nodes = [NodeState(A, {P.uid: PodOnNode(0, P.key, 60.0)}), NodeState(B)]
     return copy(msgspec.structs.replace(State(1, seq, nodes, LOADS), **more))
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -80,7 +79,7 @@ def test_a_given_pod_that_has_come_meanwhile_is_counted_once() -> None:
     core = loaded()
     core.handle(placed(2, Q, "a"), 0.0)
     assert sorted(nodes_for(core, ask(1, P, given=[(Q, "a")]))) == ["a", "b", "b"]
-    assert core.table.place_of(Q.uid) == "a"
+    assert core.table.node_of(Q.uid) == "a"
 
 
 def test_a_given_pod_that_an_earlier_attempt_still_holds_elsewhere_counts_on_both_nodes() -> None:
@@ -91,7 +90,7 @@ def test_a_given_pod_that_an_earlier_attempt_still_holds_elsewhere_counts_on_bot
     assert sorted(nodes_for(core, ask(1, P))) == ["a", "a", "b"]
     assert sorted(nodes_for(core, ask(2, P, given=[(Q, "a")]))) == ["a", "b"]
     assert everything(core) == before
-    assert core.table.place_of(Q.uid) == "b"
+    assert core.table.node_of(Q.uid) == "b"
 
 
 def test_for_a_given_pod_no_room_is_kept_beside_it() -> None:
@@ -110,17 +109,9 @@ def test_what_fails_meanwhile_leaves_no_trace() -> None:
         pytest.raises(ZeroDivisionError),
         pods_placed(core.table, [Given(Q.uid, "a", 0)], [load_of(Q)]),
     ):
-        assert core.table.place_of(Q.uid) == "a"
+        assert core.table.node_of(Q.uid) == "a"
         raise ZeroDivisionError
     assert everything(core) == before
-
-
-def test_a_load_that_did_not_come_along_is_refused() -> None:
-    core = loaded()
-    propose = msgspec.structs.replace(ask(1, P, given=[(Q, "a")]), loads=[])
-    assert core.handle(propose, 0.0) == []
-    assert [str(each) for each in core.refused] == ["given pod default/q: load: 0 of 0"]
-    assert nodes_for(core, ask(1, P))
 
 
 @settings(deadline=None, max_examples=50)

@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from tools.cli.arguments import at_least, numbers
+from tools.cli.arguments import add_numbers, numbers
 
 DESCRIPTION = """\
 Schedules the same pods one by one and in larger rounds on a dozen synthetic clusters, and compares the placements.
@@ -16,20 +16,12 @@ preferred  share of preferred node affinity that was satisfied
 """
 
 
-def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    command = commands.add_parser(
-        "bench-quality",
-        help="measure the placement quality of larger rounds",
-        description=DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    command.add_argument("--nodes", type=at_least(1), default=300, metavar="N", help="nodes per cluster (default 300)")
-    command.add_argument("--pods", type=at_least(1), default=2_000, metavar="N", help="pods per case (default 2000)")
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    add_numbers(command, ("--nodes", 300, 1, "nodes per cluster"), ("--pods", 2_000, 1, "pods per case"))
     command.add_argument(
         "--rounds", type=numbers(1), default=[1, 16, 256], metavar="N,...", help="round sizes (default 1,16,256)"
     )
     command.add_argument("--only", default="", metavar="TEXT", help="only cases whose name contains TEXT")
-    command.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

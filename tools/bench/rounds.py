@@ -7,21 +7,20 @@ import platform
 from collections.abc import Callable, Collection
 from typing import ParamSpec, TypeVar
 
-from tools.cli.arguments import at_least, names, numbers
+from tools.cli.arguments import add_numbers, names, numbers
 
 A = ParamSpec("A")
 T = TypeVar("T")
 
 MEGABYTE = 1 << 20
 
+DESCRIPTION = """\
+Runs the scheduling cores with two shards, without a network, on nodes of 4 cpu, 32 GiB and 110
+pods and pods of about 100m and 500Mi. Prints CPU time. Every node is considered for every pod.
+"""
 
-def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    command = commands.add_parser(
-        "bench",
-        help="measure the CPU cost of a decision",
-        description="Runs the scheduling cores with two shards, without a network, on nodes of 4 cpu, 32 GiB and 110\n"
-        "pods and pods of about 100m and 500Mi. Prints CPU time. Every node is considered for every pod.",
-    )
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--nodes",
         type=numbers(1),
@@ -29,9 +28,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         metavar="N,...",
         help="cluster sizes (default 5000,20000,100000)",
     )
-    command.add_argument(
-        "--pods", type=at_least(1), default=10_240, metavar="N", help="pods per case with rounds (default 10240)"
-    )
+    add_numbers(command, ("--pods", 10_240, 1, "pods per case with rounds"))
     command.add_argument(
         "--load",
         type=numbers(0, 2),
@@ -46,7 +43,6 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         metavar="NAME,...",
         help="kinds of pods (default: plain, and all others on the first two sizes)",
     )
-    command.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

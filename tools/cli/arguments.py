@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import NamedTuple
 
@@ -52,12 +52,11 @@ def names(known: Callable[[], Collection[str]]) -> Callable[[str], list[str]]:
     return parse
 
 
-def add_numbers(command: argparse.ArgumentParser, flags: Iterable[tuple[str, int, int, str]]) -> None:
+def add_numbers(command: argparse.ArgumentParser, *flags: tuple[str, int | None, int, str]) -> None:
     """Add flags that take a number: name, default, minimum, help."""
     for flag, default, least, text in flags:
-        command.add_argument(
-            flag, type=at_least(least), default=default, metavar="N", help=f"{text} (default {default})"
-        )
+        shown = text if default is None else f"{text} (default {default})"
+        command.add_argument(flag, type=at_least(least), default=default, metavar="N", help=shown)
 
 
 def add_output(command: argparse.ArgumentParser, *formats: str) -> None:

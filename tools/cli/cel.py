@@ -12,7 +12,11 @@ if TYPE_CHECKING:
 
 NO_MATCH = 1
 
-EPILOG = """\
+DESCRIPTION = """\
+Compiles an expression and evaluates it for devices: prints the result, what it costs, and the most that it may
+cost, or the error, as kube-scheduler would.
+"""
+EXAMPLES = """\
 FILE has one device as a ResourceSlice lists it, with its driver beside it, or a whole ResourceSlice or a list of them:
 
   driver: gpu.example.com
@@ -25,20 +29,11 @@ exit code 0: a device matches (without a file: the expression is correct); 1: no
 """
 
 
-def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    command = commands.add_parser(
-        "cel",
-        help="evaluate a CEL expression that selects devices",
-        description="Compiles an expression and evaluates it for devices: prints the result, what it costs, and the "
-        "most that it may cost, or the error, as kube-scheduler would.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("expression", metavar="EXPRESSION", help="such as 'device.driver == \"gpu.example.com\"'")
     command.add_argument(
         "--device", metavar="FILE", help="a device or a ResourceSlice in YAML or JSON; - for standard input"
     )
-    command.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -7,6 +7,7 @@ import argparse
 
 SHELLS = ("bash", "zsh", "fish")
 
+DESCRIPTION = "Prints a script with which the shell completes commands, flags and values."
 EXAMPLES = """\
 for this shell:
   bash   source <(flotilla completion bash)
@@ -20,15 +21,8 @@ permanently:
 """
 
 
-def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    command = commands.add_parser(
-        "completion",
-        help="print a shell completion script",
-        description="Prints a script with which the shell completes commands, flags and values.",
-        epilog=EXAMPLES,
-    )
+def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("shell", choices=SHELLS, metavar="SHELL", help=", ".join(SHELLS))
-    command.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -4,7 +4,6 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from shared.config.feature_gates import DEFAULT_GATES, FeatureGates, InvalidFeatureGates
@@ -24,13 +23,16 @@ from tools.cli.output import table
 if TYPE_CHECKING:
     from shared.config.reading import ConfigFile
 
-Action = Callable[[argparse.Namespace], int]
 GATES = next(source for source in SOURCES if source.field == "feature_gates")
 SETTINGS_EXAMPLES = """\
 examples:
   flotilla config settings                             settings of services started from here
   flotilla config settings --settings flotilla.yaml    the same with this settings file
   flotilla config settings -o markdown                 a table of all settings
+"""
+DESCRIPTION = """\
+Works with the file for --config, a KubeSchedulerConfiguration in YAML or JSON, and with the
+settings, which say where services run and what they connect to.
 """
 EXAMPLES = """\
 examples:
@@ -54,14 +56,7 @@ A file that changes one weight:
 """
 
 
-def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    command = commands.add_parser(
-        "config",
-        help="check, show or convert a scheduler configuration file; show settings",
-        description="Works with the file for --config, a KubeSchedulerConfiguration in YAML or JSON, and with the\n"
-        "settings, which say where services run and what they connect to.",
-        epilog=EXAMPLES,
-    )
+def add_arguments(command: argparse.ArgumentParser) -> None:
     actions = command.add_subparsers(title="actions", metavar="ACTION", required=True)
     checking = actions.add_parser(
         "validate",
@@ -71,7 +66,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     )
     checking.add_argument("file", metavar="FILE", help="the file, - for standard input")
     _add_gates(checking)
-    checking.set_defaults(run=_with_errors_in_lines(validate))
+    checking.set_defaults(act=validate)
     showing = actions.add_parser(
         "show",
         help="print a file with all defaults",
@@ -81,7 +76,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     showing.add_argument("file", metavar="FILE", nargs="?", help="the file, - for standard input")
     _add_gates(showing)
     add_output(showing, "yaml", "json")
-    showing.set_defaults(run=_with_errors_in_lines(show))
+    showing.set_defaults(act=show)
     converting = actions.add_parser(
         "convert",
         help="print a Policy file as a KubeSchedulerConfiguration",
@@ -89,7 +84,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         "dropped or changed on standard error.",
     )
     converting.add_argument("file", metavar="FILE", help="the Policy, - for standard input")
-    converting.set_defaults(run=_with_errors_in_lines(convert))
+    converting.set_defaults(act=convert)
     settings = actions.add_parser(
         "settings",
         help="show all settings and where they come from",
@@ -99,7 +94,19 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     )
     add_output(settings, "text", "json", "yaml", "markdown")
     add_flags(settings)
-    settings.set_defaults(run=show_settings)
+    settings.set_defaults(act=show_settings)
+
+
+def run(options: argparse.Namespace) -> int:
+    from shared.config.problems import InvalidConfigFile
+
+    try:
+        code: int = options.act(options)
+    except InvalidConfigFile as wrong:
+        for line in wrong.within(_shown_name(options.file)).lines():
+            print(line, file=sys.stderr)
+        return BAD_USAGE
+    return code
 
 
 def validate(options: argparse.Namespace) -> int:
@@ -147,20 +154,6 @@ def convert(options: argparse.Namespace) -> int:
     return 0
 
 
-def _with_errors_in_lines(action: Action) -> Action:
-    def run(options: argparse.Namespace) -> int:
-        from shared.config.problems import InvalidConfigFile
-
-        try:
-            return action(options)
-        except InvalidConfigFile as wrong:
-            for line in wrong.within(_shown_name(options.file)).lines():
-                print(line, file=sys.stderr)
-            return BAD_USAGE
-
-    return run
-
-
 def _read(text: bytes, gates: FeatureGates) -> "ConfigFile":
     """Includes the plugins of installed packages."""
     from shared.config.building import flotilla_plugins
@@ -196,7 +189,7 @@ def show_settings(options: argparse.Namespace) -> int:
         print(settings_table())
         return 0
     given = all_given(os.environ, vars(options))
-    settings = settings_of({field: each.value for field, each in given.items()})
+    settings = settings_of(given)
     shown: dict[str, dict[str, object]] = {}
     for source in SOURCES:
         place = given.get(source.field) or Given(source.default, SourceKind.DEFAULT, "")

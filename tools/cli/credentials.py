@@ -22,6 +22,7 @@ from tools.cli.arguments import at_least
 if TYPE_CHECKING:
     from shared.certificates import Pair
 
+DESCRIPTION = "Creates credentials of all services for NATS and Valkey, and the users file of each server."
 EXAMPLES = """\
 examples:
   flotilla credentials compose                                files in deploy/secrets, for deploy/docker-compose.yml
@@ -41,13 +42,7 @@ IN_COMPOSE = "/run/secrets"
 """Where services find their credentials."""
 
 
-def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    command = commands.add_parser(
-        "credentials",
-        help="create users, passwords and certificates for NATS and Valkey",
-        description="Creates credentials of all services for NATS and Valkey, and the users file of each server.",
-        epilog=EXAMPLES,
-    )
+def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("where", choices=("compose", "kubernetes"), help="format of the credentials")
     command.add_argument(
         "--folder",
@@ -63,7 +58,6 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     command.add_argument(
         "--prefix", default="flotilla", metavar="WORD", help="the prefix setting of all services (default flotilla)"
     )
-    command.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -19,9 +19,14 @@ if TYPE_CHECKING:
 STDOUT = "-"
 KINDS = ("queue", "node", "assumed")
 
+DESCRIPTION = """\
+Writes the queue, the cache and the ledger of assumed pods, and compares the cache with the API
+server. Exit code 1: they differ, or a service does not reply. Closed nodes, which get no more pods because
+an object there is unreadable, are named on standard error and do not change the exit code.
+"""
 EXAMPLES = """\
 Each line is a JSON object. On standard output it includes a `kind`:
-  queue       a pod in the queue: its place, why, and what it waits for
+  queue       a pod in the queue: its state, why, and what it waits for
   node        a node in the snapshot's cache: requested and allocatable resources, its pods, nominated pods
   assumed     a pod in the ledger: scheduled, but not yet seen on its node
   summary     counts, and the differences between the cache and the API server
@@ -34,20 +39,11 @@ examples:
 """
 
 
-def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    command = commands.add_parser(
-        "dump",
-        help="write the whole state, and compare it with the cluster",
-        description="Writes the queue, the cache and the ledger of assumed pods, and compares the cache with the API\n"
-        "server. Exit code 1: they differ, or a service does not reply. Closed nodes, which get no more pods because\n"
-        "an object there is unreadable, are named on standard error and do not change the exit code.",
-        epilog=EXAMPLES,
-    )
+def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--output", default=STDOUT, metavar="DIR", help="folder to write to; - is standard output (default)"
     )
     add_nats_flags(command)
-    command.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

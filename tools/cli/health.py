@@ -14,6 +14,7 @@ from shared.config.sources import SETTINGS_FLAG, settings_from
 from shared.errors import UserError
 from tools.cli.arguments import at_least
 
+DESCRIPTION = "Asks a service whether it is ready and prints its response in one line."
 EXAMPLES = """\
 examples:
   flotilla health                            the service at FLOTILLA_HTTP_HOST and FLOTILLA_HTTP_PORT
@@ -31,13 +32,7 @@ LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
 STATUS_LINE = re.compile(rb"HTTP/1\.[01] (\d{3})")
 
 
-def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    command = commands.add_parser(
-        "health",
-        help="check whether a service is ready",
-        description="Asks a service whether it is ready and prints its response in one line.",
-        epilog=EXAMPLES,
-    )
+def add_arguments(command: argparse.ArgumentParser) -> None:
     where = command.add_mutually_exclusive_group()
     where.add_argument("url", metavar="URL", nargs="?", help="http://HOST:PORT, or with another path to ask")
     where.add_argument("--port", metavar="PORT", help="port on this machine (default: from the settings)")
@@ -45,7 +40,6 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     timeout_help = f"default {DEFAULT_TIMEOUT}"
     command.add_argument("--timeout", type=at_least(1), default=DEFAULT_TIMEOUT, metavar="SECONDS", help=timeout_help)
     command.add_argument(SETTINGS_FLAG, dest="settings", metavar="FILE", help="settings file of the service")
-    command.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

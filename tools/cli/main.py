@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 from shared.config.sources import BAD_USAGE, Parser
 from shared.errors import FlotillaError, UserError
@@ -31,29 +32,37 @@ inspect a running Flotilla:
 Run flotilla COMMAND --help for more about a command.
 """
 
+
+class Command(NamedTuple):
+    """A module with `add_arguments` and `run`, which may have a DESCRIPTION and EXAMPLES for the help."""
+
+    module: str
+    help: str
+
+
 COMMANDS = {
-    "demo": "tools.demo",
-    "up": "tools.cli.up",
-    "run": "tools.cli.run",
-    "health": "tools.cli.health",
-    "queue": "tools.cli.queue",
-    "permit": "tools.cli.permit",
-    "dump": "tools.cli.dump",
-    "config": "tools.cli.config",
-    "cel": "tools.cli.cel",
-    "credentials": "tools.cli.credentials",
-    "simulate": "testing.simulator.__main__",
-    "faults": "tools.faults",
-    "simulation": "tools.cli.simulation",
-    "conformance": "tools.conformance",
-    "bench": "tools.bench.rounds",
-    "bench-pipeline": "tools.bench.pipeline",
-    "bench-quality": "tools.bench.quality",
-    "bench-start": "tools.bench.start",
-    "completion": "tools.cli.completion",
-    "version": "tools.cli.version",
+    "demo": Command("tools.demo", "schedule pods on a simulated cluster and check the result"),
+    "up": Command("tools.cli.up", "run all services on this machine"),
+    "run": Command("tools.cli.run", "run one service, as in a container"),
+    "health": Command("tools.cli.health", "check whether a service is ready"),
+    "queue": Command("tools.cli.queue", "list pending pods and why they are pending"),
+    "permit": Command("tools.cli.permit", "list, allow or reject pods that wait for a permit"),
+    "dump": Command("tools.cli.dump", "write the whole state, and compare it with the cluster"),
+    "config": Command("tools.cli.config", "check, show or convert a scheduler configuration file; show settings"),
+    "cel": Command("tools.cli.cel", "evaluate a CEL expression that selects devices"),
+    "credentials": Command("tools.cli.credentials", "create users, passwords and certificates for NATS and Valkey"),
+    "simulate": Command("testing.simulator.__main__", "run a simulated API server"),
+    "faults": Command("tools.faults", "inject faults into every part of a pipeline under load, and check the result"),
+    "simulation": Command("tools.cli.simulation", "run all services on virtual time under simulated faults"),
+    "conformance": Command("tools.conformance", "replay recorded decisions of kube-scheduler v1.36 and compare"),
+    "bench": Command("tools.bench.rounds", "measure the CPU cost of a decision"),
+    "bench-pipeline": Command("tools.bench.pipeline", "measure the whole pipeline in real processes"),
+    "bench-quality": Command("tools.bench.quality", "measure the placement quality of larger rounds"),
+    "bench-start": Command("tools.bench.start", "measure start-up time and memory in a large cluster"),
+    "completion": Command("tools.cli.completion", "print a shell completion script"),
+    "version": Command("tools.cli.version", "print the version, and the kube-scheduler version it matches"),
 }
-"""Modules by command, in the order of the help."""
+"""In the order of the help."""
 
 CANNOT_WRITE = frozenset({errno.ENOSPC, errno.EFBIG, errno.EDQUOT})
 """Errors of a full disk or a file size limit: reported in one line, without a traceback."""
@@ -64,8 +73,12 @@ def parser(only: str | None = None) -> argparse.ArgumentParser:
     top = Parser(prog="flotilla", description="A Kubernetes scheduler that scales out.", epilog=EXAMPLES)
     top.add_argument("--version", action=Version, help="print the version and exit")
     commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in COMMANDS if only is None else (only,):
-        importlib.import_module(COMMANDS[command]).add_to(commands)
+    for name in COMMANDS if only is None else (only,):
+        module = importlib.import_module(COMMANDS[name].module)
+        command = commands.add_parser(name, help=COMMANDS[name].help)
+        command.description, command.epilog = getattr(module, "DESCRIPTION", None), getattr(module, "EXAMPLES", None)
+        command.set_defaults(run=module.run)
+        module.add_arguments(command)
     return top
 
 

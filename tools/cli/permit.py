@@ -21,6 +21,10 @@ POLL = 0.02
 HEAD = ("POD", "NODE", "BINDER", "SINCE", "WAITS FOR")
 DEFAULT_REASON = "rejected by hand"
 
+DESCRIPTION = """\
+A Permit plugin can make a scheduled pod wait before it is bound. Exit code 1: the pod is not
+waiting, or no binder replies.
+"""
 EXAMPLES = """\
 examples:
   flotilla permit list
@@ -30,19 +34,12 @@ examples:
 """
 
 
-def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    command = commands.add_parser(
-        "permit",
-        help="list, allow or reject pods that wait for a permit",
-        description="A Permit plugin can make a scheduled pod wait before it is bound. Exit code 1: the pod is not\n"
-        "waiting, or no binder replies.",
-        epilog=EXAMPLES,
-    )
+def add_arguments(command: argparse.ArgumentParser) -> None:
     actions = command.add_subparsers(title="actions", metavar="ACTION", required=True)
     listing = actions.add_parser("list", help="list waiting pods, their nodes, binders and plugins")
     add_output(listing, "table", "json")
     add_nats_flags(listing)
-    listing.set_defaults(run=run_list)
+    listing.set_defaults(act=_list)
     allowing = actions.add_parser("allow", help="let a pod be bound", description="Grants a waiting pod its permit.")
     rejecting = actions.add_parser(
         "reject", help="send a pod back to the queue", description="Denies a waiting pod its permit."
@@ -54,16 +51,13 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     rejecting.add_argument(
         "--reason", default=DEFAULT_REASON, metavar="TEXT", help=f"shown to its owner (default {DEFAULT_REASON})"
     )
-    allowing.set_defaults(run=run_answer, allow=True)
-    rejecting.set_defaults(run=run_answer, allow=False)
+    allowing.set_defaults(act=_answer, allow=True)
+    rejecting.set_defaults(act=_answer, allow=False)
 
 
-def run_list(options: argparse.Namespace) -> int:
-    return asyncio.run(_list(options))
-
-
-def run_answer(options: argparse.Namespace) -> int:
-    return asyncio.run(_answer(options, pod_name(options)))
+def run(options: argparse.Namespace) -> int:
+    code: int = asyncio.run(options.act(options))
+    return code
 
 
 class Held(NamedTuple):
@@ -149,11 +143,12 @@ async def _list(options: argparse.Namespace) -> int:
     return 0
 
 
-async def _answer(options: argparse.Namespace, wanted: PodName) -> int:
+async def _answer(options: argparse.Namespace) -> int:
     from shared.bus.subjects import BINDER_PERMITS
     from shared.messages.binding import PermitAnswer
     from tools.cli.service_client import connected
 
+    wanted = pod_name(options)
     async with connected(options) as client:
         before = _find(await gather(client), wanted, options.plugin)
         plugins = [options.plugin] if options.plugin else list(before.pod.plugins)

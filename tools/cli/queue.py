@@ -13,12 +13,16 @@ if TYPE_CHECKING:
     from shared.messages.inspection import DescribedPod, ListQueue, QueueListed
     from tools.cli.service_client import ServiceClient
 
-PLACES = ("active", "backoff", "error-backoff", "unschedulable", "gated", "in-flight", "binding")
+STATES = ("active", "backoff", "error-backoff", "unschedulable", "gated", "in-flight", "binding")
 PREEMPTION = "DefaultPreemption"
-HEAD = ("POD", "PLACE", "SINCE", "ATTEMPTS", "WHY", "WAITS FOR")
+HEAD = ("POD", "STATE", "SINCE", "ATTEMPTS", "WHY", "WAITS FOR")
 
+DESCRIPTION = """\
+Lists pending pods in queue order: state, time in it, attempts, the plugins that rejected
+them, and the events that would retry them. Exit code 1: no such pod, or no reply from the queue.
+"""
 EXAMPLES = """\
-places:
+states:
   active         next to be scheduled, in this order
   backoff        rejected, and backing off before the next attempt; retried earlier when nothing is active
   error-backoff  failed with an error, and backing off
@@ -28,38 +32,30 @@ places:
   binding        scheduled, and being bound
 
 examples:
-  flotilla queue --place unschedulable           pods that fit nowhere, and the events that would retry them
+  flotilla queue --state unschedulable           pods that fit nowhere, and the events that would retry them
   flotilla queue -n shop                         the pods of a namespace
   flotilla queue shop/web-1                      everything about one pod, with its history
   flotilla queue -o json | jq '.pods[] | select(.attempts > 5) | .name'
 """
 
 
-def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    command = commands.add_parser(
-        "queue",
-        help="list pending pods and why they are pending",
-        description="Lists pending pods in queue order: place, time there, attempts, the plugins that rejected\n"
-        "them, and the events that would retry them. Exit code 1: no such pod, or no reply from the queue.",
-        epilog=EXAMPLES,
-    )
+def add_arguments(command: argparse.ArgumentParser) -> None:
     add_pod(command, optional=True)
     command.add_argument(
-        "--place", action="append", choices=PLACES, metavar="PLACE", help="only pods in this place; repeatable"
+        "--state", action="append", choices=STATES, metavar="STATE", help="only pods in this state; repeatable"
     )
     command.add_argument("--limit", type=at_least(1), metavar="N", help="at most N pods (default all)")
     add_output(command, "table", "json")
     add_nats_flags(command)
-    command.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     from shared.messages.inspection import ListQueue
 
     wanted = None if options.pod is None else pod_name(options)
-    places = tuple(options.place or ())
+    states = tuple(options.state or ())
     namespace, name = (options.namespace or "", "") if wanted is None else wanted
-    return asyncio.run(_show(options, wanted, ListQueue(places=places, namespace=namespace, name=name)))
+    return asyncio.run(_show(options, wanted, ListQueue(states=states, namespace=namespace, name=name)))
 
 
 async def queue_pages(
@@ -69,11 +65,11 @@ async def queue_pages(
     import msgspec
 
     from shared.bus.subjects import QUEUE_LIST
-    from shared.messages.inspection import MOST_PODS, QueueListed
+    from shared.messages.inspection import MAX_PODS, QueueListed
 
     left = limit
     if limit is not None:
-        request = msgspec.structs.replace(request, limit=min(limit, MOST_PODS))
+        request = msgspec.structs.replace(request, limit=min(limit, MAX_PODS))
     async for page in client.pages("queue", QUEUE_LIST, request, QueueListed):
         shown: QueueListed = msgspec.structs.replace(page, pods=page.pods[:left])
         yield shown
@@ -108,7 +104,7 @@ async def _print_table(pages: "AsyncIterator[QueueListed]") -> None:
     shown = total = 0
     async for page in pages:
         if not shown:
-            counts = ", ".join(f"{count:,} {place}" for place, count in page.counts.items() if count)
+            counts = ", ".join(f"{count:,} {state}" for state, count in page.counts.items() if count)
             print(f"queue: {counts or 'empty'}")
         if page.pods:
             print("\n".join(table([HEAD, *(row(pod, page.now) for pod in page.pods)])))
@@ -129,7 +125,7 @@ async def _as_json(pages: "AsyncIterator[QueueListed]") -> str:
 def row(pod: "DescribedPod", now: float) -> tuple[str, ...]:
     return (
         f"{pod.namespace}/{pod.name}",
-        pod.place,
+        pod.state,
         age(now - pod.since),
         str(pod.attempts),
         _why(pod) or "-",
@@ -146,14 +142,14 @@ def details(pod: "DescribedPod", now: float) -> Iterator[str]:
         ("UID", pod.uid),
         ("Scheduler", pod.scheduler),
         ("Priority", str(pod.priority)),
-        ("Place", f"{pod.place}, since {age(now - pod.since)} ({pod.why})"),
+        ("State", f"{pod.state}, since {age(now - pod.since)} ({pod.why})"),
         ("First seen", since(pod.first_seen)),
         ("Attempts", f"{pod.attempts} ({pod.rejections} rejected, {pod.errors} errors in a row)"),
         ("Rejected by", ", ".join(plugin for plugin in pod.plugins if plugin != pod.gate)),
         ("Gate", _gate(pod)),
         ("Nominated to", pod.nominated),
         ("Waits for", _waits_for(pod, now)),
-        ("Condition", f"{pod.message} ({since(pod.said_at or now)})" if pod.message else ""),
+        ("Condition", f"{pod.message} ({since(pod.failed_at or now)})" if pod.message else ""),
     ]
     for title, text in rows:
         if text:
@@ -161,8 +157,8 @@ def details(pod: "DescribedPod", now: float) -> Iterator[str]:
     for number, line in enumerate(pod.claims):
         yield f"{'' if number else 'Devices:':<14}{line}"
     yield "History:"
-    for move in pod.story:
-        yield f"  {since(move.at):<12}{move.place:<15}{move.why}"
+    for move in pod.history:
+        yield f"  {since(move.at):<12}{move.state:<15}{move.why}"
 
 
 def _why(pod: "DescribedPod") -> str:
@@ -183,9 +179,9 @@ def _gate(pod: "DescribedPod") -> str:
 def _waits_for(pod: "DescribedPod", now: float) -> str:
     if pod.gate == PREEMPTION:
         return "eviction of its victims"
-    if pod.rests_until is not None:
-        return f"end of its back-off, {max(0.0, pod.rests_until - now):.1f} s"
+    if pod.backoff_until is not None:
+        return f"end of its back-off, {max(0.0, pod.backoff_until - now):.1f} s"
     if pod.deadline is not None:
-        what = "decision" if pod.place == "in-flight" else f"binding{f' to {pod.node}' if pod.node else ''}"
+        what = "decision" if pod.state == "in-flight" else f"binding{f' to {pod.node}' if pod.node else ''}"
         return f"{what}, at most {max(0.0, pod.deadline - now):.0f} s"
-    return "any event" if "*All" in pod.awaits else ", ".join(pod.awaits)
+    return "any event" if "*All" in pod.requeue_events else ", ".join(pod.requeue_events)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 SERVICES = ("watcher", "queue", "snapshot", "cycle", "worker", "binder")
 
+DESCRIPTION = "Runs one service until SIGTERM or Ctrl-C. Exit code 2: bad configuration."
 EXAMPLES = f"""\
 services:
   watcher    lists and watches the API server, and publishes every change
@@ -34,16 +35,9 @@ same name with _FILE appended, such as FLOTILLA_TOKEN_FILE.
 """
 
 
-def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    command = commands.add_parser(
-        "run",
-        help="run one service, as in a container",
-        description="Runs one service until SIGTERM or Ctrl-C. Exit code 2: bad configuration.",
-        epilog=EXAMPLES,
-    )
+def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("service", choices=SERVICES, metavar="SERVICE", help=", ".join(SERVICES))
     add_flags(command)
-    command.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -2,11 +2,12 @@
 
 import argparse
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from textwrap import indent
 from typing import TYPE_CHECKING
 
-from tools.cli.arguments import at_least
+from tools.cli.arguments import add_numbers, at_least
 
 if TYPE_CHECKING:
     from testing.simulation.running import Failure, Options, Result
@@ -26,26 +27,21 @@ Exit code 0: all seeds passed; 1: one failed.
 """
 
 
-def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    command = commands.add_parser(
-        "simulation",
-        help="run all services on virtual time under simulated faults",
-        description=DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    command.add_argument("--first", type=at_least(0), default=1, metavar="N", help="first seed (default 1)")
-    command.add_argument("--count", type=at_least(1), default=100, metavar="M", help="number of seeds (default 100)")
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    add_numbers(command, ("--first", 1, 0, "first seed"), ("--count", 100, 1, "number of seeds"))
     command.add_argument("--scene", default="", metavar="NAME", help="only this kind of cluster and workload")
     command.add_argument("--broken", default="", metavar="NAME", help="disable this safeguard: seeds should fail")
     command.add_argument("--schedule", type=Path, metavar="FILE", help="replay this schedule instead of seeds")
     command.add_argument(
         "--shrink", type=at_least(0), default=60, metavar="SECONDS", help="for shortening each failure (default 60)"
     )
-    command.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     from shared.errors import UserError
+
+    if find_spec("lupa") is None:
+        raise UserError("flotilla simulation needs the package lupa: install flotilla[dev]")
     from testing.simulation.broken import BROKEN
     from testing.simulation.drawing import SCENES, check
     from testing.simulation.running import Options, play_schedule, play_seeds

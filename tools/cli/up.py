@@ -11,14 +11,18 @@ from typing import TYPE_CHECKING
 
 from shared.config import values
 from shared.config.settings import ApiSettings, Settings
-from shared.config.sources import Given, add_flags, all_given, environment_of, read_values, settings_of
+from shared.config.sources import Given, add_flags, all_given, environment_of, settings_of
 from shared.errors import ClusterError, FlotillaError, UserError
-from tools.cli.arguments import at_least
+from tools.cli.arguments import add_numbers
 
 if TYPE_CHECKING:
     from tools.supervisor.options import PipelineOptions
     from tools.supervisor.pipeline import Pipeline
 
+DESCRIPTION = """\
+Runs all services, plus NATS, Redis and a simulated API server unless given. Restarts processes
+that crash. Ctrl-C stops everything and leaves nothing behind.
+"""
 EXAMPLES = """\
 examples:
   flotilla up                                         with an empty simulated cluster; prints a kubectl command
@@ -38,19 +42,10 @@ NATS_VARIABLES = frozenset(
 """Variables that other commands need to reach NATS, besides its URL."""
 
 
-def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    command = commands.add_parser(
-        "up",
-        help="run all services on this machine",
-        description="Runs all services, plus NATS, Redis and a simulated API server unless given. Restarts processes\n"
-        "that crash. Ctrl-C stops everything and leaves nothing behind.",
-        epilog=EXAMPLES,
-    )
-    command.add_argument("--workers", type=at_least(1), default=2, metavar="N", help="number of workers (default 2)")
-    command.add_argument("--binders", type=at_least(1), default=1, metavar="N", help="number of binders (default 1)")
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    add_numbers(command, ("--workers", 2, 1, "number of workers"), ("--binders", 1, 1, "number of binders"))
     command.add_argument("--in-cluster", action="store_true", help="use the API server of the surrounding cluster")
     add_flags(command, without=PER_SERVICE)
-    command.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -88,9 +83,9 @@ def _with_origin(cause: FlotillaError, given: Mapping[str, Given]) -> FlotillaEr
 def options_of(options: argparse.Namespace) -> "PipelineOptions":
     from tools.supervisor.options import PipelineOptions
 
-    given = read_values(os.environ, vars(options))
+    given = all_given(os.environ, vars(options))
     settings = settings_of(given)
-    reachable = any(given.get(field) for field in ("server", "kubeconfig"))
+    reachable = settings.api.server or settings.api.kubeconfig
     if options.in_cluster and reachable:
         raise UserError("--in-cluster: cannot be combined with --server or --kubeconfig")
     api = settings.api if reachable else ApiSettings() if options.in_cluster else None

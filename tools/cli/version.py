@@ -21,12 +21,10 @@ class Version(argparse.Action):
         parser.exit()
 
 
-def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    command = commands.add_parser("version", help="print the version, and the kube-scheduler version it matches")
+def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--sbom", action="store_true", help="print a CycloneDX bill of materials (JSON) of the installed packages"
     )
-    command.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -9,6 +9,10 @@ from tools.cli.arguments import add_numbers
 
 PODS, PODS_WITH_DEVICES = 10_000, 1_000
 
+DESCRIPTION = """\
+Starts NATS, Redis, a simulated API server and all services on this machine, creates nodes and
+pods, shows how the pods are scheduled, and checks the result. Leaves nothing behind.
+"""
 EXAMPLES = """\
 examples:
   flotilla demo                                10,000 pods of 50 kinds on 1,000 nodes
@@ -20,15 +24,9 @@ Exit code 0: every pod was bound and every check passed; 1: otherwise; 130: Ctrl
 """
 
 
-def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    command = commands.add_parser(
-        "demo",
-        help="schedule pods on a simulated cluster and check the result",
-        description="Starts NATS, Redis, a simulated API server and all services on this machine, creates nodes and\n"
-        "pods, shows how the pods are scheduled, and checks the result. Leaves nothing behind.",
-        epilog=EXAMPLES,
-    )
-    numbers = (
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    add_numbers(
+        command,
         ("--nodes", 1_000, 1, "nodes of three sizes in three zones"),
         ("--pods", PODS, 1, "pods to schedule"),
         ("--late", 20, 0, "high-priority pods created at the end, which have to preempt others"),
@@ -38,13 +36,11 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         ("--round-size", 256, 1, "maximum pods decided per round"),
         ("--seed", 1, 0, "seed of the cluster and of ties"),
     )
-    add_numbers(command, numbers)
     command.add_argument(
         "--devices",
         action="store_true",
         help=f"nodes have GPUs, and each pod claims one ({PODS_WITH_DEVICES} pods if not told otherwise)",
     )
-    command.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -8,7 +8,7 @@ import msgspec
 from shared.errors import ClusterError
 from shared.kube.client import KubeClient
 from testing.inprocess.workloads import Object
-from testing.simulator.devices import DEVICES, DRIVER, MEMORY, MODEL
+from testing.simulator.controllers import DEVICES, DRIVER, MEMORY, MODEL
 from tools.demo.progress import verdict
 
 API = "/apis/resource.k8s.io/v1"

@@ -196,9 +196,9 @@ class Inspector:
         broken = {name: f"pod {name} ({uid}) is pending, but missing" for uid, name in missing.items()}
         for uid, pod in queue.items():
             if uid not in waiting:
-                broken[pod.name] = f"pod {pod.name} ({uid}) is not pending, but {pod.place}"
-            elif pod.place not in IDLE:
-                broken[pod.name] = f"pod {pod.name} ({uid}) is {pod.place}"
+                broken[pod.name] = f"pod {pod.name} ({uid}) is not pending, but {pod.state}"
+            elif pod.state not in IDLE:
+                broken[pod.name] = f"pod {pod.name} ({uid}) is {pod.state}"
         violations = _broken(found, Invariant.ACCOUNTED_FOR, Invariant.QUEUED_AND_BOUND)
         return Check(what, f"{len(queue):,} pods", [*broken.values(), *violations], list(broken))
 
@@ -259,7 +259,7 @@ class Inspector:
         if not found:
             return f"{pod.name} is not in the queue"
         queued, page = found[0]
-        return f"{pod.name} is {queued.place} for {page.now - queued.since:.1f} s ({queued.gate or queued.why})"
+        return f"{pod.name} is {queued.state} for {page.now - queued.since:.1f} s ({queued.gate or queued.why})"
 
     async def _assumed(self) -> list[str]:
         """Descriptions of the entries of the ledger in Redis."""

@@ -183,11 +183,11 @@ class Pipeline:
             databases.append(RedisServer(self.folder))
         servers = [*databases, *([simulator] if self.options.api is None else [])]
         self._servers = {server.name: server for server in servers}
-        starting = asyncio.gather(*map(_attempt, databases))
+        starting = asyncio.gather(*map(_try_start, databases))
         try:
             if check is not None:
                 await asyncio.to_thread(check)
-            problem = await _attempt(simulator) if self.options.api is None else None
+            problem = await _try_start(simulator) if self.options.api is None else None
             problem = next(filter(None, [*await starting, problem]), None)
         finally:
             starting.cancel()
@@ -269,7 +269,7 @@ class Pipeline:
         pause: float | None = await self._until_end(child) if runs else 0.0
         while pause is not None:
             await asyncio.sleep(pause)
-            problem = await _attempt(child)
+            problem = await _try_start(child)
             if problem is None:
                 self._on_start(child)
                 pause = await self._until_end(child)
@@ -345,7 +345,7 @@ def reason_in(unready: str) -> str:
     return "; ".join([reason for reason in reasons if reason != IS_STARTING] or reasons)
 
 
-async def _attempt(child: Child) -> FlotillaError | None:
+async def _try_start(child: Child) -> FlotillaError | None:
     """Start the process; returns the error if that fails."""
     try:
         await child.start()

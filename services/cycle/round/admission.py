@@ -18,8 +18,8 @@ from services.cycle.extenders import Extenders
 from shared.bounded import BoundedDict
 from shared.errors import FlotillaError, InvalidObject
 from shared.framework.profile import Framework
-from shared.framework.signatures import PluginFailed, class_of_pod, class_of_template, is_personal
-from shared.messages.queue import Gang, PodClaims, QueuedPod
+from shared.framework.signatures import PluginFailed, is_personal
+from shared.messages.queue import Gang, QueuedClaims, QueuedPod
 from shared.model.load import PodLoad, load_of
 from shared.model.objects import DEFAULT_NAMESPACE, OwnerReference, Pod, pod_from_msgpack
 from shared.model.resources import filter_requests
@@ -97,7 +97,7 @@ class PodInfo:
     template: Template
     class_id: str
     gang: Gang | None = None
-    claims: PodClaims | None = None
+    claims: QueuedClaims | None = None
     attempt: int = 1
     taken_at: float = 0.0
     _pod: Pod | None = field(default=None, compare=False, repr=False)
@@ -201,7 +201,7 @@ class Admission:
     def _class_of(self, info: PodInfo) -> str:
         class_id, profile = info.template.class_id, info.template.profile
         if self._reads_whole[profile]:
-            class_id = class_of_pod(self._frameworks[profile], class_id, info.pod)
+            class_id = self._frameworks[profile].class_of_pod(class_id, info.pod)
         return self._extenders.class_of(class_id, info.pod) if self._extenders else class_id
 
     def _read(self, pod: Pod, content: bytes | None) -> Template:
@@ -212,7 +212,7 @@ class Admission:
         if status.container_statuses or status.init_container_statuses or status.resources:
             asks = filter_requests(pod)  # it is judged by its spec, and counts by its status
         return Template(
-            class_id=class_of_template(framework, pod, content),
+            class_id=framework.class_of_template(pod, content),
             load=load,
             profile=framework.name,
             priority=pod.priority,

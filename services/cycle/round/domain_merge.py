@@ -11,29 +11,31 @@ from dataclasses import dataclass, field
 from flotilla.plugin import Tracker
 from flotilla.results import NodeDomains
 from services.cycle.round.ladder_merge import NoPlacement, Placement, WriteSet, beside
+from shared.framework.profile import PluginTracker
 from shared.messages.rounds import Ladder
 from shared.model.load import PodLoad
 
 
 @dataclass(slots=True)
 class Trackers:
-    """The trackers of one class: plugin, tracker, weight of the plugin's scores."""
+    """The trackers of one class."""
 
-    each: list[tuple[str, Tracker, int]]
+    each: list[PluginTracker]
 
     @property
     def touched(self) -> bool:
-        return any(tracker.touched for _, tracker, _ in self.each)
+        """Whether a decision has changed which nodes they admit."""
+        return any(each.tracker.touched for each in self.each if each.enforced)
 
     def admit(self, place: NodeDomains) -> bool:
-        return all(tracker.admits(place) for _, tracker, _ in self.each)
+        return all(each.tracker.admits(place) for each in self.each if each.enforced)
 
     def shift(self, place: NodeDomains, own: int) -> int:
-        return sum(weight * tracker.shift(place, own) for _, tracker, weight in self.each if weight)
+        return sum(each.weight * each.tracker.shift(place, own) for each in self.each if each.weight)
 
     def concerned(self, load: PodLoad) -> list[Tracker]:
         """The trackers that pods with this load may matter to."""
-        return [tracker for _, tracker, _ in self.each if tracker.concerns(load)]
+        return [each.tracker for each in self.each if each.tracker.concerns(load)]
 
 
 @dataclass(slots=True)

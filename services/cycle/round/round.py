@@ -12,7 +12,7 @@ import msgspec
 
 from flotilla.results import Code, Status, error
 from services.cycle.extenders import (
-    Question,
+    ExtenderQuestion,
     is_judged,
     judged,
     left_out,
@@ -94,7 +94,7 @@ class Round:
         self._among: dict[str, list[str]] = {}
         """The nodes that extenders left, of classes that are asked about again for that."""
         self._judgements: dict[str, Judgement] = {}
-        self._questions: dict[str, Question] = {}
+        self._questions: dict[str, ExtenderQuestion] = {}
         self._answers: dict[str, list[tuple[ClassAnswer, int]]] = {}
         """By class, each worker's answer and the sequence number it was evaluated at."""
         self._merged: dict[str, Summary] = {}
@@ -243,7 +243,7 @@ class Round:
 
     # Extenders
 
-    def questions(self) -> tuple[Question, ...]:
+    def questions(self) -> tuple[ExtenderQuestion, ...]:
         """Questions to extenders that are not answered yet."""
         for class_id, info in self.classes.items():
             if is_judged(class_id) and class_id not in self._judgements and class_id not in self.open:
@@ -279,7 +279,7 @@ class Round:
         result = assign(self.pods, verdicts, self._trackers, reservations)
         for class_id, trackers in self._trackers.items() if result.decided else ():
             merged = self._merged[class_id]
-            changed = {plugin: tracker.summary() for plugin, tracker, _ in trackers.each}
+            changed = {each.plugin: each.tracker.summary() for each in trackers.each}
             predicted = msgspec.structs.replace(merged, plugins={**merged.plugins, **changed})
             self._cache.expect(self._guess_key(class_id), self.classes[class_id].template.profile, predicted)
         return result

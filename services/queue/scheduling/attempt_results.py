@@ -5,7 +5,12 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from services.queue.events import Effect
-from services.queue.pod_conditions import binding_rejected_notice, claim_releases, failure_notice
+from services.queue.pod_conditions import (
+    binding_rejected_notice,
+    claim_releases,
+    failure_notice,
+    nomination_cleared_notice,
+)
 from services.queue.scheduling.cluster_event import freed_devices, freed_room
 from services.queue.scheduling.nominator import Eviction
 from services.queue.scheduling.queued_pod_info import PodState, QueuedPodInfo
@@ -51,7 +56,7 @@ class CycleSession:
 
     def is_new(self, number: int, now: float) -> bool:
         """Whether the Outcomes of this number arrive for the first time. Raises ProtocolError if they are old."""
-        before = self._outcomes.place
+        before = self._outcomes.position
         heard = self._outcomes.hear(number, now)
         if heard is Heard.OLD:
             raise ProtocolError(f"outcomes {number} of epoch {self.epoch}: number: {before} has come already")
@@ -153,3 +158,5 @@ class AttemptResults:
             self._queue.move_all(freed_room(pod), now)
             self._queue.end_attempt(info, AttemptResult.ERROR, forgotten.reason, now)
             self._queue.nominator.nominate(info.uid, "")
+            if self._queue.nominator.unshown(info.pod) is not None:
+                self._queue.conditions.sent(nomination_cleared_notice(info.pod), now)

@@ -10,8 +10,11 @@ from typing import Any, TypeVar
 import msgspec
 
 from flotilla.events import Action, Resource
+from shared.devices import pod_claims
 from shared.framework.clusterevents import EVERYTHING, NAMES, ClusterEvent
-from shared.model.objects import ClusterObject, Node, ObjectKind, Pod
+from shared.model import load
+from shared.model.devices import ResourceClaim
+from shared.model.objects import ClusterObject, Node, ObjectKind, PersistentVolumeClaim, Pod, key_of
 from shared.model.resources import pod_requests
 
 T = TypeVar("T")
@@ -22,6 +25,10 @@ _RESOURCES: Mapping[ObjectKind, Resource] = {
     **{kind: Resource[kind.name] for kind in ObjectKind if kind.name in Resource.__members__},
     ObjectKind.COSCHEDULING_POD_GROUP: Resource.POD_GROUP,
 }
+
+
+Use = tuple[Resource, str]
+"""A claim that a pod uses, by `namespace/name`."""
 
 
 class ClusterChange(msgspec.Struct, frozen=True):
@@ -48,6 +55,13 @@ class ClusterChange(msgspec.Struct, frozen=True):
         return self.why or label(self.event)
 
     @property
+    def claim(self) -> Use | None:
+        """The claim that changed, if it was one."""
+        subject = self.before if self.now is None else self.now
+        is_claim = isinstance(subject, PersistentVolumeClaim | ResourceClaim)
+        return (self.event.resource, key_of(subject)) if is_claim else None
+
+    @property
     def changed_uid(self) -> str:
         """The uid of the pod that changed; empty if it was another object."""
         subject = self.before if self.now is None else self.now
@@ -67,6 +81,13 @@ def freed_room(pod: Pod | None = None, *, max_priority: int | None = None, excep
 def freed_devices() -> ClusterChange:
     """An attempt that was given devices has ended, or what it left is gone, and no claim shows that."""
     return ClusterChange(CLAIM_UPDATED)
+
+
+def uses_of(pod: Pod) -> frozenset[Use]:
+    """All claims that the pod uses, of volumes and of devices."""
+    volumes = ((Resource.PERSISTENT_VOLUME_CLAIM, f"{pod.namespace}/{name}") for name in load.claim_names(pod))
+    named = pod_claims.claim_names(pod.namespace, pod.spec.resource_claims, pod.status.resource_claim_statuses)
+    return frozenset((*volumes, *((Resource.RESOURCE_CLAIM, claim.key) for claim in named)))
 
 
 def label(event: ClusterEvent) -> str:

@@ -4,14 +4,14 @@ from collections import OrderedDict, deque
 from collections.abc import Iterator
 from itertools import islice
 
-from services.queue.scheduling.cluster_event import ClusterChange, anything
+from services.queue.scheduling.cluster_event import ClusterChange, anything, uses_of
 from services.queue.scheduling.queued_pod_info import QueuedPodInfo
 from services.queue.scheduling.queueing_hints import QueueingHints, QueueStrategy
 from shared.errors import InvariantBroken
 from shared.framework.clusterevents import ClusterEvent
 
 Position = tuple[int, int]
-"""A place in the watcher's stream: the watcher's epoch, and the number of a message."""
+"""In the watcher's stream: the watcher's epoch, and the number of a message."""
 MAX_EVENTS = 1 << 12
 """In-flight events; a pod that left before the oldest one counts as helped."""
 MAX_HINTS = 1 << 9
@@ -81,11 +81,12 @@ class InFlightEvents:
         found = QueueStrategy.SKIP
         judged = 0
         relevant: dict[ClusterEvent, bool] = {}
+        uses = uses_of(info.pod)
         for change in self._since(self._starts[info.uid]):
             event = change.event
             if event not in relevant:
                 relevant[event] = self._hints.may_help_pod(info, event)
-            if relevant[event]:
+            if relevant[event] and (not change.claim or change.claim in uses or self._hints.helps_others(info, change)):
                 judged += 1
                 found = max(found, self._hints.strategy(info, change))
             if found >= best:

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from math import floor
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from services.queue.scheduling.cluster_event import ClusterChange
+from services.queue.scheduling.cluster_event import ClusterChange, Use, uses_of
 from services.queue.scheduling.nominator import PREEMPTION
 from services.queue.scheduling.pod_groups import GANG_PLUGINS
 from services.queue.scheduling.queued_pod_info import QueuedPodInfo
@@ -23,6 +23,7 @@ MAX_STALE_ITEMS = 64
 """A heap with more stale items than this, and more than it has pods, is rebuilt."""
 NO_BACKOFF = -1
 _MAX_DOUBLINGS = 64
+T = TypeVar("T")
 
 
 class PodHeap:
@@ -142,16 +143,18 @@ class _EqualPods:
         self.framework = first.framework
         self.plugins = _awaited_plugins(first)
         self.priority = first.pod.priority
+        self.uses = uses_of(first.pod)
         self.pods: dict[str, QueuedPodInfo] = {}
 
 
 class UnschedulablePods(PodList):
-    """An event costs by groups of equivalent pods that it may help, not by pods."""
+    """An event costs by groups of equivalent pods that it may help, not by pods; one of a claim, by its users."""
 
     def __init__(self) -> None:
         super().__init__()
         self._groups: dict[_Key, _EqualPods] = {}
         self._by_plugin: dict[tuple[str, str], dict[_Key, _EqualPods]] = {}
+        self._by_use: dict[Use, dict[_Key, _EqualPods]] = {}
 
     def add(self, info: QueuedPodInfo) -> None:
         super().add(info)
@@ -161,6 +164,8 @@ class UnschedulablePods(PodList):
             group = self._groups[key] = _EqualPods(key, info)
             for plugin in group.plugins:
                 self._by_plugin.setdefault((key.profile, plugin), {})[key] = group
+            for use in group.uses:
+                self._by_use.setdefault(use, {})[key] = group
         info.equals = group
         group.pods[info.uid] = info
 
@@ -173,10 +178,9 @@ class UnschedulablePods(PodList):
             return
         del self._groups[group.key]
         for plugin in group.plugins:
-            waiting = self._by_plugin[group.key.profile, plugin]
-            del waiting[group.key]
-            if not waiting:
-                del self._by_plugin[group.key.profile, plugin]
+            _delete(self._by_plugin, (group.key.profile, plugin), group.key)
+        for use in group.uses:
+            _delete(self._by_use, use, group.key)
 
     def helped_by(self, change: ClusterChange, hints: QueueingHints) -> list[tuple[QueuedPodInfo, QueueStrategy]]:
         """The pods to requeue. Hints are called for one pod of each group, and for the changed pod itself."""
@@ -199,10 +203,15 @@ class UnschedulablePods(PodList):
         if change.event == EVERYTHING:
             return iter(list(self._groups.values()))
         found: dict[_Key, _EqualPods] = {}
-        for (_, plugin), groups in self._by_plugin.items():
+        users = None if change.claim is None else self._by_use.get(change.claim, {})
+        for (profile, plugin), groups in self._by_plugin.items():
             framework = next(iter(groups.values())).framework
-            if hints.may_help(framework, plugin, change.event):
+            if not hints.may_help(framework, plugin, change.event):
+                continue
+            if users is None or not hints.helps_users_only(framework, plugin, change):
                 found |= groups
+            else:
+                found |= {key: each for key, each in users.items() if key.profile == profile and plugin in each.plugins}
         return iter(found.values())
 
     def validate(self) -> None:
@@ -220,6 +229,15 @@ class UnschedulablePods(PodList):
         due = {((key.profile, plugin), key) for key, group in self._groups.items() for plugin in group.plugins}
         if indexed != due:
             raise InvariantBroken(f"index of plugins is wrong: {[plugin for plugin, _ in indexed ^ due]}")
+        using = {(use, key) for use, groups in self._by_use.items() for key in groups}
+        if using != {(use, key) for key, group in self._groups.items() for use in group.uses}:
+            raise InvariantBroken("index of the claims that unschedulable pods use is wrong")
+
+
+def _delete(index: dict[T, dict[_Key, _EqualPods]], at: T, key: _Key) -> None:
+    del index[at][key]
+    if not index[at]:
+        del index[at]
 
 
 def _awaited_plugins(info: QueuedPodInfo) -> tuple[str, ...]:

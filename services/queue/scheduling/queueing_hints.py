@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
 from typing import NamedTuple
 
-from flotilla.events import Hint
+from flotilla.events import Hint, OfUsers
 from services.queue.scheduling.cluster_event import ClusterChange
 from services.queue.scheduling.queued_pod_info import QueuedPodInfo
 from shared.cluster.objects import ClusterObjects
@@ -15,8 +15,16 @@ from shared.framework.profile import Framework
 
 MAX_CALLS = 1 << 14
 
-HintsOfPlugins = Mapping[str, tuple[Hint, ...]]
-"""By plugin; empty if a registration has no hint: the event always helps."""
+
+class PluginHints(NamedTuple):
+    """Of one plugin for one event. Without hints the event always helps."""
+
+    hints: tuple[Hint, ...]
+    of_users: tuple[OfUsers, ...]
+    """Empty if a hint is called for all pods."""
+
+
+HintsOfPlugins = Mapping[str, PluginHints]
 
 
 class QueueStrategy(IntEnum):
@@ -77,6 +85,24 @@ class QueueingHints:
         plugins = (*info.unschedulable_plugins, *info.pending_plugins)
         return event == EVERYTHING or any(self.may_help(info.framework, plugin, event) for plugin in plugins)
 
+    def helps_others(self, info: QueuedPodInfo, change: ClusterChange) -> bool:
+        """Whether the change of a claim may help the pod, which does not use the claim."""
+        return any(
+            self.may_help(info.framework, plugin, change.event)
+            and not self.helps_users_only(info.framework, plugin, change)
+            for plugin in info.rejecting_plugins
+        )
+
+    def helps_users_only(self, framework: Framework, plugin: str, change: ClusterChange) -> bool:
+        """Whether the change of a claim may move only those pods of the plugin that use the claim."""
+        registered = self._hints(framework, change.event).get(plugin)
+        if registered is None or not registered.of_users:
+            return False
+        try:
+            return all(of_users(change.before, change.now) for of_users in registered.of_users)
+        except Exception:
+            return False  # the hints are called for all pods: one that raises as well is reported with its pod
+
     def strategy(self, info: QueuedPodInfo, change: ClusterChange) -> QueueStrategy:
         if not info.unschedulable_plugins and not info.pending_plugins:
             return QueueStrategy.AFTER_BACKOFF
@@ -96,9 +122,10 @@ class QueueingHints:
         return known
 
     def _helps(self, plugin: str, info: QueuedPodInfo, change: ClusterChange) -> bool:
-        hints = self._hints(info.framework, change.event).get(plugin)
-        if hints is None:
+        registered = self._hints(info.framework, change.event).get(plugin)
+        if registered is None:
             return plugin not in info.framework.registrations
+        hints = registered.hints
         if not hints or (change.before is None and change.now is None):
             return True
         if change.changed_uid == info.uid:
@@ -124,12 +151,16 @@ class QueueingHints:
 
 
 def _registered(framework: Framework, event: ClusterEvent) -> HintsOfPlugins:
-    found: dict[str, tuple[Hint, ...]] = {}
+    found: dict[str, PluginHints] = {}
     for plugin, registrations in framework.registrations.items():
-        matching = [registration.hint for registration in registrations if event.matches(registration)]
+        matching = [registration for registration in registrations if event.matches(registration)]
         if matching:
-            hints = tuple(hint for hint in matching if hint is not None)
-            found[plugin] = hints if len(hints) == len(matching) else ()
+            hints = tuple(each.hint for each in matching if each.hint is not None)
+            of_users = tuple(each.of_users for each in matching if each.of_users is not None)
+            complete = len(matching)
+            found[plugin] = PluginHints(
+                hints if len(hints) == complete else (), of_users if len(of_users) == complete else ()
+            )
     return found
 
 

@@ -16,7 +16,7 @@ from enum import StrEnum
 import msgspec
 
 from shared.errors import InvariantBroken
-from shared.messages.binding import LONGEST_WAIT
+from shared.messages.binding import LONGEST_WAIT, OVERDUE
 from shared.messages.queue import ForgottenPod
 from shared.messages.state import BindingOrder, Commit, Decision, LedgerEntry
 from shared.model.load import PodLoad
@@ -27,8 +27,6 @@ FENCE_GRACE = 5.0
 """Seconds after the window until the attempt is fenced: a last call may still be answered, which costs less."""
 FENCE_AGAIN = BINDING_WINDOW + FENCE_GRACE
 """Seconds after which an attempt is fenced again if the first time had no result."""
-
-OVERDUE = "the binding was not finished in time"
 
 AttemptKey = tuple[str, int]
 """A pod's uid, and the number of the attempt."""

@@ -27,10 +27,11 @@ import msgspec
 from shared.cluster.devices import Allocated, Created, DeviceDecision, Devices, changes_of_claims, pools_in
 from shared.cluster.objects import ClusterObjects
 from shared.cluster.volumes import CLAIM, VOLUME, Laid, Slot, VolumeDecision, changes_of
-from shared.devices.offers import PoolId
+from shared.devices.offers import PoolId, device_id
 from shared.errors import InvariantBroken
 from shared.messages.state import Assignment, Change, ObjectRemoved, ObjectUpserted, pod_uid_of
 from shared.model.base import version_number
+from shared.model.devices import ResourceClaim
 from shared.model.objects import ClusterObject, ObjectKind, key_of, kind_of
 from shared.model.storage import READ_WRITE_ONCE_POD
 from shared.plugins.volumes.matching import misfit
@@ -201,9 +202,11 @@ class ObjectOverlay:
         return of, self._lay(of, seq)
 
     def _completed(self, devices: DeviceDecision, of: Assignment, seq: int) -> DeviceDecision:
-        """With the versions of the claims to allocate, and the name of the claim to create."""
+        """With the versions of the claims to allocate, the devices of others, and the name of the claim to create."""
         claims = [
-            each if each.allocation is None else msgspec.structs.replace(each, version=self._versions.get(each.key, ""))
+            msgspec.structs.replace(each, version=self._versions.get(each.key, ""))
+            if each.allocation is not None
+            else msgspec.structs.replace(each, devices=_device_names(self.devices.claims[each.key]))
             for each in devices.claims
         ]
         special = devices.special
@@ -371,6 +374,11 @@ def special_claim_name(pod: str, uid: str, attempt: int) -> str:
         number, at = divmod(number, len(_SUFFIX_LETTERS))
         suffix += _SUFFIX_LETTERS[at]
     return f"{pod}-extended-resources-"[:LONGEST_PREFIX] + suffix
+
+
+def _device_names(claim: ResourceClaim) -> list[str]:
+    allocation = claim.status.allocation
+    return [] if allocation is None else [str(device_id(each)) for each in allocation.devices.results]
 
 
 def _changes_of(of: Assignment) -> Iterator[tuple[Slot, Laid | Allocated | Created]]:

@@ -6,7 +6,7 @@ from collections.abc import Collection, ItemsView
 import msgspec
 
 from shared.errors import InvariantBroken
-from shared.messages.state import Loads, PodPlaced, PodState
+from shared.messages.state import Loads, PodOnNode, PodPlaced
 from shared.model.load import PodLoad
 from shared.model.resources import HostPort
 
@@ -34,8 +34,8 @@ class Placement(msgspec.Struct, gc=False):
     def placed(self, uid: str, loads: Loads) -> PodPlaced:
         return PodPlaced(uid, self.node, loads.number(self.load), self.key, self.started)
 
-    def state(self, loads: Loads) -> PodState:
-        return PodState(loads.number(self.load), self.key, self.started)
+    def state(self, loads: Loads) -> PodOnNode:
+        return PodOnNode(loads.number(self.load), self.key, self.started)
 
 
 class Placements:

@@ -30,7 +30,7 @@ _HEXADECIMAL = re.compile(r"[-+]?0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-
 _SPECIAL = re.compile(r"[-+]?(?:inf|infinity)|nan", re.IGNORECASE)
 _TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 _FALSE = frozenset({"0", "f", "F", "FALSE", "false", "False"})
-_MOST_DIGITS = 30
+_MAX_DIGITS = 30
 _INFINITY = float("inf")
 
 
@@ -40,7 +40,7 @@ def _wrong(value: Value, to: CelType) -> CelError:
 
 def _whole(text: str) -> int | None:
     """The number that digits denote; None if they are none, or far out of range."""
-    if not _WHOLE.fullmatch(text) or len(text.lstrip("+-0")) > _MOST_DIGITS:
+    if not _WHOLE.fullmatch(text) or len(text.lstrip("+-0")) > _MAX_DIGITS:
         return None
     return int(text)
 

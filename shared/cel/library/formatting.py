@@ -9,7 +9,7 @@ from shared.cel.types import CelType, TypeKind
 from shared.cel.values import CelError, CelMap, DurationValue, TimestampValue, Uint, Value, bounded, go_quote, type_of
 
 DEFAULT_PRECISION = 6
-MOST_PRECISION = 1000
+MAX_PRECISION = 1000
 """More digits than any double has; a larger precision is cut to this."""
 
 _WANTED = {
@@ -78,7 +78,7 @@ def _clause(text: str, at: int) -> tuple[Clause, int]:
         if end == at + 1:
             reason = 'error while converting precision to integer: strconv.Atoi: parsing "": invalid syntax'
             raise FormatError(_unparsable(f"error while parsing precision: {reason}"))
-        precision = min(int(text[at + 1 : end][:10]), MOST_PRECISION)
+        precision = min(int(text[at + 1 : end][:10]), MAX_PRECISION)
         at = end
     verb = text[at]
     if verb not in "sdfebxXo":

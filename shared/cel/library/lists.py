@@ -141,16 +141,16 @@ def _sorted_by(values: list[Value], keys: list[Value]) -> Value:
     return [values[index] for index in sorted(range(len(values)), key=cmp_to_key(order))]
 
 
-MOST_RANGE = 1_000_001
+MAX_RANGE = 1_000_001
 """Longer ranges cost more than any limit, so that their elements are never seen."""
 
 
-MOST_DISTINCT = 2000
+MAX_DISTINCT = 2000
 """Longer lists cost more than any limit."""
 
 
 def _distinct(values: list[Value]) -> Value:
-    if len(values) > MOST_DISTINCT:
+    if len(values) > MAX_DISTINCT:
         return values
     result: list[Value] = []
     for each in values:
@@ -186,7 +186,7 @@ def _insert_all(target: CelMap, entries: CelMap) -> Value:
     return target
 
 
-MOST_INCLUDED = 48
+MAX_INCLUDED = 48
 """Elements of a list attribute: `includes` refuses longer lists."""
 
 
@@ -194,8 +194,8 @@ def _includes(target: Value, item: Value) -> Value:
     if not isinstance(target, list):
         return equal(target, item) is True
     for index, each in enumerate(target):
-        if index >= MOST_INCLUDED:
-            return CelError(f"'includes' function cannot be applied to lists longer than {MOST_INCLUDED} values")
+        if index >= MAX_INCLUDED:
+            return CelError(f"'includes' function cannot be applied to lists longer than {MAX_INCLUDED} values")
         if equal(each, item) is True:
             return True
     return False
@@ -265,9 +265,7 @@ FUNCTIONS = [
             for each in COMPARABLE.values()
         ),
     ),
-    Overload(
-        "lists.range", "lists_range", [INT], types.list_of(INT), lambda count: list(range(min(count, MOST_RANGE)))
-    ),
+    Overload("lists.range", "lists_range", [INT], types.list_of(INT), lambda count: list(range(min(count, MAX_RANGE)))),
     member("reverse", "list_reverse", [_LIST], _LIST, lambda values: values[::-1]),
     member("distinct", "list_distinct", [_LIST], _LIST, _distinct),
 ]

@@ -63,14 +63,14 @@ class ClassDevices:
         wanted = self._wanted(node)
         if wanted.reason is not None or not wanted.checked:
             return wanted.reason
-        place = DeviceNode(node.name, node.metadata.labels)
+        on = DeviceNode(node.name, node.metadata.labels)
         if wanted.claims:
-            step = self._allocator.step(place, wanted.claims, earlier)
+            step = self._allocator.step(on, wanted.claims, earlier)
             if isinstance(step, str):
                 return step
         if not self._has_allocated:
             return None
-        unavailable = unavailable_claims(self.found, place, self._binding_timeout, self._devices.time)
+        unavailable = unavailable_claims(self.found, on, self._binding_timeout, self._devices.time)
         self._unavailable[node.name] = unavailable
         return NOT_AVAILABLE if unavailable else None
 
@@ -90,8 +90,8 @@ class ClassDevices:
             return None
         allocations = []
         if step is not None:
-            place = DeviceNode(node.name, node.metadata.labels)
-            allocations = self._allocator.allocations(place, wanted.claims, step)
+            on = DeviceNode(node.name, node.metadata.labels)
+            allocations = self._allocator.allocations(on, wanted.claims, step)
         new = iter(allocations)
         of_own = [next(new) if claim.status.allocation is None else None for claim in self.found.own]
         if wanted.special is None or step is None:
@@ -100,8 +100,8 @@ class ClassDevices:
         return PlacedDevices(of_own, special)
 
     def unavailable_on(self, nodes: Sequence[str]) -> set[int]:
-        """The places of claims that these nodes cannot use."""
-        return {place for node in nodes for place in self._unavailable.get(node, ())}
+        """The indices of claims that these nodes cannot use."""
+        return {index for node in nodes for index in self._unavailable.get(node, ())}
 
     def _step(self, node: Node, wanted: Requested, earlier: int) -> Step | None:
         try:

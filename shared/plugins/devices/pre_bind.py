@@ -27,7 +27,7 @@ from shared.model.codec import encode_json
 from shared.model.devices import EXTENDED_RESOURCE_CLAIM, FENCED, RESOURCE_VERSIONS
 
 FINALIZER = "resource.kubernetes.io/delete-protection"
-MOST_WRITES = 5
+MAX_WRITES = 5
 """Of one object, if others write it at the same time."""
 POLL_SECONDS = 5.0
 CONFLICT = 409
@@ -214,7 +214,7 @@ class _Writer(_Claims):
 
     def reserve(self, wanted: ClaimAllocation) -> Steps[None]:
         claim = yield from self.read(wanted.key)
-        for left in reversed(range(MOST_WRITES)):
+        for left in reversed(range(MAX_WRITES)):
             try:
                 self.written[wanted.key] = yield from self._reserve(claim, wanted)
                 return
@@ -230,7 +230,8 @@ class _Writer(_Claims):
         found = claim.setdefault("status", {}).get("allocation")
         if found is None:
             return (yield from self._allocate(claim, wanted))
-        if wanted.allocation is not None and _devices(found) != _devices(_plain(wanted.allocation)):
+        is_another = wanted.allocation is not None and _devices(found) != _devices(_plain(wanted.allocation))
+        if is_another or (wanted.devices and _names(found) != wanted.devices):
             raise NotDone(f"claim {key} got allocated elsewhere in the meantime")
         if any(each.get("uid") == self._pod.uid for each in _consumers(claim)):
             return (yield from self._mark(claim, key, "keep reservation of"))
@@ -347,7 +348,7 @@ class _Writer(_Claims):
     def _take_back(self, left: Object, undo: Callable[[str, Object], Steps[None]]) -> Steps[None]:
         """Undo a write of this run's, unless the claim was marked since."""
         key = f"{left['metadata']['namespace']}/{left['metadata']['name']}"
-        for _ in range(MOST_WRITES):
+        for _ in range(MAX_WRITES):
             try:
                 claim = yield from self.read(key)
                 if _identity(claim) == _identity(left):
@@ -473,6 +474,11 @@ def _put(path: str, body: Object, what: str) -> Steps[Object]:
 
 def _consumers(claim: Object) -> list[Object]:
     return claim.get("status", {}).get("reservedFor") or []
+
+
+def _names(allocation: Mapping[str, Any]) -> list[str]:
+    results = allocation.get("devices", {}).get("results") or ()
+    return ["/".join(each.get(field, "") for field in ("driver", "pool", "device")) for each in results]
 
 
 def _devices(allocation: Mapping[str, Any]) -> list[Object]:

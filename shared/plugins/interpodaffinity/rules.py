@@ -38,7 +38,7 @@ Domains = dict[str, int]
 
 NO_EFFECT: Effect = {}
 NO_DOMAINS: Domains = {}
-MOST_EFFECTS = 512
+MAX_EFFECTS = 512
 """Loads whose effects a class caches."""
 
 _ENCODER = msgspec.msgpack.Encoder(order="deterministic")
@@ -84,7 +84,7 @@ class Rules:
         """The effect of a pod with this load, computed once for each load object."""
         known = self._effects.get(id(load))
         if known is None:
-            if len(self._effects) >= MOST_EFFECTS:
+            if len(self._effects) >= MAX_EFFECTS:
                 self._effects.clear()
             effect = self._own_effect(load.namespace, load.labels)
             for term in load.terms:

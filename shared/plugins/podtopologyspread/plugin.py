@@ -73,7 +73,7 @@ NO_DOMAIN = 1 << 31
 """In place of the lowest count, if there is no domain."""
 IGNORED = -1
 """The raw score of a node that lacks a label; it stays out of the range, and its score is 0."""
-MOST_STRATA = 64
+MAX_STRATA = 64
 """By labels with more combinations of values than this, ladders are not split."""
 
 HARD, SOFT = "hard", "soft"
@@ -361,7 +361,7 @@ def _strata(domains: dict[str, int]) -> tuple[str, ...]:
     combinations = 1
     for key, number in sorted(domains.items(), key=lambda item: (item[1], item[0])):
         combinations *= number
-        if combinations > MOST_STRATA:
+        if combinations > MAX_STRATA:
             break
         chosen.append(key)
     return tuple(sorted(chosen))

@@ -38,6 +38,7 @@ from shared.plugins.volumes.nodecolumns import object_column
 from shared.plugins.volumes.podvolumes import (
     ReadsVolumes,
     after_claim,
+    always,
     claim_not_found,
     claim_of,
     claim_uses,
@@ -116,7 +117,7 @@ class NodeVolumeLimits(ReadsVolumes, PreFilterPlugin, FilterPlugin):
         Registration(Resource.CSI_NODE, Action.ADD),
         Registration(Resource.CSI_NODE, Action.UPDATE, after_limits),
         Registration(Resource.POD, Action.DELETE, after_pod_deletion),
-        Registration(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD, after_claim),
+        Registration(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD, after_claim, always),
         Registration(Resource.VOLUME_ATTACHMENT, Action.DELETE, after_detachment),
     )
 
@@ -304,7 +305,7 @@ class DiskLimits(ReadsVolumes, FilterPlugin):
     registrations = (
         Registration(Resource.NODE, Action.ADD),
         Registration(Resource.POD, Action.DELETE, after_pod_deletion),
-        Registration(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD, after_claim),
+        Registration(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD, after_claim, always),
     )
 
     def reads_objects(self, state: ClassState) -> Sequence[ObjectKind]:

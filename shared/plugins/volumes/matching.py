@@ -31,7 +31,7 @@ NONE = 1 << 40
 NOTHING = -1
 
 Ranks = NDArray[np.int64]
-"""First choice, second choice ... x nodes: places in a list of volumes, NONE where the node reaches no further one."""
+"""First choice, second choice ... x nodes: indices in a list of volumes, NONE where the node reaches no further one."""
 
 Choices = NDArray[np.int64]
 """Claims x nodes: the number of the volume that the claim gets, NOTHING where there is none."""
@@ -164,8 +164,8 @@ class Reach:
 
     def ranks(self, nodes: NodeView) -> Ranks:
         best = np.full((self._most, len(nodes)), NONE, dtype=np.int64)
-        for place, rank in enumerate(self._everywhere):
-            best[place] = rank
+        for i, rank in enumerate(self._everywhere):
+            best[i] = rank
         for by_label in self._by_label.values():
             best = _merged(best, by_label.look_up(nodes, self._most))
         for selector, ranks in self._others.values():
@@ -266,7 +266,7 @@ class Matching:
             known = _FREE[objects] = FreeVolumes(objects)
         self.volumes = known.volumes
         self._offers: list[_Offer] = []
-        for place, claim in enumerate(claims):
+        for i, claim in enumerate(claims):
             reserved = [
                 (known.number(volume), volume)
                 for volume in sorted(objects.volumes_of_claim(claim.key).values(), key=lambda volume: volume.name)
@@ -274,15 +274,15 @@ class Matching:
                 and volume.is_bound_to(claim)
                 and is_of_its_kind(volume, claim)
             ]
-            self._offers.append(_Offer(reserved, known.free(claim, place + 1)))
+            self._offers.append(_Offer(reserved, known.free(claim, i + 1)))
         self.is_empty = not any(offer.reserved or offer.free.numbers.size for offer in self._offers)
         """There is nothing that any of the claims could get on any node."""
 
     def choose(self, nodes: NodeView) -> Choices:
         """One claim after the other: what one gets no later one can have."""
         choices = np.full((len(self._offers), len(nodes)), NOTHING, dtype=np.int64)
-        for place, offer in enumerate(self._offers) if not self.is_empty else ():
-            taken, choice = choices[:place], choices[place]
+        for i, offer in enumerate(self._offers) if not self.is_empty else ():
+            taken, choice = choices[:i], choices[i]
             open_ = np.ones(len(nodes), dtype=np.bool_)
             for number, volume in offer.reserved:
                 # Where a volume that is reserved for the claim is out of reach, no other one is looked for.

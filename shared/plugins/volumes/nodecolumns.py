@@ -25,7 +25,7 @@ from shared.cluster.view import view_of
 from shared.model.objects import TopologySelectorTerm
 from shared.model.selectors import unparsable
 
-MOST_COLUMNS = 64
+MAX_COLUMNS = 64
 """Per table; the least recently used one is dropped first."""
 
 
@@ -59,7 +59,7 @@ def object_column(
             kept.column[row] = value(objects, table.node_at(row)) if table.valid[row] else ABSENT
         kept.position = table.node_log.position
     columns.move_to_end((kind, key))
-    if len(columns) > MOST_COLUMNS:
+    if len(columns) > MAX_COLUMNS:
         columns.popitem(last=False)
     return kept.column[view.index]
 

@@ -129,6 +129,11 @@ def after_claim(
     return now.namespace == pod.namespace and any(use.name == now.name for use in claim_uses(pod))
 
 
+def always(before: PersistentVolumeClaim | None, now: PersistentVolumeClaim | None) -> bool:
+    """A claim of a volume helps only pods that use it."""
+    return True
+
+
 def after_named_claim(
     pod: Pod, before: PersistentVolumeClaim | None, now: PersistentVolumeClaim, objects: ClusterObjects
 ) -> bool:

@@ -22,6 +22,7 @@ from shared.plugins.volumes.migration import BETWEEN_ZONES
 from shared.plugins.volumes.podvolumes import (
     ReadsVolumes,
     after_named_claim,
+    always,
     can_clash,
     claim_not_found,
     claim_of,
@@ -63,7 +64,7 @@ class VolumeRestrictions(ReadsVolumes, PreFilterPlugin, FilterPlugin, SummaryPlu
     registrations = (
         Registration(Resource.POD, Action.DELETE, after_pod_deletion),
         Registration(Resource.NODE, Action.ADD),
-        Registration(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD, after_named_claim),
+        Registration(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD, after_named_claim, always),
     )
 
     def reads_objects(self, state: ClassState) -> Sequence[ObjectKind]:
@@ -247,7 +248,7 @@ class VolumeZone(ReadsVolumes, PreFilterPlugin, FilterPlugin):
     registrations = (
         Registration(Resource.STORAGE_CLASS, Action.ADD, after_late_binding_class),
         Registration(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL),
-        Registration(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD | Action.UPDATE, after_named_claim),
+        Registration(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD | Action.UPDATE, after_named_claim, always),
         Registration(Resource.PERSISTENT_VOLUME, Action.ADD | Action.UPDATE, after_volume),
     )
 

@@ -19,7 +19,7 @@ from shared.plugins.noderesources import shape_table
 from shared.plugins.volumes.matching import NOTHING, STORAGE, Choices, requested_storage
 from shared.plugins.volumes.nodecolumns import as_requirements, labelled_nodes
 
-MOST_POINTS = 10
+MAX_POINTS = 10
 """The highest score of a shape's point."""
 FULL = 100
 """Percent."""
@@ -80,7 +80,7 @@ class StorageOfClasses:
 
 class StorageScorer:
     def __init__(self, shape: Sequence[UtilizationShapePoint]) -> None:
-        self._table = shape_table([(each.utilization, each.score * MAX_NODE_SCORE // MOST_POINTS) for each in shape])
+        self._table = shape_table([(each.utilization, each.score * MAX_NODE_SCORE // MAX_POINTS) for each in shape])
 
     def score(self, storage: StorageOfClasses) -> Scores:
         """The mean over the classes, rounded half up; 0 where no class counts."""
@@ -111,7 +111,7 @@ def sufficient(capacities: Iterable[CSIStorageCapacity], size: Quantity) -> list
 
 
 def first_reached(nodes: NodeView, capacities: Sequence[CSIStorageCapacity]) -> Ints:
-    """The place of the first of these that each node reaches; their number where there is none.
+    """The index of the first of these that each node reaches; their number where there is none.
 
     Drivers of local storage describe each node by one label's value: those are looked up together.
     """

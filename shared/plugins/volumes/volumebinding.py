@@ -40,6 +40,7 @@ from shared.plugins.volumes.podvolumes import (
     ReadsVolumes,
     VolumePlugin,
     after_claim,
+    always,
     claim_not_found,
     claim_of,
     claim_uses,
@@ -71,7 +72,7 @@ POSSIBLE, IMPOSSIBLE, NO_SPACE = range(3)
 # The claims of a pod, by what is to become of them
 
 
-class PodClaims(NamedTuple):
+class PodVolumeClaims(NamedTuple):
     """`bound` have their volume. The others get one with the pod's node: for those `selected` a node was chosen before,
     where a volume is to be provisioned; `unbound`, the smallest first, get a volume that is there, or a new one.
     """
@@ -81,7 +82,7 @@ class PodClaims(NamedTuple):
     unbound: list[PersistentVolumeClaim]
 
 
-def claims_of(pod: Pod, objects: ClusterObjects) -> PodClaims | Status | None:
+def claims_of(pod: Pod, objects: ClusterObjects) -> PodVolumeClaims | Status | None:
     """A status if the pod cannot run as its claims are, None if it has none."""
     found: list[PersistentVolumeClaim] = []
     for name, ephemeral in claim_uses(pod):
@@ -102,8 +103,8 @@ def claims_of(pod: Pod, objects: ClusterObjects) -> PodClaims | Status | None:
     return _sorted(found, objects) if found else None
 
 
-def _sorted(claims: list[PersistentVolumeClaim], objects: ClusterObjects) -> PodClaims | Status:
-    by_kind = PodClaims([], [], [])
+def _sorted(claims: list[PersistentVolumeClaim], objects: ClusterObjects) -> PodVolumeClaims | Status:
+    by_kind = PodVolumeClaims([], [], [])
     immediate = False
     for claim in claims:
         if claim.fully_bound:
@@ -135,7 +136,7 @@ class NoClass(ClusterError):
 class Prepared(NamedTuple):
     """What PreFilter found."""
 
-    claims: PodClaims
+    claims: PodVolumeClaims
     matching: Matching
 
 
@@ -164,7 +165,7 @@ def _not_to_be_had(nodes: NodeView, prepared: Prepared, objects: ClusterObjects)
     return faults
 
 
-def _prospect(nodes: NodeView, claims: PodClaims, choices: Choices, objects: ClusterObjects) -> Ints:
+def _prospect(nodes: NodeView, claims: PodVolumeClaims, choices: Choices, objects: ClusterObjects) -> Ints:
     """Of the volumes that are to be provisioned: the first one that cannot be decides."""
     found = np.full(len(nodes), POSSIBLE, dtype=np.int64)
     everywhere = np.ones(len(nodes), dtype=np.bool_)
@@ -257,7 +258,7 @@ class VolumeBinding(
     reads_pod = False
     registrations = (
         Registration(Resource.STORAGE_CLASS, Action.ADD | Action.UPDATE, after_storage_class),
-        Registration(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD | Action.UPDATE, after_claim),
+        Registration(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD | Action.UPDATE, after_claim, always),
         Registration(Resource.PERSISTENT_VOLUME, Action.ADD | Action.UPDATE),
         Registration(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL),
         Registration(Resource.CSI_NODE, Action.ADD | Action.UPDATE, after_migration),

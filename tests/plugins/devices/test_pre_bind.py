@@ -190,6 +190,17 @@ def test_a_claim_that_has_changed_for_good_is_refused() -> None:
     assert missing == error('get claim default/d: resourceclaims.resource.k8s.io "d" not found')
 
 
+def test_a_claim_that_was_allocated_again_since_the_decision_is_refused() -> None:
+    """The pod may not reach the devices that the claim has now."""
+    server = Server("c")
+    server.set_status(allocation=allocation(result("gpu-1")))
+    for device, status in (
+        ("gpu-0", error("claim default/c got allocated elsewhere in the meantime")),
+        ("gpu-1", SUCCESS),
+    ):
+        assert server.run(msgspec.structs.replace(server.wanted(), devices=[f"d.example.com/n/{device}"])) == status
+
+
 def test_the_server_s_share_ids_do_not_make_an_allocation_another_one() -> None:
     server = Server("c")
     server.set_status(allocation=allocation(result(shareID="1")))

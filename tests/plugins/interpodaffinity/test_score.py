@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from shared.messages.evaluation import Explanation
+from shared.framework.evaluator import Explanation
 from shared.plugins.interpodaffinity.plugin import ScaleRange
 from testing.builders import PodBuilder, node, pod, selector
 from tests.plugins.cluster import framework as profile_of

@@ -81,9 +81,9 @@ def test_it_is_worked_out_again_only_when_something_changed() -> None:
     assert PLUGIN.summarize(state, TableView(at)) == {}
 
 
-@pytest.mark.parametrize("remembered", [2, terms.MOST_CHANGES])
+@pytest.mark.parametrize("remembered", [2, terms.MAX_CHANGES])
 def test_terms_of_placed_pods_that_come_and_go(remembered: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(terms, "MOST_CHANGES", remembered)
+    monkeypatch.setattr(terms, "MAX_CHANGES", remembered)
     at = table()
     state = state_of(web(), at)
     assert PLUGIN.summarize(state, TableView(at)) == {}

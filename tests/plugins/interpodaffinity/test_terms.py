@@ -1,6 +1,6 @@
 """The terms of placed pods: which there are, which may speak of a namespace, and what is new."""
 
-from shared.cluster.pod_indexes import MOST_CHANGES, TermCounts, encode_terms
+from shared.cluster.pod_indexes import MAX_CHANGES, TermCounts, encode_terms
 from shared.model.load import PodTerm, load_of
 from shared.model.objects import LabelSelector
 from testing.builders import node, pod, selector
@@ -46,11 +46,11 @@ def test_what_appeared_and_went_since() -> None:
 
 def test_what_is_too_long_ago_is_forgotten() -> None:
     terms = TermCounts()
-    for i in range(MOST_CHANGES + 1):
+    for i in range(MAX_CHANGES + 1):
         terms.add(encode_terms([term("a", key=f"key-{i}")]), 0)
-    assert terms.generation == MOST_CHANGES + 1
+    assert terms.generation == MAX_CHANGES + 1
     assert terms.since(0) is None
-    assert terms.since(MOST_CHANGES) == [(term("a", key=f"key-{MOST_CHANGES}"), True)]
+    assert terms.since(MAX_CHANGES) == [(term("a", key=f"key-{MAX_CHANGES}"), True)]
 
 
 def test_a_table_counts_them_by_row() -> None:

@@ -10,6 +10,10 @@ from shared.errors import UserError
 from tools.cli.arguments import add_numbers, names, numbers
 from tools.cli.run import SERVICES
 
+DESCRIPTION = """\
+For each case, starts NATS, Redis, a simulated API server and all services on this machine, and
+measures the rate of decisions and the CPU time of each process.
+"""
 EXAMPLES = """\
 examples:
   flotilla bench-pipeline                                   all cases, on 5,000 nodes
@@ -28,14 +32,7 @@ KEPT = ("FLOTILLA_LOG_LEVEL", "FLOTILLA_SHARD_COUNT", "FLOTILLA_TRACE_RATIO")
 """Environment variables that apply to the benchmark."""
 
 
-def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    command = commands.add_parser(
-        "bench-pipeline",
-        help="measure the whole pipeline in real processes",
-        description="For each case, starts NATS, Redis, a simulated API server and all services on this machine, and\n"
-        "measures the rate of decisions and the CPU time of each process.",
-        epilog=EXAMPLES,
-    )
+def add_arguments(command: argparse.ArgumentParser) -> None:
     modes = names(lambda: ("with", "without"))
     command.add_argument("--modes", type=modes, default=["without", "with"], metavar="MODE,...",
         help="`with` or `without` API calls; without, binders report success at once (default both)")  # fmt: skip
@@ -50,7 +47,8 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         metavar="NAME,...",
         help="kinds of pods (default: plain; the others in rounds with 5 classes, without API calls)",
     )
-    flags = (
+    add_numbers(
+        command,
         ("--nodes", 5_000, 1, "nodes of 4 cpu, 32 GiB and 110 pods"),
         ("--pods", 10_000, 1, "pods per case with rounds"),
         ("--strict-pods", 3_000, 1, "pods per case with round size 1"),
@@ -58,10 +56,8 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         ("--binders", 1, 1, "binder processes"),
         ("--repeat", 1, 1, "runs of each case"),
     )
-    add_numbers(command, flags)
     command.add_argument("--profile", choices=SERVICES, metavar="SERVICE",
         help="run the first case only, with a profiler in this service (one process of it)")  # fmt: skip
-    command.set_defaults(run=run)
 
 
 def _workloads() -> Collection[str]:

@@ -6,7 +6,7 @@ from statistics import median
 
 from shared.errors import UserError
 from testing.inprocess.device_workloads import devices_per_node
-from testing.inprocess.workloads import CPU, CPU_OF_NODE, MOST_PODS_OF_NODE, WORKLOADS, Object, node
+from testing.inprocess.workloads import CPU, CPU_OF_NODE, MAX_PODS_OF_NODE, WORKLOADS, Object, node
 
 PLURALS = {"deviceclass": "deviceclasses", "resourceslice": "resourceslices"}
 GROUPS = {
@@ -80,7 +80,7 @@ class Figures:
 def check(case: Case) -> None:
     """UserError if not all pods fit, or too few would be left when the clock starts."""
     devices = WORKLOADS[case.workload].devices
-    most = devices_per_node(devices) if devices else MOST_PODS_OF_NODE
+    most = devices_per_node(devices) if devices else MAX_PODS_OF_NODE
     room = case.nodes * min(most, CPU_OF_NODE // (CPU + case.classes - 1))
     flag = "--strict-pods" if case.round_size == 1 else "--pods"
     if case.pods > room:

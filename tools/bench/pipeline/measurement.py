@@ -57,6 +57,8 @@ class Measurement:
         self._decided: set[str] = set()
         self._bound: set[str] = set()
         self._rejected: dict[str, str] = {}
+        self._unbound: dict[str, str] = {}
+        """Why binders failed, by pod."""
         self._began: float | None = None
         self._stopped = False
         self._pods = self._decided_before = 0
@@ -69,8 +71,7 @@ class Measurement:
         async with connected_bus(self._pipeline.nats_url, prefix, "bench") as bus:
             await self._fill()
             await bus.subscribe(QUEUE_OUTCOMES, Outcomes, lambda message, _: self._on_outcomes(message))
-            if api_calls:
-                await bus.subscribe(SNAPSHOT_BOUND, BindingOutcomes, lambda message, _: self._on_bound(message))
+            await bus.subscribe(SNAPSHOT_BOUND, BindingOutcomes, lambda message, _: self._on_bound(message))
             self._report("cycle starts")
             await self._pipeline.release()
             await self._follow(self._decided, "decided", self._is_decided)
@@ -146,9 +147,11 @@ class Measurement:
         return int(msgspec.json.decode(answer.body)["metadata"].get("remainingItemCount", 0))
 
     def _check(self) -> None:
-        """Raise if the pipeline has failed."""
+        """Raise if the pipeline has failed, or a binding: it would cost other work than a binding that succeeds."""
         if self._pipeline.failure.done():
             self._pipeline.failure.result()
+        if self._unbound:
+            raise ClusterError(f"{len(self._unbound)} bindings failed: {next(iter(self._unbound.values()))}")
 
     def _is_decided(self) -> bool:
         """Without API calls the clock stops before assumptions expire."""
@@ -184,6 +187,7 @@ class Measurement:
 
     def _on_bound(self, message: BindingOutcomes) -> None:
         before = len(self._bound)
+        self._unbound |= {outcome.uid: outcome.reason for outcome in message.outcomes if outcome.failed}
         self._bound.update(outcome.uid for outcome in message.outcomes if outcome.bound)
         if len(self._bound) > before and self._began is not None:
             self._bound_seconds = time.monotonic() - self._began

@@ -6,7 +6,7 @@ import os
 from shared.config.settings import ApiSettings
 from shared.config.sources import settings_from
 from shared.errors import UserError
-from tools.cli.arguments import at_least
+from tools.cli.arguments import add_numbers
 
 DESCRIPTION = """\
 Fills a simulated API server with a cluster, starts a pipeline for it, and measures the time until everything is ready,
@@ -18,23 +18,15 @@ namespace default is created and deleted for each start. No other Flotilla may r
 """
 
 
-def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    command = commands.add_parser(
-        "bench-start",
-        help="measure start-up time and memory in a large cluster",
-        description=DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    command.add_argument("--nodes", type=at_least(1), default=5_000, metavar="N", help="nodes (default 5000)")
-    command.add_argument("--pods", type=at_least(0), default=50_000, metavar="N", help="pods (default 50000)")
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    numbers = (("--nodes", 5_000, 1, "nodes"), ("--pods", 50_000, 0, "pods"), ("--workers", 2, 1, "workers"))
+    add_numbers(command, *numbers)
     command.add_argument("--pending", action="store_true", help="create pods that fit nowhere instead of bound ones")
-    command.add_argument("--workers", type=at_least(1), default=2, metavar="N", help="workers (default 2)")
     command.add_argument(
         "--restart", action="store_true", help="measure the time to the first pod after each way of stopping"
     )
     command.add_argument("--server", metavar="URL", help="with --restart: use this API server; token in FLOTILLA_TOKEN")
     command.add_argument("--kubeconfig", metavar="FILE", help="with --restart: use the cluster of this kubeconfig")
-    command.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

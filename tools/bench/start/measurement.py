@@ -235,13 +235,13 @@ class _Restarts:
         container = {"name": "app", "image": "app", "resources": {"requests": {"cpu": "1m", "memory": "1Mi"}}}
         spec = {"containers": [container]}
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
-        created = await self._client.attempt("POST", PODS, msgspec.json.encode(pod))
+        created = await self._client.try_call("POST", PODS, msgspec.json.encode(pod))
         if created.outcome is not CallOutcome.OK:
             raise ClusterError(f"cannot create a pod in namespace default: {created.message}")
         try:
             yield name
         finally:
-            await self._client.attempt("DELETE", f"{PODS}/{name}?gracePeriodSeconds=0")
+            await self._client.try_call("DELETE", f"{PODS}/{name}?gracePeriodSeconds=0")
 
     async def _until_bound(self, name: str, up: asyncio.subprocess.Process) -> None:
         deadline = time.monotonic() + BIND_TIMEOUT

@@ -1,0 +1,228 @@
+"""RoundRunner: asks workers, and then extenders, about one round at a time, until it can be decided.
+
+Asks are repeated after a deadline, and to workers whose answers cannot be used. A gang takes several rounds, each of
+which asks about the members that are still open. What the decisions mean for pods and commits is up to the core.
+"""
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from services.cycle.answer_checks import AnswerChecks
+from services.cycle.commits import Commits
+from services.cycle.events import Ask, Effect, WorkerFault
+from services.cycle.extenders import AskExtenders, Extenders, ExtendersAnswered
+from services.cycle.round.admission import PodInfo
+from services.cycle.round.assign import RoundResult
+from services.cycle.round.class_cache import ClassCache
+from services.cycle.round.gang import GangRound
+from services.cycle.round.round import MAX_ASKS, Round, next_pods
+from shared.framework.profile import Framework
+from shared.messages.evaluation import Ties
+from shared.messages.rounds import Proposals
+from shared.runtime.unanswered import Unanswered
+
+ASK_DEADLINE = 1.0
+"""Seconds until a worker that has not answered is asked again."""
+UNMERGEABLE = "its summaries cannot be merged"
+
+
+@dataclass(slots=True)
+class RoundProgress:
+    """Effects, and the result of the round with this number, once it is decided."""
+
+    effects: list[Effect] = field(default_factory=list)
+    result: RoundResult | None = None
+    number: int = 0
+
+
+class RoundRunner:
+    def __init__(
+        self,
+        epoch: int,
+        frameworks: Mapping[str, Framework],
+        ties: Ties,
+        extenders: Extenders,
+        checks: AnswerChecks,
+        commits: Commits,
+        *,
+        round_size: int,
+    ) -> None:
+        self.begun = 0
+        """The number of the last round that began."""
+        self.current: Round | None = None
+        self.cache = ClassCache()
+        self.min_seq = 0
+        """The sequence number of the last commit's answer."""
+        self._newest_seq = 0
+        """The newest sequence number that a worker has seen."""
+        self._epoch = epoch
+        self._frameworks = frameworks
+        self._ties = ties
+        self._extenders = extenders
+        self._checks = checks
+        self._commits = commits
+        self._round_size = round_size
+        self._workers: Mapping[str, frozenset[int]] = {}
+        self._asks = Unanswered[int, Round]((ASK_DEADLINE,))
+        self._extend_by: float | None = None
+
+    def begin(self, backlog: deque[PodInfo], gang: GangRound | None, now: float) -> list[Effect]:
+        """Takes the pods at the head of the backlog; or of a gang, the open members for its next step."""
+        self.begun += 1
+        pods = next_pods(backlog if gang is None else gang.open, self._round_size, self.cache)
+        self.current = Round(self.begun, pods, self.cache, gang)
+        return self._ask(self.current, now)
+
+    def on_workers(self, workers: Mapping[str, frozenset[int]]) -> None:
+        """The workers that answer from now on. The current round must be asked again."""
+        self._workers = workers
+        self.cache.keep_workers(workers)
+        self._extend_by = None
+        if self.current is not None:
+            self.current.start_over()
+
+    def ask_again(self, now: float) -> list[Effect]:
+        return [] if self.current is None else self._ask(self.current, now)
+
+    def saw(self, seq: int) -> None:
+        """A worker has seen this sequence number."""
+        self._newest_seq = max(self._newest_seq, seq)
+
+    def on_committed(self, seq: int, *, is_at_fault: bool) -> None:
+        """`is_at_fault`: a worker's fault came to light, so what workers claim to have seen does not count."""
+        self.min_seq = seq
+        self._newest_seq = seq if is_at_fault else max(self._newest_seq, seq)
+
+    def next_deadline(self) -> float | None:
+        return min((by for by in (self._asks.next_deadline(), self._extend_by) if by is not None), default=None)
+
+    def repeat_asks(self, now: float) -> list[Effect]:
+        """Asks late workers again."""
+        effects: list[Effect] = []
+        for round_ in self._asks.due(now):
+            effects += self._send(round_, now)
+        return effects
+
+    def late_extenders(self, now: float) -> RoundProgress:
+        """Extenders that have not answered in time have failed."""
+        if self.current is None or self._extend_by is None or now < self._extend_by:
+            return RoundProgress()
+        silence = ExtendersAnswered(self.current.number, self.current.ask, self.current.silence())
+        return self.on_extenders(silence, now)
+
+    def awaits(self, proposals: Proposals) -> bool:
+        """Whether this is a worker's first answer to the present ask."""
+        round_ = self.current
+        if round_ is None or proposals.epoch != self._epoch or proposals.worker in round_.answered:
+            return False
+        return (proposals.round, proposals.ask) == (round_.number, round_.ask)
+
+    def on_proposals(self, proposals: Proposals, now: float) -> RoundProgress:
+        round_, worker = self.current, proposals.worker
+        if round_ is None:
+            return RoundProgress()
+        fault = self._checks.proposals(proposals, round_.least_seq or 0, round_.open, round_.asked_keys)
+        if fault is not None:
+            return RoundProgress([fault, self._ask_worker(round_, worker)])
+        self.cache.remember_known(proposals)
+        self.saw(proposals.seq)
+        if self._commits.pending is None and proposals.seq < self.min_seq:
+            # Judged before the commit, but arrived after its answer.
+            return RoundProgress([self._ask_worker(round_, worker)])
+        round_.answered[worker] = proposals
+        return self._try_to_decide(round_, now)
+
+    def on_extenders(self, answered: ExtendersAnswered, now: float) -> RoundProgress:
+        round_ = self.current
+        if round_ is None or self._extend_by is None or (answered.round, answered.ask) != (round_.number, round_.ask):
+            return RoundProgress()
+        self._extend_by = None
+        if round_.take_judgements(answered.judgements):
+            return RoundProgress(self._ask(round_, now))
+        return self._decide(round_, now)
+
+    def resume(self, now: float) -> RoundProgress:
+        """The commit before this round is answered: asks workers again that judged without it, or that wait in vain."""
+        round_ = self.current
+        if round_ is None:
+            return RoundProgress()
+        in_vain = max(self.min_seq, self._checks.claimed_seq) < round_.min_seq
+        early = {worker for worker, proposals in round_.answered.items() if proposals.seq < self.min_seq}
+        for worker in early:
+            del round_.answered[worker]
+        again = [w for w in self._workers if w in early or (in_vain and w not in round_.answered)]
+        if again:
+            self._asks.sent(round_.number, round_, now)
+            return RoundProgress([self._ask_worker(round_, worker) for worker in again])
+        return self._try_to_decide(round_, now)
+
+    def abandon(self) -> list[PodInfo]:
+        """Ends the current round undecided, and returns its pods."""
+        if self.current is None:
+            return []
+        held = self.current.held
+        self._asks.answered(self.current.number)
+        self.current = self._extend_by = None
+        return held
+
+    # Inside
+
+    def _ask(self, round_: Round, now: float) -> list[Effect]:
+        round_.next_ask()
+        return self._send(round_, now)
+
+    def _send(self, round_: Round, now: float) -> list[Effect]:
+        """Asks every worker that has not answered yet."""
+        self._asks.sent(round_.number, round_, now)
+        return [self._ask_worker(round_, worker) for worker in self._workers if worker not in round_.answered]
+
+    def _ask_worker(self, round_: Round, worker: str) -> Ask:
+        # The pending commit will most likely be the next change that workers see.
+        seq = self.min_seq if self._commits.pending is None else max(self.min_seq, self._newest_seq + 1)
+        seq = max(seq, self._checks.claimed_seq)
+        return Ask(worker, round_.propose(self._epoch, self._ties, seq, worker, len(self._workers)))
+
+    def _try_to_decide(self, round_: Round, now: float) -> RoundProgress:
+        """Waits for every worker and for the pending commit; then asks again what is open, or decides."""
+        if not self._workers or len(round_.answered) < len(self._workers):
+            return RoundProgress()
+        if self._commits.pending is not None:
+            self._asks.answered(round_.number)
+            return RoundProgress()
+        try:
+            round_.settle(self._frameworks, len(self._workers))
+        except Exception as cause:
+            return self._blame(round_, cause, now)
+        if round_.open and round_.ask < MAX_ASKS:
+            return RoundProgress(self._ask(round_, now))
+        questions = round_.questions()
+        if questions:
+            self._asks.answered(round_.number)
+            self._extend_by = now + self._extenders.patience(questions)
+            return RoundProgress([AskExtenders(round_.number, round_.ask, questions)])
+        return self._decide(round_, now)
+
+    def _blame(self, round_: Round, cause: Exception, now: float) -> RoundProgress:
+        """Asks workers with unusable answers again; re-raises if every answer is usable."""
+        unusable = round_.unusable(self._frameworks)
+        if not unusable:
+            raise cause
+        for worker in unusable:
+            del round_.answered[worker]
+        faults = [WorkerFault(worker, "answer", UNMERGEABLE) for worker in unusable]
+        return RoundProgress([*faults, *self._send(round_, now)])
+
+    def _decide(self, round_: Round, now: float) -> RoundProgress:
+        try:
+            result = round_.decide(self._frameworks)
+        except Exception as cause:
+            return self._blame(round_, cause, now)
+        self.current = None
+        self._asks.answered(round_.number)
+        if round_.gang is not None:
+            round_.gang.take(result)
+            if not round_.gang.is_over:
+                return RoundProgress(self.begin(round_.gang.open, round_.gang, now))
+            result = round_.gang.outcome()
+        return RoundProgress(result=result, number=round_.number)
