@@ -31,9 +31,10 @@ from services.cycle.events import (
     Superseded,
     TermConfirmed,
     Tick,
-    Unschedulable,
     WorkerFault,
     Workers,
+    failed,
+    unschedulable,
 )
 from services.cycle.extenders import Extenders, ExtendersAnswered, VictimsAnswered
 from services.cycle.preemption.search_queue import SearchProgress, SearchQueue
@@ -277,8 +278,8 @@ class CycleCore:
         for info, _ in (*unfit, *result.failed):
             self._held.discard(info.uid)
             self._commits.denominate(info)
-        effects: list[Effect] = [Unschedulable(info.uid, why, pod=info) for info, why in unfit]
-        return effects + [Failed(info.uid, status, pod=info) for info, status in result.failed]
+        effects: list[Effect] = [unschedulable(info, why) for info, why in unfit]
+        return effects + [failed(info, status) for info, status in result.failed]
 
     def _go_ahead(self, now: float) -> list[Effect]:
         """Commits nominations, begins a search and a round, as far as each is possible now."""
@@ -382,7 +383,7 @@ class CycleCore:
             again += planned.others
             if conflict is None:
                 evicting = number if planned.evicts else 0
-                effects.append(Unschedulable(uid, planned.unfit, planned.preemption, evicting, pod=info))
+                effects.append(unschedulable(info, planned.unfit, planned.preemption, evicting))
             else:
                 effects.append(Superseded(uid, pod=info))
         self._backlog.extendleft(reversed(again))

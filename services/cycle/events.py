@@ -1,7 +1,9 @@
 """The events that the cycle's core handles, and the effects that its shell carries out."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+import msgspec
 
 from flotilla.results import Status
 from services.cycle.extenders import AskAboutVictims, AskExtenders, ExtendersAnswered, VictimsAnswered
@@ -91,6 +93,18 @@ class Failed:
     uid: str
     status: Status
     pod: PodInfo | None = field(default=None, compare=False, repr=False)
+
+
+def unschedulable(info: PodInfo, unfit: Unfit, found: Preemption | None = None, number: int = 0) -> Unschedulable:
+    """Says of this pod what was found about its class."""
+    unfit = replace(unfit, message=info.with_claim_names(unfit.message))
+    return Unschedulable(info.uid, unfit, found, number, pod=info)
+
+
+def failed(info: PodInfo, status: Status) -> Failed:
+    """Likewise."""
+    reasons = tuple(map(info.with_claim_names, status.reasons))
+    return Failed(info.uid, msgspec.structs.replace(status, reasons=reasons), pod=info)
 
 
 @dataclass(frozen=True, slots=True)

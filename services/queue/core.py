@@ -237,7 +237,7 @@ class QueueCore:
         self._queue.pop(info, now)
         info.snapshot_epoch = self._snapshot.position
         body = info.encoded(self._queue.nominator.applied(info.pod))
-        claims = queued_claims(info.pod, self.objects.devices)
+        claims = queued_claims(info.pod, self.objects.devices, self._queue.claim_users)
         return QueuedPod(body, info.attempts, self._date(info.seen_at), self._date(now), gang, claims)
 
     def _check_cycle(self, epoch: int, now: float) -> None:

@@ -83,6 +83,9 @@ class CommitHandler:
         if self.answer is not None and commit.number < self.answer.number:
             return [Outdated(commit.epoch, commit.cycle, newest, commit.number)]
         asked: list[Decision | Nominate] = [*commit.decisions, *commit.nominations]
+        if not all(0 <= each.load < len(commit.loads) for each in asked):
+            self._refused.append(ProtocolError(f"commit {commit.number} names a load that it does not have"))
+            return []
         applied = self._apply(commit, now)
         effects: list[Effect] = []
         at_fault = {conflict.uid: conflict for conflict in applied.conflicts if conflict.fault}

@@ -96,7 +96,7 @@ class Proposer:
         evaluator = self._evaluators.get(ask.profile)
         if evaluator is None:
             return ShardFindings(ask.class_id, failure=error(f"there is no profile {ask.profile!r}"))
-        class_ask = ClassAsk(ask.class_id, ask.profile, 0, ask.pod)
+        class_ask = ClassAsk(ask.class_id, ask.profile, 0, ask.pod, private_claims=ask.private_claims)
         self._make_room([class_ask], self._most_classes())
         try:
             pod_class = self._prepared(evaluator, class_ask)
@@ -159,17 +159,17 @@ class Proposer:
             if pod is None:
                 return ClassAnswer(ask.class_id, unknown=True)
             try:
-                known = (evaluator, evaluator.prepare(ask.class_id, pod))
+                known = (evaluator, evaluator.prepare(ask.class_id, pod, private_claims=ask.private_claims))
             except Exception as cause:
                 return ClassAnswer(ask.class_id, failure=_failure(cause))
             self._classes[ask.class_id] = known
-            if self._has_own_devices(pod):
+            if self._has_own_devices(pod, ask.private_claims):
                 self._of_one_pod.add(ask.class_id)
         self._classes.move_to_end(ask.class_id)
         return known[1]
 
-    def _has_own_devices(self, pod: Pod) -> bool:
-        """Whether a claim that was made for the pod is allocated.
+    def _has_own_devices(self, pod: Pod, private_claims: bool) -> bool:
+        """Whether a claim that no other pod has is allocated, or about to be.
 
         An attempt may be under way of which a restarted queue does not know. So the other pods of the class, which have
         claims of their own, are judged by this pod in one round only.
@@ -177,7 +177,10 @@ class Proposer:
         if not pod.spec.resource_claims:
             return False
         own = own_claims(pod, self.table.objects.devices.claims)
-        return not isinstance(own, str) and any(each.is_allocated and each.owner_uid == pod.uid for each in own)
+        if isinstance(own, str):
+            return False
+        private = (each for each in own if private_claims or each.owner_uid == pod.uid)
+        return any(each.is_allocated or each.promised for each in private)
 
     def _forget_classes_of_one_pod(self) -> None:
         for class_id in self._of_one_pod & self._classes.keys():

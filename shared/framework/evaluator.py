@@ -28,6 +28,7 @@ from shared.framework.ranking import Ranking, salt
 from shared.framework.signatures import about
 from shared.messages.evaluation import Rejections, Summary, Ties
 from shared.model.load import load_of
+from shared.plugins.devices.class_devices import PRIVATE_CLAIMS
 
 
 def _all(feasible: Mask) -> Mask | None:
@@ -79,13 +80,16 @@ class ShardEvaluator:
 
     # Classes
 
-    def prepare(self, class_id: str, pod: Pod) -> PodClass:
+    def prepare(self, class_id: str, pod: Pod, *, private_claims: bool = False) -> PodClass:
         """Run what needs no node (PreFilter, PreScore) and allocate room for the answers.
 
+        `private_claims`: each pod of the class has resource claims of its own, which no other pod names.
         What plugins may fail in comes first: a class that cannot be prepared takes no slots.
         """
         shown = self.framework.shown(pod)
         state = ClassState(shown, self.table.objects)
+        if private_claims:
+            state[PRIVATE_CLAIMS] = True
         with about(pod):
             pre = self.framework.run_pre_filter(state)
             looked_at = pre.rejection is None

@@ -43,6 +43,7 @@ class PreemptAsk(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `potential`: the number of nodes in the cluster where preemption may help. `refused`: if an extender was asked
     about the nodes that are feasible here, those it refused and why; the others of them are ruled out.
+    `private_claims`: as in a ClassAsk.
     """
 
     class_id: str
@@ -51,6 +52,7 @@ class PreemptAsk(msgspec.Struct, frozen=True, omit_defaults=True):
     summaries: dict[str, Any] = {}
     potential: Count = 0
     refused: dict[str, Status] | None = None
+    private_claims: bool = False
 
 
 class Preempt(msgspec.Struct, frozen=True, omit_defaults=True, tag="preempt"):

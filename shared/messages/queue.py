@@ -43,10 +43,12 @@ class QueuedClaims(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """The resource claims that a pod names, in the order of its specification, for pods that have any.
 
     `content`: equal for pods whose claims ask for the same, or have the same devices, whatever their names.
+    `private`: no other pending pod names one of them.
     """
 
     claims: list[ClaimRef]
     content: bytes
+    private: bool = False
 
 
 class QueuedPod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

@@ -15,7 +15,8 @@ class ClassAsk(msgspec.Struct, frozen=True, omit_defaults=True):
     """A question about one class of pods. `pod` represents the class; it is omitted once the worker knows it.
 
     `each`: offer every feasible node once, and say why the others are not. `among`: consider only these nodes.
-    `borrowed`: the guess is that of another class, because there is none of its own.
+    `borrowed`: the guess is that of another class, because there is none of its own. `private_claims`: no other pending
+    pod names a claim that one of these names, and each of them has claims of its own.
     """
 
     class_id: str
@@ -26,6 +27,7 @@ class ClassAsk(msgspec.Struct, frozen=True, omit_defaults=True):
     each: bool = False
     among: list[str] | None = None
     borrowed: bool = False
+    private_claims: bool = False
 
 
 class Given(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

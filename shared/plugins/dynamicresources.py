@@ -39,6 +39,7 @@ from flotilla.results import (
 from shared.cluster.devices import Devices, PlacedDevices
 from shared.config.args import DynamicResourcesArgs
 from shared.config.feature_gates import DEFAULT_GATES, Feature, FeatureGates
+from shared.devices.claim_texts import without_names
 from shared.devices.errors import AllocationError
 from shared.devices.pod_claims import (
     NOT_AVAILABLE,
@@ -54,7 +55,7 @@ from shared.model.codec import encode_msgpack
 from shared.model.devices import ResourceClaim
 from shared.model.kinds import DEVICE_KINDS
 from shared.plugins.base import InTreePlugin
-from shared.plugins.devices.class_devices import CLASS_DEVICES, ClassDevices
+from shared.plugins.devices.class_devices import CLASS_DEVICES, PRIVATE_CLAIMS, ClassDevices
 from shared.plugins.devices.pre_bind import DEVICES, bind_devices
 
 DEFAULT_BINDING_TIMEOUT = 600.0
@@ -150,8 +151,8 @@ class DynamicResources(
             if state.pod.spec.resource_claims:
                 return DEVICE_KINDS
             return {ObjectKind.DEVICE_CLASS} if may_claim(state.pod) else ()
-        is_private = all(claim.owner_uid == state.pod.uid and not claim.is_allocated for claim in found.found.own)
-        return {ObjectKind.DEVICE_CLASS} if is_private else {ObjectKind.DEVICE_CLASS, ObjectKind.RESOURCE_CLAIM}
+        keep = all(found.is_private(claim) and not claim.is_allocated for claim in found.found.own)
+        return {ObjectKind.DEVICE_CLASS} if keep else {ObjectKind.DEVICE_CLASS, ObjectKind.RESOURCE_CLAIM}
 
     def pre_enqueue(self, pod: Pod) -> Status:
         """A pod alone does not tell whether its claims exist."""
@@ -181,8 +182,11 @@ class DynamicResources(
         if found is None:
             return PreFilterResult(SKIP)
         if isinstance(found, str):
-            return PreFilterResult(unresolvable(found))
-        state[CLASS_DEVICES] = ClassDevices(found, devices, self._binding_timeout)
+            own = own_claims(pod, devices.claims)
+            keys = [] if isinstance(own, str) else [claim.key for claim in own]
+            return PreFilterResult(unresolvable(without_names(found, keys)))
+        are_private = state.get(PRIVATE_CLAIMS) is not None
+        state[CLASS_DEVICES] = ClassDevices(found, devices, self._binding_timeout, are_private=are_private)
         return PreFilterResult()
 
     def filter(self, state: ClassState, nodes: NodeView) -> None:
@@ -196,7 +200,8 @@ class DynamicResources(
                 reason = found.reason(nodes.node(i), count)
             except AllocationError as cause:
                 if not count:
-                    raise PluginError(f'running "{self.name}" filter plugin: {cause}') from cause
+                    why = without_names(str(cause), [claim.key for claim in found.found.own])
+                    raise PluginError(f'running "{self.name}" filter plugin: {why}') from cause
                 reason = str(cause)
             if reason is not None:
                 rejected.setdefault(reason, []).append(i)

@@ -7,22 +7,35 @@ import msgspec
 from services.cycle.round.admission import PodInfo, Template
 from shared.cluster.devices import Devices
 from shared.framework.profile import Framework
-from shared.messages.queue import Batch, Gang, QueuedPod
+from shared.messages.queue import Batch, Gang, QueuedClaims, QueuedPod
 from shared.model.load import PodLoad, load_of
 from shared.model.objects import Pod, PodCondition, encode_msgpack, pod_from_msgpack
-from shared.plugins.devices.queued_claims import queued_claims
+from shared.plugins.devices.queued_claims import ClaimUsers, queued_claims
 
 
-def queued_pod(pod: Pod, gang: Gang | None = None, devices: Devices | None = None) -> QueuedPod:
-    claims = None if devices is None else queued_claims(pod, devices)
+def queued_pod(pod: Pod, gang: Gang | None = None, claims: QueuedClaims | None = None) -> QueuedPod:
     return QueuedPod(msgspec.Raw(encode_msgpack(pod)), 1, 0.0, 0.0, gang, claims)
 
 
 def batch_of(
-    pods: Iterable[Pod], seq: int = 0, gangs: Mapping[str, Gang] | None = None, devices: Devices | None = None
+    pods: Iterable[Pod],
+    seq: int = 0,
+    gangs: Mapping[str, Gang] | None = None,
+    devices: Devices | None = None,
+    users: ClaimUsers | None = None,
 ) -> Batch:
-    """`seq`: the pods must not be judged on an older state. `gangs`: by uid. `devices`: with the pods' claims."""
-    return Batch(1, 1, [queued_pod(pod, (gangs or {}).get(pod.uid), devices) for pod in pods], seq)
+    """`seq`: the pods must not be judged on an older state. `gangs`: by uid. `devices`: with the pods' claims, and
+    `users`: all pending pods that name any.
+    """
+    pods = list(pods)
+    if devices is None:
+        return Batch(1, 1, [queued_pod(pod, (gangs or {}).get(pod.uid)) for pod in pods], seq)
+    if users is None:
+        users = ClaimUsers()
+        for pod in pods:
+            users.add(pod)
+    queued = [queued_pod(pod, (gangs or {}).get(pod.uid), queued_claims(pod, devices, users)) for pod in pods]
+    return Batch(1, 1, queued, seq)
 
 
 def pods_in(batch: Batch) -> list[Pod]:

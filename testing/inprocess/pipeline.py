@@ -34,6 +34,7 @@ from shared.messages.queue import POD_GONE, ForgottenPod
 from shared.messages.rounds import ClassAnswer, ClassAsk, Proposals
 from shared.messages.state import Delta, Heartbeat
 from shared.model.objects import ClusterObject, Node, Pod, dec_hook, encode_msgpack
+from shared.plugins.devices.queued_claims import ClaimUsers
 from shared.store.schema import Persist
 from testing.inprocess.batches import batch_of, nominated
 
@@ -77,6 +78,7 @@ class Pipeline:
         self._fate = fate
         self._binds = binds
         self._pods: dict[str, Pod] = {}
+        self._claim_users = ClaimUsers()
         self._shown: dict[str, Pod] = {}
         self._mail: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
@@ -116,9 +118,12 @@ class Pipeline:
 
     def submit(self, pods: Sequence[Pod], seq: int = 0) -> None:
         """Pods to schedule, in queue order. `seq`: workers must not evaluate them on an older state."""
-        self._pods.update((pod.uid, pod) for pod in pods)
+        for pod in pods:
+            if pod.uid not in self._pods:
+                self._claim_users.add(pod)
+            self._pods[pod.uid] = pod
         self._shown.update((pod.uid, pod) for pod in pods)
-        self._to_cycle(batch_of(pods, seq, devices=self.snapshot.cluster.objects.devices))
+        self._to_cycle(batch_of(pods, seq, devices=self.snapshot.cluster.objects.devices, users=self._claim_users))
 
     def explain(self, ask: ClassAsk) -> list[tuple[ClassAnswer, Explanation]]:
         """Every worker's current evaluation of a pod, asked and answered as in messages."""

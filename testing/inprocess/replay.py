@@ -15,6 +15,8 @@ from services.cycle import events as cycle
 from services.cycle.preemption.candidate_search import Preemption
 from services.snapshot.events import NodeSeen, ObjectSeen, PodDeleted, PodSeen, WatchEvent, WatchEvents
 from shared.cluster.devices import DeviceDecision
+from shared.devices.claim_texts import with_names
+from shared.devices.pod_claims import claim_names
 from shared.errors import InvalidObject, InvariantBroken
 from shared.framework.evaluator import Explanation
 from shared.framework.profile import Framework, merge
@@ -171,6 +173,11 @@ class Replay:
         for _, part in parts:
             whole.rejected.update(part.rejected)
             whole.scores.update(part.scores)
+        if first.pre_filter is not None:
+            claims = claim_names(pod.namespace, pod.spec.resource_claims, pod.status.resource_claim_statuses)
+            reasons = [with_names(reason, [claim.key for claim in claims]) for reason in first.pre_filter.reasons]
+            named = msgspec.structs.replace(first.pre_filter, reasons=tuple(reasons))
+            first = msgspec.structs.replace(first, pre_filter=named)
         return Judgement(first, whole, self._allowed(framework, pod))
 
     def _allowed(self, framework: Framework, pod: Pod) -> frozenset[str] | None:

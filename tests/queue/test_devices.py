@@ -286,3 +286,24 @@ def test_claims_of_others_do_not_count_as_judged_in_vain_for_a_pod_in_flight() -
     cluster.tell(*(a_claim(f"other-{i}") for i in range(MAX_HINTS + 1)))
     cluster.queue.reject("p", plugins=PLUGIN)
     assert cluster.queue.state("p") is PodState.UNSCHEDULABLE
+
+
+# Pods that each name a claim of their own
+
+
+def test_a_claim_is_private_while_no_other_pending_pod_names_it() -> None:
+    cluster = Cluster(a_claim("one"), a_claim("two"))
+    assert handed_out(cluster, pod("p").resource_claim("r", "one"), pod("q").resource_claim("r", "two")) == [True, True]
+    assert handed_out(cluster, pod("second").resource_claim("r", "one")) == [False]
+    cluster.queue.gone("p")
+    cluster.queue.gone("second")
+    assert handed_out(cluster, pod("third").resource_claim("r", "one")) == [True]
+    assert handed_out(cluster, pod("fourth").resource_claim("r", "one").resource_claim("s", "two")) == [False]
+
+
+def handed_out(cluster: Cluster, *pods: Any) -> list[bool]:
+    """Whether their claims are private."""
+    cluster.queue.add(*pods)
+    batch = cluster.queue.ask()
+    assert batch is not None
+    return [queued.claims.private for queued in batch.pods if queued.claims is not None]

@@ -17,8 +17,8 @@ from testing.inprocess.device_workloads import DRIVER, RESOURCE, Object, claim_o
 from testing.inprocess.pipeline import Pipeline
 from testing.inprocess.workloads import NAMESPACE, Workload, node
 
-SEEDS = range(24)
-KINDS = ("template", "first-available", "extended", "two", "capacity", "partitions")
+SEEDS = range(36)
+KINDS = ("template", "first-available", "extended", "two", "capacity", "partitions", "named", "shared")
 Outcomes = dict[str, tuple[str, Any]]
 
 
@@ -30,6 +30,7 @@ class World:
         self.kind = self._random.choice(KINDS)
         self.nodes = [self._node(i) for i in range(self._random.randint(2, 6))]
         self.objects: list[tuple[str, Object]] = []
+        self._named: list[str] = []
         for each in self.nodes:
             self._add_devices(each["metadata"]["name"])
         if self._random.random() < 0.4:
@@ -72,6 +73,15 @@ class World:
             request["exactly"]["count"] = 2
         if self.kind == "capacity":
             request["exactly"]["capacity"] = {"requests": {"memory": "10Gi"}}
+        if self.kind in ("named", "shared"):
+            del claim["metadata"]["ownerReferences"]
+            if self.kind == "shared" and number % 2:
+                made["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": self._named[-1]}]
+                return made
+            self._named.append(claim["metadata"]["name"])
+            made["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": self._named[-1]}]
+            self.objects.append(("resourceclaim", claim))
+            return made
         self.objects.append(("resourceclaim", claim))
         return claiming("template", made)
 

@@ -82,7 +82,10 @@ class CandidateSearch:
 
     def _ask_about(self, case: SearchCase) -> PreemptAsk:
         first, (summaries, potential) = case.pods[0], self._asked[case.class_id]
-        return PreemptAsk(case.class_id, first.template.profile, first.pod, summaries, potential, case.unfit.refused)
+        profile, refused = first.template.profile, case.unfit.refused
+        return PreemptAsk(
+            case.class_id, profile, first.pod, summaries, potential, refused, private_claims=first.has_private_claims
+        )
 
     def start_over(self) -> None:
         """The shards have moved."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from flotilla.results import Status, error
 from services.cycle.commits import PlannedNomination
-from services.cycle.events import Ask, Effect, Unschedulable
+from services.cycle.events import Ask, Effect, unschedulable
 from services.cycle.extenders import AskAboutVictims, Extenders, VictimQuestion, VictimsAnswered
 from services.cycle.preemption.candidate_search import CandidateSearch, Preemption, SearchCase
 from services.cycle.round.admission import PodInfo
@@ -201,7 +201,7 @@ class SearchQueue:
             if found.nominated:
                 self._nominate(search, case, unfit, found, progress)
                 continue
-            progress.effects += [Unschedulable(info.uid, unfit, found, pod=info) for info in case.pods]
+            progress.effects += [unschedulable(info, unfit, found) for info in case.pods]
             progress.ended.extend(case.pods)
             if found.nominated is not None:
                 progress.denominated.extend(case.pods)

@@ -3,19 +3,22 @@
 The pods of a workload differ in name, uid and version only. So the body of a pod is split and not decoded: without
 these three it is the key, as bytes, under which the class of such pods is known. Only the first one is decoded.
 
-Pods of a workload with resource claims also differ in the names of the claims that were made for them. These names are
-left out of the key; the content of the claims, which the queue sends, is part of it.
+Pods of a workload with resource claims also differ in the names of their claims, if they do not share them. These names
+are left out of the key, and plugins' signatures do not see them; the content of the claims, which the queue sends, is
+part of it.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import msgspec
+from msgspec.structs import replace as replace_fields
 
 from flotilla.plugin import PodParts
 from flotilla.results import Status, error
 from services.cycle.extenders import Extenders
 from shared.bounded import BoundedDict
+from shared.devices.claim_texts import with_names
 from shared.errors import FlotillaError, InvalidObject
 from shared.framework.profile import Framework
 from shared.framework.signatures import PluginFailed, is_personal
@@ -61,6 +64,8 @@ class _Identified(msgspec.Struct, gc=False):
 
 _BODY = msgspec.msgpack.Decoder(_Body)
 _RAW_FIELDS = msgspec.msgpack.Decoder(dict[str, msgspec.Raw])
+_RAW_USES = msgspec.msgpack.Decoder(list[dict[str, msgspec.Raw]])
+_EMPTY_TEXT = msgspec.Raw(b"\xa0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +117,15 @@ class PodInfo:
     @property
     def key(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+    @property
+    def has_private_claims(self) -> bool:
+        """Whether no other pod has one of its resource claims."""
+        return self.claims is not None and self.claims.private
+
+    def with_claim_names(self, text: str) -> str:
+        """A text about the pod's class, with the names of the claims that are this pod's."""
+        return text if self.claims is None else with_names(text, [claim.key for claim in self.claims.claims])
 
     @property
     def size(self) -> int:
@@ -179,9 +193,12 @@ class Admission:
         meta = body.metadata
         owner = next((ref.uid for ref in meta.owner_references if ref.controller), "")
         claims = info.claims
-        status = bytes(body.status) if claims is None else _without_claims(body.status)
+        spec, status = bytes(body.spec), bytes(body.status)
         content = None if claims is None else claims.content
-        key = info.namespace, bytes(meta.labels), owner, meta.deletion_timestamp, bytes(body.spec), status, content
+        if claims is not None:
+            status = _without_made_claims(body.status)
+            spec = _without_named_claims(body.spec) if claims.private else spec
+        key = info.namespace, bytes(meta.labels), owner, meta.deletion_timestamp, spec, status, content
         template = self._templates.get(key)
         if template is not None:
             self._templates.move_to_end(key)
@@ -193,7 +210,7 @@ class Admission:
             raise InvalidObject("Pod", info.key, "spec.schedulerName", f"there is no profile {profile!r}")
         if pod.spec.resource_claims and claims is None:
             raise UnknownClaims(f"Pod {info.key}: the queue has not sent its resource claims")
-        template = self._read(pod, content)
+        template = self._read(_unnamed(pod) if info.has_private_claims else pod, content)
         if not is_personal(pod):
             self._templates[key] = template
         return template
@@ -227,11 +244,29 @@ class UnknownClaims(FlotillaError):
     """A queue of the last release does not say which claims a pod has."""
 
 
-def _without_claims(status: msgspec.Raw) -> bytes:
+def _without_made_claims(status: msgspec.Raw) -> bytes:
     """A pod's status without the names of the claims that were made for it."""
     fields = _RAW_FIELDS.decode(status)
     fields.pop("resourceClaimStatuses", None)
     return msgspec.msgpack.encode(fields)
+
+
+def _without_named_claims(spec: msgspec.Raw) -> bytes:
+    """A pod's specification without the names of the claims that it names."""
+    fields = _RAW_FIELDS.decode(spec)
+    if "resourceClaims" not in fields:
+        return bytes(spec)
+    uses = _RAW_USES.decode(fields.pop("resourceClaims"))
+    unnamed = [use | {"resourceClaimName": _EMPTY_TEXT} if "resourceClaimName" in use else use for use in uses]
+    return msgspec.msgpack.encode((fields, unnamed))
+
+
+def _unnamed(pod: Pod) -> Pod:
+    uses = [
+        replace_fields(use, resource_claim_name="") if use.resource_claim_name else use
+        for use in pod.spec.resource_claims
+    ]
+    return replace_fields(pod, spec=replace_fields(pod.spec, resource_claims=uses))
 
 
 def uid_of(body: msgspec.Raw) -> str:

@@ -149,7 +149,8 @@ class Round:
             count = min(self._counts[class_id], 2 * -(-self._counts[class_id] // workers) + 8)
             guess, borrowed = self._guesses[class_id]
             each, among = is_judged(class_id), self._among.get(class_id)
-            asks.append(ClassAsk(class_id, info.template.profile, count, pod, guess, each, among, borrowed))
+            profile, private_claims = info.template.profile, info.has_private_claims
+            asks.append(ClassAsk(class_id, profile, count, pod, guess, each, among, borrowed, private_claims))
         return asks
 
     def _guess_key(self, class_id: str) -> str:

@@ -19,6 +19,7 @@ from services.queue.scheduling.queueing_hints import QueueingHints, QueueStrateg
 from shared.errors import FlotillaError, InvariantBroken, UserError
 from shared.framework.profile import Framework
 from shared.model.objects import Pod
+from shared.plugins.devices.queued_claims import ClaimUsers
 
 FLUSH_INTERVAL = 30.0
 """Seconds between two flushes of pods that have been unschedulable for too long."""
@@ -89,6 +90,7 @@ class SchedulingQueue:
         self.preemptions = PendingPreemptions()
         self.conditions = UnconfirmedConditions()
         self.groups = PodGroups()
+        self.claim_users = ClaimUsers()
         self.events = InFlightEvents(hints)
         self._active = PodHeap(lambda info: info.sort_key)
         self._backoff = PodHeap(lambda info: (info.backoff_until, info.sort_key))
@@ -121,6 +123,7 @@ class SchedulingQueue:
         record = self.retries.get(pod.uid)
         self._set_queued_at(info, seen_at if record is None else record.queued_at)
         self.pods[pod.uid] = info
+        self.claim_users.add(pod)
         if record is not None:
             self.nominator.take_from_status(pod)
             info.attempts, info.rejections, info.errors = record.attempts, record.rejections, record.errors
@@ -135,6 +138,8 @@ class SchedulingQueue:
         if state in WAITING:
             self.by_state[state].discard(info)
         info.update(pod, body)
+        self.claim_users.remove(old)
+        self.claim_users.add(pod)
         info.sort_key = sort_key
         if state in WAITING:
             self.by_state[state].add(info)
@@ -170,6 +175,7 @@ class SchedulingQueue:
         self.move(info, PodState.DONE, now, why)
         self._set_rejectors(info, (), ())
         del self.pods[info.uid]
+        self.claim_users.remove(info.pod)
         self.nominator.delete(info.uid)
         self.preemptions.delete(info.uid)
         self.conditions.delete(info.uid)
@@ -450,6 +456,11 @@ class SchedulingQueue:
         self.nominator.validate(self.pods)
         self.preemptions.validate(self.pods)
         self.conditions.validate()
+        users = ClaimUsers()
+        for info in self.pods.values():
+            users.add(info.pod)
+        if users != self.claim_users:
+            raise InvariantBroken("the pods that name a claim are counted wrongly")
         due = Counter((plugin, info.framework.name) for info in self.pods.values() for plugin in info.rejecting_plugins)
         if +self.counters.rejecting != due or min(self.counters.rejecting.values(), default=0) < 0:
             raise InvariantBroken("pods are counted wrongly by the plugins that rejected them")

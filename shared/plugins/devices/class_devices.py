@@ -18,6 +18,7 @@ from shared.devices.pod_claims import (
 )
 from shared.devices.pools import DeviceNode
 from shared.devices.results import score
+from shared.model.devices import ResourceClaim
 from shared.model.resources import allocatable
 
 
@@ -27,8 +28,12 @@ class ClassDevices:
     `one_at_a_time`: a placement changes what other nodes have for the class, so a round decides one pod of it.
     """
 
-    def __init__(self, found: PodClaims, devices: Devices, binding_timeout: float) -> None:
+    def __init__(
+        self, found: PodClaims, devices: Devices, binding_timeout: float, *, are_private: bool = False
+    ) -> None:
+        """`are_private`: no other pod names one of the claims, and each pod of the class has its own."""
         self.found = found
+        self._are_private = are_private
         self.content = content_key(found)
         self._devices = devices
         self._binding_timeout = binding_timeout
@@ -45,10 +50,14 @@ class ClassDevices:
     def _allocator(self) -> Allocator:
         return self._devices.allocator
 
+    def is_private(self, claim: ResourceClaim) -> bool:
+        """Whether no other pod has this claim, which is one of the pod's own."""
+        return self._are_private or claim.owner_uid == self.found.pod.uid
+
     @property
     def one_at_a_time(self) -> bool:
         found = self.found
-        if any(claim.owner_uid != found.pod.uid for claim in found.own if claim.status.allocation is None):
+        if any(claim.status.allocation is None and not self.is_private(claim) for claim in found.own):
             return True  # other pods may name the same claim
         by_resource = self._allocator.by_resource
         provided = sorted(name for name, amount in found.requests.items() if amount and by_resource.get(name))
@@ -123,4 +132,5 @@ class ClassDevices:
         return known
 
 
+PRIVATE_CLAIMS = StateKey[bool]("no other pod names the claims")
 CLASS_DEVICES = StateKey[ClassDevices]("claims, and how nodes serve them")

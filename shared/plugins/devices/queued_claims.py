@@ -1,6 +1,8 @@
 """What the queue tells the cycle about a pod's resource claims."""
 
 import hashlib
+from collections import Counter
+from dataclasses import dataclass, field
 
 from shared.cluster.devices import Devices
 from shared.devices.extended import special_claim
@@ -10,7 +12,27 @@ from shared.model.pod import Pod
 from shared.model.resources import filter_requests
 
 
-def queued_claims(pod: Pod, devices: Devices) -> queue.QueuedClaims | None:
+@dataclass(slots=True)
+class ClaimUsers:
+    """Which claims the pending pods name; those made from templates belong to one pod anyway."""
+
+    _users: Counter[str] = field(default_factory=Counter)
+
+    def add(self, pod: Pod) -> None:
+        self._users.update(_named(pod))
+
+    def remove(self, pod: Pod) -> None:
+        for key in _named(pod):
+            self._users[key] -= 1
+            if not self._users[key]:
+                del self._users[key]
+
+    def has_others(self, pod: Pod) -> bool:
+        """Whether another one of the pods names a claim that this one names."""
+        return any(self._users[key] > 1 for key in _named(pod))
+
+
+def queued_claims(pod: Pod, devices: Devices, users: ClaimUsers) -> queue.QueuedClaims | None:
     """None for a pod without claims. Pods with equal content are judged alike."""
     left = devices.special_claims_of(pod.uid)
     if not pod.spec.resource_claims and not left:
@@ -22,4 +44,10 @@ def queued_claims(pod: Pod, devices: Devices) -> queue.QueuedClaims | None:
     found = PodClaims(pod, own if special is None else [*own, special], special, filter_requests(pod))
     content = hashlib.blake2b(content_key(found), digest_size=16).digest()
     refs = [queue.ClaimRef(claim.key, claim.uid) for claim in own]
-    return queue.QueuedClaims(refs, content if special is None else content + pod.uid.encode())
+    if special is not None:
+        content += pod.uid.encode()
+    return queue.QueuedClaims(refs, content, private=not users.has_others(pod))
+
+
+def _named(pod: Pod) -> set[str]:
+    return {f"{pod.namespace}/{use.resource_claim_name}" for use in pod.spec.resource_claims if use.resource_claim_name}
