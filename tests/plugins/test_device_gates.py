@@ -68,7 +68,7 @@ def test_a_request_with_subrequests_needs_its_gate() -> None:
     table = table_of(node("n"))
     for each in (device_class(), slice_of([device("gpu-0")]), claim(exactly("one"), first_of("r", {"count": 1}))):
         table.objects.upsert(each)
-    why = "resource claim default/c, request r: has subrequests, but the DRAPrioritizedList feature is disabled"
+    why = "resource claim {claim 0}, request r: has subrequests, but the DRAPrioritizedList feature is disabled"
     for gates, expected in ((DEFAULT_GATES, SUCCESS), (NO_ALTERNATIVES, unresolvable(why))):
         plugin = DynamicResources(None, gates)
         assert plugin.pre_filter(class_state(arriving.build(), table.objects)).status == expected
