@@ -44,12 +44,22 @@ class BoundedDict(OrderedDict[K, V]):
 
 
 class Page(NamedTuple, Generic[T]):
-    """`next`: where the next page begins; 0 after the last one."""
+    """Begins at number `after`. `next`: where the next page begins; 0 after the last one."""
 
     listing: str
     total: int
     items: Sequence[T]
     next: int
+    after: int = 0
+
+    def within(self, most: int, size: Callable[[T], int]) -> "Page[T]":
+        """As many of its items as together have at most this size, and at least one."""
+        left = most
+        for i, item in enumerate(self.items):
+            left -= size(item)
+            if left < 0 and i:
+                return self._replace(items=self.items[:i], next=self.after + i)
+        return self
 
 
 class Listings(Generic[T]):
@@ -74,7 +84,7 @@ class Listings(Generic[T]):
         after = max(after, 0)
         end = min(after + max(limit, 1), len(items))
         self._kept[listing] = (now + KEPT_SECONDS, items)
-        return Page(listing, len(items), items[after:end], end if end < len(items) else 0)
+        return Page(listing, len(items), items[after:end], end if end < len(items) else 0, after)
 
     def expire(self, now: float) -> None:
         """Drop listings that were not requested lately."""

@@ -13,7 +13,15 @@ from shared.devices.pod_claims import own_claims
 from shared.devices.shortages import Shortages
 from shared.framework.clusterevents import NAMES, names_of
 from shared.framework.profile import Framework
-from shared.messages.inspection import LONGEST_TEXT, MAX_PODS, DescribedPod, ListQueue, Move, QueueListed
+from shared.messages.inspection import (
+    LONGEST_TEXT,
+    MAX_BODIES_BYTES,
+    MAX_PODS,
+    DescribedPod,
+    ListQueue,
+    Move,
+    QueueListed,
+)
 
 LISTED_STATES = (
     PodState.ACTIVE,
@@ -50,6 +58,8 @@ class Introspection:
         counts = {state.value: count for state, count in self._core.counts().items()}
         if page is None:
             return QueueListed("", wall, counts, 0, [])
+        if request.bodies:
+            page = page.within(MAX_BODIES_BYTES, lambda info: len(info.encoded(info.pod)))
         in_full = bool(request.name) and page.total <= MAX_IN_FULL
         nodes = self._nominated_nodes()
         pods = [
@@ -59,6 +69,7 @@ class Introspection:
                 wall - now,
                 in_full=in_full,
                 claims=self._shortages(info) if in_full else (),
+                with_body=request.bodies,
             )
             for info in page.items
             if info.state is not PodState.DONE
@@ -108,7 +119,13 @@ class Introspection:
 
 
 def describe(
-    info: QueuedPodInfo, nominated: str, zero: float = 0.0, *, in_full: bool = False, claims: tuple[str, ...] = ()
+    info: QueuedPodInfo,
+    nominated: str,
+    zero: float = 0.0,
+    *,
+    in_full: bool = False,
+    claims: tuple[str, ...] = (),
+    with_body: bool = False,
 ) -> DescribedPod:
     """`nominated`: the pod's nominated node, if any. `in_full`: with its transitions and its whole last message.
 
@@ -148,6 +165,7 @@ def describe(
         nominated=nominated,
         history=moves if in_full else (),
         claims=claims,
+        body=bytes(info.encoded(pod)) if with_body else b"",
     )
 
 

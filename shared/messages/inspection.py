@@ -6,6 +6,7 @@ list, even if pods have moved meanwhile.
 
 import msgspec
 
+from shared.messages.limits import HALF_A_MESSAGE
 from shared.model.base import Count, Integer, Seconds, SignedSeconds
 
 MAX_PODS = 500
@@ -20,6 +21,8 @@ MAX_DIFFERENCES = 1000
 """Differences in one answer."""
 LONGEST_TEXT = 1024
 """Characters of a pod's last message in a list; a pod that is asked for alone has all of it."""
+MAX_BODIES_BYTES = HALF_A_MESSAGE
+"""Bytes of pods' bodies in one answer: a page of the queue ends early at this size."""
 
 
 class Move(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -38,7 +41,7 @@ class DescribedPod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     by kube-scheduler's labels. `deadline`: by when cycle or binder must have reported on it. `node`: where it is being
     bound. `message`, `failed_at`: result of its last failed attempt.
     `history`, its last transitions, and `claims`, what its claims of devices lack, are sent only for a pod that was
-    asked for by name.
+    asked for by name. `body`: the newest version of the pod as msgpack, if ListQueue asks for bodies.
     """
 
     uid: str
@@ -66,12 +69,14 @@ class DescribedPod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     nominated: str = ""
     history: tuple[Move, ...] = msgspec.field(default=(), name="story")
     claims: tuple[str, ...] = ()
+    body: bytes = b""
 
 
 class ListQueue(msgspec.Struct, frozen=True, omit_defaults=True, tag="list-queue"):
     """To the queue: pods in queue order, from number `after` on, with these states, namespace and name.
 
     Empty fields do not restrict. `listing`: the name in an earlier answer; then the other filters are ignored.
+    `bodies`: with the pods themselves; pages are shorter then.
     """
 
     listing: str = ""
@@ -80,6 +85,7 @@ class ListQueue(msgspec.Struct, frozen=True, omit_defaults=True, tag="list-queue
     states: tuple[str, ...] = msgspec.field(default=(), name="places")
     namespace: str = ""
     name: str = ""
+    bodies: bool = False
 
 
 class QueueListed(msgspec.Struct, frozen=True, omit_defaults=True, tag="queue-listed"):

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
+import msgspec
 import pytest
 
 from flotilla.events import Action, Registration, Resource
@@ -20,7 +21,7 @@ from shared.messages.codec import encode
 from shared.messages.inspection import LONGEST_TEXT, MAX_PODS, ListQueue, Move, QueueListed
 from shared.messages.limits import MAX_BYTES
 from shared.messages.queue import Outcome, Outcomes, Take, Verdict
-from shared.model.objects import DEFAULT_SCHEDULER
+from shared.model.objects import DEFAULT_SCHEDULER, encode_msgpack, pod_from_msgpack
 from testing.builders import PodBuilder, pod
 from tests.bus.support import a_bus
 from tests.cli.operating import Operator
@@ -197,6 +198,21 @@ def test_the_largest_page_is_far_below_the_message_limit() -> None:
     page = Waiting(*infos).introspection.answer(ListQueue(limit=10**9), NOW)
     assert len(page.pods) == MAX_PODS
     assert len(encode(page)) < MAX_BYTES / 2
+
+
+def test_pods_come_with_their_bodies_if_asked_for() -> None:
+    infos = [an_info(pod(f"p{i}").label(filling="x" * 100_000), PodState.ACTIVE) for i in range(100)]
+    infos[0].body = msgspec.Raw(encode_msgpack(infos[0].pod))
+    answer = Waiting(*infos).introspection.answer
+    assert not any(each.body for each in answer(ListQueue(), NOW).pods)
+    page = answer(ListQueue(bodies=True), NOW)
+    pods = list(page.pods)
+    while page.next:
+        assert len(encode(page)) < MAX_BYTES
+        page = answer(ListQueue(page.listing, page.next, bodies=True), NOW)
+        pods += page.pods
+    assert len({each.uid for each in pods}) == len(pods) == 100
+    assert [pod_from_msgpack(each.body) for each in pods] == [info.pod for info in infos]
 
 
 def test_the_log_lists_a_limited_number_of_pods() -> None:

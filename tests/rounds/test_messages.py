@@ -332,7 +332,7 @@ MESSAGES: dict[type, st.SearchStrategy[Any]] = {
     Absorbed: st.builds(Absorbed, COUNTS, COUNTS, COUNTS, COUNTS),
     Inspect: st.builds(Inspect),
     QueueContents: st.builds(QueueContents, *[st.lists(TEXT, max_size=2)] * 6),
-    ListQueue: st.builds(ListQueue, TEXT, COUNTS, COUNTS, st.tuples(TEXT), TEXT, TEXT),
+    ListQueue: st.builds(ListQueue, TEXT, COUNTS, COUNTS, st.tuples(TEXT), TEXT, TEXT, st.booleans()),
     QueueListed: st.builds(
         QueueListed,
         TEXT,
@@ -340,7 +340,13 @@ MESSAGES: dict[type, st.SearchStrategy[Any]] = {
         st.dictionaries(TEXT, COUNTS, max_size=2),
         COUNTS,
         st.lists(
-            st.builds(DescribedPod, *[TEXT] * 5, *[TIMES] * 3, history=st.tuples(st.builds(Move, TIMES, TEXT, TEXT))),
+            st.builds(
+                DescribedPod,
+                *[TEXT] * 5,
+                *[TIMES] * 3,
+                history=st.tuples(st.builds(Move, TIMES, TEXT, TEXT)),
+                body=st.binary(max_size=4),
+            ),
             max_size=2,
         ),
         COUNTS,

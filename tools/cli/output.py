@@ -29,9 +29,10 @@ def table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
 
 
 def plain(struct: Any) -> Any:
-    """Structs as dictionaries, with all fields."""
+    """Structs as dictionaries, with all fields but encoded objects."""
     if hasattr(struct, "__struct_fields__"):
-        return {field: plain(getattr(struct, field)) for field in struct.__struct_fields__}
+        fields = ((field, getattr(struct, field)) for field in struct.__struct_fields__)
+        return {field: plain(value) for field, value in fields if not isinstance(value, bytes)}
     if isinstance(struct, list | tuple):
         return [plain(each) for each in struct]
     return struct
