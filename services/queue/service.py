@@ -105,6 +105,7 @@ class Shell:
         self._core = core
         self._store = store
         self._reader = WatchReader(context.name)
+        context.reported.positions["watch"] = lambda: self._reader.position[1]
         self._watcher = Watchdog(context.health, context.clock, "watcher", "nothing has been heard from a watcher")
         self._later_version = later_version
         self._progress = Progress(context.name)

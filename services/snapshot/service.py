@@ -142,6 +142,7 @@ class Shell:
         self._settle = settle
         self._decoder = decoder
         self._reader = WatchReader(context.name)
+        context.reported.positions |= {"watch": lambda: self._reader.position[1], "seq": lambda: core.seq}
         self._watcher = Watchdog(context.health, context.clock, "watcher", "nothing has been heard from a watcher")
         self._later_version = later_version
         self._progress = Progress(context.name)

@@ -111,6 +111,7 @@ class Shell:
         self._stale: dict[Kind, str] = {}
         self._flow = FlowControl(core.epoch)
         self._caught_up = asyncio.Event()
+        context.reported.positions["watch"] = lambda: core.seq
         said = "no queue or snapshot follows this watcher"
         self._known: set[str] = set()
         self._all_follow = asyncio.Event()

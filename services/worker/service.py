@@ -93,6 +93,7 @@ class Shell:
         self._cycle = Watchdog(context.health, context.clock, "cycle", "no cycle has told it which shards are its own")
         self._snapshot = Watchdog(context.health, context.clock, "snapshot", "no snapshot of this pipeline is heard")
         self._limited_log = Repeated(context.log)
+        context.reported.positions["seq"] = lambda: core.seq
         metrics = context.metrics
         self._nodes = metrics.gauge("flotilla_worker_nodes", "Nodes of the shards that this worker holds.")
         self._shards = metrics.gauge("flotilla_worker_shards", "Shards that this worker holds.")

@@ -29,11 +29,14 @@ class Rights:
 
 
 RIGHTS = {
-    "watcher": Rights(sends=(s.PIPELINE_OWNER, s.WATCH), hears=(s.WATCHER_RELIST, s.WATCHER_SEEN)),
+    "watcher": Rights(
+        sends=(s.PIPELINE_OWNER, s.STATUS_ANSWERS, s.WATCH), hears=(s.STATUS, s.WATCHER_RELIST, s.WATCHER_SEEN)
+    ),
     "queue": Rights(
-        sends=(s.PIPELINE_OWNER, s.WATCHER_RELIST, s.WATCHER_SEEN, s.BINDER_NOTICES),
+        sends=(s.PIPELINE_OWNER, s.STATUS_ANSWERS, s.WATCHER_RELIST, s.WATCHER_SEEN, s.BINDER_NOTICES),
         hears=(
             s.PIPELINE_OWNER,
+            s.STATUS,
             s.WATCH,
             s.QUEUE_TAKE,
             s.QUEUE_OUTCOMES,
@@ -48,6 +51,7 @@ RIGHTS = {
     "snapshot": Rights(
         sends=(
             s.PIPELINE_OWNER,
+            s.STATUS_ANSWERS,
             s.WATCHER_RELIST,
             s.WATCHER_SEEN,
             s.QUEUE_FORGOTTEN,
@@ -59,6 +63,7 @@ RIGHTS = {
         ),
         hears=(
             s.PIPELINE_OWNER,
+            s.STATUS,
             s.WATCH,
             s.QUEUE_EVICTED,
             s.SNAPSHOT_COMMITS,
@@ -70,13 +75,16 @@ RIGHTS = {
         answers=True,
     ),
     "cycle": Rights(
-        sends=(s.PIPELINE_OWNER, s.QUEUE_TAKE, s.QUEUE_OUTCOMES, s.SNAPSHOT_COMMITS, ANY_WORKER),
-        hears=(s.WORKER_BEATS, s.CYCLE_ANSWERS, s.CYCLE_COMMITTED),
+        sends=(s.PIPELINE_OWNER, s.STATUS_ANSWERS, s.QUEUE_TAKE, s.QUEUE_OUTCOMES, s.SNAPSHOT_COMMITS, ANY_WORKER),
+        hears=(s.STATUS, s.WORKER_BEATS, s.CYCLE_ANSWERS, s.CYCLE_COMMITTED),
     ),
-    "worker": Rights(sends=(s.WORKER_BEATS, s.CYCLE_ANSWERS), hears=(s.SNAPSHOT_DELTAS, ANY_WORKER)),
+    "worker": Rights(
+        sends=(s.STATUS_ANSWERS, s.WORKER_BEATS, s.CYCLE_ANSWERS), hears=(s.STATUS, s.SNAPSHOT_DELTAS, ANY_WORKER)
+    ),
     "binder": Rights(
         sends=(
             s.PIPELINE_OWNER,
+            s.STATUS_ANSWERS,
             s.QUEUE_EVICTED,
             s.QUEUE_ACTIVATE,
             s.SNAPSHOT_BOUND,
@@ -85,12 +93,12 @@ RIGHTS = {
             s.BINDER_WAITING,
             s.BINDER_WITHDRAWALS,
         ),
-        hears=(s.BINDER_NOTICES, s.BINDER_PERMITS, s.BINDER_EVICTIONS, s.BINDER_WITHDRAWALS, ANY_BINDER),
+        hears=(s.STATUS, s.BINDER_NOTICES, s.BINDER_PERMITS, s.BINDER_EVICTIONS, s.BINDER_WITHDRAWALS, ANY_BINDER),
     ),
-    "reader": Rights(sends=(s.QUEUE_LIST, s.SNAPSHOT_LIST), inbox=CLI),
+    "reader": Rights(sends=(s.STATUS, s.QUEUE_LIST, s.SNAPSHOT_LIST), hears=(s.STATUS_ANSWERS,), inbox=CLI),
     "permitter": Rights(sends=(s.BINDER_PERMITS,), hears=(s.BINDER_BEATS, s.BINDER_WAITING), inbox=CLI),
 }
-"""By user: the services, then `flotilla queue` and `dump`, and `flotilla permit`."""
+"""By user: the services, then `flotilla status`, `queue` and `dump`, and `flotilla permit`."""
 
 
 def table() -> str:

@@ -6,6 +6,8 @@ from functools import lru_cache
 from shared.errors import UserError
 
 PIPELINE_OWNER = "pipeline.owner"
+STATUS = "status"
+STATUS_ANSWERS = "status.answers"
 WATCH = "watch"
 WATCHER_RELIST = "watcher.relist"
 WATCHER_SEEN = "watcher.seen"

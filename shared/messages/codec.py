@@ -6,7 +6,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from shared.errors import ProtocolError
-from shared.messages import binding, identity, inspection, preemption, queue, rounds, state, watch, workers
+from shared.messages import binding, identity, inspection, preemption, queue, rounds, state, status, watch, workers
 from shared.model.objects import dec_hook, encode_msgpack
 
 Message = (
@@ -63,6 +63,8 @@ Message = (
     | identity.WhoOwns
     | identity.Owner
     | identity.NameTaken
+    | status.AskStatus
+    | status.ProcessStatus
 )
 
 M = TypeVar("M", bound=Message)

@@ -107,6 +107,7 @@ class ClockOffsets:
             "flotilla_clock_offset_seconds", "By how much another process's clock is ahead of this one's.", ["peer"]
         )
         self._api = context.api_clock
+        context.reported.peers = self.peers
         context.health.check(CLOCKS, with_clock(self._problem, self._api, self._clock))
 
     def heard(self, name: str, sent_at: float, api_ahead: float | None = None) -> None:
@@ -135,6 +136,11 @@ class ClockOffsets:
         elif peer.logged and peer.ahead is not None and not peer.differs:
             peer.logged = False
             self._log.info("the clock of %s is right again", name)
+
+    def peers(self) -> list[str]:
+        """The processes that were heard within the last seconds."""
+        recent = self._clock() - WINDOW
+        return [name for name, peer in self._peers.items() if peer.beats[-1][0] >= recent]
 
     def _evict(self, now: float) -> None:
         """Forget peers that are silent for long; if there are too many, the oldest."""

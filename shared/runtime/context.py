@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -19,6 +19,22 @@ PATIENCE = 10.0
 """Seconds until a watchdog reports a silent peer; a process restarts in less."""
 
 
+@dataclass(frozen=True, slots=True)
+class Leads:
+    """`since`: Unix time."""
+
+    term: int
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class StandsBy:
+    """Another process leads; `leader` is its name in the Lease. `since`: Unix time."""
+
+    leader: str
+    since: float
+
+
 class Health:
     """Not ready at first; `ready` clears that once the service has started.
 
@@ -26,9 +42,8 @@ class Health:
     """
 
     def __init__(self) -> None:
-        self.role = ""
-        """`standby: X leads` or `leads, term N`; empty in services without a leader."""
-        self.standing_by = False
+        self.leadership: Leads | StandsBy | None = None
+        """None in services without a leader, and before the Lease was seen."""
         self._reasons: dict[str, str] = {STARTING: "is starting"}
         self._checks: dict[str, Callable[[], str]] = {}
         self._known: dict[str, None] = {STARTING: None}
@@ -45,15 +60,31 @@ class Health:
     def ready(self) -> None:
         self.clear(STARTING)
 
-    def stand_by(self, role: str) -> None:
-        self.role, self.standing_by = role, True
+    @property
+    def role(self) -> str:
+        """`standby: X leads` or `leads, term N`; empty without a leadership."""
+        match self.leadership:
+            case Leads(term=term):
+                return f"leads, term {term}"
+            case StandsBy(leader=leader):
+                return f"standby: {leader} leads"
+        return ""
+
+    @property
+    def standing_by(self) -> bool:
+        return isinstance(self.leadership, StandsBy)
+
+    def stand_by(self, leader: str, now: float) -> None:
+        """`now`: Unix time."""
+        if not (isinstance(self.leadership, StandsBy) and self.leadership.leader == leader):
+            self.leadership = StandsBy(leader, now)
         self.clear(STARTING)
 
-    def lead(self, role: str) -> None:
-        """A former standby becomes ready again when its service calls `ready`."""
+    def lead(self, term: int, now: float) -> None:
+        """A former standby becomes ready again when its service calls `ready`. `now`: Unix time."""
         if self.standing_by:
             self.wait_for(STARTING, "is starting")
-        self.role, self.standing_by = role, False
+        self.leadership = Leads(term, now)
 
     def check(self, key: str, why: Callable[[], str]) -> None:
         """`why` is called at each request: why this part is not ready, empty if it is."""
@@ -100,6 +131,17 @@ class Watchdog:
         return f"{self._missing} for {waited:.0f} s" if waited > PATIENCE else ""
 
 
+@dataclass(slots=True)
+class Reported:
+    """What a service adds to the status of its process (`shared/messages/status.py`).
+
+    `positions`: how far it has read or written. `peers`: the names of the processes whose heartbeats it hears.
+    """
+
+    positions: dict[str, Callable[[], int]] = field(default_factory=dict)
+    peers: Callable[[], Iterable[str]] = tuple
+
+
 STEADY_CLOCK: Callable[[], float] = (
     partial(time.clock_gettime, time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
 )
@@ -124,6 +166,7 @@ class Context:
     wall: Callable[[], float] = time.time
     """Unix time, for people and Kubernetes objects. May be wrong, and may jump."""
     api_clock: ApiClock = field(default_factory=ApiClock)
+    reported: Reported = field(default_factory=Reported)
 
     def date(self, at: float) -> float:
         """The Unix time that corresponds to a time of `clock`."""

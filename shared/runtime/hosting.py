@@ -27,6 +27,7 @@ from shared.runtime.corerunner import every
 from shared.runtime.pages import Pages
 from shared.runtime.readiness import LOOK_INTERVAL, ReadinessLog
 from shared.runtime.serving import served
+from shared.runtime.status import StatusReporter
 from shared.telemetry import Telemetry
 from shared.telemetry.logs import logger, set_up
 from shared.telemetry.metrics import Metrics
@@ -139,6 +140,7 @@ async def _live(service: str, name: str, settings: Settings, main: Main) -> None
                 http_url=url,
                 validates=os.environ.get(VALIDATE) == "1",
             )
+            await StatusReporter(context, pages.began).listen()
             readiness = ReadinessLog(health, telemetry.log, context.clock)
             looking = asyncio.create_task(every(LOOK_INTERVAL, readiness.look), name="readiness")
             try:

@@ -191,7 +191,7 @@ class LeaseKeeper:
 
     def _on_lead(self, lead: Lead, version: str) -> None:
         self._context.health.clear(TERM)
-        self._context.health.lead(f"leads, term {lead.term}")
+        self._context.health.lead(lead.term, self._context.wall())
         self._master.set(1)
         self._log.info("term %d of %s begins", lead.term, self._name)
         self._led, self.version = lead, version
@@ -210,12 +210,13 @@ class LeaseKeeper:
             self._context.health.clear(TERM)
 
     def _on_follow(self, holder: str, blocked: str) -> None:
-        role = f"standby: {holder} leads"
+        health = self._context.health
         if not blocked:
-            self._context.health.clear(TERM)
-        if self._context.health.role != role:
-            self._log.info("%s: %s", self._name, role)
-        self._context.health.stand_by(role)
+            health.clear(TERM)
+        before = health.role
+        health.stand_by(holder, self._context.wall())
+        if health.role != before:
+            self._log.info("%s: %s", self._name, health.role)
 
     def _on_lost(self, why: str) -> None:
         self._master.set(0)

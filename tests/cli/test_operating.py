@@ -100,5 +100,28 @@ async def test_a_dump_matches_the_cluster(pipeline: Pipeline, operator: Operator
         corner.left = {line.split()[0].removeprefix("dumped/") for line in (await operator.types("queue")).lines[2:]}
 
 
+async def test_the_status_of_a_pipeline_names_a_frozen_worker(pipeline: Pipeline, operator: Operator) -> None:
+    said = await says(operator, "all is well", "status")
+    assert said.code == 0
+    assert [line.split()[0] for line in said.lines[2:]] == [
+        "watcher", "queue", "snapshot", "cycle", "worker-0", "binder-0",
+    ]  # fmt: skip
+    found = json.loads((await operator.types("status", "-o", "json")).out)
+    by_name = {each["name"]: each for each in found["processes"]}
+    assert {name: each["pid"] for name, each in by_name.items()} == {
+        name: pid for name, pid in pipeline.processes.items() if name in by_name
+    }
+    assert by_name["queue"]["url"] == f"http://127.0.0.1:{pipeline.port('queue')}"
+    worker = psutil.Process(pipeline.processes["worker-0"])
+    worker.suspend()
+    try:
+        said = await operator.types("status")
+    finally:
+        worker.resume()
+    assert said.code == 1
+    assert "  ! no worker answers" in said.lines
+    await says(operator, "all is well", "status")
+
+
 async def logged(pipeline: Pipeline, wanted: str) -> bool:
     return any(wanted in line for line in pipeline.log_lines)

@@ -46,14 +46,14 @@ async def served(health: Health | None = None, **settings: object) -> AsyncItera
         yield url
 
 
-def well(role: str = "", **faults: str) -> Health:
+def well(leader: str = "", **faults: str) -> Health:
     health = Health()
     health.wait_for("listing", "the cluster has not been listed yet")
     health.clear("listing")
     health.check("nats", lambda: faults.get("nats", ""))
     health.ready()
-    if role:
-        health.stand_by(role)
+    if leader:
+        health.stand_by(leader, 0.0)
     return health
 
 
@@ -134,7 +134,7 @@ async def test_a_process_that_is_not_ready(path: str, expected: tuple[int, str])
 
 
 async def test_a_standby_is_ready_and_names_the_leader() -> None:
-    async with served(well("standby: queue-b leads")) as url:
+    async with served(well("queue-b")) as url:
         assert await fetch(f"{url}/readyz") == (200, "ok: standby, queue-b leads\n")
         assert "\nRole: standby: queue-b leads\n" in (await fetch(f"{url}/statusz"))[1]
 

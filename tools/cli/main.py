@@ -24,6 +24,7 @@ first steps:
   flotilla credentials kubernetes           create users, passwords and certificates for NATS and Valkey
 
 inspect a running Flotilla:
+  flotilla status                           list all processes, and what is missing or not ready
   flotilla queue                            list pending pods, why they are pending and what would help
   flotilla permit list                      list pods that wait for a permit before they are bound
   flotilla dump --output folder             write the whole state, and compare it with the cluster
@@ -45,6 +46,7 @@ COMMANDS = {
     "up": Command("tools.cli.up", "run all services on this machine"),
     "run": Command("tools.cli.run", "run one service, as in a container"),
     "health": Command("tools.cli.health", "check whether a service is ready"),
+    "status": Command("tools.cli.status", "list all processes, and what is missing or not ready"),
     "queue": Command("tools.cli.queue", "list pending pods and why they are pending"),
     "permit": Command("tools.cli.permit", "list, allow or reject pods that wait for a permit"),
     "dump": Command("tools.cli.dump", "write the whole state, and compare it with the cluster"),

@@ -35,6 +35,8 @@ def plain(struct: Any) -> Any:
         return {field: plain(value) for field, value in fields if not isinstance(value, bytes)}
     if isinstance(struct, list | tuple):
         return [plain(each) for each in struct]
+    if isinstance(struct, dict):
+        return {key: plain(value) for key, value in struct.items()}
     return struct
 
 
