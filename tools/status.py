@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from typing import NamedTuple
 
 from shared.bus import Bus, Envelope, Subscription
-from shared.bus.subjects import STATUS, STATUS_ANSWERS
+from shared.bus.subjects import STATUS_ANSWERS, STATUS_ASK
 from shared.messages.status import LEADER, STANDBY, AskStatus, ProcessStatus
 
 SERVICES = ("watcher", "queue", "snapshot", "cycle", "worker", "binder")
@@ -54,7 +54,7 @@ class StatusAsker:
         """The answers, in the order of the pipeline. Waits for `patience` only if processes are missing."""
         self._id = secrets.token_hex(8)
         self._answers = {}
-        self._bus.post(STATUS, AskStatus(self._id))
+        self._bus.post(STATUS_ASK, AskStatus(self._id))
         began = self._heard_at = time.monotonic()
         while (waited := time.monotonic() - began) < patience:
             quiet = time.monotonic() - self._heard_at

@@ -30,13 +30,13 @@ class Rights:
 
 RIGHTS = {
     "watcher": Rights(
-        sends=(s.PIPELINE_OWNER, s.STATUS_ANSWERS, s.WATCH), hears=(s.STATUS, s.WATCHER_RELIST, s.WATCHER_SEEN)
+        sends=(s.PIPELINE_OWNER, s.STATUS_ANSWERS, s.WATCH), hears=(s.STATUS_ASK, s.WATCHER_RELIST, s.WATCHER_SEEN)
     ),
     "queue": Rights(
         sends=(s.PIPELINE_OWNER, s.STATUS_ANSWERS, s.WATCHER_RELIST, s.WATCHER_SEEN, s.BINDER_NOTICES),
         hears=(
             s.PIPELINE_OWNER,
-            s.STATUS,
+            s.STATUS_ASK,
             s.WATCH,
             s.QUEUE_TAKE,
             s.QUEUE_OUTCOMES,
@@ -63,7 +63,7 @@ RIGHTS = {
         ),
         hears=(
             s.PIPELINE_OWNER,
-            s.STATUS,
+            s.STATUS_ASK,
             s.WATCH,
             s.QUEUE_EVICTED,
             s.SNAPSHOT_COMMITS,
@@ -76,10 +76,10 @@ RIGHTS = {
     ),
     "cycle": Rights(
         sends=(s.PIPELINE_OWNER, s.STATUS_ANSWERS, s.QUEUE_TAKE, s.QUEUE_OUTCOMES, s.SNAPSHOT_COMMITS, ANY_WORKER),
-        hears=(s.STATUS, s.WORKER_BEATS, s.CYCLE_ANSWERS, s.CYCLE_COMMITTED),
+        hears=(s.STATUS_ASK, s.WORKER_BEATS, s.CYCLE_ANSWERS, s.CYCLE_COMMITTED),
     ),
     "worker": Rights(
-        sends=(s.STATUS_ANSWERS, s.WORKER_BEATS, s.CYCLE_ANSWERS), hears=(s.STATUS, s.SNAPSHOT_DELTAS, ANY_WORKER)
+        sends=(s.STATUS_ANSWERS, s.WORKER_BEATS, s.CYCLE_ANSWERS), hears=(s.STATUS_ASK, s.SNAPSHOT_DELTAS, ANY_WORKER)
     ),
     "binder": Rights(
         sends=(
@@ -93,9 +93,9 @@ RIGHTS = {
             s.BINDER_WAITING,
             s.BINDER_WITHDRAWALS,
         ),
-        hears=(s.STATUS, s.BINDER_NOTICES, s.BINDER_PERMITS, s.BINDER_EVICTIONS, s.BINDER_WITHDRAWALS, ANY_BINDER),
+        hears=(s.STATUS_ASK, s.BINDER_NOTICES, s.BINDER_PERMITS, s.BINDER_EVICTIONS, s.BINDER_WITHDRAWALS, ANY_BINDER),
     ),
-    "reader": Rights(sends=(s.STATUS, s.QUEUE_LIST, s.SNAPSHOT_LIST), hears=(s.STATUS_ANSWERS,), inbox=CLI),
+    "reader": Rights(sends=(s.STATUS_ASK, s.QUEUE_LIST, s.SNAPSHOT_LIST), hears=(s.STATUS_ANSWERS,), inbox=CLI),
     "permitter": Rights(sends=(s.BINDER_PERMITS,), hears=(s.BINDER_BEATS, s.BINDER_WAITING), inbox=CLI),
 }
 """By user: the services, then `flotilla status`, `queue` and `dump`, and `flotilla permit`."""

@@ -6,7 +6,7 @@ from functools import lru_cache
 from shared.errors import UserError
 
 PIPELINE_OWNER = "pipeline.owner"
-STATUS = "status"
+STATUS_ASK = "status.ask"
 STATUS_ANSWERS = "status.answers"
 WATCH = "watch"
 WATCHER_RELIST = "watcher.relist"

@@ -12,7 +12,7 @@ from itertools import pairwise
 import psutil
 
 from shared.bus import Envelope
-from shared.bus.subjects import STATUS, STATUS_ANSWERS
+from shared.bus.subjects import STATUS_ANSWERS, STATUS_ASK
 from shared.messages.status import LEADER, STANDBY, AskStatus, Distribution, ProcessStatus
 from shared.runtime.context import Context, Leads, StandsBy
 from shared.telemetry.metrics import Metrics
@@ -80,7 +80,7 @@ class StatusReporter:
 
     async def listen(self) -> None:
         """Answer from now on, whichever pipeline asks: the command line shows processes that meet by mistake."""
-        await self._context.bus.subscribe(STATUS, AskStatus, self._on_asked, most_pending=MAX_PENDING, ours=False)
+        await self._context.bus.subscribe(STATUS_ASK, AskStatus, self._on_asked, most_pending=MAX_PENDING, ours=False)
 
     def _on_asked(self, asked: AskStatus, envelope: Envelope) -> None:
         self._context.bus.post(STATUS_ANSWERS, self.status(asked.id))

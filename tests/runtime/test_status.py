@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from shared.bus import Bus
-from shared.bus.subjects import STATUS, STATUS_ANSWERS
+from shared.bus.subjects import STATUS_ANSWERS, STATUS_ASK
 from shared.config.settings import Settings
 from shared.messages.status import LEADER, AskStatus, Distribution, ProcessStatus
 from shared.runtime import Context, Health
@@ -47,8 +47,8 @@ async def test_a_process_answers_once_with_its_role_and_why_it_is_not_ready() ->
         context.reported.peers = lambda: ["watcher"]
         await StatusReporter(context, 900.0).listen()
         await asker.subscribe(STATUS_ANSWERS, ProcessStatus, lambda answer, _: answers.append(answer))
-        asker.post(STATUS, AskStatus("first"))
-        asker.post(STATUS, AskStatus("second"))
+        asker.post(STATUS_ASK, AskStatus("first"))
+        asker.post(STATUS_ASK, AskStatus("second"))
         await until(lambda: len(answers) >= 2)
     one = answers[0]
     assert [each.id for each in answers] == ["first", "second"]
@@ -76,7 +76,7 @@ async def test_processes_that_answer_late_are_waited_for_and_lost_ones_only_for_
 
             binder = StatusReporter(a_context(bus, "binder", "binder-1"), 0.0)
             questions: list[str] = []
-            await bus.subscribe(STATUS, AskStatus, lambda asked, _: questions.append(asked.id))
+            await bus.subscribe(STATUS_ASK, AskStatus, lambda asked, _: questions.append(asked.id))
             asking_again = asyncio.create_task(asker.ask(patience=20.0))
             await until(lambda: bool(questions))
             bus.post(STATUS_ANSWERS, binder.status(questions[-1]))
