@@ -123,12 +123,17 @@ class WorkerCore:
         """Why messages were refused."""
         return self._replica.refused
 
+    @property
+    def ties(self) -> Ties | None:
+        """How the cycle breaks ties; None before its first ask."""
+        return None if self._proposer is None else self._proposer.ties
+
     def explain(self, ask: ClassAsk) -> tuple[ClassAnswer, Explanation]:
         """Explains the result of every node for the ask's pod, at present."""
         if not self._replica.loaded:
             failure = error(f"{self.name} has not loaded its nodes yet")
             return ClassAnswer(ask.class_id, failure=failure), Explanation()
-        return self._proposer_for(Ties() if self._proposer is None else self._proposer.ties).explain(ask)
+        return self._proposer_for(self.ties or Ties()).explain(ask)
 
     def validate(self) -> None:
         self.table.validate()
@@ -207,7 +212,7 @@ class WorkerCore:
             return []
         self._search = None
         if self._found is None or not _answers(self._found, search, self._replica.shards):
-            proposer = self._proposer_for(Ties() if self._proposer is None else self._proposer.ties)
+            proposer = self._proposer_for(self.ties or Ties())
             self._found = Candidates(
                 worker=self.name,
                 epoch=search.epoch,

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 
 from services.worker.core import WorkerCore
 from services.worker.events import Answer, Effect, End, Event, Reload, Tick
+from services.worker.relay import MAX_ASKED, Relay, without_secrets
 from shared.bus import Envelope, subjects
 from shared.config.document import read_config
 from shared.errors import ClusterError, FlotillaError
 from shared.framework.loading import load_frameworks
 from shared.messages.identity import NameTaken
+from shared.messages.inspection import ConfigurationRead, ReadConfiguration, ReadState
 from shared.messages.limits import BEAT_INTERVAL
 from shared.messages.preemption import Preempt
 from shared.messages.rounds import Proposals, Propose
@@ -24,6 +26,7 @@ from shared.runtime.names import name_taken
 from shared.runtime.stopping import WORKER_SHARDS
 from shared.store.errors import StoreUnreachable
 from shared.store.link import RedisLink, connect
+from shared.store.pages import PageReader
 from shared.store.reader import StoreReader, pipeline_of
 from shared.telemetry.logs import Repeated
 from shared.telemetry.tracing import TraceContext
@@ -35,13 +38,13 @@ LOAD_PAUSE = 0.1
 
 
 async def main(context: Context) -> None:
-    settings = context.settings
-    frameworks = load_frameworks(read_config(settings.config), settings.feature_gates)
+    settings, source = context.settings, read_config(context.settings.config)
+    frameworks = load_frameworks(source, settings.feature_gates)
     core = WorkerCore(context.name, frozenset(), settings.shard_count, frameworks)
     link = await connect(settings.redis_url, context.log)
     try:
         await learn_pipeline(context, link)
-        await Shell(context, core, link).run()
+        await Shell(context, core, link, without_secrets(source)).run()
     finally:
         await link.close()
 
@@ -77,9 +80,12 @@ class Evaluation:
 
 
 class Shell:
-    def __init__(self, context: Context, core: WorkerCore, link: RedisLink) -> None:
+    def __init__(self, context: Context, core: WorkerCore, link: RedisLink, config: str = "") -> None:
+        """`config`: the configuration that the core decides by, as who asks may see it."""
         self._context = context
         self._core = core
+        self._config = config
+        self._relay = Relay(PageReader(link, context.settings.prefix), self._configuration)
         self._reader = StoreReader(link, context.settings.prefix)
         self._incarnation = core.incarnation = secrets.token_hex(8)
         self._loading: asyncio.Task[None] | None = None
@@ -110,6 +116,13 @@ class Shell:
         await bus.subscribe(subjects.SNAPSHOT_DELTAS, (Delta, Heartbeat), self._on_delta)
         types = (Propose, Assign, Preempt, NameTaken)
         await bus.subscribe(subjects.worker(self._context.name), types, self._on_message)
+        await bus.subscribe(
+            subjects.WORKER_READ,
+            (ReadState, ReadConfiguration),
+            self._relay.answer,
+            group=subjects.WORKER_GROUP,
+            most_pending=MAX_ASKED,
+        )
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(every(BEAT_INTERVAL, self._beat))
@@ -217,6 +230,10 @@ class Shell:
             at=self._context.wall(),
         )
         self._context.bus.post(subjects.WORKER_BEATS, beat)
+
+    def _configuration(self) -> ConfigurationRead:
+        settings = self._context.settings
+        return ConfigurationRead(self._config, str(settings.feature_gates), settings.shard_count, self._core.ties)
 
     # Loading
 

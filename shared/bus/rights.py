@@ -79,7 +79,9 @@ RIGHTS = {
         hears=(s.STATUS_ASK, s.WORKER_BEATS, s.CYCLE_ANSWERS, s.CYCLE_COMMITTED),
     ),
     "worker": Rights(
-        sends=(s.STATUS_ANSWERS, s.WORKER_BEATS, s.CYCLE_ANSWERS), hears=(s.STATUS_ASK, s.SNAPSHOT_DELTAS, ANY_WORKER)
+        sends=(s.STATUS_ANSWERS, s.WORKER_BEATS, s.CYCLE_ANSWERS),
+        hears=(s.STATUS_ASK, s.SNAPSHOT_DELTAS, s.WORKER_READ, ANY_WORKER),
+        answers=True,
     ),
     "binder": Rights(
         sends=(
@@ -95,10 +97,14 @@ RIGHTS = {
         ),
         hears=(s.STATUS_ASK, s.BINDER_NOTICES, s.BINDER_PERMITS, s.BINDER_EVICTIONS, s.BINDER_WITHDRAWALS, ANY_BINDER),
     ),
-    "reader": Rights(sends=(s.STATUS_ASK, s.QUEUE_LIST, s.SNAPSHOT_LIST), hears=(s.STATUS_ANSWERS,), inbox=CLI),
+    "reader": Rights(
+        sends=(s.STATUS_ASK, s.QUEUE_LIST, s.SNAPSHOT_LIST, s.WORKER_READ),
+        hears=(s.STATUS_ANSWERS, s.SNAPSHOT_DELTAS),
+        inbox=CLI,
+    ),
     "permitter": Rights(sends=(s.BINDER_PERMITS,), hears=(s.BINDER_BEATS, s.BINDER_WAITING), inbox=CLI),
 }
-"""By user: the services, then `flotilla status`, `queue` and `dump`, and `flotilla permit`."""
+"""By user: the services, then commands that only look, like `flotilla queue`, and `flotilla permit`."""
 
 
 def table() -> str:

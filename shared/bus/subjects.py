@@ -19,6 +19,7 @@ QUEUE_ACTIVATE = "queue.activate"
 QUEUE_INSPECT = "queue.inspect"
 QUEUE_LIST = "queue.list"
 WORKER_BEATS = "worker.beats"
+WORKER_READ = "worker.read"
 CYCLE_ANSWERS = "cycle.answers"
 CYCLE_COMMITTED = "cycle.committed"
 SNAPSHOT_COMMITS = "snapshot.commits"
@@ -39,6 +40,7 @@ EVERY_SUBJECT = frozenset(value for name, value in dict(globals()).items() if na
 OWNER_GROUP = "owner"
 WATCHER_GROUP = "watcher"
 BINDER_GROUP = "binder"
+WORKER_GROUP = "worker"
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,128}")
 _RESERVED = frozenset(subject.rpartition(".")[2] for subject in EVERY_SUBJECT)

@@ -32,6 +32,10 @@ Message = (
     | inspection.LedgerListed
     | inspection.CompareCache
     | inspection.CacheCompared
+    | inspection.ReadState
+    | inspection.StateRead
+    | inspection.ReadConfiguration
+    | inspection.ConfigurationRead
     | rounds.Propose
     | rounds.Proposals
     | preemption.Preempt

@@ -1,4 +1,4 @@
-"""For commands that inspect a running pipeline: what the queue and the snapshot hold.
+"""For commands that inspect a running pipeline: what the queue, the snapshot and Redis hold.
 
 All lists come in pages. The first answer names its listing; a request with that name gets the next page of the same
 list, even if pods have moved meanwhile.
@@ -6,6 +6,7 @@ list, even if pods have moved meanwhile.
 
 import msgspec
 
+from shared.messages.evaluation import Ties
 from shared.messages.limits import HALF_A_MESSAGE
 from shared.model.base import Count, Integer, Seconds, SignedSeconds
 
@@ -211,3 +212,44 @@ class CacheCompared(msgspec.Struct, frozen=True, omit_defaults=True, tag="cache-
     differences: list[Difference] = []
     more: Count = 0
     failure: str = ""
+
+
+class ReadState(msgspec.Struct, frozen=True, omit_defaults=True, tag="read-state"):
+    """To any worker: what Redis holds of the state, from this key and position in it on; empty: from the beginning."""
+
+    key: str = ""
+    position: str = ""
+
+
+class StateRead(msgspec.Struct, frozen=True, omit_defaults=True, tag="state-read"):
+    """A part of the state, as it is in Redis. `values`: by key without the prefix, the fields with their values.
+
+    It was read while the state's sequence number was between `seq` and `until`. A field may come twice, and one that
+    changes meanwhile in either version: all parts, with the deltas since the first part's `seq`, are the whole state.
+    `key` and `position`: where to continue; empty after the last part. `problem`: why nothing can be read now.
+    """
+
+    epoch: Count = 0
+    seq: Count = 0
+    until: Count = 0
+    shard_count: Count = 0
+    values: dict[str, dict[str, bytes]] = {}
+    key: str = ""
+    position: str = ""
+    problem: str = ""
+
+
+class ReadConfiguration(msgspec.Struct, frozen=True, omit_defaults=True, tag="read-configuration"):
+    """To any worker: what does it decide by?"""
+
+
+class ConfigurationRead(msgspec.Struct, frozen=True, omit_defaults=True, tag="configuration-read"):
+    """What a worker decides by. `config`: the KubeSchedulerConfiguration as JSON, without secrets; empty: the defaults.
+
+    `feature_gates`: as the setting of that name. `ties`: how the cycle breaks ties; None before its first ask.
+    """
+
+    config: str = ""
+    feature_gates: str = ""
+    shard_count: Count = 0
+    ties: Ties | None = None

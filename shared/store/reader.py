@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from shared.errors import UserError
 from shared.messages.state import NodeState, PodNominated, PodOnNode, State
@@ -25,7 +25,25 @@ LOAD_PATIENCE = 30.0
 """Seconds to transfer all shards."""
 AT_ONCE = 1 << 12
 """Objects decoded before other tasks get a turn."""
-_META = ("schema", "epoch", "seq", "shard_count", "pipeline")
+META = ("schema", "epoch", "seq", "shard_count", "pipeline")
+"""The fields that read_meta takes."""
+
+
+class StateMeta(NamedTuple):
+    epoch: int
+    seq: int
+    shard_count: int
+
+
+def read_meta(raw: Sequence[bytes | None], prefix: str, where: str, pipeline: str) -> StateMeta | None:
+    """What Redis says of the state; None without a complete one. UserError as in StoreReader.load."""
+    schema, epoch, seq, shard_count, whose = raw
+    check_schema(prefix, schema)
+    if whose and pipeline and whose.decode(errors="replace") != pipeline:
+        raise UserError(others(prefix, where, whose.decode(errors="replace")))
+    if epoch is None or seq is None or shard_count is None:
+        return None
+    return StateMeta(int(epoch), int(seq), int(shard_count))
 
 
 async def pipeline_of(link: RedisLink, prefix: str) -> str | None:
@@ -48,7 +66,7 @@ class StoreReader:
         UserError if the snapshot uses another number of shards, the schema is unknown, or the state belongs to another
         `pipeline`. Decoding yields to other tasks.
         """
-        if self._version(await self._link.call("HMGET", self._keys.meta, *_META), shard_count, pipeline) is None:
+        if self._version(await self._link.call("HMGET", self._keys.meta, *META), shard_count, pipeline) is None:
             return None  # callers that wait for a state poll often
         meta, (hostnames,), nominations, *replies = await self._fetch(sorted(shards))
         version = self._version(meta, shard_count, pipeline)
@@ -64,8 +82,8 @@ class StoreReader:
             decoding.add_shard(nodes, pods)
             await asyncio.sleep(0)
         return State(
-            epoch=version[0],
-            seq=version[1],
+            epoch=version.epoch,
+            seq=version.seq,
             nodes=decoding.nodes,
             nominations=decoding.nominations(nominations),
             loads=decoding.loads,
@@ -73,24 +91,18 @@ class StoreReader:
             shared_hostnames=decode_names(hostnames) if hostnames else [],
         )
 
-    def _version(self, meta: Sequence[bytes | None], shard_count: int, pipeline: str) -> tuple[int, int] | None:
-        """Epoch and sequence number of the state; None without a complete one."""
-        schema, epoch, seq, stored_count, whose = meta
-        check_schema(self._prefix, schema)
-        if whose and pipeline and whose.decode(errors="replace") != pipeline:
-            raise UserError(others(self._prefix, self._link.where, whose.decode(errors="replace")))
-        if epoch is None or seq is None or stored_count is None:
-            return None
-        if int(stored_count) != shard_count:
-            raise UserError(
-                f"shard_count: {shard_count} here, but {int(stored_count)} where the snapshot wrote the state"
-            )
-        return int(epoch), int(seq)
+    def _version(self, meta: Sequence[bytes | None], shard_count: int, pipeline: str) -> StateMeta | None:
+        """None without a complete state."""
+        found = read_meta(meta, self._prefix, self._link.where, pipeline)
+        if found is not None and found.shard_count != shard_count:
+            theirs = found.shard_count
+            raise UserError(f"shard_count: {shard_count} here, but {theirs} where the snapshot wrote the state")
+        return found
 
     async def _fetch(self, shards: list[int]) -> list[Any]:
         """One transaction, so that everything is of one moment."""
         async with self._link.client.pipeline(transaction=True) as transaction:
-            transaction.execute_command("HMGET", self._keys.meta, *_META)
+            transaction.execute_command("HMGET", self._keys.meta, *META)
             transaction.execute_command("HMGET", self._keys.cluster, SHARED_HOSTNAMES)
             transaction.execute_command("HGETALL", self._keys.nominations)
             for kind in ObjectKind:

@@ -37,7 +37,7 @@ RIGHTS = {
             "info",
         ),
     ),
-    "worker": Rights(STATE, ("multi", "exec", "hmget", "hvals", "hgetall")),
+    "worker": Rights(STATE, ("multi", "exec", "hmget", "hvals", "hgetall", "hscan")),
 }
 """By user. The other services never connect."""
 DEFAULT_USER = "default on nopass resetkeys resetchannels -@all +ping"

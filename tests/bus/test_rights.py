@@ -45,11 +45,11 @@ async def test_a_reader_can_only_read(caplog: pytest.LogCaptureFixture) -> None:
     async with configured_nats(authorization()) as server, AsyncExitStack() as stack:
         reader = await Bus.connect(url(server, "reader"), PREFIX, "me", telemetry)
         stack.push_async_callback(reader.close)
-        for subject in ("watch", "snapshot.deltas", "inbox.cycle.x.y"):
+        for subject in ("watch", "snapshot.commits", "inbox.cycle.x.y"):
             await reader.subscribe(subject, Heartbeat, lambda message, _: got.append(message))
         for _ in range(3):
             reader.post("queue.outcomes", Outcomes(1, 1, []))
-        counts = {("in", "watch"): 1, ("in", "snapshot.deltas"): 1, ("in", "inbox.*"): 1, ("out", "queue.outcomes"): 3}
+        counts = {("in", "watch"): 1, ("in", "snapshot.commits"): 1, ("in", "inbox.*"): 1, ("out", "queue.outcomes"): 3}
         await until(lambda: all(forbidden(telemetry, *labels) == count for labels, count in counts.items()))
         with pytest.raises(NoAnswer):
             await reader.request("queue.take", Take(1, 1, 1), Received, timeout=0.3)

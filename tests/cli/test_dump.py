@@ -27,6 +27,7 @@ from services.snapshot.introspection import MAX_LINES, CachePages, Introspection
 from services.snapshot.state.cluster_state import ClusterState
 from services.snapshot.state.ledger import BINDING_WINDOW
 from shared.bus import Envelope
+from shared.bus.access import where
 from shared.bus.subjects import QUEUE_LIST, SNAPSHOT_LIST
 from shared.errors import ClusterError
 from shared.messages.codec import encode
@@ -385,6 +386,8 @@ async def test_differences_give_exit_code_1(operator: Operator, tmp_path: Path) 
         assert (said.code, said.out) == (1, "")
         assert said.err.splitlines() == [
             f"{folder}: 1 queue, 2 node, 0 assumed",
+            "the live state is not part of the dump: no reply from the workers: no listener"
+            f" (NATS at {where(server.url)}, prefix 'test')",
             "the cache differs from the 1 nodes and 0 pods of the API server in 1 objects",
         ]
         (tmp_path / "file").touch()

@@ -9,7 +9,9 @@ import pytest
 from services.snapshot.core import SnapshotCore
 from services.snapshot.events import NodeSeen
 from shared.errors import UserError
+from shared.messages.inspection import ReadState
 from shared.store.link import RedisLink
+from shared.store.pages import PageReader
 from shared.store.retry_records import Memory
 from shared.store.rights import EVERY_USER, RIGHTS, rule
 from tests.servers import redis_server
@@ -49,6 +51,7 @@ async def write_the_state(link: RedisLink) -> None:
 
 async def read_the_state(link: RedisLink) -> None:
     await loaded(link)
+    assert not (await PageReader(link, PREFIX).page(ReadState())).problem
 
 
 async def remember(link: RedisLink) -> None:

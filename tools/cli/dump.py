@@ -30,7 +30,8 @@ Each line is a JSON object. On standard output it includes a `kind`:
   node        a node in the snapshot's cache: requested and allocatable resources, its pods, nominated pods
   assumed     a pod in the ledger: scheduled, but not yet seen on its node
   summary     counts, and the differences between the cache and the API server
-With a folder these are the files queue.jsonl, node.jsonl, assumed.jsonl and summary.json.
+With a folder these are the files queue.jsonl, node.jsonl, assumed.jsonl and summary.json, and
+live_state.msgpack: what decisions depend on, with the pending pods, for other commands.
 
 examples:
   flotilla dump | jq 'select(.kind == "summary")'
@@ -92,6 +93,7 @@ async def _dump(options: argparse.Namespace) -> int:
     async with connected(options) as client:
         with sink_for(options.output) as sink:
             summary = await _write_all(client, sink)
+        missing = "" if options.output == STDOUT else await _write_live_state(client, Path(options.output))
         compared = await client.request("snapshot", SNAPSHOT_LIST, CompareCache(), CacheCompared, COMPARISON_TIMEOUT)
     summary["comparison"] = plain(compared)
     if options.output == STDOUT:
@@ -102,8 +104,24 @@ async def _dump(options: argparse.Namespace) -> int:
         print(f"{options.output}: {counts}", file=sys.stderr)
     for name, why in sorted(sink.closed.items()):
         print(f"node {name} is closed and gets no more pods: {why}", file=sys.stderr)
+    if missing:
+        print(f"the live state is not part of the dump: {missing}", file=sys.stderr)
     print(verdict(compared), file=sys.stderr)
-    return 1 if compared.failure or compared.differences else 0
+    return 1 if compared.failure or compared.differences or missing else 0
+
+
+async def _write_live_state(client: "ServiceClient", folder: Path) -> str:
+    """Why there is none, if so."""
+    from shared.errors import ClusterError, UserError
+    from tools import live_state
+
+    try:
+        live_state.save(await live_state.load(client), folder)
+    except ClusterError as cause:
+        return str(cause)
+    except OSError as error:
+        raise UserError(f"--output: cannot write {error.filename}: {error.strerror}") from error
+    return ""
 
 
 def verdict(compared: "CacheCompared") -> str:

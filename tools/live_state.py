@@ -1,0 +1,308 @@
+"""The live state of a pipeline, read over NATS without a change to anything: what it decides on, and by what.
+
+subscribe to the snapshot's deltas --> from the first one or a heartbeat on, none is missed
+list the pending pods              --> those that are placed meanwhile are dropped at the end
+read what Redis holds, by page     --> any worker answers; each page is of another moment
+apply the deltas since             --> one state, at one sequence number
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from shared.bus import Bus, Envelope
+from shared.bus.subjects import QUEUE_LIST, SNAPSHOT_DELTAS, WORKER_READ
+from shared.errors import ClusterError, UserError
+from shared.messages.codec import Message
+from shared.messages.inspection import (
+    ConfigurationRead,
+    DescribedPod,
+    ListQueue,
+    QueueListed,
+    ReadConfiguration,
+    ReadState,
+    StateRead,
+)
+from shared.messages.state import (
+    Change,
+    Delta,
+    Heartbeat,
+    Loads,
+    NodeRemoved,
+    NodeState,
+    NodeUpserted,
+    NominationGone,
+    ObjectRemoved,
+    ObjectUpserted,
+    PodGone,
+    PodNominated,
+    PodOnNode,
+    PodPlaced,
+    SharedHostnames,
+    State,
+)
+from shared.model.load import PodLoad
+from shared.model.objects import ClusterObject, Node, ObjectKind, dec_hook, enc_hook, key_of, kind_of
+from shared.store.schema import (
+    SHARED_HOSTNAMES,
+    StoredPod,
+    decode_load,
+    decode_names,
+    decode_node,
+    decode_object,
+    decode_pod,
+)
+
+PATIENCE = 60.0
+"""Seconds for the whole state."""
+SILENCE = 5.0
+"""Seconds without a delta, a heartbeat or a page, after which the pipeline counts as silent."""
+PAUSE = 0.05
+"""Seconds until something that was not there yet is asked for again."""
+MAX_DELTAS = 1 << 17
+"""Deltas that are kept until the state is read: minutes of a busy pipeline."""
+FILE = "live_state.msgpack"
+"""In a dump's folder."""
+
+M = TypeVar("M", bound=Message)
+
+
+class Client(Protocol):
+    """Asks services; see tools.cli.service_client."""
+
+    bus: Bus
+    where: str
+
+    async def request(self, service: str, subject: str, message: Message, reply: type[M]) -> M: ...
+
+    def pages(self, service: str, subject: str, message: Any, reply: type[Any]) -> AsyncIterator[Any]: ...
+
+
+class LiveState(msgspec.Struct, frozen=True):
+    """`pending`: all pods of the queue with their bodies, in its order. `at`: the Unix time."""
+
+    at: float
+    shard_count: int
+    state: State
+    pending: list[DescribedPod]
+    configuration: ConfigurationRead
+
+
+class StateBuilder:
+    """The whole state, from pages of what Redis holds and then deltas. Redis' fields by key are as in its schema."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, Node] = {}
+        self.pods: dict[str, tuple[str, PodLoad, str, float | None]] = {}
+        self.nominations: dict[str, tuple[str, PodLoad, str]] = {}
+        self.objects: dict[tuple[ObjectKind, str], ClusterObject] = {}
+        self.shared_hostnames: list[str] = []
+        self._loads: dict[bytes, PodLoad] = {}
+
+    def add(self, key: str, fields: Mapping[str, bytes]) -> None:
+        """Fields of one key. ProtocolError if a value cannot be read."""
+        match key.partition(":")[0]:
+            case "nodes":
+                self.nodes.update((name, decode_node(raw)) for name, raw in fields.items())
+            case "pods":
+                for uid, pod in _stored(fields):
+                    self.pods[uid] = (pod.node, self._load(pod), pod.key, pod.started)
+            case "nominations":
+                for uid, pod in _stored(fields):
+                    self.nominations[uid] = (pod.node, self._load(pod), pod.key)
+            case "objects":
+                for raw in fields.values():
+                    obj = decode_object(raw)
+                    self.objects[kind_of(obj), key_of(obj)] = obj
+            case "cluster" if SHARED_HOSTNAMES in fields:
+                self.shared_hostnames = decode_names(fields[SHARED_HOSTNAMES])
+
+    def apply(self, delta: Delta) -> None:
+        for change in delta.changes:
+            self._apply(change, delta.loads)
+
+    def state(self, epoch: int, seq: int) -> State:
+        """Pods on nodes that are not there are left out, as workers do."""
+        loads = Loads()
+        on_node: dict[str, dict[str, PodOnNode]] = {}
+        for uid, (node, load, key, started) in self.pods.items():
+            on_node.setdefault(node, {})[uid] = PodOnNode(loads.number(load), key, started)
+        nodes = [NodeState(node, on_node.get(name, {})) for name, node in sorted(self.nodes.items())]
+        nominations = [
+            PodNominated(uid, node, loads.number(load), key) for uid, (node, load, key) in self.nominations.items()
+        ]
+        objects = list(self.objects.values())
+        return State(epoch, seq, nodes, loads.items, objects, nominations, self.shared_hostnames)
+
+    def _apply(self, change: Change, loads: list[PodLoad]) -> None:
+        match change:
+            case PodPlaced(uid=uid, node=node, load=load, key=key, started=started):
+                self.pods[uid] = (node, loads[load], key, started)
+            case PodGone(uid=uid):
+                self.pods.pop(uid, None)
+            case NodeUpserted(node=node_object):
+                self.nodes[node_object.name] = node_object
+            case NodeRemoved(name=name):
+                self.nodes.pop(name, None)
+            case ObjectUpserted(object=obj):
+                self.objects[kind_of(obj), key_of(obj)] = obj
+            case ObjectRemoved(kind=kind, key=key):
+                self.objects.pop((kind, key), None)
+            case PodNominated(uid=uid, node=node, load=load, key=key):
+                self.nominations[uid] = (node, loads[load], key)
+            case NominationGone(uid=uid):
+                self.nominations.pop(uid, None)
+            case SharedHostnames(values=values):
+                self.shared_hostnames = values
+
+    def _load(self, pod: StoredPod) -> PodLoad:
+        """Equal loads are one object."""
+        raw = bytes(pod.load)
+        load = self._loads.get(raw)
+        if load is None:
+            load = self._loads[raw] = decode_load(raw)
+        return load
+
+
+class Gap(Exception):
+    """A delta was missed, or the snapshot began another term: what was read so far is of no use."""
+
+
+class Follower:
+    """Keeps the deltas of one term of the snapshot from some sequence number on."""
+
+    def __init__(self) -> None:
+        self.epoch = 0
+        self.first = 0
+        """The state with this number, and all deltas kept, are the state of now."""
+        self.deltas: list[Delta] = []
+        self.broken = ""
+        self._news = asyncio.Event()
+
+    @property
+    def last(self) -> int:
+        return self.first + len(self.deltas)
+
+    def hear(self, message: Delta | Heartbeat, _: Envelope | None = None) -> None:
+        if not self.epoch:
+            self.epoch = message.epoch
+            self.first = message.seq - isinstance(message, Delta)
+        if message.epoch > self.epoch:
+            self.broken = "the snapshot began another term"
+        elif message.epoch == self.epoch and isinstance(message, Delta) and message.seq > self.last:
+            if message.seq > self.last + 1 or len(self.deltas) >= MAX_DELTAS:
+                self.broken = f"delta {self.last + 1} was missed"
+            else:
+                self.deltas.append(message)
+        self._news.set()
+
+    async def until(self, seq: int) -> None:
+        """Returns once it has heard of the state with this number. Gap if it never will."""
+        try:
+            async with asyncio.timeout(SILENCE):
+                while not self.broken and (not self.epoch or self.last < seq):
+                    self._news.clear()
+                    await self._news.wait()
+        except TimeoutError:
+            if not self.epoch:
+                raise ClusterError("the snapshot is silent: no heartbeat was heard") from None
+            raise Gap(f"delta {self.last + 1} was missed") from None
+        if self.broken:
+            raise Gap(self.broken)
+
+
+async def load(client: Client) -> LiveState:
+    """The state as of now, at one sequence number. ClusterError if the pipeline does not answer in time."""
+    try:
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                try:
+                    return await _load(client)
+                except Gap:
+                    await asyncio.sleep(PAUSE)
+    except TimeoutError:
+        raise ClusterError(f"the state could not be read within {PATIENCE:g} s ({client.where})") from None
+
+
+async def _load(client: Client) -> LiveState:
+    follower = Follower()
+    subscription = await client.bus.subscribe(SNAPSHOT_DELTAS, (Delta, Heartbeat), follower.hear)
+    try:
+        configuration = await client.request("workers", WORKER_READ, ReadConfiguration(), ConfigurationRead)
+        await follower.until(0)
+        pending = await pending_pods(client)
+        builder = StateBuilder()
+        shard_count, until = await _read_pages(client, follower, builder)
+        await follower.until(until)
+    finally:
+        await subscription.close()
+    for delta in follower.deltas:
+        builder.apply(delta)
+    state = builder.state(follower.epoch, follower.last)
+    waiting = [pod for pod in pending if pod.uid not in builder.pods]
+    return LiveState(time.time(), shard_count, state, waiting, configuration)
+
+
+async def pending_pods(client: Client) -> list[DescribedPod]:
+    """All pods of the queue with their bodies, in its order."""
+    asked, pods = ListQueue(bodies=True), list[DescribedPod]()
+    async for page in client.pages("queue", QUEUE_LIST, asked, QueueListed):
+        pods += page.pods
+    return pods
+
+
+async def _read_pages(client: Client, follower: Follower, builder: StateBuilder) -> tuple[int, int]:
+    """The number of shards, and the highest number that the state had while it was read."""
+    asked, shard_count, until = ReadState(), 0, 0
+    while True:
+        page = await _page(client, asked, follower)
+        shard_count, until = page.shard_count, max(until, page.until)
+        for key, fields in page.values.items():
+            builder.add(key, fields)
+        if not page.key:
+            return shard_count, until
+        asked = ReadState(page.key, page.position)
+
+
+async def _page(client: Client, asked: ReadState, follower: Follower) -> StateRead:
+    """Redis lags a little behind the deltas: a page is asked for until it includes those that were not heard."""
+    silent_at = time.monotonic() + SILENCE
+    while True:
+        page = await client.request("workers", WORKER_READ, asked, StateRead)
+        if follower.broken or page.epoch > follower.epoch:
+            raise Gap(follower.broken)
+        if not page.problem and page.epoch == follower.epoch and page.seq >= follower.first:
+            return page
+        if time.monotonic() > silent_at:
+            why = page.problem or "Redis does not have the snapshot's newest state"
+            raise ClusterError(f"the state cannot be read: {why} ({client.where})")
+        await asyncio.sleep(PAUSE)
+
+
+# In a dump
+
+
+def save(live: LiveState, folder: Path) -> None:
+    (folder / FILE).write_bytes(msgspec.msgpack.encode(live, enc_hook=enc_hook))
+
+
+def read(folder: Path) -> LiveState:
+    """The state of a dump. UserError if the folder has none that this release can read."""
+    try:
+        return _DECODER.decode((folder / FILE).read_bytes())
+    except OSError as cause:
+        why = f"{cause.strerror}; make it by flotilla dump --output {folder}"
+        raise UserError(f"{folder / FILE} cannot be read: {why}") from None
+    except ValueError as cause:
+        raise UserError(f"{folder / FILE}: not a state that this release can read: {cause}") from None
+
+
+_DECODER: msgspec.msgpack.Decoder[LiveState] = msgspec.msgpack.Decoder(LiveState, dec_hook=dec_hook)
+
+
+def _stored(fields: Mapping[str, bytes]) -> "list[tuple[str, StoredPod]]":
+    return [(uid, decode_pod(raw)) for uid, raw in fields.items()]
