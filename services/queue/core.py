@@ -88,6 +88,7 @@ class QueueCore:
         self.objects = ClusterObjects() if objects is None else objects
         self._date = date
         self._problems: deque[FlotillaError] = deque(maxlen=MAX_REMEMBERED)
+        self.schedulers = sorted(frameworks)
         self._hints = QueueingHints(frameworks.values(), self.objects, self._problems, stopwatch)
         self._queue = SchedulingQueue(
             self._hints, self._problems, backoff or BackoffPolicy(), timeouts or Timeouts(), records or {}
@@ -326,6 +327,10 @@ class QueueCore:
     def nominated(self) -> dict[str, list[str]]:
         """Uids of nominated pods by node."""
         return self._queue.nominator.by_node()
+
+    def foreign_scheduler(self, key: str) -> str:
+        """The schedulerName of the pending pod of this namespace and name, if no profile here has it."""
+        return self._handlers.foreign_scheduler(key)
 
     def in_flight_events(self) -> Counter[str]:
         """In-flight events by label, and as PodPopped the number of in-flight pods."""

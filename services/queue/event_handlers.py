@@ -9,10 +9,13 @@ from services.queue.scheduling.in_flight_events import DeferredEvents, Position
 from services.queue.scheduling.queued_pod_info import PodState
 from services.queue.scheduling.queueing_hints import QueueingHints
 from services.queue.scheduling.scheduling_queue import AttemptResult, SchedulingQueue, as_problem
+from shared.bounded import BoundedDict
 from shared.errors import InvariantBroken
 from shared.framework.profile import Framework
 
 FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
+MAX_FOREIGN = 10_000
+"""Pending pods of other schedulers that are remembered, to say so when one is asked about."""
 
 
 class EventHandlers:
@@ -23,6 +26,12 @@ class EventHandlers:
         self._deferred = DeferredEvents()
         self._at: Position | None = None
         self._unreadable: dict[str, str] = {}
+        self._foreign: BoundedDict[str, tuple[str, str]] = BoundedDict(MAX_FOREIGN)
+        """By uid: namespace and name, and the schedulerName, of pending pods that no profile here schedules."""
+
+    def foreign_scheduler(self, key: str) -> str:
+        """The schedulerName of the pending pod of this namespace and name, if no profile here has it."""
+        return next((scheduler for name, scheduler in self._foreign.values() if name == key), "")
 
     def handle_all(self, watched: events.WatchEvents, now: float) -> list[events.Effect]:
         """A plugin that raises on one pod does not affect the others that came with it."""
@@ -71,6 +80,7 @@ class EventHandlers:
         pod = event.pod
         framework = self._frameworks.get(pod.spec.scheduler_name)
         if framework is None:
+            self._foreign[pod.uid] = (pod.key, pod.spec.scheduler_name)
             return []
         if pod.metadata.deletion_timestamp is not None or pod.status.phase in FINISHED_PHASES:
             return self._on_left(pod.uid, now, bound=False)
@@ -87,6 +97,7 @@ class EventHandlers:
 
     def _on_left(self, uid: str, now: float, *, bound: bool) -> list[events.Effect]:
         self._unreadable.pop(uid, None)
+        self._foreign.pop(uid, None)
         info = self._queue.pods.get(uid)
         if info is None:
             self._queue.retries.delete(uid)

@@ -4,8 +4,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import islice
 
+from flotilla.events import ANY_EVENT as WITHOUT_EVENTS
 from flotilla.events import Action, Registration, Resource
 from services.queue.core import QueueCore
+from services.queue.scheduling.pod_groups import GANG_PLUGINS
 from services.queue.scheduling.queued_pod_info import PodState, QueuedPodInfo
 from services.queue.scheduling.scheduling_queue import IN_FLIGHT, WAITING
 from shared.bounded import Listings
@@ -74,7 +76,11 @@ class Introspection:
             for info in page.items
             if info.state is not PodState.DONE
         ]
-        return QueueListed(page.listing, wall, counts, page.total, pods, page.next)
+        foreign = ""
+        if request.name and not page.total:
+            foreign = self._core.foreign_scheduler(f"{request.namespace}/{request.name}")
+        schedulers = self._core.schedulers
+        return QueueListed(page.listing, wall, counts, page.total, pods, page.next, schedulers, foreign)
 
     def expire(self, now: float) -> None:
         self._listings.expire(now)
@@ -170,16 +176,28 @@ def describe(
 
 
 def awaited_events(info: QueuedPodInfo) -> tuple[str, ...]:
-    """The events of which any may help the pod; for a gated pod, those of the gating plugin only."""
+    """The events of which any may help the pod; for a gated pod, those of the gating plugin only.
+
+    None for a member of a pod group that is held: other members release it.
+    """
+    if info.gating_plugin in GANG_PLUGINS:
+        return ()
     plugins = info.rejecting_plugins if info.gating_plugin is None else (info.gating_plugin,)
     return _awaited_events(info.framework, plugins)
 
 
 @lru_cache(maxsize=256)
 def _awaited_events(framework: Framework, plugins: tuple[str, ...]) -> tuple[str, ...]:
-    if any(plugin not in framework.registrations for plugin in plugins):
+    registered = framework.registrations
+    if any(plugin not in registered or _registers_nothing(registered[plugin]) for plugin in plugins):
         return (ANY_EVENT,)
     return labels(each for plugin in plugins for each in framework.registrations[plugin])
+
+
+def _registers_nothing(registrations: Iterable[Registration]) -> bool:
+    """Whether these are what a plugin without `events` waits for."""
+    every = {(each.resource, each.actions) for each in WITHOUT_EVENTS}
+    return every <= {(each.resource, each.actions) for each in registrations if each.hint is None}
 
 
 def labels(registrations: Iterable[Registration]) -> tuple[str, ...]:

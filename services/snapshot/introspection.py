@@ -22,9 +22,13 @@ from shared.messages.inspection import (
     CacheListed,
     CompareCache,
     Difference,
+    FindPod,
     LedgerListed,
     ListCache,
     ListLedger,
+    MeasureNodes,
+    NodesMeasured,
+    PodFound,
 )
 from shared.messages.state import LedgerEntry
 from shared.model.resources import PODS, allocatable
@@ -38,6 +42,10 @@ MAX_LINES = 1000
 """Nodes, and assumed pods, in one log of the cache."""
 MAX_RESOURCES = 16
 """Of a node in a line of the log."""
+MAX_MEASURED = 64
+"""Resources in one answer about the sizes of nodes."""
+
+Asked = ListCache | ListLedger | FindPod | MeasureNodes | CompareCache
 
 
 class Introspection:
@@ -61,12 +69,16 @@ class Introspection:
         self._asked: list[Callable[[CacheCompared], None]] = []
         """Get the result of the comparison that is under way."""
 
-    def answer(self, asked: ListCache | ListLedger | CompareCache, envelope: Envelope) -> None:
+    def answer(self, asked: Asked, envelope: Envelope) -> None:
         match asked:
             case ListCache():
                 envelope.respond(self._pages.nodes(asked, self._cluster, self._clock()))
             case ListLedger():
                 envelope.respond(self._pages.ledger(asked, self._cluster, self._clock()))
+            case FindPod():
+                envelope.respond(find_pod(asked, self._cluster))
+            case MeasureNodes():
+                envelope.respond(measure_nodes(self._cluster))
             case CompareCache():
                 self._compare_for(envelope.respond)
 
@@ -142,6 +154,34 @@ class CachePages:
     def expire(self, now: float) -> None:
         self._nodes.expire(now)
         self._ledger.expire(now)
+
+
+def find_pod(asked: FindPod, cluster: ClusterState) -> PodFound:
+    """Of two pods of one name, the one that was placed last: the other one terminates."""
+    key = f"{asked.namespace}/{asked.name}"
+    found = [(uid, placement) for uid, placement in cluster.pods.items() if placement.key == key]
+    if not found:
+        return PodFound()
+    uid, placement = found[-1]
+    return PodFound(uid, placement.node, placement.assumed)
+
+
+def measure_nodes(cluster: ClusterState) -> NodesMeasured:
+    """Closed nodes count as what workers see of them: they have room for no pod."""
+    largest: dict[str, int] = {}
+    freest: dict[str, int] = {}
+    for node in cluster.nodes:
+        requested = cluster.pods.use_of(node.name).requests
+        for name, amount in cluster.nodes.allocatable(node.name).items():
+            free = amount - requested.get(name, 0)
+            if amount > largest.get(name, 0):
+                largest[name] = amount
+            if free > freest.get(name, 0):
+                freest[name] = free
+    kept = sorted(largest)[:MAX_MEASURED]
+    return NodesMeasured(
+        len(cluster.nodes), {name: largest[name] for name in kept}, {name: freest.get(name, 0) for name in kept}
+    )
 
 
 def view(cluster: ClusterState) -> ClusterView:

@@ -31,7 +31,7 @@ from services.snapshot.events import (
     WatchEvents,
     WorkerFault,
 )
-from services.snapshot.introspection import Introspection
+from services.snapshot.introspection import Asked, Introspection
 from services.snapshot.metrics import CommitSpans, SnapshotMetrics
 from services.snapshot.state.pending_pods import PendingPods
 from services.snapshot.store.effect_writer import EffectWriter
@@ -55,7 +55,7 @@ from shared.messages.binding import (
     Recalled,
     Withdraw,
 )
-from shared.messages.inspection import CompareCache, ListCache, ListLedger
+from shared.messages.inspection import CompareCache, FindPod, ListCache, ListLedger, MeasureNodes
 from shared.messages.queue import Absorbed, Assumed, Forgotten, ForgottenPod
 from shared.messages.state import Commit, Delta, Heartbeat, Outdated
 from shared.messages.watch import Relist, WatchBeat, Watched
@@ -176,7 +176,8 @@ class Shell:
         await bus.subscribe(subjects.BINDER_BEATS, BinderBeat, self._binders.on_beat)
         await bus.subscribe(subjects.QUEUE_EVICTED, Evicted, self._binders.on_evicted)
         await bus.subscribe(subjects.SNAPSHOT_NOMINATED, (IsNominated, IsPlaced), self._on_asked)
-        await bus.subscribe(subjects.SNAPSHOT_LIST, (ListCache, ListLedger, CompareCache), self._on_list)
+        listed = (ListCache, ListLedger, FindPod, MeasureNodes, CompareCache)
+        await bus.subscribe(subjects.SNAPSHOT_LIST, listed, self._on_list)
         try:
             with on_dump_signal(self._introspection.dump):
                 async with asyncio.TaskGroup() as tasks:
@@ -327,7 +328,7 @@ class Shell:
         else:
             self._binders.on_is_nominated(asked, envelope)
 
-    def _on_list(self, asked: ListCache | ListLedger | CompareCache, envelope: Envelope) -> None:
+    def _on_list(self, asked: Asked, envelope: Envelope) -> None:
         if self._begun:
             self._introspection.answer(asked, envelope)
 

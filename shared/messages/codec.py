@@ -30,6 +30,10 @@ Message = (
     | inspection.CacheListed
     | inspection.ListLedger
     | inspection.LedgerListed
+    | inspection.FindPod
+    | inspection.PodFound
+    | inspection.MeasureNodes
+    | inspection.NodesMeasured
     | inspection.CompareCache
     | inspection.CacheCompared
     | inspection.ReadState

@@ -93,7 +93,8 @@ class QueueListed(msgspec.Struct, frozen=True, omit_defaults=True, tag="queue-li
     """`listing` is empty if the requested one has expired.
 
     `counts`: pods of the whole queue by state. `total`: pods of the listing; it ends when `next` is zero. Pods that
-    have left the queue since are omitted.
+    have left the queue since are omitted. `schedulers`: the profiles' names. `foreign`: the schedulerName of a pod that
+    was asked for by name, is pending, and has no profile here.
     """
 
     listing: str
@@ -102,6 +103,8 @@ class QueueListed(msgspec.Struct, frozen=True, omit_defaults=True, tag="queue-li
     total: Count
     pods: list[DescribedPod]
     next: Count = 0
+    schedulers: list[str] = []
+    foreign: str = ""
 
 
 class ListCache(msgspec.Struct, frozen=True, omit_defaults=True, tag="list-cache"):
@@ -179,6 +182,33 @@ class LedgerListed(msgspec.Struct, frozen=True, omit_defaults=True, tag="ledger-
     total: Count
     pods: list[AssumedPod]
     next: Count = 0
+
+
+class FindPod(msgspec.Struct, frozen=True, omit_defaults=True, tag="find-pod"):
+    """To the snapshot: on which node is the pod of this name? It looks at every pod."""
+
+    namespace: str
+    name: str
+
+
+class PodFound(msgspec.Struct, frozen=True, omit_defaults=True, tag="pod-found"):
+    """`node`: empty if no node has such a pod. `assumed`: decided, and not yet seen on the node."""
+
+    uid: str = ""
+    node: str = ""
+    assumed: bool = False
+
+
+class MeasureNodes(msgspec.Struct, frozen=True, omit_defaults=True, tag="measure-nodes"):
+    """To the snapshot: how large are nodes, and how much do they have free? It looks at every node."""
+
+
+class NodesMeasured(msgspec.Struct, frozen=True, omit_defaults=True, tag="nodes-measured"):
+    """The largest amounts of any one node, by resource: allocatable, and free. In scheduler units."""
+
+    nodes: Count = 0
+    largest: dict[str, Count] = {}
+    freest: dict[str, Count] = {}
 
 
 class CompareCache(msgspec.Struct, frozen=True, omit_defaults=True, tag="compare-cache"):

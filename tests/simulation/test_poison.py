@@ -40,7 +40,7 @@ SENT = {
     subjects.SNAPSHOT_COMMITS: (state.Commit,),
     subjects.SNAPSHOT_DELTAS: (state.Delta, state.Heartbeat),
     subjects.SNAPSHOT_BOUND: (binding.BindingOutcomes, binding.Recalled),
-    subjects.SNAPSHOT_LIST: (inspection.ListCache, inspection.ListLedger),
+    subjects.SNAPSHOT_LIST: (inspection.ListCache, inspection.ListLedger, inspection.FindPod, inspection.MeasureNodes),
     subjects.SNAPSHOT_NOMINATED: (binding.IsNominated, binding.IsPlaced),
     subjects.BINDER_BEATS: (binding.BinderBeat,),
     subjects.BINDER_NOTICES: (binding.Notices,),

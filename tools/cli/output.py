@@ -7,6 +7,10 @@ from typing import Any, TextIO
 
 LINE_INTERVAL = 2.0
 """Seconds between progress lines where there is no terminal."""
+GAP = "  "
+"""Between columns."""
+NARROWEST = 12
+"""Characters of a column that is cut."""
 HIDE_CURSOR, SHOW_CURSOR, CLEAR_TO_END = "\x1b[?25l", "\x1b[?25h", "\x1b[J"
 
 
@@ -20,12 +24,35 @@ def age(seconds: float) -> str:
     return f"{left}s"
 
 
-def table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Rows with aligned columns."""
+def terminal_width(output: TextIO) -> int | None:
+    """The columns of the terminal; None if the output is no terminal, so that nothing is cut."""
+    return shutil.get_terminal_size().columns if output.isatty() else None
+
+
+def table(rows: Sequence[Sequence[str]], width: int | None = None) -> Iterator[str]:
+    """Rows with aligned columns. Given a width, the longest cells are cut until the rows fit, as far as possible."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    if width is not None:
+        widths = _narrowed(widths, width - len(GAP) * (len(widths) - 1))
     for row in rows:
-        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
-        yield "  ".join(cells).rstrip()
+        cells = [cut(cell, most).ljust(most) for cell, most in zip(row, widths, strict=True)]
+        yield GAP.join(cells).rstrip()
+
+
+def cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: max(most - 1, 0)]}…"
+
+
+def _narrowed(widths: Sequence[int], total: int) -> list[int]:
+    """These widths, the widest ones made equally narrow until they have this sum, or are as narrow as is readable."""
+    if sum(widths) <= total:
+        return list(widths)
+    narrow = [min(width, NARROWEST) for width in widths]
+    for most in range(max(widths), NARROWEST, -1):
+        narrow = [min(width, most) for width in widths]
+        if sum(narrow) <= total:
+            break
+    return narrow
 
 
 def plain(struct: Any) -> Any:

@@ -3,23 +3,27 @@
 import argparse
 import asyncio
 import json
+import sys
 from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING, Any
 
 from tools.cli.arguments import PodName, add_nats_flags, add_output, add_pod, at_least, pod_name
-from tools.cli.output import age, plain, table
+from tools.cli.output import age, plain, table, terminal_width
+from tools.cli.words import gate, reasons, waits_for, why_pending
 
 if TYPE_CHECKING:
     from shared.messages.inspection import DescribedPod, ListQueue, QueueListed
     from tools.cli.service_client import ServiceClient
 
 STATES = ("active", "backoff", "error-backoff", "unschedulable", "gated", "in-flight", "binding")
-PREEMPTION = "DefaultPreemption"
+GROUPINGS = ("reason", "namespace", "owner")
 HEAD = ("POD", "STATE", "SINCE", "ATTEMPTS", "WHY", "WAITS FOR")
+WIDE_HEAD = (*HEAD[:4], "PRIORITY", "SCHEDULER", "NOMINATED", "PLUGINS", "WHY", "EVENTS")
 
 DESCRIPTION = """\
-Lists pending pods in queue order: state, time in it, attempts, the plugins that rejected
-them, and the events that would retry them. Exit code 1: no such pod, or no reply from the queue.
+Lists pending pods in queue order: state, time in it, attempts, why they are pending, and what would have them tried
+again. On a terminal the table fits its width; elsewhere nothing is cut. Exit code 1: no such pod is pending, or no
+reply from the queue.
 """
 EXAMPLES = """\
 states:
@@ -32,8 +36,10 @@ states:
   binding        scheduled, and being bound
 
 examples:
-  flotilla queue --state unschedulable           pods that fit nowhere, and the events that would retry them
-  flotilla queue -n shop                         the pods of a namespace
+  flotilla queue --state unschedulable           pods that fit nowhere, and what would have them tried again
+  flotilla queue --group-by reason               how many pods each reason keeps, and what they ask for
+  flotilla queue --watch                         follow it; on a terminal in place, elsewhere each change is a line
+  flotilla queue -n shop -o wide                 a namespace, with plugins, events, priorities and nominations
   flotilla queue shop/web-1                      everything about one pod, with its history
   flotilla queue -o json | jq '.pods[] | select(.attempts > 5) | .name'
 """
@@ -45,17 +51,27 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         "--state", action="append", choices=STATES, metavar="STATE", help="only pods in this state; repeatable"
     )
     command.add_argument("--limit", type=at_least(1), metavar="N", help="at most N pods (default all)")
-    add_output(command, "table", "json")
+    command.add_argument(
+        "--group-by", choices=GROUPINGS, metavar="WHAT", help=f"count pods by {', '.join(GROUPINGS)} instead"
+    )
+    command.add_argument("-w", "--watch", action="store_true", help="go on showing it until Ctrl-C")
+    add_output(command, "table", "wide", "json")
     add_nats_flags(command)
 
 
 def run(options: argparse.Namespace) -> int:
+    from shared.errors import UserError
     from shared.messages.inspection import ListQueue
 
+    if options.watch and (options.output == "json" or options.group_by or options.pod):
+        raise UserError("--watch: shows the list of pods only, as a table or wide")
+    if options.group_by and (options.pod or options.limit):
+        raise UserError("--group-by: counts all pods, so it takes neither a pod nor --limit")
     wanted = None if options.pod is None else pod_name(options)
     states = tuple(options.state or ())
     namespace, name = (options.namespace or "", "") if wanted is None else wanted
-    return asyncio.run(_show(options, wanted, ListQueue(states=states, namespace=namespace, name=name)))
+    request = ListQueue(states=states, namespace=namespace, name=name, bodies=options.group_by is not None)
+    return asyncio.run(_show(options, wanted, request))
 
 
 async def queue_pages(
@@ -79,35 +95,71 @@ async def queue_pages(
 
 
 async def _show(options: argparse.Namespace, wanted: PodName | None, request: "ListQueue") -> int:
-    from shared.errors import ClusterError
     from tools.cli.service_client import connected
 
     async with connected(options) as client:
+        if options.group_by:
+            from tools.cli.queue_groups import print_groups
+
+            await print_groups(client, request, options.group_by, as_json=options.output == "json")
+            return 0
+        if options.watch:
+            from tools.cli.queue_watch import watch
+
+            await watch(client, request, options.limit, wide=options.output == "wide")
+            return 0
         pages = queue_pages(client, request, options.limit)
         if options.output == "json":
             print(await _as_json(pages))
         elif wanted is None:
-            await _print_table(pages)
+            await _print_table(pages, wide=options.output == "wide")
         else:
-            found = [(pod, page.now) async for page in pages for pod in page.pods]
-            if not found:
-                raise ClusterError(
-                    f"{wanted} is not in the queue: it is bound, deleted, for another scheduler, "
-                    "or unreadable (see kubectl describe pod)"
-                )
-            for pod, now in found:
-                print("\n".join(details(pod, now)))
+            await _print_pod(client, pages, wanted)
     return 0
 
 
-async def _print_table(pages: "AsyncIterator[QueueListed]") -> None:
+async def _print_pod(client: "ServiceClient", pages: "AsyncIterator[QueueListed]", wanted: PodName) -> None:
+    last: QueueListed | None = None
+    found = False
+    async for page in pages:
+        last = page
+        for pod in page.pods:
+            found = True
+            print("\n".join(details(pod, page.now)))
+    if not found and last is not None:
+        await _explain_absence(client, last, wanted)
+
+
+async def _explain_absence(client: "ServiceClient", page: "QueueListed", wanted: PodName) -> None:
+    """Raises ClusterError, which says where the pod is, as far as the services know."""
+    from shared.bus.subjects import SNAPSHOT_LIST
+    from shared.errors import ClusterError
+    from shared.messages.inspection import FindPod, PodFound
+
+    if page.foreign:
+        known = ", ".join(page.schedulers)
+        raise ClusterError(
+            f"{wanted} is not in the queue: its schedulerName is {page.foreign}, and the profiles are {known}"
+        )
+    found = await client.request("snapshot", SNAPSHOT_LIST, FindPod(*wanted), PodFound)
+    if found.assumed:
+        raise ClusterError(f"{wanted} is not in the queue: it is being bound to node {found.node}")
+    if found.node:
+        raise ClusterError(f"{wanted} is not in the queue: it is on node {found.node}")
+    raise ClusterError(
+        f"{wanted} is not in the queue and on no node: it does not exist, has finished, or cannot be read "
+        "(see kubectl describe pod)"
+    )
+
+
+async def _print_table(pages: "AsyncIterator[QueueListed]", *, wide: bool) -> None:
+    width = terminal_width(sys.stdout)
     shown = total = 0
     async for page in pages:
         if not shown:
-            counts = ", ".join(f"{count:,} {state}" for state, count in page.counts.items() if count)
-            print(f"queue: {counts or 'empty'}")
+            print(summary(page))
         if page.pods:
-            print("\n".join(table([HEAD, *(row(pod, page.now) for pod in page.pods)])))
+            print("\n".join(table(rows(page, wide=wide), width)))
         shown, total = shown + len(page.pods), page.total
     if shown < total:
         print(f"{total - shown:,} more")
@@ -122,14 +174,39 @@ async def _as_json(pages: "AsyncIterator[QueueListed]") -> str:
     return json.dumps(found, indent=2, ensure_ascii=False)
 
 
+def summary(page: "QueueListed") -> str:
+    counts = ", ".join(f"{count:,} {state}" for state, count in page.counts.items() if count)
+    return f"queue: {counts or 'empty'}"
+
+
+def rows(page: "QueueListed", *, wide: bool = False) -> list[tuple[str, ...]]:
+    """With the heads of the columns."""
+    if wide:
+        return [WIDE_HEAD, *(wide_row(pod, page.now) for pod in page.pods)]
+    return [HEAD, *(row(pod, page.now) for pod in page.pods)]
+
+
 def row(pod: "DescribedPod", now: float) -> tuple[str, ...]:
     return (
         f"{pod.namespace}/{pod.name}",
         pod.state,
         age(now - pod.since),
         str(pod.attempts),
-        _why(pod) or "-",
-        _waits_for(pod, now) or "-",
+        why_pending(pod) or "-",
+        waits_for(pod, now) or "-",
+    )
+
+
+def wide_row(pod: "DescribedPod", now: float) -> tuple[str, ...]:
+    """Plugins and events by kube-scheduler's names."""
+    return (
+        *row(pod, now)[:4],
+        str(pod.priority),
+        pod.scheduler,
+        pod.nominated or "-",
+        ",".join(pod.plugins) or "-",
+        why_pending(pod) or "-",
+        ",".join(pod.requeue_events) or waits_for(pod, now) or "-",
     )
 
 
@@ -137,7 +214,8 @@ def details(pod: "DescribedPod", now: float) -> Iterator[str]:
     def since(at: float) -> str:
         return f"{age(now - at)} ago"
 
-    rows = [
+    message = f"{pod.message} ({since(pod.failed_at or now)})" if pod.message else ""
+    titled = [
         ("Pod", f"{pod.namespace}/{pod.name}"),
         ("UID", pod.uid),
         ("Scheduler", pod.scheduler),
@@ -145,13 +223,15 @@ def details(pod: "DescribedPod", now: float) -> Iterator[str]:
         ("State", f"{pod.state}, since {age(now - pod.since)} ({pod.why})"),
         ("First seen", since(pod.first_seen)),
         ("Attempts", f"{pod.attempts} ({pod.rejections} rejected, {pod.errors} errors in a row)"),
+        ("Why", ", ".join(map(str, reasons(pod.message)))),
         ("Rejected by", ", ".join(plugin for plugin in pod.plugins if plugin != pod.gate)),
-        ("Gate", _gate(pod)),
+        ("Gate", gate(pod)),
         ("Nominated to", pod.nominated),
-        ("Waits for", _waits_for(pod, now)),
-        ("Condition", f"{pod.message} ({since(pod.failed_at or now)})" if pod.message else ""),
+        ("Waits for", waits_for(pod, now)),
+        ("Events", ", ".join(pod.requeue_events)),
+        ("Condition", message),
     ]
-    for title, text in rows:
+    for title, text in titled:
         if text:
             yield f"{title + ':':<14}{text}"
     for number, line in enumerate(pod.claims):
@@ -159,29 +239,3 @@ def details(pod: "DescribedPod", now: float) -> Iterator[str]:
     yield "History:"
     for move in pod.history:
         yield f"  {since(move.at):<12}{move.state:<15}{move.why}"
-
-
-def _why(pod: "DescribedPod") -> str:
-    parts = [f"gate {_gate(pod)}"] if pod.gate else []
-    rejecting = ", ".join(plugin for plugin in pod.plugins if plugin != pod.gate)
-    parts += [rejecting] if rejecting else []
-    parts += [f"nominated to {pod.nominated}"] if pod.nominated else []
-    if not parts and pod.errors:
-        parts.append("error")
-    return "; ".join(parts)
-
-
-def _gate(pod: "DescribedPod") -> str:
-    plugin = "a failing PreEnqueue plugin" if pod.gate == "-" else pod.gate
-    return f"{plugin}: {pod.gate_reason}" if pod.gate_reason else plugin
-
-
-def _waits_for(pod: "DescribedPod", now: float) -> str:
-    if pod.gate == PREEMPTION:
-        return "eviction of its victims"
-    if pod.backoff_until is not None:
-        return f"end of its back-off, {max(0.0, pod.backoff_until - now):.1f} s"
-    if pod.deadline is not None:
-        what = "decision" if pod.state == "in-flight" else f"binding{f' to {pod.node}' if pod.node else ''}"
-        return f"{what}, at most {max(0.0, pod.deadline - now):.0f} s"
-    return "any event" if "*All" in pod.requeue_events else ", ".join(pod.requeue_events)
