@@ -34,16 +34,18 @@ from testing.simulator.resources import (
     Object,
     builtin,
 )
+from testing.simulator.workload_admission import default_workload, template_causes
 
+_OF_REPLICAS = tuple(builtin(plural, "apps") for plural in ("deployments", "replicasets", "statefulsets"))
+_WITH_TEMPLATE = (*_OF_REPLICAS, builtin("daemonsets", "apps"), builtin("jobs", "batch"))
 NAME_LABEL = "kubernetes.io/metadata.name"
 SERVICES = builtin("services")
+NO_PARTS: Object = {"spec": {}, "status": {}}
 _WORKLOAD: Object = {"spec": {"replicas": 1}, "status": {}}
 DEFAULTS: dict[ApiResource, Object] = {
     PRIORITY_CLASSES: {"preemptionPolicy": "PreemptLowerPriority"},
-    builtin("deployments", "apps"): _WORKLOAD,
-    builtin("replicasets", "apps"): _WORKLOAD,
-    builtin("statefulsets", "apps"): _WORKLOAD,
-    builtin("replicationcontrollers"): _WORKLOAD,
+    **dict.fromkeys((*_OF_REPLICAS, builtin("replicationcontrollers")), _WORKLOAD),
+    **dict.fromkeys(_WITH_TEMPLATE[len(_OF_REPLICAS) :], NO_PARTS),
     builtin("persistentvolumeclaims"): {"spec": {"volumeMode": "Filesystem"}, "status": {"phase": "Pending"}},
     builtin("persistentvolumes"): {
         "spec": {"volumeMode": "Filesystem", "persistentVolumeReclaimPolicy": "Retain"},
@@ -51,7 +53,7 @@ DEFAULTS: dict[ApiResource, Object] = {
     },
     builtin("storageclasses", "storage.k8s.io"): {"reclaimPolicy": "Delete", "volumeBindingMode": "Immediate"},
     SERVICES: {"spec": {"type": "ClusterIP", "sessionAffinity": "None"}, "status": {"loadBalancer": {}}},
-    NODES: {"spec": {}, "status": {}},
+    NODES: NO_PARTS,
 }
 HIGHEST_USER_PRIORITY = 1_000_000_000
 SYSTEM_PREFIX = "system-"
@@ -96,6 +98,8 @@ def admit_new(resource: ApiResource, obj: Object, priority_classes: PriorityClas
         obj["status"] = {"phase": "Active"}
     elif resource is RESOURCE_CLAIMS:
         default_requests(obj)
+    elif resource in _WITH_TEMPLATE:
+        default_workload(resource, obj)
     elif resource is SERVICES:
         for port in obj["spec"].get("ports") or ():
             port.setdefault("protocol", "TCP")
@@ -366,6 +370,7 @@ _RULES: dict[ApiResource, Callable[[Object], Iterator[Cause]]] = {
     WORKLOADS: workload_causes,
     COSCHEDULING_POD_GROUPS: coscheduling_group_causes,
     builtin("leases", "coordination.k8s.io"): lease_causes,
+    **dict.fromkeys(_WITH_TEMPLATE, template_causes),
 }
 _UPDATE_RULES: dict[ApiResource, Callable[[Object, Object], Iterator[Cause]]] = {
     PODS: pod_update_causes,

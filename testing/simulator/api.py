@@ -21,7 +21,8 @@ from testing.simulator.errors import (
 from testing.simulator.lists import INITIAL, MATCH, Pages, check_list, check_watch
 from testing.simulator.metadata import metadata_of
 from testing.simulator.patches import json_patch, merge_patch, strategic_patch
-from testing.simulator.requests import Request, Response, Target, as_object, error_response, resolve
+from testing.simulator.protobuf import PROTOBUF
+from testing.simulator.requests import JSON, Request, Response, Target, as_object, error_response, resolve
 from testing.simulator.resources import DISRUPTION_BUDGETS, NEW_EVENTS, ApiResource, Object, builtin
 from testing.simulator.selectors import select
 from testing.simulator.store import Bucket, Item, encode
@@ -37,11 +38,14 @@ from testing.simulator.subresources import (
 )
 from testing.simulator.views import PrintedTable, View, shown_form, stored_form, stored_type, view_of
 from testing.simulator.watch import Watch
+from testing.simulator.workloads.ownership import orphan
 
 MALFORMED = (AttributeError, KeyError, TypeError, ValueError, RecursionError)
 """What handling a body raises whose fields have unexpected types."""
-LOG = b"the simulator runs no containers\n"
+OF_CONTAINERS = frozenset({"log", "exec", "attach", "portforward"})
+NO_CONTAINERS = "the simulator runs no containers: there are no logs, and nothing to execute in or to connect to"
 CREATED = b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success","code":201}'
+BODIES = (JSON, PROTOBUF)
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
@@ -112,8 +116,8 @@ class Api:
                 return Response(200, self._view(target.resource, request).show(item))
             case "scale":
                 return Response(200, encode(scale_of(item)))
-            case "log":
-                return Response(200, LOG, "text/plain")
+            case subresource if subresource in OF_CONTAINERS:
+                raise bad_request(NO_CONTAINERS)
         raise method_not_allowed()
 
     def _list(self, target: Target, request: Request) -> Response:
@@ -184,7 +188,9 @@ class Api:
     # Writes
 
     def _post(self, target: Target, request: Request) -> Response:
-        _check_json(request)
+        if target.subresource in OF_CONTAINERS:
+            raise bad_request(NO_CONTAINERS)
+        _check_type(request)
         obj = request.object()
         if target.resource in (TOKEN_REVIEWS, ACCESS_REVIEWS):
             return Response(201, encode(review(self._users, target.resource, obj)))
@@ -212,7 +218,7 @@ class Api:
         return Response(201, view_of(resource).show(item))
 
     def _put(self, target: Target, request: Request) -> Response:
-        _check_json(request)
+        _check_type(request)
         item = self._cluster.find(target.resource, target.scope, target.name)
         obj = request.object()
         if target.resource in VERSION_REQUIRED and not metadata_of(obj).get("resourceVersion"):
@@ -279,6 +285,8 @@ class Api:
             return Response(200, view_of(resource).listing(last, {"resourceVersion": str(self._store.version)}))
         item = self._cluster.find(resource, target.scope, target.name)
         check_preconditions(resource, item, options.get("preconditions") or {})
+        if options.get("propagationPolicy", request.query.get("propagationPolicy")) == "Orphan":
+            orphan(self._cluster, item)
         left, gone = self._cluster.delete(stored, item, grace)
         if resource.returns_deleted or not gone:
             return Response(200, view_of(resource).show(left))
@@ -296,6 +304,6 @@ def _past(bucket: Bucket, version: int, namespace: str | None) -> list[Item]:
     return then
 
 
-def _check_json(request: Request) -> None:
-    if request.content_type not in ("application/json", "", "*/*"):
-        raise unsupported_media_type(request.content_type, ["application/json"])
+def _check_type(request: Request) -> None:
+    if request.content_type not in (*BODIES, "", "*/*"):
+        raise unsupported_media_type(request.content_type, BODIES)

@@ -1,5 +1,7 @@
 """What a cluster does besides scheduling: kubelets, a claim controller, and a driver that publishes devices.
 
+The controllers of Deployments and other workloads are in `workloads`.
+
     pod bound --kubelet--> Running --"run-seconds" later--> Succeeded
     pod deleted --kubelet--> gone
     pod with a template --claim controller--> claim of its own, named in the pod's status
@@ -32,7 +34,10 @@ _PHASE = PODS.field_index["status.phase"]
 
 
 class Controller:
-    """Carries out what is due, oldest first. Listeners make it due, at most once at a time by its key."""
+    """Carries out what is due, oldest first. Listeners make it due, at most once at a time by its key.
+
+    They are told of every object that exists at the start, as by a list, and then of every change.
+    """
 
     def __init__(self, cluster: SimulatedCluster, listeners: Mapping[ApiResource, Listener]) -> None:
         self._cluster = cluster
@@ -43,7 +48,10 @@ class Controller:
 
     async def run(self) -> None:
         for resource, listener in self._listeners.items():
-            self._store.bucket(resource).listeners.append(listener)
+            bucket = self._store.bucket(resource)
+            bucket.listeners.append(listener)
+            for item in bucket.in_order():
+                listener(Change(ADDED, item, None))
         try:
             while True:
                 self._wake.clear()

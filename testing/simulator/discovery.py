@@ -22,7 +22,15 @@ VERSION: Object = {
 }
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
-SUBRESOURCE_VERBS = {"binding": ["create"], "eviction": ["create"], "log": ["get"]}
+_OF_CONTAINERS = ["create", "get"]
+SUBRESOURCE_VERBS = {
+    "binding": ["create"],
+    "eviction": ["create"],
+    "log": ["get"],
+    "exec": _OF_CONTAINERS,
+    "attach": _OF_CONTAINERS,
+    "portforward": _OF_CONTAINERS,
+}
 """Of other subresources: get, patch, update."""
 OPENAPI_V2 = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 

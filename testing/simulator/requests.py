@@ -7,6 +7,7 @@ from urllib.parse import parse_qsl, unquote
 import msgspec
 
 from testing.simulator.errors import ApiError, bad_request, no_such_route
+from testing.simulator.protobuf import PROTOBUF, decode
 from testing.simulator.resources import NAMESPACES, ApiResource, Catalog, Object
 from testing.simulator.store import decode_any
 
@@ -67,6 +68,8 @@ class Request:
         return as_object(self.json())
 
     def json(self) -> Any:
+        if self.content_type == PROTOBUF:
+            return decode(self.body)
         try:
             return decode_any(self.body)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -117,7 +117,14 @@ def _type(
 
 
 RESOURCES = (
-    _type("v1", "Pod", "pods po", "all generations returned", "status binding eviction log", POD_FIELDS),
+    _type(
+        "v1",
+        "Pod",
+        "pods po",
+        "all generations returned",
+        "status binding eviction log exec attach portforward",
+        POD_FIELDS,
+    ),
     _type("v1", "Node", "nodes no", "cluster", "status", _fields("spec.unschedulable", unschedulable="false")),
     _type("v1", "Namespace", "namespaces ns", "cluster returned", "status finalize", _fields("status.phase")),
     _type("v1", "Service", "services svc", "all returned", "status"),

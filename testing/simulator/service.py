@@ -26,6 +26,7 @@ from testing.simulator.resources import DEFINITIONS, ApiResource, Object
 from testing.simulator.store import Item
 from testing.simulator.subresources import ReviewedUser
 from testing.simulator.watch import Watch
+from testing.simulator.workloads.controller import WorkloadControllers
 
 STOP_SECONDS = 2.0
 MAX_BODY_BYTES = 3 << 20
@@ -48,7 +49,7 @@ class SimulatorOptions:
     token: str | None = None
     """Bearer token to require; None: no authentication."""
     kubelet: bool = True
-    """Run bound pods, remove deleted ones, and make claims and devices."""
+    """Run bound pods, remove deleted ones, and make the pods of workloads, claims and devices."""
     bookmark_seconds: float = 60.0
     """Interval of bookmarks; a minute, as from a real server."""
     history: int = 32_768
@@ -185,6 +186,7 @@ class Simulator:
             self._controllers = [
                 asyncio.create_task(Kubelets(self.cluster).run(), name="simulated kubelets"),
                 asyncio.create_task(DeviceControllers(self.cluster).run(), name="simulated device controllers"),
+                asyncio.create_task(WorkloadControllers(self.cluster).run(), name="simulated workload controllers"),
             ]
         return self.url
 

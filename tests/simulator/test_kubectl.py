@@ -1,12 +1,15 @@
 """The real kubectl works with the simulator."""
 
 import asyncio
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 
+from testing.simulator.resources import PODS as TYPE_OF_PODS
 from tests.simulator.support import NODES, PODS, binding, node, running
+from tests.supervisor.waiting import until
 
 pytestmark = [
     pytest.mark.asyncio,
@@ -59,7 +62,7 @@ class Kubectl:
     def __init__(self, url: str, home: Path) -> None:
         self._flags = ("--server", url, "--cache-dir", str(home / "cache"), "--kubeconfig", "/dev/null")
 
-    async def __call__(self, *arguments: str) -> str:
+    async def __call__(self, *arguments: str, code: int = 0) -> str:
         process = await asyncio.create_subprocess_exec(
             "kubectl",
             *self._flags,
@@ -74,7 +77,7 @@ class Kubectl:
             process.kill()
             await process.wait()
             raise
-        assert process.returncode == 0, f"kubectl {' '.join(arguments)}: {output.decode()}"
+        assert process.returncode == code, f"kubectl {' '.join(arguments)}: {output.decode()}"
         return output.decode()
 
 
@@ -97,7 +100,7 @@ async def test_kubectl_works_against_the_simulator(tmp_path: Path) -> None:
         assert "Running" in await kubectl("get", "pods", "-l", "app=web", "-o", "wide")
         assert "Node:" in await kubectl("describe", "pod", "p")
         assert "default" in await kubectl("describe", "node", "n")
-        assert "the simulator runs no containers" in await kubectl("logs", "p")
+        assert "the simulator runs no containers" in await kubectl("logs", "p", code=1)
 
         await kubectl("label", "node", "n", "zone=a")
         await kubectl("taint", "node", "n", "key=value:NoSchedule")
@@ -112,9 +115,30 @@ async def test_kubectl_works_against_the_simulator(tmp_path: Path) -> None:
         assert "me" in await kubectl("get", "leases", "-A")
         assert "No resources" in await kubectl("get", "events")
 
-        await kubectl("drain", "n", "--force", "--timeout=10s")
-        assert (await client.fine("GET", PODS))["items"] == []
         await kubectl("delete", "deployment", "--all", "--timeout=10s")
+        await kubectl("drain", "n", "--force", "--timeout=10s")
+        await until(lambda: not len(simulator.cluster.store.bucket(TYPE_OF_PODS)))
+
+
+async def test_a_deployment_with_kubectl(tmp_path: Path) -> None:
+    """As a newcomer types it; the test is the scheduler."""
+    async with running() as (simulator, client):
+        kubectl = Kubectl(simulator.url, tmp_path)
+        await client.fine("POST", NODES, node("n"))
+        assert "created" in await kubectl("create", "deployment", "web", "--image=nginx", "--replicas=3")
+        await until(lambda: len(simulator.cluster.store.bucket(TYPE_OF_PODS)) == 3)
+        for item in simulator.cluster.store.bucket(TYPE_OF_PODS).in_order():
+            await client.fine("POST", f"{PODS}/{item.name}/binding", binding(item.name, "n"))
+        assert "successfully rolled out" in await kubectl("rollout", "status", "deployment/web", "--timeout=10s")
+        shown = await kubectl("get", "deployments,replicasets", "-o", "wide")
+        assert re.search(r"^deployment.apps/web +3/3 +3 +3 +\d+s +nginx +nginx +app=web$", shown, re.MULTILINE)
+        assert re.search(r"^replicaset.apps/web-\w+ +3 +3 +3 +\d+s ", shown, re.MULTILINE)
+        assert "3 desired | 3 updated | 3 total | 3 available" in await kubectl("describe", "deployment", "web")
+        assert "1         <none>" in await kubectl("rollout", "history", "deployment/web")
+        assert "created" in await kubectl("create", "job", "sum", "--image=busybox", "--", "true")
+        assert re.search(r"^sum +Running +0/1 ", await kubectl("get", "jobs"), re.MULTILINE)
+        assert "deleted" in await kubectl("delete", "deployment,job", "--all", "--timeout=10s")
+        await until(lambda: not len(simulator.cluster.store.bucket(TYPE_OF_PODS)))
 
 
 async def test_pod_groups_with_kubectl(tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""The controllers of Deployments, ReplicaSets, StatefulSets, DaemonSets and Jobs, and what removes what they own."""
