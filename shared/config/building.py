@@ -2,7 +2,7 @@
 
 import ssl
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -33,19 +33,28 @@ Running = Mapping[str, Mapping[str, tuple[PluginRef, ...]]]
 
 
 class KnownPlugins(msgspec.Struct, frozen=True):
-    """The plugins that exist. `removed`: those that a file must not name at a point or give arguments."""
+    """The plugins that exist. `removed`: those that a file must not name at a point or give arguments.
+
+    `names`: of those that can be listed.
+    """
 
     points_of: PointsOf
+    names: frozenset[str]
     removed: frozenset[str] = frozenset()
 
 
 def kube_scheduler_plugins() -> KnownPlugins:
     """The plugins of kube-scheduler v1.36, and no others."""
-    return KnownPlugins(_in_tree, REMOVED_PLUGINS)
+    return KnownPlugins(_in_tree, frozenset(DEFAULT_POINTS), REMOVED_PLUGINS)
 
 
-def flotilla_plugins(points_of: Callable[[str], Collection[ExtensionPoint]] | None = None) -> KnownPlugins:
-    """Those and older ones, and the ones that `points_of` knows; it gives nothing or a LookupError for others."""
+def flotilla_plugins(
+    points_of: Callable[[str], Collection[ExtensionPoint]] | None = None, names: Iterable[str] = ()
+) -> KnownPlugins:
+    """Those and older ones, and the ones that `points_of` knows; it gives nothing or a LookupError for others.
+
+    `names`: of these, for hints.
+    """
 
     def points(name: str) -> Collection[str] | None:
         ours = OLDER_PLUGINS[name] if name in OLDER_PLUGINS else _in_tree(name)
@@ -56,7 +65,7 @@ def flotilla_plugins(points_of: Callable[[str], Collection[ExtensionPoint]] | No
         except LookupError:
             return None
 
-    return KnownPlugins(points)
+    return KnownPlugins(points, frozenset((*DEFAULT_POINTS, *OLDER_PLUGINS, *names)))
 
 
 def build(file: KubeSchedulerConfiguration, registry: KnownPlugins) -> tuple[Running, KubeSchedulerConfiguration]:
@@ -80,7 +89,7 @@ def build(file: KubeSchedulerConfiguration, registry: KnownPlugins) -> tuple[Run
         for j, entry in enumerate(profile.plugin_config if FIT in enabled else ()):
             if isinstance(entry.args, NodeResourcesFitArgs):
                 problems += fit_problems(entry.args, f"{path}.pluginConfig[{j}].args")
-        expansion = Expansion(profile.plugins, registry.points_of, path)
+        expansion = Expansion(profile.plugins, registry.points_of, path, registry.names)
         problems += expansion.problems
         plugins[profile.scheduler_name] = expansion.running
         profiles.append(replace(profile, plugin_config=_args_in_force(profile, enabled, registry)))

@@ -5,13 +5,14 @@ setting. A gate has an effect here, or is refused because Flotilla has its behav
 components of Kubernetes, and is ignored with a note.
 """
 
-import difflib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from types import MappingProxyType
 from typing import Final, NamedTuple
+
+from shared.config.spelling import did_you_mean
 
 
 class Stage(StrEnum):
@@ -311,9 +312,7 @@ class FeatureGates:
                 continue
             gate = KNOWN.get(name)
             if gate is None:
-                close = difflib.get_close_matches(name, KNOWN, n=1)
-                hint = f" (did you mean {close[0]}?)" if close else ""
-                yield f"there is no feature gate {name!r} in v1.36{hint}"
+                yield f"there is no feature gate {name!r} in v1.36{did_you_mean(name, KNOWN)}"
             elif gate.locked and value != gate.default:
                 yield f"{name} cannot be changed: v1.36 locks it {_on_or_off(gate.default)}"
         for name, why in _FIXED.items():

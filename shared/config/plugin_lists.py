@@ -13,6 +13,7 @@ from shared.config.points import (
     PluginRef,
 )
 from shared.config.problems import Problem, wrong
+from shared.config.spelling import did_you_mean
 from shared.config.structs import Plugin, Plugins, PluginSet
 
 MAX_NODE_SCORE: Final = 100
@@ -124,9 +125,10 @@ def merged_plugins(defaults: Sequence[Plugin], custom: PluginSet) -> PluginSet:
 class Expansion:
     """Expand the lists of one profile. `running` is what runs at each point, `problems` why it cannot."""
 
-    def __init__(self, plugins: Plugins, points_of: PointsOf, path: str) -> None:
+    def __init__(self, plugins: Plugins, points_of: PointsOf, path: str, names: Collection[str]) -> None:
+        """`names`: of all plugins that exist, to say which one was meant."""
         self.problems: list[Problem] = []
-        self._plugins, self._path = plugins, path
+        self._plugins, self._path, self._names = plugins, path, names
         self._points = {plugin.name: points_of(plugin.name) for plugin in plugins.enabled()}
         self._find_unknown()
         names = {point: self._at(point) for point in POINTS_IN_ORDER}
@@ -141,7 +143,8 @@ class Expansion:
     def _find_unknown(self) -> None:
         for plugin in self._plugins.enabled():
             if self._points[plugin.name] is None:
-                hint = "; only disabled takes *" if plugin.name == EVERY_PLUGIN else ""
+                is_every = plugin.name == EVERY_PLUGIN
+                hint = "; only disabled takes *" if is_every else did_you_mean(plugin.name, self._names)
                 self._refuse(plugin.path, plugin.name, f"there is no plugin {plugin.name!r}{hint}")
 
     def _at(self, point: str) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from shared.config.plugin_lists import DEFAULT_POINTS, OLDER_PLUGINS
 from shared.config.points import EVERY_PLUGIN, MULTI_POINT, ExtensionPoint
 from shared.config.problems import InvalidConfigFile, Stage, invalid
 from shared.config.reading import parse_config
+from shared.config.spelling import did_you_mean
 from shared.config.struct_codec import API_VERSION, Decoder, Int32, Int64, Nanoseconds, Section, TypedSection, encode
 from shared.config.structs import KIND, ExtenderConfig
 
@@ -75,15 +76,15 @@ OTHER_NAMES: Final[Mapping[str, str]] = {
     "ServiceSpreadingPriority": "SelectorSpreadPriority",
 }
 
-GONE: Final[Mapping[str, str]] = {
+NOT_NEEDED: Final[Mapping[str, str]] = {
     "CheckNodeCondition": "taints of nodes do its work",
     "CheckNodeDiskPressure": "taints of nodes do its work",
     "CheckNodeMemoryPressure": "taints of nodes do its work",
     "CheckNodePIDPressure": "taints of nodes do its work",
     "EqualPriority": "it gave all nodes the same score",
-    "ResourceLimitsPriority": "its plugin was removed",
 }
 """Names that had no effect even in the last versions, and why."""
+REMOVED: Final[Mapping[str, str]] = {"ResourceLimitsPriority": "its plugin was removed"}
 
 FILTERING: Final = (
     ExtensionPoint.PRE_FILTER,
@@ -172,10 +173,14 @@ class Policy(TypedSection, frozen=True):
 
 
 class Converted(NamedTuple):
-    """`config`: plain data of v1. `notes`: a line for each thing that is not carried over, or not as it was."""
+    """`config`: plain data of v1. `notes`: a line for each thing that is not carried over, or not as it was.
+
+    `dropped`: how many things of the file that decided where pods go are not carried over.
+    """
 
     config: dict[str, Any]
     notes: list[str]
+    dropped: int
 
 
 def convert_policy(text: str | bytes) -> Converted:
@@ -248,6 +253,7 @@ class _Conversion:
         self._policy = policy
         self._plugins = _PluginLists()
         self._notes: list[str] = []
+        self._dropped = 0
         self._args: dict[str, dict[str, Any]] = {}
         self._label_conditions: list[dict[str, str]] = []
         self._labels_from: list[str] = []
@@ -260,13 +266,15 @@ class _Conversion:
         if hard_weight and self._plugins.runs("InterPodAffinity", ExtensionPoint.SCORE):
             self._args["InterPodAffinity"] = {"hardPodAffinityWeight": hard_weight}
         elif hard_weight:
-            self._note("hardPodAffinitySymmetricWeight", "it does nothing without InterPodAffinityPriority")
+            why = "it does nothing without InterPodAffinityPriority"
+            self._note("hardPodAffinitySymmetricWeight", why, drops=False)
         for plugin in LATER:
             self._plugins.enable(plugin, LATER_POINTS)
         for plugin, points in ALWAYS.items():
             self._plugins.enable(plugin, points)
         if self._policy.always_check_all_predicates:
-            self._note("alwaysCheckAllPredicates", "a node is not evaluated further once a plugin has rejected it")
+            why = "a node is not evaluated further once a plugin has rejected it"
+            self._note("alwaysCheckAllPredicates", why, drops=False)
         self._notes.append(f"added: {', '.join(LATER)}, which today's pods need and Policy did not have")
         if older := self._plugins.older():
             self._notes.append(f"for Flotilla only: kube-scheduler v1.36 does not have {', '.join(older)}")
@@ -276,7 +284,7 @@ class _Conversion:
         config: dict[str, Any] = {"apiVersion": API_VERSION, "kind": KIND, "profiles": [profile]}
         if self._policy.extenders:
             config["extenders"] = [extender.plain() for extender in self._policy.extenders]
-        return Converted(config, self._notes)
+        return Converted(config, self._notes, self._dropped)
 
     # Predicates
 
@@ -297,7 +305,7 @@ class _Conversion:
         where = f"{path} ({name})"
         if name in PREDICATES:
             if argument != PredicateArgument():
-                self._note(f"{path}.argument", f"{name} takes none")
+                self._note(f"{path}.argument", f"{name} takes none", drops=False)
             return name
         if presence := argument.labels_presence:
             operator = "Exists" if presence.presence else "DoesNotExist"
@@ -333,7 +341,8 @@ class _Conversion:
             plugin = PRIORITIES[name]
             weight = self._plugins.score_with(plugin, weights[name])
             if weight != weights[name]:
-                self._note(f"weight {weights[name]} of {name}", f"{plugin} has the weight {weight} already")
+                why = f"{plugin} has the weight {weight} already"
+                self._note(f"weight {weights[name]} of {name}", why, drops=self._policy.priorities is not None)
         if "SelectorSpreadPriority" in weights:
             self._args["PodTopologySpread"] = {"defaultingType": "System"}
         elif "EvenPodsSpreadPriority" in weights:
@@ -360,7 +369,7 @@ class _Conversion:
         where = f"{path} ({name})"
         if name in PRIORITIES and name != "RequestedToCapacityRatio":
             if argument != PriorityArgument():
-                self._note(f"{path}.argument", f"{name} takes none")
+                self._note(f"{path}.argument", f"{name} takes none", drops=False)
             return name
         if ratio := argument.requested_to_capacity_ratio_arguments:
             self._score_by_shape(ratio)
@@ -400,7 +409,13 @@ class _Conversion:
     # Notes
 
     def _unknown(self, where: str, name: str, what: str) -> None:
-        self._note(where, GONE.get(name, f"there is no such {what}"))
+        if name in NOT_NEEDED:
+            self._note(where, NOT_NEEDED[name], drops=False)
+        else:
+            known = (*PREDICATES,) if what == "predicate" else (*PRIORITIES,)
+            self._note(where, REMOVED.get(name, f"there is no such {what}{did_you_mean(name, known)}"))
 
-    def _note(self, what: str, why: str) -> None:
+    def _note(self, what: str, why: str, *, drops: bool = True) -> None:
+        """`drops`: it decided where pods go."""
         self._notes.append(f"not carried over: {what}: {why}")
+        self._dropped += drops

@@ -1,6 +1,6 @@
 """Read a configuration file, from its text to what services run by: decode, fill in defaults, validate, build."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -10,6 +10,7 @@ from shared.config.args import ARGS, DEFAULT_STORAGE_SHAPE, PluginArgs, VolumeBi
 from shared.config.building import KnownPlugins, Running, build, flotilla_plugins
 from shared.config.document import ConfigSource, DocumentFault, parse_document
 from shared.config.feature_gates import DEFAULT_GATES, Feature, FeatureGates
+from shared.config.notes import plugin_notes
 from shared.config.plugin_lists import DEFAULT_PLUGINS, merged_plugins
 from shared.config.points import MULTI_POINT, ExtensionPoint
 from shared.config.problems import ErrorType, InvalidConfigFile, Problem, Stage, invalid, required, shown, wrong
@@ -23,6 +24,7 @@ from shared.config.structs import (
     Plugins,
     Profile,
     ProfileConfig,
+    idle_notes,
 )
 from shared.config.validation import configuration_problems
 
@@ -44,18 +46,15 @@ class ConfigFile(msgspec.Struct, frozen=True):
 
 
 def load_config(
-    given: object | None,
-    points_of: Callable[[str], Collection[ExtensionPoint]] | None = None,
-    gates: FeatureGates = DEFAULT_GATES,
+    given: object | None, registry: KnownPlugins | None = None, gates: FeatureGates = DEFAULT_GATES
 ) -> KubeSchedulerConfig:
     """Load what a process runs by: a file that was read, plain dicts, or None for all defaults.
 
-    A KubeSchedulerConfig is returned as it is. `points_of` gives the points of plugins that are not in-tree, and
-    nothing or a LookupError for unknown names. Raises InvalidConfigFile with everything that is wrong.
+    A KubeSchedulerConfig is returned as it is. `registry`: the plugins that exist, by default Flotilla's own. Raises
+    InvalidConfigFile with everything that is wrong at the first stage that fails.
     """
     if isinstance(given, KubeSchedulerConfig):
         return given
-    registry = flotilla_plugins(points_of)
     if not isinstance(given, ConfigSource):
         return read_config_values(given, registry, gates).config
     try:
@@ -97,6 +96,48 @@ def defaulted_text(text: str | bytes) -> KubeSchedulerConfiguration:
     raise InvalidConfigFile(Stage.DECODE, problems)
 
 
+def all_problems(
+    text: str | bytes, registry: KnownPlugins, gates: FeatureGates = DEFAULT_GATES
+) -> tuple[list[Problem], list[str]]:
+    """What is wrong at every stage, and what is given without effect: for people who mend a file.
+
+    A later stage sees the default of a field whose value was refused, so what it says about that field is left out.
+    """
+    try:
+        value, problems = parse_config(text)
+    except InvalidConfigFile as unreadable:
+        return list(unreadable.problems), []
+    if not isinstance(value, dict):
+        return list(_problems_of(lambda: defaulted_text(text))), []
+    version = _version(value, "", KIND, problems)
+    if version is None and value.get("kind") not in (None, "", KIND):
+        return problems, []
+    file, found = _decoded(value, version == INTERNAL_VERSION)
+    problems += found
+    file = _fill_in_by_gates(file, gates)
+    for stage in (
+        lambda: configuration_problems(file, registry.removed, gates),
+        lambda: _problems_of(lambda: build(file, registry)),
+    ):
+        refused = [problem.path for problem in problems]
+        problems += [new for new in stage() if not any(_concerns(new.path, path) for path in refused if path)]
+    return problems, [*idle_notes(value), *plugin_notes(file, registry)]
+
+
+def _problems_of(work: Callable[[], object]) -> Sequence[Problem]:
+    try:
+        work()
+    except InvalidConfigFile as found:
+        return found.problems
+    return ()
+
+
+def _concerns(path: str, other: str) -> bool:
+    """Whether one is the other, or a part of it."""
+    shorter, longer = sorted((path, other), key=len)
+    return longer.startswith(shorter) and longer[len(shorter) :][:1] in ("", ".", "[")
+
+
 def parse_config(text: str | bytes) -> tuple[object, list[Problem]]:
     """Parse a text, with a problem for each key that any of its YAML maps has twice."""
     try:
@@ -119,15 +160,20 @@ def finish(file: KubeSchedulerConfiguration, registry: KnownPlugins, gates: Feat
 
 
 def _decode(given: Mapping[str, Any], internal: bool, problems: Collection[Problem] = ()) -> KubeSchedulerConfiguration:
+    file, found = _decoded(given, internal)
+    if problems or found:
+        raise InvalidConfigFile(Stage.DECODE, [*problems, *found])
+    return file
+
+
+def _decoded(given: Mapping[str, Any], internal: bool) -> tuple[KubeSchedulerConfiguration, list[Problem]]:
+    """The file with defaults, also for what is wrong, and everything that is."""
     decoder = Decoder(internal)
-    decoder.problems += problems
     file = decoder.section(KubeSchedulerConfiguration, given, "")
-    if not internal:
-        profiles = (_decode_args(profile, f"profiles[{i}]", decoder) for i, profile in enumerate(file.profiles))
-        file = replace(file, profiles=tuple(profiles))
-    if decoder.problems:
-        raise InvalidConfigFile(Stage.DECODE, decoder.problems)
-    return file if internal else _fill_in(file, given)
+    if internal:
+        return file, decoder.problems
+    profiles = (_decode_args(profile, f"profiles[{i}]", decoder) for i, profile in enumerate(file.profiles))
+    return _fill_in(replace(file, profiles=tuple(profiles)), given), decoder.problems
 
 
 def _decode_args(profile: Profile, path: str, decoder: Decoder) -> Profile:
@@ -199,7 +245,8 @@ def _fill_in(file: KubeSchedulerConfiguration, given: Mapping[str, Any]) -> Kube
     profiles = [_fill_profile(profile, f"profiles[{i}]") for i, profile in enumerate(file.profiles)]
     if len(profiles) > 1:
         # Only a single profile gets the default name.
-        names = [(profile or {}).get("schedulerName") or "" for profile in given["profiles"]]
+        maps = (profile if isinstance(profile, dict) else {} for profile in given["profiles"])
+        names = [name if isinstance(name := each.get("schedulerName"), str) else "" for each in maps]
         profiles = [replace(profile, scheduler_name=name) for profile, name in zip(profiles, names, strict=True)]
     return replace(file, enable_contention_profiling=contention, profiles=tuple(profiles))
 

@@ -4,7 +4,6 @@ Paths start from the folder of the file. It should name the files of secrets (`t
 not everybody can read it.
 """
 
-import difflib
 from pathlib import Path
 from stat import S_IMODE, S_IROTH
 
@@ -12,6 +11,7 @@ from shared.config import values
 from shared.config.document import DocumentFault, JsonMap, parse_document
 from shared.config.problems import shown
 from shared.config.sources import SOURCES, Layer, Source, SourceKind
+from shared.config.spelling import did_you_mean
 
 SCHEDULER_FIELDS = frozenset({"apiVersion", "kind", "profiles"})
 PLAIN = {source.field: source for source in SOURCES}
@@ -74,7 +74,6 @@ def _read_setting(layer: Layer, source: Source, key: str, value: object, path: s
 def _unknown(key: str) -> str:
     """With what was meant: the setting of this flag, or one with a similar name."""
     known = [*PLAIN, *NAMED]
-    meant = [source.field for source in SOURCES if source.flag == f"--{key}"]
-    meant += difflib.get_close_matches(key.replace("-", "_"), known, n=1)
-    hint = f" (did you mean {meant[0]}?)" if meant else ""
+    meant = next((source.field for source in SOURCES if source.flag == f"--{key}"), "")
+    hint = f" (did you mean {meant}?)" if meant else did_you_mean(key.replace("-", "_"), known)
     return f"unknown setting{hint}; allowed are {', '.join(sorted(known))}"

@@ -6,6 +6,7 @@ on the machine can read a command line.
 
 import argparse
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,12 +20,26 @@ from shared.config import settings as settings_module
 from shared.config import values
 from shared.config.feature_gates import FeatureGates, InvalidFeatureGates
 from shared.config.settings import ApiSettings, Settings
+from shared.config.spelling import did_you_mean
 from shared.errors import UserError
 
 HTTP_FLAG = "--http"
 SETTINGS_FLAG = "--settings"
 SETTINGS_VARIABLE = "FLOTILLA_SETTINGS"
 """Both name a file with settings; the file cannot name another."""
+
+OURS = "FLOTILLA_"
+OTHER_VARIABLES = (
+    "FLOTILLA_PROFILE",
+    "FLOTILLA_VALIDATE",
+    "FLOTILLA_BENCHMARK_WITHOUT_API_CALLS",
+    "FLOTILLA_USER",
+)
+"""For benchmarks, for tests, and for `deploy/docker-compose.yml`."""
+OF_SERVICES = re.compile(
+    r"\w+(_SERVICE_(HOST|PORT(_\w+)?)=.*|_PORT(_\d+_(TCP|UDP|SCTP))?=\w+://.*|_(TCP|UDP|SCTP)_\w+=.*)"
+)
+"""Variables, with their values, that Kubernetes sets for each Service of a namespace."""
 
 _API_FIELDS = frozenset(field.name for field in fields(ApiSettings))
 
@@ -261,6 +276,20 @@ def without_settings(environment: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in environment.items() if key.removesuffix("_FILE") not in ours}
 
 
+def unknown_variables(environment: Mapping[str, str]) -> list[str]:
+    """A line for each variable of Flotilla's that no setting has. Those that Kubernetes sets for Services are none."""
+    files = {f"{source.variable}_FILE" for source in SOURCES if source.secret}
+    known = {SETTINGS_VARIABLE, *(source.variable for source in SOURCES), *files}
+    unknown = (
+        each
+        for each, value in sorted(environment.items())
+        if each.startswith(OURS)
+        and each not in known.union(OTHER_VARIABLES)
+        and not OF_SERVICES.fullmatch(f"{each}={value}")
+    )
+    return [f"{each}: ignored, because there is no such setting{did_you_mean(each, known, OURS)}" for each in unknown]
+
+
 def settings_table() -> str:
     """All settings as a table in Markdown, a row each in the order of `SOURCES`, explained by the field's docstring."""
     docs = dict(_field_docs())
@@ -367,6 +396,6 @@ def settings_of_process(service: str, arguments: Sequence[str] | None = None) ->
     try:
         return settings_from(os.environ, flags)
     except UserError as mistake:
-        for line in mistake.lines():
+        for line in (*mistake.lines(), *unknown_variables(os.environ)):
             print(f"flotilla: {line}", file=sys.stderr)
         sys.exit(BAD_USAGE)

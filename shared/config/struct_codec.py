@@ -5,7 +5,6 @@ for a wrong type; kube-scheduler reports all errors and takes null for an absent
 structs, lists and maps, and msgspec converts the values in them.
 """
 
-import difflib
 import struct
 from collections.abc import Collection, Mapping
 from enum import Enum
@@ -16,6 +15,7 @@ from typing import Annotated, Any, Final, NamedTuple, TypeVar, Union, get_args, 
 import msgspec
 
 from shared.config.problems import Problem, invalid, wrong
+from shared.config.spelling import did_you_mean
 from shared.model.durations import Duration, format_duration, nanoseconds_of, parse_duration
 
 GROUP: Final = "kubescheduler.config.k8s.io"
@@ -250,9 +250,7 @@ def child(path: str, key: object) -> str:
 
 def unknown_field(path: str, name: object, fields: Collection[str]) -> Problem:
     """A field that does not exist, with the one that was meant, if one is near, and all that there are."""
-    near = difflib.get_close_matches(str(name), fields, n=1)
-    meant = f" (did you mean {near[0]}?)" if near else ""
-    return wrong(path, name, f"unknown field{meant}; allowed are {', '.join(sorted(fields))}")
+    return wrong(path, name, f"unknown field{did_you_mean(name, fields)}; allowed are {', '.join(sorted(fields))}")
 
 
 def _is_section(declared: FieldType) -> bool:

@@ -27,10 +27,11 @@ from flotilla.plugin import (
     ReservePlugin,
     ScorePlugin,
 )
+from shared.config.building import KnownPlugins, flotilla_plugins
 from shared.config.feature_gates import DEFAULT_GATES, FeatureGates
 from shared.config.plugin_lists import DEFAULT_POINTS
 from shared.config.points import ExtensionPoint
-from shared.config.reading import load_config
+from shared.config.reading import all_problems, load_config, read_config_text
 from shared.config.structs import KubeSchedulerConfig
 from shared.errors import UserError
 from shared.framework.profile import Framework
@@ -57,7 +58,7 @@ POINTS: Mapping[ExtensionPoint, type[Plugin]] = {
 
 def load_scheduler_config(given: object | None, gates: FeatureGates = DEFAULT_GATES) -> KubeSchedulerConfig:
     """As load_config; plugins of installed packages may be named."""
-    return load_config(given, Registry({}).points_of, gates)
+    return load_config(given, Registry({}).known_plugins(), gates)
 
 
 def load_frameworks(given: object | None, gates: FeatureGates = DEFAULT_GATES) -> dict[str, Framework]:
@@ -73,6 +74,28 @@ def load_frameworks(given: object | None, gates: FeatureGates = DEFAULT_GATES) -
     return frameworks
 
 
+def examine(text: bytes, gates: FeatureGates = DEFAULT_GATES) -> tuple[list[str], list[str]]:
+    """All that is wrong with a file, its plugins of packages included, and what it names without effect; lines."""
+    registry = Registry({})
+    refused: dict[str, None] = {}
+
+    def points_of(name: str) -> Collection[ExtensionPoint]:
+        try:
+            return registry.points_of(name)
+        except UserError as cause:
+            refused[str(cause)] = None
+            return tuple(ExtensionPoint)
+
+    problems, notes = all_problems(text, flotilla_plugins(points_of, registry), gates)
+    lines = list(dict.fromkeys(problem.message for problem in problems))
+    if not lines and not refused:
+        try:
+            load_frameworks(read_config_text(text, registry.known_plugins(), gates).config)
+        except UserError as cause:
+            lines += cause.lines()
+    return [*lines, *refused], notes
+
+
 class Registry(Mapping[str, Factory]):
     """All plugins by name: those in-tree, and those of installed packages, which never take the name of one in-tree.
 
@@ -86,6 +109,10 @@ class Registry(Mapping[str, Factory]):
             if entry.name not in DEFAULT_POINTS:
                 self._entries.setdefault(entry.name, []).append(entry)
         self._classes: dict[str, type[Plugin]] = {}
+
+    def known_plugins(self) -> KnownPlugins:
+        """For reading a configuration: Flotilla's own plugins, and these."""
+        return flotilla_plugins(self.points_of, self)
 
     def points_of(self, name: str) -> Collection[ExtensionPoint]:
         """The points that a package's plugin runs at. LookupError if there is no such plugin."""

@@ -20,6 +20,7 @@ from shared.bus import Bus, NatsAccess
 from shared.bus.subjects import check_name
 from shared.config.document import read_config
 from shared.config.settings import Settings
+from shared.config.sources import unknown_variables
 from shared.errors import ClusterError, Unexpected, UserError
 from shared.runtime import stopping
 from shared.runtime.context import Context, Health
@@ -122,6 +123,8 @@ async def _live(service: str, name: str, settings: Settings, main: Main) -> None
     try:
         async with served(settings, pages, telemetry.metrics) as url:
             telemetry.log.info("%s is %s, at %s", service, name, url)
+            for line in unknown_variables(os.environ):
+                telemetry.log.warning("%s", line)
             for note in settings.feature_gates.notes():
                 telemetry.log.warning("feature gate %s", note)
             health.wait_for(NATS, "not connected yet")

@@ -113,11 +113,10 @@ def without_secrets(value: Any, key: str = "") -> Any:
 
 
 def _in_force(source: ConfigSource | None, gates: FeatureGates) -> dict[str, Any]:
-    from shared.config.building import flotilla_plugins
     from shared.config.reading import read_config_text, read_config_values
     from shared.framework.loading import Registry
 
-    plugins = flotilla_plugins(Registry({}).points_of)
+    plugins = Registry({}).known_plugins()
     if source is None:
         return read_config_values(None, plugins, gates).written
     return read_config_text(source.text, plugins, gates).written

@@ -11,6 +11,7 @@ from unittest.mock import patch
 
 import shared.runtime.leadership as leadership
 import shared.runtime.lease_keeper as lease_keeper
+from shared.config.building import flotilla_plugins
 from shared.config.points import ExtensionPoint
 from shared.config.reading import load_config
 from shared.framework.profile import Framework
@@ -59,7 +60,9 @@ def substitutes() -> Iterator[None]:
 def _config() -> Any:
     """The default configuration and the ByHand plugin."""
     plugins = {"permit": {"enabled": [{"name": ByHand.name}]}}
-    return load_config({"profiles": [{"plugins": plugins}]}, {ByHand.name: [ExtensionPoint.PERMIT]}.__getitem__)
+    return load_config(
+        {"profiles": [{"plugins": plugins}]}, flotilla_plugins({ByHand.name: [ExtensionPoint.PERMIT]}.__getitem__)
+    )
 
 
 @cache

@@ -43,7 +43,69 @@ def test_every_error_is_printed_and_the_exit_code_is_2(file: Path, capsys: pytes
         f"{file}: parallelism: must be at least 1, not 0",
         f"{file}: profiles[0].schedulerName: is needed, and is empty: each of several profiles must have one",
         f"{file}: podMaxBackoffSeconds: must be at least podInitialBackoffSeconds (20), not 10",
+        f"{file}: note: parallelism: has no meaning here: run as many workers as the cluster needs",
     ]
+
+
+def test_errors_of_all_stages_are_found_at_once(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Unknown fields and wrong types, values out of range, and plugins that do not exist."""
+    file.write_text(
+        HEAD
+        + """\
+podInitialBackofSeconds: 3
+podMaxBackoffSeconds: "7"
+parallelism: -1
+profiles:
+- schedulerName: a
+  plugins:
+    score:
+      enabled: [{name: imagelocality, weight: 2}, {name: NodeName}]
+      disabled: [{name: TaintTolerations}, {name: NodeName}]
+  pluginConfig:
+  - {name: InterPodAffinity, args: {hardPodAffinityWeight: 101}}
+  - {name: NodeResourcesFitt, args: {}}
+- schedulerName: a
+"""
+    )
+    assert ended("config", "validate", str(file)) == 2
+    errors = [line.removeprefix(f"{file}: ") for line in capsys.readouterr().err.splitlines()]
+    starts = (
+        "podInitialBackofSeconds: unknown field (did you mean podInitialBackoffSeconds?)",
+        "podMaxBackoffSeconds: must be a whole number",
+        "parallelism: must be at least 1, not -1",
+        "profiles[0].pluginConfig[0].args.hardPodAffinityWeight: ",
+        "profiles[1].schedulerName: ",
+        "profiles[0].plugins.score.enabled[0]: there is no plugin 'imagelocality' (did you mean ImageLocality?)",
+        "profiles[0].plugins.score.enabled[1]: plugin 'NodeName' does not run at score",
+        "note: parallelism: has no meaning here",
+        "note: profiles[0].plugins.score.disabled[0]: there is no plugin 'TaintTolerations' (did you mean",
+        "note: profiles[0].plugins.score.disabled[1]: plugin 'NodeName' does not run at score, so this disables",
+        "note: profiles[0].pluginConfig[1].name: there is no plugin 'NodeResourcesFitt' (did you mean NodeResourcesFit?)",
+    )
+    assert [each for each in starts if not any(line.startswith(each) for line in errors)] == []
+    assert len(errors) == len(starts)
+
+
+def test_a_file_without_a_version_is_examined_all_the_same(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text("parallelism: 0\n")
+    assert ended("config", "validate", str(file)) == 2
+    said = capsys.readouterr().err
+    assert "kind: is missing" in said
+    assert "apiVersion: is missing" in said
+    assert "parallelism: must be at least 1, not 0" in said
+    file.write_text("kind: Deployment\nspec: {}\n")
+    assert ended("config", "validate", str(file)) == 2
+    assert "spec" not in capsys.readouterr().err  # another kind has other fields
+
+
+def test_a_typo_in_disabled_is_a_note_as_kube_scheduler_accepts_it(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_text(HEAD + "profiles:\n- plugins: {multiPoint: {disabled: [{name: ImageLocalty}]}}\n")
+    assert ended("config", "validate", str(file)) == 0
+    said = capsys.readouterr()
+    assert said.out == f"{file}: ok\n"
+    assert "disabled[0]: there is no plugin 'ImageLocalty' (did you mean ImageLocality?), so this" in said.err
 
 
 def test_fields_without_effect_are_noted(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -115,10 +177,27 @@ def test_a_policy_is_converted(file: Path, capsys: pytest.CaptureFixture[str]) -
     file.write_text(
         json.dumps({"kind": "Policy", "apiVersion": "v1", "predicates": [{"name": "HostName"}, {"name": "Odd"}]})
     )
-    assert ended("config", "convert", str(file)) == 0
+    assert ended("config", "convert", str(file)) == 1
     said = capsys.readouterr()
     assert f"{file}: not carried over: predicates[1] (Odd): there is no such predicate\n" in said.err
     assert read_config_text(said.out).config.profiles[0].scheduler_name == "default-scheduler"
+
+
+def test_a_conversion_that_drops_nothing_of_effect_succeeds(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = ["HostName", "CheckNodeDiskPressure"]
+    file.write_text(
+        json.dumps(
+            {
+                "kind": "Policy",
+                "apiVersion": "v1",
+                "alwaysCheckAllPredicates": True,
+                "predicates": [{"name": name} for name in names],
+            }
+        )
+    )
+    assert ended("config", "convert", str(file)) == 0
+    said = capsys.readouterr()
+    assert "taints of nodes do its work" in said.err
 
 
 def test_an_unsupported_extender_is_rejected(file: Path, capsys: pytest.CaptureFixture[str]) -> None:

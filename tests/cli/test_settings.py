@@ -7,7 +7,7 @@ import pytest
 
 from shared.config.feature_gates import FeatureGates
 from shared.config.settings import ApiSettings, Settings
-from shared.config.sources import SOURCES, add_flags, environment_of, settings_from, without_settings
+from shared.config.sources import SOURCES, add_flags, environment_of, settings_from, unknown_variables, without_settings
 from shared.errors import UserError
 
 
@@ -165,3 +165,23 @@ def test_settings_can_be_removed_from_an_environment() -> None:
 def test_secrets_are_not_in_the_representation() -> None:
     settings = Settings(nats_url="nats://u:hunter2@h", redis_url="redis://:hunter2@h", api=ApiSettings(token="hunter2"))
     assert "hunter2" not in repr(settings)
+
+
+def test_unknown_variables_are_named_with_what_was_meant() -> None:
+    of_services = {
+        "FLOTILLA_NATS_SERVICE_HOST": "10.0.0.1",
+        "FLOTILLA_NATS_SERVICE_PORT": "4222",
+        "FLOTILLA_NATS_SERVICE_PORT_CLIENT": "4222",
+        "FLOTILLA_NATS_PORT": "tcp://10.0.0.1:4222",
+        "FLOTILLA_NATS_PORT_4222_TCP": "tcp://10.0.0.1:4222",
+        "FLOTILLA_NATS_PORT_4222_TCP_ADDR": "10.0.0.1",
+    }
+    known = {"FLOTILLA_SEED": "1", "FLOTILLA_TOKEN_FILE": "x", "FLOTILLA_SETTINGS": "", "FLOTILLA_VALIDATE": "1"}
+    assert unknown_variables(of_services | known | {"PATH": "p"}) == []
+    wrong = {"FLOTILLA_NATS_ULR": "nats://x", "FLOTILLA_HTTP_PROT": "1", "FLOTILLA_Q": "", "FLOTILLA_SED_FILE": "x"}
+    assert unknown_variables(wrong | known) == [
+        "FLOTILLA_HTTP_PROT: ignored, because there is no such setting (did you mean FLOTILLA_HTTP_PORT?)",
+        "FLOTILLA_NATS_ULR: ignored, because there is no such setting (did you mean FLOTILLA_NATS_URL?)",
+        "FLOTILLA_Q: ignored, because there is no such setting",
+        "FLOTILLA_SED_FILE: ignored, because there is no such setting (did you mean FLOTILLA_SEED?)",
+    ]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from shared.config.building import kube_scheduler_plugins
+from shared.config.building import flotilla_plugins, kube_scheduler_plugins
 from shared.config.points import ExtensionPoint, PluginRef
 from shared.config.problems import InvalidConfigFile, Stage
 from shared.config.reading import load_config, read_config_values
@@ -28,7 +28,7 @@ def refs(*names: str | tuple[str, int]) -> list[dict[str, object]]:
 
 
 def load(*profiles: dict[str, Any]) -> KubeSchedulerConfig:
-    return load_config({"profiles": list(profiles)}, lambda name: OWN.get(name, ()))
+    return load_config({"profiles": list(profiles)}, flotilla_plugins(lambda name: OWN.get(name, ())))
 
 
 def profile_with(plugins: Plugins) -> ProfileConfig:
@@ -258,11 +258,12 @@ def test_profiles_are_independent_and_in_order() -> None:
 
 @pytest.mark.parametrize("points_of", [OWN.__getitem__, lambda name: OWN.get(name, ())])
 def test_out_of_tree_plugins_are_known_by_their_points(points_of: Any) -> None:
+    registry = flotilla_plugins(points_of, ["Strange"])
     plugins = {"multiPoint": {"enabled": refs("OwnFilter")}}
-    (profile,) = load_config({"profiles": [{"plugins": plugins}]}, points_of).profiles
+    (profile,) = load_config({"profiles": [{"plugins": plugins}]}, registry).profiles
     assert names_at(profile, "filter")[-1] == "OwnFilter"
-    with pytest.raises(InvalidConfig, match="there is no plugin 'Stranger'"):
-        load_config({"profiles": [{"plugins": {"multiPoint": {"enabled": refs("Stranger")}}}]}, points_of)
+    with pytest.raises(InvalidConfig, match=r"there is no plugin 'Stranger' \(did you mean Strange\?\)"):
+        load_config({"profiles": [{"plugins": {"multiPoint": {"enabled": refs("Stranger")}}}]}, registry)
 
 
 A, B = {"schedulerName": "a"}, {"schedulerName": "b"}
@@ -439,7 +440,7 @@ FAULTS: list[tuple[str, object, str]] = [
 @pytest.mark.parametrize(("obj", "path"), [c[1:] for c in FAULTS], ids=[c[0] for c in FAULTS])
 def test_errors_name_their_path(obj: object, path: str) -> None:
     with pytest.raises(InvalidConfig) as caught:
-        load_config(obj, lambda name: OWN.get(name, ()))
+        load_config(obj, flotilla_plugins(lambda name: OWN.get(name, ())))
     assert caught.value.path == path
 
 

@@ -16,6 +16,7 @@ from shared.config.sources import (
     add_flags,
     all_given,
     settings_of,
+    unknown_variables,
 )
 from tools.cli.arguments import STDIN, add_output, read_input
 from tools.cli.output import table
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from shared.config.reading import ConfigFile
 
 GATES = next(source for source in SOURCES if source.field == "feature_gates")
+DROPPED = 1
+"""The exit code of a conversion that loses something."""
 SETTINGS_EXAMPLES = """\
 examples:
   flotilla config settings                             settings of services started from here
@@ -61,8 +64,8 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     checking = actions.add_parser(
         "validate",
         help="check a file",
-        description="Prints `FILE: ok`, or each error with the path of the field, its value and what is allowed. "
-        "Notes fields and feature gates that have no effect in Flotilla. Exit code 2: errors.",
+        description="Prints `FILE: ok`, or every error with the path of the field, its value and what is allowed. "
+        "Notes fields, plugins and feature gates that are named without effect. Exit code 2: errors.",
     )
     checking.add_argument("file", metavar="FILE", help="the file, - for standard input")
     _add_gates(checking)
@@ -81,7 +84,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         "convert",
         help="print a Policy file as a KubeSchedulerConfiguration",
         description="Reads a Policy (kind: Policy, apiVersion: v1) and prints an equivalent profile. Reports what is "
-        "dropped or changed on standard error.",
+        "dropped or changed on standard error. Exit code 1: something that decided where pods go is dropped.",
     )
     converting.add_argument("file", metavar="FILE", help="the Policy, - for standard input")
     converting.set_defaults(act=convert)
@@ -110,17 +113,18 @@ def run(options: argparse.Namespace) -> int:
 
 
 def validate(options: argparse.Namespace) -> int:
-    from shared.config.document import parse_document
-    from shared.config.structs import idle_notes
-    from shared.framework.loading import load_frameworks
+    from shared.framework.loading import examine
 
     name, text, gates = _shown_name(options.file), read_input(options.file), _gates(options)
-    load_frameworks(_read(text, gates).config)
-    given = parse_document(text).value
+    problems, notes = examine(text, gates)
+    for problem in problems:
+        print(f"{name}: {problem}", file=sys.stderr)
     for note in gates.notes():
         print(f"{GATES.flag}: note: {note}", file=sys.stderr)
-    for note in idle_notes(given if isinstance(given, dict) else {}):
+    for note in notes:
         print(f"{name}: note: {note}", file=sys.stderr)
+    if problems:
+        return BAD_USAGE
     print(f"{name}: ok")
     return 0
 
@@ -151,16 +155,15 @@ def convert(options: argparse.Namespace) -> int:
     for note in converted.notes:
         print(f"{_shown_name(options.file)}: {note}", file=sys.stderr)
     print(text, end="")
-    return 0
+    return DROPPED if converted.dropped else 0
 
 
 def _read(text: bytes, gates: FeatureGates) -> "ConfigFile":
     """Includes the plugins of installed packages."""
-    from shared.config.building import flotilla_plugins
     from shared.config.reading import read_config_text
     from shared.framework.loading import Registry
 
-    return read_config_text(text, flotilla_plugins(Registry({}).points_of), gates)
+    return read_config_text(text, Registry({}).known_plugins(), gates)
 
 
 def _add_gates(command: argparse.ArgumentParser) -> None:
@@ -188,6 +191,8 @@ def show_settings(options: argparse.Namespace) -> int:
 
         print(settings_table())
         return 0
+    for line in unknown_variables(os.environ):
+        print(f"flotilla: {line}", file=sys.stderr)
     given = all_given(os.environ, vars(options))
     settings = settings_of(given)
     shown: dict[str, dict[str, object]] = {}

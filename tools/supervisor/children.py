@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from shared.config.settings import Settings
-from shared.config.sources import environment_of, without_settings
+from shared.config.sources import environment_of, unknown_variables, without_settings
 from shared.errors import ClusterError
 from tools.supervisor.forked_process import ForkServer
 from tools.supervisor.probe import get, listening_port
@@ -128,8 +128,13 @@ class Simulator(Service):
 
 
 def environment_for(settings: Settings) -> dict[str, str]:
-    """This process's environment, with these settings only. Linear algebra gets no threads: they would be idle."""
-    return without_settings(os.environ) | {"OPENBLAS_NUM_THREADS": "1"} | environment_of(settings)
+    """This process's environment, with these settings only; what it has of unknown ones is reported once, by `up`.
+
+    Linear algebra gets no threads: they would be idle.
+    """
+    unknown = {line.partition(":")[0] for line in unknown_variables(os.environ)}
+    inherited = {key: value for key, value in without_settings(os.environ).items() if key not in unknown}
+    return inherited | {"OPENBLAS_NUM_THREADS": "1"} | environment_of(settings)
 
 
 async def kill_when_frozen(service: Service, tell: Callable[[str, Level], None]) -> None:
