@@ -80,7 +80,7 @@ profiles:
         "note: parallelism: has no meaning here",
         "note: profiles[0].plugins.score.disabled[0]: there is no plugin 'TaintTolerations' (did you mean",
         "note: profiles[0].plugins.score.disabled[1]: plugin 'NodeName' does not run at score, so this disables",
-        "note: profiles[0].pluginConfig[1].name: there is no plugin 'NodeResourcesFitt' (did you mean NodeResourcesFit?)",
+        "note: profiles[0].pluginConfig[1].name: there is no plugin 'NodeResourcesFitt' (did you mean NodeRes",
     )
     assert [each for each in starts if not any(line.startswith(each) for line in errors)] == []
     assert len(errors) == len(starts)

@@ -178,10 +178,10 @@ def test_unknown_variables_are_named_with_what_was_meant() -> None:
     }
     known = {"FLOTILLA_SEED": "1", "FLOTILLA_TOKEN_FILE": "x", "FLOTILLA_SETTINGS": "", "FLOTILLA_VALIDATE": "1"}
     assert unknown_variables(of_services | known | {"PATH": "p"}) == []
-    wrong = {"FLOTILLA_NATS_ULR": "nats://x", "FLOTILLA_HTTP_PROT": "1", "FLOTILLA_Q": "", "FLOTILLA_SED_FILE": "x"}
+    wrong = {"FLOTILLA_NATS_ULR": "nats://x", "FLOTILLA_HTTP_PROT": "1", "FLOTILLA_Q": "", "FLOTILLA_TOKN_FILE": "x"}
     assert unknown_variables(wrong | known) == [
         "FLOTILLA_HTTP_PROT: ignored, because there is no such setting (did you mean FLOTILLA_HTTP_PORT?)",
         "FLOTILLA_NATS_ULR: ignored, because there is no such setting (did you mean FLOTILLA_NATS_URL?)",
         "FLOTILLA_Q: ignored, because there is no such setting",
-        "FLOTILLA_SED_FILE: ignored, because there is no such setting (did you mean FLOTILLA_SEED?)",
+        "FLOTILLA_TOKN_FILE: ignored, because there is no such setting (did you mean FLOTILLA_TOKEN_FILE?)",
     ]

@@ -191,7 +191,8 @@ def test_what_a_plugin_refuses_is_told_before_anything_starts(
     file = tmp_path / "scheduler.json"
     file.write_bytes(msgspec.json.encode(config("P", P={"user": 1})))
     assert main([*command, str(file)]) == 2
-    assert capsys.readouterr() == ("", "flotilla: plugin 'P' of acme 1.2: user: must be nobody\n")
+    who = str(file) if command[0] == "config" else "flotilla"
+    assert capsys.readouterr() == ("", f"{who}: plugin 'P' of acme 1.2: user: must be nobody\n")
 
 
 def test_arguments_that_no_plugin_takes_are_reported(installs: Installs) -> None:
