@@ -146,6 +146,7 @@ class TableView(NodeView):
         self.index: Rows | slice = slice(0, table.size) if rows is None else rows
         self._verdicts: Ints | None = None
         self._statuses = Statuses()
+        self._has_rejected = False
 
     def __len__(self) -> int:
         return self.table.size if self._rows is None else len(self._rows)
@@ -161,18 +162,20 @@ class TableView(NodeView):
 
     def record(self, verdicts: Ints, statuses: Statuses) -> None:
         """Write the rejections that follow into this array, which is zeroed."""
-        self._verdicts, self._statuses = verdicts, statuses
+        self._verdicts, self._statuses, self._has_rejected = verdicts, statuses, False
 
     def reject(self, nodes: Mask | Index, status: Status) -> None:
         if self._verdicts is None:
             raise InvariantBroken("reject is only for filters, while they are asked")
-        if nodes.dtype == np.bool_ and not nodes.any():
+        if not (nodes.any() if nodes.dtype == np.bool_ else nodes.size):
             return
-        there = self._verdicts[nodes]
-        if there.any():
-            self._verdicts[nodes] = np.where(there == 0, self._statuses.number(status), there)
+        number = self._statuses.number(status)
+        if self._has_rejected:
+            there = self._verdicts[nodes]
+            self._verdicts[nodes] = np.where(there == 0, number, there)
         else:
-            self._verdicts[nodes] = self._statuses.number(status)
+            self._verdicts[nodes] = number
+            self._has_rejected = True
 
     @cached_property
     def rows(self) -> Rows:

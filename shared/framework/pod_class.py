@@ -171,7 +171,7 @@ class ClassRows:
         if len(slots) == 1:
             slot = slots[0]
             self.keys[slot, rows] = keys[0]
-            touched = blocks if len(blocks) == 1 else np.unique(blocks)
+            touched = blocks if len(blocks) == 1 else self._distinct(blocks)
             self._highest[slot, touched] = self._in_blocks(slot)[touched].max(axis=1)
             return
         lines = np.array(slots, dtype=np.intp)[:, None]
@@ -215,6 +215,12 @@ class ClassRows:
         blocks = np.argpartition(highest, len(highest) - wanted)[-wanted:]
         rows = (blocks[:, None] * BLOCK + _WITHIN_BLOCK).ravel()
         return rows, self._in_blocks(slot)[blocks].ravel()
+
+    def _distinct(self, blocks: Rows) -> Rows:
+        """Faster than np.unique, as there are few blocks."""
+        touched = np.zeros(self._highest.shape[1], dtype=np.bool_)
+        touched[blocks] = True
+        return np.flatnonzero(touched)
 
     def _in_blocks(self, slot: int) -> Keys:
         blocks: Keys = self.keys[slot].reshape(-1, BLOCK)

@@ -305,7 +305,7 @@ class VolumeBinding(
                 faults |= _not_to_be_had(nodes, prepared, state.objects)
         except (Untranslatable, NoClass) as cause:
             raise self.failed(str(cause)) from cause
-        for found in np.unique(faults).tolist():
+        for found in np.flatnonzero(np.bincount(faults)).tolist():  # faster than np.unique, as there are few bits
             if found:
                 reasons = (reason for fault, reason in REASONS.items() if found & fault)
                 nodes.reject(faults == found, unresolvable(*reasons))
