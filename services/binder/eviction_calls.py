@@ -20,6 +20,7 @@ from services.binder.eviction_state import (
     Gone,
     Key,
     RecordPreempted,
+    RecordPreemption,
     Reply,
     Step,
 )
@@ -96,6 +97,8 @@ class EvictionCalls:
                     self._limited_log.warning(f"{uid} {attempt}", "preemption for pod %s failed: %s", uid, failure)
             case RecordPreempted():
                 self._status.preempted(effect)
+            case RecordPreemption():
+                self._status.preempts(effect)
             case ClearNomination():
                 self._status.clear_nomination(effect)
             case EvictionBegan(victims=victims):

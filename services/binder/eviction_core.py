@@ -28,6 +28,7 @@ after its end, the end is reported again. Ends are reported every second until t
 import heapq
 import math
 from collections import OrderedDict, deque
+from collections.abc import Sequence
 
 from services.binder.events import Leave, Problem, Tick
 from services.binder.eviction_state import (
@@ -44,13 +45,14 @@ from services.binder.eviction_state import (
     Gone,
     Key,
     RecordPreempted,
+    RecordPreemption,
     Step,
     VictimEviction,
     VictimState,
 )
 from shared.errors import InvariantBroken, ProtocolError
 from shared.kube.events_and_conditions import DisruptionTarget, ObservedPod, preemption_condition
-from shared.messages.binding import Evict, Evicted, Withdraw
+from shared.messages.binding import Evict, Evicted, EvictedPod, Preemption, Withdraw
 from shared.messages.limits import PREEMPTION_TIMEOUT
 from shared.runtime.unanswered import Unanswered
 
@@ -87,7 +89,8 @@ LEAVING = "the binder is leaving"
 TOO_LATE = f"not all victims were told to go within {MAX_WINDOW:g} s"
 
 Event = Evict | Answered | EvictedAcknowledged | Tick | Leave
-Effect = EvictionCall | Withdraw | ClearNomination | RecordPreempted | Evicted | EvictionBegan | EvictionEnded | Problem
+Records = RecordPreempted | RecordPreemption | EvictionBegan | EvictionEnded
+Effect = EvictionCall | Withdraw | ClearNomination | Records | Evicted | Problem
 
 
 class EvictionCore:
@@ -154,9 +157,9 @@ class EvictionCore:
         elif key in self._running or key in self._waiting:
             return
         elif self._leaving:
-            self._report_end(key, LEAVING, now)
+            self._report_end(evict, LEAVING, now)
         elif len(self._waiting) >= MAX_WAITING:
-            self._report_end(key, f"{len(self._waiting)} evictions wait already", now)
+            self._report_end(evict, f"{len(self._waiting)} evictions wait already", now)
         else:
             self._waiting[key] = evict
             self._deadlines[key] = now + (evict.window if 0 < evict.window < MAX_WINDOW else MAX_WINDOW)
@@ -186,12 +189,15 @@ class EvictionCore:
     def _end(self, eviction: Eviction, now: float) -> None:
         del self._running[eviction.key]
         self._calls = {call for call in self._calls if call[0] != eviction.key}
+        if eviction.evicted:
+            self._effects.append(RecordPreemption(eviction.evict, eviction.evicted))
         self._effects.append(EvictionEnded(now - eviction.began, bool(eviction.failure)))
-        self._report_end(eviction.key, eviction.failure, now)
+        self._report_end(eviction.evict, eviction.failure, now, eviction.evicted)
 
-    def _report_end(self, key: Key, failure: str, now: float) -> None:
-        uid, attempt = key
-        self._ended[key] = Evicted(uid, attempt, failure)
+    def _report_end(self, evict: Evict, failure: str, now: float, victims: Sequence[EvictedPod] = ()) -> None:
+        key = (evict.uid, evict.attempt)
+        preemption = Preemption(evict.namespace, evict.name, evict.node, tuple(victims))
+        self._ended[key] = Evicted(*key, failure, preemption)
         self._report(key, now + REPORT_SECONDS, now)
         if len(self._ended) > MAX_ENDED:
             oldest, _ = self._ended.popitem(last=False)
@@ -259,6 +265,7 @@ class EvictionCore:
                 self._on_failed(eviction, victim, failed, now)
 
     def _on_found(self, eviction: Eviction, victim: VictimEviction, pod: ObservedPod, now: float) -> None:
+        victim.priority, victim.owner = pod.priority, pod.owner
         if pod.terminating:
             self._over(eviction, victim, now, evicted=victim.deleting)
         elif victim.assumed and not pod.node:
@@ -268,7 +275,7 @@ class EvictionCore:
             else:
                 self._over(eviction, victim, now, evicted=True, in_memory=True)
         else:
-            victim.priority, victim.version = pod.priority, pod.version
+            victim.version = pod.version
             victim.condition = preemption_condition(pod, eviction.message, now)
             victim.marked |= victim.condition is None
             self._go_on(eviction, victim, Step.DELETE if victim.condition is None else Step.MARK, now)
@@ -329,6 +336,7 @@ class EvictionCore:
     ) -> None:
         victim.move(VictimState.OVER)
         if evicted:
+            eviction.evicted.append(victim.evicted(in_memory=in_memory))
             self._effects.append(RecordPreempted(eviction.evict, victim.pod, in_memory))
         self._advance(eviction, now)
 
@@ -338,8 +346,8 @@ class EvictionCore:
         for eviction in [each for each in self._running.values() if each.deadline <= now]:
             self._time_out(eviction, now)
         for key in [key for key, deadline in self._deadlines.items() if deadline <= now]:
-            del self._waiting[key], self._deadlines[key]
-            self._report_end(key, f"it did not begin within {MAX_WINDOW:g} s", now)
+            del self._deadlines[key]
+            self._report_end(self._waiting.pop(key), f"it did not begin within {MAX_WINDOW:g} s", now)
         for key, until in self._unacknowledged.due(now):
             if now < until:
                 self._effects.append(self._ended[key])
@@ -365,8 +373,8 @@ class EvictionCore:
     def _on_leave(self, now: float) -> None:
         """Evictions under way are finished, as far as there is time."""
         self._leaving = True
-        for key in self._waiting:
-            self._report_end(key, LEAVING, now)
+        for evict in self._waiting.values():
+            self._report_end(evict, LEAVING, now)
         self._waiting.clear()
         self._deadlines.clear()
 

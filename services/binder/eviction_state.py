@@ -1,14 +1,14 @@
 """Evictions: their events and effects, and the state of each eviction and victim."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 import msgspec
 
 from shared.errors import InvariantBroken
 from shared.kube.events_and_conditions import DisruptionTarget, ObservedPod
-from shared.messages.binding import Displaced, Evict
+from shared.messages.binding import Displaced, Evict, EvictedPod
 
 Key = tuple[str, int]
 """The preemptor's uid, and the number of its nomination."""
@@ -102,6 +102,13 @@ class RecordPreempted(msgspec.Struct, frozen=True):
     in_memory: bool = False
 
 
+class RecordPreemption(msgspec.Struct, frozen=True):
+    """Effect: an Event on the preemptor that names its victims."""
+
+    evict: Evict
+    victims: list[EvictedPod]
+
+
 class EvictionBegan(msgspec.Struct, frozen=True, gc=False):
     """Effect: for metrics."""
 
@@ -153,6 +160,8 @@ class VictimEviction:
     cancelling: bool = False
     priority: int = 0
     """By the API server, at the last look-up."""
+    owner: str = ""
+    """Its controller, by the same."""
     number: int = 0
     """Of the last call."""
     looks: int = 0
@@ -165,6 +174,10 @@ class VictimEviction:
     def assumed(self) -> bool:
         """It was not known to be bound."""
         return self.pod.attempt != 0
+
+    def evicted(self, *, in_memory: bool) -> EvictedPod:
+        pod = self.pod
+        return EvictedPod(pod.uid, pod.namespace, pod.name, self.owner, self.priority, in_memory)
 
     def move(self, state: VictimState) -> None:
         if state not in VICTIM_TRANSITIONS[self.state]:
@@ -180,6 +193,8 @@ class Eviction:
     victims: dict[str, VictimEviction]
     failure: str = ""
     timed_out: bool = False
+    evicted: list[EvictedPod] = field(default_factory=list)
+    """In the order in which they were told to go."""
 
     @property
     def key(self) -> Key:

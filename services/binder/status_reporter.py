@@ -18,7 +18,7 @@ from enum import Enum
 import msgspec
 
 from services.binder.events import TellDevicesAwaited, TellOwner
-from services.binder.eviction_state import ClearNomination, RecordPreempted
+from services.binder.eviction_state import ClearNomination, RecordPreempted, RecordPreemption
 from services.binder.metrics import BinderMetrics
 from shared.errors import FlotillaError, InvariantBroken
 from shared.kube.client import KubeClient
@@ -36,6 +36,8 @@ PREEMPTED, PREEMPTING = "Preempted", "Preempting"
 BINDING_CONDITIONS_PENDING = "BindingConditionsPending"
 IN_MEMORY = " (in kube-scheduler memory)."
 """As kube-scheduler says of a victim that was kept from being bound."""
+MAX_NAMED = 8
+"""Victims that are named in the preemptor's Event."""
 MAX_WORKERS = 8
 """Statuses that are written at the same time."""
 MAX_PODS = 1 << 16
@@ -333,6 +335,15 @@ class StatusReporter:
         note = f"Preempted by pod {evict.uid} on node {evict.node}{IN_MEMORY if preempted.in_memory else ''}"
         preemptor = PodRef(evict.namespace, evict.name, evict.uid)
         self._event(_ref(preempted.victim), NORMAL, PREEMPTED, PREEMPTING, note, evict.profile, preemptor)
+
+    def preempts(self, preemption: RecordPreemption) -> None:
+        """An Event that kube-scheduler does not have: its preemptors do not say whom they preempt."""
+        evict, victims = preemption.evict, preemption.victims
+        names = [f"{victim.namespace}/{victim.name}" for victim in victims[:MAX_NAMED]]
+        more = f" and {len(victims) - MAX_NAMED} more" if len(victims) > MAX_NAMED else ""
+        note = f"evicted {len(victims)} pod(s) of lower priority from node {evict.node}: {', '.join(names)}{more}"
+        pod = PodRef(evict.namespace, evict.name, evict.uid)
+        self._event(pod, NORMAL, PREEMPTING, PREEMPTING, note, evict.profile)
 
     def clear_nomination(self, cleared: ClearNomination) -> None:
         self._statuses.put(NominationCleared(_ref(cleared.pod), cleared.node))

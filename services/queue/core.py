@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from flotilla.results import Status
 from services.queue import events
 from services.queue.event_handlers import EventHandlers
+from services.queue.eviction_journal import EvictionJournal
 from services.queue.pod_conditions import held_notice, unconfirmed_notice
 from services.queue.scheduling.attempt_results import AttemptResults, CycleSession
 from services.queue.scheduling.pod_queues import BackoffPolicy
@@ -95,6 +96,7 @@ class QueueCore:
         )
         self._handlers = EventHandlers(frameworks, self._queue, self._hints)
         self._results = AttemptResults(self._queue, self.objects)
+        self.evictions = EvictionJournal()
         self._session = CycleSession()
         self._cycle = Newest(0)
         """The cycle's term."""
@@ -140,7 +142,9 @@ class QueueCore:
                     self._queue.take_back_bindings(frozenset(event.uids), now)
             case Absorbed():
                 self._on_absorbed(event, now)
-            case Evicted():
+            case Evicted(uid=uid):
+                preemptor = self._queue.pods.get(uid)
+                self.evictions.record(event, None if preemptor is None else preemptor.pod.priority, now)
                 self._results.on_evicted(event, now)
             case Activate(uids=uids):
                 for uid in uids:

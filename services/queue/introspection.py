@@ -1,5 +1,6 @@
 """Describes the queue's pods: in pages for `flotilla queue`, and as lines of a log."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import islice
@@ -20,9 +21,12 @@ from shared.messages.inspection import (
     MAX_BODIES_BYTES,
     MAX_PODS,
     DescribedPod,
+    EvictionsListed,
+    ListEvictions,
     ListQueue,
     Move,
     QueueListed,
+    RecordedPreemption,
 )
 
 LISTED_STATES = (
@@ -47,9 +51,10 @@ _PODS = (Resource.ASSIGNED_POD, Resource.UNSCHEDULABLE_POD)
 
 
 class Introspection:
-    def __init__(self, core: QueueCore, date: Callable[[float], float] = float) -> None:
-        """`date` converts the core's times to Unix times."""
+    def __init__(self, core: QueueCore, date: Callable[[float], float] = float, began: float = 0.0) -> None:
+        """`date` converts the core's times to Unix times. `began`: when the core did."""
         self._core = core
+        self._began = began
         self._date = date
         self._listings: Listings[QueuedPodInfo] = Listings()
 
@@ -81,6 +86,25 @@ class Introspection:
             foreign = self._core.foreign_scheduler(f"{request.namespace}/{request.name}")
         schedulers = self._core.schedulers
         return QueueListed(page.listing, wall, counts, page.total, pods, page.next, schedulers, foreign)
+
+    def evictions(self, request: ListEvictions, now: float) -> EvictionsListed:
+        """`now` and all times inside are the core's; the answer has Unix times."""
+        journal = self._core.evictions
+        earliest = now - request.since if request.since else -math.inf
+        found = [
+            RecordedPreemption(
+                self._date(entry.at),
+                entry.uid,
+                entry.preemption.namespace,
+                entry.preemption.name,
+                entry.preemption.node,
+                entry.priority,
+                entry.preemption.victims,
+                entry.failure,
+            )
+            for entry in journal.since(earliest, now)
+        ]
+        return EvictionsListed(self._date(now), self._date(self._began), found, journal.dropped)
 
     def expire(self, now: float) -> None:
         self._listings.expire(now)

@@ -22,7 +22,7 @@ from shared.framework.loading import load_frameworks, load_scheduler_config
 from shared.framework.profile import Framework
 from shared.kube.access import client_connection
 from shared.messages.binding import Evicted, Notice, Notices
-from shared.messages.inspection import ListQueue
+from shared.messages.inspection import ListEvictions, ListQueue
 from shared.messages.queue import Absorbed, Activate, Assumed, Batch, Forgotten, Inspect, Outcomes, Received, Take
 from shared.messages.watch import Relist, WatchBeat, Watched
 from shared.runtime import Context, CoreRunner, every
@@ -113,7 +113,7 @@ class Shell:
         self._runner: CoreRunner[events.Event, events.Effect] = CoreRunner(
             core, events.Tick(), self._carry_out, context, core.validate
         )
-        self._introspection = Introspection(core, context.date)
+        self._introspection = Introspection(core, context.date, context.clock())
         self._metrics = QueueMetrics(context.metrics)
         self._spans = PodSpans(context.tracer, core)
         self._clocks = ClockOffsets(context)
@@ -134,7 +134,7 @@ class Shell:
             await bus.subscribe(subjects.QUEUE_TAKE, Take, self._on_take),
             await bus.subscribe(subjects.QUEUE_OUTCOMES, Outcomes, self._on_outcomes),
             await bus.subscribe(subjects.QUEUE_INSPECT, Inspect, self._on_inspect),
-            await bus.subscribe(subjects.QUEUE_LIST, ListQueue, self._on_list),
+            await bus.subscribe(subjects.QUEUE_LIST, (ListQueue, ListEvictions), self._on_list),
         ]
         await bus.subscribe(subjects.QUEUE_FORGOTTEN, (Forgotten, Assumed, Absorbed), self._on_event)
         await bus.subscribe(subjects.QUEUE_EVICTED, Evicted, self._on_evicted)
@@ -221,9 +221,14 @@ class Shell:
         if self._listed:
             envelope.respond(self._core.contents())
 
-    def _on_list(self, request: ListQueue, envelope: Envelope) -> None:
-        if self._listed:
-            envelope.respond(self._introspection.answer(request, self._context.clock()))
+    def _on_list(self, request: ListQueue | ListEvictions, envelope: Envelope) -> None:
+        now = self._context.clock()
+        if not self._listed:
+            return
+        if isinstance(request, ListQueue):
+            envelope.respond(self._introspection.answer(request, now))
+        else:
+            envelope.respond(self._introspection.evictions(request, now))
 
     def _look(self) -> None:
         self._on_watch_effects(self._reader.tick(self._context.clock()))

@@ -118,7 +118,7 @@ class ObservedPod(msgspec.Struct, frozen=True, gc=False):
     """A pod as the API server has it. `node`: empty if it is not bound.
 
     `version`: metadata.resourceVersion. `phase`: status.phase. `priority`, `policy`: spec.priority, 0 if unset, and
-    spec.preemptionPolicy.
+    spec.preemptionPolicy. `owner`: its controller, as `ReplicaSet/web`.
     """
 
     uid: str
@@ -131,6 +131,7 @@ class ObservedPod(msgspec.Struct, frozen=True, gc=False):
     phase: str = ""
     priority: int = 0
     policy: str = ""
+    owner: str = ""
 
 
 def event_path(namespace: str) -> str:
@@ -235,6 +236,7 @@ def observed_pod(raw: bytes) -> ObservedPod:
         phase=status.phase or "",
         priority=spec.priority or 0,
         policy=spec.preemption_policy or "",
+        owner=next((f"{each.kind}/{each.name}" for each in meta.owner_references or () if each.controller), ""),
     )
 
 
@@ -264,8 +266,15 @@ def micro_time(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
+class _Owner(msgspec.Struct, frozen=True):
+    kind: str = ""
+    name: str = ""
+    controller: bool | None = None
+
+
 class _Meta(msgspec.Struct, frozen=True, rename="camel"):
     uid: str = ""
+    owner_references: list[_Owner] | None = None
     generation: int = 0
     resource_version: str = ""
     deletion_timestamp: str | None = None

@@ -5,7 +5,7 @@ pods. From the command line to binders: which pods wait for permits?
 import msgspec
 
 from shared.messages.state import BindingOrder
-from shared.model.base import Count, Seconds
+from shared.model.base import Count, Integer, Seconds
 from shared.model.devices import AllocationResult
 
 LONGEST_WAIT = 15 * 60.0
@@ -218,15 +218,39 @@ class PlacedNow(msgspec.Struct, frozen=True, omit_defaults=True, tag="placed-now
     placed: bool = False
 
 
+class EvictedPod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """A pod that was told to terminate, or (`in_memory`) was kept from being bound. `owner`: its controller, as
+    `ReplicaSet/web`.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    owner: str = ""
+    priority: Integer = 0
+    in_memory: bool = False
+
+
+class Preemption(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """Who made way for the pod of this name on `node`."""
+
+    namespace: str
+    name: str
+    node: str
+    victims: tuple[EvictedPod, ...] = ()
+
+
 class Evicted(msgspec.Struct, frozen=True, omit_defaults=True, tag="evicted"):
     """From a binder to the queue: all victims were told to terminate, or (`failure`) why not all of them.
 
-    Repeated until the queue acknowledges it by Received; the snapshot receives it too.
+    Repeated until the queue acknowledges it by Received; the snapshot receives it too. `preemption`: what the binder
+    did, for the journal; None from binders of the last release.
     """
 
     uid: str
     attempt: Count
     failure: str = ""
+    preemption: Preemption | None = None
 
 
 class ClaimRelease(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

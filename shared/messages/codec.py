@@ -30,6 +30,8 @@ Message = (
     | inspection.CacheListed
     | inspection.ListLedger
     | inspection.LedgerListed
+    | inspection.ListEvictions
+    | inspection.EvictionsListed
     | inspection.FindPod
     | inspection.PodFound
     | inspection.MeasureNodes

@@ -6,6 +6,7 @@ list, even if pods have moved meanwhile.
 
 import msgspec
 
+from shared.messages.binding import EvictedPod
 from shared.messages.evaluation import Ties
 from shared.messages.limits import HALF_A_MESSAGE
 from shared.model.base import Count, Integer, Seconds, SignedSeconds
@@ -105,6 +106,40 @@ class QueueListed(msgspec.Struct, frozen=True, omit_defaults=True, tag="queue-li
     next: Count = 0
     schedulers: list[str] = []
     foreign: str = ""
+
+
+class ListEvictions(msgspec.Struct, frozen=True, omit_defaults=True, tag="list-evictions"):
+    """To the queue: the evictions of which it was told within these seconds; 0: all that it remembers."""
+
+    since: Seconds = 0.0
+
+
+class RecordedPreemption(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """`at`: the Unix time at which a binder reported it. `priority`: the preemptor's, None if it had left by then.
+
+    `failure`: why not all of its victims were told to go; `victims` are those that were.
+    """
+
+    at: Seconds
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    priority: Integer | None = None
+    victims: tuple[EvictedPod, ...] = ()
+    failure: str = ""
+
+
+class EvictionsListed(msgspec.Struct, frozen=True, omit_defaults=True, tag="evictions-listed"):
+    """Newest first. `began`: the Unix time at which this queue began; it knows of none before.
+
+    `dropped`: how many it has forgotten since, because there were too many, or they were too old.
+    """
+
+    now: Seconds
+    began: Seconds
+    preemptions: list[RecordedPreemption]
+    dropped: Count = 0
 
 
 class ListCache(msgspec.Struct, frozen=True, omit_defaults=True, tag="list-cache"):

@@ -2,6 +2,8 @@
 
 from typing import TypeVar
 
+from msgspec.structs import replace
+
 from services.binder.events import Tick
 from services.binder.eviction_core import Effect, Event, EvictionCore
 from services.binder.eviction_state import Answered, Done, EvictionCall, Found, Reply, Step
@@ -62,7 +64,8 @@ class Script:
         return self.handle(Tick())
 
     def told(self) -> list[Evicted]:
-        return self.all(Evicted)
+        """Without their preemptions."""
+        return [replace(evicted, preemption=None) for evicted in self.all(Evicted)]
 
     def all(self, kind: type[E]) -> list[E]:
         return [effect for effect in self.effects if isinstance(effect, kind)]

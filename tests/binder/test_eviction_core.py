@@ -26,13 +26,15 @@ from services.binder.eviction_state import (
     EvictionBegan,
     EvictionEnded,
     Failed,
+    Found,
     Gone,
     RecordPreempted,
+    RecordPreemption,
     Reply,
     Step,
 )
 from shared.kube.events_and_conditions import DisruptionTarget, ObservedCondition
-from shared.messages.binding import Displaced, Evicted, Withdraw
+from shared.messages.binding import Displaced, Evicted, EvictedPod, Preemption, Withdraw
 from tests.binder.evictions import Script, evict, standing, victim
 
 A, B, C = victim("a"), victim("b"), victim("c")
@@ -91,6 +93,31 @@ def test_the_last_victim_goes_last_and_the_others_together() -> None:
     script.carry_out("c")
     assert script.told() == [DONE]
     assert [preempted.victim.name for preempted in script.all(RecordPreempted)] == ["b", "a", "c"]
+
+
+def test_the_report_and_the_event_name_the_victims_with_their_owners() -> None:
+    script = begun(A, B)
+    found = standing(A).pod
+    script.answer("a", Found(replace(found, owner="ReplicaSet/web", priority=5)))
+    script.carry_out("a")
+    script.carry_out("b")
+    victims = [
+        EvictedPod(A.uid, "default", "a", "ReplicaSet/web", 5),
+        EvictedPod(B.uid, "default", "b"),
+    ]
+    (evicted,) = script.all(Evicted)
+    assert evicted.preemption == Preemption("default", "high", "n1", tuple(victims))
+    assert script.all(RecordPreemption) == [RecordPreemption(evict(A, B), victims)]
+
+
+def test_a_failed_eviction_names_those_that_were_evicted() -> None:
+    script = begun(A, B)
+    script.carry_out("a")
+    script.answer("b", FORBIDDEN)
+    (evicted,) = script.all(Evicted)
+    assert evicted.preemption is not None
+    assert [each.name for each in evicted.preemption.victims] == ["a"]
+    assert len(script.all(RecordPreemption)) == 1
 
 
 def test_nominations_of_lower_pods_are_cleared_first() -> None:
@@ -304,7 +331,8 @@ def test_an_eviction_that_comes_twice_is_carried_out_once() -> None:
     script = begun(A)
     assert script.handle(evict(A)) == []
     script.carry_out("a")
-    assert script.handle(evict(A)) == [DONE]
+    again = script.handle(evict(A))
+    assert (script.told(), again) == ([DONE, DONE], script.all(Evicted)[1:])
     assert len(script.all(EvictionBegan)) == 1
 
 

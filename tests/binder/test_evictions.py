@@ -1,6 +1,7 @@
 """Evictions and permits from outside, with a real NATS and an API server."""
 
 import pytest
+from msgspec.structs import replace
 
 from shared.messages.binding import Displaced, Evicted, ListPermits, PermitAnswer, Withdraw
 from tests.binder.support import binding_framework, wait
@@ -52,6 +53,13 @@ async def test_victims_are_marked_deleted_and_get_an_event() -> None:
         assert event["regarding"]["name"] in names
         assert event["related"]["uid"] == "uid-high"
         assert event["reportingController"] == "default-scheduler"
+        told = await w.event("Preempting")
+        assert (told["regarding"]["uid"], told["type"]) == ("uid-high", "Normal")
+        assert told["note"].startswith("evicted 20 pod(s) of lower priority from node n1: default/v")
+        assert told["note"].endswith(" and 12 more")
+        preemption = (await w.report_of()).preemption
+        assert preemption is not None
+        assert {victim.name for victim in preemption.victims} == {*names}
         await until(lambda: w.nominated("low") == "")
         assert w.nominated("elsewhere") == "n2"
         assert w.metric("scheduler_preemption_victims_sum") == 20
@@ -133,7 +141,7 @@ async def test_a_leaving_binder_finishes_evictions() -> None:
         w.simulator.faults.delay("DELETE", "/pods/a$", 0.3)
         w.evict(*victims)
         await until(lambda: not w.simulator.faults)
-    assert w.evicted == [Evicted("uid-high", 7)]
+    assert [replace(evicted, preemption=None) for evicted in w.evicted] == [Evicted("uid-high", 7)]
 
 
 async def test_permits_are_listed_and_answered_from_outside() -> None:
@@ -176,5 +184,5 @@ async def test_the_end_of_an_eviction_is_reported_until_acknowledged() -> None:
         last = len(w.evicted)
         w.evict(attempt=8)
         assert await w.evicted_of(8) == Evicted("uid-high", 8)
-    assert set(w.evicted[:last]) == {Evicted("uid-high", 7)}
+    assert {replace(evicted, preemption=None) for evicted in w.evicted[:last]} == {Evicted("uid-high", 7)}
     assert len([evicted for evicted in w.evicted if evicted.attempt == 7]) == last

@@ -185,6 +185,10 @@ class World:
         self.bus.post("binder.evictions", order)
 
     async def evicted_of(self, attempt: int = 7) -> Evicted:
+        """Without its preemption."""
+        return replace(await self.report_of(attempt), preemption=None)
+
+    async def report_of(self, attempt: int = 7) -> Evicted:
         await until(lambda: any(evicted.attempt == attempt for evicted in self.evicted))
         return next(evicted for evicted in self.evicted if evicted.attempt == attempt)
 

@@ -17,6 +17,7 @@ from shared.messages.binding import (
     Displaced,
     Evict,
     Evicted,
+    EvictedPod,
     HeldAttempt,
     IsNominated,
     IsPlaced,
@@ -28,6 +29,7 @@ from shared.messages.binding import (
     PermitPending,
     Permits,
     PlacedNow,
+    Preemption,
     Recall,
     Recalled,
     Withdraw,
@@ -44,9 +46,11 @@ from shared.messages.inspection import (
     CompareCache,
     DescribedPod,
     Difference,
+    EvictionsListed,
     FindPod,
     LedgerListed,
     ListCache,
+    ListEvictions,
     ListLedger,
     ListQueue,
     MeasureNodes,
@@ -54,6 +58,7 @@ from shared.messages.inspection import (
     NodesMeasured,
     PodFound,
     QueueListed,
+    RecordedPreemption,
 )
 from shared.messages.preemption import Candidate, Candidates, Preempt, PreemptAsk, ShardFindings, Victim
 from shared.messages.queue import (
@@ -186,6 +191,8 @@ WATCHED = st.one_of(
     st.builds(Unreadable, st.sampled_from(Kind), TEXT, TEXT, TEXT, TEXT, TEXT, TEXT),
 )
 VICTIMS = st.builds(Victim, TEXT, TEXT, COUNTS)
+EVICTED_PODS = st.tuples(st.builds(EvictedPod, TEXT, TEXT, TEXT, TEXT, COUNTS, st.booleans()))
+PREEMPTIONS = st.builds(Preemption, TEXT, TEXT, TEXT, EVICTED_PODS)
 DISPLACED = st.builds(Displaced, TEXT, TEXT, TEXT, COUNTS)
 MESSAGES: dict[type, st.SearchStrategy[Any]] = {
     Propose: st.builds(Propose, COUNTS, COUNTS, COUNTS, COUNTS, TIES, st.lists(ASKS, max_size=2)),
@@ -308,7 +315,7 @@ MESSAGES: dict[type, st.SearchStrategy[Any]] = {
     Evict: st.builds(
         Evict, COUNTS, COUNTS, TEXT, TEXT, TEXT, TEXT, TEXT, st.lists(DISPLACED, max_size=2), st.lists(DISPLACED)
     ),
-    Evicted: st.builds(Evicted, TEXT, COUNTS, TEXT),
+    Evicted: st.builds(Evicted, TEXT, COUNTS, TEXT, st.none() | PREEMPTIONS),
     Notices: st.builds(
         Notices,
         st.lists(
@@ -382,6 +389,14 @@ MESSAGES: dict[type, st.SearchStrategy[Any]] = {
         TEXT,
         COUNTS,
         st.lists(st.builds(AssumedPod, *[TEXT] * 4, COUNTS, TIMES, st.none() | TIMES, st.booleans()), max_size=2),
+        COUNTS,
+    ),
+    ListEvictions: st.builds(ListEvictions, TIMES),
+    EvictionsListed: st.builds(
+        EvictionsListed,
+        TIMES,
+        TIMES,
+        st.lists(st.builds(RecordedPreemption, TIMES, *[TEXT] * 4, st.none() | COUNTS, EVICTED_PODS, TEXT), max_size=2),
         COUNTS,
     ),
     FindPod: st.builds(FindPod, TEXT, TEXT),
