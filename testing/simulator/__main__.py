@@ -14,14 +14,16 @@ from shared.errors import UserError
 if TYPE_CHECKING:
     from testing.simulator.service import SimulatorOptions
 
-DESCRIPTION = "Serves the API of an empty, simulated cluster. Everything is kept in memory. Ctrl-C stops it."
+DESCRIPTION = "Serves the API of a simulated cluster. Everything is kept in memory. Ctrl-C stops it."
 EXAMPLES = """\
 examples:
   flotilla simulate --port 8001                  then: kubectl --server http://127.0.0.1:8001 get nodes
   flotilla up --server http://127.0.0.1:8001     run Flotilla against it
+  flotilla simulate --nodes 20                   a made-up cluster of 20 nodes in three zones
   flotilla simulate --token-file token           require the bearer token in that file
 """
 HIGHEST_PORT = 65_535
+MAX_NODES = 5_000
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -31,6 +33,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 def add_flags(command: argparse.ArgumentParser) -> None:
     command.add_argument("--host", default="127.0.0.1", metavar="HOST", help="address to listen on (default 127.0.0.1)")
     command.add_argument("--port", default="0", metavar="N", help="port to listen on (default: any free one)")
+    command.add_argument("--nodes", default="0", metavar="N", help="make up N nodes in three zones (default 0: none)")
     command.add_argument("--token-file", type=Path, metavar="FILE", help="file with the bearer token to require")
     command.add_argument(
         "--users-file",
@@ -42,10 +45,8 @@ def add_flags(command: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    try:
-        port = whole_number(0, HIGHEST_PORT)(options.port)
-    except ValueError as error:
-        raise UserError(f"--port: {error}, not {options.port!r}") from None
+    port = _number("--port", options.port, HIGHEST_PORT)
+    nodes = _number("--nodes", options.nodes, MAX_NODES)
     token = None if options.token_file is None else _text_of(options.token_file, "--token-file").strip()
     if token == "":
         raise UserError(f"--token-file: {str(options.token_file)!r} is empty")
@@ -61,7 +62,9 @@ def run(options: argparse.Namespace) -> int:
             users = msgspec.json.decode(_text_of(options.users_file, "--users-file"), type=tuple[ReviewedUser, ...])
         except msgspec.DecodeError as error:
             raise UserError(f"--users-file: {options.users_file}: {error}") from error
-    chosen = SimulatorOptions(host=options.host, port=port, token=token, users=users, kubelet=not options.no_kubelet)
+    chosen = SimulatorOptions(
+        host=options.host, port=port, token=token, users=users, kubelet=not options.no_kubelet, nodes=nodes
+    )
     # kubectl sends no token over plain HTTP, so suggest curl where one is required.
     hint = "kubectl --server {url} get nodes"
     if options.token_file is not None:
@@ -85,6 +88,13 @@ async def _serve(options: "SimulatorOptions", hint: str) -> None:
         await stop.wait()
     finally:
         await simulator.stop()
+
+
+def _number(flag: str, text: str, highest: int) -> int:
+    try:
+        return whole_number(0, highest)(text)
+    except ValueError as error:
+        raise UserError(f"{flag}: {error}, not {text!r}") from None
 
 
 def _text_of(path: Path, flag: str) -> str:

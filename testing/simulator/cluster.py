@@ -76,6 +76,10 @@ class SimulatedCluster:
             raise not_found(resource, name)
         return item
 
+    def now(self) -> str:
+        """The time as objects have it."""
+        return timestamp(self.clock())
+
     def topology_of(self, node: str | None) -> dict[str, str]:
         """The topology labels that a pod inherits from its node."""
         item = self.store.bucket(NODES).get("", node) if node else None

@@ -19,6 +19,8 @@ class Column:
     source: str | Callable[[Object, float], Any]
     otherwise: Any = NONE
     wide: bool = False
+    late: bool = False
+    """After the age, as all wide columns are."""
     type: str = "string"
 
     def definition(self) -> Object:
@@ -202,7 +204,7 @@ _COLUMNS: dict[StorageKey, tuple[Column, ...]] = {
     ("", "nodes"): (
         Column("Status", _node_status),
         Column("Roles", _node_roles),
-        Column("Version", "status.nodeInfo.kubeletVersion", ""),
+        Column("Version", "status.nodeInfo.kubeletVersion", "", late=True),
         Column("Internal-IP", _node_address, wide=True),
         Column("External-IP", "", wide=True),
         Column("OS-Image", "status.nodeInfo.osImage", UNKNOWN, wide=True),
@@ -288,8 +290,8 @@ _COLUMNS: dict[StorageKey, tuple[Column, ...]] = {
 
 
 def columns_of(resource: ApiResource) -> tuple[Column, ...]:
-    """Those of `-o wide` come after the age."""
     if resource.plural == "events":
         return _EVENT_COLUMNS
     own = _COLUMNS.get(resource.storage, ())
-    return (_NAME, *(each for each in own if not each.wide), _AGE, *(each for each in own if each.wide))
+    late = [each for each in own if each.wide or each.late]
+    return (_NAME, *(each for each in own if each not in late), _AGE, *late)

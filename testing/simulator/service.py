@@ -21,6 +21,7 @@ from testing.simulator.cluster import SimulatedCluster
 from testing.simulator.controllers import DeviceControllers, Kubelets
 from testing.simulator.discovery import OPEN_TO_ALL
 from testing.simulator.errors import ApiError, bad_request, not_found
+from testing.simulator.made_up import populate
 from testing.simulator.requests import JSON, TRUE, Request, Response, error_response, parse_target
 from testing.simulator.resources import DEFINITIONS, ApiResource, Object
 from testing.simulator.store import Item
@@ -62,6 +63,8 @@ class SimulatorOptions:
     """Users known to TokenReview and SubjectAccessReview. They do not restrict requests to the simulator."""
     seed: int | None = None
     """Seed of uids and generated names; None: random."""
+    nodes: int = 0
+    """Nodes of the made-up cluster that it starts with; 0: an empty one."""
 
 
 @dataclass(slots=True, eq=False)
@@ -171,11 +174,12 @@ class Simulator:
         self._controllers: list[asyncio.Task[None]] = []
 
     async def start(self) -> str:
-        """Listen; returns the URL."""
+        """Make up the cluster, if wanted, and listen; returns the URL."""
         host, port = self.options.host, self.options.port
         server = web.Server(self._handle, request_factory=_make_request, handler_cancellation=True, access_log=None)
+        loop = asyncio.get_running_loop()
         try:
-            listening = await asyncio.get_running_loop().create_server(server, host, port)
+            listening = await loop.create_server(server, host, port, start_serving=False)
         except OSError as error:
             why = error.strerror or str(error)
             raise UserError(f"the simulator cannot listen on {host}:{port}: {why}") from error
@@ -188,6 +192,8 @@ class Simulator:
                 asyncio.create_task(DeviceControllers(self.cluster).run(), name="simulated device controllers"),
                 asyncio.create_task(WorkloadControllers(self.cluster).run(), name="simulated workload controllers"),
             ]
+        await populate(self.cluster, self.options.nodes, running=self.options.kubelet)
+        await listening.start_serving()
         return self.url
 
     async def stop(self) -> None:

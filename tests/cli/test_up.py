@@ -1,6 +1,7 @@
 """flotilla up and flotilla simulate, as they are used."""
 
 import json
+import shlex
 import signal
 from pathlib import Path
 
@@ -20,13 +21,17 @@ def left_in(folder: Path) -> list[str]:
 async def test_up_prints_addresses_as_json_and_stops_on_ctrl_c(tmp_path: Path) -> None:
     async with flotilla(tmp_path, "up", "--workers", "1") as command:
         await command.prints(lambda line: "ready in" in line)
-        look = await command.prints(lambda line: "inspect: " in line)
+        await command.prints(lambda line: "then: " in line)
+        api = await command.prints(lambda line: "  api server  " in line)
+        look = await command.prints(lambda line: "KUBECONFIG=" in line)
         said = [json.loads(line) for line in command.lines]
         ours = [entry["message"].split()[0] for entry in said if entry["service"] == "flotilla"]
         assert ours[1:] == [
-            "nats", "redis", "api", "watcher", "queue", "snapshot", "cycle", "worker-0", "binder-0", "try:", "inspect:",
+            "nats", "redis", "api", "watcher", "queue", "snapshot", "cycle", "worker-0", "binder-0", "in", "then:",
         ]  # fmt: skip
-        secret = Path(look.partition("FLOTILLA_NATS_URL_FILE=")[2].partition(" ")[0])
+        variables = dict(word.split("=") for word in shlex.split(json.loads(look)["message"]) if "=" in word)
+        assert json.loads(Path(variables["KUBECONFIG"]).read_text())["clusters"][0]["cluster"]["server"] in api
+        secret = Path(variables["FLOTILLA_NATS_URL_FILE"])
         assert secret.stat().st_mode & 0o777 == 0o600
         assert not [line for line in command.lines if secret.read_text() in line]
         family = command.family()

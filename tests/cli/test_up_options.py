@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from shared.errors import UserError
 from tools.cli.main import parser
 from tools.cli.up import address_of, options_of
 
@@ -31,3 +32,19 @@ def test_a_settings_file_names_existing_servers(tmp_path: Path, monkeypatch: pyt
     assert (options.nats_url, options.redis_url) == ("nats://h:1", None)
     assert options.api is not None and options.api.server == "http://a"
     assert (options.workers, options.settings.shard_count, options.as_json) == (3, 9, False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["--nodes", "3", "--server", "http://a"], "only for the simulated cluster"),
+        (["--nodes", "5001"], "at most 5000, not 5001"),
+    ],
+)
+def test_nodes_are_made_up_in_a_simulated_cluster_only(arguments: list[str], why: str) -> None:
+    with pytest.raises(UserError, match=why):
+        options_of(parser("up").parse_args(["up", *arguments]))
+
+
+def test_the_number_of_nodes_reaches_the_pipeline() -> None:
+    assert options_of(parser("up").parse_args(["up", "--nodes", "20"])).simulated_nodes == 20

@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import json
 import os
 import shlex
 import sys
@@ -25,7 +26,8 @@ that crash. Ctrl-C stops everything and leaves nothing behind.
 """
 EXAMPLES = """\
 examples:
-  flotilla up                                         with an empty simulated cluster; prints a kubectl command
+  flotilla up                                         with an empty simulated cluster; prints how kubectl finds it
+  flotilla up --nodes 20                              with a made-up cluster: zones, pools, pods of its system
   flotilla up --kubeconfig ~/.kube/config             for the cluster of this kubeconfig
   flotilla up --in-cluster --workers 8 --binders 2    in a pod, with its service account
   FLOTILLA_TOKEN=... flotilla up --server https://10.0.0.1:6443
@@ -44,6 +46,7 @@ NATS_VARIABLES = frozenset(
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     add_numbers(command, ("--workers", 2, 1, "number of workers"), ("--binders", 1, 1, "number of binders"))
+    add_numbers(command, ("--nodes", 0, 0, "nodes of the simulated cluster, made up in three zones"))
     command.add_argument("--in-cluster", action="store_true", help="use the API server of the surrounding cluster")
     add_flags(command, without=PER_SERVICE)
 
@@ -81,6 +84,7 @@ def _with_origin(cause: FlotillaError, given: Mapping[str, Given]) -> FlotillaEr
 
 
 def options_of(options: argparse.Namespace) -> "PipelineOptions":
+    from testing.simulator.__main__ import MAX_NODES
     from tools.supervisor.options import PipelineOptions
 
     given = all_given(os.environ, vars(options))
@@ -89,6 +93,10 @@ def options_of(options: argparse.Namespace) -> "PipelineOptions":
     if options.in_cluster and reachable:
         raise UserError("--in-cluster: cannot be combined with --server or --kubeconfig")
     api = settings.api if reachable else ApiSettings() if options.in_cluster else None
+    if options.nodes and api is not None:
+        raise UserError("--nodes: only for the simulated cluster, not for another API server")
+    if options.nodes > MAX_NODES:
+        raise UserError(f"--nodes: at most {MAX_NODES}, not {options.nodes}")
     as_text = settings.log_format == "text" or (settings.log_format == "auto" and sys.stdout.isatty())
     return PipelineOptions(
         workers=options.workers,
@@ -97,6 +105,7 @@ def options_of(options: argparse.Namespace) -> "PipelineOptions":
         nats_url=settings.nats_url if "nats_url" in given else None,
         redis_url=settings.redis_url if "redis_url" in given else None,
         api=api,
+        simulated_nodes=options.nodes,
         output=sys.stdout,
         as_json=not as_text,
     )
@@ -124,7 +133,7 @@ async def _up(options: "PipelineOptions", ready: asyncio.Event, warning: str) ->
         pipeline.tell(f"ready in {time.monotonic() - began:.1f} s")
         for name, leader in (await pipeline.standing_by()).items():
             pipeline.tell(f"  {name} is on standby: {leader} leads")
-        for line in (*addresses(pipeline), f"inspect: {environment(pipeline)} flotilla queue"):
+        for line in (*addresses(pipeline), *next_steps(pipeline)):
             pipeline.tell(f"  {line}")
         await pipeline.failure
     return 0
@@ -140,10 +149,34 @@ def addresses(pipeline: "Pipeline") -> list[str]:
         api = f"of {pipeline.api.kubeconfig}"
     rows.append(("api server", api, pids.get("simulator")))
     rows += [(name, f"http://127.0.0.1:{pipeline.port(name)}", pids.get(name)) for name in options.services()]
-    lines = [f"{name:<11} {address}{f'  (pid {pid})' if pid else ''}" for name, address, pid in rows]
-    if options.api is None:
-        lines.append(f"try: kubectl --server {pipeline.api_url} get nodes")
-    return lines
+    return [f"{name:<11} {address}{f'  (pid {pid})' if pid else ''}" for name, address, pid in rows]
+
+
+def next_steps(pipeline: "Pipeline") -> list[str]:
+    """How other commands reach this pipeline and, if it is simulated, its cluster."""
+    variables = environment(pipeline)
+    if pipeline.options.api is not None:
+        return [f"inspect: {variables} flotilla queue"]
+    kubeconfig = pipeline.folder / "kubeconfig"
+    kubeconfig.write_text(kubeconfig_of(str(pipeline.api_url)))
+    return [
+        f"in another terminal: export KUBECONFIG={shlex.quote(str(kubeconfig))} {variables}",
+        "then: kubectl get nodes; flotilla queue",
+    ]
+
+
+def kubeconfig_of(server: str) -> str:
+    """For a server that requires no credentials."""
+    context = {"cluster": "simulated", "user": "simulated"}
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "simulated", "cluster": {"server": server}}],
+        "users": [{"name": "simulated", "user": {}}],
+        "contexts": [{"name": "simulated", "context": context}],
+        "current-context": "simulated",
+    }
+    return json.dumps(config, indent=2)
 
 
 def environment(pipeline: "Pipeline") -> str:

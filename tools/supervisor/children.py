@@ -15,6 +15,8 @@ from tools.supervisor.probe import get, listening_port
 from tools.supervisor.relay import Level, Relay
 from tools.supervisor.servers import POLL, START_PATIENCE, STOP_PATIENCE, Process, end
 
+NODE_PATIENCE = 0.01
+"""Seconds for the simulator to make up a node."""
 FLUSH_TIMEOUT = 1.0
 """Seconds for the last output of a process that has ended to arrive."""
 PROBE_INTERVAL = 5.0
@@ -95,13 +97,14 @@ class Service:
 
 
 class Simulator(Service):
-    """The API server of a simulated cluster. After a restart it has the same address, and is empty.
+    """The API server of a simulated cluster. After a restart it has the same address, and is as new.
 
     It requires no token: it is for this machine only, nothing in it is real, and kubectl sends none without TLS.
     """
 
-    def __init__(self, environment: Mapping[str, str], relay: Relay, fork_server: ForkServer) -> None:
+    def __init__(self, environment: Mapping[str, str], relay: Relay, fork_server: ForkServer, nodes: int = 0) -> None:
         super().__init__("simulator", "testing.simulator", environment, relay, fork_server)
+        self._nodes = nodes
         self._port = 0
 
     @property
@@ -110,9 +113,9 @@ class Simulator(Service):
 
     async def start(self) -> None:
         """Returns once it replies; if it does not, or this is cancelled, no process is left."""
-        process = await self._launch(["--port", str(self._port)])
+        process = await self._launch(["--port", str(self._port), "--nodes", str(self._nodes)])
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + START_PATIENCE
+        deadline = loop.time() + START_PATIENCE + NODE_PATIENCE * self._nodes
         try:
             while process.returncode is None and loop.time() < deadline:
                 port = self.port

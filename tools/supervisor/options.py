@@ -26,6 +26,8 @@ class PipelineOptions:
     nats_url: str | None = None
     redis_url: str | None = None
     api: ApiSettings | None = None
+    simulated_nodes: int = 0
+    """Nodes of the made-up cluster that the simulator starts with."""
     start_patience: float = START_PATIENCE
     """Seconds until everything is ready."""
     output: TextIO | None = None

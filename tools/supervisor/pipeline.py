@@ -175,7 +175,8 @@ class Pipeline:
         deadline = self._start_deadline()
         await self._fork_server.prepare()
         self._spawn(self._sample_cpu())
-        simulator = Simulator(environment_for(self.options.settings), self._relay, self._fork_server)
+        environment = environment_for(self.options.settings)
+        simulator = Simulator(environment, self._relay, self._fork_server, self.options.simulated_nodes)
         databases: list[NatsServer | RedisServer] = []
         if self.options.nats_url is None:
             databases.append(NatsServer(self.folder))

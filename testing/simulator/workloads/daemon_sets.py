@@ -81,9 +81,12 @@ def belongs(pod: Object, node: Object) -> bool:
 
 def node_of(pod: Dependent) -> str:
     """The node that it is on, or the one that it is meant for."""
-    if pod.node:
-        return pod.node
-    affinity = pod.item.decode()["spec"].get("affinity") or {}
+    return pod.node or target_of(pod.item.decode()["spec"])
+
+
+def target_of(spec: Object) -> str:
+    """The node that a pod of a DaemonSet is meant for; empty if it is of none."""
+    affinity = spec.get("affinity") or {}
     for term in ((affinity.get("nodeAffinity") or {}).get(_REQUIRED) or {}).get("nodeSelectorTerms") or ():
         for field in term.get("matchFields") or ():
             return str(field["values"][0])

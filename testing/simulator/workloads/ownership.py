@@ -9,7 +9,6 @@ import msgspec
 
 from testing.simulator.cluster import FINISHED, GENERATED, SimulatedCluster
 from testing.simulator.errors import ApiError
-from testing.simulator.metadata import timestamp
 from testing.simulator.resources import PODS, ApiResource, Object, builtin
 from testing.simulator.store import DELETED, Change, Item, encode
 
@@ -160,7 +159,7 @@ class Ownership:
             self.cluster.store.put(workload.resource, obj)
 
     def now(self) -> str:
-        return timestamp(self.cluster.clock())
+        return self.cluster.now()
 
 
 def _dependent(resource: ApiResource, item: Item, seen: _Owned, order: int) -> Dependent:
