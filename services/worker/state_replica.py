@@ -10,7 +10,8 @@ Deltas that arrive early wait for the missing ones. The request for the whole st
 from collections import deque
 from collections.abc import Sequence
 
-from shared.cluster.nodetable import LoadKind, NodeTable, shard_of
+from shared.cluster.load_kind import LoadKind
+from shared.cluster.nodetable import NodeTable, shard_of
 from shared.errors import MAX_REMEMBERED, FlotillaError, ProtocolError
 from shared.messages.state import (
     Change,

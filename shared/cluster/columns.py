@@ -4,19 +4,16 @@ A cluster has far more labels and images than pods name. So a column is filled a
 on, and evicted if it is the least recently used of too many.
 """
 
-from abc import abstractmethod
 from collections import OrderedDict
-from collections.abc import Hashable
-from typing import TYPE_CHECKING, Generic, TypeVar
+from collections.abc import Hashable, Iterator
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flotilla.nodes import ABSENT, Ints, NodeColumn, PodColumn, TextColumn
-
-if TYPE_CHECKING:
-    from shared.cluster.nodetable import LoadKind, NodeTable
-    from shared.model.objects import Node
+from shared.cluster.load_kind import LoadKind
+from shared.model.objects import Node
 
 Rows = NDArray[np.intp]
 NOTHING_SEEN = -1
@@ -91,18 +88,24 @@ class Interner(Generic[T]):
 IntColumn = Ints
 
 
-class IndexedColumn(PodColumn):
-    """A pod column that is counted first from the table's indexes, not pod by pod."""
+class ColumnSource(Protocol):
+    """The table that the columns belong to."""
 
-    @abstractmethod
-    def fill(self, table: "NodeTable", column: IntColumn) -> None:
+    @property
+    def capacity(self) -> int: ...
+
+    def nodes(self) -> Iterator[tuple[int, Node]]: ...
+
+    def count_pods(self, spec: PodColumn, column: IntColumn) -> None:
         """Count all pods; the column starts at zero."""
+
+    def texts(self, spec: TextColumn) -> "Interner[str]": ...
 
 
 class Columns:
     """The columns of one table."""
 
-    def __init__(self, table: "NodeTable", limit: int = 1024) -> None:
+    def __init__(self, table: ColumnSource, limit: int = 1024) -> None:
         self._table = table
         self._limit = limit
         self._by_node: OrderedDict[NodeColumn | TextColumn, IntColumn] = OrderedDict()
@@ -130,10 +133,7 @@ class Columns:
         column = self._by_load.get(spec)
         if column is None:
             column = np.zeros(self._table.capacity, dtype=np.int64)
-            if isinstance(spec, IndexedColumn):
-                spec.fill(self._table, column)
-            else:
-                self._table.add_up(spec.amount, column)
+            self._table.count_pods(spec, column)
             self._by_load[spec] = column
             self._generation += 1
             if len(self._by_load) > self._limit:
@@ -151,14 +151,14 @@ class Columns:
         self._by_load.clear()
         self._generation += 1
 
-    def node_changed(self, row: int, node: "Node | None") -> None:
+    def node_changed(self, row: int, node: Node | None) -> None:
         for spec, column in self._by_node.items():
             column[row] = ABSENT if node is None else self._value(spec, node)
         if node is None:
             for column in self._by_load.values():
                 column[row] = 0
 
-    def load_changed(self, row: int, kind: "LoadKind", sign: int) -> None:
+    def load_changed(self, row: int, kind: LoadKind, sign: int) -> None:
         """A pod of this kind was added to a row, or removed. All pods of a kind concern the same columns."""
         generation, concerned = kind.columns
         if generation != self._generation:
@@ -168,7 +168,7 @@ class Columns:
         for column, amount in concerned:
             column[row] += sign * amount
 
-    def _value(self, spec: NodeColumn | TextColumn, node: "Node") -> int:
+    def _value(self, spec: NodeColumn | TextColumn, node: Node) -> int:
         if isinstance(spec, NodeColumn):
             return spec.value(node)
         text = spec.value(node)

@@ -9,65 +9,27 @@ Rows of removed nodes are used again. A row that is not `valid` belongs to no no
 """
 
 import hashlib
-from collections.abc import Callable, ItemsView, Iterable, Iterator
+from abc import abstractmethod
+from collections.abc import ItemsView, Iterable, Iterator
 from dataclasses import dataclass
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from flotilla.nodes import LabelValue, TextColumn
+from flotilla.nodes import LabelValue, PodColumn, TextColumn
 from shared.cluster.columns import ChangeLog, Columns, IntColumn, Interner
+from shared.cluster.load_kind import Amounts, LoadKind
 from shared.cluster.objects import ClusterObjects
-from shared.cluster.pod_indexes import LabelClass, LabelClasses, TermCounts, encode_terms
+from shared.cluster.pod_indexes import LabelClasses, TermCounts
 from shared.errors import ClusterError, InvariantBroken
 from shared.model.load import PodLoad
 from shared.model.objects import Node, Taint, validate_node
 from shared.model.resources import allocatable
 
-CPU, MEMORY, EPHEMERAL, PODS = range(4)
 FEWEST_VALUES = 1024
 """Values that are kept before values without nodes are collected."""
 BASIC_RESOURCES = ("cpu", "memory", "ephemeral-storage", "pods")
-
-Amounts = NDArray[np.int64]
-
-
-class LoadKind:
-    """A load shared by several pods, with its amounts as a column vector.
-
-    Resources unknown to the table are left out until a pod of this kind is placed, because no node has them.
-    """
-
-    __slots__ = ("_dense", "amounts", "columns", "label_class", "load", "non_zero", "resources", "terms", "users")
-
-    def __init__(self, load: PodLoad, label_class: LabelClass) -> None:
-        self.load = load
-        self.resources: NDArray[np.intp] = np.zeros(0, dtype=np.intp)
-        self.amounts: Amounts = np.zeros(0, dtype=np.int64)
-        self.non_zero = np.array([load.non_zero_cpu, load.non_zero_memory], dtype=np.int64)
-        self.label_class = label_class
-        self.terms = encode_terms(load.terms)
-        self.users = 0
-        self.columns: tuple[int, list[tuple[IntColumn, int]]] = (0, [])
-        """What a pod of this kind adds to the table's columns of loads, as of one generation of these."""
-        self._dense: Amounts = np.zeros(0, dtype=np.int64)
-
-    def number(self, numbers: Callable[[str], int | None]) -> None:
-        """Assign the table's resource numbers to amounts that have none yet."""
-        if len(self.resources) > len(self.load.requests):
-            return
-        known = [(n, amount) for name, amount in self.load.requests.items() if (n := numbers(name)) is not None]
-        self.resources = np.array([*(n for n, _ in known), PODS], dtype=np.intp)
-        self.amounts = np.array([*(amount for _, amount in known), 1], dtype=np.int64)
-        self._dense = np.zeros(0, dtype=np.int64)
-
-    def dense(self, resources: int) -> Amounts:
-        """The amounts of the first `resources` resources, zeros included; the kind's numbers must be current."""
-        if len(self._dense) != resources:
-            self._dense = np.zeros(resources, dtype=np.int64)
-            self._dense[self.resources] = self.amounts
-        return self._dense
 
 
 class Placed(msgspec.Struct, gc=False):
@@ -77,6 +39,14 @@ class Placed(msgspec.Struct, gc=False):
     kind: LoadKind
     key: str = ""
     started: float | None = None
+
+
+class IndexedColumn(PodColumn):
+    """A pod column that is counted first from the table's indexes, not pod by pod."""
+
+    @abstractmethod
+    def fill(self, table: "NodeTable", column: IntColumn) -> None:
+        """Count all pods; the column starts at zero."""
 
 
 class NodeTable:
@@ -161,12 +131,15 @@ class NodeTable:
         """Every placed pod: uid, node name, load."""
         return ((uid, self.names[placed.row], placed.kind.load) for uid, placed in self._placed.items())
 
-    def add_up(self, amount: Callable[[PodLoad], int], column: IntColumn) -> None:
-        """Add an amount for each pod to its row."""
+    def count_pods(self, spec: PodColumn, column: IntColumn) -> None:
+        """Count all pods; the column starts at zero."""
+        if isinstance(spec, IndexedColumn):
+            spec.fill(self, column)
+            return
         known: dict[LoadKind, int] = {}
         for placed in self._placed.values():
             if placed.kind not in known:
-                known[placed.kind] = amount(placed.kind.load)
+                known[placed.kind] = spec.amount(placed.kind.load)
             column[placed.row] += known[placed.kind]
 
     def known_texts(self, column: TextColumn) -> Interner[str]:

@@ -10,8 +10,8 @@ import msgspec
 import numpy as np
 
 from flotilla.nodes import ABSENT, LabelValue
-from shared.cluster.columns import IndexedColumn, IntColumn, Rows
-from shared.cluster.nodetable import NodeTable
+from shared.cluster.columns import IntColumn, Rows
+from shared.cluster.nodetable import IndexedColumn, NodeTable
 from shared.cluster.pod_indexes import LabelClass
 from shared.model.load import PodLoad
 from shared.model.objects import LabelSelector

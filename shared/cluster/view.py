@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from flotilla.nodes import Coded, Index, Ints, Mask, NodeColumn, NodeInfo, NodeView, PodColumn, TextColumn
 from flotilla.results import Status
 from shared.cluster.columns import Rows
-from shared.cluster.nodetable import Amounts, LoadKind, NodeTable
+from shared.cluster.load_kind import Amounts, LoadKind
+from shared.cluster.nodetable import NodeTable
 from shared.errors import InvariantBroken
 from shared.model.load import PodLoad
 from shared.model.objects import Node, Taint

@@ -12,7 +12,8 @@ import numpy as np
 
 from flotilla.plugin import Code, Mask, Status, unresolvable
 from shared.cluster.columns import Rows
-from shared.cluster.nodetable import PODS, LoadKind, NodeTable, Placed
+from shared.cluster.load_kind import PODS, LoadKind
+from shared.cluster.nodetable import NodeTable, Placed
 from shared.cluster.objects import ClusterObjects
 from shared.cluster.view import Changes, together
 from shared.framework.judge import Judge

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from flotilla.plugin import Code, DomainFilter, Ints, LazyFilter, Mask, Reads, Status
 from shared.cluster.columns import NOTHING_SEEN, Rows
-from shared.cluster.nodetable import LoadKind, NodeTable
+from shared.cluster.load_kind import LoadKind
+from shared.cluster.nodetable import NodeTable
 from shared.cluster.view import Changes, Hypothesis, TableView, together
 from shared.framework.answers import UNKNOWN, AllowedNodes, Answers, filtered, of_pairs
 from shared.framework.pod_class import PodClass

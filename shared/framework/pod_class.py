@@ -14,7 +14,8 @@ from flotilla.nodes import Mask
 from flotilla.plugin import ClassState, Reads
 from flotilla.results import Range, Status
 from shared.cluster.columns import NOTHING_SEEN, ChangeLog, Rows
-from shared.cluster.nodetable import LoadKind, NodeTable
+from shared.cluster.load_kind import LoadKind
+from shared.cluster.nodetable import NodeTable
 from shared.framework.profile import PreFiltered
 from shared.model.kinds import ObjectKind
 

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from flotilla.plugin import Ints, LazyScore, Mask, Reads, Scores
 from flotilla.results import MAX_NODE_SCORE, Range
 from shared.cluster.columns import NOTHING_SEEN, Rows
-from shared.cluster.nodetable import PODS, NodeTable, stable_hash
+from shared.cluster.load_kind import PODS
+from shared.cluster.nodetable import NodeTable, stable_hash
 from shared.cluster.view import Planned, TableView
 from shared.errors import InvalidConfig
 from shared.framework.answers import Answers, of_pairs, scored

@@ -40,10 +40,10 @@ from shared.kube.wire import (
     WatchBatch,
     WatchEvent,
     error_of,
-    get_page,
     is_busy,
     query,
     read_events,
+    read_page,
     version_of,
 )
 
@@ -61,7 +61,9 @@ RESTART_WINDOW = 2.0
 """Seconds from its start within which a listing is restarted for a follower that came too late for it."""
 LONGEST_RETRY_AFTER = 120.0
 """Seconds; a longer Retry-After of the server is cut to this."""
-NOT_FOUND = 404
+PAGE_PATIENCE = 60.0
+"""Seconds for one page."""
+NOT_FOUND, GONE = 404, 410
 NOT_STREAMED = frozenset({400, 405, 406, 415, 422})
 """Statuses of servers without streamed lists."""
 
@@ -250,11 +252,20 @@ class ListWatch:
         return await self._get_page(following)
 
     async def _get_page(self, following: str) -> Page:
-        try:
-            page = await get_page(self._client, self._path, self._selector, self._page, following)
-        except Gone:
+        """`following`: the continue token of the page before; empty for the first.
+
+        Gone if the server has forgotten the state of the pages. Its offer to continue with a newer state is not used,
+        because changes to objects of earlier pages would be lost.
+        """
+        client, asked = self._client, f"GET {self._path}"
+        part = f"limit={self._page}" + (f"&continue={quote(following, safe='')}" if following else "")
+        answer = await client.call("GET", query(self._path, self._selector, part), timeout=PAGE_PATIENCE)
+        if answer.status == GONE:
             self._page = LARGER_PAGE
-            raise
+            raise Gone(client.server, asked, GONE, answer.message)
+        if not answer.ok:
+            raise Refused(client.server, asked, answer.status, answer.message, answer.retry_after)
+        page = read_page(answer.body)
         self._wait, self._refusals, self._paths_absent = self._timing.first_wait, 0, 0
         return page
 

@@ -8,8 +8,6 @@ An object is passed on undecoded, as a part of the larger buffer that it keeps a
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Sequence
-from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 import aiohttp
 import msgspec
@@ -17,9 +15,6 @@ import msgspec
 from shared.errors import ClusterError
 from shared.kube.errors import Gone, Refused, Silent, Unreachable
 from shared.kube.outcome import STATUS
-
-if TYPE_CHECKING:
-    from shared.kube.client import KubeClient
 
 MAX_LINE_BYTES = 32 << 20
 """An object has at most 1.5 MiB in etcd; a longer line is invalid."""
@@ -201,25 +196,6 @@ def keeping_alive(address: aiohttp.AddrInfoType) -> socket.socket:
 
 
 # Lists
-
-PAGE_PATIENCE = 60.0
-"""Seconds for one page."""
-
-
-async def get_page(client: "KubeClient", path: str, selector: str, limit: int, following: str) -> Page:
-    """`following`: the continue token of the page before; empty for the first.
-
-    Gone if the server has forgotten the state of the pages. Its offer to continue with a newer state is not used,
-    because changes to objects of earlier pages would be lost.
-    """
-    part = f"limit={limit}" + (f"&continue={quote(following, safe='')}" if following else "")
-    answer = await client.call("GET", query(path, selector, part), timeout=PAGE_PATIENCE)
-    asked = f"GET {path}"
-    if answer.status == 410:
-        raise Gone(client.server, asked, 410, answer.message)
-    if not answer.ok:
-        raise Refused(client.server, asked, answer.status, answer.message, answer.retry_after)
-    return read_page(answer.body)
 
 
 def query(path: str, selector: str, asked: str) -> str:

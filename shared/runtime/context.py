@@ -8,7 +8,7 @@ from functools import partial
 
 from shared.bus import Bus
 from shared.config.settings import Settings
-from shared.runtime.clocks import ApiClock
+from shared.runtime.api_clock import ApiClock
 from shared.telemetry import Telemetry
 from shared.telemetry.fault import Fault
 from shared.telemetry.metrics import Metrics

@@ -21,7 +21,8 @@ from shared.kube.access import ClientConnection
 from shared.kube.client import KubeClient
 from shared.kube.errors import Forbidden
 from shared.messages.identity import Owner, WhoOwns
-from shared.runtime.clocks import CLOCKS, offset_from_date
+from shared.runtime.api_clock import offset_from_date
+from shared.runtime.clocks import CLOCKS
 from shared.runtime.context import Context
 from shared.runtime.names import utc
 from shared.telemetry.logs import Repeated

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from services.cycle.events import Decided
-from shared.cluster.nodetable import CPU, MEMORY, NodeTable
+from shared.cluster.load_kind import CPU, MEMORY
+from shared.cluster.nodetable import NodeTable
 from shared.errors import InvariantBroken
 from shared.framework.evaluator import Question, ShardEvaluator
 from shared.framework.loading import load_frameworks

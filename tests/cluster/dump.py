@@ -6,7 +6,8 @@ import numpy as np
 
 from flotilla.nodes import PodColumn
 from flotilla.plugin import ABSENT, LabelValue, NodeColumn, TextColumn
-from shared.cluster.nodetable import PODS, NodeTable
+from shared.cluster.load_kind import PODS
+from shared.cluster.nodetable import NodeTable
 from shared.cluster.pod_indexes import LabelClass
 from shared.model.resources import HostPort
 from shared.plugins.single_node import PortUsers

@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flotilla.plugin import ABSENT, LabelValue
-from shared.cluster.nodetable import CPU, MEMORY, PODS, NodeTable
+from shared.cluster.load_kind import CPU, MEMORY, PODS
+from shared.cluster.nodetable import NodeTable
 from shared.errors import ClusterError, InvalidObject, InvariantBroken
 from shared.model.load import load_of
 from shared.model.objects import Node

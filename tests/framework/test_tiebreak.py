@@ -5,7 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.cluster.columns import Rows
-from shared.cluster.nodetable import PODS, NodeTable
+from shared.cluster.load_kind import PODS
+from shared.cluster.nodetable import NodeTable
 from shared.framework.pod_class import Keys
 from shared.framework.ranking import NameRanks, Salts, random_ties, salt
 from shared.messages.evaluation import Ties

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from services.cycle.events import Decided
 from shared.cluster.images import ImageSizes
-from shared.cluster.nodetable import PODS, NodeTable
+from shared.cluster.load_kind import PODS
+from shared.cluster.nodetable import NodeTable
 from shared.framework.evaluator import Question, ShardEvaluator
 from shared.framework.ranking import random_ties
 from shared.framework.ranking import salt as tie_salt

@@ -5,7 +5,8 @@ import logging
 import pytest
 
 from shared.runtime import Context
-from shared.runtime.clocks import API_OFFSET_TTL, MAX_PEERS, PEER_TTL, WINDOW, ClockOffsets, offset_from_date
+from shared.runtime.api_clock import API_OFFSET_TTL, offset_from_date
+from shared.runtime.clocks import MAX_PEERS, PEER_TTL, WINDOW, ClockOffsets
 from tests.bus.support import sample
 from tests.runtime.contexts import a_context
 

@@ -37,8 +37,8 @@ from flotilla.results import (
     unresolvable,
     unschedulable,
 )
-from shared.cluster.columns import IndexedColumn, IntColumn
-from shared.cluster.nodetable import NodeTable
+from shared.cluster.columns import IntColumn
+from shared.cluster.nodetable import IndexedColumn, NodeTable
 from shared.cluster.pod_indexes import LabelClass, encode_terms
 from shared.cluster.view import view_of
 from shared.config.args import InterPodAffinityArgs
