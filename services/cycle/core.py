@@ -38,16 +38,18 @@ from services.cycle.events import (
 )
 from services.cycle.extenders import Extenders, ExtendersAnswered, VictimsAnswered
 from services.cycle.preemption.search_queue import SearchProgress, SearchQueue
+from services.cycle.recording import Decider, Recording
 from services.cycle.round.admission import Admission, PodInfo, uid_of
 from services.cycle.round.assign import RoundResult
 from services.cycle.round.gang import take_gang
-from services.cycle.round.round import MAX_POD_BYTES
+from services.cycle.round.round import MAX_POD_BYTES, Round
 from services.cycle.round.runner import UNMERGEABLE, RoundProgress, RoundRunner
 from shared.errors import MAX_REMEMBERED, FlotillaError, InvalidConfig, InvariantBroken, ProtocolError
 from shared.framework.profile import Framework
 from shared.messages.evaluation import Ties
 from shared.messages.preemption import Candidates
 from shared.messages.queue import Batch
+from shared.messages.recording import RecordDecisions
 from shared.messages.rounds import Proposals
 from shared.messages.state import EPOCH_SHIFT, Committed, Conflict, Heartbeat
 
@@ -63,10 +65,11 @@ class CycleCore:
         pace: float = 0.0,
         extenders: Extenders | None = None,
         incarnation: str = "",
+        decider: Decider | None = None,
     ) -> None:
         """`pace`: seconds between two rounds that are not full, so that pods that come meanwhile share the second one.
 
-        `incarnation` distinguishes this cycle from another one of the same epoch.
+        `incarnation` distinguishes this cycle from another one of the same epoch. `decider`: what recorders are told.
         """
         if round_size < 1:
             raise InvalidConfig("roundSize", f"must be at least 1, not {round_size}")
@@ -83,9 +86,17 @@ class CycleCore:
         self._workers: Mapping[str, frozenset[int]] = {}
         self._admission = Admission(frameworks, self._extenders)
         self._checks = AnswerChecks()
+        self._recording = Recording(epoch, incarnation, round_size, self.ties, decider or Decider())
         self._commits = Commits(epoch, incarnation, self._checks)
         self._rounds = RoundRunner(
-            epoch, frameworks, self.ties, self._extenders, self._checks, self._commits, round_size=round_size
+            epoch,
+            frameworks,
+            self.ties,
+            self._extenders,
+            self._checks,
+            self._commits,
+            round_size=round_size,
+            record=self._record_round,
         )
         self._conflicts = ConflictCounts()
         self._searches = SearchQueue(
@@ -129,6 +140,8 @@ class CycleCore:
                 return self._send_planned(now)
             case ExtendersAnswered():
                 return self._on_round(self._rounds.on_extenders(event, now), now)
+            case RecordDecisions():
+                return [*self._recording.ask(event, now)]
             case VictimsAnswered():
                 return self._on_search(self._searches.on_victims(event), now)
             case Tick():
@@ -291,6 +304,9 @@ class CycleCore:
             return []
         return [*self._commits.send_planned(now)]
 
+    def _record_round(self, round_: Round, result: RoundResult, now: float) -> Iterable[Effect]:
+        return self._recording.round(round_, result, self._workers) if self._recording.is_on(now) else ()
+
     # Preemption
 
     def _search(self, now: float) -> list[Effect]:
@@ -312,6 +328,9 @@ class CycleCore:
         return self._on_search(progress, now)
 
     def _on_search(self, progress: SearchProgress, now: float) -> list[Effect]:
+        if progress.concluded is not None and self._recording.is_on(now):
+            alone = filter(self._rounds.cache.stands_alone, progress.concluded.cases)
+            progress.effects += self._recording.search(progress.concluded, progress, alone, self._workers)
         for info in progress.denominated:
             self._commits.denominate(info)
         self._held.difference_update(info.uid for info in progress.ended)
@@ -333,6 +352,8 @@ class CycleCore:
         faults = [*self._checks.on_committed(committed.seq, now), *faults_of(answered.commit, committed)]
         self._rounds.on_committed(committed.seq, is_at_fault=bool(faults))
         effects: list[Effect] = [*faults]
+        if self._recording.is_on(now) and (answered.round or answered.nominations):
+            effects.append(self._recording.committed(answered.round, committed))
         if answered.confirms:
             effects.append(TermConfirmed())
         conflicts = {conflict.uid: conflict for conflict in committed.conflicts}

@@ -12,6 +12,7 @@ from services.cycle.round.admission import PodInfo
 from services.cycle.round.assign import Unfit
 from shared.messages.preemption import Candidates, Preempt
 from shared.messages.queue import Batch
+from shared.messages.recording import RecordDecisions, Recorded
 from shared.messages.rounds import Proposals, Propose
 from shared.messages.state import Commit, Committed, Heartbeat
 
@@ -125,7 +126,14 @@ class WorkerFault:
     counted: bool = False
 
 
-Message = Batch | Proposals | Candidates | Committed | Heartbeat
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Effect: send this to those who record decisions."""
+
+    message: Recorded
+
+
+Message = Batch | Proposals | Candidates | Committed | Heartbeat | RecordDecisions
 Event = Message | Workers | ConfirmTerm | ExtendersAnswered | VictimsAnswered | Tick
 Outcome = Decided | Unschedulable | Failed | Superseded
 
@@ -137,4 +145,4 @@ class EndTerm:
     why: str
 
 
-Effect = Ask | AskExtenders | AskAboutVictims | SendCommit | TermConfirmed | EndTerm | Outcome | WorkerFault
+Effect = Ask | AskExtenders | AskAboutVictims | SendCommit | TermConfirmed | EndTerm | Outcome | WorkerFault | Record

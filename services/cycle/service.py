@@ -5,6 +5,7 @@ import logging
 import random
 import secrets
 from collections.abc import Iterable
+from importlib.metadata import version
 
 from services.cycle.core import CycleCore
 from services.cycle.events import (
@@ -14,6 +15,7 @@ from services.cycle.events import (
     EndTerm,
     Event,
     Outcome,
+    Record,
     SendCommit,
     TermConfirmed,
     Tick,
@@ -25,8 +27,9 @@ from services.cycle.extenders import AskAboutVictims, AskExtenders, Extenders
 from services.cycle.membership import Membership
 from services.cycle.metrics import CycleMetrics, RoundSpans
 from services.cycle.queue_client import QueueClient, outcome_of
+from services.cycle.recording import Decider
 from shared.bus import Envelope, subjects
-from shared.config.document import read_config
+from shared.config.document import read_config, without_connections
 from shared.errors import ClusterError
 from shared.extenders.client import ExtenderClient
 from shared.framework.loading import load_frameworks, load_scheduler_config
@@ -36,6 +39,7 @@ from shared.kube.listwatch import ListWatch
 from shared.messages.evaluation import Ties
 from shared.messages.preemption import Candidates
 from shared.messages.queue import Verdict
+from shared.messages.recording import RecordDecisions
 from shared.messages.rounds import Proposals, Propose
 from shared.messages.state import Committed, Heartbeat, Outdated
 from shared.messages.workers import Assign, WorkerBeat
@@ -77,6 +81,7 @@ async def main(context: Context) -> None:
                     pace=PACE,
                     extenders=Extenders(extenders.extenders),
                     incarnation=secrets.token_hex(8),
+                    decider=Decider(version("flotilla"), without_connections(source), str(settings.feature_gates)),
                 )
                 await lead.during(Shell(context, core, extenders, client, LaterTerm(context, lead.raise_term)).run())
         finally:
@@ -129,6 +134,7 @@ class Shell:
         self._context.health.ready()
         await self._bus.subscribe(subjects.CYCLE_ANSWERS, (Proposals, Candidates), self._on_answer)
         await self._bus.subscribe(subjects.CYCLE_COMMITTED, (Committed, Outdated, Heartbeat), self._on_committed)
+        await self._bus.subscribe(subjects.CYCLE_RECORD, RecordDecisions, self._on_record)
         self._handle(ConfirmTerm())
         await self._bus.subscribe(subjects.WORKER_BEATS, WorkerBeat, self._on_beat)
         try:
@@ -184,6 +190,9 @@ class Shell:
         if isinstance(message, Committed) and message.epoch >= self._core.epoch:
             self._snapshot.stop()
         self._handle(message)
+
+    def _on_record(self, request: RecordDecisions, envelope: Envelope) -> None:
+        self._handle(request)
 
     def _on_beat(self, beat: WorkerBeat, envelope: Envelope) -> None:
         self._clocks.heard(beat.worker, beat.at)
@@ -267,6 +276,8 @@ class Shell:
                 trace = self._spans.context(number, (), self._context.clock()) if number else None
                 self._snapshot.start()
                 self._bus.post(subjects.SNAPSHOT_COMMITS, commit, trace=trace)
+            case Record(message=recorded):
+                self._bus.post(subjects.CYCLE_DECISIONS, recorded)
             case EndTerm(why=why):
                 self._context.fault.end(ClusterError(why))
             case TermConfirmed():

@@ -32,7 +32,7 @@ class _Finder:
         feasible = 0 if ask.refused is not None else self._table.node_count - sum(len(r) for r, _ in self._statuses)
         self._summary = Summary(nodes=self._table.node_count, feasible=feasible, plugins=own)
         may_help = [rows for rows, status in self._statuses if status.code is Code.UNSCHEDULABLE]
-        self._potential: Rows = np.sort(np.concatenate(may_help)) if may_help else np.empty(0, dtype=np.intp)
+        self._potential: Rows = self._table.in_turn(np.concatenate(may_help or [np.empty(0, np.intp)]))
 
     def find(self, search: int) -> ShardFindings:
         others: dict[str, PostFilterResult] = {}

@@ -325,5 +325,6 @@ def sample_nodes(evaluator: ShardEvaluator, feasible: Mask, share: float, round_
     if len(rows) <= wanted:
         return None
     among = np.zeros_like(feasible)
+    rows = evaluator.table.in_turn(rows)
     among[np.roll(rows, -(round_ * wanted % len(rows)))[:wanted]] = True
     return among

@@ -180,7 +180,7 @@ class StateReplica:
         """Applies the deltas that follow the state without a gap."""
         while self.loaded and (following := self._early.pop(self.seq + 1, None)) is not None:
             try:
-                self._apply(following)
+                self.apply(following)
             except FlotillaError as cause:
                 self.refused.append(cause)
                 self.loaded = False
@@ -191,7 +191,8 @@ class StateReplica:
             self._stop_waiting()
         return False
 
-    def _apply(self, delta: Delta) -> None:
+    def apply(self, delta: Delta) -> None:
+        """Changes the state as the delta says; whoever calls this knows that it follows."""
         kinds = _Kinds(self.table, delta.loads)
         for change in delta.changes:
             self._apply_change(change, kinds)

@@ -75,8 +75,16 @@ RIGHTS = {
         answers=True,
     ),
     "cycle": Rights(
-        sends=(s.PIPELINE_OWNER, s.STATUS_ANSWERS, s.QUEUE_TAKE, s.QUEUE_OUTCOMES, s.SNAPSHOT_COMMITS, ANY_WORKER),
-        hears=(s.STATUS_ASK, s.WORKER_BEATS, s.CYCLE_ANSWERS, s.CYCLE_COMMITTED),
+        sends=(
+            s.PIPELINE_OWNER,
+            s.STATUS_ANSWERS,
+            s.QUEUE_TAKE,
+            s.QUEUE_OUTCOMES,
+            s.SNAPSHOT_COMMITS,
+            s.CYCLE_DECISIONS,
+            ANY_WORKER,
+        ),
+        hears=(s.STATUS_ASK, s.WORKER_BEATS, s.CYCLE_ANSWERS, s.CYCLE_COMMITTED, s.CYCLE_RECORD),
     ),
     "worker": Rights(
         sends=(s.STATUS_ANSWERS, s.WORKER_BEATS, s.CYCLE_ANSWERS),
@@ -98,8 +106,8 @@ RIGHTS = {
         hears=(s.STATUS_ASK, s.BINDER_NOTICES, s.BINDER_PERMITS, s.BINDER_EVICTIONS, s.BINDER_WITHDRAWALS, ANY_BINDER),
     ),
     "reader": Rights(
-        sends=(s.STATUS_ASK, s.QUEUE_LIST, s.SNAPSHOT_LIST, s.WORKER_READ),
-        hears=(s.STATUS_ANSWERS, s.SNAPSHOT_DELTAS),
+        sends=(s.STATUS_ASK, s.QUEUE_LIST, s.SNAPSHOT_LIST, s.WORKER_READ, s.CYCLE_RECORD),
+        hears=(s.STATUS_ANSWERS, s.SNAPSHOT_DELTAS, s.CYCLE_DECISIONS),
         inbox=CLI,
     ),
     "permitter": Rights(sends=(s.BINDER_PERMITS,), hears=(s.BINDER_BEATS, s.BINDER_WAITING), inbox=CLI),

@@ -190,6 +190,10 @@ class NodeTable:
         self.objects.devices.forget_node(name)
         return gone
 
+    def in_turn(self, rows: NDArray[np.intp]) -> NDArray[np.intp]:
+        """In an order that does not depend on when nodes were added, so that equal states are sampled alike."""
+        return rows[np.argsort(self.name_hash[rows], kind="stable")]
+
     # Pods
 
     def kind(self, load: PodLoad) -> LoadKind:

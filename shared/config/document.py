@@ -113,3 +113,29 @@ def _check(value: object, depth: int) -> None:
             _check(item, depth + 1)
     elif isinstance(value, str) and any("\ud800" <= char <= "\udfff" for char in value):
         raise DocumentFault(f"{value!r} holds half a character")
+
+
+def without_connections(source: ConfigSource | None) -> str:
+    """The configuration as JSON, without how to connect to anything: no key, no password, no path. Empty if there is
+    none.
+    """
+    value = None if source is None else parse_document(source.text).value
+    if not isinstance(value, dict):
+        return ""
+    kept = {key: item for key, item in value.items() if key not in _CONNECTIONS}
+    extenders = kept.get("extenders")
+    if isinstance(extenders, list):
+        kept["extenders"] = [_without_connection(each) if isinstance(each, dict) else each for each in extenders]
+    return json.dumps(kept)
+
+
+def _without_connection(extender: dict[str, object]) -> dict[str, object]:
+    kept = {key: item for key, item in extender.items() if key != "tlsConfig"}
+    url = kept.get("urlPrefix")
+    if isinstance(url, str):
+        scheme, separator, rest = url.partition("://")
+        kept["urlPrefix"] = f"{scheme}{separator}{rest.rpartition('@')[2]}"
+    return kept
+
+
+_CONNECTIONS: Final = frozenset({"clientConnection", "leaderElection"})

@@ -6,7 +6,19 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from shared.errors import ProtocolError
-from shared.messages import binding, identity, inspection, preemption, queue, rounds, state, status, watch, workers
+from shared.messages import (
+    binding,
+    identity,
+    inspection,
+    preemption,
+    queue,
+    recording,
+    rounds,
+    state,
+    status,
+    watch,
+    workers,
+)
 from shared.model.objects import dec_hook, encode_msgpack
 
 Message = (
@@ -46,6 +58,12 @@ Message = (
     | rounds.Proposals
     | preemption.Preempt
     | preemption.Candidates
+    | recording.RecordDecisions
+    | recording.DeciderShown
+    | recording.PodsShown
+    | recording.RoundDecided
+    | recording.SearchDecided
+    | recording.CommitAnswered
     | workers.WorkerBeat
     | workers.Assign
     | state.Commit

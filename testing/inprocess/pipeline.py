@@ -31,6 +31,7 @@ from shared.messages.codec import M, copy
 from shared.messages.evaluation import Ties
 from shared.messages.preemption import Candidates
 from shared.messages.queue import POD_GONE, ForgottenPod
+from shared.messages.recording import Recorded
 from shared.messages.rounds import ClassAnswer, ClassAsk, Proposals
 from shared.messages.state import Delta, Heartbeat
 from shared.model.objects import ClusterObject, Node, Pod, dec_hook, encode_msgpack
@@ -74,6 +75,8 @@ class Pipeline:
         }
         self.outcomes: dict[str, Outcome] = {}
         self.problems: list[FlotillaError] = []
+        self.recorded: list[Recorded] = []
+        """What the cycle has told of its decisions, if it was asked to."""
         self._frameworks = frameworks
         self._fate = fate
         self._binds = binds
@@ -194,6 +197,8 @@ class Pipeline:
                     raise InvariantBroken(why)
                 case cycle.TermConfirmed():
                     pass
+                case cycle.Record(message=recorded):
+                    self._send(recorded, self.recorded.append)
                 case outcome:
                     self.outcomes[outcome.uid] = outcome
                     if self._binds:

@@ -1,5 +1,6 @@
 """A worker's part in a search for victims: when it answers, and which of its nodes it tries."""
 
+import numpy as np
 import pytest
 
 from flotilla.results import SUCCESS, PostFilterResult, error, unresolvable, unschedulable
@@ -26,10 +27,10 @@ def profile(percentage: int = 100, absolute: int = 0) -> Framework:
     return framework("NodeResourcesFit", "DefaultPreemption", args={"DefaultPreemption": args})
 
 
-def full_nodes(count: int) -> NodeTable:
+def full_nodes(count: int, *, backwards: bool = False) -> NodeTable:
     table = NodeTable()
     load = load_of(pod("p").request(cpu="1").build())
-    for i in range(count):
+    for i in reversed(range(count)) if backwards else range(count):
         table.add_node(node(f"n{i:03}").capacity(cpu="1").build())
         table.add_pod(f"u{i}", f"n{i:03}", load, f"default/p{i}", float(i))
     return table
@@ -64,14 +65,23 @@ def test_it_goes_on_until_one_candidate_violates_no_budget() -> None:
     table, made = full_nodes(300), profile(percentage=1)
     free = pod("free").request(cpu="1").label(app="free").build()
     guarded = pod("guarded").request(cpu="1").label(app="guarded").build()
+    last = int(table.in_turn(np.arange(300))[-1])
     for i in range(300):
         table.remove_pod(f"u{i}")
-        table.add_pod(f"u{i}", f"n{i:03}", load_of(free if i == 299 else guarded), f"default/p{i}")
+        table.add_pod(f"u{i}", f"n{i:03}", load_of(free if i == last else guarded), f"default/p{i}")
     budgets = {"spec": {"selector": {"matchLabels": {"app": "guarded"}}}, "status": {"disruptionsAllowed": 0}}
     table.objects.upsert(object_from(ObjectKind.POD_DISRUPTION_BUDGET, {"metadata": {"name": "b"}, **budgets}))
     candidates = found(table, made, everywhere=300).candidates
-    assert [c.node for c in candidates if not c.violations] == ["n299"]
+    assert [c.node for c in candidates if not c.violations] == [table.names[last]]
     assert len(candidates) == 300
+
+
+def test_which_nodes_are_tried_does_not_depend_on_the_order_in_which_they_were_added() -> None:
+    tried = [
+        [each.node for each in found(table, profile(percentage=30), everywhere=300, search=2).candidates]
+        for table in (full_nodes(300), full_nodes(300, backwards=True))
+    ]
+    assert tried[0] == tried[1]
 
 
 def test_the_other_plugins_are_asked_in_their_turn_and_a_final_answer_ends_it() -> None:

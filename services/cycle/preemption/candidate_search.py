@@ -70,8 +70,10 @@ class CandidateSearch:
         self._findings: dict[str, list[ShardFindings]] = {}
         self._narrowed: dict[str, list[Candidate]] = {}
         self._failed: dict[str, Status] = {}
-        self._unsettled: set[str] = set()
-        self._seen: dict[str, int] = {}
+        self.unsettled: set[str] = set()
+        """Classes whose summary has changed with every ask."""
+        self.judged_on: dict[str, dict[str, int]] = {}
+        """By class, the sequence number that each worker's answer was evaluated at."""
         self._spent: Counter[str] = Counter()
         """Victims chosen in this search, by disruption budget."""
 
@@ -114,9 +116,9 @@ class CandidateSearch:
 
     def gather(self, frameworks: Mapping[str, Framework]) -> bool:
         """Every worker has answered. False: the message of the next ask must be sent."""
-        oldest = min(each.seq for each in self.answered.values())
+        seqs = {worker: each.seq for worker, each in self.answered.items()}
         for class_id in self.open:
-            self._seen[class_id] = oldest
+            self.judged_on[class_id] = seqs
             self._findings[class_id] = [
                 findings
                 for worker in sorted(self.answered)
@@ -128,7 +130,7 @@ class CandidateSearch:
             self.open = unsettled
             self._next_ask()
             return False
-        self.open, self._unsettled = set(), unsettled
+        self.open, self.unsettled = set(), unsettled
         return True
 
     def _is_settled(self, class_id: str, frameworks: Mapping[str, Framework]) -> bool:
@@ -161,10 +163,18 @@ class CandidateSearch:
 
     def seen(self, class_id: str) -> int:
         """The oldest state that a worker judged the class on."""
-        return self._seen[class_id]
+        return min(self.judged_on[class_id].values())
+
+    def told(self, class_id: str) -> tuple[dict[str, object], int]:
+        """The merged summaries of the last ask, and on how many nodes preemption might help."""
+        return self._asked[class_id]
 
     def is_narrowed(self, class_id: str) -> bool:
         return class_id in self._narrowed
+
+    def is_extended(self, class_id: str) -> bool:
+        """Whether extenders had a say."""
+        return class_id in self._narrowed or class_id in self._failed
 
     def narrow(self, class_id: str, candidates: Sequence[Candidate]) -> None:
         """Extenders leave only these candidates, perhaps with other victims."""
@@ -182,7 +192,7 @@ class CandidateSearch:
         failure = next((of_shard.failure for of_shard in findings if of_shard.failure is not None), None)
         if failure is not None:
             return Preemption(failure.message, failed=True)
-        if class_id in self._unsettled or any(of_shard.summary.feasible for of_shard in findings):
+        if class_id in self.unsettled or any(of_shard.summary.feasible for of_shard in findings):
             return Preemption(again=True)
         reasons: list[str] = []
         nominated: str | None = None

@@ -38,13 +38,17 @@ Shards = Mapping[str, frozenset[int]]
 
 @dataclass(slots=True)
 class SearchProgress:
-    """Effects, and the pods that they end, the pods to decide again, those to nominate and to denominate."""
+    """Effects, and the pods that they end, the pods to decide again, those to nominate and to denominate.
+
+    `concluded`: the search, if it is over.
+    """
 
     effects: list[Effect] = field(default_factory=list)
     ended: list[PodInfo] = field(default_factory=list)
     again: list[PodInfo] = field(default_factory=list)
     nominations: list[PlannedNomination] = field(default_factory=list)
     denominated: list[PodInfo] = field(default_factory=list)
+    concluded: CandidateSearch | None = None
 
 
 class SearchQueue:
@@ -131,7 +135,7 @@ class SearchQueue:
             return SearchProgress()
         for question in self._questions:
             self._search.fail(question.class_id, SILENCE)
-        return self._conclude(self._search)
+        return self.conclude(self._search)
 
     def awaits(self, candidates: Candidates) -> bool:
         """Whether this is a worker's first answer to the present ask."""
@@ -164,7 +168,7 @@ class SearchQueue:
             return SearchProgress(self._ask(search, workers, now))
         self._questions = self._questions_of(search)
         if not self._questions:
-            return self._conclude(search)
+            return self.conclude(search)
         self._asks.answered(search.number)
         self._extend_by = now + self._extenders.victim_patience(self._questions)
         return SearchProgress([AskAboutVictims(self._searches, self._questions)])
@@ -178,7 +182,7 @@ class SearchQueue:
                 search.fail(class_id, left)
             else:
                 search.narrow(class_id, left)
-        return self._conclude(search)
+        return self.conclude(search)
 
     def _questions_of(self, search: CandidateSearch) -> tuple[VictimQuestion, ...]:
         questions: list[VictimQuestion] = []
@@ -188,7 +192,8 @@ class SearchQueue:
                 questions.append(VictimQuestion(class_id, case.pods[0].pod, tuple(candidates)))
         return tuple(questions)
 
-    def _conclude(self, search: CandidateSearch) -> SearchProgress:
+    def conclude(self, search: CandidateSearch) -> SearchProgress:
+        """Everything is gathered: nominates pods, or ends their attempts."""
         self._asks.answered(search.number)
         self._search, self._extend_by, self._questions = None, None, ()
         progress = SearchProgress()
@@ -205,6 +210,7 @@ class SearchQueue:
             progress.ended.extend(case.pods)
             if found.nominated is not None:
                 progress.denominated.extend(case.pods)
+        progress.concluded = search
         return progress
 
     def _nominate(

@@ -12,7 +12,7 @@ and holds no resources meanwhile.
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 
@@ -60,6 +60,8 @@ class GangRound:
         self._unfit: dict[str, tuple[PodInfo, Unfit]] = {}
         self._failed: dict[str, tuple[PodInfo, Status]] = {}
         self._idle_steps = 0
+        self.steps = 0
+        """Steps that it has taken."""
 
     def refused(self, max_bytes: int) -> RoundResult | None:
         """All members as failed, if the gang cannot be decided at all. `max_bytes`: of whole pods in one commit."""
@@ -100,6 +102,7 @@ class GangRound:
 
     def take(self, result: RoundResult) -> None:
         """The result of a step, whose pods were taken from `open`; deferred ones are put back."""
+        self.steps += 1
         self._decided |= {info.uid: (info, placement) for info, placement in result.decided}
         self._unfit |= {info.uid: (info, unfit) for info, unfit in result.unfit}
         self._failed |= {info.uid: (info, status) for info, status in result.failed}
@@ -116,11 +119,19 @@ class GangRound:
 
     # The end
 
+    @property
+    def verdict(self) -> Literal["placed", "unfit", "failed"]:
+        """Of the gang as a whole, once it is over."""
+        if self._failed:
+            return "failed"
+        return "placed" if len(self._decided) >= self.least else "unfit"
+
     def outcome(self) -> RoundResult:
         whole = RoundResult(self._order)
-        if self._failed:
+        verdict = self.verdict
+        if verdict == "failed":
             whole.failed = [(info, self._failure_of(info)) for info in self.members]
-        elif len(self._decided) >= self.least:
+        elif verdict == "placed":
             whole.decided = self._with_shared_volumes()
             whole.withheld = self._in_order(self._unfit)
         else:

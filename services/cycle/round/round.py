@@ -97,6 +97,10 @@ class Round:
         self._questions: dict[str, ExtenderQuestion] = {}
         self._answers: dict[str, list[tuple[ClassAnswer, int]]] = {}
         """By class, each worker's answer and the sequence number it was evaluated at."""
+        self.judged_on: dict[str, dict[str, int]] = {}
+        """By class, the sequence number that each worker's answer was evaluated at."""
+        self.unsettled: set[str] = set()
+        """Classes that are decided although their summary has changed with the last ask."""
         self._merged: dict[str, Summary] = {}
 
     @property
@@ -161,8 +165,9 @@ class Round:
 
     def settle(self, frameworks: Mapping[str, Framework], workers: int) -> None:
         """Every worker has answered the present ask: closes the classes that need no other one."""
+        seqs = {worker: proposals.seq for worker, proposals in self.answered.items()}
         for class_id in self.open:
-            self._answers[class_id] = []
+            self._answers[class_id], self.judged_on[class_id] = [], seqs
         for proposals in self.answered.values():
             for answer in proposals.answers:
                 self._answers[answer.class_id].append((answer, proposals.seq))
@@ -199,9 +204,11 @@ class Round:
         guess, borrowed = self._guesses[class_id]
         if guess is None or any(answer.by_itself for answer in answers):
             return workers == 1  # a single shard's summary is the merged one
-        if self.ask >= MAX_ASKS and not is_first and not borrowed:
-            return True
-        return merged.agrees_with(guess)
+        agrees = merged.agrees_with(guess)
+        if agrees or self.ask < MAX_ASKS or is_first or borrowed:
+            return agrees
+        self.unsettled.add(class_id)
+        return True
 
     def unusable(self, frameworks: Mapping[str, Framework]) -> list[str]:
         """The workers whose summaries the framework cannot merge."""

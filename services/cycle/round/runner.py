@@ -5,7 +5,7 @@ which asks about the members that are still open. What the decisions mean for po
 """
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from services.cycle.answer_checks import AnswerChecks
@@ -47,7 +47,9 @@ class RoundRunner:
         commits: Commits,
         *,
         round_size: int,
+        record: Callable[[Round, RoundResult, float], Iterable[Effect]] = lambda round_, result, now: (),
     ) -> None:
+        """`record`: tells recorders of what was decided."""
         self.begun = 0
         """The number of the last round that began."""
         self.current: Round | None = None
@@ -63,6 +65,7 @@ class RoundRunner:
         self._checks = checks
         self._commits = commits
         self._round_size = round_size
+        self._record = record
         self._workers: Mapping[str, frozenset[int]] = {}
         self._asks = Unanswered[int, Round]((ASK_DEADLINE,))
         self._extend_by: float | None = None
@@ -222,7 +225,9 @@ class RoundRunner:
         self._asks.answered(round_.number)
         if round_.gang is not None:
             round_.gang.take(result)
+        effects = [*self._record(round_, result, now)]
+        if round_.gang is not None:
             if not round_.gang.is_over:
-                return RoundProgress(self.begin(round_.gang.open, round_.gang, now))
+                return RoundProgress(effects + self.begin(round_.gang.open, round_.gang, now))
             result = round_.gang.outcome()
-        return RoundProgress(result=result, number=round_.number)
+        return RoundProgress(effects, result, round_.number)

@@ -1,0 +1,119 @@
+"""What a recording holds is decided again without a difference, whatever happened on the wire."""
+
+import random
+from collections.abc import Callable, Sequence
+
+import msgspec
+import pytest
+
+from shared.messages.evaluation import Ties
+from shared.messages.queue import Gang
+from shared.messages.recording import RoundDecided
+from shared.model.objects import Node, Pod
+from testing.builders import node, pod, selector
+from tests.replay.worlds import Overheard
+from tests.rounds.gangs import GangRun, members
+from tests.rounds.preempting_world import Full, Preempting
+from tests.rounds.support import FRAMEWORKS
+from tests.rounds.world import BadLuck
+from tools.recording.file import Entry
+from tools.replay.replay import Comparison, Replay
+
+ZONE, HOSTNAME = "zone", "kubernetes.io/hostname"
+SHARDS = [1, 2, 7]
+
+
+def replayed(entries: Sequence[Entry], shards: int | None = None) -> Comparison:
+    return Replay(shards).take_all(entries)
+
+
+def no_difference(found: Comparison) -> None:
+    assert not found.differences, "\n".join(each.text() for each in found.differences[:5])
+    assert not found.incomparable
+    assert not found.gaps
+
+
+def preempting(seed: int, shards: int, round_size: int = 8) -> list[Entry]:
+    """A full cluster in which pods of higher priority arrive, over a wire with mishaps."""
+    luck = BadLuck(seed, 0.2)
+    overheard = Overheard(luck)
+    world = Full(seed, nodes=12)
+    run = Preempting(shards=shards, round_size=round_size, fate=overheard, ties=Ties(seed=seed))
+    world.into(run)
+    overheard.begin(run)
+    for at in range(0, len(world.high), 4):
+        run.submit(world.high[at : at + 4])
+        run.run_with_beats(3.0)
+    luck.over = True
+    run.run_with_beats(60.0)
+    return overheard.entries
+
+
+def zoned(count: int) -> list[Node]:
+    labels = [{ZONE: "abc"[i % 3], HOSTNAME: f"n{i:02}"} for i in range(count)]
+    return [node(each[HOSTNAME]).capacity(cpu=4, memory="16Gi").label(each).build() for each in labels]
+
+
+def spreading(dice: random.Random, count: int, name: str) -> list[Pod]:
+    kinds = [
+        pod("k").label(app="a").request(cpu="300m").spread_hard(ZONE, selector(app="a")),
+        pod("k").label(app="b").request(cpu="500m").spread_soft(ZONE, selector(app="b")),
+        pod("k").label(app="c").request(cpu="700m").require_no_pods(HOSTNAME, selector(app="c")),
+        pod("k").label(app="d").request(cpu="200m").require_pods(ZONE, selector(app="b")),
+        pod("k").request(cpu="400m"),
+    ]
+    return [members(dice.choice(kinds), 1, f"{name}-{i}-")[0] for i in range(count)]
+
+
+def gangs_and_spreading(seed: int, shards: int, round_size: int = 16) -> list[Entry]:
+    dice, luck = random.Random(seed), BadLuck(seed, 0.2)
+    overheard = Overheard(luck)
+    run = GangRun(shards=shards, round_size=round_size, fate=overheard, ties=Ties(seed=seed), frameworks=FRAMEWORKS)
+    luck.over = True
+    run.add_nodes(zoned(12))
+    run.settle()
+    luck.over = False
+    overheard.begin(run)
+    for step in range(4):
+        run.take(*spreading(dice, 12, f"p{step}"))
+        gang = pod("g").label(app=f"g{step}").request(cpu="1").require_pods(ZONE, selector(app=f"g{step}"))
+        run.take((Gang(f"ns/g{step}", 4), members(gang, 5, f"g{step}-")))
+        run.settle()
+    return overheard.entries
+
+
+@pytest.mark.parametrize(("seed", "shards"), list(enumerate(SHARDS)))
+def test_preemptions(seed: int, shards: int) -> None:
+    found = replayed(preempting(seed, shards))
+    no_difference(found)
+    assert found.searches and found.verdicts["nominated"]
+    assert found.verdicts["placed"] >= 8
+
+
+@pytest.mark.parametrize(("seed", "shards"), list(enumerate(SHARDS)))
+def test_gangs_and_spreading(seed: int, shards: int) -> None:
+    found = replayed(gangs_and_spreading(seed, shards))
+    no_difference(found)
+    assert found.gangs == 4
+    assert found.verdicts["placed"] > 20
+
+
+@pytest.mark.parametrize("record", [preempting, gangs_and_spreading])
+def test_strict_mode_decides_the_same_however_the_nodes_are_divided(
+    record: Callable[[int, int, int], list[Entry]],
+) -> None:
+    entries = record(3, 2, 1)
+    for shards in SHARDS:
+        no_difference(replayed(entries, shards))
+
+
+def test_a_wrong_decision_is_found() -> None:
+    entries = gangs_and_spreading(1, 2)
+    at, record = next((i, each) for i, each in enumerate(entries) if isinstance(each, RoundDecided) and not each.gang)
+    first = record.pods[0]
+    other = msgspec.structs.replace(first, node="n11" if first.node != "n11" else "n10")
+    entries[at] = msgspec.structs.replace(record, pods=[other, *record.pods[1:]])
+    (difference,) = replayed(entries).differences
+    assert difference.pod == first.uid
+    assert f"recorded node {other.node} (score {first.score})" in difference.text()
+    assert f"replayed node {first.node} (score {first.score})" in difference.text()

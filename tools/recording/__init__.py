@@ -1,0 +1,1 @@
+"""Recordings of decisions: their file format, and the recorder that writes them."""

@@ -1,0 +1,1 @@
+"""Replays of recordings: the same decisions again, or those of another configuration."""

@@ -1,0 +1,165 @@
+"""Decides recorded rounds and searches again, each on the states that it was judged on."""
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from services.cycle.extenders import Extenders
+from services.cycle.preemption.candidate_search import CandidateSearch, SearchCase
+from services.cycle.preemption.search_queue import SearchQueue
+from services.cycle.recording import pods_of_round, pods_of_search
+from services.cycle.round.admission import Admission, PodInfo
+from services.cycle.round.assign import Unfit
+from services.cycle.round.class_cache import ClassCache
+from services.cycle.round.gang import GangRound
+from services.cycle.round.round import MAX_ASKS, Round
+from shared.errors import FlotillaError
+from shared.framework.profile import Framework
+from shared.messages.evaluation import Ties
+from shared.messages.queue import Gang
+from shared.messages.recording import ClassDecided, PodDecided, RecordedPod, RoundDecided, SearchDecided, WorkerShards
+from tools.replay.states import History, Judges, ReplayWorkers
+
+EPOCH = 1
+"""A replay has one term."""
+
+
+class Incomparable(FlotillaError):
+    """A decision cannot be made again from what was recorded."""
+
+
+class Decisions:
+    def __init__(
+        self, frameworks: Mapping[str, Framework], ties: Ties, round_size: int, shards: int | None = None
+    ) -> None:
+        """`shards`: into so many equal parts the nodes are divided; by default, as when it was recorded."""
+        self.frameworks = frameworks
+        self.workers = ReplayWorkers(frameworks, ties, shards)
+        self._ties = ties
+        self._round_size = round_size
+        self._admission = Admission(frameworks, Extenders())
+        self._cache = ClassCache()
+        self._gangs: dict[str, GangRound | None] = {}
+        """Those that are decided, by key; None if an earlier step does not agree with what was recorded."""
+        self.pods: dict[str, PodInfo] = {}
+
+    def show(self, pods: Iterable[RecordedPod]) -> None:
+        """Pods that rounds and searches name."""
+        for each in pods:
+            info, failure = self._admission.admit(each.queued, 0.0)
+            if failure is None:
+                self.pods[each.uid] = info
+
+    def info(self, pod: PodDecided, of: ClassDecided, gang: Gang | None = None) -> PodInfo:
+        """Incomparable if the pod was not recorded."""
+        info = self.pods.get(pod.uid)
+        if info is None:
+            raise Incomparable("a pod is missing")
+        info.class_id, info.gang = of.class_id, gang
+        return info
+
+    def round(self, record: RoundDecided, history: History) -> tuple[list[PodDecided], str]:
+        """What is decided about each pod, and about the gang, if this is the last step of one."""
+        step = record.gang
+        of_gang = None if step is None else Gang(step.key, step.least)
+        pods = [self.info(pod, record.classes[pod.of], of_gang) for pod in record.pods]
+        gang = self._gang(record, pods)
+        groups = _groups(record.classes)
+        self._check(groups, history)
+        round_ = Round(record.round, pods, self._cache, gang)
+        keys: tuple[str, ...] | None = None
+        while keys != round_.keys:  # every ladder needs the values of all labels
+            keys = round_.keys
+            for seqs, classes in groups.items():
+                self._settle(round_, classes, self._judges(record.workers, seqs), history)
+        result = round_.decide(self.frameworks)
+        if gang is None:
+            return pods_of_round(result, list(round_.classes)), ""
+        gang.take(result)
+        found = pods_of_round(result, list(round_.classes))
+        outcome = gang.verdict if step is not None and step.outcome else ""
+        self._gangs[gang.key] = gang if found == record.pods else None
+        return found, outcome
+
+    def search(self, record: SearchDecided, history: History) -> list[PodDecided]:
+        groups = _groups(record.classes)
+        self._check(groups, history)
+        by_class: dict[int, list[PodInfo]] = {index: [] for index in range(len(record.classes))}
+        for pod in record.pods:
+            by_class[pod.of].append(self.info(pod, record.classes[pod.of]))
+        found: Mapping[str, dict[str, object]] = {each.class_id: {} for each in record.classes}
+        for _ in range(2):  # the first one finds the summaries
+            cases = [
+                SearchCase(of.class_id, by_class[index], Unfit(of.unfit, (), 0, found[of.class_id], of.potential))
+                for index, of in enumerate(record.classes)
+            ]
+            search = CandidateSearch(record.search, cases)
+            for seqs, classes in groups.items():
+                self._gather(search, classes, self._judges(record.workers, seqs), history)
+            found = {each.class_id: search.told(each.class_id)[0] for each in record.classes}
+        alone = {each.class_id for each in record.classes if each.alone}
+        queue = SearchQueue(
+            EPOCH, self.frameworks, self._ties, Extenders(), at_once=self._round_size, stands_alone=alone.__contains__
+        )
+        return pods_of_search(search, queue.conclude(search))
+
+    # Inside
+
+    def _gang(self, record: RoundDecided, pods: Sequence[PodInfo]) -> GangRound | None:
+        step = record.gang
+        if step is None:
+            return None
+        gang = GangRound(pods) if step.first else self._gangs.get(step.key)
+        if gang is None:
+            raise Incomparable("an earlier step of its gang is missing or differs")
+        self._gangs[step.key] = None
+        gang.open = deque()
+        return gang
+
+    def _check(self, groups: Iterable[Sequence[int]], history: History) -> None:
+        for seqs in groups:
+            if not all(history.oldest <= seq <= history.newest for seq in seqs):
+                raise Incomparable("a state that it was judged on is missing")
+
+    def _judges(self, workers: Sequence[WorkerShards], seqs: Sequence[int]) -> Judges:
+        judges = self.workers.judges(workers, seqs)
+        self._cache.keep_workers(self.workers.names)
+        return judges
+
+    def _settle(self, round_: Round, classes: Iterable[str], judges: Judges, history: History) -> None:
+        """Asks about these classes until they are judged by their merged summaries."""
+        wanted = set(classes)
+        round_.open, round_.ask = set(wanted), 0
+        while round_.open & wanted and round_.ask < MAX_ASKS:
+            round_.open &= wanted
+            round_.next_ask()
+            for worker, seq in judges:
+                ask = round_.propose(EPOCH, self._ties, seq, worker.name, len(judges))
+                proposals = worker.propose(history, seq, ask)
+                self._cache.remember_known(proposals)
+                round_.answered[worker.name] = proposals
+            round_.settle(self.frameworks, len(judges))
+        if round_.open & wanted:
+            raise Incomparable("its summaries do not settle")
+        round_.open = set()
+
+    def _gather(self, search: CandidateSearch, classes: Iterable[str], judges: Judges, history: History) -> None:
+        search.open, search.ask, search.answered = set(classes), 1, {}
+        while search.open:
+            for worker, seq in judges:
+                search.take(worker.preempt(history, seq, search.message(EPOCH, seq)))
+            search.gather(self.frameworks)
+
+
+def _groups(classes: Iterable[ClassDecided]) -> dict[tuple[int, ...], list[str]]:
+    """Classes that were judged on the same states. Incomparable if the states alone do not tell what was decided."""
+    groups: dict[tuple[int, ...], list[str]] = {}
+    for each in classes:
+        if each.incomparable:
+            raise Incomparable(each.incomparable)
+        groups.setdefault(tuple(each.seqs), []).append(each.class_id)
+    return groups
+
+
+def latest(classes: Iterable[ClassDecided]) -> Iterator[int]:
+    """The newest state that each was judged on."""
+    return (max(each.seqs, default=0) for each in classes)

@@ -1,0 +1,196 @@
+"""Replays a recording: everything that was decided is decided again, and compared.
+
+entries --states, deltas--> History
+        --rounds, searches--> wait until the states that they were judged on are there --> decided again, compared
+"""
+
+from collections import Counter, deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from services.cycle.round.admission import PodInfo
+from shared.config.document import ConfigSource
+from shared.config.feature_gates import FeatureGates
+from shared.framework.loading import load_frameworks
+from shared.messages.recording import CommitAnswered, DeciderShown, PodDecided, PodsShown, RoundDecided, SearchDecided
+from shared.messages.state import Delta, Heartbeat, State
+from tools.recording.file import Entry, Gap, Header
+from tools.replay.decisions import Decisions, Incomparable, latest
+from tools.replay.states import History
+
+MAX_WAITING = 1 << 12
+"""Decisions that wait for a state; it is missing if more arrive meanwhile."""
+MAX_DIFFERENCES = 1000
+"""That are kept; all are counted."""
+
+Decided = RoundDecided | SearchDecided
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """`what`: the round or search. `recorded` and `replayed`: what was decided about the pod."""
+
+    what: str
+    pod: str
+    recorded: PodDecided
+    replayed: PodDecided
+
+    def text(self) -> str:
+        return f"{self.what}: pod {self.pod}: recorded {said(self.recorded)}, replayed {said(self.replayed)}"
+
+
+@dataclass(slots=True)
+class Comparison:
+    """`incomparable`: rounds and searches that were not compared, by reason. `verdicts`: of the pods compared."""
+
+    rounds: int = 0
+    searches: int = 0
+    gangs: int = 0
+    decisions: int = 0
+    different: int = 0
+    mixed: int = 0
+    """Rounds and searches that workers judged on different states."""
+    verdicts: Counter[str] = field(default_factory=Counter)
+    pods: set[str] = field(default_factory=set)
+    differences: list[Difference] = field(default_factory=list)
+    incomparable: Counter[str] = field(default_factory=Counter)
+    gaps: list[str] = field(default_factory=list)
+    conflicts: int = 0
+    """Decisions that the snapshot refused."""
+
+
+class Replay:
+    """Takes the entries of a recording one by one."""
+
+    def __init__(self, shards: int | None = None) -> None:
+        """`shards`: into so many equal parts the nodes are divided; by default, as when it was recorded."""
+        self.found = Comparison()
+        self.header: Header | None = None
+        self.decisions: Decisions | None = None
+        self.history: History | None = None
+        self._shards = shards
+        self._decider: DeciderShown | None = None
+        self._waiting: deque[Decided] = deque()
+
+    def take_all(self, entries: Iterable[Entry]) -> Comparison:
+        for entry in entries:
+            self.take(entry)
+        self.finish()
+        return self.found
+
+    def take(self, entry: Entry) -> None:
+        match entry:
+            case Header():
+                self.header = entry
+            case DeciderShown():
+                self._on_decider(entry)
+            case State():
+                self._on_state(entry)
+            case Delta():
+                self._on_delta(entry)
+            case Heartbeat():
+                if self.history is not None:
+                    self.history.time = entry.at or self.history.time
+            case Gap():
+                self.found.gaps.append(entry.lost)
+            case PodsShown():
+                if self.decisions is not None:
+                    self.decisions.show(entry.pods)
+            case CommitAnswered():
+                self.found.conflicts += len(entry.conflicts)
+            case RoundDecided() | SearchDecided():
+                self._waiting.append(entry)
+                if len(self._waiting) > MAX_WAITING:
+                    self._decide(self._waiting.popleft())
+        self._decide_ready()
+
+    def finish(self) -> None:
+        """There are no more entries."""
+        while self._waiting:
+            self._decide(self._waiting.popleft())
+
+    # Inside
+
+    def _on_decider(self, decider: DeciderShown) -> None:
+        """Another cycle decides from now on, or the same one."""
+        self.finish()
+        before, self._decider = self._decider, decider
+        if before is None or self.decisions is None or _how(before) != _how(decider):
+            source = ConfigSource("the recorded configuration", decider.config.encode()) if decider.config else None
+            frameworks = load_frameworks(source, FeatureGates.parse(decider.feature_gates))
+            self.decisions = Decisions(frameworks, decider.ties, decider.round_size, self._shards)
+
+    def _on_state(self, state: State) -> None:
+        self.finish()
+        self.history = History(state)
+        if self.decisions is not None:
+            self.decisions.workers.forget()
+
+    def _on_delta(self, delta: Delta) -> None:
+        if self.history is not None and delta.seq == self.history.newest + 1:
+            self.history.take(delta)
+
+    def _decide_ready(self) -> None:
+        newest = 0 if self.history is None else self.history.newest
+        while self._waiting and max(latest(self._waiting[0].classes), default=0) <= newest:
+            self._decide(self._waiting.popleft())
+
+    def _decide(self, record: Decided) -> None:
+        if self.history is None or self.decisions is None:
+            self.found.incomparable["it comes before the first state"] += 1
+            return
+        try:
+            self._compare(record, self.decisions, self.history)
+        except Incomparable as why:
+            self.found.incomparable[str(why)] += 1
+
+    def _compare(self, record: Decided, decisions: Decisions, history: History) -> None:
+        found, gang = self.found, ""
+        if isinstance(record, RoundDecided):
+            what = f"round {record.round}"
+            replayed, gang = decisions.round(record, history)
+            found.rounds += 1
+        else:
+            what = f"preemption search {record.search}"
+            replayed = decisions.search(record, history)
+            found.searches += 1
+        found.mixed += any(len(set(each.seqs)) > 1 for each in record.classes)
+        for was, now in zip(record.pods, replayed, strict=True):
+            found.decisions += 1
+            found.verdicts[was.verdict] += 1
+            found.pods.add(was.uid)
+            if was != now:
+                self._differ(what, decisions.pods[was.uid], was, now)
+        if isinstance(record, RoundDecided) and record.gang is not None and record.gang.outcome:
+            found.gangs += 1
+            if gang != record.gang.outcome:
+                of_gang = PodDecided(record.gang.key, 0, "deferred", reason=f"the gang is {record.gang.outcome}")
+                now = PodDecided(record.gang.key, 0, "deferred", reason=f"the gang is {gang}")
+                self._differ(what, None, of_gang, now)
+
+    def _differ(self, what: str, info: PodInfo | None, was: PodDecided, now: PodDecided) -> None:
+        self.found.different += 1
+        if len(self.found.differences) < MAX_DIFFERENCES:
+            self.found.differences.append(Difference(what, was.uid if info is None else info.key, was, now))
+
+
+def _how(decider: DeciderShown) -> tuple[object, ...]:
+    return decider.config, decider.feature_gates, decider.round_size, decider.ties
+
+
+def said(decided: PodDecided) -> str:
+    """What was decided, for people."""
+    match decided.verdict:
+        case "placed":
+            extra = "".join(
+                f", {name} {value}"
+                for name, value in (("volumes", decided.volumes), ("devices", decided.devices))
+                if value is not None
+            )
+            return f"node {decided.node} (score {decided.score}{extra})"
+        case "nominated":
+            return f"nominated to node {decided.node}, victims {', '.join(decided.victims) or 'none'}"
+        case "deferred":
+            return decided.reason or "left for a later round"
+        case _:
+            return f"{decided.verdict}: {decided.reason}"
