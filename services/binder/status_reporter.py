@@ -325,7 +325,8 @@ class StatusReporter:
     def notice(self, notice: Notice) -> None:
         pod = PodRef(notice.namespace, notice.name, notice.uid)
         if notice.event:
-            self._event(pod, WARNING, FAILED_SCHEDULING, SCHEDULING, notice.message, notice.scheduler)
+            type_, reason = (NORMAL, notice.told_as) if notice.told_as else (WARNING, FAILED_SCHEDULING)
+            self._event(pod, type_, reason, SCHEDULING, notice.message, notice.scheduler)
         condition = PodScheduled(notice.reason, notice.message, self._wall()) if notice.patch else None
         if condition is not None or notice.nominated is not None:
             self._statuses.put(StatusWrite(pod, condition, notice.nominated, notice.version))

@@ -29,8 +29,9 @@ from flotilla.results import Status
 from services.queue import events
 from services.queue.event_handlers import EventHandlers
 from services.queue.eviction_journal import EvictionJournal
-from services.queue.pod_conditions import held_notice, unconfirmed_notice
+from services.queue.pod_conditions import first_held_notice, held_notice, unconfirmed_notice
 from services.queue.scheduling.attempt_results import AttemptResults, CycleSession
+from services.queue.scheduling.pod_groups import PodGroups
 from services.queue.scheduling.pod_queues import BackoffPolicy
 from services.queue.scheduling.queued_pod_info import PodState, QueuedPodInfo, RetryRecord
 from services.queue.scheduling.queueing_hints import HintCall, QueueingHints
@@ -113,8 +114,9 @@ class QueueCore:
         effects = self._dispatch(event, now)
         queue.release_groups(now)
         effects += [held_notice(held) for held in queue.groups.held_too_long(now)]
+        effects += [first_held_notice(held) for held in queue.groups.first_events(now)]
         for effect in effects:
-            if isinstance(effect, Notice):
+            if isinstance(effect, Notice) and not effect.told_as:
                 queue.conditions.sent(effect, now)
         effects += self._resend_conditions(now)
         if self._session.waiting is not None:
@@ -335,6 +337,11 @@ class QueueCore:
     def foreign_scheduler(self, key: str) -> str:
         """The schedulerName of the pending pod of this namespace and name, if no profile here has it."""
         return self._handlers.foreign_scheduler(key)
+
+    @property
+    def groups(self) -> PodGroups:
+        """Read only."""
+        return self._queue.groups
 
     def in_flight_events(self) -> Counter[str]:
         """In-flight events by label, and as PodPopped the number of in-flight pods."""

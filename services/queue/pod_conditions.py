@@ -26,6 +26,10 @@ RETRY_DELAYS = (10.0, 20.0, 40.0, 80.0)
 """Seconds until a notice is sent again; the last one repeats."""
 
 
+WAITING_FOR_GROUP = "WaitingForPodGroup"
+"""The reason of an Event: FailedScheduling would make a later failure a repeat, with the text of the first."""
+
+
 def failure_notice(pod: Pod, outcome: Outcome, unshown: str | None = None) -> Notice:
     """Always an Event; the condition and the nominated node only if the pod does not show them.
 
@@ -68,6 +72,11 @@ def claim_releases(outcome: Outcome, claims: Mapping[str, ResourceClaim]) -> lis
 
 def held_notice(held: HeldTooLong) -> Notice:
     return failure_notice(held.info.pod, Outcome(held.info.uid, Verdict.UNSCHEDULABLE, message=held.message))
+
+
+def first_held_notice(held: HeldTooLong) -> Notice:
+    """An Event only: the pod has not been tried yet, and its group may be completed soon."""
+    return replace(held_notice(held), patch=False, told_as=WAITING_FOR_GROUP)
 
 
 def unreadable_notice(event: PodUnreadable) -> Notice:

@@ -8,6 +8,7 @@ from typing import Any
 from flotilla.events import Action, Resource
 from services.queue import events
 from services.queue.core import QueueCore
+from services.queue.group_listing import GroupListing
 from services.queue.introspection import Introspection
 from services.queue.metrics import PodSpans, QueueMetrics
 from services.queue.pod_conditions import count_for_one_message
@@ -22,7 +23,7 @@ from shared.framework.loading import load_frameworks, load_scheduler_config
 from shared.framework.profile import Framework
 from shared.kube.access import client_connection
 from shared.messages.binding import Evicted, Notice, Notices
-from shared.messages.inspection import ListEvictions, ListQueue
+from shared.messages.inspection import ListEvictions, ListGroups, ListQueue
 from shared.messages.queue import Absorbed, Activate, Assumed, Batch, Forgotten, Inspect, Outcomes, Received, Take
 from shared.messages.watch import Relist, WatchBeat, Watched
 from shared.runtime import Context, CoreRunner, every
@@ -114,6 +115,7 @@ class Shell:
             core, events.Tick(), self._carry_out, context, core.validate
         )
         self._introspection = Introspection(core, context.date, context.clock())
+        self._group_listing = GroupListing(core.groups, context.date)
         self._metrics = QueueMetrics(context.metrics)
         self._spans = PodSpans(context.tracer, core)
         self._clocks = ClockOffsets(context)
@@ -134,7 +136,7 @@ class Shell:
             await bus.subscribe(subjects.QUEUE_TAKE, Take, self._on_take),
             await bus.subscribe(subjects.QUEUE_OUTCOMES, Outcomes, self._on_outcomes),
             await bus.subscribe(subjects.QUEUE_INSPECT, Inspect, self._on_inspect),
-            await bus.subscribe(subjects.QUEUE_LIST, (ListQueue, ListEvictions), self._on_list),
+            await bus.subscribe(subjects.QUEUE_LIST, (ListQueue, ListEvictions, ListGroups), self._on_list),
         ]
         await bus.subscribe(subjects.QUEUE_FORGOTTEN, (Forgotten, Assumed, Absorbed), self._on_event)
         await bus.subscribe(subjects.QUEUE_EVICTED, Evicted, self._on_evicted)
@@ -221,14 +223,17 @@ class Shell:
         if self._listed:
             envelope.respond(self._core.contents())
 
-    def _on_list(self, request: ListQueue | ListEvictions, envelope: Envelope) -> None:
+    def _on_list(self, request: ListQueue | ListEvictions | ListGroups, envelope: Envelope) -> None:
         now = self._context.clock()
         if not self._listed:
             return
-        if isinstance(request, ListQueue):
-            envelope.respond(self._introspection.answer(request, now))
-        else:
-            envelope.respond(self._introspection.evictions(request, now))
+        match request:
+            case ListQueue():
+                envelope.respond(self._introspection.answer(request, now))
+            case ListEvictions():
+                envelope.respond(self._introspection.evictions(request, now))
+            case ListGroups():
+                envelope.respond(self._group_listing.answer(request, now))
 
     def _look(self) -> None:
         self._on_watch_effects(self._reader.tick(self._context.clock()))
@@ -242,6 +247,7 @@ class Shell:
         self._post_notices()  # the notices of Ticks
         self._metrics.show(self._core)
         self._introspection.expire(self._context.clock())
+        self._group_listing.expire(self._context.clock())
 
     # Effects
 

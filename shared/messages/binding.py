@@ -270,7 +270,7 @@ class Notice(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     `reason` is kube-scheduler's: Unschedulable, SchedulerError or SchedulingGated. `nominated`: the status's
     nominatedNodeName; empty to clear it, None to leave it. `version`: the resourceVersion of the pod that failed,
     empty if unknown; a pod that was bound since is left alone. `releases`: claims of the pod that keep it from being
-    scheduled.
+    scheduled. `told_as`: the Event's reason, if it is Normal and not FailedScheduling.
     """
 
     uid: str
@@ -284,6 +284,7 @@ class Notice(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     nominated: str | None = None
     version: str = ""
     releases: list[ClaimRelease] = []
+    told_as: str = ""
 
 
 class Notices(msgspec.Struct, frozen=True, omit_defaults=True, tag="notices"):

@@ -44,6 +44,8 @@ Message = (
     | inspection.LedgerListed
     | inspection.ListEvictions
     | inspection.EvictionsListed
+    | inspection.ListGroups
+    | inspection.GroupsListed
     | inspection.FindPod
     | inspection.PodFound
     | inspection.MeasureNodes

@@ -13,6 +13,10 @@ from shared.model.base import Count, Integer, Seconds, SignedSeconds
 
 MAX_PODS = 500
 """Pods of the queue in one answer."""
+MAX_GROUPS = 200
+"""Pod groups in one answer."""
+MAX_MEMBERS = 1024
+"""Members of a pod group that is asked for by name."""
 MAX_NODES = 200
 """Nodes in one answer."""
 MAX_PODS_OF_NODES = 5000
@@ -140,6 +144,55 @@ class EvictionsListed(msgspec.Struct, frozen=True, omit_defaults=True, tag="evic
     began: Seconds
     preemptions: list[RecordedPreemption]
     dropped: Count = 0
+
+
+class ListGroups(msgspec.Struct, frozen=True, omit_defaults=True, tag="list-groups"):
+    """To the queue: pod groups by name, from number `after` on. Empty fields do not restrict."""
+
+    listing: str = ""
+    after: Count = 0
+    limit: Count = MAX_GROUPS
+    namespace: str = ""
+    name: str = ""
+
+
+class GroupMember(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """`state`: in its group. `why`: what gates it, or why its last attempt failed."""
+
+    name: str
+    state: str
+    why: str = ""
+
+
+class DescribedGroup(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """`exists`: there is an object that says how many pods it needs. `counts`: members by state in the group.
+
+    `held_since`: when (Unix time) the first of the held members was. `why`: why members are held, or why their last
+    attempt failed. `missing`: names of pods that do not exist, as far as the others' names tell. `members` are sent
+    only for groups that were asked for by name, a limited number.
+    """
+
+    api: str
+    namespace: str
+    name: str
+    exists: bool
+    minimum: Count
+    counts: dict[str, Count]
+    held_since: Seconds | None = None
+    attempts: Count = 0
+    why: str = ""
+    missing: tuple[str, ...] = ()
+    members: tuple[GroupMember, ...] = ()
+
+
+class GroupsListed(msgspec.Struct, frozen=True, omit_defaults=True, tag="groups-listed"):
+    """Fields as in QueueListed."""
+
+    listing: str
+    now: Seconds
+    total: Count
+    groups: list[DescribedGroup]
+    next: Count = 0
 
 
 class ListCache(msgspec.Struct, frozen=True, omit_defaults=True, tag="list-cache"):

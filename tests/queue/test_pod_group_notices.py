@@ -1,6 +1,6 @@
 """Notices for held members of gangs."""
 
-from services.queue.scheduling.pod_groups import GROUP_TIMEOUT
+from services.queue.scheduling.pod_groups import FIRST_EVENT, GROUP_TIMEOUT
 from tests.queue.pod_group_support import THEIRS, GroupQueue
 
 
@@ -57,3 +57,53 @@ def test_owners_of_released_members_are_not_told() -> None:
     line.add("b")
     assert line.groups.next_deadline() is None
     assert told(line, 1000.0) == {}
+
+
+# The first Event of a group
+
+
+def first(line: GroupQueue, now: float) -> dict[str, str]:
+    line.now = now
+    found = {told.info.uid: told.message for told in line.groups.first_events(now)}
+    line.groups.validate()
+    return found
+
+
+def test_a_group_that_is_completed_in_time_says_nothing() -> None:
+    line = GroupQueue()
+    line.see(2)
+    line.add("a")
+    assert line.groups.next_first_event() == FIRST_EVENT
+    line.add("b")
+    assert line.groups.next_first_event() is None
+    assert first(line, 100.0) == {}
+
+
+def test_each_hold_has_one_first_event() -> None:
+    line = GroupQueue()
+    line.see(3)
+    line.add("a")
+    line.now = 1.0
+    line.add("b")
+    assert first(line, FIRST_EVENT - 0.1) == {}
+    assert list(first(line, FIRST_EVENT)) == ["a"]
+    assert first(line, 100.0) == {}
+    line.add("c")
+    line.delete("c")
+    line.take()
+    assert list(first(line, 103.0)) == ["a"], "it is held again"
+
+
+def test_a_group_whose_owners_know_needs_no_first_event() -> None:
+    line = GroupQueue()
+    line.see(3, timeout=1, ref=THEIRS)
+    line.add("a", ref=THEIRS)
+    assert list(told(line, 1.0)) == ["a"]
+    assert first(line, FIRST_EVENT) == {}
+
+
+def test_a_deleted_member_leaves_no_first_event_behind() -> None:
+    line = GroupQueue()
+    line.add("a")
+    line.delete("a")
+    assert line.groups.next_first_event() is None

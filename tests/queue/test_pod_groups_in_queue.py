@@ -9,7 +9,7 @@ from flotilla.events import Action, Resource
 from services.queue.core import MAX_GANG_BYTES
 from services.queue.events import PodBound, PodPending, Tick, WatchEvents
 from services.queue.scheduling.cluster_event import ClusterChange
-from services.queue.scheduling.pod_groups import GROUP_TIMEOUT
+from services.queue.scheduling.pod_groups import FIRST_EVENT, GROUP_TIMEOUT
 from services.queue.scheduling.queued_pod_info import PodState
 from shared.framework.clusterevents import ClusterEvent
 from shared.messages.queue import Gang
@@ -164,11 +164,24 @@ def test_owners_are_told_after_the_groups_timeout() -> None:
     queue.tell(group(2, timeout=10))
     queue.add(member("a"), member("b", of="none"))
     queue.now += 10.0
-    said = notices(queue.tell(Tick()))
+    said = [notice for notice in notices(queue.tell(Tick())) if not notice.told_as]
     assert [(notice.name, notice.reason, notice.patch) for notice in said] == [("a", "Unschedulable", True)]
     assert "1 of its pods exist" in said[0].message
     queue.now += GROUP_TIMEOUT
     assert [notice.name for notice in notices(queue.tell(Tick())) if notice.event] == ["b"]
+
+
+def test_a_held_group_says_so_soon_on_one_of_its_pods() -> None:
+    queue = Queue()
+    queue.tell(group(3))
+    queue.add(member("a"), member("b"))
+    assert queue.core.next_deadline() == queue.now + FIRST_EVENT
+    queue.now += FIRST_EVENT
+    (said,) = notices(queue.tell(Tick()))
+    assert (said.name, said.told_as, said.event, said.patch) == ("a", "WaitingForPodGroup", True, False)
+    assert said.message.endswith("for 2 s: 2 of its pods exist, and at least 3 are needed")
+    queue.now += 10.0
+    assert notices(queue.tell(Tick())) == []
 
 
 NAMES = [f"p{i}" for i in range(7)]

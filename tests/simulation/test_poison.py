@@ -33,7 +33,7 @@ SENT = {
     subjects.QUEUE_FORGOTTEN: (queue.Forgotten, queue.Assumed, queue.Absorbed),
     subjects.QUEUE_EVICTED: (binding.Evicted,),
     subjects.QUEUE_ACTIVATE: (queue.Activate,),
-    subjects.QUEUE_LIST: (inspection.ListQueue, inspection.ListEvictions),
+    subjects.QUEUE_LIST: (inspection.ListQueue, inspection.ListEvictions, inspection.ListGroups),
     subjects.WORKER_BEATS: (workers.WorkerBeat,),
     subjects.CYCLE_ANSWERS: (rounds.Proposals, preemption.Candidates),
     subjects.CYCLE_COMMITTED: (state.Committed,),

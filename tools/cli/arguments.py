@@ -94,10 +94,14 @@ def add_pod(command: argparse.ArgumentParser, *, optional: bool = False) -> None
 
 
 def pod_name(options: argparse.Namespace) -> PodName:
-    given: str = options.pod
-    namespace, slash, name = given.rpartition("/")
-    if not name or "/" in namespace or (slash and not namespace):
-        raise UserError(f"{given!r}: expected NAMESPACE/POD or POD")
-    if namespace and options.namespace not in (None, namespace):
-        raise UserError(f"--namespace: {options.namespace!r} contradicts {given}")
-    return PodName(namespace or options.namespace or DEFAULT_NAMESPACE, name)
+    return named(options.pod, options.namespace, "POD")
+
+
+def named(given: str, namespace: str | None, what: str) -> PodName:
+    """`given`: a name, or a namespace and a name."""
+    own, slash, name = given.rpartition("/")
+    if not name or "/" in own or (slash and not own):
+        raise UserError(f"{given!r}: expected NAMESPACE/{what} or {what}")
+    if own and namespace not in (None, own):
+        raise UserError(f"--namespace: {namespace!r} contradicts {given}")
+    return PodName(own or namespace or DEFAULT_NAMESPACE, name)

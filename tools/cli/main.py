@@ -27,6 +27,7 @@ inspect a running Flotilla:
   flotilla status                           list all processes, and what is missing or not ready
   flotilla queue                            list pending pods, why they are pending and what would help
   flotilla evictions --since 10m            list who was evicted for whom
+  flotilla gang                             list pod groups, and what each waits for
   flotilla permit list                      list pods that wait for a permit before they are bound
   flotilla dump --output folder             write the whole state, and compare it with the cluster
   flotilla health --port 8080               check whether a service is ready, for container health checks
@@ -50,6 +51,7 @@ COMMANDS = {
     "status": Command("tools.cli.status", "list all processes, and what is missing or not ready"),
     "queue": Command("tools.cli.queue", "list pending pods and why they are pending"),
     "evictions": Command("tools.cli.evictions", "list who was evicted for whom"),
+    "gang": Command("tools.cli.gang", "list pod groups, and what each waits for"),
     "permit": Command("tools.cli.permit", "list, allow or reject pods that wait for a permit"),
     "dump": Command("tools.cli.dump", "write the whole state, and compare it with the cluster"),
     "config": Command("tools.cli.config", "check, show or convert a scheduler configuration file; show settings"),

@@ -13,7 +13,8 @@ ready members if they are as many as are missing, and is held otherwise. Held me
 and held ones are enough, so no two members wait for each other: every move of a member must be reported here. Once at
 most one is missing, each member is popped by itself.
 
-The queue reserves nothing for held members, so they may wait for ever. Owners are notified after the group's time-out.
+The queue reserves nothing for held members, so they may wait for ever. A group whose members are still held after
+FIRST_EVENT says so by an Event on one of them; the owners of all are notified after the group's time-out.
 """
 
 from collections.abc import Mapping
@@ -34,6 +35,8 @@ GANG_PLUGINS = frozenset(_PLUGINS.values())
 """The plugins that hold members. No cluster event opens these gates: PodGroups releases them."""
 GROUP_TIMEOUT = 60.0
 """Seconds until a held pod's owner is notified, if its group names no time-out."""
+FIRST_EVENT = 2.0
+"""Seconds that a group's controller may take to create all its pods, until one of those held gets a first Event."""
 MAX_POPPED_TOGETHER = 1024
 """Members popped together, unless more are missing; the rest follow."""
 RELEASED = "GangChanged"
@@ -67,6 +70,8 @@ class GroupInfo:
     """None while there is no such object."""
     pods: dict[str, QueuedPodInfo] = field(default_factory=dict)
     """The members that the queue has; others are on nodes."""
+    names_on_nodes: dict[str, str] = field(default_factory=dict)
+    """By uid, of members that are on nodes."""
     counts: dict[MemberState, int] = field(default_factory=lambda: dict.fromkeys(MemberState, 0))
 
     @property
@@ -91,15 +96,18 @@ class GroupInfo:
     def timeout(self) -> float:
         return GROUP_TIMEOUT if self.object is None else self.object.timeout or GROUP_TIMEOUT
 
-    def why_held(self, seconds: float) -> str:
+    @property
+    def shortage(self) -> str:
+        """Why members are held."""
         if self.object is None:
-            why = "the pod group does not exist"
-        elif self.total < self.minimum:
-            why = f"{self.total} of its pods exist, and at least {self.minimum} are needed"
-        else:
-            blocked = f"{self.counts[MemberState.BLOCKED]} of them are gated"
-            why = f"{self.missing} more of its pods must be scheduled together, but {blocked}"
-        return f"waiting for pod group {self.ref} for {seconds:.0f} s: {why}"
+            return "the pod group does not exist"
+        if self.total < self.minimum:
+            return f"{self.total} of its pods exist, and at least {self.minimum} are needed"
+        blocked = f"{self.counts[MemberState.BLOCKED]} of them are gated"
+        return f"{self.missing} more of its pods must be scheduled together, but {blocked}"
+
+    def why_held(self, seconds: float) -> str:
+        return f"waiting for pod group {self.ref} for {seconds:.0f} s: {self.shortage}"
 
 
 class PoppedTogether(NamedTuple):
@@ -114,6 +122,13 @@ class HeldTooLong(NamedTuple):
     message: str
 
 
+class Held(NamedTuple):
+    """`since`: when the first of the members that are held now was."""
+
+    members: int
+    since: float
+
+
 class _Member(NamedTuple):
     group: GroupInfo
     state: MemberState
@@ -124,6 +139,8 @@ class PodGroups:
         self._groups: dict[GroupRef, GroupInfo] = {}
         self._members: dict[str, _Member] = {}
         self._to_release: dict[GroupRef, GroupInfo] = {}
+        self._first_events: dict[GroupRef, float] = {}
+        """When groups with held members get their first Event; in order of time, removed once they did."""
         self._held_since: dict[str, float] = {}
         self._deadlines: dict[str, float] = {}
         """When the owners of held members are notified; removed once they are."""
@@ -137,7 +154,7 @@ class PodGroups:
             case PodGroup() as group:
                 self.delete_group(group.ref) if now is None else self.set_group(group)
             case Pod() as pod:
-                self.remove(pod.uid) if now is None else self.assigned(pod.uid, group_of(pod))
+                self.remove(pod.uid) if now is None else self.assigned(pod.uid, group_of(pod), pod.name)
 
     def set_group(self, pod_group: PodGroup) -> None:
         group = self._group(pod_group.ref)
@@ -171,14 +188,15 @@ class PodGroups:
         group.pods[uid] = info
         self._set(uid, group, state, now)
 
-    def assigned(self, uid: str, ref: GroupRef | None) -> None:
-        """Takes in that a pod is on a node."""
+    def assigned(self, uid: str, ref: GroupRef | None, name: str = "") -> None:
+        """Takes in that a pod of this name is on a node."""
         known = self._members.get(uid)
         if known is not None and known.group.ref != ref:
             self.remove(uid)
         if ref is not None:
             group = self._group(ref)
             group.pods.pop(uid, None)
+            group.names_on_nodes[uid] = name
             self._set(uid, group, MemberState.PLACED, 0.0)
 
     def remove(self, uid: str) -> None:
@@ -188,8 +206,9 @@ class PodGroups:
         group = known.group
         group.counts[known.state] -= 1
         group.pods.pop(uid, None)
+        group.names_on_nodes.pop(uid, None)
         if known.state is MemberState.HELD:
-            self._end_hold(uid)
+            self._end_hold(uid, group)
         self._drop_if_empty(group)
 
     # Gate, pop, release
@@ -246,11 +265,40 @@ class PodGroups:
             found.append(HeldTooLong(group.pods[uid], group.why_held(now - self._held_since[uid])))
         return found
 
+    def first_events(self, now: float) -> list[HeldTooLong]:
+        """For each group that holds members since FIRST_EVENT: the first of them whose owner does not know."""
+        found: list[HeldTooLong] = []
+        while (at := self.next_first_event()) is not None and at <= now:
+            ref = next(iter(self._first_events))
+            del self._first_events[ref]
+            group = self._groups[ref]
+            held = self._in_state(group, MemberState.HELD)
+            if all(info.uid in self._deadlines for info in held):
+                found.append(HeldTooLong(held[0], group.why_held(now - self._held_since[held[0].uid])))
+        return found
+
+    def next_first_event(self) -> float | None:
+        return next(iter(self._first_events.values()), None)
+
     def next_deadline(self) -> float | None:
         heap = self._deadline_heap
         while heap and self._deadlines.get(heap[0][1]) != heap[0][0]:
             heappop(heap)
         return heap[0][0] if heap else None
+
+    # Introspection
+
+    def groups(self) -> list[GroupInfo]:
+        """Read only."""
+        return list(self._groups.values())
+
+    def state_of(self, uid: str) -> MemberState:
+        return self._members[uid].state
+
+    def held(self, group: GroupInfo) -> Held | None:
+        """None if no member is held."""
+        since = [self._held_since[info.uid] for info in self._in_state(group, MemberState.HELD)]
+        return Held(len(since), min(since)) if since else None
 
     # Inside
 
@@ -274,8 +322,10 @@ class PodGroups:
         group.counts[state] += 1
         self._members[uid] = _Member(group, state)
         if before is MemberState.HELD:
-            self._end_hold(uid)
+            self._end_hold(uid, group)
         if state is MemberState.HELD:
+            if group.counts[state] == 1:
+                self._first_events[group.ref] = now + FIRST_EVENT
             self._held_since[uid] = now
             self._set_deadline(uid, group)
         self._check_release(group)
@@ -289,7 +339,9 @@ class PodGroups:
             del self._groups[group.ref]
             self._to_release.pop(group.ref, None)
 
-    def _end_hold(self, uid: str) -> None:
+    def _end_hold(self, uid: str, group: GroupInfo) -> None:
+        if not group.counts[MemberState.HELD]:
+            self._first_events.pop(group.ref, None)
         del self._held_since[uid]
         self._deadlines.pop(uid, None)
 
@@ -324,6 +376,10 @@ class PodGroups:
                 raise InvariantBroken(f"group {ref} is counted as {group.counts}, is {counted[ref]}")
             if group.counts[MemberState.HELD] and group.can_release and ref not in self._to_release:
                 raise InvariantBroken(f"group {ref} is held, but can be released: {group.counts}")
+            if ref in self._first_events and not group.counts[MemberState.HELD]:
+                raise InvariantBroken(f"group {ref} gets an Event about held members, and has none")
+            if group.names_on_nodes.keys() & group.pods.keys():
+                raise InvariantBroken(f"group {ref} has members in the queue and on nodes")
         held = {uid for uid, member in self._members.items() if member.state is MemberState.HELD}
         if held != set(self._held_since) or not self._deadlines.keys() <= held:
             raise InvariantBroken(f"held: {sorted(held)}, since: {self._held_since}, deadlines: {self._deadlines}")

@@ -327,7 +327,8 @@ class SchedulingQueue:
         return ((info.queued_at + self._unschedulable_timeout) // FLUSH_INTERVAL + 1) * FLUSH_INTERVAL
 
     def next_deadline(self) -> float | None:
-        times = [self.preemptions.next_deadline(), self.groups.next_deadline(), self.conditions.next_deadline()]
+        times = [self.preemptions.next_deadline(), self.conditions.next_deadline()]
+        times += [self.groups.next_deadline(), self.groups.next_first_event()]
         times += [info.backoff_ends for info in (self._backoff.first(), self._error_backoff.first()) if info]
         times += [info.deadline for info in (self._in_flight.first(), self._binding.first()) if info]
         if (oldest := self._unschedulable.first()) is not None:

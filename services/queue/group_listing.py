@@ -1,0 +1,109 @@
+"""Describes pod groups for `flotilla gang`, in pages."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+
+from services.queue.scheduling.pod_groups import GroupInfo, MemberState, PodGroups
+from services.queue.scheduling.queued_pod_info import PodState, QueuedPodInfo
+from shared.bounded import Listings
+from shared.messages.inspection import (
+    LONGEST_TEXT,
+    MAX_GROUPS,
+    MAX_MEMBERS,
+    DescribedGroup,
+    GroupMember,
+    GroupsListed,
+    ListGroups,
+)
+from shared.model.objects import GroupRef
+
+MAX_MISSING = 8
+"""Names of missing pods."""
+_NUMBERED = re.compile(r"(.+-)(\d{1,9})")
+
+
+class GroupListing:
+    def __init__(self, groups: PodGroups, date: Callable[[float], float] = float) -> None:
+        """`date` converts the queue's times to Unix times."""
+        self._groups = groups
+        self._date = date
+        self._listings: Listings[GroupRef] = Listings()
+
+    def answer(self, request: ListGroups, now: float) -> GroupsListed:
+        limit = min(request.limit, MAX_GROUPS)
+        page = self._listings.page(request.listing, request.after, limit, lambda: self._list(request), now)
+        if page is None:
+            return GroupsListed("", self._date(now), 0, [])
+        known = {group.ref: group for group in self._groups.groups()}
+        groups = [self._describe(known[ref], in_full=bool(request.name)) for ref in page.items if ref in known]
+        return GroupsListed(page.listing, self._date(now), page.total, groups, page.next)
+
+    def expire(self, now: float) -> None:
+        self._listings.expire(now)
+
+    def _list(self, request: ListGroups) -> Sequence[GroupRef]:
+        wanted = request.namespace, request.name
+        refs = (group.ref for group in self._groups.groups())
+        return sorted(ref for ref in refs if all(a in ("", b) for a, b in zip(wanted, _parts(ref), strict=True)))
+
+    def _describe(self, group: GroupInfo, *, in_full: bool) -> DescribedGroup:
+        held = self._groups.held(group)
+        tried = [info for info in group.pods.values() if info.failed_at is not None]
+        latest = max(tried, key=lambda info: info.failed_at or 0.0, default=None)
+        why = ""
+        if held is not None:
+            why = group.shortage
+        elif latest is not None and latest.state is not PodState.BINDING:
+            why = latest.last_failure
+        namespace, name = _parts(group.ref)
+        return DescribedGroup(
+            group.ref.api.partition("/")[0],
+            namespace,
+            name,
+            group.object is not None,
+            group.minimum,
+            {state.value: count for state, count in group.counts.items() if count},
+            None if held is None else self._date(held.since),
+            max((info.attempts for info in group.pods.values()), default=0),
+            why[:LONGEST_TEXT],
+            missing_names(_names(group), group.minimum),
+            tuple(islice(self._members(group), MAX_MEMBERS)) if in_full else (),
+        )
+
+    def _members(self, group: GroupInfo) -> Iterator[GroupMember]:
+        for info in sorted(group.pods.values(), key=lambda info: info.pod.name):
+            yield GroupMember(info.pod.name, self._groups.state_of(info.uid).value, _why(info)[:LONGEST_TEXT])
+        for name in sorted(group.names_on_nodes.values()):
+            yield GroupMember(name, MemberState.PLACED.value, "on a node")
+
+
+def missing_names(names: Iterable[str], minimum: int) -> tuple[str, ...]:
+    """Of pods that are numbered from 0, as those of an Indexed Job or a StatefulSet: which of the minimum do not exist.
+
+    Nothing if the names say nothing about others.
+    """
+    found = [_NUMBERED.fullmatch(name) for name in names]
+    numbered = [match for match in found if match is not None]
+    if not numbered or len(numbered) < len(found) or len({match[1] for match in numbered}) > 1:
+        return ()
+    there = {int(match[2]) for match in numbered}
+    if len(there) >= minimum or max(there) >= minimum:
+        return ()
+    absent = (number for number in range(minimum) if number not in there)
+    return tuple(f"{numbered[0][1]}{number}" for number in islice(absent, MAX_MISSING))
+
+
+def _names(group: GroupInfo) -> list[str]:
+    return [*(info.pod.name for info in group.pods.values()), *group.names_on_nodes.values()]
+
+
+def _parts(ref: GroupRef) -> tuple[str, str]:
+    namespace, _, name = ref.key.partition("/")
+    return namespace, name
+
+
+def _why(info: QueuedPodInfo) -> str:
+    if info.state is PodState.GATED:
+        return f"gate {info.gating_plugin}: {info.gate_reason}" if info.gate_reason else f"gate {info.gating_plugin}"
+    return "" if info.state in (PodState.IN_FLIGHT, PodState.BINDING) else info.last_failure

@@ -1,0 +1,162 @@
+"""flotilla gang: how the queue describes pod groups, and how they are printed."""
+
+import pytest
+
+from services.queue.group_listing import GroupListing, missing_names
+from services.queue.scheduling.queued_pod_info import PodState
+from shared.bus import Envelope
+from shared.bus.subjects import QUEUE_LIST
+from shared.messages.codec import encode
+from shared.messages.inspection import MAX_GROUPS, MAX_MEMBERS, DescribedGroup, ListGroups
+from shared.messages.limits import MAX_BYTES
+from shared.model.objects import GroupApi, GroupRef
+from tests.bus.support import a_bus
+from tests.cli.operating import Operator
+from tests.queue.pod_group_support import OURS, THEIRS, GroupQueue, a_group, a_pod_info
+from tests.servers import nats_server
+from tools.cli.gang import details, row
+
+
+def described(line: GroupQueue, name: str = "") -> DescribedGroup:
+    (found,) = GroupListing(line.groups).answer(ListGroups(name=name), line.now).groups
+    return found
+
+
+def shown(line: GroupQueue) -> tuple[str, ...]:
+    return row(described(line), line.now)
+
+
+def test_an_incomplete_gang_names_the_missing_pod() -> None:
+    line = GroupQueue()
+    line.see(3)
+    line.add("worker-0", "worker-1")
+    line.now = 40.0
+    assert shown(line) == (
+        "default/g", "incomplete", "2 of 3", "0", "2 of 3 here; waiting 40s; worker-2 not created"
+    )  # fmt: skip
+    assert list(details(described(line, "g"), line.now)) == [
+        "Group:   default/g (scheduling.k8s.io)",
+        "State:   incomplete: 2 of 3 here; waiting 40s; worker-2 not created",
+        "Why:     2 of its pods exist, and at least 3 are needed",
+        "Pods:    2 held",
+        "  worker-0                      held        gate GangScheduling",
+        "  worker-1                      held        gate GangScheduling",
+    ]
+
+
+def test_pods_without_a_group() -> None:
+    line = GroupQueue()
+    line.add("a")
+    assert shown(line)[1:] == ("absent", "1", "0", "1 pod names it, and it does not exist; waiting 0s")
+
+
+def test_a_gated_member_holds_the_others() -> None:
+    line = GroupQueue()
+    line.see(2)
+    line.add("a")
+    line.add("b", shut=True)
+    line.take()
+    line.now = 5.0
+    assert shown(line)[1:] == ("held", "2 of 2", "0", "2 of 2 here; waiting 5s; 1 gated")
+
+
+def test_a_gang_is_scheduled_and_placed() -> None:
+    line = GroupQueue()
+    line.see(2)
+    line.add("a", "b")
+    assert shown(line)[1] == "pending"
+    line.take()
+    assert shown(line)[1:3] == ("scheduling", "2 of 2")
+    line.decide("a", "b")
+    line.bound("a")
+    assert shown(line)[1:] == ("placed", "2 of 2", "2", "2 of 2 here")
+
+
+def test_a_rejected_gang_says_why() -> None:
+    line = GroupQueue()
+    line.see(2)
+    line.add("a", "b")
+    line.take()
+    for info in line.pods.values():
+        info.attempts, info.failed_at = 3, 1.0
+        info.last_failure = "0/5 nodes are available: 5 Insufficient cpu."
+    line.reject("a", "b")
+    assert shown(line)[4] == "2 of 2 here; tried 3x: 5 Insufficient cpu"
+
+
+def test_placed_members_are_named_too() -> None:
+    line = GroupQueue()
+    line.groups.set_group(a_group(3))
+    line.groups.assigned("uid-0", OURS, "worker-0")
+    line.add("worker-2")
+    group = described(line, "g")
+    assert group.missing == ("worker-1",)
+    assert [(member.name, member.state) for member in group.members] == [("worker-2", "held"), ("worker-0", "placed")]
+    line.groups.remove("uid-0")
+    assert described(line).missing == ("worker-0", "worker-1")
+
+
+@pytest.mark.parametrize(
+    ("names", "minimum", "missing"),
+    [
+        (["a-0", "a-2"], 4, ("a-1", "a-3")),
+        (["a-0", "b-1"], 3, ()),
+        (["a-0", "driver"], 3, ()),
+        (["a-x7k2f"], 2, ()),
+        (["a-48291"], 2, ()),
+        (["a-0", "a-1"], 2, ()),
+        ([], 2, ()),
+        (["a-1"], 12, tuple(f"a-{i}" for i in (0, *range(2, 9)))),
+    ],
+)
+def test_missing_names_are_told_by_numbers(names: list[str], minimum: int, missing: tuple[str, ...]) -> None:
+    assert missing_names(names, minimum) == missing
+
+
+def test_pages_are_in_order_and_bounded() -> None:
+    line = GroupQueue()
+    for i in range(2 * MAX_GROUPS):
+        line.groups.set_group(a_group(2, ref=GroupRef(GroupApi.COSCHEDULING, f"default/{i:0>253}")))
+    listing = GroupListing(line.groups)
+    first = listing.answer(ListGroups(limit=10**9), 0.0)
+    assert (len(first.groups), first.total) == (MAX_GROUPS, 2 * MAX_GROUPS)
+    assert len(encode(first)) < MAX_BYTES / 2
+    second = listing.answer(ListGroups(first.listing, first.next), 0.0)
+    assert [group.name for group in (*first.groups, *second.groups)] == [f"{i:0>253}" for i in range(2 * MAX_GROUPS)]
+    assert listing.answer(ListGroups("of another queue"), 0.0).listing == ""
+
+
+def test_a_large_gang_is_cut() -> None:
+    line = GroupQueue()
+    line.see(MAX_MEMBERS + 20)
+    for i in range(MAX_MEMBERS + 10):
+        info = a_pod_info(f"p-{i}")
+        info.state, info.gating_plugin = PodState.GATED, "GangScheduling"
+        line.groups.moved(info, 0.0)
+    group = described(line, "g")
+    assert len(group.members) == MAX_MEMBERS
+    assert list(details(group, 0.0))[-1] == "  and 10 more"
+
+
+@pytest.mark.asyncio
+async def test_the_command_lists_groups(operator: Operator) -> None:
+    line = GroupQueue()
+    line.see(2, ref=THEIRS)
+    line.add("w-0", ref=THEIRS)
+    listing = GroupListing(line.groups)
+
+    def answer(asked: ListGroups, envelope: Envelope) -> None:
+        envelope.respond(listing.answer(asked, 3.0))
+
+    async with nats_server() as server, a_bus(server) as bus:
+        await bus.subscribe(QUEUE_LIST, ListGroups, answer)
+        operator.reaches(server)
+        said = await operator.types("gang")
+        assert said.lines[0].split() == ["GROUP", "STATE", "HERE", "PLACED", "WHAT"]
+        assert said.lines[1].endswith("1 of 2 here; waiting 3s; w-1 not created")
+        assert (await operator.types("gang", "g")).lines[0] == "Group:   default/g (scheduling.x-k8s.io)"
+        assert '"minimum": 2' in (await operator.types("gang", "-o", "json")).out
+        assert (await operator.types("gang", "-n", "elsewhere")).lines == ["no pod groups"]
+        absent = await operator.types("gang", "ml/none")
+        assert (absent.code, absent.out) == (1, "")
+        assert "no pod group ml/none" in absent.err

@@ -1,0 +1,132 @@
+"""flotilla gang: list pod groups, whose pods are placed together, and what each waits for."""
+
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tools.cli.arguments import add_nats_flags, add_output, named
+from tools.cli.output import age, plain, table, terminal_width
+from tools.cli.words import reasons
+
+if TYPE_CHECKING:
+    from shared.messages.inspection import DescribedGroup
+
+HEAD = ("GROUP", "STATE", "HERE", "PLACED", "WHAT")
+
+DESCRIPTION = """\
+Lists pod groups, of which a minimum of pods is placed together or none: how many pods are here, how many are placed,
+and what the group waits for. With a name, also its pods. Exit code 1: no such group, or no reply from the queue.
+"""
+EXAMPLES = """\
+states:
+  absent        pods name it, and there is no such group
+  incomplete    fewer pods exist than its minimum; they are held
+  held          enough pods exist, and some of them are gated
+  pending       complete, and to be scheduled
+  scheduling    being scheduled
+  placed        its minimum of pods is placed
+
+examples:
+  flotilla gang
+  flotilla gang ml/train                  one group, with its pods
+"""
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument("group", nargs="?", metavar="[NAMESPACE/]GROUP", help="name of the pod group")
+    command.add_argument("-n", "--namespace", metavar="NAMESPACE", help="namespace of the group, or only of this one")
+    add_output(command, "table", "json")
+    add_nats_flags(command)
+
+
+def run(options: argparse.Namespace) -> int:
+    return asyncio.run(_list(options))
+
+
+async def _list(options: argparse.Namespace) -> int:
+    from shared.bus.subjects import QUEUE_LIST
+    from shared.errors import ClusterError
+    from shared.messages.inspection import DescribedGroup, GroupsListed, ListGroups
+    from tools.cli.service_client import connected
+
+    wanted = None if options.group is None else named(options.group, options.namespace, "GROUP")
+    namespace, name = (options.namespace or "", "") if wanted is None else wanted
+    found: list[DescribedGroup] = []
+    now = 0.0
+    async with connected(options) as client:
+        request = ListGroups(namespace=namespace, name=name)
+        async for page in client.pages("queue", QUEUE_LIST, request, GroupsListed):
+            found, now = [*found, *page.groups], page.now
+    if options.output == "json":
+        print(json.dumps([plain(group) for group in found], indent=2, ensure_ascii=False))
+    elif wanted is not None and not found:
+        raise ClusterError(f"no pod group {wanted}: no pod names it, and the API server shows none")
+    elif wanted is not None:
+        for group in found:
+            print("\n".join(details(group, now)))
+    elif found:
+        print("\n".join(table([HEAD, *(row(group, now) for group in found)], terminal_width(sys.stdout))))
+    else:
+        print("no pod groups")
+    return 0
+
+
+def row(group: "DescribedGroup", now: float) -> tuple[str, ...]:
+    placed = str(group.counts.get("placed", 0))
+    return f"{group.namespace}/{group.name}", state(group), _here(group), placed, "; ".join(what(group, now)) or "-"
+
+
+def state(group: "DescribedGroup") -> str:
+    counts = group.counts
+    if not group.exists:
+        return "absent"
+    if counts.get("placed", 0) >= group.minimum:
+        return "placed"
+    if _total(group) < group.minimum:
+        return "incomplete"
+    if counts.get("in flight"):
+        return "scheduling"
+    return "held" if counts.get("held") else "pending"
+
+
+def what(group: "DescribedGroup", now: float) -> Iterator[str]:
+    """`2 of 3 here`, `waiting 40 s`, `worker-2 not created`."""
+    if group.exists:
+        yield f"{_here(group)} here"
+    else:
+        total = _total(group)
+        yield f"{total} pod{' names' if total == 1 else 's name'} it, and it does not exist"
+    if group.held_since is not None:
+        yield f"waiting {age(now - group.held_since)}"
+    absent = group.minimum - _total(group)
+    if group.exists and absent > 0:
+        more = f" and {absent - len(group.missing)} more" if absent > len(group.missing) else ""
+        yield f"{', '.join(group.missing)}{more} not created" if group.missing else f"{absent} not created"
+    elif gated := group.counts.get("blocked"):
+        yield f"{gated} gated"
+    if group.held_since is None and group.why and state(group) == "pending":
+        yield f"tried {group.attempts}x: {', '.join(map(str, reasons(group.why)))}"
+
+
+def details(group: "DescribedGroup", now: float) -> Iterator[str]:
+    yield f"Group:   {group.namespace}/{group.name} ({group.api})"
+    yield f"State:   {state(group)}: {'; '.join(what(group, now))}"
+    if group.why:
+        yield f"Why:     {group.why}"
+    counts = ", ".join(f"{count} {name}" for name, count in group.counts.items())
+    yield f"Pods:    {counts or 'none'}"
+    for member in group.members:
+        yield f"  {member.name:<30}{member.state:<12}{member.why}".rstrip()
+    if (more := _total(group) - len(group.members)) > 0:
+        yield f"  and {more:,} more"
+
+
+def _here(group: "DescribedGroup") -> str:
+    return f"{_total(group)} of {group.minimum}" if group.minimum else str(_total(group))
+
+
+def _total(group: "DescribedGroup") -> int:
+    return sum(group.counts.values())
