@@ -4,11 +4,16 @@ import argparse
 import os
 import sys
 from collections.abc import Collection
+from typing import TYPE_CHECKING
 
+from shared.config.settings import ApiSettings
 from shared.config.sources import settings_from
 from shared.errors import UserError
 from tools.cli.arguments import add_numbers, names, numbers
 from tools.cli.run import SERVICES
+
+if TYPE_CHECKING:
+    from tools.supervisor.options import PipelineOptions
 
 DESCRIPTION = """\
 For each case, starts NATS, Redis, a simulated API server and all services on this machine, and
@@ -20,6 +25,7 @@ examples:
   flotilla bench-pipeline --modes without --rounds 256      only rounds, without API calls
   flotilla bench-pipeline --repeat 5 --classes 50           minimum, median and maximum of five runs
   flotilla bench-pipeline --profile cycle --rounds 1        run the first case with a profiler in the cycle
+  flotilla bench-pipeline --rate 50,150,300                 pods that come one by one, at these rates
 
 All pods are in the queue before the clock starts, which is once every class has been decided. The clock stops at the
 last decision; with API calls, when the last pod is bound and the queue is empty. CPU is measured in the same period.
@@ -56,6 +62,10 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         ("--binders", 1, 1, "binder processes"),
         ("--repeat", 1, 1, "runs of each case"),
     )
+    command.add_argument("--rate", type=numbers(1), default=None, metavar="N,...",
+        help="instead of the cases: create N pods a second, one by one, and measure latency and cost")  # fmt: skip
+    add_numbers(command, ("--seconds", 20, 1, "with --rate: seconds at each rate"))
+    command.add_argument("--kubeconfig", metavar="FILE", help="with --rate: a cluster instead of the simulator")
     command.add_argument("--profile", choices=SERVICES, metavar="SERVICE",
         help="run the first case only, with a profiler in this service (one process of it)")  # fmt: skip
 
@@ -79,6 +89,14 @@ def run(options: argparse.Namespace) -> int:
             api_calls=api_calls, round_size=size, classes=classes, nodes=options.nodes, pods=pods, workload=workload
         )
 
+    settings = settings_from({key: value for key, value in os.environ.items() if key in KEPT})
+    api = None if options.kubeconfig is None else ApiSettings(kubeconfig=options.kubeconfig)
+    pipeline = PipelineOptions(workers=options.workers, binders=options.binders, settings=settings, api=api)
+    pipeline.services()  # validates the options before anything starts
+    if options.rate:
+        return _run_steadily(options, pipeline)
+    if api is not None:
+        raise UserError("--kubeconfig: only with --rate")
     cases = [
         make_case(workload, size, classes, api_calls=mode == "with")
         for workload in options.workloads or ["plain"]
@@ -93,10 +111,16 @@ def run(options: argparse.Namespace) -> int:
         check(case)
     if options.profile and options.repeat > 1:
         raise UserError("--profile: cannot be combined with --repeat")
-    settings = settings_from({key: value for key, value in os.environ.items() if key in KEPT})
-    pipeline = PipelineOptions(workers=options.workers, binders=options.binders, settings=settings)
-    pipeline.services()  # validates the options before anything starts
     bench = Bench(pipeline, sys.stdout)
     if options.profile:
         return interruptible(bench.profile(cases[0], options.profile))
     return interruptible(bench.run(cases, options.repeat))
+
+
+def _run_steadily(options: argparse.Namespace, pipeline: "PipelineOptions") -> int:
+    from tools.bench.steady.bench import SteadyBench, SteadyCase
+    from tools.cli.processes import interruptible
+
+    workload = options.workloads[0] if options.workloads else "plain"
+    case = SteadyCase(options.rate, options.seconds, options.nodes, options.classes[0], workload)
+    return interruptible(SteadyBench(pipeline, sys.stdout).run(case))
