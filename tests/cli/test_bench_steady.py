@@ -75,6 +75,7 @@ def test_switches_are_those_of_a_process_and_none_of_one_that_is_gone() -> None:
     assert voluntary_switches(2**22 + 1) == 0
 
 
+@pytest.mark.asyncio
 async def test_a_small_run_prints_latency_and_costs(tmp_path: Path) -> None:
     arguments = ("--rate", "40", "--seconds", "1", "--nodes", "20", "--classes", "2")
     async with flotilla(tmp_path, "bench-pipeline", *arguments) as command:

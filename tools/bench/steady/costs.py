@@ -1,7 +1,7 @@
 """What the processes of a pipeline have used so far: CPU, context switches, messages, calls; and differences."""
 
 import asyncio
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -64,7 +64,7 @@ async def costs_of(pipeline: Pipeline, redis: Redis) -> Costs:
 
 def added_up(texts: Iterable[str], name: str, by: str, only: Mapping[str, str]) -> dict[str, float]:
     """A counter of several processes, added up by one of its labels. `only`: values of other labels."""
-    found: Counter[str] = Counter()
+    found: defaultdict[str, float] = defaultdict(float)
     for text in texts:
         lines = "".join(line + "\n" for line in text.splitlines() if line.startswith(name))
         for family in text_string_to_metric_families(lines):
