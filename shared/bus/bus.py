@@ -127,6 +127,11 @@ class Bus:
         """
         return self._connection.client.network if self.connected else ""
 
+    @property
+    def server_version(self) -> str:
+        """Of NATS; empty before the first connection."""
+        return self._connection.client.version
+
     async def close(self) -> None:
         """Posted messages are still sent, if that is quick."""
         await self._connection.close()

@@ -48,6 +48,8 @@ class NatsClient(Client):
 
     lost_by: Exception | None = None
     """Why the connection was lost the last time."""
+    version = ""
+    """Of the current or last server."""
     network = ""
     """The name of the cluster of the current or last server, or the identity of that server alone: servers with the
     same value pass each other's messages on.
@@ -138,6 +140,7 @@ class NatsClient(Client):
                 raise WithoutTls
             info["tls_required"] = True
         await super()._process_info(info, initial_connection)
+        self.version = str(info.get("version") or "")
         self.network = str(info.get("cluster") or info.get("server_id") or "")
         self._forget_servers_but(info.get("connect_urls") or [])
 

@@ -29,6 +29,8 @@ SETTINGS_VARIABLE = "FLOTILLA_SETTINGS"
 """Both name a file with settings; the file cannot name another."""
 
 OURS = "FLOTILLA_"
+URL_FILE_VARIABLE = "FLOTILLA_NATS_URL_FILE"
+"""The one that `flotilla up` prints."""
 OTHER_VARIABLES = (
     "FLOTILLA_PROFILE",
     "FLOTILLA_VALIDATE",
@@ -210,7 +212,9 @@ class Layer:
             return Path(path).read_text().strip()
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it is not text"
-            self.refuse(origin, f"takes a file that can be read, not {path!r} ({reason})")
+            gone = isinstance(error, FileNotFoundError) and origin == URL_FILE_VARIABLE
+            hint = f"; if the flotilla up that printed this variable has ended, unset {origin}" if gone else ""
+            self.refuse(origin, f"takes a file that can be read, not {path!r} ({reason}){hint}")
             return ""
 
     def refuse(self, origin: str, why: str) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import re
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
@@ -26,12 +27,15 @@ from shared.store.address import read_url
 from shared.store.connecting import CALL_PATIENCE, Sentinels, clients_for
 from shared.store.errors import StoreUnreachable
 from shared.store.scripts import Script
+from shared.telemetry.logs import Repeated
 from shared.tls import TlsFiles
 
 CONNECT_PATIENCE = 30.0
 """Seconds to wait for an unreachable Redis at the start; a restart takes less."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
 """Seconds between two attempts to connect, doubled each time."""
+SAY_EVERY = 10.0
+"""Seconds between two log lines about an unreachable server."""
 _NOT_IN_A_SCRIPT = re.compile("user executing the script can't|ACL failure in script")
 """How Redis 6 and 7 report that a script exceeds its user's rights."""
 
@@ -116,7 +120,7 @@ async def connect(url: str, log: logging.Logger, patience: float = CONNECT_PATIE
 
 
 async def _wait_for_answer(link: RedisLink, log: logging.Logger, patience: float) -> None:
-    clock = asyncio.get_running_loop().time
+    clock, limited_log = asyncio.get_running_loop().time, Repeated(log, SAY_EVERY)
     ends, pause = clock() + patience, FIRST_PAUSE
     while True:
         try:
@@ -128,7 +132,7 @@ async def _wait_for_answer(link: RedisLink, log: logging.Logger, patience: float
             left = ends - clock()
             if left <= pause:
                 raise StoreUnreachable(f"{cause}; tried for {patience:g} s") from cause
-            log.warning("%s; trying again for another %.0f s", cause, left)
+            limited_log.warning("away", "%s; trying again for another %.0f s", cause, left)
         await asyncio.sleep(pause)
         pause = min(2 * pause, LONGEST_PAUSE)
 
@@ -142,4 +146,10 @@ def _root(error: BaseException) -> BaseException:
 
 
 def _line(cause: BaseException) -> str:
+    """The system's own words for a failed connection: redis-py adds numbers and addresses in Python's form."""
+    inner: BaseException | None = cause
+    while inner is not None:
+        if isinstance(inner, OSError) and inner.errno and not isinstance(inner, ssl.SSLError):
+            return os.strerror(inner.errno) if inner.errno > 0 else str(inner.strerror)
+        inner = inner.__cause__ or inner.__context__
     return " ".join(str(cause).split()) or type(cause).__name__

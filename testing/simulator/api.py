@@ -1,6 +1,6 @@
 """The API's verbs on objects: a request goes in, a response or a watch comes out. Synchronous and free of I/O."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 
@@ -28,6 +28,7 @@ from testing.simulator.selectors import select
 from testing.simulator.store import Bucket, Item, encode
 from testing.simulator.subresources import (
     ACCESS_REVIEWS,
+    OWN_ACCESS_REVIEWS,
     TOKEN_REVIEWS,
     ReviewedUser,
     bind,
@@ -63,12 +64,19 @@ VERSION_REQUIRED = frozenset(
 
 
 class Api:
-    def __init__(self, cluster: SimulatedCluster, max_pending_bytes: int, users: Sequence[ReviewedUser] = ()) -> None:
+    def __init__(
+        self,
+        cluster: SimulatedCluster,
+        max_pending_bytes: int,
+        users: Sequence[ReviewedUser] = (),
+        denied: Collection[str] = (),
+    ) -> None:
         self.pages = Pages()
         self._cluster = cluster
         self._store = cluster.store
         self._max_pending_bytes = max_pending_bytes
         self._users = users
+        self._denied = denied
 
     def handle(self, request: Request) -> Response | Watch:
         """Never raises for anything a client can send: a refusal is a response, too."""
@@ -192,8 +200,8 @@ class Api:
             raise bad_request(NO_CONTAINERS)
         _check_type(request)
         obj = request.object()
-        if target.resource in (TOKEN_REVIEWS, ACCESS_REVIEWS):
-            return Response(201, encode(review(self._users, target.resource, obj)))
+        if target.resource in (TOKEN_REVIEWS, ACCESS_REVIEWS, OWN_ACCESS_REVIEWS):
+            return Response(201, encode(review(self._users, self._denied, target.resource, obj)))
         if target.resource.virtual:
             bind(self._cluster, target.scope, (obj.get("metadata") or {}).get("name") or "", obj)
             return Response(201, CREATED)

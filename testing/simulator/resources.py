@@ -142,6 +142,7 @@ RESOURCES = (
     _type("v1", "Binding", "bindings", "virtual"),
     _type("authentication.k8s.io/v1", "TokenReview", "tokenreviews", "cluster virtual"),
     _type("authorization.k8s.io/v1", "SubjectAccessReview", "subjectaccessreviews", "cluster virtual"),
+    _type("authorization.k8s.io/v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", "cluster virtual"),
     _type("v1", "LimitRange", "limitranges limits"),
     _type("v1", "ResourceQuota", "resourcequotas quota", "returned", "status"),
     _type("v1", "PodTemplate", "podtemplates", "returned"),

@@ -61,6 +61,8 @@ class SimulatorOptions:
     """Bytes that may wait for one watch; beyond that the watch ends."""
     users: tuple[ReviewedUser, ...] = ()
     """Users known to TokenReview and SubjectAccessReview. They do not restrict requests to the simulator."""
+    denied: frozenset[str] = frozenset()
+    """Rights that SelfSubjectAccessReview denies, such as `delete pods`; they do not restrict requests either."""
     seed: int | None = None
     """Seed of uids and generated names; None: random."""
     nodes: int = 0
@@ -166,7 +168,7 @@ class Simulator:
             clock=clock,
             random=Random(self.options.seed),
         )
-        self._api = Api(self.cluster, self.options.max_pending_bytes, self.options.users)
+        self._api = Api(self.cluster, self.options.max_pending_bytes, self.options.users, self.options.denied)
         self._jitter = Random(0)
         self._watches: set[Watch] = set()
         self._web: web.Server | None = None

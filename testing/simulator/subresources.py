@@ -3,7 +3,7 @@
 Access reviews know non-resource paths only (`/metrics`): components ask about those before they answer.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from testing.simulator.cluster import FINISHED, SimulatedCluster, check_preconditions
@@ -25,6 +25,7 @@ BUSY_SECONDS = 10
 """Retry-After of an eviction whose budget has just changed."""
 TOKEN_REVIEWS = builtin("tokenreviews", "authentication.k8s.io")
 ACCESS_REVIEWS = builtin("subjectaccessreviews", "authorization.k8s.io")
+OWN_ACCESS_REVIEWS = builtin("selfsubjectaccessreviews", "authorization.k8s.io")
 
 
 def bind(cluster: SimulatedCluster, namespace: str, name: str, binding: Object) -> None:
@@ -159,8 +160,8 @@ class ReviewedUser:
     may: tuple[str, ...] = ()
 
 
-def review(users: Sequence[ReviewedUser], resource: ApiResource, obj: Object) -> Object:
-    """The token or access review with its status."""
+def review(users: Sequence[ReviewedUser], denied: Collection[str], resource: ApiResource, obj: Object) -> Object:
+    """The token or access review with its status. `denied`: as in SimulatorOptions."""
     spec = obj.get("spec")
     if not isinstance(spec, dict):
         raise bad_request(f"{resource.kind}: spec is required")
@@ -170,6 +171,11 @@ def review(users: Sequence[ReviewedUser], resource: ApiResource, obj: Object) ->
         if user is not None:
             groups = [*user.groups, "system:authenticated"]
             status = {"authenticated": True, "user": {"username": user.name, "uid": user.uid, "groups": groups}}
+    elif resource is OWN_ACCESS_REVIEWS:
+        of = spec.get("resourceAttributes") or {}
+        parts = (of.get("group"), of.get("resource"), of.get("subresource"))
+        right = f"{of.get('verb') or ''} {'/'.join(part for part in parts if part)}"
+        status = {"allowed": right not in denied, "reason": f"{right} is denied" if right in denied else ""}
     else:
         asked, name = spec.get("nonResourceAttributes") or {}, spec.get("user") or ""
         verb, path = asked.get("verb") or "", asked.get("path") or ""

@@ -123,5 +123,17 @@ async def test_the_status_of_a_pipeline_names_a_frozen_worker(pipeline: Pipeline
     await says(operator, "all is well", "status")
 
 
+async def test_a_doctor_of_a_running_pipeline_finds_it_well(
+    pipeline: Pipeline, operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLOTILLA_REDIS_URL", pipeline.redis_url)
+    await says(operator, "all is well", "status")
+    said = await operator.types("doctor", "--server", str(pipeline.api_url))
+    assert said.code == 0, said.out
+    for text in ("processes: all 6 are ready", "hold the state of this cluster"):
+        assert text in said.out
+    assert "held for watcher by" in " ".join(said.out.split())
+
+
 async def logged(pipeline: Pipeline, wanted: str) -> bool:
     return any(wanted in line for line in pipeline.log_lines)

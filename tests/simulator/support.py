@@ -61,12 +61,13 @@ class Desk:
         max_events: int = 1000,
         max_pending_bytes: int = 1 << 20,
         users: tuple[ReviewedUser, ...] = (),
+        denied: frozenset[str] = frozenset(),
     ) -> None:
         self.now = 1_700_000_000.0
         self.cluster = SimulatedCluster(
             history=history, max_events=max_events, clock=lambda: self.now, random=Random(1)
         )
-        self.api = Api(self.cluster, max_pending_bytes, users)
+        self.api = Api(self.cluster, max_pending_bytes, users, denied)
 
     def ask(self, method: str, url: str, body: Any = None, media: str = JSON, accept: str = JSON) -> Response | Watch:
         path, query = parse_target(url)

@@ -9,6 +9,7 @@ from tests.simulator.support import Desk
 
 TOKENS = "/apis/authentication.k8s.io/v1/tokenreviews"
 ACCESS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+OWN_ACCESS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 PROMETHEUS = ReviewedUser(
     token="t-1", name="prometheus", uid="7", groups=("monitoring",), may=("get /metrics", "* /debug/*")
 )
@@ -45,6 +46,19 @@ def test_an_access_review_follows_the_users_rules(user: str, verb: str, path: st
     told = ask(ACCESS, user=user, nonResourceAttributes={"verb": verb, "path": path})
     assert told["allowed"] is allowed
     assert bool(told["reason"]) is not allowed
+
+
+def test_a_review_of_ones_own_access_allows_what_is_not_denied() -> None:
+    desk = Desk(denied=frozenset({"delete pods", "patch pods/status"}))
+    for group, resource, subresource, verb, allowed in (
+        ("", "pods", "", "get", True),
+        ("", "pods", "", "delete", False),
+        ("", "pods", "status", "patch", False),
+        ("apps", "pods", "", "delete", True),
+    ):
+        asked = {"group": group, "resource": resource, "subresource": subresource, "verb": verb}
+        status, told = desk.call("POST", OWN_ACCESS, {"spec": {"resourceAttributes": asked}})
+        assert (status, told["status"]["allowed"]) == (201, allowed), asked
 
 
 def test_a_malformed_review_is_rejected_and_not_stored() -> None:

@@ -24,6 +24,7 @@ first steps:
   flotilla credentials kubernetes           create users, passwords and certificates for NATS and Valkey
 
 inspect a running Flotilla:
+  flotilla doctor                           check API server, rights, NATS, Redis and processes
   flotilla status                           list all processes, and what is missing or not ready
   flotilla queue                            list pending pods, why they are pending and what would help
   flotilla evictions --since 10m            list who was evicted for whom
@@ -49,6 +50,7 @@ COMMANDS = {
     "run": Command("tools.cli.run", "run one service, as in a container"),
     "health": Command("tools.cli.health", "check whether a service is ready"),
     "status": Command("tools.cli.status", "list all processes, and what is missing or not ready"),
+    "doctor": Command("tools.cli.doctor", "check what Flotilla needs here, and say what to mend"),
     "queue": Command("tools.cli.queue", "list pending pods and why they are pending"),
     "evictions": Command("tools.cli.evictions", "list who was evicted for whom"),
     "gang": Command("tools.cli.gang", "list pod groups, and what each waits for"),

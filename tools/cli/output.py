@@ -1,5 +1,6 @@
 """What commands print: ages, tables, and a screen with a part that is repainted."""
 
+import os
 import shutil
 import time
 from collections.abc import Iterator, Sequence
@@ -11,7 +12,18 @@ GAP = "  "
 """Between columns."""
 NARROWEST = 12
 """Characters of a column that is cut."""
+RED, GREEN, YELLOW = 31, 32, 33
 HIDE_CURSOR, SHOW_CURSOR, CLEAR_TO_END = "\x1b[?25l", "\x1b[?25h", "\x1b[J"
+
+
+def uses_colour(output: TextIO) -> bool:
+    """On a terminal, unless NO_COLOR is set (https://no-color.org) or the terminal is dumb."""
+    return output.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def coloured(text: str, colour: int, *, when: bool) -> str:
+    """`colour`: of ANSI, such as RED."""
+    return f"\x1b[{colour}m{text}\x1b[0m" if when else text
 
 
 def age(seconds: float) -> str:

@@ -13,7 +13,7 @@ import msgspec
 from shared.bus import Bus, NatsAccess, NoAnswer
 from shared.bus.access import where
 from shared.config.settings import Settings
-from shared.config.sources import all_given, settings_from
+from shared.config.sources import URL_FILE_VARIABLE, Given, all_given, settings_from
 from shared.errors import ClusterError
 from shared.messages.codec import Message
 from shared.telemetry import Telemetry
@@ -57,27 +57,33 @@ class ServiceClient:
             message = msgspec.structs.replace(message, listing=page.listing, after=page.next)
 
 
+def stale_url(given: Given | None) -> str:
+    """What to do if nothing listens where a file of `flotilla up` says; empty if the URL is from elsewhere."""
+    if given is None or not given.origin.startswith(URL_FILE_VARIABLE):
+        return ""
+    return "if the flotilla up that printed this variable has ended, unset it, or set it to what a new one prints"
+
+
 @asynccontextmanager
 async def connected(options: argparse.Namespace) -> AsyncIterator[ServiceClient]:
     """ClusterError if NATS cannot be reached within a few seconds."""
-    settings = settings_from(os.environ, vars(options))
+    settings, telemetry = settings_from(os.environ, vars(options)), silent_telemetry("flotilla.cli")
+    access, name = NatsAccess.of(settings), f"flotilla-{os.getpid()}"
     try:
-        bus = await Bus.connect(
-            NatsAccess.of(settings), settings.prefix, f"flotilla-{os.getpid()}", _silent(), patience=CONNECT_TIMEOUT
-        )
+        bus = await Bus.connect(access, settings.prefix, name, telemetry, patience=CONNECT_TIMEOUT)
     except ClusterError as cause:
         given = all_given(os.environ, vars(options)).get("nats_url")
         origin = "" if given is None else f" (the URL comes from {given.origin})"
-        raise ClusterError(f"{cause}{origin}; {HINT}") from cause
+        raise ClusterError(f"{cause}{origin}; {stale_url(given) or HINT}") from cause
     try:
         yield ServiceClient(bus, settings)
     finally:
         await bus.close()
 
 
-def _silent() -> Telemetry:
-    """Log nothing: errors are reported once, by the command."""
-    log = logging.getLogger("flotilla.cli")
+def silent_telemetry(name: str) -> Telemetry:
+    """Logs nothing: errors are reported once, by the command."""
+    log = logging.getLogger(name)
     log.addHandler(logging.NullHandler())
     log.propagate = False
     return Telemetry(Metrics(), Tracer("cli", "cli", ids=random.Random()), log)
