@@ -17,7 +17,7 @@ from shared.kube.client import KubeClient
 from shared.kube.election import Record
 from shared.kube.errors import Refused, Unauthorized, Unreachable
 from shared.kube.lease import Lease
-from shared.runtime.clocks import LARGEST_API_OFFSET, offset_from_date
+from shared.runtime.api_clock import LARGEST_API_OFFSET, offset_from_date
 from tools.doctor.findings import Finding, note, ok, wrong
 from tools.doctor.rights import check_rights
 from tools.status import LED
