@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from flotilla.results import Topology
 from services.cycle.events import WorkerFault, Workers
 from shared.cluster.nodetable import shard_of
+from shared.messages.explaining import ShardExplained
 from shared.messages.preemption import Candidates
 from shared.messages.rounds import Ladder, Proposals
 from shared.terms import Heard, Newest
@@ -26,7 +27,7 @@ MAX_NODES = 1 << 18
 BEATS_TO_REFUTE = 2
 """The snapshot's heartbeats below the queue's claim; the first may have been sent before the claim."""
 
-Answer = Proposals | Candidates
+Answer = Proposals | Candidates | ShardExplained
 
 
 class AnswerChecks:

@@ -14,7 +14,7 @@ The cycle holds a pod from the batch that brought it until its outcome: decided,
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
@@ -22,11 +22,13 @@ from flotilla.results import error
 from services.cycle.answer_checks import AnswerChecks
 from services.cycle.commits import CONFLICTS, Commits, ConflictCounts, PlannedNomination, faults_of
 from services.cycle.events import (
+    Answered,
     ConfirmTerm,
     Decided,
     Effect,
     EndTerm,
     Event,
+    ExplanationAsked,
     Failed,
     Superseded,
     TermConfirmed,
@@ -36,6 +38,7 @@ from services.cycle.events import (
     failed,
     unschedulable,
 )
+from services.cycle.explanation.questions import Questions
 from services.cycle.extenders import Extenders, ExtendersAnswered, VictimsAnswered
 from services.cycle.preemption.search_queue import SearchProgress, SearchQueue
 from services.cycle.recording import Decider, Recording
@@ -47,6 +50,7 @@ from services.cycle.round.runner import UNMERGEABLE, RoundProgress, RoundRunner
 from shared.errors import MAX_REMEMBERED, FlotillaError, InvalidConfig, InvariantBroken, ProtocolError
 from shared.framework.profile import Framework
 from shared.messages.evaluation import Ties
+from shared.messages.explaining import PodExplained, ShardExplained
 from shared.messages.preemption import Candidates
 from shared.messages.queue import Batch
 from shared.messages.recording import RecordDecisions
@@ -107,6 +111,9 @@ class CycleCore:
             at_once=round_size,
             stands_alone=self._rounds.cache.stands_alone,
         )
+        self._questions = Questions(epoch, frameworks)
+        self._began: float | None = None
+        """When the first event came: from then on decisions are remembered."""
         self._not_before = 0.0
         self._begin_at: float | None = None
 
@@ -114,6 +121,8 @@ class CycleCore:
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         """InvariantBroken: the core can no longer account for its pods, and must not be used further."""
+        if self._began is None:
+            self._began = now
         try:
             return self._handle(event, now)
         except FlotillaError:
@@ -131,6 +140,10 @@ class CycleCore:
                 return self._on_proposals(event, now)
             case Candidates():
                 return self._on_candidates(event, now)
+            case ExplanationAsked():
+                return self._questions.on_asked(event, self._workers, self._newest_needed, now)
+            case ShardExplained():
+                return self._on_explained(event, now)
             case Committed():
                 return self._on_committed(event, now)
             case Heartbeat():
@@ -153,6 +166,7 @@ class CycleCore:
             self._rounds.next_deadline(),
             self._commits.unanswered.next_deadline(),
             self._searches.next_deadline(),
+            self._questions.next_deadline(),
         )
         return min((by for by in deadlines if by is not None), default=None)
 
@@ -215,6 +229,8 @@ class CycleCore:
         self._checks.on_workers(event)
         self._rounds.on_workers(self._workers)
         effects = self._searches.on_workers(self._workers, now)
+        effects += self._questions.on_workers(self._workers, now)
+        effects += self._questions.begin(self._workers, self._newest_needed, now)
         if self._rounds.current is None:
             return effects + self._search(now) + self._begin(now)
         return effects + self._send_planned(now) + self._rounds.ask_again(now)
@@ -229,11 +245,14 @@ class CycleCore:
             newest = f"and the snapshot's newest is {heartbeat.seq}"
             self.refused.append(ProtocolError(f"the queue named a later sequence number, {newest}"))
             self._searches.wait_for(max(self._rounds.min_seq, heartbeat.seq))
+            self._questions.wait_for(max(self._rounds.min_seq, heartbeat.seq))
         return [*self._commits.resend(now)] if is_new else []
 
     def _on_tick(self, now: float) -> list[Effect]:
         effects: list[Effect] = [*self._commits.unanswered.due(now), *self._rounds.repeat_asks(now)]
         effects += self._on_search(self._searches.on_tick(self._workers, now), now)
+        effects += self._questions.on_tick(self._workers, now)
+        effects += self._questions.begin(self._workers, self._newest_needed, now)
         effects += self._on_round(self._rounds.late_extenders(now), now)
         if self._begin_at is not None and now >= self._begin_at:
             self._begin_at = None
@@ -268,7 +287,14 @@ class CycleCore:
             return []
         return self._on_round(self._rounds.on_proposals(proposals, now), now)
 
-    def _is_refused(self, answer: Proposals | Candidates) -> bool:
+    def _on_explained(self, explained: ShardExplained, now: float) -> list[Effect]:
+        """A wrong answer is no fault that counts, because nothing rests on it; its worker is asked again."""
+        if not self._questions.awaits(explained) or self._is_refused(explained):
+            return []
+        effects = self._questions.on_explained(explained, self._workers, now)
+        return effects + self._questions.begin(self._workers, self._newest_needed, now)
+
+    def _is_refused(self, answer: Proposals | Candidates | ShardExplained) -> bool:
         why = self._checks.refusal(answer)
         if why:
             self.refused.append(ProtocolError(why))
@@ -313,7 +339,12 @@ class CycleCore:
         """Once the last decisions are committed, so that workers see them."""
         if self.is_committing:
             return []
-        return self._searches.begin(self._workers, max(self._rounds.min_seq, self._checks.claimed_seq), now)
+        return self._searches.begin(self._workers, self._newest_needed, now)
+
+    @property
+    def _newest_needed(self) -> int:
+        """The sequence number that workers must have seen to know of every decision and what the queue knows."""
+        return max(self._rounds.min_seq, self._checks.claimed_seq)
 
     def _on_candidates(self, candidates: Candidates, now: float) -> list[Effect]:
         if not self._searches.awaits(candidates) or self._is_refused(candidates):
@@ -415,6 +446,26 @@ class CycleCore:
         self._backlog.extendleft(reversed(self._rounds.abandon()))
         waiting = lost | {info.uid: self._backlog.popleft() for info in result.deferred}
         self._backlog.extendleft(waiting[uid] for uid in reversed(result.order) if uid in waiting)
+
+    # Explanations
+
+    def explained(self, answered: Answered, now: float, date: Callable[[float], float]) -> PodExplained:
+        """The answer to a question, with what is remembered. `date` converts times of this core to Unix times."""
+        pod = answered.pod
+        framework = None if pod is None else self.frameworks.get(pod.spec.scheduler_name)
+        weights = (
+            {} if framework is None else dict(zip((p.name for p in framework.score), framework.weights, strict=True))
+        )
+        return PodExplained(
+            epoch=self.epoch,
+            seq=answered.seq,
+            now=date(now),
+            since=date(self._began or now),
+            profiles=tuple(sorted(self.frameworks)),
+            weights=weights,
+            findings=answered.findings,
+            problem=answered.problem,
+        )
 
     def validate(self) -> None:
         """Raises InvariantBroken unless every held pod is in the backlog, a round, a search or a commit, and once."""

@@ -10,11 +10,13 @@ from services.cycle.extenders import AskAboutVictims, AskExtenders, ExtendersAns
 from services.cycle.preemption.candidate_search import Preemption
 from services.cycle.round.admission import PodInfo
 from services.cycle.round.assign import Unfit
+from shared.messages.explaining import ExplainNodes, ExplainPod, NodeFindings, ShardExplained
 from shared.messages.preemption import Candidates, Preempt
 from shared.messages.queue import Batch
 from shared.messages.recording import RecordDecisions, Recorded
 from shared.messages.rounds import Proposals, Propose
 from shared.messages.state import Commit, Committed, Heartbeat
+from shared.model.objects import Pod
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,29 @@ class ConfirmTerm:
 
 
 @dataclass(frozen=True, slots=True)
+class ExplanationAsked:
+    """Event: somebody asks about a pod. `number`: by which the shell knows the answer."""
+
+    number: int
+    request: ExplainPod
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """Effect: answer the question of this number. `seq`: the state that the findings are about.
+
+    `problem`: why there are no findings, if there should be.
+    """
+
+    number: int
+    request: ExplainPod
+    pod: Pod | None
+    findings: NodeFindings | None
+    problem: str = ""
+    seq: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Event: time has passed."""
 
@@ -48,7 +73,7 @@ class Ask:
     """Effect: send this to a worker."""
 
     worker: str
-    message: Propose | Preempt
+    message: Propose | Preempt | ExplainNodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +158,8 @@ class Record:
     message: Recorded
 
 
-Message = Batch | Proposals | Candidates | Committed | Heartbeat | RecordDecisions
-Event = Message | Workers | ConfirmTerm | ExtendersAnswered | VictimsAnswered | Tick
+Message = Batch | Proposals | Candidates | ShardExplained | Committed | Heartbeat | RecordDecisions
+Event = Message | Workers | ConfirmTerm | ExplanationAsked | ExtendersAnswered | VictimsAnswered | Tick
 Outcome = Decided | Unschedulable | Failed | Superseded
 
 
@@ -145,4 +170,15 @@ class EndTerm:
     why: str
 
 
-Effect = Ask | AskExtenders | AskAboutVictims | SendCommit | TermConfirmed | EndTerm | Outcome | WorkerFault | Record
+Effect = (
+    Ask
+    | AskExtenders
+    | AskAboutVictims
+    | Answered
+    | SendCommit
+    | TermConfirmed
+    | EndTerm
+    | Outcome
+    | WorkerFault
+    | Record
+)

@@ -9,11 +9,13 @@ from importlib.metadata import version
 
 from services.cycle.core import CycleCore
 from services.cycle.events import (
+    Answered,
     Ask,
     ConfirmTerm,
     Effect,
     EndTerm,
     Event,
+    ExplanationAsked,
     Outcome,
     Record,
     SendCommit,
@@ -37,6 +39,7 @@ from shared.kube.access import client_connection
 from shared.kube.client import KubeClient
 from shared.kube.listwatch import ListWatch
 from shared.messages.evaluation import Ties
+from shared.messages.explaining import ExplainPod, ShardExplained
 from shared.messages.preemption import Candidates
 from shared.messages.queue import Verdict
 from shared.messages.recording import RecordDecisions
@@ -128,11 +131,15 @@ class Shell:
         self._repeated = Repeated(context.log)
         self._rounds_before = 0
         self._confirmed = asyncio.Event()
+        self._questions = 0
+        self._askers: dict[int, Envelope] = {}
+        """Of the questions without an answer; the core answers every one, and refuses those that are too many."""
 
     async def run(self) -> None:
         self._context.health.wait_for("workers", "no workers hold the shards yet")
         self._context.health.ready()
-        await self._bus.subscribe(subjects.CYCLE_ANSWERS, (Proposals, Candidates), self._on_answer)
+        await self._bus.subscribe(subjects.CYCLE_ANSWERS, (Proposals, Candidates, ShardExplained), self._on_answer)
+        await self._bus.subscribe(subjects.CYCLE_EXPLAIN, ExplainPod, self._on_explain)
         await self._bus.subscribe(subjects.CYCLE_COMMITTED, (Committed, Outdated, Heartbeat), self._on_committed)
         await self._bus.subscribe(subjects.CYCLE_RECORD, RecordDecisions, self._on_record)
         self._handle(ConfirmTerm())
@@ -177,8 +184,13 @@ class Shell:
         self._runner.feed(event)
         self._spans.end(self._core.rounds_under_way, self._context.clock())
 
-    def _on_answer(self, message: Proposals | Candidates, envelope: Envelope) -> None:
+    def _on_answer(self, message: Proposals | Candidates | ShardExplained, envelope: Envelope) -> None:
         self._handle(message)
+
+    def _on_explain(self, request: ExplainPod, envelope: Envelope) -> None:
+        self._questions += 1
+        self._askers[self._questions] = envelope
+        self._handle(ExplanationAsked(self._questions, request))
 
     def _on_committed(self, message: Committed | Outdated | Heartbeat, envelope: Envelope) -> None:
         if isinstance(message, Outdated):
@@ -270,6 +282,8 @@ class Shell:
                 self._bus.post(subjects.worker(worker), propose, trace=trace)
             case Ask(worker=worker, message=preempt):
                 self._bus.post(subjects.worker(worker), preempt)
+            case Answered():
+                self._answer(effect)
             case AskExtenders() | AskAboutVictims():
                 self._calls.ask(effect)
             case SendCommit(message=commit, round=number):
@@ -286,6 +300,11 @@ class Shell:
                 self._on_fault(effect)
             case _:
                 self._tell(effect)
+
+    def _answer(self, answered: Answered) -> None:
+        asker = self._askers.pop(answered.number, None)
+        if asker is not None:
+            asker.respond(self._core.explained(answered, self._context.clock(), self._context.date))
 
     def _tell(self, effect: Outcome) -> None:
         info, now, log = effect.pod, self._context.clock(), self._context.log

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from flotilla.results import error
 from services.worker.events import Answer, Effect, End, Event, Reload, Tick
+from services.worker.explaining import explain
 from services.worker.message_limits import fitting_answers, fitting_candidates
 from services.worker.proposer import Proposer
 from services.worker.state_replica import StateReplica
@@ -18,6 +19,7 @@ from shared.errors import FlotillaError, ProtocolError
 from shared.framework.evaluator import Explanation
 from shared.framework.profile import Framework
 from shared.messages.evaluation import Ties
+from shared.messages.explaining import ExplainNodes, ShardExplained
 from shared.messages.identity import NameTaken
 from shared.messages.preemption import Candidates, Preempt
 from shared.messages.rounds import ClassAnswer, ClassAsk, Proposals, Propose
@@ -50,6 +52,9 @@ class WorkerCore:
         self._searched = Newest((0, 0, 0))
         self._search: Preempt | None = None
         """The newest search, until it is answered."""
+        self._explained = Newest((0, 0, 0))
+        self._question: ExplainNodes | None = None
+        """The newest question for an explanation, until it is answered."""
         self._found: Candidates | None = None
         """The answer to the last search, in case the cycle asks for it again."""
         self._not_yet = 0
@@ -69,7 +74,9 @@ class WorkerCore:
                 reload = self._replica.take_heartbeat(event, now)
             case State():
                 reload = self._replica.take_state(event, now)
-                wanted = max(each.min_seq if each is not None else 0 for each in (self._ask, self._search))
+                wanted = max(
+                    each.min_seq if each is not None else 0 for each in (self._ask, self._search, self._question)
+                )
                 if wanted:
                     self._not_yet = max(self._not_yet, wanted)
                     self._reload_after = now + NOT_YET_PATIENCE
@@ -86,8 +93,11 @@ class WorkerCore:
                 self._on_ask(event, now)
             case Preempt():
                 self._on_search(event, now)
+            case ExplainNodes():
+                if not self._is_old(self._explained, (event.epoch, event.number, event.ask), now, "question"):
+                    self._question = event
         effects: list[Effect] = [Reload()] if reload else []
-        return effects + self._answer_ask(now) + self._answer_search(now)
+        return effects + self._answer_ask(now) + self._answer_search(now) + self._answer_question(now)
 
     def next_deadline(self) -> float | None:
         return self._replica.next_deadline()
@@ -224,6 +234,27 @@ class WorkerCore:
                 incarnation=self.incarnation,
             )
         return [Answer(self._found)]
+
+    def _answer_question(self, now: float) -> list[Effect]:
+        question, replica = self._question, self._replica
+        if question is None or not self._has_seen(question.min_seq, now):
+            return []
+        self._question = None
+        proposer = self._proposer_for(Ties() if self._proposer is None else self._proposer.ties)
+        found, summary, by_itself = explain(replica.table, proposer.evaluator(question.profile), question)
+        answer = ShardExplained(
+            worker=self.name,
+            epoch=question.epoch,
+            number=question.number,
+            ask=question.ask,
+            seq=replica.seq,
+            shards=sorted(replica.shards),
+            findings=found,
+            summary=summary,
+            by_itself=by_itself,
+            incarnation=self.incarnation,
+        )
+        return [Answer(answer)]
 
     def _proposer_for(self, ties: Ties) -> Proposer:
         """A new one if the table was reloaded, or the cycle breaks ties in another way."""

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from shared.messages.explaining import ExplainNodes, ShardExplained
 from shared.messages.identity import NameTaken
 from shared.messages.preemption import Candidates, Preempt
 from shared.messages.rounds import Proposals, Propose
@@ -18,7 +19,7 @@ class Tick:
 class Answer:
     """Effect: send this to the cycle."""
 
-    message: Proposals | Candidates
+    message: Proposals | Candidates | ShardExplained
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,5 +34,5 @@ class End:
     why: NameTaken | str
 
 
-Event = Delta | Heartbeat | State | Assign | Propose | Preempt | NameTaken | Tick
+Event = Delta | Heartbeat | State | Assign | Propose | Preempt | ExplainNodes | NameTaken | Tick
 Effect = Answer | Reload | End

@@ -91,6 +91,9 @@ class Proposer:
         except Exception as cause:
             return ClassAnswer(ask.class_id, failure=_failure(cause)), Explanation()
 
+    def evaluator(self, profile: str) -> ShardEvaluator | None:
+        return self._evaluators.get(profile)
+
     def preempt(self, ask: PreemptAsk, search: int) -> ShardFindings:
         """Searches preemption candidates for a class without a feasible node. `search`: the number of the search."""
         evaluator = self._evaluators.get(ask.profile)

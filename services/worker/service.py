@@ -12,6 +12,7 @@ from shared.bus import Envelope, subjects
 from shared.config.document import read_config
 from shared.errors import ClusterError, FlotillaError
 from shared.framework.loading import load_frameworks
+from shared.messages.explaining import ExplainNodes
 from shared.messages.identity import NameTaken
 from shared.messages.inspection import ConfigurationRead, ReadConfiguration, ReadState
 from shared.messages.limits import BEAT_INTERVAL
@@ -114,7 +115,7 @@ class Shell:
         self._context.health.ready()
         bus = self._context.bus
         await bus.subscribe(subjects.SNAPSHOT_DELTAS, (Delta, Heartbeat), self._on_delta)
-        types = (Propose, Assign, Preempt, NameTaken)
+        types = (Propose, Assign, Preempt, ExplainNodes, NameTaken)
         await bus.subscribe(subjects.worker(self._context.name), types, self._on_message)
         await bus.subscribe(
             subjects.WORKER_READ,
@@ -152,7 +153,7 @@ class Shell:
             self._term_heard.set()
         self._runner.feed(message)
 
-    def _on_message(self, message: Propose | Assign | Preempt | NameTaken, envelope: Envelope) -> None:
+    def _on_message(self, message: Propose | Assign | Preempt | ExplainNodes | NameTaken, envelope: Envelope) -> None:
         if isinstance(message, Propose):
             ask, began = (message.epoch, message.round, message.ask), self._context.clock()
             self._evaluation = Evaluation(ask, envelope.trace, len(message.classes), began)

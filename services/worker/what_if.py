@@ -1,4 +1,4 @@
-"""Evaluates as if pods were placed already that are decided but not committed.
+"""Evaluates as if pods were placed already that are decided but not committed; or as if the cluster were another.
 
 A gang is placed whole or not at all. Its members are decided one after the other, and each is judged with the ones
 before it in place; the state shows none of them until all are committed.
@@ -13,10 +13,54 @@ from shared.cluster.devices import Created, DeviceDecision, changes_of_claims
 from shared.cluster.nodetable import NodeTable
 from shared.cluster.objects import ClusterObjects
 from shared.cluster.volumes import VolumeDecision, changes_of
+from shared.messages.explaining import NodeEdit, Supposed
 from shared.messages.rounds import Given
 from shared.model.load import PodLoad
-from shared.model.objects import ClusterObject, PersistentVolumeClaim
+from shared.model.objects import ClusterObject, Node, PersistentVolumeClaim
+from shared.model.quantity import MILLI, UNIT, Quantity
 from shared.model.storage import BIND_COMPLETED
+from shared.model.wellknown import HOSTNAME
+
+CORDON_TAINT = "node.kubernetes.io/unschedulable"
+"""The taint that the node controller adds to cordoned nodes."""
+
+
+@contextmanager
+def cluster_changed(table: NodeTable, supposed: Supposed) -> Iterator[None]:
+    """Changes nodes and removes pods within the context, as far as they are in this table, and restores it on exit."""
+    with ExitStack() as undo:
+        for number, edit in enumerate(supposed.nodes):
+            row = table.row_of(edit.node)
+            if row is not None:
+                _edit(table, table.node_at(row), edit, number, undo)
+        for uid in supposed.gone:
+            node = table.node_of(uid)
+            row = None if node is None else table.row_of(node)
+            if node is not None and row is not None:
+                placed = dict(table.placed_at(row))[uid]
+                table.remove_pod(uid)
+                undo.callback(table.add_pod, uid, node, placed.kind, placed.key, placed.started)
+        yield
+
+
+def _edit(table: NodeTable, node: Node, edit: NodeEdit, number: int, undo: ExitStack) -> None:
+    metadata, spec = node.metadata, node.spec
+    name, labels = metadata.name, {**metadata.labels, **edit.labels}
+    if edit.copy:
+        name = f"{metadata.name}-copy-{number}"
+        if HOSTNAME in labels:
+            labels[HOSTNAME] = name
+    if edit.schedulable:
+        taints = [taint for taint in spec.taints if taint.key != CORDON_TAINT]
+        spec = msgspec.structs.replace(spec, unschedulable=False, taints=taints)
+    more = {name: Quantity(units * (MILLI if name == "cpu" else UNIT)) for name, units in edit.amounts.items()}
+    status = msgspec.structs.replace(node.status, allocatable={**node.status.allocatable, **more})
+    metadata = msgspec.structs.replace(metadata, name=name, labels=labels)
+    table.upsert_node(msgspec.structs.replace(node, metadata=metadata, spec=spec, status=status))
+    if edit.copy:
+        undo.callback(table.remove_node, name)
+    else:
+        undo.callback(table.upsert_node, node)
 
 
 @contextmanager

@@ -84,7 +84,8 @@ RIGHTS = {
             s.CYCLE_DECISIONS,
             ANY_WORKER,
         ),
-        hears=(s.STATUS_ASK, s.WORKER_BEATS, s.CYCLE_ANSWERS, s.CYCLE_COMMITTED, s.CYCLE_RECORD),
+        hears=(s.STATUS_ASK, s.WORKER_BEATS, s.CYCLE_ANSWERS, s.CYCLE_COMMITTED, s.CYCLE_RECORD, s.CYCLE_EXPLAIN),
+        answers=True,
     ),
     "worker": Rights(
         sends=(s.STATUS_ANSWERS, s.WORKER_BEATS, s.CYCLE_ANSWERS),
@@ -106,7 +107,7 @@ RIGHTS = {
         hears=(s.STATUS_ASK, s.BINDER_NOTICES, s.BINDER_PERMITS, s.BINDER_EVICTIONS, s.BINDER_WITHDRAWALS, ANY_BINDER),
     ),
     "reader": Rights(
-        sends=(s.STATUS_ASK, s.QUEUE_LIST, s.SNAPSHOT_LIST, s.WORKER_READ, s.CYCLE_RECORD),
+        sends=(s.STATUS_ASK, s.QUEUE_LIST, s.SNAPSHOT_LIST, s.WORKER_READ, s.CYCLE_RECORD, s.CYCLE_EXPLAIN),
         hears=(s.STATUS_ANSWERS, s.SNAPSHOT_DELTAS, s.CYCLE_DECISIONS),
         inbox=CLI,
     ),

@@ -5,6 +5,7 @@ nodes are feasible for a class (Feasibility), and the class's keys (Ranking). Wh
 is kept apart, so a placement costs the plugins that read pods and little more. Ladders are built on top.
 """
 
+import heapq
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flotilla.plugin import SUCCESS, ClassState, Code, Mask, Pod, Status, Topology
+from flotilla.plugin import SUCCESS, ClassState, Code, Ints, Mask, Pod, Status, Topology
 from shared.cluster.columns import Rows
 from shared.cluster.devices import PlacedDevices
 from shared.cluster.nodetable import NodeTable
@@ -240,6 +241,38 @@ class ShardEvaluator:
         if self.framework.score:  # a disabled Score does not change what PreScore says
             skipped |= {each.name for each in self.framework.prepared_only if each.scores_alike(pod_class.state)}
         return Explanation(rejected, scores, sorted(skipped))
+
+    @property
+    def filter_names(self) -> list[str]:
+        """In the order in which filters reject; the first, which is empty, stands for restrictions by PreFilter."""
+        return [plugin.name for plugin in self._answers.filters]
+
+    def passes_as_node(self, pod_class: PodClass, rows: Rows) -> Mask:
+        """Which rows pass all filters that read only the node object."""
+        passes: Mask = self._class_rows.settled[pod_class.slot, rows]
+        return passes
+
+    def best(self, pod_class: PodClass, wanted: int) -> Rows:
+        """The rows with the highest total scores, the best first and equals by name; for a class that was evaluated."""
+        _, keys = self._class_rows.best(pod_class.slot, wanted)
+        if not keys.size:
+            return np.empty(0, dtype=np.intp)
+        totals = self._class_rows.keys[pod_class.slot, : self.table.size] >> self.tie_bits
+        rows = np.flatnonzero(totals >= int(keys.min()) >> self.tie_bits)
+        names = self.table.names
+        best = heapq.nsmallest(wanted, rows.tolist(), key=lambda row: (-int(totals[row]), names[row]))
+        return np.array(best, dtype=np.intp)
+
+    def scores(self, pod_class: PodClass, rows: Rows) -> dict[str, tuple[Ints, Ints, Ints]]:
+        """By plugin that scores: raw, normalized and weighted scores of these rows, which are feasible."""
+        found: dict[str, tuple[Ints, Ints, Ints]] = {}
+        for s, plugin in enumerate(self._answers.scores):
+            is_muted = s in pod_class.answers.muted or plugin.scores_alike(pod_class.state)
+            if pod_class.answers.score_slots[s] and not is_muted:
+                weighted = self._ranking.weighted_scores(pod_class, s, rows)
+                raw = self._answers.score_pools[s].values[pod_class.answers.score_slots[s], rows]
+                found[plugin.name] = raw, weighted // max(1, self.framework.weights[s]), weighted
+        return found
 
     # Inside
 

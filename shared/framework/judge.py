@@ -108,6 +108,35 @@ class Judge:
                 pod_class, TableView(self._table, at if rows is None else rows[at])
             ).fits
 
+    def of_each_filter(self, pod_class: PodClass, rows: Rows, most_one_by_one: int) -> Ints:
+        """What every filter says of each row, whether or not another one rejects it: filters x rows, 0 for a pass.
+
+        Plugins that look at one node at a time are asked only about rows that at most one other filter rejects, and
+        about `most_one_by_one` of them; about the others, they are supposed to agree.
+        """
+        verdicts = np.zeros((len(self._all), len(rows)), dtype=np.int64)
+        columnar = [f for f in self._all if f not in self._answers.one_by_one]
+        for f in (*columnar, *self._answers.one_by_one):
+            if not self._runs(pod_class, f):
+                continue
+            at = np.arange(len(rows), dtype=np.intp)
+            if f in self._answers.one_by_one:
+                at = np.flatnonzero(np.count_nonzero(verdicts, axis=0) < 2)[:most_one_by_one]
+            if at.size:
+                part = rows[at]
+                view = TableView(self._table, part)
+                verdicts[f, at] = self._verdicts(f, [pod_class], [True], _first(part), view, (), ask=True)
+        return verdicts
+
+    def status(self, f: int, verdict: int) -> Status:
+        """What the f-th filter means by this number."""
+        return self._answers.filter_pools[f].statuses[verdict].by(self._answers.filters[f].name)
+
+    def reserved_amounts(self, pod_class: PodClass, rows: Rows) -> Ints:
+        """Resources x rows: what pods of at least this priority that are nominated to these rows will take there."""
+        changes = self._nominations().others(pod_class, rows) if self._table.nominations else None
+        return TableView(self._table, rows, changes).used - self._table.used[:, rows]
+
     def statuses(self, pod_class: PodClass, judged: Judged) -> Iterator[tuple[Rows, Status]]:
         """Each status that rejected rows, with the indices of these rows."""
         for f in np.unique(judged.by[~judged.fits]).tolist():

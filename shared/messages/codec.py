@@ -8,6 +8,7 @@ import msgspec
 from shared.errors import ProtocolError
 from shared.messages import (
     binding,
+    explaining,
     identity,
     inspection,
     preemption,
@@ -56,6 +57,10 @@ Message = (
     | inspection.StateRead
     | inspection.ReadConfiguration
     | inspection.ConfigurationRead
+    | explaining.ExplainPod
+    | explaining.PodExplained
+    | explaining.ExplainNodes
+    | explaining.ShardExplained
     | rounds.Propose
     | rounds.Proposals
     | preemption.Preempt

@@ -29,6 +29,7 @@ from shared.framework.profile import Framework
 from shared.messages.binding import BindingOrders, BindingOutcome, Evict
 from shared.messages.codec import M, copy
 from shared.messages.evaluation import Ties
+from shared.messages.explaining import ExplainPod, PodExplained, ShardExplained
 from shared.messages.preemption import Candidates
 from shared.messages.queue import POD_GONE, ForgottenPod
 from shared.messages.recording import Recorded
@@ -85,6 +86,8 @@ class Pipeline:
         self._shown: dict[str, Pod] = {}
         self._mail: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
+        self._questions = 0
+        self._explained: dict[int, PodExplained] = {}
         for core in self.workers.values():
             self._carry_out_worker(core, core.start(self.now))
         self._to_cycle(cycle.Workers({name: core.shards for name, core in self.workers.items()}, shards))
@@ -133,6 +136,13 @@ class Pipeline:
         asked = _as_received(ask)
         explained = [core.explain(asked) for core in self.workers.values()]
         return [(_as_received(answer), explanation) for answer, explanation in explained]
+
+    def explain_pod(self, request: ExplainPod) -> PodExplained:
+        """The cycle's answer to this question, asked and answered as in messages."""
+        self._questions += 1
+        self._to_cycle(cycle.ExplanationAsked(self._questions, copy(request)))
+        self.settle()
+        return self._explained.pop(self._questions)
 
     def restart_worker(self, name: str) -> None:
         """A worker crashes and restarts empty."""
@@ -191,6 +201,8 @@ class Pipeline:
                     self._send(commit, self.observe)
                 case AskExtenders() | AskAboutVictims():
                     raise InvariantBroken("the cycle called extenders, but none is configured")
+                case cycle.Answered(number=number):
+                    self._explained[number] = copy(self.cycle.explained(effect, self.now, float))
                 case cycle.WorkerFault(worker=name, reason=reason):
                     raise InvariantBroken(f"{name} is blamed: {reason}")
                 case cycle.EndTerm(why=why):
@@ -210,7 +222,7 @@ class Pipeline:
                 case worker.Reload():
                     state = self.snapshot.state(core.shards, core.shard_count)
                     self._send(state, partial(self._to_worker, core.name))
-                case worker.Answer(message=Proposals() | Candidates() as answer):
+                case worker.Answer(message=Proposals() | Candidates() | ShardExplained() as answer):
                     self._send(answer, self._to_cycle)
 
     def _to_cycle(self, message: cycle.Event) -> None:

@@ -36,6 +36,25 @@ from shared.messages.binding import (
 )
 from shared.messages.codec import Message, copy, decode, encode
 from shared.messages.evaluation import Rejections, Summary, Ties
+from shared.messages.explaining import (
+    Blocked,
+    Cause,
+    ExplainNodes,
+    ExplainPod,
+    NamedPod,
+    NodeEdit,
+    NodeFindings,
+    NodeModel,
+    NodeVerdict,
+    PluginScore,
+    PodExplained,
+    Rejected,
+    Remembered,
+    ScoredNode,
+    ShardExplained,
+    Shortage,
+    Supposed,
+)
 from shared.messages.identity import NameTaken, Owner, WhoOwns
 from shared.messages.inspection import (
     AssumedPod,
@@ -198,6 +217,28 @@ VICTIMS = st.builds(Victim, TEXT, TEXT, COUNTS)
 EVICTED_PODS = st.tuples(st.builds(EvictedPod, TEXT, TEXT, TEXT, TEXT, COUNTS, st.booleans()))
 PREEMPTIONS = st.builds(Preemption, TEXT, TEXT, TEXT, EVICTED_PODS)
 DISPLACED = st.builds(Displaced, TEXT, TEXT, TEXT, COUNTS)
+SUPPOSED = st.builds(
+    Supposed,
+    st.tuples(st.builds(NodeEdit, TEXT, st.booleans(), st.booleans(), st.dictionaries(TEXT, TEXT, max_size=2))),
+    st.tuples(TEXT),
+)
+SCORED = st.builds(ScoredNode, TEXT, NUMBERS, st.dictionaries(TEXT, st.builds(PluginScore, *[NUMBERS] * 3), max_size=2))
+NAMED = st.builds(NamedPod, TEXT, TEXT, TEXT)
+FINDINGS = st.builds(
+    NodeFindings,
+    COUNTS,
+    COUNTS,
+    st.none() | STATUSES,
+    rejected=st.tuples(st.builds(Rejected, STATUSES, COUNTS, st.tuples(TEXT))),
+    blocked=st.tuples(st.builds(Blocked, st.tuples(TEXT), COUNTS)),
+    causes=st.tuples(st.builds(Cause, TEXT, TEXT, TEXT, COUNTS, pods=st.tuples(NAMED))),
+    shortages=st.tuples(st.builds(Shortage, TEXT, st.dictionaries(TEXT, NUMBERS, max_size=2), COUNTS)),
+    best=st.tuples(SCORED),
+    verdicts=st.tuples(st.builds(NodeVerdict, TEXT, st.tuples(STATUSES), st.none() | SCORED)),
+    models=st.tuples(st.builds(NodeModel, TEXT, COUNTS, st.dictionaries(TEXT, COUNTS, max_size=2))),
+    candidates=st.tuples(st.builds(Candidate, TEXT, st.lists(VICTIMS, max_size=2))),
+)
+REMEMBERED = st.builds(Remembered, TEXT, TIMES, *[COUNTS] * 3, TEXT, NUMBERS, st.tuples(SCORED))
 MESSAGES: dict[type, st.SearchStrategy[Any]] = {
     Propose: st.builds(Propose, COUNTS, COUNTS, COUNTS, COUNTS, TIES, st.lists(ASKS, max_size=2)),
     Proposals: st.builds(
@@ -332,6 +373,18 @@ MESSAGES: dict[type, st.SearchStrategy[Any]] = {
     Relist: st.builds(Relist, TEXT),
     WatchSeen: st.builds(WatchSeen, TEXT, COUNTS, COUNTS),
     WorkerBeat: st.builds(WorkerBeat, TEXT, TEXT, COUNTS, COUNTS, st.lists(COUNTS, max_size=3), COUNTS, COUNTS),
+    ExplainPod: st.builds(
+        ExplainPod, TEXT, TEXT, TEXT, st.binary(max_size=4), st.tuples(TEXT), SUPPOSED, st.booleans()
+    ),
+    PodExplained: st.builds(
+        PodExplained, COUNTS, COUNTS, TIMES, TIMES, st.tuples(TEXT), findings=FINDINGS, journal=st.tuples(REMEMBERED)
+    ),
+    ExplainNodes: st.builds(
+        ExplainNodes, *[COUNTS] * 4, TEXT, PODS, SUMMARIES, supposed=SUPPOSED, details=st.booleans()
+    ),
+    ShardExplained: st.builds(
+        ShardExplained, TEXT, *[COUNTS] * 4, st.lists(COUNTS, max_size=2), FINDINGS, SUMMARIES, incarnation=TEXT
+    ),
     Assign: st.builds(Assign, COUNTS, COUNTS, st.lists(COUNTS, max_size=3), COUNTS),
     Take: st.builds(Take, COUNTS, COUNTS, COUNTS),
     Batch: st.builds(Batch, COUNTS, COUNTS, st.lists(st.builds(QueuedPod, BODIES, COUNTS, TIMES, TIMES), max_size=2)),

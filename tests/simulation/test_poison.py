@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from shared.bus import subjects
-from shared.messages import binding, inspection, preemption, queue, rounds, state, watch, workers
+from shared.messages import binding, explaining, inspection, preemption, queue, rounds, state, watch, workers
 from shared.messages.codec import Message, encode
 from shared.model.objects import Node, Pod, encode_msgpack
 from shared.model.quantity import Quantity, QuantityText, parse_quantity
@@ -35,7 +35,8 @@ SENT = {
     subjects.QUEUE_ACTIVATE: (queue.Activate,),
     subjects.QUEUE_LIST: (inspection.ListQueue, inspection.ListEvictions, inspection.ListGroups),
     subjects.WORKER_BEATS: (workers.WorkerBeat,),
-    subjects.CYCLE_ANSWERS: (rounds.Proposals, preemption.Candidates),
+    subjects.CYCLE_ANSWERS: (rounds.Proposals, preemption.Candidates, explaining.ShardExplained),
+    subjects.CYCLE_EXPLAIN: (explaining.ExplainPod,),
     subjects.CYCLE_COMMITTED: (state.Committed,),
     subjects.SNAPSHOT_COMMITS: (state.Commit,),
     subjects.SNAPSHOT_DELTAS: (state.Delta, state.Heartbeat),
@@ -47,7 +48,7 @@ SENT = {
     subjects.BINDER_PERMITS: (binding.PermitAnswer, binding.ListPermits),
     subjects.BINDER_WITHDRAWALS: (binding.Withdraw,),
     subjects.BINDER_EVICTIONS: (binding.Evict,),
-    subjects.worker("w1"): (rounds.Propose, preemption.Preempt, workers.Assign),
+    subjects.worker("w1"): (rounds.Propose, preemption.Preempt, explaining.ExplainNodes, workers.Assign),
     subjects.binder("b1"): (binding.BindingOrders, binding.Recall),
 }
 CASES = [(subject, kind) for subject, kinds in SENT.items() for kind in kinds]

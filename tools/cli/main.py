@@ -27,6 +27,7 @@ inspect a running Flotilla:
   flotilla doctor                           check API server, rights, NATS, Redis and processes
   flotilla status                           list all processes, and what is missing or not ready
   flotilla queue                            list pending pods, why they are pending and what would help
+  flotilla explain POD                      say why a pod is there or not there, and what would help
   flotilla evictions --since 10m            list who was evicted for whom
   flotilla gang                             list pod groups, and what each waits for
   flotilla permit list                      list pods that wait for a permit before they are bound
@@ -52,6 +53,7 @@ COMMANDS = {
     "status": Command("tools.cli.status", "list all processes, and what is missing or not ready"),
     "doctor": Command("tools.cli.doctor", "check what Flotilla needs here, and say what to mend"),
     "queue": Command("tools.cli.queue", "list pending pods and why they are pending"),
+    "explain": Command("tools.explain", "say why a pod is where it is, or why it is pending and what would help"),
     "evictions": Command("tools.cli.evictions", "list who was evicted for whom"),
     "gang": Command("tools.cli.gang", "list pod groups, and what each waits for"),
     "permit": Command("tools.cli.permit", "list, allow or reject pods that wait for a permit"),

@@ -1,0 +1,211 @@
+"""A worker's part in explaining one pod: how its nodes are judged, in a form that is small however many there are.
+
+The pod gets a class of its own for the time of one answer, so that nothing stays that rounds would have to look at.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from flotilla.plugin import Ints, Mask
+from flotilla.results import Status, error
+from services.worker.causes import Judged, causes, shortages
+from services.worker.preempting import findings
+from services.worker.what_if import cluster_changed
+from shared.cluster.columns import Rows
+from shared.cluster.nodetable import NodeTable
+from shared.errors import FlotillaError
+from shared.framework.evaluator import Question, ShardEvaluator
+from shared.framework.pod_class import PodClass
+from shared.framework.signatures import PluginFailed
+from shared.messages.evaluation import Summary
+from shared.messages.explaining import (
+    BEST_NODES,
+    MAX_EXAMPLES,
+    MAX_GROUPS,
+    Blocked,
+    Cause,
+    ExplainNodes,
+    NodeFindings,
+    NodeModel,
+    NodeVerdict,
+    PluginScore,
+    Rejected,
+    ScoredNode,
+)
+from shared.messages.preemption import Candidate, PreemptAsk
+from shared.model.wellknown import BETA_INSTANCE_TYPE, INSTANCE_TYPE
+from shared.plugins.preemption import best_of
+
+CLASS_ID = "explained"
+"""No other class has this name, and this one is gone when the answer is."""
+MAX_ONE_BY_ONE = 512
+"""Nodes that plugins which look at one node at a time are asked about for an explanation."""
+NOMINATED = "room for nominated pods"
+"""In place of a plugin: the node would have room but for pods of at least this priority that are nominated to it."""
+
+PodExplained = tuple[NodeFindings, Summary, bool]
+"""With the shard's summary, and whether no guess could be used."""
+
+
+def explain(table: NodeTable, evaluator: ShardEvaluator | None, ask: ExplainNodes) -> PodExplained:
+    """Judges the ask's pod on the table, with the supposed changes in place meanwhile."""
+    if evaluator is None:
+        return NodeFindings(failure=error(f"there is no profile {ask.profile!r}")), Summary(), False
+    with cluster_changed(table, ask.supposed):
+        try:
+            pod_class = evaluator.prepare(CLASS_ID, ask.pod)
+        except Exception as cause:
+            return NodeFindings(failure=_failure(cause)), Summary(), False
+        try:
+            return _Explainer(evaluator, pod_class, ask).explain()
+        except Exception as cause:
+            return NodeFindings(failure=_failure(cause)), Summary(), False
+        finally:
+            evaluator.release(pod_class)
+
+
+class _Explainer:
+    def __init__(self, evaluator: ShardEvaluator, pod_class: PodClass, ask: ExplainNodes) -> None:
+        self._evaluator = evaluator
+        self._table = evaluator.table
+        self._class = pod_class
+        self._ask = ask
+
+    def explain(self) -> PodExplained:
+        pre, nodes = self._class.pre, self._table.node_count
+        if self._class.failure is not None:
+            return NodeFindings(nodes, failure=self._class.failure), Summary(nodes), False
+        if pre.rejection is not None:
+            by = pre.restricted_by
+            found = NodeFindings(nodes, pre_filter=pre.rejection, restricted_by=by)
+            return found, Summary(nodes), False
+        (evaluated,) = self._evaluator.evaluate([Question(self._class, self._ask.guess, self._ask.borrowed)])
+        summary = evaluated.summary
+        found = self._details() if self._ask.details else NodeFindings(nodes, summary.feasible)
+        return found, summary, evaluated.by_itself
+
+    def _details(self) -> NodeFindings:
+        evaluator, table, pod_class = self._evaluator, self._table, self._class
+        rows = np.flatnonzero(table.valid[: table.size])
+        judged = evaluator.judge.judge(pod_class, rows)
+        verdicts = evaluator.judge.of_each_filter(pod_class, rows, MAX_ONE_BY_ONE)
+        blocking = verdicts > 0
+        reserved = ~judged.fits & ~blocking.any(axis=0)
+        alone = self._blocked_by_alone(blocking, judged.by, reserved)
+        fit = self._filter("NodeResourcesFit")
+        short = rows[alone == fit] if fit is not None else rows[:0]
+        found = self._preemption() if not judged.fits.any() else ("", ())
+        return NodeFindings(
+            nodes=len(rows),
+            feasible=int(np.count_nonzero(judged.fits)),
+            restricted_by=pod_class.pre.restricted_by,
+            rejected=tuple(self._rejected()),
+            blocked=tuple(self._blocked(rows, blocking, reserved)),
+            causes=tuple(self._causes(rows, verdicts, judged.by)),
+            shortages=tuple(shortages(table, evaluator.judge, pod_class, short)),
+            best=tuple(self._best()),
+            skipped_scores=tuple(sorted(pod_class.skipped_scores)),
+            verdicts=tuple(self._verdicts(rows, verdicts, judged.by, judged.fits)),
+            models=tuple(self._models(rows)),
+            ineligible=found[0],
+            candidates=found[1],
+        )
+
+    # Rejections
+
+    def _filter(self, name: str) -> int | None:
+        names = self._evaluator.filter_names
+        return names.index(name) if name in names else None
+
+    def _rejected(self) -> Iterator[Rejected]:
+        found = sorted(self._evaluator.rejected(self._class), key=lambda each: -len(each[0]))
+        for rows, status in found[:MAX_GROUPS]:
+            yield Rejected(status, len(rows), self._names(rows))
+
+    def _blocked_by_alone(self, blocking: Mask, by: Rows, reserved: Mask) -> Rows:
+        """The number of the only filter that rejects each row; -1 where none or several do."""
+        alone = np.where(blocking.sum(axis=0) == 1, blocking.argmax(axis=0), -1)
+        return np.where(reserved, by, alone)
+
+    def _blocked(self, rows: Rows, blocking: Mask, reserved: Mask) -> Iterator[Blocked]:
+        names = [name or "/".join(self._class.pre.restricted_by) for name in self._evaluator.filter_names]
+        patterns, which = np.unique(np.vstack([blocking, reserved]), axis=1, return_inverse=True)
+        counts = np.bincount(which.ravel(), minlength=patterns.shape[1])
+        order = sorted(range(len(counts)), key=lambda i: (int(patterns[:, i].sum()), -int(counts[i])))
+        for i in [i for i in order if patterns[:, i].any()][:MAX_GROUPS]:
+            plugins = tuple(name for name, blocks in zip([*names, NOMINATED], patterns[:, i], strict=True) if blocks)
+            yield Blocked(plugins, int(counts[i]), self._names(rows[which.ravel() == i]))
+
+    def _causes(self, rows: Rows, verdicts: Ints, by: Rows) -> Iterator[Cause]:
+        for f, name in enumerate(self._evaluator.filter_names):
+            at = np.flatnonzero(verdicts[f] > 0)
+            if at.size:
+                statuses = {n: self._evaluator.judge.status(f, n) for n in np.unique(verdicts[f, at]).tolist()}
+                yield from causes(self._judged(name, rows[at], by[at] == f, statuses, verdicts[f, at]))
+
+    def _judged(self, name: str, rows: Rows, first: Mask, statuses: dict[int, Status], verdicts: Ints) -> Judged:
+        return Judged(name, self._table, self._evaluator.judge, self._class, rows, first, statuses, verdicts)
+
+    # Nodes by name, and the best ones
+
+    def _verdicts(self, rows: Rows, verdicts: Ints, by: Rows, fits: Mask) -> Iterator[NodeVerdict]:
+        for node in self._ask.nodes:
+            at = np.flatnonzero(rows == self._table.row_of(node)) if node in self._table else rows[:0]
+            if not at.size:
+                continue
+            i = int(at[0])
+            if fits[i]:
+                (score,) = self._scored(rows[at])
+                yield NodeVerdict(node, score=score)
+                continue
+            rejecting = sorted(np.flatnonzero(verdicts[:, i] > 0).tolist(), key=lambda f: f != by[i])
+            statuses = tuple(self._evaluator.judge.status(f, int(verdicts[f, i])) for f in rejecting)
+            yield NodeVerdict(node, statuses, causes=tuple(self._causes(rows[at], verdicts[:, at], by[at])))
+
+    def _best(self) -> Sequence[ScoredNode]:
+        rows = self._evaluator.best(self._class, BEST_NODES)
+        return self._scored(rows) if rows.size else []
+
+    def _scored(self, rows: Rows) -> list[ScoredNode]:
+        by_plugin = self._evaluator.scores(self._class, rows)
+        scored: list[ScoredNode] = []
+        for i, node in enumerate(self._names(rows, len(rows))):
+            plugins = {name: PluginScore(*(int(each[i]) for each in parts)) for name, parts in by_plugin.items()}
+            total = sum(score.weighted for score in plugins.values())
+            scored.append(ScoredNode(node, total, plugins))
+        return scored
+
+    def _names(self, rows: Rows, most: int = MAX_EXAMPLES) -> tuple[str, ...]:
+        return tuple(self._table.names[row] for row in rows[:most].tolist())
+
+    def _models(self, rows: Rows) -> Iterator[NodeModel]:
+        """Nodes of each size among those that the filters of node objects let the pod on."""
+        table = self._table
+        open_to = rows[self._evaluator.passes_as_node(self._class, rows)]
+        if not open_to.size:
+            return
+        sizes, first, counts = np.unique(table.allocatable[:, open_to], axis=1, return_index=True, return_counts=True)
+        for i in np.argsort(-counts, kind="stable")[:MAX_GROUPS].tolist():
+            node = table.node_at(int(open_to[first[i]]))
+            labels = node.metadata.labels
+            amounts = {name: int(sizes[n, i]) for n, name in enumerate(table.resources.items) if sizes[n, i]}
+            instance_type = labels.get(INSTANCE_TYPE) or labels.get(BETA_INSTANCE_TYPE) or ""
+            yield NodeModel(node.name, int(counts[i]), amounts, instance_type)
+
+    # Preemption
+
+    def _preemption(self) -> tuple[str, tuple[Candidate, ...]]:
+        """Why the pod may not preempt, and the shard's best node to preempt on."""
+        ask, guess = self._ask, self._ask.guess
+        if guess is not None and guess.feasible:
+            return "", ()
+        summaries = dict(self._class.state.summaries)
+        found = findings(self._evaluator, self._class, PreemptAsk(CLASS_ID, ask.profile, ask.pod, summaries), 0)
+        return found.ineligible, tuple(best_of(found.candidates)[:1])
+
+
+def _failure(cause: Exception) -> Status:
+    if isinstance(cause, PluginFailed):
+        return error(str(cause)).by(cause.plugin)
+    return error(str(cause) if isinstance(cause, FlotillaError | ValueError) else repr(cause))

@@ -1,0 +1,108 @@
+"""flotilla explain, asked of a running pipeline about pods that wait, are gated, are bound, or are not there."""
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from testing.builders import PodBuilder, node
+from tests.cli.operating import Operator, Said
+from tests.pipeline.corner import Corner, a_corner
+from tests.pipeline.support import a_cluster, until
+from tools.explain.text import WIDTH
+from tools.supervisor.options import PipelineOptions
+from tools.supervisor.pipeline import Pipeline
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+HIGH = "high"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def pipeline() -> AsyncIterator[Pipeline]:
+    async with Pipeline.running(PipelineOptions(workers=2, binders=1)) as running, a_cluster(running) as cluster:
+        await cluster.create_priorities(**{HIGH: 1000})
+        yield running
+
+
+@pytest.fixture
+def operator(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Operator:
+    monkeypatch.setenv("FLOTILLA_NATS_URL", pipeline.nats_url)
+    monkeypatch.setenv("FLOTILLA_PREFIX", pipeline.options.settings.prefix)
+    return Operator(monkeypatch, capsys)
+
+
+async def says(operator: Operator, *arguments: str) -> Said:
+    said = await operator.types("explain", *arguments)
+    assert said.code == 0, said.err
+    assert all(len(line) <= WIDTH and line.isprintable() for line in said.lines)
+    return said
+
+
+async def plain(operator: Operator, *arguments: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((await operator.types("explain", "-o", "json", *arguments)).out)
+    return found
+
+
+async def waits(operator: Operator, corner: Corner, made: PodBuilder) -> str:
+    """Creates the pod and waits until it was tried; the name by which it is asked about."""
+    await corner.cluster.create(made)
+    name = f"{corner.namespace}/{made.metadata.name}"
+
+    async def is_tried() -> bool:
+        waiting = (await plain(operator, name)).get("waiting") or {}
+        return bool(waiting.get("message") or waiting.get("gate"))
+
+    await until(is_tried, f"{name} was not tried")
+    return name
+
+
+async def test_a_pod_that_fits_nowhere_is_explained_helped_and_then_scheduled(
+    pipeline: Pipeline, operator: Operator
+) -> None:
+    async with a_corner(pipeline, "nowhere") as corner:
+        await corner.has_nodes(
+            node("a").capacity(cpu=2).label(disk="hdd"),
+            node("b").capacity(cpu=4).taint("gpu", "yes"),
+            node("c").capacity(cpu=4).unschedulable(),
+        )
+        name = await waits(operator, corner, corner.pod("web").request(cpu=3))
+        said = await says(operator, name, "--node", "b")
+        text = " ".join(" ".join(said.lines).split())
+        assert "fits none of 3 nodes: 1 lacks cpu (it asks for 3, it has 2 in all)" in text
+        assert "it asked for at most 2 cpu (1 less): fits 1 node" in text
+        assert "it tolerated the taint gpu=yes:NoSchedule: fits 1 node" in text
+        assert "node c were uncordoned: fits 1 node" in text
+        assert "node b: has the taint gpu=yes:NoSchedule" in text
+        assert "tried 1 time, waits for:" in text
+        await corner.cluster.change_node("c", {"spec": {"unschedulable": False}})
+        await corner.lands("web", "c")
+        assert (await plain(operator, name))["state"] == "placed"
+
+
+async def test_a_gated_pod_fits_once_its_gate_is_gone(pipeline: Pipeline, operator: Operator) -> None:
+    async with a_corner(pipeline, "gated") as corner:
+        await corner.has_nodes(node("a").capacity(cpu=2))
+        name = await waits(operator, corner, corner.pod("web").request(cpu=1).gate("example.com/wait"))
+        told = await plain(operator, name)
+        assert "held back by SchedulingGates (waiting for scheduling gates: [example.com/wait])" in told["sentence"]
+        assert "it would fit the only node as soon as its scheduling gates are removed" in told["sentence"]
+        await corner.cluster.change_pod(corner.namespace, "web", {"spec": {"schedulingGates": []}})
+        await corner.lands("web", "a")
+
+
+async def test_a_pod_that_is_not_there_and_one_of_another_scheduler(pipeline: Pipeline, operator: Operator) -> None:
+    async with a_corner(pipeline, "others") as corner:
+        await corner.has_nodes(node("a").capacity(cpu=2))
+        gone = await operator.types("explain", "others/nobody")
+        assert gone.code == 1
+        assert "does not exist, has finished, or cannot be read" in " ".join(gone.out.split())
+        await corner.cluster.create(corner.pod("web").scheduler("mine"))
+        corner.left.add("web")
+
+        async def is_seen() -> bool:
+            return "its schedulerName is mine" in (await plain(operator, "others/web"))["sentence"]
+
+        await until(is_seen, "nothing is said of the other scheduler")

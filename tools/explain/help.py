@@ -1,0 +1,173 @@
+r"""What would help a pod that fits nowhere: changes that the scheduler itself, asked with the change made, accepts.
+
+findings --> candidates (tools/explain/changes.py) --each asked--> those with which the pod fits
+                                                   \--none--> two of them together, each for another plugin
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from itertools import islice
+
+from msgspec.structs import replace
+
+from shared.messages.explaining import ExplainPod, NodeFindings, PodExplained
+from shared.messages.preemption import Candidate
+from shared.model.codec import encode_msgpack
+from shared.model.pod import Pod
+from tools.explain.changes import NOTHING_SUPPOSED, Change, changes, more_nodes, without_devices, without_volumes
+from tools.explain.explanation import Help
+from tools.explain.words import count, listed
+
+MAX_HELP = 6
+"""Changes that help, in an explanation."""
+MAX_ASKED = 24
+"""Changes that the scheduler is asked about for one explanation."""
+MAX_PAIRS_ASKED = 12
+MAX_PRIORITY = 1_000_000_000
+"""The highest that users may give."""
+
+Ask = Callable[[ExplainPod], Awaitable[PodExplained]]
+
+
+class Advisor:
+    """Asks about changes of one pod."""
+
+    def __init__(self, ask: Ask, pod: Pod, findings: NodeFindings) -> None:
+        self._ask = ask
+        self._pod = pod
+        self._findings = findings
+        self._asked = 0
+
+    async def help(self) -> tuple[list[Help], list[Help]]:
+        """Single changes that help; or if there are none, pairs of them."""
+        if self._findings.pre_filter is not None:
+            return await self._all_of(self._instead_of_pre_filter()), []
+        found = await self._all_of(self._candidates())
+        found += await self._preemption(bool(found))
+        return found, [] if found else await self._pairs()
+
+    async def _all_of(self, candidates: Iterable[Change]) -> list[Help]:
+        """Of changes of one kind about the same thing only the first that helps."""
+        found: list[Help] = []
+        settled: set[tuple[str, str]] = set()
+        for change in candidates:
+            about = (change.kind, str(change.detail.get("topologyKey") or change.detail.get("from") or change.text))
+            if about in settled or self._asked >= MAX_ASKED or len(found) >= MAX_HELP:
+                continue
+            helped = await self._try(change)
+            if helped is not None:
+                settled.add(about)
+                found.append(helped)
+        return found
+
+    def _candidates(self) -> Iterator[Change]:
+        """For the plugins that alone keep the most nodes out first; a few for each, so that all get a turn."""
+        alone = [blocked for blocked in self._findings.blocked if len(blocked.plugins) == 1]
+        plugins = [blocked.plugins[0] for blocked in sorted(alone, key=lambda each: -each.nodes)]
+        others = dict.fromkeys(p for blocked in self._findings.blocked for p in blocked.plugins if p not in plugins)
+        finders = [changes(plugin, self._findings, self._pod) for plugin in (*plugins, *others)]
+        cordons = [changes("NodeUnschedulable", self._findings, self._pod)] if "NodeUnschedulable" in others else []
+        yield from _in_turn([*finders[: len(plugins)], *cordons])
+        yield from islice(more_nodes(self._findings), 3)
+
+    def _instead_of_pre_filter(self) -> Iterator[Change]:
+        """Apart from what PreFilter found missing: whether the pod fits once that is there."""
+        status = self._findings.pre_filter
+        plugin, message = ("", "") if status is None else (status.plugin, status.message)
+        for change in (*without_volumes(plugin, self._pod), *without_devices(plugin, self._pod)):
+            name = str(change.detail.get("claim", ""))
+            if any(text in message for text in ("not found", "could not find", "does not exist")):
+                text = (
+                    f"{'claim' if change.kind == 'volume' else 'resource claim'} {self._pod.namespace}/{name} existed"
+                )
+                yield replace_text(change, text, f"create-{change.kind}")
+            else:
+                yield change
+
+    async def _try(self, change: Change) -> Help | None:
+        self._asked += 1
+        pod = change.edit(self._pod)
+        if pod == self._pod and change.supposed == NOTHING_SUPPOSED:
+            return None
+        explained = await self._ask(ExplainPod(body=encode_msgpack(pod), supposed=change.supposed, brief=True))
+        if explained.findings is None or not explained.findings.feasible:
+            return None
+        nodes, detail = explained.findings.feasible, dict(change.detail)
+        return Help(text=change.text, kind=change.kind, nodes=nodes, change=detail, certain=change.certain)
+
+    async def _pairs(self) -> list[Help]:
+        """Of the nodes that two plugins keep out, a change for each."""
+        found: list[Help] = []
+        asked = 0
+        for blocked in self._findings.blocked:
+            if len(blocked.plugins) != 2:
+                continue
+            one, other = (_of_each_kind(changes(plugin, self._findings, self._pod)) for plugin in blocked.plugins)
+            for first in one:
+                for second in other:
+                    if found or asked >= MAX_PAIRS_ASKED:
+                        return found
+                    asked += 1
+                    helped = await self._try(second.after(first))
+                    if helped is not None:
+                        found.append(helped)
+        return found
+
+    # Preemption
+
+    async def _preemption(self, has_other_help: bool) -> list[Help]:
+        """With another policy or a higher priority the pod would make others go."""
+        pod, never = self._pod, self._pod.spec.preemption_policy == "Never"
+        if self._findings.candidates:
+            victims = self._findings.candidates[0]
+            return [Help(text=going(victims), kind="preempt", nodes=1, change=_victims(victims))]
+        if never:
+            candidate = await self._candidate(replace(pod, spec=replace(pod.spec, preemption_policy=None)))
+            if candidate is not None:
+                text = f"its preemptionPolicy were not Never: {going(candidate)}"
+                return [Help(text=text, kind="preemption-policy", nodes=1, change=_victims(candidate))]
+        if has_other_help or pod.priority >= MAX_PRIORITY:
+            return []
+        spec = replace(pod.spec, priority=MAX_PRIORITY, preemption_policy=None)
+        candidate = await self._candidate(replace(pod, spec=spec))
+        if candidate is None:
+            return []
+        needed = max(victim.priority for victim in candidate.victims)
+        text = f"its priority were above {needed} (it is {pod.priority}): {going(candidate)}"
+        return [Help(text=text, kind="priority", nodes=1, change={**_victims(candidate), "above": needed})]
+
+    async def _candidate(self, pod: Pod) -> Candidate | None:
+        self._asked += 1
+        explained = await self._ask(ExplainPod(body=encode_msgpack(pod)))
+        findings = explained.findings
+        return None if findings is None else next(iter(findings.candidates), None)
+
+
+def going(candidate: Candidate) -> str:
+    names = listed([victim.key for victim in candidate.victims], 3)
+    return f"{count(len(candidate.victims), 'pod')} of lower priority left node {candidate.node} ({names})"
+
+
+def _victims(candidate: Candidate) -> dict[str, object]:
+    return {"node": candidate.node, "victims": [victim.key for victim in candidate.victims]}
+
+
+def replace_text(change: Change, text: str, kind: str) -> Change:
+    return Change(text, kind, change.lifts, change.edit, change.supposed, change.detail, change.certain)
+
+
+def _of_each_kind(candidates: Iterable[Change]) -> Sequence[Change]:
+    """The first two of each kind."""
+    kinds: dict[str, list[Change]] = {}
+    for change in candidates:
+        of_kind = kinds.setdefault(change.kind, [])
+        if len(of_kind) < 2:
+            of_kind.append(change)
+    return [change for of_kind in kinds.values() for change in of_kind]
+
+
+def _in_turn(finders: Sequence[Iterator[Change]]) -> Iterator[Change]:
+    """Some of the first, some of the second ..., then the rest."""
+    for finder in finders:
+        yield from islice(finder, 5)
+    for finder in finders:
+        yield from finder
