@@ -23,8 +23,6 @@ PAGES = [
 BY_NAME = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
-FENCED = re.compile(r"^```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-INDENTED = re.compile(r"^ {4}(.*)$", re.MULTILINE)
 SPAN = re.compile(r"`([^`\n]+)`")
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 CELL = re.compile(r"^\| `([^`]+)` \|", re.MULTILINE)
@@ -38,8 +36,14 @@ METRIC_KINDS = frozenset({"counter", "gauge", "histogram"})
 
 
 def code_lines(text: str) -> list[str]:
-    fenced = [line for block in FENCED.findall(text) for line in block.splitlines()]
-    return [line.strip() for line in fenced + INDENTED.findall(FENCED.sub("", text))]
+    """Fenced and indented lines, without prompts."""
+    lines, fenced = [], False
+    for line in text.splitlines():
+        if line.startswith("```"):
+            fenced = not fenced
+        elif fenced or line.startswith("    "):
+            lines.append(line.strip().removeprefix("$ "))
+    return lines
 
 
 def commands(text: str) -> Iterator[tuple[str, str]]:

@@ -9,6 +9,7 @@ import msgspec
 
 from testing.simulator.cluster import FINISHED, GENERATED, SimulatedCluster
 from testing.simulator.errors import ApiError
+from testing.simulator.pod_admission import complete_spec
 from testing.simulator.resources import PODS, ApiResource, Object, builtin
 from testing.simulator.store import DELETED, Change, Item, encode
 
@@ -209,9 +210,17 @@ def template_of(obj: Object) -> Object | None:
 
 
 def template_hash(template: Object) -> str:
-    """The same for equal templates, however their keys are ordered; it looks like that of a real controller manager."""
-    digits = str(crc32(msgspec.json.encode(template, order="deterministic")))
+    """The same for templates that mean the same, and like one of a real controller manager."""
+    pod = _without_nulls(msgspec.json.decode(encode(template)))
+    complete_spec(pod["spec"])
+    digits = str(crc32(msgspec.json.encode(pod, order="deterministic")))
     return "".join(GENERATED[ord(digit) % len(GENERATED)] for digit in digits)
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nulls(each) for key, each in value.items() if each is not None}
+    return [_without_nulls(each) for each in value] if isinstance(value, list) else value
 
 
 def condition(
