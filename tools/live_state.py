@@ -236,7 +236,7 @@ async def _load(client: Client) -> LiveState:
         await follower.until(0)
         pending = await pending_pods(client)
         builder = StateBuilder()
-        shard_count, until = await _read_pages(client, follower, builder)
+        shard_count, until = await read_pages(client, follower, builder)
         await follower.until(until)
     finally:
         await subscription.close()
@@ -255,7 +255,7 @@ async def pending_pods(client: Client) -> list[DescribedPod]:
     return pods
 
 
-async def _read_pages(client: Client, follower: Follower, builder: StateBuilder) -> tuple[int, int]:
+async def read_pages(client: Client, follower: Follower, builder: StateBuilder) -> tuple[int, int]:
     """The number of shards, and the highest number that the state had while it was read."""
     asked, shard_count, until = ReadState(), 0, 0
     while True:

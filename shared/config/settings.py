@@ -66,6 +66,8 @@ class Settings:
     """The share of pods that are traced when they are scheduled at once; failures always are."""
     otlp_endpoint: str | None = None
     """Where traces go, an OTLP/HTTP endpoint; none: nowhere."""
+    trace_url: str | None = None
+    """Where the console's links to traces lead: the base URL of Jaeger's page; none: there are no links."""
     log_format: str = "auto"
     """`json` or `text`; `auto`: text on a terminal."""
     log_level: str = "info"

@@ -174,6 +174,7 @@ SOURCES = (
         "otlp_endpoint", values.url("http", "https"), shown=values.masked,
         standard_variable="OTEL_EXPORTER_OTLP_ENDPOINT",
     ),
+    Source("trace_url", values.url("http", "https"), shown=values.masked),
     Source(
         "log_format", values.OneOf(("auto", "json", "text")), "--log-format", "FORMAT",
         "auto, json or text (default auto: text on a terminal)",

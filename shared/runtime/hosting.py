@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import uvloop
 
 from shared.bus import Bus, NatsAccess
-from shared.bus.subjects import check_name
+from shared.bus.subjects import CLI, check_name
 from shared.config.document import read_config
 from shared.config.settings import Settings
 from shared.config.sources import unknown_variables
@@ -27,7 +27,7 @@ from shared.runtime.context import Context, Health
 from shared.runtime.corerunner import every
 from shared.runtime.pages import Pages
 from shared.runtime.readiness import LOOK_INTERVAL, ReadinessLog
-from shared.runtime.serving import served
+from shared.runtime.serving import Site, served
 from shared.runtime.status import StatusReporter
 from shared.telemetry import Telemetry
 from shared.telemetry.logs import logger, set_up
@@ -53,8 +53,11 @@ VALIDATE = "FLOTILLA_VALIDATE"
 Main = Callable[[Context], Awaitable[None]]
 
 
-def host(service: str, settings: Settings, main: Main) -> int:
+def host(service: str, settings: Settings, main: Main, site: Site | None = None) -> int:
     """Run `main` until it returns, fails, or SIGTERM or SIGINT asks it to end; return the exit code.
+
+    `site`: of an onlooker, what it serves over HTTP besides the endpoints of every process. It asks services as the
+    command line does, with the same rights.
 
     The code is 2, after one line, for what the user has to correct, and 1 for failures of the cluster or of ours.
     """
@@ -63,7 +66,7 @@ def host(service: str, settings: Settings, main: Main) -> int:
         set_up(service, name, format=settings.log_format, level=settings.log_level)
         _look_for_garbage_less_often()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_until_asked(service, _live(service, name, settings, main)))
+            runner.run(_until_asked(service, _live(service, name, settings, main, site)))
     except Exception as failure:
         return _tell(service, failure)
     return OK
@@ -115,13 +118,13 @@ async def _until_asked(service: str, life: Coroutine[None, None, None]) -> None:
             raise
 
 
-async def _live(service: str, name: str, settings: Settings, main: Main) -> None:
+async def _live(service: str, name: str, settings: Settings, main: Main, site: Site | None) -> None:
     config = read_config(settings.config)
     telemetry = _telemetry(service, name, settings)
     health = Health()
     pages = Pages(service=service, name=name, settings=settings, health=health, config=config)
     try:
-        async with served(settings, pages, telemetry.metrics) as url:
+        async with served(settings, pages, telemetry.metrics, site) as url:
             telemetry.log.info("%s is %s, at %s", service, name, url)
             for line in unknown_variables(os.environ):
                 telemetry.log.warning("%s", line)
@@ -130,7 +133,8 @@ async def _live(service: str, name: str, settings: Settings, main: Main) -> None
             health.wait_for(NATS, "not connected yet")
             gates = settings.feature_gates.effect()
             access = NatsAccess.of(settings)
-            bus = await Bus.connect(access, settings.prefix, name, telemetry, role=service, gates=gates)
+            role = service if site is None else CLI
+            bus = await Bus.connect(access, settings.prefix, name, telemetry, role=role, gates=gates)
             health.clear(NATS)
             health.check(NATS, lambda: "" if bus.connected else "the connection is lost")
             context = Context(
@@ -143,7 +147,8 @@ async def _live(service: str, name: str, settings: Settings, main: Main) -> None
                 http_url=url,
                 validates=os.environ.get(VALIDATE) == "1",
             )
-            await StatusReporter(context, pages.began).listen()
+            if site is None:
+                await StatusReporter(context, pages.began).listen()
             readiness = ReadinessLog(health, telemetry.log, context.clock)
             looking = asyncio.create_task(every(LOOK_INTERVAL, readiness.look), name="readiness")
             try:

@@ -1,4 +1,5 @@
-"""HTTP endpoints of every process: liveness, readiness, metrics and pages about itself. All are read-only.
+"""HTTP endpoints of every process: liveness, readiness, metrics and pages about itself. All are read-only. A process
+may have further ones of its own (`Site`).
 
 They are open on loopback; elsewhere everything but health needs the API server's authorization. Like kube-scheduler's
 secure port: TLS, self-signed unless a certificate is given, and a bearer token whose user must have the right to `get`
@@ -47,13 +48,21 @@ class Denial(NamedTuple):
     text: str
 
 
+class Site(NamedTuple):
+    """Endpoints besides those that every process has. `open`: further paths that are open to all."""
+
+    add_to: Callable[[web.Application], None]
+    open: frozenset[str] = frozenset()
+
+
 class Guard:
-    def __init__(self, reviews: Reviews) -> None:
+    def __init__(self, reviews: Reviews, open_paths: frozenset[str] = frozenset()) -> None:
         self._reviews = reviews
+        self._open = open_paths
 
     async def denial(self, method: str, path: str, authorization: str) -> Denial | None:
         """None if the request may be answered."""
-        if is_open(path):
+        if is_open(path) or path in self._open:
             return None
         if not authorization.lower().startswith(BEARER):
             return Denial(401, "a bearer token is needed: Authorization: Bearer TOKEN")
@@ -128,11 +137,11 @@ def _loaded(certificate: str, key: str) -> ssl.SSLContext:
 
 
 @asynccontextmanager
-async def served(settings: Settings, pages: Pages, metrics: Metrics) -> AsyncIterator[str]:
+async def served(settings: Settings, pages: Pages, metrics: Metrics, site: Site | None = None) -> AsyncIterator[str]:
     """Serve the endpoints as the settings say, in clear text or guarded and by TLS, and yield their URL."""
     host, port = settings.http_host, settings.http_port
     if not serves_tls(settings):
-        async with endpoints(host, port, pages, metrics) as url:
+        async with endpoints(host, port, pages, metrics, site=site) as url:
             yield url
         return
 
@@ -145,8 +154,9 @@ async def served(settings: Settings, pages: Pages, metrics: Metrics) -> AsyncIte
         )
 
     reviews = Reviews(connect)
+    guard = Guard(reviews, frozenset() if site is None else site.open)
     try:
-        async with endpoints(host, port, pages, metrics, tls=serving_context(settings), guard=Guard(reviews)) as url:
+        async with endpoints(host, port, pages, metrics, tls=serving_context(settings), guard=guard, site=site) as url:
             yield url
     finally:
         await reviews.close()
@@ -161,9 +171,12 @@ async def endpoints(
     *,
     tls: ssl.SSLContext | None = None,
     guard: Guard | None = None,
+    site: Site | None = None,
 ) -> AsyncIterator[str]:
     """Serve the endpoints and yield their URL; UserError if the address is not available. `guard` None: open to all."""
     application = _application(pages, metrics, guard)
+    if site is not None:
+        site.add_to(application)
     runner = web.AppRunner(application, access_log=None, shutdown_timeout=CLOSE_SECONDS)
     await runner.setup()
     try:

@@ -63,7 +63,7 @@ def complete(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Complete:
 
 def test_bash_offers_commands(complete: Complete) -> None:
     assert set(complete("")) >= set(COMMANDS)
-    assert complete("con") == ["config", "conformance"]
+    assert complete("con") == ["console", "config", "conformance"]
     assert "bench-pipeline" in complete("bench")
     assert set(complete("config ")) >= {"validate", "show", "convert", "settings"}
     assert complete("permit al") == ["allow"]

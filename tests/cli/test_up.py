@@ -24,10 +24,14 @@ async def test_up_prints_addresses_as_json_and_stops_on_ctrl_c(tmp_path: Path) -
         await command.prints(lambda line: "then: " in line)
         api = await command.prints(lambda line: "  api server  " in line)
         look = await command.prints(lambda line: "KUBECONFIG=" in line)
+        page = await command.prints(lambda line: "console: http://127.0.0.1:" in line)
+        async with aiohttp.ClientSession() as session, session.get(json.loads(page)["message"].split()[-1]) as answer:
+            assert "Flotilla" in await answer.text()
         said = [json.loads(line) for line in command.lines]
         ours = [entry["message"].split()[0] for entry in said if entry["service"] == "flotilla"]
         assert ours[1:] == [
             "nats", "redis", "api", "watcher", "queue", "snapshot", "cycle", "worker-0", "binder-0", "in", "then:",
+            "console:",
         ]  # fmt: skip
         variables = dict(word.split("=") for word in shlex.split(json.loads(look)["message"]) if "=" in word)
         assert json.loads(Path(variables["KUBECONFIG"]).read_text())["clusters"][0]["cluster"]["server"] in api
@@ -35,7 +39,7 @@ async def test_up_prints_addresses_as_json_and_stops_on_ctrl_c(tmp_path: Path) -
         assert secret.stat().st_mode & 0o777 == 0o600
         assert not [line for line in command.lines if secret.read_text() in line]
         family = command.family()
-        assert len(family) == 10  # the services, the servers, and what the services are forks of
+        assert len(family) == 11  # the services, the servers, the console, and what the services are forks of
         command.process.send_signal(signal.SIGINT)
         assert await command.ends() == 0
         assert left_in(tmp_path) == []

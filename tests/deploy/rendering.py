@@ -13,7 +13,7 @@ import yaml  # type: ignore[import-untyped]
 ROOT = Path(__file__).parents[2]
 K8S = ROOT / "k8s"
 OVERLAYS = ("beside", "instead", "external")
-FOLDERS = (*(f"overlays/{name}" for name in OVERLAYS), "monitoring", "cli")
+FOLDERS = (*(f"overlays/{name}" for name in OVERLAYS), "monitoring", "cli", "console")
 NAMESPACE = "flotilla-system"
 SERVICES = ("watcher", "queue", "snapshot", "cycle", "worker", "binder")
 NAME_LABEL, COMPONENT_LABEL = "app.kubernetes.io/name", "app.kubernetes.io/component"

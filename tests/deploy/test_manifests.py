@@ -105,9 +105,9 @@ def test_every_service_is_there_more_than_once(overlay: str) -> None:
         assert container["image"].partition(":")[0] == "flotilla"
 
 
-@every_overlay
-def test_containers_are_watched_limited_and_locked_in(overlay: str) -> None:
-    for workload, container in containers(objects(overlay)):
+@pytest.mark.parametrize("folder", [*(f"overlays/{each}" for each in OVERLAYS), "console"])
+def test_containers_are_watched_limited_and_locked_in(folder: str) -> None:
+    for workload, container in containers(rendered(folder)):
         where = workload["metadata"]["name"]
         assert {"startupProbe", "livenessProbe", "readinessProbe"} <= container.keys(), where
         assert {"cpu", "memory"} <= container["resources"]["requests"].keys(), where

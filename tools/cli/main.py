@@ -30,6 +30,7 @@ inspect a running Flotilla:
   flotilla explain POD                      say why a pod is there or not there, and what would help
   flotilla evictions --since 10m            list who was evicted for whom
   flotilla gang                             list pod groups, and what each waits for
+  flotilla console                          serve a page that shows all of this
   flotilla permit list                      list pods that wait for a permit before they are bound
   flotilla dump --output folder             write the whole state, and compare it with the cluster
   flotilla health --port 8080               check whether a service is ready, for container health checks
@@ -56,6 +57,7 @@ COMMANDS = {
     "explain": Command("tools.explain", "say why a pod is where it is, or why it is pending and what would help"),
     "evictions": Command("tools.cli.evictions", "list who was evicted for whom"),
     "gang": Command("tools.cli.gang", "list pod groups, and what each waits for"),
+    "console": Command("tools.console.command", "serve a page that shows what a pipeline does"),
     "permit": Command("tools.cli.permit", "list, allow or reject pods that wait for a permit"),
     "dump": Command("tools.cli.dump", "write the whole state, and compare it with the cluster"),
     "config": Command("tools.cli.config", "check, show or convert a scheduler configuration file; show settings"),

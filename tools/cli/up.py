@@ -48,6 +48,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     add_numbers(command, ("--workers", 2, 1, "number of workers"), ("--binders", 1, 1, "number of binders"))
     add_numbers(command, ("--nodes", 0, 0, "nodes of the simulated cluster, made up in three zones"))
     command.add_argument("--in-cluster", action="store_true", help="use the API server of the surrounding cluster")
+    command.add_argument("--no-console", action="store_true", help="do not serve a page that shows what happens")
     add_flags(command, without=PER_SERVICE)
 
 
@@ -59,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
     pipeline_options.services()  # validates the options before anything starts
     ready = asyncio.Event()
     try:
-        code = interruptible(_up(pipeline_options, ready, ignored(given)))
+        code = interruptible(_up(pipeline_options, ready, ignored(given), console=not options.no_console))
     except FlotillaError as cause:
         raise _with_origin(cause, given) from cause
     by_signal = code - 128 in SIGNALS
@@ -111,7 +112,7 @@ def options_of(options: argparse.Namespace) -> "PipelineOptions":
     )
 
 
-async def _up(options: "PipelineOptions", ready: asyncio.Event, warning: str) -> int:
+async def _up(options: "PipelineOptions", ready: asyncio.Event, warning: str, *, console: bool) -> int:
     from tools.supervisor.pipeline import Pipeline
 
     def check() -> None:
@@ -135,6 +136,8 @@ async def _up(options: "PipelineOptions", ready: asyncio.Event, warning: str) ->
             pipeline.tell(f"  {name} is on standby: {leader} leads")
         for line in (*addresses(pipeline), *next_steps(pipeline)):
             pipeline.tell(f"  {line}")
+        if console:
+            pipeline.tell(f"  console: {await pipeline.open_console()}")
         await pipeline.failure
     return 0
 

@@ -8,6 +8,16 @@ from shared.config.sources import settings_from
 from tools.cli.arguments import add_numbers
 
 PODS, PODS_WITH_DEVICES = 10_000, 1_000
+HONOURED = frozenset(
+    {
+        "FLOTILLA_LOG_LEVEL",
+        "FLOTILLA_SHARD_COUNT",
+        "FLOTILLA_TRACE_RATIO",
+        "FLOTILLA_TRACE_URL",
+        "OTEL_EXPORTER_OTLP_ENDPOINT",
+    }
+)
+"""Settings that may come by the environment; others would be for another pipeline."""
 
 DESCRIPTION = """\
 Starts NATS, Redis, a simulated API server and all services on this machine, creates nodes and
@@ -18,6 +28,9 @@ examples:
   flotilla demo                                10,000 pods of 50 kinds on 1,000 nodes
   flotilla demo --nodes 100 --pods 1000        a small one
   flotilla demo --devices                      1,000 pods that each claim a GPU, on nodes with none, 4 or 8
+  flotilla demo --console                      with a page that shows what happens while it runs
+  OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318 FLOTILLA_TRACE_RATIO=1 flotilla demo
+                                               with the traces of all pods
   flotilla demo --round-size 1                 one pod at a time, exactly as kube-scheduler decides
 
 Exit code 0: every pod was bound and every check passed; 1: otherwise; 130: Ctrl-C.
@@ -41,6 +54,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         action="store_true",
         help=f"nodes have GPUs, and each pod claims one ({PODS_WITH_DEVICES} pods if not told otherwise)",
     )
+    command.add_argument("--console", action="store_true", help="serve a page that shows what happens")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -51,8 +65,8 @@ def run(options: argparse.Namespace) -> int:
 
     pods = PODS_WITH_DEVICES if options.devices and options.pods == PODS else options.pods
     workload = DemoWorkload(options.nodes, pods, options.kinds, options.seed, options.late, devices=options.devices)
-    kept = {key: value for key, value in os.environ.items() if key in ("FLOTILLA_LOG_LEVEL", "FLOTILLA_SHARD_COUNT")}
+    kept = {key: value for key, value in os.environ.items() if key in HONOURED}
     settings = settings_from(kept, {"round_size": options.round_size, "seed": options.seed})
     pipeline = PipelineOptions(workers=options.workers, binders=options.binders, settings=settings)
     pipeline.services()  # validates the options before anything starts
-    return interruptible(Demo(workload, pipeline, sys.stdout).play())
+    return interruptible(Demo(workload, pipeline, sys.stdout, console=options.console).play())

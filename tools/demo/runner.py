@@ -31,8 +31,12 @@ LOG_LINES = 20
 
 
 class Demo:
-    def __init__(self, workload: DemoWorkload, options: PipelineOptions, output: TextIO) -> None:
+    def __init__(
+        self, workload: DemoWorkload, options: PipelineOptions, output: TextIO, *, console: bool = False
+    ) -> None:
+        """`console`: serve the page meanwhile."""
         self._workload = workload
+        self._console = console
         self._options = options
         self._screen = Screen(output)
 
@@ -49,6 +53,8 @@ class Demo:
             async with Pipeline.running(options) as pipeline:
                 screen.say(f"  {len(pipeline.processes)} processes ready in {time.monotonic() - began:.1f} s")
                 screen.say(f"  inspect: {environment(pipeline)} flotilla queue")
+                if self._console:
+                    screen.say(f"  console: {await pipeline.open_console()}")
                 async with self._logs_on_failure(pipeline):
                     result = await self._schedule(pipeline)
                     for line in report(result):

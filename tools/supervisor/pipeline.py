@@ -27,7 +27,7 @@ from tools.supervisor.host_identity import HostIdentity, host_identity
 from tools.supervisor.options import PipelineOptions
 from tools.supervisor.probe import Answer, CpuAccounts, get
 from tools.supervisor.relay import Level, Relay
-from tools.supervisor.servers import NatsServer, RedisServer, temporary_folder
+from tools.supervisor.servers import START_PATIENCE, NatsServer, RedisServer, temporary_folder
 
 SAMPLE_INTERVAL = 0.5
 """Seconds between samples of the CPU time of processes, which cannot be read once they have ended."""
@@ -40,6 +40,7 @@ IS_STARTING = "service: is starting"
 """The answer of a service that has no other reason not to be ready."""
 STANDS_BY = "ok: standby, "
 """Begins a service's answer while another one leads."""
+CONSOLE = "console"
 EMBEDDED = ("nats-server", "redis-server", "simulator")
 """Servers that the pipeline starts unless they are given."""
 
@@ -170,6 +171,19 @@ class Pipeline:
         for name in sorted(self.options.held - self._services.keys()):
             self._add_service(name)
         await self._wait_until_ready(self._start_deadline())
+
+    async def open_console(self) -> str:
+        """Start the console, and return its URL; ClusterError if it does not start. Nothing else depends on it."""
+        service = Service(CONSOLE, "tools.console", self._environment(CONSOLE), self._relay, self._fork_server)
+        self._services[CONSOLE] = service
+        self._spawn(self._keep_running(service, runs=False))
+        self._spawn(kill_when_frozen(service, self.tell))
+        deadline = asyncio.get_running_loop().time() + START_PATIENCE
+        while service.port is None:
+            if asyncio.get_running_loop().time() > deadline:
+                raise ClusterError(f"the console does not start: {self._relay.last_of(CONSOLE) or 'it has no output'}")
+            await asyncio.sleep(MIN_POLL)
+        return f"http://127.0.0.1:{service.port}/"
 
     async def _start(self, check: Callable[[], None] | None) -> None:
         deadline = self._start_deadline()
