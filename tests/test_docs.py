@@ -29,6 +29,27 @@ CELL = re.compile(r"^\| `([^`]+)` \|", re.MULTILINE)
 OUR_FILE = re.compile(r"(?:docs|examples|services|shared|testing|tools|tests)/[\w/.-]+")
 COMMAND = re.compile(r"(?:\S+=\S+ )*(make|flotilla) ((?!\S*:)\S.*)")
 """With variables before it; not `flotilla queue: ...`, which is a complaint."""
+KUBE_SCHEDULER_METRICS = {
+    f"scheduler_{name}"
+    for name in re.findall(
+        r"\w+",
+        """
+        async_api_call_execution_duration_seconds async_api_call_execution_total batch_attempts_total
+        batch_cache_flushed_total cache_size dra_bindingconditions_allocations_total
+        dra_bindingconditions_wait_duration_seconds event_handling_duration_seconds
+        framework_extension_point_duration_seconds get_node_hint_duration_seconds goroutines inflight_events
+        pending_async_api_calls pending_pods permit_wait_duration_seconds plugin_evaluation_total
+        plugin_execution_duration_seconds pod_scheduled_after_flush_total pod_scheduling_attempts
+        pod_scheduling_sli_duration_seconds podgroup_schedule_attempts_total
+        podgroup_scheduling_algorithm_duration_seconds podgroup_scheduling_attempt_duration_seconds
+        preemption_attempts_total preemption_goroutines_duration_seconds preemption_goroutines_execution_total
+        preemption_victims queue_incoming_pods_total queueing_hint_execution_duration_seconds
+        resourceclaim_creates_total schedule_attempts_total scheduling_algorithm_duration_seconds
+        scheduling_attempt_duration_seconds store_schedule_results_duration_seconds unschedulable_pods
+        volume_binder_cache_requests_total volume_scheduling_stage_error_total
+        """,
+    )
+}
 METRIC_KINDS = frozenset({"counter", "gauge", "histogram"})
 
 
@@ -180,6 +201,15 @@ def test_metrics_are_those_that_are_declared() -> None:
     told = CELL.findall(section("telemetry.md", "Metrics"))
     assert len(told) == len(set(told)), "a metric stands there twice"
     assert set(told) == declared_metrics()
+
+
+def test_every_metric_of_kube_scheduler_is_accounted_for() -> None:
+    """Of v1.36.2, as its pkg/scheduler/metrics and the plugins register them."""
+    ours = {name for name in declared_metrics() if name.startswith("scheduler_")}
+    rows = [line.split(" | ") for line in section("telemetry.md", "kube-scheduler's metrics").splitlines()]
+    told = {name: row[1] for row in rows if row[0].startswith("| `") for name in re.findall(r"`([^`]+)`", row[0])}
+    assert told.keys() == KUBE_SCHEDULER_METRICS
+    assert {name for name, has in told.items() if not has.startswith("none")} == ours
 
 
 def test_subjects_are_those_of_the_bus() -> None:

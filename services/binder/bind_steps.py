@@ -38,6 +38,7 @@ STALE_SECONDS = 5.0
 PAUSE_GRAIN = 0.25
 """Pauses of PreBind end at multiples of this many seconds, so that many pods resume together."""
 BINDING_PATH = "/binding"
+PRE_BIND, BIND = (extension_points.NAMES[point] for point in (ExtensionPoint.PRE_BIND, ExtensionPoint.BIND))
 
 CONFLICT = 409
 NOT_SENT = 0
@@ -122,7 +123,9 @@ class BindSteps:
         devices = attempt.order.assignment.devices
         if devices is not None:
             attempt.cycle[DEVICES] = DevicesToBind(devices, self._date(now))
-        steps = extension_points.pre_bind(attempt.framework, attempt.cycle, attempt.order.node)
+        steps = extension_points.pre_bind(
+            attempt.framework, attempt.cycle, attempt.order.node, self._clock, self._pre_bind_plugin_finished
+        )
         plugin, step = _next_step(steps, None)
         if isinstance(step, ApiCall | Pause) and self.nominate(attempt):
             attempt.move(AttemptState.PREPARING, now)
@@ -182,7 +185,7 @@ class BindSteps:
     # Bind
 
     def _bind(self, attempt: Attempt, now: float) -> None:
-        attempt.point_began = self._clock()
+        attempt.point_began, attempt.plugin = self._clock(), ""
         extender, of = binder_of(self._extenders, attempt.cycle.pod), attempt.order.assignment
         attempt.extender = None
         if extender is not None:
@@ -214,9 +217,11 @@ class BindSteps:
         if isinstance(answer, ApiCall):
             self._call(attempt, AttemptState.BINDING, plugin, answer, now)
         elif answer.ok:
+            attempt.plugin = plugin
             self._finish(attempt, now)
         else:
-            self.point_finished(attempt, ExtensionPoint.BIND, answer.code, attempt.point_began)
+            attempt.plugin = plugin
+            self._bind_finished(attempt, answer.code)
             self.fail(attempt, failure(ExtensionPoint.BIND, answer), now)
 
     # Calls
@@ -320,7 +325,7 @@ class BindSteps:
     def _finish(self, attempt: Attempt, now: float) -> None:
         """The pod is bound."""
         order = attempt.order
-        self.point_finished(attempt, ExtensionPoint.BIND, Code.SUCCESS, attempt.point_began)
+        self._bind_finished(attempt, Code.SUCCESS)
         if attempt.framework.post_bind:
             began = self._clock()
             errors = extension_points.post_bind(attempt.framework, attempt.cycle, order.node)
@@ -338,7 +343,7 @@ class BindSteps:
         self._end(attempt, AttemptState.FAILED, why.message, outcome, now)
 
     def _fail_bind(self, attempt: Attempt, why: Failure, now: float, *, fenced: bool = False) -> None:
-        self.point_finished(attempt, ExtensionPoint.BIND, why.code, attempt.point_began)
+        self._bind_finished(attempt, why.code)
         self.fail(attempt, why, now, fenced=fenced)
 
     def expire(self, attempt: Attempt, now: float) -> None:
@@ -361,6 +366,15 @@ class BindSteps:
     def point_finished(self, attempt: Attempt, point: ExtensionPoint, code: Code, began: float) -> None:
         name = extension_points.NAMES[point]
         self._effects.append(events.PointFinished(name, code, attempt.framework.name, self._clock() - began))
+
+    def _pre_bind_plugin_finished(self, plugin: str, code: Code, seconds: float) -> None:
+        self._effects.append(events.PluginFinished(plugin, PRE_BIND, code, seconds))
+
+    def _bind_finished(self, attempt: Attempt, code: Code) -> None:
+        self.point_finished(attempt, ExtensionPoint.BIND, code, attempt.point_began)
+        if attempt.plugin:
+            seconds = self._clock() - attempt.point_began
+            self._effects.append(events.PluginFinished(attempt.plugin, BIND, code, seconds))
 
     def activate(self, attempt: Attempt) -> None:
         """Has the queue retry the pods that plugins have named so far."""

@@ -212,6 +212,15 @@ class PointFinished(msgspec.Struct, frozen=True, gc=False):
     seconds: float
 
 
+class PluginFinished(msgspec.Struct, frozen=True, gc=False):
+    """Effect: for metrics: a plugin has run at an extension point, with its API calls."""
+
+    plugin: str
+    point: str
+    code: Code
+    seconds: float
+
+
 class PermitWaitEnded(msgspec.Struct, frozen=True, gc=False):
     """Effect: for metrics."""
 
@@ -260,6 +269,7 @@ Effect = (
     | Problem
     | AttemptEnded
     | PointFinished
+    | PluginFinished
     | PermitWaitEnded
     | DeviceWaitEnded
     | ClaimCreated

@@ -3,7 +3,7 @@
 A plugin that raises has failed: that is an error of its pod, never of the binder. Messages are kube-scheduler's.
 """
 
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 
 import msgspec
 
@@ -128,13 +128,23 @@ def permit(framework: Framework, cycle: BindingState, node: str) -> PermitOutcom
         return PermitOutcome(_raised(cause))
 
 
-def pre_bind(framework: Framework, cycle: BindingState, node: str) -> Steps:
+def pre_bind(
+    framework: Framework,
+    cycle: BindingState,
+    node: str,
+    clock: Callable[[], float],
+    finished: Callable[[str, Code, float], None],
+) -> Steps:
     """Yields each step with its plugin's name, and the status of a plugin that fails; is sent the answer to each step.
 
-    A plugin runs when all steps of the plugins before it are done.
+    A plugin runs when all steps of the plugins before it are done. `finished` is told of each that had something to do,
+    with its seconds.
     """
     for plugin in framework.pre_bind:
+        began = clock()
         status = yield from _steps(plugin, cycle, node)
+        if not status.skipped:
+            finished(plugin.name, status.code, clock() - began)
         if not (status.ok or status.skipped):
             yield plugin.name, status.by(plugin.name)
             return

@@ -11,6 +11,7 @@ from services.binder.events import (
     DeviceWaitEnded,
     Done,
     PermitWaitEnded,
+    PluginFinished,
     PointFinished,
     Refused,
     Result,
@@ -22,6 +23,8 @@ from shared.telemetry.metrics import Metrics
 from shared.telemetry.tracing import AttributeValue, Tracer
 
 POINT_SECONDS = tuple(0.0001 * 2**i for i in range(12))
+PLUGIN_SECONDS = tuple(0.00001 * 2**i for i in range(20))
+"""From kube-scheduler's shortest; up to 5 s, as API calls are included."""
 PERMIT_SECONDS = tuple(0.001 * 2**i for i in range(15))
 DEVICE_SECONDS = tuple(0.1 * 2**i for i in range(14))
 VICTIMS = tuple(float(2**i) for i in range(7))
@@ -35,6 +38,12 @@ class BinderMetrics:
             "Latency of an extension point with all its plugins, their API calls included.",
             ("extension_point", "status", "profile"),
             POINT_SECONDS,
+        )
+        plugins = metrics.histogram(
+            "scheduler_plugin_execution_duration_seconds",
+            "Duration of a plugin at PreBind or Bind, its API calls included.",
+            ("plugin", "extension_point", "status"),
+            PLUGIN_SECONDS,
         )
         waits = metrics.histogram(
             "scheduler_permit_wait_duration_seconds", "Time that pods wait for permits.", ("result",), PERMIT_SECONDS
@@ -74,6 +83,7 @@ class BinderMetrics:
         )
         # Looking up a labelled metric costs more than counting.
         self._point = lru_cache(maxsize=1024)(points.labels)
+        self._plugin = lru_cache(maxsize=1024)(plugins.labels)
         self._wait = lru_cache(maxsize=16)(waits.labels)
         self._eviction = lru_cache(maxsize=2)(evictions.labels)
         self._evicted = lru_cache(maxsize=2)(evicted.labels)
@@ -84,6 +94,10 @@ class BinderMetrics:
 
     def point_finished(self, finished: PointFinished) -> None:
         histogram: Histogram = self._point(finished.point, finished.code, finished.profile)
+        histogram.observe(finished.seconds)
+
+    def plugin_finished(self, finished: PluginFinished) -> None:
+        histogram: Histogram = self._plugin(finished.plugin, finished.point, finished.code)
         histogram.observe(finished.seconds)
 
     def permit_wait_ended(self, ended: PermitWaitEnded) -> None:

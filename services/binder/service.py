@@ -235,6 +235,8 @@ class Shell:
                     self._calls.put(effect, ahead=effect.continues)
             case events.ActivatePods(uids=uids):
                 self._bus.post(subjects.QUEUE_ACTIVATE, Activate(uids))
+            case events.PluginFinished():
+                self._metrics.plugin_finished(effect)
             case events.PointFinished():
                 self._metrics.point_finished(effect)
             case events.AttemptEnded():

@@ -176,6 +176,11 @@ class CycleCore:
         return self._rounds.begun
 
     @property
+    def preemption_attempts(self) -> int:
+        """Pods for which victims were searched."""
+        return self._searches.attempts
+
+    @property
     def pods_held(self) -> int:
         """Pods without an outcome. What the queue may still send is its credit less this."""
         return len(self._held)

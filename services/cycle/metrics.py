@@ -4,8 +4,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from services.cycle.round.admission import PodInfo
+from shared.bounded import BoundedDict
 from shared.messages.queue import Outcome, Verdict
-from shared.telemetry.metrics import Metrics
+from shared.telemetry.metrics import GrowingSums, Metrics
 from shared.telemetry.tracing import TraceContext, Tracer
 
 RESULTS = {
@@ -15,6 +16,11 @@ RESULTS = {
     Verdict.SUPERSEDED: "scheduled",
 }
 """The labels that kube-scheduler uses."""
+
+
+ALGORITHM_SECONDS = tuple(0.001 * 2**i for i in range(15))
+MAX_ROUNDS = 64
+"""Rounds whose beginning is remembered; two are under way at most."""
 
 
 class CycleMetrics:
@@ -33,6 +39,26 @@ class CycleMetrics:
             "From the pod's leaving the queue to its outcome.",
             ["result", "profile"],
         )
+
+        self._algorithm = metrics.histogram(
+            "scheduler_scheduling_algorithm_duration_seconds",
+            "From a round's first ask to its commit, for each pod that got a node in it.",
+            buckets=ALGORITHM_SECONDS,
+        )
+        self.preemption_attempts = GrowingSums(
+            metrics.counter("scheduler_preemption_attempts_total", "Pods for which victims were searched.")
+        )
+        self._began: BoundedDict[int, float] = BoundedDict(MAX_ROUNDS)
+
+    def asked(self, number: int, now: float) -> None:
+        """A round of this number asks workers, perhaps not for the first time."""
+        self._began.setdefault(number, now)
+
+    def committed(self, number: int, pods: int, now: float) -> None:
+        """The round's decisions are sent, perhaps not for the first time."""
+        began = self._began.pop(number, None)
+        for _ in range(pods if began is not None else 0):
+            self._algorithm.observe(now - (began or 0.0))
 
     def attempt(self, info: PodInfo, outcome: Outcome, now: float) -> None:
         self._attempts.labels(RESULTS[outcome.verdict], info.template.profile).observe(now - info.taken_at)

@@ -221,6 +221,7 @@ class Shell:
         self._metrics.rounds.inc(self._core.rounds - self._rounds_before)
         self._rounds_before = self._core.rounds
         self._metrics.held.set(self._core.pods_held)
+        self._metrics.preemption_attempts.show({(): self._core.preemption_attempts})
 
     def _on_trouble(self, text: str) -> None:
         """An extender misbehaves in a way that fails no attempt."""
@@ -278,6 +279,7 @@ class Shell:
     def _carry_out(self, effect: Effect) -> None:
         match effect:
             case Ask(worker=worker, message=Propose() as propose):
+                self._metrics.asked(propose.round, self._context.clock())
                 trace = self._spans.context(propose.round, self._core.asked_pods, self._context.clock())
                 self._bus.post(subjects.worker(worker), propose, trace=trace)
             case Ask(worker=worker, message=preempt):
@@ -288,6 +290,8 @@ class Shell:
                 self._calls.ask(effect)
             case SendCommit(message=commit, round=number):
                 trace = self._spans.context(number, (), self._context.clock()) if number else None
+                if number:
+                    self._metrics.committed(number, len(commit.decisions), self._context.clock())
                 self._snapshot.start()
                 self._bus.post(subjects.SNAPSHOT_COMMITS, commit, trace=trace)
             case Record(message=recorded):

@@ -1,10 +1,7 @@
 """The queue's metrics, by kube-scheduler's names, labels and buckets; and the traces of pods."""
 
 from collections import Counter as Counts
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
-
-from prometheus_client import Counter
+from collections.abc import Iterable, Sequence
 
 from services.queue.core import QueueCore
 from services.queue.events import PodEnded, PodGone, PodPending, WatchEvent
@@ -13,7 +10,7 @@ from services.queue.scheduling.queued_pod_info import PodState
 from services.queue.scheduling.scheduling_queue import ADDED, IN_FLIGHT, UPDATED
 from shared.messages.queue import Batch
 from shared.model.objects import pod_from_msgpack
-from shared.telemetry.metrics import Metrics
+from shared.telemetry.metrics import GrowingSums, Metrics
 from shared.telemetry.tracing import AttributeValue, Tracer
 
 SLI_BUCKETS = [0.01 * 2**i for i in range(20)]
@@ -40,17 +37,17 @@ class QueueMetrics:
         self._rejecting = metrics.gauge(
             "scheduler_unschedulable_pods", "Pods that a plugin rejected at their last attempt.", ["plugin", "profile"]
         )
-        self._incoming = _Sums(
+        self._incoming = GrowingSums(
             metrics.counter(
                 "scheduler_queue_incoming_pods_total", "Pods added to a queue, by event.", ["queue", "event"]
             )
         )
-        self._attempts = _Sums(
+        self._attempts = GrowingSums(
             metrics.counter(
                 "scheduler_schedule_attempts_total", "Scheduling attempts by result.", ["result", "profile"]
             )
         )
-        self._refused = _Sums(metrics.counter("flotilla_queue_refused_total", "Messages that were refused.", []))
+        self._refused = GrowingSums(metrics.counter("flotilla_queue_refused_total", "Messages that were refused.", []))
         self.stale = metrics.counter(
             "flotilla_stale_pods_total", "Pods refused because the watch showed them without the node that they are on."
         )
@@ -63,7 +60,7 @@ class QueueMetrics:
             ["attempts"],
             buckets=SLI_BUCKETS,
         )
-        self._after_flush = _Sums(
+        self._after_flush = GrowingSums(
             metrics.counter(
                 "scheduler_pod_scheduled_after_flush_total",
                 "Pods scheduled by an attempt that only the time limit caused.",
@@ -143,20 +140,6 @@ class QueueMetrics:
         while core.hint_calls:
             call = core.hint_calls.popleft()
             self._hints.labels(call.plugin, call.event, call.answer).observe(call.seconds)
-
-
-class _Sums:
-    """A counter that is set to growing sums."""
-
-    def __init__(self, counter: Counter) -> None:
-        self._counter: Any = counter
-        self._shown: Counts[tuple[str, ...]] = Counts()
-
-    def show(self, sums: Mapping[tuple[str, ...], int]) -> None:
-        for labels, value in sums.items():
-            if (added := value - self._shown[labels]) > 0:
-                (self._counter.labels(*labels) if labels else self._counter).inc(added)
-                self._shown[labels] = value
 
 
 class PodSpans:

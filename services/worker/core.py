@@ -5,7 +5,7 @@ cycle assigns its shards; when they change, their state is loaded whole, and not
 """
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from flotilla.results import error
 from services.worker.events import Answer, Effect, End, Event, Reload, Tick
@@ -17,6 +17,7 @@ from services.worker.what_if import pods_placed
 from shared.cluster.nodetable import NodeTable
 from shared.errors import FlotillaError, ProtocolError
 from shared.framework.evaluator import Explanation
+from shared.framework.metering import PluginMeter
 from shared.framework.profile import Framework
 from shared.messages.evaluation import Ties
 from shared.messages.explaining import ExplainNodes, ShardExplained
@@ -33,10 +34,17 @@ NOT_YET_PATIENCE = 20.0
 
 class WorkerCore:
     def __init__(
-        self, name: str, shards: frozenset[int], shard_count: int, frameworks: Mapping[str, Framework]
+        self,
+        name: str,
+        shards: frozenset[int],
+        shard_count: int,
+        frameworks: Mapping[str, Framework],
+        stopwatch: Callable[[], float] | None = None,
     ) -> None:
+        """`stopwatch`: times plugins, in seconds."""
         self.name = name
         self.frameworks = frameworks
+        self.meters = {profile: PluginMeter(stopwatch) for profile in frameworks}
         self._assigned = Newest((0, 0))
         """The cycle's term, and the number of the assignment by which it holds its shards."""
         self.no_shards_because = ""
@@ -261,7 +269,7 @@ class WorkerCore:
         proposer, replica = self._proposer, self._replica
         if proposer is None or proposer.table is not replica.table or proposer.ties != ties:
             share = len(replica.shards) / replica.shard_count
-            proposer = self._proposer = Proposer(replica.table, self.frameworks, ties, share)
+            proposer = self._proposer = Proposer(replica.table, self.frameworks, ties, share, self.meters)
         return proposer
 
 

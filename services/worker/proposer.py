@@ -17,6 +17,7 @@ from shared.devices.pod_claims import may_claim, own_claims
 from shared.errors import FlotillaError
 from shared.framework.evaluator import Explanation, Question, ShardEvaluator
 from shared.framework.ladders import Rungs
+from shared.framework.metering import PluginMeter
 from shared.framework.pod_class import PodClass
 from shared.framework.profile import Framework
 from shared.framework.signatures import PluginFailed
@@ -42,12 +43,22 @@ class RoundContext(NamedTuple):
 
 
 class Proposer:
-    def __init__(self, table: NodeTable, frameworks: Mapping[str, Framework], ties: Ties, share: float) -> None:
-        """`share`: the part of the cluster that the table holds."""
+    def __init__(
+        self,
+        table: NodeTable,
+        frameworks: Mapping[str, Framework],
+        ties: Ties,
+        share: float,
+        meters: Mapping[str, PluginMeter] | None = None,
+    ) -> None:
+        """`share`: the part of the cluster that the table holds. `meters`: by profile."""
         self.table = table
         self.ties = ties
         self._share = share
-        self._evaluators = {name: ShardEvaluator(table, framework, ties) for name, framework in frameworks.items()}
+        by_profile = meters or {}
+        self._evaluators = {
+            name: ShardEvaluator(table, framework, ties, by_profile.get(name)) for name, framework in frameworks.items()
+        }
         self._room_for = (0, 0)
         self._classes: OrderedDict[str, tuple[ShardEvaluator, PodClass]] = OrderedDict()
         self._round = 0

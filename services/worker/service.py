@@ -4,9 +4,11 @@ import asyncio
 import secrets
 from contextlib import suppress
 from dataclasses import dataclass
+from time import perf_counter
 
 from services.worker.core import WorkerCore
 from services.worker.events import Answer, Effect, End, Event, Reload, Tick
+from services.worker.metrics import WorkerMetrics
 from services.worker.relay import MAX_ASKED, Relay, without_secrets
 from shared.bus import Envelope, subjects
 from shared.config.document import read_config
@@ -41,7 +43,7 @@ LOAD_PAUSE = 0.1
 async def main(context: Context) -> None:
     settings, source = context.settings, read_config(context.settings.config)
     frameworks = load_frameworks(source, settings.feature_gates)
-    core = WorkerCore(context.name, frozenset(), settings.shard_count, frameworks)
+    core = WorkerCore(context.name, frozenset(), settings.shard_count, frameworks, perf_counter)
     link = await connect(settings.redis_url, context.log)
     try:
         await learn_pipeline(context, link)
@@ -101,14 +103,7 @@ class Shell:
         self._snapshot = Watchdog(context.health, context.clock, "snapshot", "no snapshot of this pipeline is heard")
         self._limited_log = Repeated(context.log)
         context.reported.positions["seq"] = lambda: core.seq
-        metrics = context.metrics
-        self._nodes = metrics.gauge("flotilla_worker_nodes", "Nodes of the shards that this worker holds.")
-        self._shards = metrics.gauge("flotilla_worker_shards", "Shards that this worker holds.")
-        self._reloads = metrics.counter("flotilla_worker_reloads_total", "Times its shards were loaded whole.")
-        self._refused = metrics.counter("flotilla_worker_refused_total", "Messages that were not taken.")
-        self._seconds = metrics.histogram(
-            "flotilla_worker_answer_duration_seconds", "From an ask's arrival to its answer."
-        )
+        self._metrics = WorkerMetrics(context.metrics)
 
     async def run(self) -> None:
         self._context.health.wait_for("shards", "no shards have been loaded yet")
@@ -185,10 +180,10 @@ class Shell:
     def _record_evaluation(self, answer: Proposals) -> None:
         evaluation, context = self._evaluation, self._context
         if evaluation is None or evaluation.ask != (answer.epoch, answer.round, answer.ask):
-            self._seconds.observe(0.0)
+            self._metrics.answer_seconds.observe(0.0)
             return
         self._evaluation, ended, tracer = None, context.clock(), context.tracer
-        self._seconds.observe(ended - evaluation.began)
+        self._metrics.answer_seconds.observe(ended - evaluation.began)
         if tracer.enabled and evaluation.parent is not None:
             tracer.record(
                 "evaluate",
@@ -203,7 +198,7 @@ class Shell:
     def _beat(self) -> None:
         core = self._core
         for error in core.refused:
-            self._refused.inc()
+            self._metrics.refused.inc()
             self._limited_log.warning(type(error).__name__, "refused: %s", error)
         core.refused.clear()
         if core.loaded or not core.shards:  # a worker without shards is a spare, and ready
@@ -214,8 +209,7 @@ class Shell:
             self._context.health.wait_for("trust", core.no_shards_because)
         else:
             self._context.health.clear("trust")
-        self._nodes.set(core.table.node_count)
-        self._shards.set(len(core.shards))
+        self._metrics.show(core)
         epoch, number = core.assignment
         beat = WorkerBeat(
             worker=self._context.name,
@@ -245,7 +239,7 @@ class Shell:
             if self._loading.get_name() == str(sorted(wanted)):
                 return
             self._loading.cancel()
-        self._reloads.inc()
+        self._metrics.reloads.inc()
         self._loading = asyncio.create_task(self._load_shards(wanted), name=str(sorted(wanted)))
         self._context.fault.watch(self._loading)
 

@@ -27,6 +27,7 @@ from flotilla.plugin import (
 from shared.cluster.columns import NOTHING_SEEN, ChangeLog, Rows
 from shared.cluster.nodetable import NodeTable
 from shared.cluster.view import Statuses, TableView
+from shared.framework.metering import FILTER, SCORE, PluginMeter
 from shared.framework.pod_class import ClassAnswers, PodClass
 from shared.framework.profile import Framework, PreFiltered
 from shared.framework.signatures import key_of
@@ -193,8 +194,9 @@ class ResultPool:
 
 
 class Answers:
-    def __init__(self, table: NodeTable, framework: Framework) -> None:
+    def __init__(self, table: NodeTable, framework: Framework, meter: PluginMeter) -> None:
         self.table = table
+        self._meter = meter
         self.filters: list[FilterPlugin] = [AllowedNodes(), *framework.filter]
         self.scores: list[ScorePlugin] = framework.score
         self.filter_pools = [ResultPool(self._log(plugin.filter_reads), table.capacity) for plugin in self.filters]
@@ -308,11 +310,15 @@ class Answers:
         for f in self.filters_by[reads]:
             plugin, pool = self.filters[f], self.filter_pools[f]
             slots = {int(c.answers.filter_slots[f]) for c in classes}
-            self._update(pool, slots, views, partial(filtered, plugin, pool.statuses), f in self.one_by_one)
+            began = self._meter.start()
+            if self._update(pool, slots, views, partial(filtered, plugin, pool.statuses), f in self.one_by_one):
+                self._meter.stop(plugin.name, FILTER, began)
         for s in self.scores_by[reads]:
             scorer, pool = self.scores[s], self.score_pools[s]
             slots = {int(c.answers.score_slots[s]) for c in classes}
-            self._update(pool, slots, views, partial(scored, scorer), isinstance(scorer, LazyScore))
+            began = self._meter.start()
+            if self._update(pool, slots, views, partial(scored, scorer), isinstance(scorer, LazyScore)):
+                self._meter.stop(scorer.name, SCORE, began)
 
     def _update(
         self,
@@ -321,8 +327,12 @@ class Answers:
         views: dict[tuple[int, int], TableView],
         ask: Callable[[Sequence[ClassState], None, TableView], Ints],
         one_by_one: bool,
-    ) -> None:
-        """Ask about the rows that changed. Plugins that missed the same changes share one view, and so its columns."""
+    ) -> bool:
+        """Ask about the rows that changed; returns whether any did.
+
+        Plugins that missed the same changes share one view, and so its columns.
+        """
+        asked = False
         for seen, group in pool.stale(slots).items():
             missed = (id(pool.log), seen)
             view = views.get(missed)
@@ -336,8 +346,10 @@ class Answers:
                     pool.values[slot, view.index] = ask([pool.state(slot)], None, view)[0]
             elif len(view):
                 pool.store(group, view.rows, ask([pool.state(slot) for slot in group], None, view))
+            asked = asked or (len(view) > 0 and not one_by_one)
             for slot in group:
                 pool.seen[slot] = pool.log.position
+        return asked
 
     def _log(self, reads: Reads) -> ChangeLog:
         return self.table.node_log if reads is Reads.NODE else self.table.load_log

@@ -23,6 +23,7 @@ from shared.framework.answers import PRE_FILTERED, AllowedNodes, Answers
 from shared.framework.feasibility import Feasibility
 from shared.framework.judge import Judge
 from shared.framework.ladders import Ladders
+from shared.framework.metering import FILTER, PRE_FILTER, PRE_SCORE, SCORE, PluginMeter, names
 from shared.framework.pod_class import ClassRows, PodClass
 from shared.framework.profile import Framework, joined
 from shared.framework.ranking import Ranking, salt
@@ -66,11 +67,12 @@ class Explanation:
 
 
 class ShardEvaluator:
-    def __init__(self, table: NodeTable, framework: Framework, ties: Ties) -> None:
+    def __init__(self, table: NodeTable, framework: Framework, ties: Ties, meter: PluginMeter | None = None) -> None:
         self.table = table
+        self._meter = PluginMeter() if meter is None else meter
         self.framework = framework
         self.ties = ties
-        self._answers = Answers(table, framework)
+        self._answers = Answers(table, framework, self._meter)
         self._class_rows = ClassRows(table)
         self.judge = Judge(table, self._answers)
         self._feasibility = Feasibility(table, self._answers, self._class_rows, self.judge)
@@ -78,6 +80,8 @@ class ShardEvaluator:
         self.ladders = Ladders(table, self._answers, self._class_rows, self._feasibility, self._ranking)
         self.tie_bits = self._ranking.tie_bits
         self._capacity = table.capacity
+        pre_score = framework.pre_score if framework.score else ()
+        self._prepared_by = tuple(p.name for p in framework.pre_filter), tuple(p.name for p in pre_score)
 
     # Classes
 
@@ -103,6 +107,9 @@ class ShardEvaluator:
         scores = [scored and plugin.name not in skipped_scores for plugin in self._answers.scores]
         reads = self.framework.reads_objects(state)
         kind = self.table.kind(load_of(shown))
+        self._meter.ran(PRE_FILTER, self._prepared_by[0])
+        if looked_at:
+            self._meter.ran(PRE_SCORE, self._prepared_by[1])
         self._fit()
         answers = self._answers.acquire(class_id, state, filters, scores, reads)
         return PodClass(
@@ -118,6 +125,8 @@ class ShardEvaluator:
             weights=[weight if runs else 0 for weight, runs in zip(self.framework.weights, scores, strict=True)],
             objects={kind: self.table.objects.generation(kind) for kinds in reads.values() for kind in kinds},
             answers=answers,
+            filters=names((plugin.name for plugin in self._answers.filters), filters),
+            scores=names((plugin.name for plugin in self._answers.scores), scores),
         )
 
     def is_current(self, pod_class: PodClass) -> bool:
@@ -136,6 +145,7 @@ class ShardEvaluator:
 
     def evaluate(self, questions: Sequence[Question]) -> list[Evaluated]:
         """Bring classes fully up to date: summaries, feasibility, keys."""
+        self._meter.begin()
         classes = [question.pod_class for question in questions]
         own = [self._summarize(pod_class) for pod_class in classes]
         guesses = [_usable(question, plugins) for question, plugins in zip(questions, own, strict=True)]
@@ -152,7 +162,11 @@ class ShardEvaluator:
             late = self._summarize_feasible(pod_class, feasible if among is None else feasible & among)
             if guess is None:
                 self._use_feasible_summaries(pod_class, late)
-            evaluated.append(Evaluated(self._summary(pod_class, plugins, among, late), among, guess is None))
+            summary = self._summary(pod_class, plugins, among, late)
+            self._meter.ran(FILTER, pod_class.filters)
+            if summary.feasible:
+                self._meter.ran(SCORE, pod_class.scores)
+            evaluated.append(Evaluated(summary, among, guess is None))
         if self.table.size:
             ranges = [
                 each.summary.ranges if guess is None else guess.ranges

@@ -73,6 +73,7 @@ class PodClass:
     """`failure`: PreFilter failed. `score_failure`: PreScore failed, which matters with several feasible nodes only.
 
     `slot`: the line in the ClassRows. `objects`: the generations of the kinds of objects that plugins have read.
+    `filters`, `scores`: the plugins whose Filter and Score run for it.
     """
 
     id: str
@@ -87,6 +88,8 @@ class PodClass:
     weights: list[int]
     objects: dict[ObjectKind, int]
     answers: ClassAnswers
+    filters: tuple[str, ...] = ()
+    scores: tuple[str, ...] = ()
     feasibility: ClassFeasibility = field(default_factory=ClassFeasibility)
     keys: ClassKeys = field(default_factory=ClassKeys)
 

@@ -3,7 +3,9 @@
 Metrics that kube-scheduler has keep its names and labels; the others begin with `flotilla_`.
 """
 
-from collections.abc import Sequence
+from collections import Counter as Counts
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
@@ -35,3 +37,17 @@ class Metrics:
 
     def exposition(self) -> bytes:
         return generate_latest(self.registry)
+
+
+class GrowingSums:
+    """A counter that is set to growing sums, by its labels."""
+
+    def __init__(self, counter: Counter) -> None:
+        self._counter: Any = counter
+        self._shown: Counts[tuple[str, ...]] = Counts()
+
+    def show(self, sums: Mapping[tuple[str, ...], int]) -> None:
+        for labels, value in sums.items():
+            if (added := value - self._shown[labels]) > 0:
+                (self._counter.labels(*labels) if labels else self._counter).inc(added)
+                self._shown[labels] = value

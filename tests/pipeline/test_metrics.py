@@ -14,6 +14,12 @@ pytestmark = pytest.mark.asyncio
 PODS = 30
 MAX_SERIES = 300
 """Of one service, without the buckets of histograms."""
+WORKER = [
+    "flotilla_worker_nodes",
+    "flotilla_worker_answer_duration_seconds_count",
+    "scheduler_plugin_evaluation_total",
+    "scheduler_plugin_execution_duration_seconds_count",
+]
 COUNTED = {
     "watcher": ["flotilla_watch_events_total", "flotilla_watch_listings_total", "rest_client_requests_total"],
     "queue": [
@@ -24,12 +30,19 @@ COUNTED = {
         "scheduler_pod_scheduling_attempts_count",
         "scheduler_pod_scheduling_sli_duration_seconds_count",
     ],
-    "cycle": ["scheduler_scheduling_attempt_duration_seconds_count", "flotilla_rounds_total", "flotilla_workers"],
-    "worker-0": ["flotilla_worker_nodes", "flotilla_worker_answer_duration_seconds_count"],
-    "worker-1": ["flotilla_worker_nodes", "flotilla_worker_answer_duration_seconds_count"],
+    "cycle": [
+        "scheduler_scheduling_attempt_duration_seconds_count",
+        "scheduler_scheduling_algorithm_duration_seconds_count",
+        "scheduler_preemption_attempts_total",
+        "flotilla_rounds_total",
+        "flotilla_workers",
+    ],
+    "worker-0": WORKER,
+    "worker-1": WORKER,
     "snapshot": ["scheduler_cache_size", "flotilla_commit_decisions_total"],
     "binder-0": [
         "scheduler_framework_extension_point_duration_seconds_count",
+        "scheduler_plugin_execution_duration_seconds_count",
         "flotilla_bind_calls_total",
         "rest_client_request_duration_seconds_count",
     ],
@@ -53,6 +66,10 @@ async def test_every_service_counts_and_no_label_grows_with_the_cluster() -> Non
         assert await value(pipeline, "queue", "scheduler_unschedulable_pods", plugin="NodeResourcesFit", **PROFILE) == 1
         assert await value(pipeline, "snapshot", "flotilla_commit_decisions_total") == PODS
         assert await value(pipeline, "cycle", "flotilla_workers") == 2
+        assert await value(pipeline, "cycle", "scheduler_scheduling_algorithm_duration_seconds_count") == PODS
+        assert await value(pipeline, "cycle", "scheduler_preemption_attempts_total") >= 1
+        ran = {"plugin": "DefaultBinder", "extension_point": "Bind", "status": "Success"}
+        assert await value(pipeline, "binder-0", "scheduler_plugin_execution_duration_seconds_count", **ran) == PODS
         forbidden = {pod["metadata"]["uid"] for pod in (await corner.cluster.get("/api/v1/pods"))["items"]}
         for service, wanted in COUNTED.items():
             await counts(pipeline, service, [*wanted, *EVERYWHERE], forbidden)

@@ -77,6 +77,8 @@ class SearchQueue:
         self._questions: tuple[VictimQuestion, ...] = ()
         self._waiting: deque[SearchCase] = deque()
         self._search: CandidateSearch | None = None
+        self.attempts = 0
+        """Pods for which victims were searched."""
         self._searches = 0
         self._min_seq = 0
 
@@ -96,6 +98,7 @@ class SearchQueue:
     def add(self, unfit_pods: Iterable[tuple[PodInfo, Unfit]]) -> None:
         by_class: dict[str, tuple[list[PodInfo], Unfit]] = {}
         for info, unfit in unfit_pods:
+            self.attempts += 1
             by_class.setdefault(info.class_id, ([], unfit))[0].append(info)
         self._waiting.extend(SearchCase(class_id, pods, unfit) for class_id, (pods, unfit) in by_class.items())
 

@@ -1,0 +1,63 @@
+"""Counts how often plugins judge classes of pods, and times some of their runs, for metrics.
+
+Plugins judge many nodes at once, so one run is the answer for all nodes of the shards that changed. Every TIMED_EVERYth
+evaluation is timed, as kube-scheduler times a tenth of its cycles.
+"""
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+TIMED_EVERY = 10
+MAX_TIMINGS = 1 << 10
+"""Timings that wait to be read; the oldest are dropped first."""
+PRE_FILTER, FILTER, PRE_SCORE, SCORE = "PreFilter", "Filter", "PreScore", "Score"
+
+
+class Timing(NamedTuple):
+    plugin: str
+    point: str
+    seconds: float
+
+
+class PluginMeter:
+    """Of one profile. Without a stopwatch nothing is timed."""
+
+    def __init__(self, stopwatch: Callable[[], float] | None = None) -> None:
+        self.timings: deque[Timing] = deque(maxlen=MAX_TIMINGS)
+        self._stopwatch = stopwatch
+        self._timing = False
+        self._begun = 0
+        self._runs: Counter[tuple[str, tuple[str, ...]]] = Counter()
+        """By extension point, and the plugins that run there for a class."""
+
+    def begin(self) -> None:
+        """Another evaluation begins."""
+        self._timing = self._stopwatch is not None and self._begun % TIMED_EVERY == 0
+        self._begun += 1
+
+    def ran(self, point: str, plugins: tuple[str, ...]) -> None:
+        """These plugins have judged, or prepared, one class."""
+        self._runs[point, plugins] += 1
+
+    def evaluations(self) -> Counter[tuple[str, str]]:
+        """How often each plugin ran for a class, by plugin and point."""
+        found: Counter[tuple[str, str]] = Counter()
+        for (point, plugins), count in self._runs.items():
+            for plugin in plugins:
+                found[plugin, point] += count
+        return found
+
+    def start(self) -> float:
+        """The time, if this evaluation is timed."""
+        return self._stopwatch() if self._timing and self._stopwatch is not None else 0.0
+
+    def stop(self, plugin: str, point: str, began: float) -> None:
+        """The plugin has run since `began`. Those without a name are the engine's own."""
+        if self._timing and plugin and self._stopwatch is not None:
+            self.timings.append(Timing(plugin, point, self._stopwatch() - began))
+
+
+def names(plugins: Iterable[str], run: Iterable[bool]) -> tuple[str, ...]:
+    """The named plugins that run; those without a name are the engine's own."""
+    return tuple(plugin for plugin, runs in zip(plugins, run, strict=True) if runs and plugin)
