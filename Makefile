@@ -16,7 +16,7 @@ GROUPS ?= resources taints nodeaffinity ports images spread-hard spread-soft spr
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup test lint format bench bench-pipeline bench-quality bench-start demo faults simulation conformance lock clean
+.PHONY: help setup test lint format bench bench-compare bench-pipeline bench-quality bench-start demo faults simulation conformance lock clean
 
 help:  ## print this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -38,6 +38,9 @@ format: $(STAMP)  ## sort imports, fix what ruff can fix, format
 
 bench: $(STAMP)  ## run the benchmarks; ARGS goes to flotilla bench
 	$(BIN)/flotilla bench $(ARGS)
+
+bench-compare: $(STAMP)  ## what decisions cost, compared with another commit; ARGS="--against COMMIT" (default: the last one)
+	$(BIN)/flotilla bench-compare $(ARGS)
 
 bench-pipeline: $(STAMP)  ## measure the whole pipeline, in real processes; ARGS goes to flotilla bench-pipeline
 	$(BIN)/flotilla bench-pipeline $(ARGS)

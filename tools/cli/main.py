@@ -68,6 +68,7 @@ COMMANDS = {
     "simulation": Command("tools.cli.simulation", "run all services on virtual time under simulated faults"),
     "conformance": Command("tools.conformance", "replay recorded decisions of kube-scheduler v1.36 and compare"),
     "bench": Command("tools.bench.rounds", "measure the CPU cost of a decision"),
+    "bench-compare": Command("tools.bench.compare", "compare the CPU cost of a decision with an earlier commit"),
     "bench-pipeline": Command("tools.bench.pipeline", "measure the whole pipeline in real processes"),
     "bench-quality": Command("tools.bench.quality", "measure the placement quality of larger rounds"),
     "bench-start": Command("tools.bench.start", "measure start-up time and memory in a large cluster"),
