@@ -23,6 +23,7 @@ from shared.messages.explaining import (
     BEST_NODES,
     MAX_EXAMPLES,
     MAX_GROUPS,
+    MAX_NAMED,
     Blocked,
     Cause,
     ExplainNodes,
@@ -121,7 +122,8 @@ class _Explainer:
     def _rejected(self) -> Iterator[Rejected]:
         found = sorted(self._evaluator.rejected(self._class), key=lambda each: -len(each[0]))
         for rows, status in found[:MAX_GROUPS]:
-            yield Rejected(status, len(rows), self._names(rows))
+            names = self._names(rows, MAX_NAMED) if self._ask.everywhere else ()
+            yield Rejected(status, len(rows), self._names(rows), names)
 
     def _blocked_by_alone(self, blocking: Mask, by: Rows, reserved: Mask) -> Rows:
         """The number of the only filter that rejects each row; -1 where none or several do."""

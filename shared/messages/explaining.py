@@ -13,6 +13,8 @@ from shared.model.objects import Pod
 
 MAX_EXAMPLES = 3
 """Nodes, or pods, named as examples of a group."""
+MAX_NAMED = 16_384
+"""Nodes of one group that are named if all are asked for: with the longest names they fit a message."""
 MAX_GROUPS = 32
 """Groups of nodes, and causes of one plugin, in an explanation."""
 MAX_ASKED_NODES = 8
@@ -49,7 +51,7 @@ class ExplainPod(msgspec.Struct, frozen=True, omit_defaults=True, tag="explain-p
     """To the cycle: explain this pod. With `body`, a Pod as msgpack, every node is judged for it as of now.
 
     Without a body only what is remembered of the pod with this namespace and name, or uid, is returned. `nodes`: those
-    to be judged in detail. `brief`: only say on how many nodes it fits.
+    to be judged in detail. `brief`: only say on how many nodes it fits. `everywhere`: name all nodes that reject it.
     """
 
     namespace: str = ""
@@ -59,6 +61,7 @@ class ExplainPod(msgspec.Struct, frozen=True, omit_defaults=True, tag="explain-p
     nodes: tuple[str, ...] = ()
     supposed: Supposed = Supposed()
     brief: bool = False
+    everywhere: bool = False
 
 
 class NamedPod(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -68,11 +71,12 @@ class NamedPod(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Rejected(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """The nodes whose first rejection, in the profile's order of filters, is this."""
+    """The nodes whose first rejection, in the profile's order of filters, is this. `names`: all, if asked for."""
 
     status: Status
     nodes: Count
     examples: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
 
 
 class Blocked(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -173,7 +177,7 @@ class ExplainNodes(msgspec.Struct, frozen=True, omit_defaults=True, tag="explain
     """To every worker: judge your nodes for this pod. `number` and `ask` only rise within an epoch.
 
     A worker answers once it has applied the state up to `min_seq`. `guess`: the summary to judge by; `borrowed`: it may
-    be of another pod. `details`: say why, too.
+    be of another pod. `details`: say why, too; `everywhere`: name all nodes that reject it.
     """
 
     epoch: Count
@@ -187,6 +191,7 @@ class ExplainNodes(msgspec.Struct, frozen=True, omit_defaults=True, tag="explain
     nodes: tuple[str, ...] = ()
     supposed: Supposed = Supposed()
     details: bool = False
+    everywhere: bool = False
 
 
 class ShardExplained(msgspec.Struct, frozen=True, omit_defaults=True, tag="shard-explained"):

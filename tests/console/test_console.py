@@ -315,7 +315,13 @@ async def api_tells(url: str) -> None:
     assert await get(f"{url}/api/pod", namespace="shop", name="none") == {
         "problem": "there is no such pod here: it is gone, or of another scheduler"
     }
-    assert await get(f"{url}/api/preemptions") == []
+    assert (await get(f"{url}/api/preemptions"), await get(f"{url}/api/gangs")) == ([], [])
+    told = await get(f"{url}/api/explanation", namespace="shop", name="huge")
+    assert told["sentence"].startswith("shop/huge fits none of 2 nodes") and told["help"]
+    rejections = await get(f"{url}/api/rejections", namespace="shop", name="huge")
+    numbers = await get(f"{url}/api/labels", key="zone")
+    assert rejections["nodes"] == dict.fromkeys(numbers, 0) and rejections["reasons"][0]["nodes"] == 2
+    assert "does not wait" in (await get(f"{url}/api/rejections", namespace="shop", name="small"))["problem"]
 
 
 async def overview_is_live(page: Page, url: str, cluster: Cluster) -> None:
@@ -355,9 +361,11 @@ async def pods_are_found(page: Page, url: str) -> None:
     await page.until("document.querySelector('.rows').dataset.total === '1'")
     await page.value("document.querySelector('.rows .row').focus()")
     await page.press("Enter")
-    await page.until("document.querySelector('.verdict')?.textContent.startsWith('It fits nowhere')")
+    await page.until("document.querySelector('.verdict')?.textContent.startsWith('It fits none of 2 nodes')")
     await page.until("document.querySelectorAll('.timeline li').length > 1")
     assert await page.value("document.querySelector('.facts a').href.startsWith('http://127.0.0.1:9/jaeger/trace/')")
+    await page.value("document.querySelector('a[href^=\"#/map?why=\"]').click()")
+    await page.until("document.querySelector('.legend .key')?.textContent.includes('cpu')")
 
 
 async def text_stays_text(page: Page, url: str) -> None:

@@ -4,6 +4,7 @@ import random
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from services.cycle import events as cycle
 from shared.messages.evaluation import Ties
@@ -106,6 +107,15 @@ def test_nodes_are_grouped_by_everything_that_keeps_the_pod_off() -> None:
     assert [each.free for each in findings.shortages] == [{"cpu": 1000}]
     (verdict,) = findings.verdicts
     assert [status.plugin for status in verdict.statuses] == ["TaintToleration", "NodeResourcesFit"]
+
+
+def test_all_nodes_that_reject_a_pod_are_named_if_asked_for() -> None:
+    given = pod("a").request(cpu=7).node_selector(disk="ssd")
+    few, all_ = (found(a_cluster(7), given, everywhere=each) for each in (False, True))
+    assert few == replace(all_, rejected=tuple(replace(each, names=()) for each in all_.rejected))
+    for each in all_.rejected:
+        assert len(set(each.names)) == each.nodes
+        assert set(each.examples) <= set(each.names)
 
 
 def test_suppositions_are_gone_with_the_answer() -> None:

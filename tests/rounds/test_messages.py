@@ -229,7 +229,7 @@ FINDINGS = st.builds(
     COUNTS,
     COUNTS,
     st.none() | STATUSES,
-    rejected=st.tuples(st.builds(Rejected, STATUSES, COUNTS, st.tuples(TEXT))),
+    rejected=st.tuples(st.builds(Rejected, STATUSES, COUNTS, st.tuples(TEXT), st.tuples(TEXT))),
     blocked=st.tuples(st.builds(Blocked, st.tuples(TEXT), COUNTS)),
     causes=st.tuples(st.builds(Cause, TEXT, TEXT, TEXT, COUNTS, pods=st.tuples(NAMED))),
     shortages=st.tuples(st.builds(Shortage, TEXT, st.dictionaries(TEXT, NUMBERS, max_size=2), COUNTS)),
@@ -374,13 +374,20 @@ MESSAGES: dict[type, st.SearchStrategy[Any]] = {
     WatchSeen: st.builds(WatchSeen, TEXT, COUNTS, COUNTS),
     WorkerBeat: st.builds(WorkerBeat, TEXT, TEXT, COUNTS, COUNTS, st.lists(COUNTS, max_size=3), COUNTS, COUNTS),
     ExplainPod: st.builds(
-        ExplainPod, TEXT, TEXT, TEXT, st.binary(max_size=4), st.tuples(TEXT), SUPPOSED, st.booleans()
+        ExplainPod, TEXT, TEXT, TEXT, st.binary(max_size=4), st.tuples(TEXT), SUPPOSED, st.booleans(), st.booleans()
     ),
     PodExplained: st.builds(
         PodExplained, COUNTS, COUNTS, TIMES, TIMES, st.tuples(TEXT), findings=FINDINGS, journal=st.tuples(REMEMBERED)
     ),
     ExplainNodes: st.builds(
-        ExplainNodes, *[COUNTS] * 4, TEXT, PODS, SUMMARIES, supposed=SUPPOSED, details=st.booleans()
+        ExplainNodes,
+        *[COUNTS] * 4,
+        TEXT,
+        PODS,
+        SUMMARIES,
+        supposed=SUPPOSED,
+        details=st.booleans(),
+        everywhere=st.booleans(),
     ),
     ShardExplained: st.builds(
         ShardExplained, TEXT, *[COUNTS] * 4, st.lists(COUNTS, max_size=2), FINDINGS, SUMMARIES, incarnation=TEXT

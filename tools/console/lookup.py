@@ -10,6 +10,7 @@ from shared.bus.subjects import QUEUE_LIST
 from shared.config.settings import Settings
 from shared.messages.inspection import DescribedPod, EvictionsListed, ListEvictions, ListQueue, QueueListed
 from shared.telemetry.tracing import Tracer
+from tools.cli.words import waits_for
 from tools.console.cluster import NodeEntry, PlacedPod
 from tools.console.follower import REPLY_TIMEOUT, Follower
 from tools.console.pending import matching
@@ -75,7 +76,7 @@ class Lookup:
         nomination = self._follower.cluster.nominations.get(uid)
         found: dict[str, Any] = {"uid": uid, "namespace": namespace, "name": name, "now": page.now}
         if page.pods:
-            found["queued"] = _described(page.pods[0])
+            found["queued"] = _described(page.pods[0], page.now)
         if placed is not None:
             found["node"], found["requests"] = placed[1].node.name, dict(placed[1].load.requests)
         if nomination is not None:
@@ -156,8 +157,9 @@ def _placed_row(pod: PlacedPod) -> Row:
     return Row(namespace, name, PLACED, pod.node.name)
 
 
-def _described(pod: DescribedPod) -> dict[str, Any]:
+def _described(pod: DescribedPod, now: float) -> dict[str, Any]:
     """By the names of our own fields, not by those of the wire."""
     found = {name: getattr(pod, name) for name in pod.__struct_fields__ if name != "body"}
+    found["waits_for"] = waits_for(pod, now)
     found["history"] = [[move.at, move.state, move.why] for move in pod.history]
     return found

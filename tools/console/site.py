@@ -17,6 +17,7 @@ from shared.errors import ClusterError, FlotillaError
 from shared.runtime.serving import Site
 from tools.console.follower import Follower
 from tools.console.lookup import Lookup
+from tools.console.reasons import Reasons
 
 PAGE = Path(__file__).parent / "page"
 TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
@@ -73,6 +74,7 @@ class Endpoints:
         self._local_only = not serves_tls(settings)
         self._follower = follower
         self._lookup = Lookup(settings, follower)
+        self._reasons = Reasons(follower)
 
     def add_to(self, app: web.Application) -> None:
         app.middlewares.append(self._checked)
@@ -82,7 +84,10 @@ class Endpoints:
         app.router.add_get("/api/stream", self._stream)
         app.router.add_get("/api/pods", self._pods)
         app.router.add_get("/api/pod", self._pod)
+        app.router.add_get("/api/explanation", self._explanation)
+        app.router.add_get("/api/rejections", self._rejections)
         app.router.add_get("/api/preemptions", self._preemptions)
+        app.router.add_get("/api/gangs", self._gangs)
         app.router.add_get("/api/node", self._node)
         app.router.add_get("/api/labels", self._labels)
 
@@ -125,12 +130,24 @@ class Endpoints:
 
     async def _pod(self, request: web.Request) -> web.Response:
         self._follower.touch()
-        found = await self._lookup.pod(request.query.get("namespace", ""), request.query.get("name", ""))
+        found = await self._lookup.pod(*_pod_of(request))
         return (
             _problem(404, "there is no such pod here: it is gone, or of another scheduler")
             if found is None
             else _json(found)
         )
+
+    async def _explanation(self, request: web.Request) -> web.Response:
+        self._follower.touch()
+        return _json(await self._reasons.explanation(*_pod_of(request)))
+
+    async def _rejections(self, request: web.Request) -> web.Response:
+        self._follower.touch()
+        return _json(await self._reasons.rejections(*_pod_of(request)))
+
+    async def _gangs(self, request: web.Request) -> web.Response:
+        self._follower.touch()
+        return _json(await self._reasons.gangs())
 
     async def _preemptions(self, request: web.Request) -> web.Response:
         self._follower.touch()
@@ -154,6 +171,10 @@ async def _file(request: web.Request) -> web.Response:
 async def _add_headers(request: web.Request, response: web.StreamResponse) -> None:
     for name, value in HEADERS.items():
         response.headers[name] = value
+
+
+def _pod_of(request: web.Request) -> tuple[str, str]:
+    return request.query.get("namespace", ""), request.query.get("name", "")
 
 
 def _number(text: str) -> int:

@@ -9,6 +9,7 @@ from shared.messages.explaining import (
     BEST_NODES,
     MAX_EXAMPLES,
     MAX_GROUPS,
+    MAX_NAMED,
     Blocked,
     Cause,
     NodeFindings,
@@ -75,7 +76,8 @@ def _examples(one: Rejected | Blocked | Cause, other: Rejected | Blocked | Cause
 
 
 def _rejected(one: Rejected, other: Rejected) -> Rejected:
-    return Rejected(one.status, one.nodes + other.nodes, _examples(one, other))
+    names = (*one.names, *other.names)[:MAX_NAMED]
+    return Rejected(one.status, one.nodes + other.nodes, _examples(one, other), names)
 
 
 def _blocked(one: Blocked, other: Blocked) -> Blocked:

@@ -66,6 +66,7 @@ class Question:
             nodes=request.nodes,
             supposed=request.supposed,
             details=not request.brief,
+            everywhere=request.everywhere,
         )
 
 

@@ -6,8 +6,8 @@ const RAMPS = {
   dark: [[38, 50, 54], [38, 113, 126], [142, 225, 236]],
 };
 const REASONS = {
-  light: ["#b4531f", "#4a62a8", "#8a6a00", "#8c3f77", "#5f6f3a", "#7a5548", "#6d6d6d"],
-  dark: ["#e5936a", "#93a7e6", "#d3b24c", "#d48ac0", "#a9bd76", "#c4a091", "#a3a3a3"],
+  light: ["#dba88c", "#9aaad6", "#d6c379", "#c99fbd", "#abbb8e", "#bda396", "#bcc2c4"],
+  dark: ["#8a5a42", "#51639b", "#7f6d38", "#7f5476", "#617246", "#6f5b53", "#566064"],
 };
 
 const scheme = matchMedia("(prefers-color-scheme: dark)");

@@ -1,6 +1,7 @@
 // Chooses the page by the address, and says whether what it shows is current.
 
 import { h, put, say } from "./dom.js";
+import { gangs } from "./gangs.js";
 import { follow, listen, live } from "./live.js";
 import { map } from "./map.js";
 import { overview } from "./overview.js";
@@ -10,7 +11,7 @@ import { preemptions } from "./preemptions.js";
 
 // By the address behind the #: title, and a function that fills the page and returns what ends it.
 const PAGES = { "": ["Overview", overview], map: ["Map", map], pods: ["Pods", pods] };
-const ABOUT_PODS = { pod: ["Pod", pod], preemptions: ["Preemptions", preemptions] };
+const ABOUT_PODS = { pod: ["Pod", pod], gangs: ["Gangs", gangs], preemptions: ["Preemptions", preemptions] };
 
 const main = document.getElementById("main");
 const status = document.getElementById("status");

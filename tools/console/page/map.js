@@ -1,7 +1,7 @@
 // The cluster as a map: a cell for each node, in groups, coloured by how much of a resource is requested.
 
 import { CORDONED, Cells } from "./cells.js";
-import { onScheme, ramp, style } from "./colours.js";
+import { MOST_REASONS, onScheme, ramp, reason, style } from "./colours.js";
 import { bars, choice, h, put, say, table } from "./dom.js";
 import { amount, count, percent, plural } from "./format.js";
 import { get, listen, live } from "./live.js";
@@ -15,6 +15,7 @@ const MOST_ROWS = 500;
 export function map(main, parameters) {
   main.className = "wide";
   const colours = { ramp: ramp() };
+  let why = parameters.get("why") ?? "", reasons = null; // of a pod: why each node rejects it
   let resource = parameters.get("resource") ?? "cpu", grouping = parameters.get("by") ?? ZONE;
   let values = new Map(), chosen = null, dirty = new Set(), frame = 0, whole = true;
 
@@ -27,7 +28,7 @@ export function map(main, parameters) {
   const side = h("aside", { class: "sheet side", "aria-label": "The chosen node" });
   const rows = h("div");
   const listing = h("details", { ontoggle: () => listRows() }, h("summary", {}, "The same as a table"), rows);
-  const by = choice("Colour", resources(), resource, (value) => { resource = value; recolour(); });
+  const by = choice("Colour", resources(), resource, (value) => { resource = value; why = ""; reasons = null; recolour(); });
   const group = choice("Group", labels(), grouping, (value) => { grouping = value; loadGroups(); });
   const search = h("input", { type: "search", id: "node-name", placeholder: "a node's name", oninput: () => find(search.value) });
   const drawn = h("div", { class: "map" }, canvas);
@@ -40,7 +41,8 @@ export function map(main, parameters) {
   function resources() {
     const named = live.resources.length ? live.resources : ["cpu", "memory", "pods"];
     const there = named.filter((_, i) => [...live.nodes.values()].some((node) => node.room[i]));
-    return (there.length ? there : named).map((each) => [each, each]);
+    const shown = (there.length ? there : named).map((each) => [each, `${each} requested`]);
+    return why ? [["", `why nodes reject ${why}`], ...shown] : shown;
   }
   function labels() {
     const keys = live.labels.includes(grouping) || grouping === NO_GROUP ? live.labels : [grouping, ...live.labels];
@@ -52,6 +54,7 @@ export function map(main, parameters) {
   function recolour() {
     colours.ramp = ramp();
     cells.style = style();
+    if (reasons) return byReason();
     cells.colour = (node) => (node.room[column()] ? colours.ramp.of(share(node)) : [cells.style.line, cells.style.quiet]);
     cells.text = (node) => (node.room[column()] ? `${Math.round(100 * share(node))}` : "");
     const steps = colours.ramp.steps.filter((_, i) => i % 2 === 0).map(([fill]) => { const i = h("i"); i.style.background = fill; return i; });
@@ -59,6 +62,34 @@ export function map(main, parameters) {
       h("span", {}, `${resource} requested: 0 %`, h("span", { class: "ramp", "aria-hidden": "true" }, steps), "100 %"),
       cordoned() ? h("span", {}, "a stroke: cordoned") : null);
     redraw();
+  }
+
+  function byReason() {
+    const fits = [cells.style.accent, cells.style.sheet], ink = cells.style.sheet;
+    cells.colour = (node) => {
+      const number = reasons.nodes[node.id];
+      return number === undefined ? fits : [reason(number), ink];
+    };
+    cells.text = () => "";
+    const key = (colour, text, n) => { const i = h("i"); i.style.background = colour; return h("span", { class: "key" }, i, text, h("span", {}, ` ${count(n)}`)); };
+    const named = reasons.reasons.slice(0, MOST_REASONS - 1), others = reasons.reasons.slice(MOST_REASONS - 1);
+    put(legend,
+      reasons.feasible ? key(cells.style.accent, "it fits", reasons.feasible) : null,
+      named.map((each, i) => key(reason(i), each.text, each.nodes)),
+      others.length ? key(reason(MOST_REASONS - 1), "for other reasons", others.reduce((sum, each) => sum + each.nodes, 0)) : null);
+    redraw();
+  }
+
+  async function loadReasons() {
+    if (!why) return;
+    const [namespace, name] = why.split("/");
+    try {
+      reasons = await get("/api/rejections", { namespace, name });
+      recolour();
+    } catch (error) {
+      put(legend, h("span", { class: "problem" }, error.message));
+      why = "";
+    }
   }
 
   const cordoned = () => [...live.nodes.values()].some((node) => node.flags & CORDONED);
@@ -122,7 +153,7 @@ export function map(main, parameters) {
     chosen = node?.name ?? null;
     cells.mark(node);
     if (!node) return showNothing();
-    say(spoken, `${node.name}: ${percent(share(node))} of ${resource}`);
+    say(spoken, `${node.name}: ${reasons ? reasonOf(node) : `${percent(share(node))} of ${resource}`}`);
     const turn = ++asked;
     if (!pods) return undefined;
     try {
@@ -132,6 +163,8 @@ export function map(main, parameters) {
     return undefined;
   }
 
+  const reasonOf = (node) => { const number = reasons.nodes[node.id]; return number === undefined ? "it fits" : reasons.reasons[number].text; };
+
   function showNothing() {
     put(side, h("h2", {}, "No node is chosen"), h("p", { class: "quiet" }, "Point at a cell, or move over the map with the arrow keys."));
   }
@@ -140,6 +173,7 @@ export function map(main, parameters) {
     const labels = Object.entries(node.labels);
     put(side,
       h("h2", { class: "name" }, node.name),
+      reasons && live.byName.has(node.name) ? h("p", {}, h("a", { class: "name", href: address(why) }, why), ": ", reasonOf(live.byName.get(node.name))) : null,
       node.unschedulable ? h("p", { class: "problem" }, "cordoned: it gets no further pods") : null,
       bars(node.resources.map(([name, used, room]) => [
         h("span", {}, name, h("span", { class: "quiet small" }, ` ${amount(name, used)} of ${amount(name, room)}`)), room ? percent(used / room) : "–", room ? used / room : 0]), "It has nothing."),
@@ -186,7 +220,7 @@ export function map(main, parameters) {
 
   const stop = [
     listen((change) => {
-      by.set(resources(), resource);
+      by.set(resources(), why ? "" : resource);
       group.set(labels(), grouping);
       if (change.shaped) { recolour(); loadGroups(); }
       else if (change.used.length) { for (const node of change.used) dirty.add(node); schedule(); }
@@ -197,6 +231,7 @@ export function map(main, parameters) {
   sized.observe(drawn);
   showNothing();
   recolour();
+  loadReasons();
   loadGroups().then(() => { if (parameters.get("node")) find(parameters.get("node")); });
   return () => { stop.forEach((each) => each()); sized.disconnect(); cancelAnimationFrame(frame); clearTimeout(resting); };
 }

@@ -1,12 +1,13 @@
 // One pod: where it is or why it is not, and how it came to that.
 
-import { bars, h, put, table } from "./dom.js";
+import { bars, h, put } from "./dom.js";
+import { parts, timeline } from "./explanation.js";
 import { amount, count, length, plural } from "./format.js";
 import { get } from "./live.js";
 import { address } from "./pods.js";
 import { preemption } from "./preemptions.js";
 
-const AGAIN = 1500;
+const AGAIN = 1500, SOON = 300;
 const STATES = {
   active: "is next to be scheduled", backoff: "was rejected, and backs off", "error-backoff": "failed with an error, and backs off",
   unschedulable: "fits nowhere, and waits for a change", gated: "is held back", "in-flight": "is being decided", binding: "is being bound",
@@ -14,41 +15,51 @@ const STATES = {
 
 export function pod(main, parameters, [namespace, name]) {
   const content = h("div", { class: "stack" });
-  let timer = 0, ended = false, shown = "";
+  let timer = 0, ended = false, explained = null, explainedFor = "";
   put(main, h("p", { class: "crumbs" }, h("a", { href: "#/pods" }, "Pods")), content);
 
   async function load() {
     let made;
     try {
       const found = await get("/api/pod", { namespace, name });
-      const { now, ...rest } = found, text = JSON.stringify(rest);
-      if (text === shown && !found.queued) made = null;
-      shown = text;
-      made ??= details(found);
+      // Asked again only when the pod has moved: an explanation makes workers judge every node.
+      const stage = JSON.stringify([found.queued?.state, found.queued?.attempts, found.node]);
+      if (stage !== explainedFor) {
+        explainedFor = stage;
+        get("/api/explanation", { namespace, name }).then((told) => { explained = told; }, (error) => { explained = { failure: error.message }; });
+      }
+      made = details(found, explained);
     } catch (error) {
       made = [h("h1", { class: "name" }, `${namespace}/${name}`), h("p", { class: "problem" }, error.message)];
     }
     if (ended) return;
-    if (made && !content.contains(document.activeElement)) put(content, made);
-    timer = setTimeout(load, AGAIN);
+    if (!content.contains(document.activeElement)) put(content, made);
+    timer = setTimeout(load, explained ? AGAIN : SOON);
   }
   load();
   return () => { ended = true; clearTimeout(timer); };
 }
 
-function details(pod) {
-  const queued = pod.queued;
+function details(pod, told) {
+  const queued = pod.queued, key = `${pod.namespace}/${pod.name}`;
+  const known = told && !told.failure ? parts(told) : {};
+  const moves = queued?.history ?? [], journal = known && told?.journal ? told.journal : [];
+  const part = (found) => (found ? section(found[0], found[1]) : null);
   return [
-    h("h1", { class: "name" }, `${pod.namespace}/${pod.name}`),
-    h("p", { class: "verdict" }, verdict(pod)),
+    h("h1", { class: "name" }, key),
+    h("p", { class: "verdict" }, told?.sentence ? `${told.sentence.replace(`${key} `, "It ")}.` : verdict(pod)),
+    told?.failure ? h("p", { class: "quiet small" }, told.failure) : null,
     h("div", { class: "columns" },
       h("div", { class: "stack" },
-        queued?.message ? section("Why its last attempt failed", rejections(queued)) : null,
+        part(known.help), part(known.groups),
+        queued && told?.groups?.length ? h("p", { class: "small" }, h("a", { href: `#/map?why=${encodeURIComponent(key)}` }, "On the map: why each node rejects it")) : null,
+        !told?.groups?.length && queued?.message ? section("Why its last attempt failed", rejections(queued)) : null,
+        part(known.best), part(known.notes),
         pod.took_the_place_of ? section("Who made way for it", h("ol", {}, preemption(pod.took_the_place_of))) : null,
-        pod.made_way_for ? section("For whom it made way", h("ol", {}, preemption(pod.made_way_for))) : null,
-        section("Facts", facts(pod))),
+        pod.made_way_for ? section("For whom it made way", h("ol", {}, preemption(pod.made_way_for))) : null),
       h("div", { class: "stack" },
-        queued?.history?.length ? section("What happened", timeline(pod)) : null,
+        moves.length || journal.length ? section("What happened", timeline(pod.now, moves, journal)) : null,
+        section("Facts", facts(pod)),
         pod.requests && Object.keys(pod.requests).length ? section("It requests", h("dl", { class: "facts" },
           Object.entries(pod.requests).map(([resource, n]) => [h("dt", {}, resource), h("dd", {}, amount(resource, n))]))) : null)),
   ];
@@ -83,23 +94,15 @@ function rejections(queued) {
 function facts(pod) {
   const queued = pod.queued ?? {};
   const rows = [
+    ["Node", pod.node && h("a", { class: "name", href: `#/map?node=${encodeURIComponent(pod.node)}` }, pod.node)],
     ["UID", h("code", {}, pod.uid)],
     ["Scheduler", queued.scheduler],
     ["Priority", queued.priority === undefined ? undefined : count(queued.priority)],
     ["Attempts", queued.attempts === undefined ? undefined : `${count(queued.attempts)}${queued.rejections ? `, ${count(queued.rejections)} rejected` : ""}${queued.errors ? `, ${count(queued.errors)} errors in a row` : ""}`],
     ["Rejected by", queued.plugins?.join(", ")],
     ["Held by", queued.gate && `${queued.gate}${queued.gate_reason ? `: ${queued.gate_reason}` : ""}`],
-    ["Backs off for", queued.backoff_until && length(Math.max(0, queued.backoff_until - pod.now))],
-    ["Tried again on", queued.requeue_events?.join(", ")],
+    ["Waits for", queued.waits_for],
     ["Trace", pod.trace && h("a", { href: pod.trace, rel: "noreferrer" }, "in Jaeger")],
   ];
   return h("dl", { class: "facts" }, rows.filter(([, value]) => value).map(([title, value]) => [h("dt", {}, title), h("dd", {}, value)]));
-}
-
-function timeline(pod) {
-  const moves = pod.queued.history;
-  return h("ol", { class: "timeline" }, moves.map(([at, state, why], i) =>
-    h("li", { class: i === moves.length - 1 ? "now" : "" },
-      h("time", { dateTime: new Date(1000 * at).toISOString(), title: new Date(1000 * at).toLocaleString() }, `${length(Math.max(0, pod.now - at))} ago`),
-      h("span", { class: "what" }, state, why ? h("span", { class: "quiet" }, ` ${why}`) : ""))));
 }
