@@ -10,6 +10,7 @@ from shared.errors import UserError
 from testing.auditor.violations import Invariant, Violation
 from tests.cli.commands import flotilla
 from tests.supervisor.waiting import alive
+from tests.telemetry.collector import a_collector
 from tools.cli.output import Screen
 from tools.demo.preemption import PreemptionResult, Preemptor
 from tools.demo.progress import Progress, Result, pods_by_place, report
@@ -184,13 +185,23 @@ def test_a_victim_of_higher_priority_than_a_survivor_is_reported() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_small_demo_passes_and_leaves_nothing_behind(tmp_path: Path) -> None:
+async def test_a_small_demo_passes_exports_traces_and_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     arguments = ("demo", "--nodes", "30", "--pods", "300", "--kinds", "25", "--workers", "1", "--round-size", "64")
-    async with flotilla(tmp_path, *arguments, "--late", "4") as command:
-        code = await command.ends()
+    with a_collector() as collector:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+        monkeypatch.setenv("FLOTILLA_TRACE_RATIO", "1")
+        async with flotilla(tmp_path, *arguments, "--late", "4") as command:
+            code = await command.ends()
         text = "\n".join(command.lines)
+        names = {each.value.string_value for resource in collector.resources for each in resource.attributes}
+        services = ("watcher", "queue", "cycle", "worker", "snapshot", "binder")
+        assert {f"flotilla-{service}" for service in services} <= names
         assert code == 0, text
         assert "300 of 300" in text
+        assert command.lines[0].endswith("(1 worker, 1 binder, rounds of at most 64 pods)")
+        assert "All checks passed." in command.lines[-1]
         assert text.count("✓") == 4 + 3 + 1
         assert "  4 of 4 pods bound, 8 victims evicted" in text
         assert "✗" not in text

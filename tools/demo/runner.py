@@ -13,7 +13,6 @@ from testing.auditor.service import Auditor
 from tools.api_objects import ObjectWriter
 from tools.cli.output import Screen
 from tools.cli.processes import connected_bus, root_cause
-from tools.cli.up import environment
 from tools.demo.devices import allocations
 from tools.demo.preemption import PreemptionScene
 from tools.demo.progress import Gauges, Result, report, verdict, verdicts
@@ -26,6 +25,7 @@ STALL_TIMEOUT = 30.0
 """Seconds without a binding that end the demo."""
 IDLE_TIMEOUT = 10.0
 """Seconds for the ledger and the queue to be empty once all pods are bound."""
+NEXT = "\nAll checks passed. A cluster to play with yourself: flotilla up --nodes 3 (README.md, The first two minutes)"
 LOG_LINES = 20
 """Last log lines of the services, shown after a failure."""
 
@@ -45,14 +45,14 @@ class Demo:
         work, options, screen = self._workload, self._options, self._screen
         screen.say(
             f"Flotilla demo: {work.pods:,} pods of {work.kinds:,} kinds on {work.nodes:,} nodes "
-            f"(workers: {options.workers}, binders: {options.binders}, round size: {options.settings.round_size})\n"
+            f"({counted(options.workers, 'worker')}, {counted(options.binders, 'binder')}, "
+            f"rounds of at most {counted(options.settings.round_size, 'pod')})\n"
         )
         screen.status("starting NATS, Redis, a simulated API server and all services")
         began = time.monotonic()
         try:
             async with Pipeline.running(options) as pipeline:
                 screen.say(f"  {len(pipeline.processes)} processes ready in {time.monotonic() - began:.1f} s")
-                screen.say(f"  inspect: {environment(pipeline)} flotilla queue")
                 if self._console:
                     screen.say(f"  console: {await pipeline.open_console()}")
                 async with self._logs_on_failure(pipeline):
@@ -61,6 +61,8 @@ class Demo:
                         screen.say(line)
                     passed = result.passed and await self._check_devices(pipeline) and await self._preempt(pipeline)
                 screen.clear()
+                if passed:
+                    screen.say(NEXT)
         finally:
             screen.release()
         return 0 if passed else 1
@@ -166,6 +168,10 @@ class Demo:
             cpu=gauges.cpu_seconds(),
             violations=violations,
         )
+
+
+def counted(number: int, word: str) -> str:
+    return f"{number:,} {word}{'' if number == 1 else 's'}"
 
 
 class _PipelineLog(logging.Handler):
