@@ -60,6 +60,8 @@ COMMANDS = {
     "console": Command("tools.console.command", "serve a page that shows what a pipeline does"),
     "permit": Command("tools.cli.permit", "list, allow or reject pods that wait for a permit"),
     "dump": Command("tools.cli.dump", "write the whole state, and compare it with the cluster"),
+    "record": Command("tools.cli.record", "record what is decided, for a replay"),
+    "replay": Command("tools.cli.replay", "decide a recording again and compare"),
     "config": Command("tools.cli.config", "check, show or convert a scheduler configuration file; show settings"),
     "cel": Command("tools.cli.cel", "evaluate a CEL expression that selects devices"),
     "credentials": Command("tools.cli.credentials", "create users, passwords and certificates for NATS and Valkey"),
