@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from shared.bus import subjects
+from shared.config.setting_sources import SOURCES
 from shared.config.settings import ApiSettings, Settings
-from shared.config.sources import SOURCES, settings_table
+from shared.config.sources import settings_table
 from tests import limits, message_table, state_machines
 from tools.cli.main import parser
 

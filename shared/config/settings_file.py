@@ -10,7 +10,7 @@ from stat import S_IMODE, S_IROTH
 from shared.config import values
 from shared.config.document import DocumentFault, JsonMap, parse_document
 from shared.config.problems import shown
-from shared.config.sources import SOURCES, Layer, Source, SourceKind
+from shared.config.setting_sources import SOURCES, Layer, Source, SourceKind
 from shared.config.spelling import did_you_mean
 
 SCHEDULER_FIELDS = frozenset({"apiVersion", "kind", "profiles"})

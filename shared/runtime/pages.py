@@ -19,8 +19,9 @@ from typing import Any, NamedTuple
 from shared.config import values
 from shared.config.document import ConfigSource
 from shared.config.feature_gates import FeatureGates
+from shared.config.setting_sources import SOURCES
 from shared.config.settings import Settings
-from shared.config.sources import HTTP_FLAG, SOURCES
+from shared.config.sources import HTTP_FLAG
 from shared.errors import UserError
 from shared.runtime.context import Health
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from shared.config.document import parse_document
-from shared.config.sources import SOURCES, without_settings
+from shared.config.setting_sources import SOURCES
+from shared.config.sources import without_settings
 from tools.cli.main import main
 
 ROOT = Path(__file__).parents[2]

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from shared.config.feature_gates import FeatureGates
+from shared.config.setting_sources import SOURCES
 from shared.config.settings import ApiSettings, Settings
-from shared.config.sources import SOURCES, add_flags, environment_of, settings_from, unknown_variables, without_settings
+from shared.config.sources import add_flags, environment_of, settings_from, unknown_variables, without_settings
 from shared.errors import UserError
 
 

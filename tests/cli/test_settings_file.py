@@ -4,16 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from shared.config.setting_sources import SOURCES, SourceKind
 from shared.config.settings import ApiSettings, Settings
-from shared.config.sources import (
-    SOURCES,
-    InvalidSettings,
-    SourceKind,
-    all_given,
-    environment_of,
-    settings_from,
-    without_settings,
-)
+from shared.config.sources import InvalidSettings, all_given, environment_of, settings_from, without_settings
 
 
 @pytest.fixture

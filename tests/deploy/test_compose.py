@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from shared.config.sources import SOURCES, settings_from
+from shared.config.setting_sources import SOURCES
+from shared.config.sources import settings_from
 from tests.deploy.rendering import ROOT, SERVICES, pod_of, rendered, workloads
 from tools.cli.main import main, parser
 

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 import yaml  # type: ignore[import-untyped]
 
+from shared.config.setting_sources import SOURCES
 from shared.config.settings import Settings, serves_tls
-from shared.config.sources import SOURCES
 from shared.runtime.serving import is_open
 from shared.runtime.stopping import STOP_SECONDS
 from tests.deploy.rendering import (

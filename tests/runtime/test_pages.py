@@ -16,8 +16,8 @@ import pytest
 
 from shared.config.document import ConfigSource
 from shared.config.reading import read_config_values
+from shared.config.setting_sources import SOURCES
 from shared.config.settings import ApiSettings, Settings
-from shared.config.sources import SOURCES
 from shared.runtime.context import Health
 from shared.runtime.pages import PATHS, Pages, without_secrets
 from shared.runtime.serving import endpoints

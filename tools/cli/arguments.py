@@ -6,7 +6,8 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import NamedTuple
 
-from shared.config.sources import SOURCES, add_flags
+from shared.config.setting_sources import SOURCES
+from shared.config.sources import add_flags
 from shared.errors import UserError
 
 DEFAULT_NAMESPACE = "default"

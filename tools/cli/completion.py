@@ -46,7 +46,7 @@ def _annotate(parser: argparse.ArgumentParser) -> None:
     from argcomplete.completers import ChoicesCompleter, DirectoriesCompleter, FilesCompleter
 
     from shared.config import values
-    from shared.config.sources import SOURCES
+    from shared.config.setting_sources import SOURCES
 
     completers = {"FILE": FilesCompleter, "DIR": DirectoriesCompleter, "FOLDER": DirectoriesCompleter}
     settings = {source.flag: source.read for source in SOURCES if source.flag}

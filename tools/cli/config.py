@@ -7,17 +7,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from shared.config.feature_gates import DEFAULT_GATES, FeatureGates, InvalidFeatureGates
-from shared.config.sources import (
-    BAD_USAGE,
-    SOURCES,
-    Given,
-    InvalidSettings,
-    SourceKind,
-    add_flags,
-    all_given,
-    settings_of,
-    unknown_variables,
-)
+from shared.config.setting_sources import SOURCES, Given, SourceKind
+from shared.config.sources import BAD_USAGE, InvalidSettings, add_flags, all_given, settings_of, unknown_variables
 from tools.cli.arguments import STDIN, add_output, read_input
 from tools.cli.output import table
 

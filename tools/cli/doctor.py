@@ -10,7 +10,8 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from shared.config.sources import Given, add_flags, all_given, settings_of
+from shared.config.setting_sources import Given
+from shared.config.sources import add_flags, all_given, settings_of
 from tools.cli.arguments import add_output
 from tools.cli.output import GREEN, RED, YELLOW, coloured, uses_colour
 

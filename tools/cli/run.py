@@ -5,7 +5,8 @@ import importlib
 import os
 from typing import TYPE_CHECKING
 
-from shared.config.sources import SOURCES, add_flags, settings_from
+from shared.config.setting_sources import SOURCES
+from shared.config.sources import add_flags, settings_from
 
 if TYPE_CHECKING:
     from shared.config.settings import Settings

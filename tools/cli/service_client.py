@@ -12,8 +12,9 @@ import msgspec
 
 from shared.bus import Bus, NatsAccess, NoAnswer
 from shared.bus.access import where
+from shared.config.setting_sources import URL_FILE_VARIABLE, Given
 from shared.config.settings import Settings
-from shared.config.sources import URL_FILE_VARIABLE, Given, all_given, settings_from
+from shared.config.sources import all_given, settings_from
 from shared.errors import ClusterError
 from shared.messages.codec import Message
 from shared.telemetry import Telemetry

@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from shared.config import values
+from shared.config.setting_sources import Given
 from shared.config.settings import ApiSettings, Settings
-from shared.config.sources import Given, add_flags, all_given, environment_of, settings_of
+from shared.config.sources import add_flags, all_given, environment_of, settings_of
 from shared.errors import ClusterError, FlotillaError, UserError
 from tools.cli.arguments import add_numbers
 

@@ -5,8 +5,9 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from shared.config.setting_sources import SOURCES
 from shared.config.settings import Settings
-from shared.config.sources import HTTP_FLAG, SOURCES, add_flags, settings_from
+from shared.config.sources import HTTP_FLAG, add_flags, settings_from
 from shared.errors import UserError
 from tools.cli.arguments import at_least
 
