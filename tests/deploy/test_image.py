@@ -31,9 +31,11 @@ def test_every_folder_with_code_is_installed(folder: str) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     data: dict[str, list[str]] = project["tool"]["setuptools"]["package-data"]
     for path in (path for path in files if path.suffix != ".py"):
-        patterns = data.get(".".join(path.parent.relative_to(ROOT).parts), [])
-        assert any(path.match(pattern) for pattern in patterns), f"{path.name} is not installed"
-    assert [path for path in {path.parent for path in files} if not (path / "__init__.py").exists()] == []
+        package = next(parent for parent in path.parents if (parent / "__init__.py").exists())
+        patterns = data.get(".".join(package.relative_to(ROOT).parts), [])
+        assert any(path.relative_to(package).match(each) for each in patterns), f"{path.name} is not installed"
+    folders = {path.parent for path in files if path.suffix == ".py"}
+    assert [path for path in folders if not (path / "__init__.py").exists()] == []
 
 
 def test_nothing_that_is_needed_is_for_developers_only() -> None:
