@@ -19,7 +19,7 @@ export function bytes(n) {
 
 /** A resource's amount in the scheduler's units: cpu in thousandths, everything else in whole units. */
 export function amount(resource, n) {
-  if (resource === "cpu") return n % 1000 ? (n / 1000).toFixed(n < 100000 ? 2 : 0) : whole.format(n / 1000);
+  if (resource === "cpu") return n % 1000 && n < 100000 ? (n / 1000).toFixed(2) : whole.format(n / 1000);
   if (resource === "memory" || resource === "ephemeral-storage" || resource.startsWith("hugepages-")) return bytes(n);
   return whole.format(n);
 }

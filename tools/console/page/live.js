@@ -3,6 +3,9 @@
 const RETRY = 1500;
 const SAMPLES = 180;
 
+/** How the server calls the time that a pod takes in all. */
+export const LIFE = "from the queue to the node";
+
 let token = "";
 
 export const live = {
@@ -11,6 +14,7 @@ export const live = {
   resources: [],
   labels: [],
   samples: [],
+  lates: [], // seconds from the queue to the node, p99 of a minute, with each sample
   overview: { counts: {}, reasons: [], totals: [], problems: {}, listed: [0, 0], processes: [], durations: [], counters: [], findings: [] },
   connected: false,
   failure: "",
@@ -91,6 +95,11 @@ function take(message) {
   if (message.resources) live.resources = message.resources;
   if (message.labels) live.labels = message.labels;
   if (message.counts) live.overview = { ...live.overview, ...message };
+  if (message.sample) {
+    const life = live.overview.durations.find(([name]) => name === LIFE);
+    live.lates.push(life ? life[2][2] : 0);
+    if (live.lates.length > SAMPLES) live.lates.shift();
+  }
   for (const id of message.gone ?? []) {
     const node = live.nodes.get(id);
     if (node) {

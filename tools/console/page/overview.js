@@ -2,14 +2,13 @@
 
 import { bars, h, put, say, table } from "./dom.js";
 import { amount, bytes, count, digits, length, percent, plural } from "./format.js";
-import { listen, live } from "./live.js";
+import { LIFE, listen, live } from "./live.js";
 import { sparkline } from "./spark.js";
 
 const STATES = {
   active: "next to be scheduled", backoff: "backing off", "error-backoff": "backing off after an error",
   unschedulable: "waiting for a change", gated: "held by a gate", "in-flight": "being decided", binding: "being bound",
 };
-const LIFE = "from the queue to the node";
 
 export function overview(main) {
   const notes = h("div", { class: "notes", role: "status" });
@@ -20,8 +19,8 @@ export function overview(main) {
     notes,
     h("dl", { class: "figures" }, [rate, waiting, placed, late].map((each) => each.element)),
     h("div", { class: "columns" },
-      h("div", { class: "stack" }, section("Waiting, by state", queue), section("Waiting, by reason", reasons)),
-      h("div", { class: "stack" }, section("How long it takes", durations), section("Requested of what there is", capacity), section("Rounds", counters))),
+      h("div", { class: "stack" }, section("Waiting, by state", queue), section("Waiting, by reason", reasons), section("Requested of what there is", capacity)),
+      h("div", { class: "stack" }, section("How long it takes", durations), section("Rounds", counters))),
     h("div", { class: "stack" }, h("div"), section("Services", services)));
 
   const shown = new Map();
@@ -40,7 +39,7 @@ export function overview(main) {
     placed.set(count(last[3]), "pods", samples.map((each) => each[3]));
     const life = (now.durations ?? []).find(([name]) => name === LIFE);
     const [value, unit = ""] = life ? length(life[2][2]).split(" ") : ["–"];
-    late.set(value, unit, null, life ? (life[3] ? "last minute" : "since the start") : "no pod yet");
+    late.set(value, unit, live.lates);
     update(notes, now.findings.filter(([, wrong]) => wrong), () => now.findings.filter(([, wrong]) => wrong).map(([text]) => h("p", {}, text)));
     const counts = Object.entries(now.counts).filter(([, n]) => n), most = Math.max(1, ...counts.map(([, n]) => n));
     update(queue, counts, () => bars(counts.map(([state, n]) =>
@@ -66,20 +65,13 @@ export function overview(main) {
 }
 
 function figure(title) {
-  const value = h("span"), unit = h("span", { class: "unit" }), line = sparkline(), note = h("dd", { class: "quiet small" });
-  const element = h("div", { class: "figure sheet" }, h("dt", {}, title), h("dd", { class: "value" }, value, unit));
+  const value = h("span"), unit = h("span", { class: "unit" }), line = sparkline();
   return {
-    element,
-    set(text, of, values, remark = "") {
+    element: h("div", { class: "figure sheet" }, h("dt", {}, title), h("dd", { class: "value" }, value, unit), h("dd", {}, line.element)),
+    set(text, of, values) {
       say(value, text);
       say(unit, of);
-      if (values) {
-        if (!line.element.isConnected) element.append(h("dd", {}, line.element));
-        line.draw(values);
-      } else {
-        if (!note.isConnected) element.append(note);
-        say(note, remark);
-      }
+      line.draw(values);
     },
   };
 }
