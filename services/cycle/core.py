@@ -33,11 +33,13 @@ from services.cycle.events import (
     Superseded,
     TermConfirmed,
     Tick,
+    Unschedulable,
     WorkerFault,
     Workers,
     failed,
     unschedulable,
 )
+from services.cycle.explanation.journal import Journal
 from services.cycle.explanation.questions import Questions
 from services.cycle.extenders import Extenders, ExtendersAnswered, VictimsAnswered
 from services.cycle.preemption.search_queue import SearchProgress, SearchQueue
@@ -47,6 +49,7 @@ from services.cycle.round.assign import RoundResult
 from services.cycle.round.gang import take_gang
 from services.cycle.round.round import MAX_POD_BYTES, Round
 from services.cycle.round.runner import UNMERGEABLE, RoundProgress, RoundRunner
+from services.cycle.round.views import NO_VIEW
 from shared.errors import MAX_REMEMBERED, FlotillaError, InvalidConfig, InvariantBroken, ProtocolError
 from shared.framework.profile import Framework
 from shared.messages.evaluation import Ties
@@ -112,6 +115,7 @@ class CycleCore:
             stands_alone=self._rounds.cache.stands_alone,
         )
         self._questions = Questions(epoch, frameworks)
+        self._journal = Journal()
         self._began: float | None = None
         """When the first event came: from then on decisions are remembered."""
         self._not_before = 0.0
@@ -124,7 +128,11 @@ class CycleCore:
         if self._began is None:
             self._began = now
         try:
-            return self._handle(event, now)
+            effects = self._handle(event, now)
+            for effect in effects:
+                if isinstance(effect, Unschedulable | Failed):
+                    self._journal.unplaced(effect, self._rounds.begun, self._rounds.min_seq, now)
+            return effects
         except FlotillaError:
             raise
         except Exception as cause:
@@ -395,13 +403,15 @@ class CycleCore:
         conflicts = {conflict.uid: conflict for conflict in committed.conflicts}
         effects += self._end_nominations(answered.nominations, conflicts, committed.seq)
         if answered.result is not None:
-            effects += self._end_round(answered.result, conflicts)
+            effects += self._end_round(answered.result, answered.round, conflicts, now)
         effects += [*self._send_planned(now), *self._search(now)]
         if self._rounds.current is None:
             return effects + self._begin(now)
         return effects if self.is_committing else effects + self._on_round(self._rounds.resume(now), now)
 
-    def _end_round(self, result: RoundResult, conflicts: Mapping[str, Conflict]) -> list[Effect]:
+    def _end_round(
+        self, result: RoundResult, number: int, conflicts: Mapping[str, Conflict], now: float
+    ) -> list[Effect]:
         effects: list[Effect] = []
         lost: dict[str, PodInfo] = {}
         for info, placement in result.decided:
@@ -412,6 +422,8 @@ class CycleCore:
             self._held.discard(info.uid)
             self._conflicts.won(info)
             decided = Decided(info.uid, placement.node, pod=info)
+            if conflict is None:
+                self._journal.placed(info, placement, number, result.views.get(info.class_id, NO_VIEW), now)
             effects.append(decided if conflict is None else Superseded(info.uid, pod=info))
         if not lost:
             return effects + self._end(RoundResult(result.order, unfit=result.withheld))
@@ -456,7 +468,8 @@ class CycleCore:
 
     def explained(self, answered: Answered, now: float, date: Callable[[float], float]) -> PodExplained:
         """The answer to a question, with what is remembered. `date` converts times of this core to Unix times."""
-        pod = answered.pod
+        request, pod = answered.request, answered.pod
+        uid, journal = self._journal.of(request.uid, request.namespace, request.name, date)
         framework = None if pod is None else self.frameworks.get(pod.spec.scheduler_name)
         weights = (
             {} if framework is None else dict(zip((p.name for p in framework.score), framework.weights, strict=True))
@@ -470,6 +483,8 @@ class CycleCore:
             weights=weights,
             findings=answered.findings,
             problem=answered.problem,
+            uid=uid,
+            journal=journal,
         )
 
     def validate(self) -> None:

@@ -240,6 +240,7 @@ class Proposer:
                 topology=topology,
                 via_nominated=own is not None,
                 by_itself=each.by_itself,
+                runner_up=evaluator.runner_up(pod_class) if len(rungs.rows) == 1 and own is None else None,
             )
             for (ask, pod_class), each, rungs, of_strata, topology, own in zip(
                 ready, evaluated, ladders, strata, topologies, nominated, strict=True

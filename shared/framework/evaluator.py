@@ -277,6 +277,11 @@ class ShardEvaluator:
         best = heapq.nsmallest(wanted, rows.tolist(), key=lambda row: (-int(totals[row]), names[row]))
         return np.array(best, dtype=np.intp)
 
+    def runner_up(self, pod_class: PodClass) -> tuple[str, int] | None:
+        """The second best node and its total score, if there is one; for a class that was evaluated."""
+        found = self._class_rows.runner_up(pod_class.slot)
+        return None if found is None else (self.table.names[found[0]], found[1] >> self.tie_bits)
+
     def scores(self, pod_class: PodClass, rows: Rows) -> dict[str, tuple[Ints, Ints, Ints]]:
         """By plugin that scores: raw, normalized and weighted scores of these rows, which are feasible."""
         found: dict[str, tuple[Ints, Ints, Ints]] = {}

@@ -215,7 +215,7 @@ class Remembered(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     `kind`: placed, failed, nominated or evicted. `seq`: the state that it was judged on. `best`: the best nodes for its
     class at the beginning of the round, the next best first after its own. `message`: why it failed. `victims`: who
     had to go for it; `preemptor`: for whom it had to go, with its priority in `score`. `candidates`: on how many nodes
-    evictions would have helped.
+    evictions would have helped. `kept_out_by`: the members of its `gang` that fitted nowhere.
     """
 
     kind: str
@@ -233,6 +233,7 @@ class Remembered(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     preemptor: str = ""
     candidates: Count = 0
     gang: str = ""
+    kept_out_by: tuple[str, ...] = ()
 
 
 class PodExplained(msgspec.Struct, frozen=True, omit_defaults=True, tag="pod-explained"):

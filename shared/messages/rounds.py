@@ -88,7 +88,8 @@ class ClassAnswer(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     `restricted_by`: plugins whose PreFilter restricted the nodes. `rejections` are counted only if the shard has no
     feasible node. `via_nominated`: the ladder holds only the pod's own nominated node, which is feasible.
     `by_itself`: evaluated with the shard's own summary, because there was no usable guess. `topology`: the labels
-    by which other decisions of the round affect this class, if any.
+    by which other decisions of the round affect this class, if any. `runner_up`: the second best node and its score, if
+    the ladder is too short to tell.
     """
 
     class_id: str
@@ -103,6 +104,7 @@ class ClassAnswer(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     topology: Topology | None = None
     via_nominated: bool = False
     by_itself: bool = False
+    runner_up: tuple[str, Integer] | None = None
 
 
 class Proposals(msgspec.Struct, frozen=True, omit_defaults=True, tag="proposals"):

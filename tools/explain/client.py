@@ -18,7 +18,7 @@ from tools.cli.words import IN_FLIGHT, waits_for
 from tools.explain import words
 from tools.explain.explanation import Explanation, Group, Help, NodeSaid, Waiting
 from tools.explain.help import Advisor, going
-from tools.explain.history import told
+from tools.explain.history import FAILED, told
 
 EXPLAIN_TIMEOUT = 12.0
 """Seconds to wait for an explanation: the cycle gives up earlier, and says so."""
@@ -109,7 +109,7 @@ def of_findings(
 ) -> Explanation:
     """`queued`: as the queue describes the pod; None for a pod that is only supposed."""
     groups = words.groups(findings, pod)
-    verdict = _verdict(pod, findings, groups, queued)
+    verdict = _of_gang(pod, explained.journal) or _verdict(pod, findings, groups, queued)
     return Explanation(
         pod=pod.key,
         sentence=_sentence(verdict, queued, findings, help_, pairs),
@@ -151,6 +151,19 @@ def _verdict(pod: Pod, findings: NodeFindings, groups: Sequence[Group], queued: 
     return f"{pod.key}{gate and gate + ', and'} {nowhere}: {', '.join(shown)}"
 
 
+def _of_gang(pod: Pod, journal: Sequence[Remembered]) -> str:
+    """If another member of its gang kept the pod out: which."""
+    last = journal[0] if journal else None
+    if last is None or last.kind != FAILED or not last.kept_out_by or pod.key in last.kept_out_by:
+        return ""
+    member = last.kept_out_by[0]
+    others = f" and {words.count(len(last.kept_out_by) - 1, 'other')}" if len(last.kept_out_by) > 1 else ""
+    return (
+        f"{pod.key} was not placed, because its gang {last.gang} is placed as a whole or not at all, and member "
+        f"{member}{others} fitted nowhere (flotilla explain {member})"
+    )
+
+
 def _gated(queued: DescribedPod) -> str:
     plugin = "a failing PreEnqueue plugin" if queued.gate == "-" else queued.gate
     return f" is held back by {plugin}{f' ({queued.gate_reason})' if queued.gate_reason else ''}"
@@ -160,6 +173,8 @@ def _sentence(
     verdict: str, queued: DescribedPod | None, findings: NodeFindings, help_: Sequence[Help], pairs: Sequence[Help]
 ) -> str:
     """The verdict, and what helps first."""
+    if " its gang " in verdict:
+        return verdict
     if findings.feasible and queued is not None and not queued.gate:
         return f"{verdict}; {_state(queued)}"
     if queued is not None and queued.gate and findings.feasible:

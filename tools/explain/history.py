@@ -100,7 +100,8 @@ def line(decision: Remembered, now: float) -> str:
         case "evicted":
             return f"{when}: preempted on {decision.node} by {decision.preemptor}"
         case _:
-            return f"{when}: failed, {decision.message} ({where})"
+            kept_out = f"; of its gang {decision.gang}, {listed(list(decision.kept_out_by), 3)} fitted nowhere"
+            return f"{when}: failed, {decision.message}{kept_out if decision.kept_out_by else ''} ({where})"
 
 
 def ago(seconds: float) -> str:

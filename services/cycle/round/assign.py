@@ -8,6 +8,7 @@ from flotilla.results import Status, error
 from services.cycle.round.admission import PodInfo
 from services.cycle.round.domain_merge import DomainMerge, Trackers
 from services.cycle.round.ladder_merge import LadderMerge, NoPlacement, Placement, WriteSet
+from services.cycle.round.views import ClassView
 from shared.cluster.devices import DeviceDecision, decision_of
 
 
@@ -26,6 +27,8 @@ class Unfit:
     summaries: dict[str, object] = field(default_factory=dict)
     potential: int = 0
     refused: dict[str, Status] | None = None
+    kept_out_by: tuple[str, ...] = field(default=(), compare=False)
+    """Of a gang: the members that fit nowhere."""
 
     def also(self, message: str) -> "Unfit":
         return replace(self, message=f"{self.message} {message}") if message else self
@@ -36,6 +39,7 @@ class RoundResult:
     """Every pod of the round is in exactly one of these lists; `order` has the uids of all, in queue order.
 
     `withheld`: unfit members of a gang of which enough are decided. Their verdict holds only if those are committed.
+    `views`: by class, what is remembered of its pods.
     """
 
     order: list[str]
@@ -44,6 +48,7 @@ class RoundResult:
     failed: list[tuple[PodInfo, Status]] = field(default_factory=list)
     deferred: list[PodInfo] = field(default_factory=list)
     withheld: list[tuple[PodInfo, Unfit]] = field(default_factory=list)
+    views: dict[str, ClassView] = field(default_factory=dict, compare=False)
 
 
 ClassVerdict = LadderMerge | DomainMerge | Unfit | Status | None

@@ -20,6 +20,7 @@ from flotilla.results import Status, error
 from services.cycle.round.admission import PodInfo, needed
 from services.cycle.round.assign import Reservations, RoundResult, Unfit, device_decision
 from services.cycle.round.ladder_merge import Placement
+from services.cycle.round.views import ClassView
 from shared.cluster.volumes import VolumeDecision
 from shared.messages.rounds import Given
 from shared.messages.state import Loads
@@ -59,6 +60,7 @@ class GangRound:
         self._decided: dict[str, tuple[PodInfo, Placement]] = {}
         self._unfit: dict[str, tuple[PodInfo, Unfit]] = {}
         self._failed: dict[str, tuple[PodInfo, Status]] = {}
+        self._views: dict[str, ClassView] = {}
         self._idle_steps = 0
         self.steps = 0
         """Steps that it has taken."""
@@ -106,6 +108,7 @@ class GangRound:
         self._decided |= {info.uid: (info, placement) for info, placement in result.decided}
         self._unfit |= {info.uid: (info, unfit) for info, unfit in result.unfit}
         self._failed |= {info.uid: (info, status) for info, status in result.failed}
+        self._views |= result.views
         self.open.extendleft(reversed(result.deferred))
         self._idle_steps = self._idle_steps + 1 if len(result.deferred) == len(result.order) else 0
         if self._idle_steps == MAX_IDLE_STEPS:
@@ -127,7 +130,7 @@ class GangRound:
         return "placed" if len(self._decided) >= self.least else "unfit"
 
     def outcome(self) -> RoundResult:
-        whole = RoundResult(self._order)
+        whole = RoundResult(self._order, views=self._views)
         verdict = self.verdict
         if verdict == "failed":
             whole.failed = [(info, self._failure_of(info)) for info in self.members]
@@ -173,10 +176,14 @@ class GangRound:
         unfit = [why for _, why in self._in_order(self._unfit)]
         plugins = tuple(sorted({PLUGIN, *(plugin for why in unfit for plugin in why.plugins)}))
         if info.uid in self._unfit:
-            return replace(self._unfit[info.uid][1], plugins=plugins)
+            return replace(self._unfit[info.uid][1], plugins=plugins, kept_out_by=self._kept_out_by)
         reason = f": {unfit[0].message}" if unfit else ""
         found = f"only {len(self._decided)} of the {self.least} members of {self._name} that are needed fit"
-        return Unfit(f"{WAITING}: {found}{reason}", plugins)
+        return Unfit(f"{WAITING}: {found}{reason}", plugins, kept_out_by=self._kept_out_by)
+
+    @property
+    def _kept_out_by(self) -> tuple[str, ...]:
+        return tuple(info.key for info in self.members if info.uid in self._unfit)
 
 
 def _with_bindings(info: PodInfo, placement: Placement, given: Mapping[str, str]) -> Placement:

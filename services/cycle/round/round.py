@@ -26,6 +26,7 @@ from services.cycle.round.class_cache import ClassCache
 from services.cycle.round.domain_merge import DomainMerge, Trackers
 from services.cycle.round.gang import GangRound
 from services.cycle.round.ladder_merge import LadderMerge
+from services.cycle.round.views import NO_VIEW, ClassView, view_of
 from shared.extenders.talk import PLUGIN as EXTENDER
 from shared.extenders.talk import Judgement
 from shared.framework.profile import Framework, is_mergeable, joined, merge, merge_rejections, unfit_message
@@ -285,12 +286,20 @@ class Round:
         verdicts = {class_id: self._verdict(class_id) for class_id in self.classes}
         reservations = None if self.gang is None else self.gang.reservations()
         result = assign(self.pods, verdicts, self._trackers, reservations)
+        if result.decided:
+            result.views = {info.class_id: self._view(info.class_id) for info in self.classes.values()}
         for class_id, trackers in self._trackers.items() if result.decided else ():
             merged = self._merged[class_id]
             changed = {each.plugin: each.tracker.summary() for each in trackers.each}
             predicted = msgspec.structs.replace(merged, plugins={**merged.plugins, **changed})
             self._cache.expect(self._guess_key(class_id), self.classes[class_id].template.profile, predicted)
         return result
+
+    def _view(self, class_id: str) -> ClassView:
+        merged, answers = self._merged.get(class_id), self._answers.get(class_id, ())
+        if merged is None:
+            return NO_VIEW
+        return view_of(merged.feasible, merged.nodes, [answer for answer, _ in answers])
 
     def _verdict(self, class_id: str) -> ClassVerdict:
         if class_id in self.open:
