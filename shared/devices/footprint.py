@@ -1,9 +1,9 @@
 """Checks allocations that were decided on an older state against the present one, before they count."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
-from shared.devices.offers import OfferedDevice, device_id
-from shared.devices.pools import Pool, remaining_counters
+from shared.devices.offers import DeviceId, OfferedDevice, device_id
+from shared.devices.pools import Counters, Pool, add_draws, remaining_counters
 from shared.devices.state import DeviceState
 from shared.model.devices import AllocatedDevice, AllocationResult, DeviceAllocation
 
@@ -16,19 +16,61 @@ def add_checked(state: DeviceState, pools: Sequence[Pool], allocations: Sequence
     Selectors, taints and nodes are not judged again.
     """
     added: list[AllocationResult] = []
+    counters = _Counters(state, pools, {each.pool for of in allocations for each in of.devices.results})
     for allocation in allocations:
         for result in allocation.devices.results:
-            single = _only(result)
-            reason = _conflict(result, state, pools)
-            if reason is None:
-                state.add(single)
-                added.append(single)
-                reason = _overdrawn(result, state, pools)
+            reason = _conflict(result, state, pools) or counters.draw(result)
             if reason is not None:
                 for each in added:
                     state.remove(each)
                 return reason
+            single = _only(result)
+            state.add(single)
+            added.append(single)
     return None
+
+
+class _Counters:
+    """Counters as a search draws them: see its quirks.
+
+    It keeps them by the pool's name, so if pools of several drivers have one name, it has those of one of them: the
+    first that it looked at, which its result does not show. Any of them counts here.
+    """
+
+    def __init__(self, state: DeviceState, pools: Sequence[Pool], names: Collection[str]) -> None:
+        self._state = state
+        self._pools = pools
+        self._left = {
+            name: [remaining_counters(each, state) for each in pools if each.id.pool == name and each.counters]
+            for name in names
+        }
+        self._drawn: dict[str, Counters] = {}
+        self._shared: set[DeviceId] = set()
+
+    def draw(self, result: AllocatedDevice) -> str | None:
+        """Draw the counters of a device before it is added to the state, or return why they do not suffice."""
+        found = _offered(result, self._pools)
+        if found is None or result.admin_access or not found[0].draws:
+            return None
+        device, pool = found
+        if device.shareable:
+            if device.id in self._shared or self._state.capacity(device.id) is not None:
+                return None  # the first user has drawn them
+            self._shared.add(device.id)
+        name = device.id.pool
+        drawn = self._drawn.setdefault(name, {})
+        add_draws(drawn, device, 1)
+        overdrawn = [
+            next((counter for counter, amount in left.items() if amount < drawn.get(counter, 0)), None)
+            for left in self._left[name]
+        ]
+        self._left[name] = [
+            left for left, counter in zip(self._left[name], overdrawn, strict=True) if counter is None
+        ]
+        if self._left[name]:
+            return None
+        counter_set, counter = next(each for each in overdrawn if each is not None)
+        return f"counter {counter} of {counter_set} in pool {pool.id} does not suffice for {result.device}"
 
 
 def _only(result: AllocatedDevice) -> AllocationResult:
@@ -52,17 +94,6 @@ def _conflict(result: AllocatedDevice, state: DeviceState, pools: Sequence[Pool]
         capacity = device.capacity.get(name)
         if capacity is None or used.get(name, 0) + text.amount > capacity.total:
             return f"device {device.id} has less {name} left than {text}"
-    return None
-
-
-def _overdrawn(result: AllocatedDevice, state: DeviceState, pools: Sequence[Pool]) -> str | None:
-    """A counter of the device's pool of which the state, with the device, takes more than there is."""
-    found = _offered(result, pools)
-    if found is None or result.admin_access or not found[0].draws:
-        return None
-    for (counter_set, counter), left in remaining_counters(found[1], state).items():
-        if left < 0:
-            return f"counter {counter} of {counter_set} in pool {found[1].id} does not suffice for {result.device}"
     return None
 
 

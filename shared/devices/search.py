@@ -11,11 +11,14 @@ the pool's name without its driver. With `All`, a device whose capacity is used 
 
 **Shortcuts.** Of n devices of which too many are asked for, the plain search tries up to 2^n sets. Three shortcuts
 change no result: nothing is searched if some request cannot be served even alone; a request that has fewer candidates
-left than it needs fails at once; and after a device failed, an equivalent one is not tried in its place. Where refused
-devices leave traces (above), the last two are not taken. What
-is left is bounded by MAX_STEPS, not by time, so that a decision can be repeated.
+left than it needs fails at once; and after a device failed, an equivalent one is not tried in its place. The last two
+are taken only if what they leave out would leave no traces (counters that stay drawn, above). A device whose counters
+do not suffice beside the traces is *spent*: it can be neither taken nor leave another trace. So a search that leaves
+traces is soon as short as others. What is left is bounded by MAX_STEPS, not by time, so that a decision can be
+repeated.
 """
 
+from collections import Counter
 from collections.abc import Generator, Hashable, Mapping, Sequence
 from enum import Enum, auto
 
@@ -90,6 +93,11 @@ class Search:
         self._capacity: dict[DeviceId, dict[str, int]] = {}
         self._available: dict[str, Counters] = {}
         self._drawn: dict[str, Counters] = {}
+        self._traces: dict[str, Counters] = {}
+        """The part of `_drawn` that is never given back."""
+        self._traces_left = 0
+        names = Counter(pool.id.pool for pool in pools if pool.counters)
+        self._ambiguous = {name for name, count in names.items() if count > 1}
         self._requests: list[list[Alternatives]] = []
         self._options: list[PreparedRequest] = []
         self._everything: dict[int, list[OfferedDevice]] = {}
@@ -98,8 +106,15 @@ class Search:
         self._chosen: dict[tuple[int, int], PreparedRequest] = {}
         for claim in claims:
             self._prepare(claim, classes, pools)
-        self._shortcuts = self._allows_shortcuts()
-        self._ordered = any(isinstance(each, DistinctAttribute) for each in self._all_constraints())
+        self._constrained = {
+            option.index: any(
+                constraint.applies(option.base_name, option.full_name) for constraint in self._constraints[claim]
+            )
+            for claim, requests in enumerate(self._requests)
+            for alternatives in requests
+            for option in alternatives.options
+        }
+        self._ordered = self._order_matters()
         self._behaviours: dict[int, Hashable] = {}
 
     def run(self) -> Solution | None:
@@ -192,8 +207,9 @@ class Search:
             if outcome is not SearchOutcome.FOUND:
                 self._give_back(claim)
             return outcome
-        if self._shortcuts and not self._are_enough(claim, option, start, needed - count):
+        if not self._are_enough(claim, option, start, needed - count):
             return SearchOutcome.FAILED
+        may_skip = self._may_skip(claim, request)
         failed: set[Hashable] = set()
         for position in range(start, len(self._devices)):
             self._count_steps(1)
@@ -205,6 +221,7 @@ class Search:
                         failed.clear()
                 elif untouched:
                     continue
+            traces = self._traces_left
             if not self._is_candidate(claim, option, device) or not self._take(claim, option, device):
                 continue
             outcome = yield self._take_devices(claim, request, option, count + 1, position + 1)
@@ -213,7 +230,7 @@ class Search:
             self._give_back(claim)
             if outcome is SearchOutcome.TOO_MANY:
                 return outcome
-            if self._shortcuts and untouched:
+            if may_skip and untouched and self._traces_left == traces:
                 failed.add(self._behaviour(position))
         return SearchOutcome.FAILED
 
@@ -269,11 +286,13 @@ class Search:
                 return False
         elif self._is_in_use(device):
             return False
-        if device.draws and not (device.shareable and self._has_shares(device)) and not self._draw(device):
+        draws = bool(device.draws) and not (device.shareable and self._has_shares(device))
+        if draws and not self._draw(device):
             return False
-        if not request.tolerates(device):
-            return False
-        if not self._add_to_constraints(claim, request, device):
+        refused = not request.tolerates(device) or not self._add_to_constraints(claim, request, device)
+        if draws and (refused or device.shareable):
+            self._leave_trace(device)
+        if refused:
             return False
         if not device.shareable:
             self._users.setdefault(device.id, set()).add(claim)
@@ -337,6 +356,29 @@ class Search:
             return False
         return True
 
+    def _leave_trace(self, device: OfferedDevice) -> None:
+        """Note that what the device has just drawn stays drawn, whether it is taken or not."""
+        if _draws_anything(device):
+            add_draws(self._traces.setdefault(device.id.pool, {}), device, 1)
+            self._traces_left += 1
+
+    def _may_leave_trace(self, request: PreparedRequest, device: OfferedDevice) -> bool:
+        """Whether trying a candidate for the request may leave counters drawn, or choose between pools of one name."""
+        if device.draws and device.id.pool in self._ambiguous and device.id.pool not in self._available:
+            return True
+        if not _draws_anything(device) or self._is_spent(device):
+            return False
+        return device.shareable or self._constrained[request.index] or not request.tolerates(device)
+
+    def _is_spent(self, device: OfferedDevice) -> bool:
+        """Whether the device's counters do not suffice, whatever is given back."""
+        traces = self._traces.get(device.id.pool)
+        if traces is None or not device.draws or device.shareable:
+            return False
+        drawn = dict(traces)
+        add_draws(drawn, device, 1)
+        return any(amount < drawn.get(counter, 0) for counter, amount in self._counters_of(device).items())
+
     def _refund(self, device: OfferedDevice) -> None:
         if device.draws:
             add_draws(self._drawn[device.id.pool], device, -1)
@@ -348,6 +390,7 @@ class Search:
             pool = self._pools[device.id.pool_id]
             known = remaining_counters(pool, self._state)
             self._available[device.id.pool] = known
+            self._traces_left += device.id.pool in self._ambiguous
         return known
 
     # Shortcuts
@@ -355,13 +398,22 @@ class Search:
     def _all_constraints(self) -> list[Constraint]:
         return [constraint for constraints in self._constraints for constraint in constraints]
 
-    def _allows_shortcuts(self) -> bool:
-        """Whether a refused device leaves no trace, and no order of devices matters to `All`."""
-        constrained = bool(self._all_constraints())
-        if constrained and self._everything:
-            return False
+    def _order_matters(self) -> bool:
+        """Whether equivalent devices can stand in for each other only if no other device is between them."""
+        constraints = self._all_constraints()
+        if any(isinstance(each, DistinctAttribute) for each in constraints):
+            return True
+        return any(
+            device.draws and (device.shareable or device.blocking_taints or constraints) for device in self._devices
+        )
+
+    def _may_skip(self, claim: int, request: int) -> bool:
+        """Whether no request after this one may end the search with an error of its own: `All` with a constraint."""
         return not any(
-            device.draws and (device.shareable or device.blocking_taints or constrained) for device in self._devices
+            option.wants_all and self._constrained[option.index]
+            for place, requests in enumerate(self._requests[claim:], claim)
+            for alternatives in requests[request + 1 if place == claim else 0 :]
+            for option in alternatives.options
         )
 
     def _is_hopeless(self) -> bool:
@@ -396,7 +448,7 @@ class Search:
         return min(available.values()) < 0
 
     def _are_enough(self, claim: int, request: PreparedRequest, start: int, needed: int) -> bool:
-        """Whether enough candidates are left.
+        """Whether enough candidates are left, or looking at them may leave traces.
 
         If not, the plain search would look at all of them, so the first error among their selectors counts.
         """
@@ -405,9 +457,14 @@ class Search:
             self._count_steps(1)
             device = self._devices[position]
             try:
-                needed -= self._is_candidate(claim, request, device) and request.tolerates(device)
+                is_candidate = self._is_candidate(claim, request, device)
             except AllocationError as error:
                 errors.append(error)
+                continue
+            if is_candidate:
+                if self._may_leave_trace(request, device):
+                    return True
+                needed -= request.tolerates(device) and not self._is_spent(device)
             if needed <= 0:
                 return True
         if errors:
@@ -438,3 +495,7 @@ class Search:
             None if capacity is None else tuple(sorted(capacity.items())),
             device.id.pool_id if device.draws else None,
         )
+
+
+def _draws_anything(device: OfferedDevice) -> bool:
+    return any(amount for draw in device.draws for amount in draw.amounts.values())

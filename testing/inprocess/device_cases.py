@@ -1,5 +1,6 @@
 """Allocations of devices in the form of the golden cases."""
 
+from collections import Counter
 from typing import Any
 
 import msgspec
@@ -12,14 +13,16 @@ SPECIAL = "<extended-resources>"
 
 
 def written_devices(devices: DeviceDecision | None) -> dict[str, Any]:
-    """By claim; a claim that the pod names twice comes a second time as `name#2`."""
+    """By claim; a claim that the pod names again comes a second time as `name#2`, and so on."""
     if devices is None:
         return {}
     written: dict[str, Any] = {}
+    times: Counter[str] = Counter()
     for each in devices.claims:
         if each.allocation is not None:
             name = each.key.partition("/")[2]
-            written[f"{name}#2" if name in written else name] = _allocation(each.allocation)
+            times[name] += 1
+            written[name if times[name] == 1 else f"{name}#{times[name]}"] = _allocation(each.allocation)
     if devices.special is not None:
         written[SPECIAL] = _special(devices.special)
     return written

@@ -261,3 +261,38 @@ def test_a_decision_is_refused_if_what_it_takes_is_not_free_any_more(
     assert add_checked(state, Slices(COUNTED).pools_for(NODE), decided) == reason
     expected = DeviceState(before if reason is not None else [*before, *decided])
     assert seen(state) == seen(expected)
+
+
+def counted(pool_name: str, driver: str, total: str, *devices: dict[str, Any]) -> list[ResourceSlice]:
+    """A pool with one counter, of which each device takes 2."""
+    draws = [{"counterSet": "set", "counters": {"m": {"value": "2"}}}]
+    sets = [{"name": "set", "counters": {"m": {"value": total}}}]
+    of = pool(pool_name, slices=2)
+    return [
+        slice_of([], f"{driver}-counters", driver=driver, pool=of, sharedCounters=sets),
+        slice_of([{**each, "consumesCounters": draws} for each in devices], f"{driver}-devices", driver=driver, pool=of),
+    ]
+
+
+SHAREABLE = device("x", allowMultipleAllocations=True, capacity={"m": {"value": "3"}})
+
+
+@pytest.mark.parametrize(
+    ("before", "decided", "reason"),
+    [
+        ([share("x", "1"), allocation("a")], [share("x", "1")], None),
+        ([], [share("x", "1"), share("x", "1")], None),
+        ([allocation("a")], [share("x", "1")], "counter m of set in pool d/p does not suffice for x"),
+    ],
+)
+def test_only_the_first_user_of_a_shared_device_draws_its_counters(
+    before: list[AllocationResult], decided: list[AllocationResult], reason: str | None
+) -> None:
+    pools = Slices(counted("p", "d", "2", device("a"), SHAREABLE)).pools_for(NODE)
+    assert add_checked(DeviceState(before), pools, decided) == reason
+
+
+@pytest.mark.parametrize(("others", "reason"), [("2", None), ("1", "counter m of set in pool d/p does not suffice for a")])
+def test_pools_of_one_name_have_the_counters_of_any_of_them(others: str, reason: str | None) -> None:
+    slices = [*counted("p", "d", "1", device("a")), *counted("p", "e", others, device("b"))]
+    assert add_checked(DeviceState(), Slices(slices).pools_for(NODE), [allocation("a")]) == reason

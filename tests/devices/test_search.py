@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from shared.devices.errors import AllocationError
 from shared.devices.offers import OfferedDevice
 from shared.devices.pools import Slices
+from shared.devices.requests import PreparedRequest
 from shared.devices.search import Search
 from shared.devices.selectors import Selectors
 from shared.devices.state import DeviceState
@@ -38,8 +39,11 @@ def evaluate(expression: str, candidate: OfferedDevice) -> bool | str:
 class PlainSearch(Search):
     """Without shortcuts."""
 
-    def _allows_shortcuts(self) -> bool:
+    def _may_skip(self, claim: int, request: int) -> bool:
         return False
+
+    def _are_enough(self, claim: int, request: PreparedRequest, start: int, needed: int) -> bool:
+        return True
 
     def _is_hopeless(self) -> bool:
         return False
