@@ -17,6 +17,7 @@ from shared.cel.values import (
     Value,
     go_text,
     go_type_name,
+    through_go,
     type_of,
 )
 
@@ -179,7 +180,11 @@ class Attribute:
 
     def resolve(self, scope: Scope) -> Value:
         value = scope.resolve(self.variable) if self.operand is None else self.operand(scope)
-        if isinstance(value, CelError) or not self.qualifiers:
+        if not self.qualifiers:
+            if isinstance(value, OptionalValue) and value.present:
+                return OptionalValue(through_go(value.value))
+            return value
+        if isinstance(value, CelError):
             return value
         optional = False
         if isinstance(value, OptionalValue):

@@ -16,6 +16,7 @@ from shared.cel.values import (
     NO_SUCH_OVERLOAD,
     CelError,
     OptionalValue,
+    PanickedError,
     Semver,
     Uint,
     Value,
@@ -149,7 +150,7 @@ def membership(item: Step, values: list[Value]) -> Step | None:
             case bool() | int() | float() | str():
                 return (type(value), value) in known
             case Semver():
-                return CelError(f"internal error: runtime error: hash of unhashable type {go_type_name(value)}")
+                raise PanickedError(f"runtime error: hash of unhashable type {go_type_name(value)}")
         return False
 
     return run

@@ -83,17 +83,23 @@ class _Checker:
 
     # Names.
 
-    def _variable(self, name: str) -> CelType | None:
-        name = name.removeprefix(".")
-        return next((scope[name] for scope in reversed(self._scopes) if name in scope), None)
+    def _local(self, name: str) -> CelType | None:
+        return next((scope[name] for scope in reversed(self._scopes[1:]) if name in scope), None)
 
     def _resolve(self, ident: IdentNode) -> CelType | None:
-        """The type of a variable, or of the name of a type."""
-        ident.name = ident.name.removeprefix(".")
-        variable = self._variable(ident.name)
+        """The type of a variable, or of the name of a type.
+
+        A name with a leading dot means no local variable; it keeps the dot only if a local one hides what it means.
+        """
+        name = ident.name.removeprefix(".")
+        local = self._local(name.partition(".")[0])
+        if local is not None and name == ident.name:
+            return local if "." not in name else None
+        ident.name = name if local is None else f".{name}"
+        variable = self._scopes[0].get(name)
         if variable is not None:
             return variable
-        named = NAMED_TYPES.get(ident.name)
+        named = NAMED_TYPES.get(name)
         return None if named is None else types.type_of(named)
 
     def _function(self, name: str) -> Sequence[Overload] | None:

@@ -15,7 +15,19 @@ from shared.cel.library.operators import size_of
 from shared.cel.quantity import QuantityValue
 from shared.cel.syntax import LiteralNode, SyntaxNode
 from shared.cel.types import CelType, TypeKind
-from shared.cel.values import CelMap, Cidr, Ip, NamedFormat, OptionalValue, Semver, Url, Value, bounded
+from shared.cel.values import (
+    CelError,
+    CelMap,
+    Cidr,
+    Ip,
+    NamedFormat,
+    OptionalValue,
+    PanickedError,
+    Semver,
+    Url,
+    Value,
+    bounded,
+)
 
 LIMIT = 1_000_000
 """Of one evaluation of a selector."""
@@ -344,6 +356,8 @@ def _ordering(index: int, factor: float) -> Price:
 
     def cost(arguments: Sequence[Value]) -> int:
         values = arguments[index]
+        if index and isinstance(values, CelError):
+            raise PanickedError("interface conversion: *types.Err is not traits.Lister: missing method Add")
         texts = isinstance(values, list) and values and isinstance(values[0], str | bytes)
         return _allocated(_own_size(values) ** 2 * (2.0 + PER_CHARACTER if texts else 2.0))
 

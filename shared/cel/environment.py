@@ -74,10 +74,10 @@ WRAPPERS: Mapping[str, tuple[CelType, Value]] = {
 }
 """Messages that stand for a value or null: the type, and the value of an empty message."""
 
-_A, _B = types.parameter("A"), types.parameter("B")
 _SCALARS = (types.BOOL, types.BYTES, types.DOUBLE, types.INT, types.STRING, types.UINT)
 _TYPES = (
-    *(*_SCALARS, types.DURATION, types.list_of(_A), types.map_of(_A, _B), types.NULL, types.TIMESTAMP, types.TYPE),
+    *(*_SCALARS, types.DURATION, types.list_of(types.DYN), types.map_of(types.DYN, types.DYN)),
+    *(types.NULL, types.TIMESTAMP, types.TYPE),
     *(types.OPTIONAL, types.IP, types.CIDR),
 )
 TYPE_VALUES: Mapping[str, CelType] = {each.name: each for each in _TYPES}

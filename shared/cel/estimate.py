@@ -205,8 +205,8 @@ class _Estimator:
         cost = self.cost(node.range) + self.cost(node.initial)
         self._push_value(node.accumulator, node.initial)
         cost += self.cost(node.result)
+        self._locals[node.accumulator].pop()  # so the size of a result that is the variable itself is unknown
         self._remember(node, self._size(node.result), self._entry_sizes(node.result))
-        self._locals[node.accumulator].pop()
         return cost
 
     def _push_value(self, name: str, value: SyntaxNode) -> None:

@@ -70,7 +70,7 @@ def tokens_of(source: ExpressionSource) -> list[Token]:
         match = _TOKEN.match(text, at)
         if match is None:
             end = _end_of_error(text, at)
-            source.report(at, f"Syntax error: token recognition error at: '{escaped(text[at:end])}'")
+            source.report(at, f"Syntax error: token recognition error at: '{text[at:end]}'")
             at = end
         else:
             is_word = match.lastgroup == IDENTIFIER and match[0] not in KEYWORDS

@@ -18,7 +18,16 @@ from shared.cel.planner import plan
 from shared.cel.quantity import parse as parse_quantity
 from shared.cel.syntax import walk
 from shared.cel.validators import validate
-from shared.cel.values import CelError, CelMap, CostExceededError, DomainMap, Value, go_type_name, type_of
+from shared.cel.values import (
+    CelError,
+    CelMap,
+    CostExceededError,
+    DomainMap,
+    PanickedError,
+    Value,
+    go_type_name,
+    type_of,
+)
 from shared.model.devices import Device, DeviceAttribute
 
 _FRAMES_PER_LEVEL = 12
@@ -107,11 +116,13 @@ class SelectorProgram:
 
     def evaluate(self, device: SelectorDevice, limit: int = LIMIT) -> SelectorResult:
         meter = Meter(limit)
-        scope = Scope(meter, {DEVICE: device.variables})
+        scope = Scope(meter, {DEVICE: device.variables, f".{DEVICE}": device.variables})
         try:
             value = self._run(scope)
         except CostExceededError:
             return SelectorResult(False, "operation cancelled: actual cost limit exceeded", meter.cost)
+        except PanickedError as cause:
+            return SelectorResult(False, f"internal error: {cause}", meter.cost)
         if isinstance(value, bool):
             return SelectorResult(value, None, meter.cost)
         error = value.message if isinstance(value, CelError) else _not_bool(value)

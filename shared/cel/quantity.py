@@ -5,7 +5,7 @@ see the difference: only the first kind can be turned into an integer.
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 WRONG_FORMAT = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 WRONG_NUMBER = "unable to parse numeric part of quantity"
@@ -33,6 +33,8 @@ class QuantityValue:
     scale: int
     big: bool = False
     computed: bool = False
+    format: str = field(default="decimal", compare=False)
+    """How it is written: `decimal`, `binary`, or with an `exponent`."""
 
     def compare(self, other: "QuantityValue") -> int:
         scale = min(self.scale, other.scale)
@@ -57,19 +59,43 @@ class QuantityValue:
         except OverflowError:
             return float("inf") if self.unscaled > 0 else float("-inf")
 
+    @property
+    def text(self) -> str:
+        """As Kubernetes writes it, with the largest suffix that leaves whole numbers."""
+        if not self.unscaled:
+            return "0"
+        whole = self._at_scale(0) if self.scale >= 0 else self.unscaled // 10**-self.scale
+        if self.format == "binary" and self._is_whole and abs(whole) >= 1024:
+            power = 0
+            while whole % 1024 == 0:
+                whole, power = whole // 1024, power + 1
+            return f"{whole}{('', *_BINARY)[power]}"
+        amount, exponent = self.unscaled, self.scale
+        while amount % 10 == 0:
+            amount, exponent = amount // 10, exponent + 1
+        amount, exponent = amount * 10 ** (exponent % 3), exponent - exponent % 3
+        if self.format == "exponent":
+            return f"{amount}e{exponent}" if exponent else str(amount)
+        return str(amount) + next((suffix for suffix, of in _DECIMAL.items() if of == exponent), "")
+
+    @property
+    def _is_whole(self) -> bool:
+        return self.scale >= 0 or self.unscaled % 10**-self.scale == 0
+
     def add(self, other: "QuantityValue") -> "QuantityValue":
+        written = self.format if self.unscaled else other.format
         if not self.big and not other.big:
             if not other.unscaled:
-                return QuantityValue(self.unscaled, self.scale, computed=True)
+                return QuantityValue(self.unscaled, self.scale, computed=True, format=self.format)
             if not self.unscaled:
-                return QuantityValue(other.unscaled, other.scale, computed=True)
+                return QuantityValue(other.unscaled, other.scale, computed=True, format=written)
         scale = min(self.scale, other.scale)
         one, two = self._at_scale(scale), other._at_scale(scale)
         big = self.big or other.big or not all(map(_fits, (one, two, one + two)))
-        return QuantityValue(one + two, scale, big, computed=True)
+        return QuantityValue(one + two, scale, big, computed=True, format=written)
 
     def subtract(self, other: "QuantityValue") -> "QuantityValue":
-        return self.add(QuantityValue(-other.unscaled, other.scale, other.big))
+        return self.add(QuantityValue(-other.unscaled, other.scale, other.big, format=other.format))
 
     def _at_scale(self, scale: int) -> int:
         factor: int = 10 ** (self.scale - scale)
@@ -97,8 +123,12 @@ def parse(text: str) -> QuantityValue:
     exponent = _exponent(suffix)
     scale = exponent - decimals
     if len(whole or "0") + decimals <= _FAST_DIGITS and scale >= _SMALLEST:
-        return QuantityValue(minus * unscaled, scale)
-    return _rounded(minus, unscaled, scale)
+        return QuantityValue(minus * unscaled, scale, format=_format(suffix))
+    return _rounded(minus, unscaled, scale, _format(suffix))
+
+
+def _format(suffix: str) -> str:
+    return "decimal" if suffix in _DECIMAL else "exponent"
 
 
 def _exponent(suffix: str) -> int:
@@ -114,14 +144,14 @@ def _binary(minus: int, whole: str, unscaled: int, decimals: int, exponent: int)
     precision = 15 - len(whole or "0") - exponent * 3 // 10 - 1
     product = unscaled << exponent
     if not decimals and precision >= 0 and _fits(product):
-        return QuantityValue(minus * product, 0)
-    return _rounded(minus, product, -decimals, most=_MAX_INT)
+        return QuantityValue(minus * product, 0, format="binary")
+    return _rounded(minus, product, -decimals, "binary", most=_MAX_INT)
 
 
-def _rounded(minus: int, unscaled: int, scale: int, most: int | None = None) -> QuantityValue:
+def _rounded(minus: int, unscaled: int, scale: int, written: str, most: int | None = None) -> QuantityValue:
     """A big amount, rounded away from zero to billionths."""
     if scale < _SMALLEST:
         unscaled, scale = -(-unscaled // 10 ** (_SMALLEST - scale)), _SMALLEST
     if most is not None and unscaled > most * 10 ** max(0, -scale):
         unscaled, scale = most, 0
-    return QuantityValue(minus * unscaled, scale, big=True)
+    return QuantityValue(minus * unscaled, scale, big=True, format=written)

@@ -76,6 +76,11 @@ class Semver:
     minor: int
     patch: int
     prerelease: tuple[int | str, ...] = ()
+    build: str = field(default="", compare=False)
+
+    def __str__(self) -> str:
+        prerelease = f"-{'.'.join(map(str, self.prerelease))}" if self.prerelease else ""
+        return f"{self.major}.{self.minor}.{self.patch}{prerelease}{f'+{self.build}' if self.build else ''}"
 
     def order(self) -> tuple[object, ...]:
         # A release comes after its prereleases; numbers come before words.
@@ -267,7 +272,11 @@ def _equal(one: Value, other: Value) -> bool | CelError:
         if not isinstance(other, OptionalValue) or not (one.present and other.present):
             return isinstance(other, OptionalValue) and one.present == other.present
         return _equal(one.value, other.value)
+    if isinstance(one, CelError):
+        return one
     if isinstance(one, QuantityValue | Semver | Ip | Cidr | Url | NamedFormat) and type(one) is not type(other):
+        if isinstance(other, CelError):
+            return other
         return NO_SUCH_OVERLOAD  # values of Kubernetes' own types can only be compared with others of their type
     if isinstance(one, QuantityValue) and isinstance(other, QuantityValue):
         # cel-go recognises only quantities that were not computed on the right.
@@ -316,6 +325,37 @@ def compare(one: Value, other: Value) -> int | CelError:
 
 def _sign(one: object, other: object) -> int:
     return int(one > other) - int(one < other)  # type: ignore[operator]
+
+
+class PanickedError(Exception):
+    """Kubernetes' implementation ends the whole evaluation with this error: `||` does not absorb it."""
+
+
+def through_go(value: Value) -> Value:
+    """A value that cel-go turns into Go's own and back, as it does with the content of an optional variable.
+
+    Values of Kubernetes' types do not survive that, nor do types and nested optionals.
+    """
+    match value:
+        case OptionalValue():
+            return through_go(value.value) if value.present else None
+        case CelType():
+            return value.name
+        case QuantityValue():
+            kind, text = "*resource.Quantity", value.text
+        case Semver():
+            kind, text = "semver.Version", str(value)
+        case Ip():
+            kind, text = "netip.Addr", str(value.address)
+        case Cidr():
+            kind, text = "netip.Prefix", f"{value.address}/{value.bits}"
+        case Url():
+            kind, text = "*url.URL", value.text
+        case CelError():
+            kind, text = "*errors.errorString", value.message
+        case _:
+            return value
+    return CelError(f"unsupported conversion to ref.Val: ({kind}){text}")
 
 
 def go_double(value: float) -> str:

@@ -64,9 +64,7 @@ class _Counters:
             next((counter for counter, amount in left.items() if amount < drawn.get(counter, 0)), None)
             for left in self._left[name]
         ]
-        self._left[name] = [
-            left for left, counter in zip(self._left[name], overdrawn, strict=True) if counter is None
-        ]
+        self._left[name] = [left for left, counter in zip(self._left[name], overdrawn, strict=True) if counter is None]
         if self._left[name]:
             return None
         counter_set, counter = next(each for each in overdrawn if each is not None)

@@ -363,3 +363,83 @@ def test_a_bound_value_is_computed_when_it_is_used_and_only_once() -> None:
     used = evaluated("cel.bind(x, lists.range(1000).sum(), x > 0 && x > 1 && x > 2)")
     assert unused.cost == 0
     assert 2000 < used.cost < 2100
+
+
+# Values that cel-go turns into Go's own and back
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ("quantity('1.5Gi')", "(*resource.Quantity)1536Mi"),
+        ("quantity('0.1')", "(*resource.Quantity)100m"),
+        ("quantity('1000E')", "(*resource.Quantity)1"),
+        ("quantity('1e3').add(quantity('1k'))", "(*resource.Quantity)2e3"),
+        ("quantity('2Ki').sub(quantity('1.5Ki'))", "(*resource.Quantity)512"),
+        ("device.capacity['gpu.example.com'].frac", "(*resource.Quantity)1500m"),
+        ("semver('2.0.0-rc.1+b5')", "(semver.Version)2.0.0-rc.1+b5"),
+        ("ip('fe80::1')", "(netip.Addr)fe80::1"),
+        ("cidr('10.0.0.0/8')", "(netip.Prefix)10.0.0.0/8"),
+        ("url('https://a.b:80/p?x=1#f')", "(*url.URL)https://a.b:80/p?x=1#f"),
+    ],
+)
+def test_a_variable_loses_the_content_of_an_optional_of_kubernetes_types(content: str, text: str) -> None:
+    error = f"unsupported conversion to ref.Val: {text}"
+    for expression in (
+        f"cel.bind(o, optional.of({content}), o.value() == {content})",
+        f"(true ? optional.of({content}) : optional.none()).value() == {content}",
+        f"optional.of(1).optMap(x, {content}).orValue({content}) == {content}",
+    ):
+        assert error_of(expression) == error
+    assert evaluated(f"cel.bind(o, optional.of({content}), o.hasValue())").matches
+    nested = f"cel.bind(o, optional.of({content}), cel.bind(p, o, p.value() == {content}))"
+    assert error_of(nested) == f"unsupported conversion to ref.Val: (*errors.errorString){error}"
+
+
+def test_a_variable_flattens_an_optional_in_an_optional() -> None:
+    assert not evaluated("cel.bind(o, optional.of(optional.of(1)), o.value() == optional.of(1))").matches
+    assert evaluated("cel.bind(o, optional.of(dyn(int)), o.value() == 'int')").matches
+
+
+@pytest.mark.parametrize(
+    ("expression", "error", "cost"),
+    [
+        (
+            "[1 / 0].sortBy(e, e) == [1] || true",
+            "interface conversion: *types.Err is not traits.Lister: missing method Add",
+            13,
+        ),
+        ("dyn(semver('1.0.0')) in [1] || true", "runtime error: hash of unhashable type cel.Semver", 2),
+    ],
+)
+def test_where_kubernetes_panics_the_evaluation_ends(expression: str, error: str, cost: int) -> None:
+    result = evaluated(expression)
+    assert (result.error, result.cost) == (f"internal error: {error}", cost)
+
+
+def test_a_leading_dot_names_what_a_local_variable_hides() -> None:
+    assert evaluated("[1].exists(device, .device.driver == 'gpu.example.com' && device == 1)").matches
+    assert "undeclared reference to '.d'" in compile_error("[1].exists(d, .d == 1)")
+    assert "undefined type: .int" in compile_error("[1].all(int, type(1) == .int)")
+
+
+def test_the_size_of_what_bind_yields_is_unknown_if_it_is_the_variable() -> None:
+    assert compile_expression("cel.bind(v, 'a', v + 'b').contains('a')").estimate == 13
+    assert compile_expression("cel.bind(v, 'a', v).contains('a')").estimate == 1844674407370955275
+    assert compile_expression("cel.bind(v, [1, 2], v).all(x, x > 1)").estimate is None
+
+
+@pytest.mark.parametrize(
+    ("expression", "error"),
+    [
+        ("[1, [][0] * dyn(1)].size() == 1", "expected type 'int' but found 'double'"),
+        ("map.exists(x, true)", "expression of type 'type(map(dyn, dyn))' cannot be range of a comprehension"),
+        ("'a\nb' == 'c'", "token recognition error at: ''a\n'"),
+    ],
+)
+def test_types_and_texts_of_compile_errors(expression: str, error: str) -> None:
+    assert error in compile_error(expression)
+
+
+def test_a_version_is_normalised_by_its_bytes() -> None:
+    assert error_of("semver('é', true).major() == 1") == 'Invalid character(s) found in major number "0é"'

@@ -209,6 +209,33 @@ def test_two_requests_for_more_than_there_is_are_soon_known_to_fail() -> None:
     assert steps([devices], wanted) < 10_000
 
 
+def test_devices_with_counters_and_a_constraint_are_soon_known_not_to_suffice() -> None:
+    wanted = [claim(exactly("a", 9), exactly("b", 8), constraints=[{"matchAttribute": "d/v"}])]
+    for values in (1, 2):
+        devices = [drawing(f"g{n:02}", "1Gi", attributes={"v": {"int": n % values}}) for n in range(16)]
+        slices = counting_slices(devices, "40Gi")
+        assert run(Search, slices, wanted) is None
+        assert steps(slices, wanted) < 10_000
+
+
+def test_pools_of_one_name_have_the_counters_of_the_first_that_was_looked_at() -> None:
+    """Also if that was for a request that could not be served, so looking for enough devices spares it not."""
+    pool = {"name": "p", "generation": 1, "resourceSliceCount": 2}
+
+    def of(driver: str, memory: str) -> list[ResourceSlice]:
+        counters = [{"name": "set", "counters": {"memory": {"value": memory}}}]
+        devices = [drawing(f"{driver}0", "2Gi", attributes={driver: {"int": 1}})]
+        return [
+            slice_of([], f"{driver}-counters", driver=driver, pool=pool, sharedCounters=counters),
+            slice_of(devices, f"{driver}-devices", driver=driver, pool=pool),
+        ]
+
+    slices = [*of("d", "4Gi"), *of("e", "1Gi")]
+    wanted = claim(first_of("a", {"count": 2, "selectors": cel("d")}, {"count": 1, "selectors": cel("e")}))
+    assert run(PlainSearch, slices, [wanted]) == [["a/s1=e0"]]
+    assert run(Search, slices, [wanted]) == [["a/s1=e0"]]
+
+
 def test_a_search_that_no_shortcut_helps_ends_with_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shared.devices.search.MAX_STEPS", 20_000)
     slices = counting_slices(

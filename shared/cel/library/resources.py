@@ -57,7 +57,7 @@ def parse_version(text: str) -> Semver:
     rest, plus, build = parts[2].partition("+")
     rest, dash, prerelease = rest.partition("-")
     patch = _number(rest, "patch")
-    version = Semver(major, minor, patch, tuple(map(_prerelease, prerelease.split("."))) if dash else ())
+    version = Semver(major, minor, patch, tuple(map(_prerelease, prerelease.split("."))) if dash else (), build)
     if plus:
         for each in build.split("."):
             if not each:
@@ -99,7 +99,7 @@ def _normalized(text: str) -> str:
     """The text without a leading v and leading zeroes, and with all three numbers."""
     parts = text.removeprefix("v").split(".", 2)
     for index, part in enumerate(parts):
-        if len(part) > 1:
+        if len(part.encode(errors="surrogatepass")) > 1:
             stripped = part.lstrip("0")
             parts[index] = stripped if stripped and stripped[0] in "0123456789" else f"0{stripped}"
     if len(parts) < 3 and ("+" in parts[-1] or "-" in parts[-1]):
