@@ -270,7 +270,9 @@ def counted(pool_name: str, driver: str, total: str, *devices: dict[str, Any]) -
     of = pool(pool_name, slices=2)
     return [
         slice_of([], f"{driver}-counters", driver=driver, pool=of, sharedCounters=sets),
-        slice_of([{**each, "consumesCounters": draws} for each in devices], f"{driver}-devices", driver=driver, pool=of),
+        slice_of(
+            [{**each, "consumesCounters": draws} for each in devices], f"{driver}-devices", driver=driver, pool=of
+        ),
     ]
 
 
@@ -292,7 +294,9 @@ def test_only_the_first_user_of_a_shared_device_draws_its_counters(
     assert add_checked(DeviceState(before), pools, decided) == reason
 
 
-@pytest.mark.parametrize(("others", "reason"), [("2", None), ("1", "counter m of set in pool d/p does not suffice for a")])
+@pytest.mark.parametrize(
+    ("others", "reason"), [("2", None), ("1", "counter m of set in pool d/p does not suffice for a")]
+)
 def test_pools_of_one_name_have_the_counters_of_any_of_them(others: str, reason: str | None) -> None:
     slices = [*counted("p", "d", "1", device("a")), *counted("p", "e", others, device("b"))]
     assert add_checked(DeviceState(), Slices(slices).pools_for(NODE), [allocation("a")]) == reason
