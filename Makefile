@@ -16,7 +16,7 @@ GROUPS ?= resources taints nodeaffinity ports images spread-hard spread-soft spr
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup test lint format bench bench-compare bench-pipeline bench-quality bench-start demo faults simulation conformance lock clean
+.PHONY: help setup test lint format bench bench-compare bench-pipeline bench-quality bench-start demo faults simulation conformance dashboards lock clean
 
 help:  ## print this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -68,6 +68,9 @@ conformance: $(STAMP)  ## replay kube-scheduler's recorded decisions (GROUPS="mi
 COMPILE = CUSTOM_COMPILE_COMMAND="make lock" $(VENV)/lock/bin/python -m piptools compile pyproject.toml \
 	--quiet --generate-hashes --allow-unsafe --strip-extras --no-header \
 	--no-emit-index-url --no-emit-trusted-host --no-emit-find-links
+
+dashboards: $(STAMP)  ## write Grafana's dashboards from tools/dashboards
+	$(BIN)/python -m tools.dashboards
 
 lock: $(BIN)/python  ## pin requirements again, from pyproject.toml (UPGRADE=1: to the newest)
 	@$(BIN)/python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11) and "make lock needs a .venv of Python 3.11: make clean, then make lock PYTHON=python3.11")'

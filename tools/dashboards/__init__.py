@@ -1,0 +1,1 @@
+"""Grafana's dashboards, made from one description: `make dashboards` writes them."""
