@@ -138,9 +138,17 @@ async def _up(options: "PipelineOptions", ready: asyncio.Event, warning: str, *,
         for line in (*addresses(pipeline), *next_steps(pipeline)):
             pipeline.tell(f"  {line}")
         if console:
-            pipeline.tell(f"  console: {await pipeline.open_console()}")
+            await open_console(pipeline)
         await pipeline.failure
     return 0
+
+
+async def open_console(pipeline: "Pipeline") -> None:
+    """The pipeline is there without it."""
+    try:
+        pipeline.tell(f"  console: {await pipeline.open_console()}")
+    except ClusterError as cause:
+        pipeline.tell(f"there is no console: {cause}", "warning")
 
 
 def addresses(pipeline: "Pipeline") -> list[str]:

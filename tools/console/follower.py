@@ -32,6 +32,8 @@ KEPT_SAMPLES = 180
 """Samples for a page that has just been opened: three minutes."""
 UNWATCHED = 15.0
 """Seconds after the last request after which nobody looks any more."""
+COUNT_INTERVAL = 1.0
+"""Seconds between two questions to the queue how many pods wait."""
 STATUS_INTERVAL = 1.5
 """Seconds between two questions to all processes about themselves."""
 LIST_INTERVAL = 2.0
@@ -71,7 +73,7 @@ class Follower:
         self.services = Services()
         self.samples: deque[Sample] = deque(maxlen=KEPT_SAMPLES)
         self.problems: dict[str, str] = {}
-        """By service: why it does not answer."""
+        """By what is asked for: why it is not current."""
         self._client: ServiceClient | None = None
         self._loading: StateFollower | None = None
         """Keeps deltas while the state is loading."""
@@ -125,7 +127,7 @@ class Follower:
     async def _follow(self, bus: Bus) -> None:
         """Until nobody looks."""
         subscription = await bus.subscribe(SNAPSHOT_DELTAS, (Delta, Heartbeat), self._on_state)
-        loops = (self._load_forever, self._list_forever, self._tick_forever, self._ask_forever)
+        loops = (self._load_forever, self._list_forever, self._count_forever, self._ask_forever, self._tick_forever)
         work = [asyncio.create_task(loop()) for loop in loops]
         try:
             while self.watched:
@@ -170,7 +172,7 @@ class Follower:
     async def _list_forever(self) -> None:
         while True:
             began = time.monotonic()
-            await self._attempt("queue", self._list)
+            await self._attempt("pods", self._list)
             await asyncio.sleep(max(LIST_INTERVAL, (time.monotonic() - began) / LIST_SHARE))
 
     async def _list(self) -> None:
@@ -196,7 +198,6 @@ class Follower:
             tick += 1
             news: dict[str, Any] = {}
             if tick % SAMPLE_TICKS == 0:
-                await self._attempt("queue", self._count)
                 now = (time.monotonic(), self.cluster.placed)
                 self.samples.append(sample(self.cluster, self.pending, now[1] - before[1], now[0] - before[0]))
                 before = now
@@ -205,17 +206,22 @@ class Follower:
             if changes or news:
                 self._publish({**news, **self._changes(changes)})
 
+    async def _count_forever(self) -> None:
+        while True:
+            await self._attempt("counts", self._count)
+            await asyncio.sleep(COUNT_INTERVAL)
+
     async def _count(self) -> None:
         asked = ListQueue(limit=1, states=NO_STATE)
         page = await self.client.request("queue", QUEUE_LIST, asked, QueueListed, REPLY_TIMEOUT)
         self.pending.counts = page.counts
 
-    async def _attempt(self, service: str, work: Callable[[], Awaitable[None]]) -> None:
+    async def _attempt(self, what: str, work: Callable[[], Awaitable[None]]) -> None:
         try:
             await work()
-            self.problems.pop(service, None)
+            self.problems.pop(what, None)
         except FlotillaError as cause:
-            self.problems[service] = str(cause)
+            self.problems[what] = str(cause)
 
     # The stream
 

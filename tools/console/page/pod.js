@@ -59,7 +59,7 @@ function details(pod, told) {
         pod.made_way_for ? section("For whom it made way", h("ol", {}, preemption(pod.made_way_for))) : null),
       h("div", { class: "stack" },
         moves.length || journal.length ? section("What happened", timeline(pod.now, moves, journal)) : null,
-        section("Facts", facts(pod)),
+        pod.uid ? section("Facts", facts(pod)) : null,
         pod.requests && Object.keys(pod.requests).length ? section("It requests", h("dl", { class: "facts" },
           Object.entries(pod.requests).map(([resource, n]) => [h("dt", {}, resource), h("dd", {}, amount(resource, n))]))) : null)),
   ];
@@ -95,7 +95,7 @@ function facts(pod) {
   const queued = pod.queued ?? {};
   const rows = [
     ["Node", pod.node && h("a", { class: "name", href: `#/map?node=${encodeURIComponent(pod.node)}` }, pod.node)],
-    ["UID", h("code", {}, pod.uid)],
+    ["UID", pod.uid && h("code", {}, pod.uid)],
     ["Scheduler", queued.scheduler],
     ["Priority", queued.priority === undefined ? undefined : count(queued.priority)],
     ["Attempts", queued.attempts === undefined ? undefined : `${count(queued.attempts)}${queued.rejections ? `, ${count(queued.rejections)} rejected` : ""}${queued.errors ? `, ${count(queued.errors)} errors in a row` : ""}`],
