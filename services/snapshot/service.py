@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -89,7 +90,7 @@ async def main(context: Context) -> None:
     client = await KubeClient.open(settings.api, context.telemetry, given)
     try:
         context.health.wait_for("redis", "not connected yet")
-        link = await connect(settings.redis_url, context.log)
+        link = await connect(settings.redis_url, context.log, on_away=partial(context.health.wait_for, "redis"))
         context.health.clear("redis")
         try:
             async with (

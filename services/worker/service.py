@@ -4,6 +4,7 @@ import asyncio
 import secrets
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
 
 from services.worker.core import WorkerCore
@@ -44,7 +45,8 @@ async def main(context: Context) -> None:
     settings, source = context.settings, read_config(context.settings.config)
     frameworks = load_frameworks(source, settings.feature_gates)
     core = WorkerCore(context.name, frozenset(), settings.shard_count, frameworks, perf_counter)
-    link = await connect(settings.redis_url, context.log)
+    link = await connect(settings.redis_url, context.log, on_away=partial(context.health.wait_for, "redis"))
+    context.health.clear("redis")
     try:
         await learn_pipeline(context, link)
         await Shell(context, core, link, without_secrets(source)).run()

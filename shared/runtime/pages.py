@@ -7,6 +7,7 @@ alone.
 """
 
 import asyncio
+import html
 import os
 import platform
 import resource
@@ -35,7 +36,15 @@ OK, NOT_FOUND, UNAVAILABLE = 200, 404, 503
 PING = "ping"
 ALIVE: Mapping[str, str] = {PING: ""}
 """A process that answers is alive."""
-PATHS = ("/configz", "/flagz", "/healthz", "/livez", "/metrics", "/readyz", "/statusz")
+PATHS: Mapping[str, str] = {
+    "/configz": "the configuration in force, as JSON",
+    "/flagz": "the settings in force",
+    "/healthz": "whether it is alive, also as /livez",
+    "/livez": "whether it is alive",
+    "/metrics": "metrics for Prometheus",
+    "/readyz": "whether it is ready, and why not; /readyz?verbose has every check",
+    "/statusz": "role, readiness, memory",
+}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -53,6 +62,13 @@ class Pages:
     began: float = field(default_factory=time.time)
     born: float = field(default_factory=time.monotonic)
     _in_force: dict[str, Any] | None = None
+
+    def index(self) -> str:
+        """HTML with links to all pages."""
+        title = html.escape(f"flotilla {self.service}: {self.name}")
+        items = "".join(f'<li><a href="{path}">{path}</a>: {what}</li>\n' for path, what in PATHS.items())
+        head = f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>{title}</title>\n'
+        return f"{head}<h1>{title}</h1>\n<ul>\n{items}</ul>\n</html>\n"
 
     def statusz(self) -> str:
         up = int(time.monotonic() - self.born)

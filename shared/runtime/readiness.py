@@ -6,7 +6,7 @@ A peer that is silent, or a server that is away, is found by whoever asks /ready
 import logging
 from collections.abc import Callable
 
-from shared.runtime.context import Health
+from shared.runtime.context import STARTING, Health
 
 LOOK_INTERVAL = 5.0
 """Seconds between two looks. What is there at two of them is logged: a start or a restart takes less."""
@@ -23,6 +23,8 @@ class ReadinessLog:
     def look(self) -> None:
         """Called every LOOK_INTERVAL."""
         now, reasons = self._clock(), {key: why for key, why in self._health.checks().items() if why}
+        if len(reasons) > 1:
+            reasons.pop(STARTING, None)  # the others say why it does not start
         for key in [each for each in self._since if each not in reasons]:
             seconds = now - self._since.pop(key)
             if key in self._told:

@@ -210,7 +210,12 @@ def _application(pages: Pages, metrics: Metrics, guard: Guard | None) -> web.App
         return _answer(ready_at_a_glance(pages.health) if at_a_glance else _checked(request, pages.health.checks()))
 
     async def exposition(request: web.Request) -> web.Response:
-        return web.Response(body=metrics.exposition(), headers={"Content-Type": CONTENT_TYPE})
+        exposed = metrics.exposition(request.query.getall("name[]", []))
+        return web.Response(body=exposed, headers={"Content-Type": CONTENT_TYPE})
+
+    async def index(request: web.Request) -> web.Response:
+        headers = {**HEADERS, "Content-Security-Policy": "default-src 'none'"}
+        return web.Response(text=pages.index(), content_type="text/html", headers=headers)
 
     async def status(request: web.Request) -> web.Response:
         return web.Response(text=pages.statusz(), headers=HEADERS)
@@ -226,6 +231,7 @@ def _application(pages: Pages, metrics: Metrics, guard: Guard | None) -> web.App
     for path, handler in (("/healthz", alive), ("/livez", alive), ("/readyz", ready)):
         app.router.add_get(path, handler)
         app.router.add_get(f"{path}/{{check}}", handler)
+    app.router.add_get("/", index)
     app.router.add_get("/metrics", exposition)
     app.router.add_get("/statusz", status)
     app.router.add_get("/flagz", flags)

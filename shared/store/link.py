@@ -101,8 +101,13 @@ class RedisLink:
             await self._sentinels.close()
 
 
-async def connect(url: str, log: logging.Logger, patience: float = CONNECT_PATIENCE) -> RedisLink:
-    """Returns once Redis answers; StoreUnreachable after `patience`.
+async def connect(
+    url: str,
+    log: logging.Logger,
+    patience: float = CONNECT_PATIENCE,
+    on_away: Callable[[str], object] = lambda why: None,
+) -> RedisLink:
+    """Returns once Redis answers; StoreUnreachable after `patience`. `on_away` is told why it does not, each time.
 
     UserError at once for a bad URL, password or certificate.
     """
@@ -112,14 +117,16 @@ async def connect(url: str, log: logging.Logger, patience: float = CONNECT_PATIE
     client, sentinels = clients_for(address)
     link = RedisLink(client, address.where, tls, sentinels)
     try:
-        await _wait_for_answer(link, log, patience)
+        await _wait_for_answer(link, log, patience, on_away)
     except BaseException:
         await link.close()
         raise
     return link
 
 
-async def _wait_for_answer(link: RedisLink, log: logging.Logger, patience: float) -> None:
+async def _wait_for_answer(
+    link: RedisLink, log: logging.Logger, patience: float, on_away: Callable[[str], object]
+) -> None:
     clock, limited_log = asyncio.get_running_loop().time, Repeated(log, SAY_EVERY)
     ends, pause = clock() + patience, FIRST_PAUSE
     while True:
@@ -132,6 +139,7 @@ async def _wait_for_answer(link: RedisLink, log: logging.Logger, patience: float
             left = ends - clock()
             if left <= pause:
                 raise StoreUnreachable(f"{cause}; tried for {patience:g} s") from cause
+            on_away(str(cause))
             limited_log.warning("away", "%s; trying again for another %.0f s", cause, left)
         await asyncio.sleep(pause)
         pause = min(2 * pause, LONGEST_PAUSE)

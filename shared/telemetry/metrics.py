@@ -35,8 +35,9 @@ class Metrics:
     ) -> Histogram:
         return Histogram(name, help, labels, registry=self.registry, buckets=buckets)
 
-    def exposition(self) -> bytes:
-        return generate_latest(self.registry)
+    def exposition(self, names: Sequence[str] = ()) -> bytes:
+        """All metrics, or the samples of these names, as clients of Prometheus let them be chosen."""
+        return generate_latest(self.registry.restricted_registry(names) if names else self.registry)
 
 
 class GrowingSums:

@@ -19,9 +19,10 @@ def left_in(folder: Path) -> list[str]:
 
 
 async def test_up_prints_addresses_as_json_and_stops_on_ctrl_c(tmp_path: Path) -> None:
-    async with flotilla(tmp_path, "up", "--workers", "1") as command:
-        await command.prints(lambda line: "ready in" in line)
+    async with flotilla(tmp_path, "up", "--workers", "1", "--log-format", "json") as command:
         await command.prints(lambda line: "then: " in line)
+        assert not [line for line in command.lines if "ready in" in line]  # other commands work before that
+        await command.prints(lambda line: "  binder-0  " in line)
         api = await command.prints(lambda line: "  api server  " in line)
         look = await command.prints(lambda line: "KUBECONFIG=" in line)
         page = await command.prints(lambda line: "console: http://127.0.0.1:" in line)
@@ -29,9 +30,9 @@ async def test_up_prints_addresses_as_json_and_stops_on_ctrl_c(tmp_path: Path) -
             assert "Flotilla" in await answer.text()
         said = [json.loads(line) for line in command.lines]
         ours = [entry["message"].split()[0] for entry in said if entry["service"] == "flotilla"]
-        assert ours[1:] == [
-            "nats", "redis", "api", "watcher", "queue", "snapshot", "cycle", "worker-0", "binder-0", "in", "then:",
-            "console:",
+        assert ours == [
+            "nats", "redis", "api", "in", "then:",
+            "ready", "watcher", "queue", "snapshot", "cycle", "worker-0", "binder-0", "console:",
         ]  # fmt: skip
         variables = dict(word.split("=") for word in shlex.split(json.loads(look)["message"]) if "=" in word)
         assert json.loads(Path(variables["KUBECONFIG"]).read_text())["clusters"][0]["cluster"]["server"] in api
@@ -65,12 +66,15 @@ async def test_no_process_outlives_a_killed_up(tmp_path: Path) -> None:
         family = command.family()
         command.process.kill()
         await until(lambda: not [process for process in family if alive(process.pid)])
+        await until(lambda: not [path for path in tmp_path.iterdir() if path.is_dir()])  # it holds passwords
 
 
 async def test_the_next_up_removes_the_folder_of_a_killed_one(tmp_path: Path) -> None:
     async with flotilla(tmp_path, "up", "--workers", "1") as command:
         await until(lambda: len(command.family()) >= 10)
         family = command.family()
+        fork_server = next(each for each in family if "fork server" in " ".join(each.cmdline()))
+        fork_server.kill()  # it would remove the folder
         command.process.kill()
         await until(lambda: not [process for process in family if alive(process.pid)])
     left = {path for path in tmp_path.iterdir() if path.is_dir()}

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from shared.config.sources import all_given
 from shared.errors import UserError
 from tools.cli.main import parser
-from tools.cli.up import address_of, options_of
+from tools.cli.up import address_of, options_of, warnings_about
 
 
 @pytest.mark.parametrize(
@@ -48,3 +49,28 @@ def test_nodes_are_made_up_in_a_simulated_cluster_only(arguments: list[str], why
 
 def test_the_number_of_nodes_reaches_the_pipeline() -> None:
     assert options_of(parser("up").parse_args(["up", "--nodes", "20"])).simulated_nodes == 20
+
+
+@pytest.mark.parametrize(
+    ("container", "given", "as_json"),
+    [
+        (True, [], True),
+        (False, [], False),
+        (True, ["--log-format", "text"], False),
+        (False, ["--log-format", "json"], True),
+    ],
+)
+def test_logs_are_json_in_a_container_or_when_asked(
+    container: bool, given: list[str], as_json: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tools.cli.up.in_container", lambda: container)
+    options = options_of(parser("up").parse_args(["up", *given]))
+    assert (options.as_json, options.live, options.colour) == (as_json, False, False)
+
+
+def test_misspelt_variables_and_ignored_settings_are_named() -> None:
+    given = all_given({"FLOTILLA_HTTP_PORT": "8080"}, {})
+    assert warnings_about(given, {"FLOTILLA_NATS_ULR": "x"}) == [
+        "FLOTILLA_NATS_ULR: ignored, because there is no such setting (did you mean FLOTILLA_NATS_URL?)",
+        "FLOTILLA_HTTP_PORT: ignored, because services of flotilla up serve HTTP on free ports of 127.0.0.1",
+    ]

@@ -79,7 +79,7 @@ async def test_no_endpoint_or_log_line_has_secrets(tmp_path: Path) -> None:
     assert code == 0
     assert all(told)
     assert not [text for text in (*told, *log) if SECRET in text or password in text]
-    configz = json.loads(told[PATHS.index("/configz")])
+    configz = json.loads(told[list(PATHS).index("/configz")])
     assert configz["settings"]["token"] == "***"
     in_force = configz["kubescheduler.config.k8s.io"]
     assert (in_force["podMaxBackoffSeconds"], in_force["podInitialBackoffSeconds"]) == (60, 1)
@@ -154,6 +154,27 @@ async def test_statusz_describes_the_process() -> None:
     assert (told["Name"], told["Pid"], told["Emulation version"]) == ("queue-7", str(os.getpid()), "1.36")
     assert (told["Ready"], told["Not ready"]) == ("no", "nats: lost")
     assert told["Paths"].split() == list(PATHS)
+
+
+async def test_the_root_links_all_pages() -> None:
+    async with served(well()) as url, aiohttp.ClientSession() as session, session.get(f"{url}/") as answer:
+        text = await answer.text()
+        assert (answer.status, answer.content_type) == (200, "text/html")
+        assert answer.headers["Content-Security-Policy"] == "default-src 'none'"
+    assert "queue-7" in text
+    assert re.findall(r'href="([^"]*)"', text) == list(PATHS)
+
+
+async def test_some_metrics_can_be_chosen() -> None:
+    metrics = Metrics()
+    for name in ("one", "two"):
+        metrics.counter(name, "A counter.").inc()
+    pages = Pages(service="queue", name="queue-7", settings=Settings(), health=well())
+    async with endpoints("127.0.0.1", 0, pages, metrics) as url:
+        _, everything = await fetch(f"{url}/metrics")
+        _, chosen = await fetch(f"{url}/metrics?name[]=one_total&name[]=nonsense")
+    assert "two_total 1.0" in everything
+    assert [line for line in chosen.splitlines() if not line.startswith("#")] == ["one_total 1.0"]
 
 
 async def test_every_listed_path_is_served_read_only() -> None:

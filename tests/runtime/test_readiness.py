@@ -54,3 +54,15 @@ def test_each_check_is_told_by_itself(caplog: pytest.LogCaptureFixture) -> None:
     process.health.check("snapshot", lambda: "nothing is heard")
     assert process.look() == ["WARNING: not ready: nats: the connection is lost"]
     assert process.look() == ["WARNING: not ready: snapshot: nothing is heard"]
+
+
+def test_that_it_is_starting_is_no_reason_beside_another_one(caplog: pytest.LogCaptureFixture) -> None:
+    process = Process(caplog)
+    process.health = Health()
+    process._readiness = ReadinessLog(process.health, LOG, lambda: process.now)
+    process.health.wait_for("redis", "away")
+    process.look()
+    assert process.look() == ["WARNING: not ready: redis: away"]
+    process.health.clear("redis")
+    process.look()
+    assert process.look() == ["WARNING: not ready: service: is starting"]

@@ -3,8 +3,10 @@
 import asyncio
 import os
 import signal
+import sys
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import psutil
 import pytest
@@ -50,6 +52,22 @@ async def test_a_fork_is_like_a_process_started_directly(fork_server: ForkServer
     process = await wait(fork_server)
     await until(lambda: os.getsid(process.pid) == process.pid)
     assert psutil.Process(process.pid).cwd() == os.getcwd()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of processes are set on Linux only")
+async def test_forks_are_told_apart_by_name(fork_server: ForkServer) -> None:
+    async with asyncio.timeout(PATIENCE):
+        one = await fork_server.launch(WAITING, ["--bind", "127.0.0.1", "0"], {}, "worker-7")
+        other = await fork_server.launch(WAITING, ["--bind", "127.0.0.1", "0"], {}, "binder-with-a-name-" + "x" * 500)
+    await until(lambda: title(one) == "flotilla worker-7")
+    await until(lambda: title(other).startswith("flotilla binder-with-a-name-x"))
+    assert len(title(other)) < 500
+    for process, name in ((one, "worker-7"), (other, "binder-with-a-n")):
+        assert Path(f"/proc/{process.pid}/comm").read_text() == f"{name}\n"
+
+
+def title(process: ForkedProcess) -> str:
+    return Path(f"/proc/{process.pid}/cmdline").read_bytes().rstrip(b"\0").decode()
 
 
 async def test_the_exit_code_is_reported(fork_server: ForkServer) -> None:

@@ -78,6 +78,8 @@ async def a_killed_service_comes_back(pipeline: Pipeline) -> None:
     pipeline.kill("worker-0")
     await until(lambda: pipeline.processes.get("worker-0", before) != before)
     assert any("worker-0 was ended by SIGKILL; starts again in 0.2 s" in line for line in pipeline.log_lines)
+    again = f"worker-0 runs again, as pid {pipeline.processes['worker-0']}"
+    assert any(again in line for line in pipeline.log_lines)
     assert pipeline.cpu()["worker-0"] >= spent
     await until_awaited(lambda: all_ready(pipeline))
 
@@ -106,7 +108,7 @@ async def test_a_bad_configuration_ends_the_pipeline(
 
 
 async def test_services_that_are_not_ready_in_time_are_named(folder: Path, before: set[psutil.Process]) -> None:
-    with pytest.raises(ClusterError, match=r"not ready after 0\.01 s: watcher \(.+\), queue \(.+\)"):
+    with pytest.raises(ClusterError, match=r"not ready after 0\.01 s: watcher, queue, .*: .+"):
         async with Pipeline.running(PipelineOptions(start_patience=0.01)):
             pass
     assert left_in(folder, before) == []

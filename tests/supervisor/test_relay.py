@@ -3,6 +3,7 @@
 import asyncio
 import io
 import json
+import re
 
 import pytest
 
@@ -14,8 +15,45 @@ def test_lines_for_people_begin_with_the_process_name() -> None:
     relay = Relay(output, as_json=False, width=10)
     relay.pass_on("worker-0", "hello")
     relay.tell("ready")
-    assert output.getvalue() == "worker-0   | hello\nflotilla   | ready\n"
+    theirs, ours = output.getvalue().splitlines()
+    assert theirs == "worker-0   | hello"
+    assert re.fullmatch(r"flotilla   \| \d\d:\d\d:\d\d\.\d{3} INFO    ready", ours)
     assert relay.lines == ["worker-0   | hello", "flotilla   | ready"]
+
+
+def test_a_terminal_has_a_status_line_below_all_others() -> None:
+    output = io.StringIO()
+    relay = Relay(output, as_json=False, live=True)
+    relay.status("3 pending")
+    relay.pass_on("cycle", "hello")
+    relay.status("")
+    clear = "\r\x1b[K"
+    assert output.getvalue() == f"{clear}3 pending{clear}cycle    | hello\n3 pending{clear}"
+    for other in (Relay(output := io.StringIO(), as_json=True, live=True), Relay(output, as_json=False)):
+        other.status("3 pending")
+        assert output.getvalue() == ""
+
+
+def test_levels_are_coloured_on_demand() -> None:
+    line = "11:01:08.346 WARNING queue: a WARNING of mine"
+    for colour, shown in ((True, line.replace("WARNING", "\x1b[33mWARNING\x1b[0m", 1)), (False, line)):
+        output = io.StringIO()
+        Relay(output, as_json=False, colour=colour).pass_on("queue", line)
+        assert output.getvalue() == f"queue    | {shown}\n"
+
+
+def test_what_several_processes_report_is_printed_once_and_kept_of_all() -> None:
+    output = io.StringIO()
+    relay = Relay(output, as_json=False)
+    for name in ("queue", "cycle"):
+        relay.pass_on(name, f"11:01:08.346 WARNING {name}: NATS at h:1 is lost: Connection refused; trying again")
+    assert len(output.getvalue().splitlines()) == 1
+    assert len(relay.lines) == 2
+    output = io.StringIO()
+    relay = Relay(output, as_json=True)
+    for name in ("queue", "cycle"):
+        relay.pass_on(name, '{"level": "warning", "message": "NATS at h:1 is lost"}')
+    assert len(output.getvalue().splitlines()) == 2  # machines get all
 
 
 def test_json_lines_are_passed_on_unchanged() -> None:
@@ -29,6 +67,7 @@ def test_other_lines_become_json() -> None:
     Relay(output, as_json=True).pass_on("worker-0", 'Traceback: "x"')
     line = json.loads(output.getvalue())
     assert (line["service"], line["message"]) == ("worker-0", 'Traceback: "x"')
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", line["time"])
 
 
 def test_a_closed_output_is_ignored() -> None:

@@ -7,15 +7,17 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shared.config import values
 from shared.config.setting_sources import Given
 from shared.config.settings import ApiSettings, Settings
-from shared.config.sources import add_flags, all_given, environment_of, settings_of
+from shared.config.sources import add_flags, all_given, environment_of, settings_of, unknown_variables
 from shared.errors import ClusterError, FlotillaError, UserError
 from tools.cli.arguments import add_numbers
+from tools.cli.output import uses_colour
 
 if TYPE_CHECKING:
     from tools.supervisor.options import PipelineOptions
@@ -38,6 +40,8 @@ Each setting can also be an environment variable: see flotilla run --help.
 """
 
 IGNORED = ("http_host", "http_port", "http_scheme")
+CONTAINER_FILES = ("/.dockerenv", "/run/.containerenv")
+"""Docker and Podman make them."""
 PER_SERVICE = frozenset({"name", "http"})
 NATS_VARIABLES = frozenset(
     f"FLOTILLA_{name}" for name in ("PREFIX", "NATS_CA", "NATS_CERT", "NATS_KEY", "NATS_CREDENTIALS")
@@ -61,19 +65,21 @@ def run(options: argparse.Namespace) -> int:
     pipeline_options.services()  # validates the options before anything starts
     ready = asyncio.Event()
     try:
-        code = interruptible(_up(pipeline_options, ready, ignored(given), console=not options.no_console))
+        work = _up(pipeline_options, ready, warnings_about(given, os.environ), console=not options.no_console)
+        code = interruptible(work)
     except FlotillaError as cause:
         raise _with_origin(cause, given) from cause
     by_signal = code - 128 in SIGNALS
     return 0 if by_signal and ready.is_set() else code  # a signal is the normal end, except during the start
 
 
-def ignored(given: Mapping[str, Given]) -> str:
-    """A warning about settings that have no effect here; empty if there are none."""
-    origins = [given[field].origin for field in IGNORED if field in given]
-    if not origins:
-        return ""
-    return f"{', '.join(origins)}: ignored, because services of flotilla up serve HTTP on free ports of 127.0.0.1"
+def warnings_about(given: Mapping[str, Given], environment: Mapping[str, str]) -> list[str]:
+    """About settings that have no effect here, and variables that are none."""
+    found = unknown_variables(environment)
+    if origins := [given[field].origin for field in IGNORED if field in given]:
+        why = "ignored, because services of flotilla up serve HTTP on free ports of 127.0.0.1"
+        found.append(f"{', '.join(origins)}: {why}")
+    return found
 
 
 def _with_origin(cause: FlotillaError, given: Mapping[str, Given]) -> FlotillaError:
@@ -99,7 +105,8 @@ def options_of(options: argparse.Namespace) -> "PipelineOptions":
         raise UserError("--nodes: only for the simulated cluster, not for another API server")
     if options.nodes > MAX_NODES:
         raise UserError(f"--nodes: at most {MAX_NODES}, not {options.nodes}")
-    as_text = settings.log_format == "text" or (settings.log_format == "auto" and sys.stdout.isatty())
+    terminal = sys.stdout.isatty()
+    as_text = settings.log_format == "text" or (settings.log_format == "auto" and (terminal or not in_container()))
     return PipelineOptions(
         workers=options.workers,
         binders=options.binders,
@@ -110,10 +117,18 @@ def options_of(options: argparse.Namespace) -> "PipelineOptions":
         simulated_nodes=options.nodes,
         output=sys.stdout,
         as_json=not as_text,
+        live=as_text and terminal,
+        colour=as_text and uses_colour(sys.stdout),
     )
 
 
-async def _up(options: "PipelineOptions", ready: asyncio.Event, warning: str, *, console: bool) -> int:
+def in_container() -> bool:
+    """Where logs are read by machines."""
+    return "KUBERNETES_SERVICE_HOST" in os.environ or any(Path(file).exists() for file in CONTAINER_FILES)
+
+
+async def _up(options: "PipelineOptions", ready: asyncio.Event, warnings: Sequence[str], *, console: bool) -> int:
+    from tools.cli.live import show_status
     from tools.supervisor.pipeline import Pipeline
 
     def check() -> None:
@@ -127,19 +142,31 @@ async def _up(options: "PipelineOptions", ready: asyncio.Event, warning: str, *,
 
         check_config(options.settings)
 
-    began = time.monotonic()
-    if warning:
-        print(f"flotilla: {warning}", file=sys.stderr, flush=True)
-    async with Pipeline.running(options, check) as pipeline:
-        ready.set()
-        pipeline.tell(f"ready in {time.monotonic() - began:.1f} s")
-        for name, leader in (await pipeline.standing_by()).items():
-            pipeline.tell(f"  {name} is on standby: {leader} leads")
-        for line in (*addresses(pipeline), *next_steps(pipeline)):
+    def on_servers(pipeline: "Pipeline") -> None:
+        """Other commands work from here on, which helps most if the rest does not start."""
+        for line in (*server_addresses(pipeline), *next_steps(pipeline)):
             pipeline.tell(f"  {line}")
-        if console:
-            await open_console(pipeline)
-        await pipeline.failure
+        if options.live:
+            showing.append(asyncio.create_task(show_status(pipeline)))
+
+    began = time.monotonic()
+    showing: list[asyncio.Task[None]] = []
+    for warning in warnings:
+        print(f"flotilla: {warning}", file=sys.stderr, flush=True)
+    try:
+        async with Pipeline.running(options, check, on_servers) as pipeline:
+            ready.set()
+            pipeline.tell(f"ready in {time.monotonic() - began:.1f} s")
+            for name, leader in (await pipeline.standing_by()).items():
+                pipeline.tell(f"  {name} is on standby: {leader} leads")
+            for line in service_addresses(pipeline):
+                pipeline.tell(f"  {line}")
+            if console:
+                await open_console(pipeline)
+            await pipeline.failure
+    finally:
+        for task in showing:
+            task.cancel()
     return 0
 
 
@@ -151,17 +178,26 @@ async def open_console(pipeline: "Pipeline") -> None:
         pipeline.tell(f"there is no console: {cause}", "warning")
 
 
-def addresses(pipeline: "Pipeline") -> list[str]:
-    """Where each process can be reached, without secrets."""
-    options, pids = pipeline.options, pipeline.processes
+def server_addresses(pipeline: "Pipeline") -> list[str]:
+    """Where NATS, Redis and the API server can be reached, without secrets."""
+    pids = pipeline.processes
     rows = [("nats", address_of(pipeline.nats_url), pids.get("nats-server"))]
     rows.append(("redis", address_of(pipeline.redis_url), pids.get("redis-server")))
     api = "in this cluster" if pipeline.api_url is None else pipeline.api_url
     if pipeline.api.kubeconfig is not None and pipeline.api_url is None:
         api = f"of {pipeline.api.kubeconfig}"
     rows.append(("api server", api, pids.get("simulator")))
-    rows += [(name, f"http://127.0.0.1:{pipeline.port(name)}", pids.get(name)) for name in options.services()]
-    return [f"{name:<11} {address}{f'  (pid {pid})' if pid else ''}" for name, address, pid in rows]
+    return [_row(*row) for row in rows]
+
+
+def service_addresses(pipeline: "Pipeline") -> list[str]:
+    pids = pipeline.processes
+    names = pipeline.options.services()
+    return [_row(name, f"http://127.0.0.1:{pipeline.port(name)}", pids.get(name)) for name in names]
+
+
+def _row(name: str, address: str, pid: int | None) -> str:
+    return f"{name:<11} {address}{f'  (pid {pid})' if pid else ''}"
 
 
 def next_steps(pipeline: "Pipeline") -> list[str]:

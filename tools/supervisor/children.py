@@ -91,7 +91,7 @@ class Service:
         return None if self._found is None else self._found[1]
 
     async def _launch(self, arguments: Sequence[str] = ()) -> Process:
-        self.process = process = await self._fork_server.launch(self._module, arguments, self._environment)
+        self.process = process = await self._fork_server.launch(self._module, arguments, self._environment, self.name)
         self._following = asyncio.create_task(self._relay.follow(self.name, process.output))
         return process
 

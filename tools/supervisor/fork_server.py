@@ -3,8 +3,9 @@
 Importing costs a process most of a second; a fork of one that has imported costs a hundredth of that. Services are
 imported one after the other, and each can start once its own import is done: the first ones connect, are elected and
 list the cluster on one core while others are imported on another one. Orders and reports are JSON on the socket that is
-its standard input; an order comes with the file that the new process writes to. When the other end is closed, the
-fork server kills the processes that it has started and exits.
+its standard input; an order comes with the file that the new process writes to. When the other end is closed, because
+the supervisor stops it or was killed, the fork server kills the processes that it has started, removes the pipeline's
+folder, which is its argument, and exits.
 """
 
 import gc
@@ -12,14 +13,18 @@ import importlib
 import os
 import runpy
 import selectors
+import shutil
 import signal
 import socket
 import sys
+import time
 from contextlib import suppress
+from pathlib import Path
 from types import FrameType
 
 import msgspec
 
+from tools.supervisor.process_title import set_title
 from tools.supervisor.servers import die_with_parent
 
 PRELOADED = ("snapshot", "queue", "watcher", "cycle", "worker", "binder")
@@ -28,14 +33,17 @@ IMPORTED_FIRST = frozenset({*(f"services.{name}" for name in PRELOADED), "testin
 """Modules that are imported before the fork; not every pipeline has a simulator."""
 IGNORED_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 """The end of its channel ends the fork server: on a signal to all processes, services must not lose their parent."""
+REMOVAL_PATIENCE, REMOVAL_PAUSE = 5.0, 0.05
+"""Seconds to remove the folder of a supervisor that has ended, and between two attempts."""
 MAX_ORDER_BYTES = 1 << 20
 """Mostly the environment of the new process."""
 
 
 class Order(msgspec.Struct, frozen=True):
-    """`python -m module arguments`, in this environment."""
+    """`python -m module arguments`, in this environment. `title`: how `ps` shows the process."""
 
     number: int
+    title: str
     module: str
     arguments: list[str]
     environment: dict[str, str]
@@ -60,18 +68,32 @@ Report = Started | Ended
 
 
 def main() -> None:
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else None
     channel = socket.socket(fileno=os.dup(0))
+    set_title("fork server")
     for number in IGNORED_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     gc.disable()  # while modules are imported next to nothing is garbage
     order = _serve(channel)
-    if order is not None:
+    if order is None:
+        if folder is not None:
+            _remove(folder)
+    else:
         channel.close()
         gc.enable()
         os.environ.clear()
         os.environ.update(order.environment)
+        set_title(order.title)
         sys.argv = [order.module, *order.arguments]
         runpy.run_module(order.module, run_name="__main__", alter_sys=True)
+
+
+def _remove(folder: Path) -> None:
+    """Remove the pipeline's folder, which holds passwords. Servers that are ending may still write into it."""
+    ends = time.monotonic() + REMOVAL_PATIENCE
+    while folder.exists() and time.monotonic() < ends:
+        shutil.rmtree(folder, ignore_errors=True)
+        time.sleep(REMOVAL_PAUSE)
 
 
 def _load(module: str) -> None:

@@ -6,6 +6,7 @@ import socket
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from signal import SIGKILL
 
 import msgspec
@@ -50,8 +51,11 @@ class ForkedProcess:
 class ForkServer:
     """Started with the first service, and again if it is lost; the processes that it had started are lost with it."""
 
-    def __init__(self, inherited: Sequence[int] = ()) -> None:
-        """`inherited`: open files that every process which it starts holds open as long as it runs."""
+    def __init__(self, inherited: Sequence[int] = (), folder: Path | None = None) -> None:
+        """`inherited`: open files that every process which it starts holds open as long as it runs. `folder`: removed
+        by the fork server if this process is killed.
+        """
+        self._folder = folder
         self._inherited = tuple(inherited)
         self._process: asyncio.subprocess.Process | None = None
         self._channel: socket.socket | None = None
@@ -67,8 +71,13 @@ class ForkServer:
             if self._channel is None:
                 await self._start()
 
-    async def launch(self, module: str, arguments: Sequence[str], environment: Mapping[str, str]) -> ForkedProcess:
-        """Run `python -m module arguments`; OSError where there is no room for another process."""
+    async def launch(
+        self, module: str, arguments: Sequence[str], environment: Mapping[str, str], title: str = ""
+    ) -> ForkedProcess:
+        """Run `python -m module arguments`; OSError where there is no room for another process.
+
+        `title`: how `ps` shows it, by default the module.
+        """
         await self.prepare()
         reading, writing = os.pipe()
         try:
@@ -76,7 +85,7 @@ class ForkServer:
             if self._channel is None:
                 raise ConnectionResetError(LOST)
             self._last_number += 1
-            order = Order(self._last_number, module, list(arguments), dict(environment))
+            order = Order(self._last_number, title or module, module, list(arguments), dict(environment))
             socket.send_fds(self._channel, [msgspec.json.encode(order)], [writing])
         finally:
             os.close(writing)
@@ -100,6 +109,7 @@ class ForkServer:
             # -P: a folder called `services` in the working directory is not imported instead of ours.
             self._process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-P", "-m", "tools.supervisor.fork_server"),
+                *([] if self._folder is None else [str(self._folder)]),
                 stdin=theirs.fileno(),
                 pass_fds=self._inherited,
                 env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},

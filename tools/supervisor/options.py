@@ -34,6 +34,9 @@ class PipelineOptions:
     """For the processes' output; None: `services.log` in the pipeline's folder."""
     as_json: bool = False
     """Log lines as JSON."""
+    live: bool = False
+    """The output is a terminal."""
+    colour: bool = False
     held: frozenset[str] = frozenset()
     """Names of services that only `Pipeline.release` starts."""
     variables: Mapping[str, Mapping[str, str]] = field(default_factory=dict)

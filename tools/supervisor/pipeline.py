@@ -4,7 +4,7 @@ At the end, also after an error, a signal or an unfinished start, no process and
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +12,7 @@ from signal import SIGKILL
 
 from shared.config.settings import ApiSettings
 from shared.errors import ClusterError, FlotillaError, UserError
+from tools.supervisor.causes import cause_in
 from tools.supervisor.children import (
     Child,
     RestartPolicy,
@@ -34,8 +35,10 @@ SAMPLE_INTERVAL = 0.5
 MIN_POLL, MAX_POLL = 0.05, 0.5
 POLL_SHARE = 0.05
 """Poll interval as a share of the time since the start: a slow start is polled less often."""
-WARN_INTERVAL = 10.0
-"""Seconds between warnings about services that are not ready yet."""
+WARN_INTERVAL = 5.0
+"""Seconds between looks at services that are not ready yet; a warning follows if the reasons have changed."""
+WARN_AGAIN = 30.0
+"""Seconds until it is repeated if they have not."""
 IS_STARTING = "service: is starting"
 """The answer of a service that has no other reason not to be ready."""
 STANDS_BY = "ok: standby, "
@@ -53,7 +56,7 @@ class Pipeline:
         self.folder = folder
         self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._relay = relay
-        self._fork_server = ForkServer(identity.inherited)
+        self._fork_server = ForkServer(identity.inherited, folder)
         self._kinds = options.services()
         self._servers: dict[str, NatsServer | RedisServer | Simulator] = {}
         self._services: dict[str, Service] = {}
@@ -66,22 +69,26 @@ class Pipeline:
     @classmethod
     @asynccontextmanager
     async def running(
-        cls, options: PipelineOptions, check: Callable[[], None] | None = None
+        cls,
+        options: PipelineOptions,
+        check: Callable[[], None] | None = None,
+        on_servers: Callable[["Pipeline"], None] | None = None,
     ) -> AsyncIterator["Pipeline"]:
         """Yields when everything is ready, apart from services that are held.
 
         `check` raises if services must not start. It runs while NATS and Redis start and modules are imported, before
-        any process writes to the output. UserError: bad options; ClusterError: not ready in time.
+        any process writes to the output. `on_servers` is called when the servers can be reached, before services are
+        ready. UserError: bad options; ClusterError: not ready in time.
         """
         async with host_identity() as identity, temporary_folder() as folder:
             identity.own(folder)
             with ExitStack() as stack:
                 output = options.output or stack.enter_context((folder / "services.log").open("w"))
                 width = max(map(len, (*options.services(), *EMBEDDED)))
-                relay = Relay(output, as_json=options.as_json, width=width)
+                relay = Relay(output, as_json=options.as_json, width=width, colour=options.colour, live=options.live)
                 pipeline = cls(options, folder, relay, identity)
                 try:
-                    await pipeline._start(check)
+                    await pipeline._start(check, on_servers)
                     yield pipeline
                 finally:
                     await pipeline._stop()
@@ -125,6 +132,10 @@ class Pipeline:
     def tell(self, text: str, level: Level = "info") -> None:
         """Write a line of our own among those of the services."""
         self._relay.tell(text, level)
+
+    def status(self, text: str) -> None:
+        """Replace the status line, if the output is a terminal."""
+        self._relay.status(text)
 
     def cpu(self) -> dict[str, float]:
         """CPU seconds by process, summed over restarts. Up to half a second may be missing of ended ones."""
@@ -185,7 +196,7 @@ class Pipeline:
             await asyncio.sleep(MIN_POLL)
         return f"http://127.0.0.1:{service.port}/"
 
-    async def _start(self, check: Callable[[], None] | None) -> None:
+    async def _start(self, check: Callable[[], None] | None, on_servers: Callable[["Pipeline"], None] | None) -> None:
         deadline = self._start_deadline()
         await self._fork_server.prepare()
         self._spawn(self._sample_cpu())
@@ -212,6 +223,8 @@ class Pipeline:
         for server in servers:
             self._on_start(server)
             self._spawn(self._keep_running(server, runs=True))
+        if on_servers is not None:
+            on_servers(self)
         for name in sorted(self._kinds, key=lambda name: PRELOADED.index(self._kinds[name])):
             if name not in self.options.held:
                 self._add_service(name)
@@ -248,16 +261,18 @@ class Pipeline:
     async def _wait_until_ready(self, deadline: float) -> None:
         loop = asyncio.get_running_loop()
         began = loop.time()
-        warn_at = began + WARN_INTERVAL
+        warn_at, told = began + WARN_INTERVAL, ("", 0.0)
         while not await self._all_ready():
             if self.failure.done():
                 self.failure.result()
             if loop.time() > warn_at:
                 warn_at += WARN_INTERVAL
-                for name, reason in (await self.unready()).items():
-                    self.tell(f"{name} is not ready yet: {reason}", "warning")
+                waiting = "; ".join(f"{names}: {reason}" for names, reason in by_reason(await self.unready()))
+                if waiting and (waiting != told[0] or loop.time() > told[1] + WARN_AGAIN):
+                    told = waiting, loop.time()
+                    self.tell(f"waiting for {waiting}", "warning")
             if loop.time() > deadline:
-                reasons = ", ".join(f"{name} ({reason})" for name, reason in (await self.unready()).items())
+                reasons = "; ".join(f"{names}: {reason}" for names, reason in by_reason(await self.unready()))
                 raise ClusterError(f"not ready after {self.options.start_patience:g} s: {reasons}")
             await asyncio.sleep(max(MIN_POLL, min(MAX_POLL, POLL_SHARE * (loop.time() - began))))
 
@@ -282,18 +297,22 @@ class Pipeline:
     async def _keep_running(self, child: Child, *, runs: bool) -> None:
         """Start the process again each time it ends, as the restart policy says. `runs`: it has been started."""
         pause: float | None = await self._until_end(child) if runs else 0.0
+        again = runs
         while pause is not None:
             await asyncio.sleep(pause)
             problem = await _try_start(child)
             if problem is None:
-                self._on_start(child)
+                self._on_start(child, again=again)
+                again = True
                 pause = await self._until_end(child)
             else:
                 pause = self._on_end(child.name, 1, str(problem))
 
-    def _on_start(self, child: Child) -> None:
+    def _on_start(self, child: Child, *, again: bool = False) -> None:
         if child.process is not None:
             self._cpu.opened(child.name, child.process.pid)
+            if again:
+                self.tell(f"{child.name} runs again, as pid {child.process.pid}")
         self._restarts.on_start(child.name, asyncio.get_running_loop().time())
 
     async def _until_end(self, child: Child) -> float | None:
@@ -327,6 +346,7 @@ class Pipeline:
 
     async def _sample_cpu(self) -> None:
         while True:
+            self._relay.settle()
             self._cpu.seconds()
             await asyncio.sleep(SAMPLE_INTERVAL)
 
@@ -343,6 +363,7 @@ class Pipeline:
 
     async def _stop(self) -> None:
         """First all services at the same time, since they wait for each other; then the servers."""
+        self._relay.status("")
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -352,6 +373,19 @@ class Pipeline:
         self.failure.cancel()
         with suppress(asyncio.CancelledError, FlotillaError):
             self.failure.exception()
+
+
+def by_reason(unready: Mapping[str, str]) -> list[tuple[str, str]]:
+    """The names of those with the same cause, comma-separated, and one of their reasons; most of them wait for the
+    first.
+    """
+    names: dict[str, list[str]] = {}
+    reasons: dict[str, str] = {}
+    for name, reason in unready.items():
+        cause = cause_in(reason)
+        names.setdefault(cause, []).append(name)
+        reasons.setdefault(cause, reason)
+    return [(", ".join(of), reasons[cause]) for cause, of in sorted(names.items(), key=lambda each: -len(each[1]))]
 
 
 def reason_in(unready: str) -> str:
