@@ -174,7 +174,7 @@ async def endpoints(
     site: Site | None = None,
 ) -> AsyncIterator[str]:
     """Serve the endpoints and yield their URL; UserError if the address is not available. `guard` None: open to all."""
-    application = _application(pages, metrics, guard)
+    application = _application(pages, metrics, guard, has_own_root=site is not None)
     if site is not None:
         site.add_to(application)
     runner = web.AppRunner(application, access_log=None, shutdown_timeout=CLOSE_SECONDS)
@@ -188,7 +188,7 @@ async def endpoints(
         await runner.cleanup()
 
 
-def _application(pages: Pages, metrics: Metrics, guard: Guard | None) -> web.Application:
+def _application(pages: Pages, metrics: Metrics, guard: Guard | None, *, has_own_root: bool = False) -> web.Application:
     refused = metrics.counter(
         "flotilla_http_refused_total", "Requests to the endpoints that were refused, by status.", ("status",)
     )
@@ -231,7 +231,8 @@ def _application(pages: Pages, metrics: Metrics, guard: Guard | None) -> web.App
     for path, handler in (("/healthz", alive), ("/livez", alive), ("/readyz", ready)):
         app.router.add_get(path, handler)
         app.router.add_get(f"{path}/{{check}}", handler)
-    app.router.add_get("/", index)
+    if not has_own_root:
+        app.router.add_get("/", index)
     app.router.add_get("/metrics", exposition)
     app.router.add_get("/statusz", status)
     app.router.add_get("/flagz", flags)

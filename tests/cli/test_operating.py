@@ -51,8 +51,8 @@ async def test_an_operator_inspects_and_moves_pending_pods(pipeline: Pipeline, o
         await corner.cluster.create(corner.pod("large").request(cpu=3), corner.pod("gated").gate("later"))
         listed = await says(operator, "unschedulable", "queue")
         rows = {line.split()[0]: line for line in listed.lines[2:]}
-        assert rows["shop/large"].split()[3:5] == ["1", "NodeResourcesFit"]
-        assert "NodeAdd" in rows["shop/large"]
+        assert rows["shop/large"].split()[3:7] == ["1", "1", "Insufficient", "cpu"]
+        assert "a node is added" in rows["shop/large"]
         assert "gate SchedulingGates: waiting for scheduling gates: [later]" in rows["shop/gated"]
         alone = await operator.types("queue", "shop/large")
         assert any("0/1 nodes are available: 1 Insufficient cpu" in line for line in alone.lines)
