@@ -12,11 +12,14 @@ from services.cycle.round.views import ClassView, view_of
 from shared.framework.loading import load_frameworks
 from shared.messages.evaluation import Ties
 from shared.messages.explaining import ExplainPod, PodExplained, Remembered
+from shared.messages.queue import Gang
 from shared.messages.rounds import ClassAnswer, Ladder
 from shared.model.objects import encode_msgpack
 from testing.builders import node, pod
 from testing.inprocess.batches import batch_of
 from testing.inprocess.pipeline import Pipeline
+from tests.explain.support import explained as explanation
+from tests.rounds.gangs import GangRun
 from tools.explain.history import told
 
 FRAMEWORKS = load_frameworks(None)
@@ -151,3 +154,23 @@ def test_of_a_lone_pod_the_runner_up_is_remembered(shards: int) -> None:
     (record,) = asked(pipeline, "p").journal
     assert [each.total for each in record.best[:2]] == [each.total for each in explained.findings.best[:2]]
     assert record.best[1].node != record.node
+
+
+@pytest.mark.asyncio
+async def test_of_a_gang_the_member_that_kept_it_out_is_named() -> None:
+    run = GangRun(shards=2)
+    run.add_nodes([node("a").capacity(cpu=4).build()])
+    run.settle()
+    members = [pod("small").request(cpu=1).build(), pod("large").request(cpu=64).build()]
+    run.take((Gang("default/train", 2), members))
+    run.settle()
+    (record,) = asked(run, "small").journal
+    assert (record.kind, record.gang, record.kept_out_by) == ("failed", "default/train", ("default/large",))
+    small = await explanation(run, members[0])
+    assert small.sentence == (
+        "default/small was not placed, because its gang default/train is placed as a whole or not at all, "
+        "and member default/large fitted nowhere (flotilla explain default/large)"
+    )
+    large = await explanation(run, members[1])
+    assert "does not fit the only node: it lacks cpu (it asks for 64, it has 4 in all)" in large.sentence
+    assert any(each.kind == "requests" for each in large.help)

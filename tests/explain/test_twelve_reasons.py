@@ -85,6 +85,18 @@ REASONS = {
     "spread label": Reason(
         pod("p").label(app="load").spread_hard("rack", selector(app="load")), "lack a label", "rack", "label-node"
     ),
+    "anti-affinity in zones": Reason(
+        pod("p").require_no_pods(ZONE, selector(app="load")), "pods near that it avoids", "app=load", "add-node"
+    ),
+    "node by name": Reason(
+        pod("p").request(cpu=1).require_node(term(name="gone")), "not among the nodes", "require its node affinity",
+        "node-affinity",
+    ),
+    "emptiest zone cordoned": Reason(
+        pod("p").label(app="load").spread_hard(ZONE, selector(app="load")), "too uneven", "one more node", "add-node",
+        lambda made: made.label({ZONE: "zone-c"}).unschedulable() if made.metadata.name == "node-3" else
+        made.label({ZONE: "zone-a"}),
+    ),
     "claim": Reason(pod("p").claim("data"), '"data" not found', "claim default/data existed", "create-volume"),
     "volume elsewhere": Reason(
         pod("p").claim("far"), "far-volume", "topology.kubernetes.io/zone=zone-z", "add-node"
@@ -123,6 +135,8 @@ def with_change(world: World, given: Pod, helped: Help) -> Pod:
             (container,) = given.spec.containers
             ports = [replace(port, host_port=change["to"]) for port in container.ports]
             given = replace(given, spec=replace(given.spec, containers=[replace(container, ports=ports)]))
+        case "node-affinity":
+            given = replace(given, spec=replace(given.spec, affinity=None))
         case "pod-affinity":
             world.pipeline.add_pods([pod("db").label(app="db").on("node-0").build()])
         case "remove-pod":

@@ -93,6 +93,29 @@ async def test_a_gated_pod_fits_once_its_gate_is_gone(pipeline: Pipeline, operat
         await corner.lands("web", "a")
 
 
+async def test_a_bound_pod_is_explained_by_its_decision_and_a_victim_by_its_preemptor(
+    pipeline: Pipeline, operator: Operator
+) -> None:
+    async with a_corner(pipeline, "victims") as corner:
+        await corner.has_nodes(node("a").capacity(cpu=2), node("b").capacity(cpu=1))
+        await corner.cluster.create(corner.pod("low").request(cpu=2))
+        await corner.lands("low", "a")
+        told = await plain(operator, "victims/low")
+        assert told["state"] == "placed"
+        assert told["sentence"] == "victims/low is on node a: it was the only one of 2 nodes on which it fitted"
+        await corner.cluster.create(corner.pod("high").request(cpu=2), priorityClassName=HIGH)
+        await corner.lands("high", "a")
+        text = " ".join(" ".join((await says(operator, "victims/low")).lines).split())
+        assert "victims/low was preempted on node a by victims/high" in text
+        assert "it had a lower priority than victims/high (priority 1000), which fitted nowhere" in text
+        assert [each["kind"] for each in (await plain(operator, "victims/high"))["journal"]] == [
+            "placed",
+            "nominated",
+            "failed",
+        ]
+        corner.left.add("low")
+
+
 async def test_a_pod_that_is_not_there_and_one_of_another_scheduler(pipeline: Pipeline, operator: Operator) -> None:
     async with a_corner(pipeline, "others") as corner:
         await corner.has_nodes(node("a").capacity(cpu=2))

@@ -12,6 +12,7 @@ from shared.model.affinity import Affinity, Toleration
 from shared.model.pod import Container, Pod, PodSpec, ResourceRequirements
 from shared.model.quantity import MILLI, UNIT, Quantity
 from shared.model.resources import filter_requests
+from shared.model.wellknown import HOSTNAME
 from tools.explain.words import amount, domain, domain_counts, listed, selector_text, sizes
 
 MAX_SKEWS = 3
@@ -225,7 +226,7 @@ def _selection(plugin: str, own: Sequence[Cause], findings: NodeFindings, pod: P
         lacking = {key: value for key, value in wanted.items() if cause.values.get(key) != value}
         dropped = {key: value for key, value in pod.spec.node_selector.items() if cause.values.get(key) != value}
         node = next((node for node in nodes if node in cause.examples), cause.examples[0])
-        if lacking and not any(key == "kubernetes.io/hostname" for key in lacking):
+        if lacking and HOSTNAME not in lacking:
             labels = ", ".join(f"{key}={value}" for key, value in lacking.items())
             yield Change(
                 f"node {node} had the label{'s' if len(lacking) > 1 else ''} {labels}",
@@ -420,8 +421,26 @@ def _affinity(plugin: str, own: Sequence[Cause], findings: NodeFindings, pod: Po
                     partial(_without_term, side=side_field, i=i),
                     detail={"topologyKey": term.topology_key, "term": i},
                 )
+    yield from _elsewhere(plugin, own, findings, affinity)
     for cause in own:
         yield from leaving(plugin, cause)
+
+
+def _elsewhere(plugin: str, own: Sequence[Cause], findings: NodeFindings, affinity: Affinity) -> Iterator[Change]:
+    """A node in a domain of its own, where there is no pod to avoid. Every new node is one if domains are nodes."""
+    terms = () if affinity.pod_anti_affinity is None else affinity.pod_anti_affinity.required
+    keys = dict.fromkeys(term.topology_key for term in terms if term.topology_key != HOSTNAME)
+    if not keys or not any(cause.what == "anti-affinity" for cause in own):
+        return
+    words = listed([domain(key) for key in keys])
+    for model in findings.models[:1]:
+        yield Change(
+            f"there were a node like {model.node} in a {words} of its own",
+            "add-node",
+            frozenset({plugin}),
+            supposed=Supposed((NodeEdit(model.node, copy=True, labels=dict.fromkeys(keys, "new")),)),
+            detail={"like": model.node, "labels": dict.fromkeys(keys, "new")},
+        )
 
 
 def _without_term(pod: Pod, side: str, i: int) -> Pod:
@@ -473,11 +492,11 @@ def without_volumes(plugin: str, pod: Pod) -> Iterator[Change]:
         )
 
 
-def without_devices(plugin: str, pod: Pod, shortages: Sequence[str] = ()) -> Iterator[Change]:
+def without_devices(plugin: str, pod: Pod) -> Iterator[Change]:
     for claim in pod.spec.resource_claims:
         name = claim.resource_claim_name or claim.name
         yield Change(
-            f"its resource claim {name} existed and such a node had free devices for it",
+            f"such a node had free devices for its resource claim {name}",
             "resource-claim",
             frozenset({plugin}),
             partial(_without_resource_claim, name=claim.name),

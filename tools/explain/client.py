@@ -18,7 +18,7 @@ from tools.cli.words import IN_FLIGHT, waits_for
 from tools.explain import words
 from tools.explain.explanation import Explanation, Group, Help, NodeSaid, Waiting
 from tools.explain.help import Advisor, going
-from tools.explain.history import FAILED, told
+from tools.explain.history import FAILED, NOMINATED, told
 
 EXPLAIN_TIMEOUT = 12.0
 """Seconds to wait for an explanation: the cycle gives up earlier, and says so."""
@@ -109,10 +109,12 @@ def of_findings(
 ) -> Explanation:
     """`queued`: as the queue describes the pod; None for a pod that is only supposed."""
     groups = words.groups(findings, pod)
-    verdict = _of_gang(pod, explained.journal) or _verdict(pod, findings, groups, queued)
+    verdict = _of_gang(pod, explained.journal) or _preempting(queued, explained.journal)
+    is_whole = bool(verdict)
+    verdict = verdict or _verdict(pod, findings, groups, queued)
     return Explanation(
         pod=pod.key,
-        sentence=_sentence(verdict, queued, findings, help_, pairs),
+        sentence=verdict if is_whole else _sentence(verdict, queued, findings, help_, pairs),
         state="pending",
         now=now,
         uid=pod.uid,
@@ -164,6 +166,18 @@ def _of_gang(pod: Pod, journal: Sequence[Remembered]) -> str:
     )
 
 
+def _preempting(queued: DescribedPod | None, journal: Sequence[Remembered]) -> str:
+    """If victims are making way for the pod: which, and where."""
+    last = next((each for each in journal if each.kind == NOMINATED), None)
+    if queued is None or last is None or queued.nominated != last.node or not last.victims:
+        return ""
+    victims = words.listed(list(last.victims), 3)
+    return (
+        f"{queued.namespace}/{queued.name} fits nowhere as it is, and waits until "
+        f"{words.count(len(last.victims), 'pod')} of lower priority left node {last.node}: {victims}"
+    )
+
+
 def _gated(queued: DescribedPod) -> str:
     plugin = "a failing PreEnqueue plugin" if queued.gate == "-" else queued.gate
     return f" is held back by {plugin}{f' ({queued.gate_reason})' if queued.gate_reason else ''}"
@@ -173,8 +187,6 @@ def _sentence(
     verdict: str, queued: DescribedPod | None, findings: NodeFindings, help_: Sequence[Help], pairs: Sequence[Help]
 ) -> str:
     """The verdict, and what helps first."""
-    if " its gang " in verdict:
-        return verdict
     if findings.feasible and queued is not None and not queued.gate:
         return f"{verdict}; {_state(queued)}"
     if queued is not None and queued.gate and findings.feasible:
@@ -233,7 +245,7 @@ def _asked(findings: NodeFindings, pod: Pod) -> tuple[NodeSaid, ...]:
 
 
 def _preemption(findings: NodeFindings) -> str:
-    if findings.feasible or findings.pre_filter is not None:
+    if findings.feasible or findings.pre_filter is not None or not findings.nodes:
         return ""
     if findings.candidates:
         return f"it can preempt: {going(findings.candidates[0])}"

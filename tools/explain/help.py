@@ -80,6 +80,8 @@ class Advisor:
                     f"{'claim' if change.kind == 'volume' else 'resource claim'} {self._pod.namespace}/{name} existed"
                 )
                 yield replace_text(change, text, f"create-{change.kind}")
+            elif change.kind == "volume" and name:
+                yield replace_text(change, f"its claim {name} were bound", change.kind)
             else:
                 yield change
 

@@ -45,7 +45,8 @@ class Question:
     asked_at: float = 0.0
     guess: Summary | None = None
     borrowed: bool = True
-    final: bool = False
+    detailed: bool = False
+    """Whether the present ask is for more than counts: not before the guess is worth it."""
     answered: dict[str, ShardExplained] = field(default_factory=dict)
 
     @property
@@ -65,7 +66,7 @@ class Question:
             borrowed=self.borrowed,
             nodes=request.nodes,
             supposed=request.supposed,
-            details=not request.brief,
+            details=self.detailed,
             everywhere=request.everywhere,
         )
 
@@ -172,10 +173,15 @@ class Questions:
             return True
         merged = merge(self._frameworks[current.profile], (each.summary for each in answers))
         by_itself = any(each.by_itself for each in answers)
-        if by_itself and len(answers) == 1:
+        if by_itself and len(answers) == 1:  # asked in detail, as there is nothing to agree on
             self._latest[current.profile] = merged
             return True
-        settled = not by_itself and merged.agrees_with(current.guess) and merged.feasible == _count(current.guess)
+        settled = (
+            (current.detailed or current.request.brief)
+            and not by_itself
+            and merged.agrees_with(current.guess)
+            and merged.feasible == _count(current.guess)
+        )
         if not settled and current.ask < MAX_ASKS:
             current.guess, current.borrowed = merged, False
             return False
@@ -186,6 +192,7 @@ class Questions:
         question.ask += 1
         question.asked_at = now
         question.answered = {}
+        question.detailed = not question.request.brief and (len(workers) == 1 or not question.borrowed)
         message = self._message(question)
         return [Ask(worker, message) for worker in workers]
 
