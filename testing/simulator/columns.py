@@ -146,6 +146,15 @@ def _selector(obj: Object, now: float) -> str:
     return ",".join(terms) or NONE
 
 
+def _claim_state(claim: Object, now: float) -> str:
+    states = {
+        "deleted": "metadata.deletionTimestamp",
+        "allocated": "status.allocation",
+        "reserved": "status.reservedFor",
+    }
+    return ",".join(state for state, path in states.items() if at(claim, path, None)) or "pending"
+
+
 def _node_selector(obj: Object, now: float) -> str:
     return ",".join(f"{key}={value}" for key, value in at(obj, "spec.template.spec.nodeSelector", {}).items()) or NONE
 
@@ -258,6 +267,12 @@ _COLUMNS: dict[StorageKey, tuple[Column, ...]] = {
         Column("Completions", _job_completions),
         Column("Duration", _job_duration),
         *_TEMPLATE,
+    ),
+    ("resource.k8s.io", "resourceclaims"): (Column("State", _claim_state),),
+    ("resource.k8s.io", "resourceslices"): (
+        Column("Node", "spec.nodeName", ""),
+        Column("Driver", "spec.driver", ""),
+        Column("Pool", "spec.pool.name", ""),
     ),
     ("policy", "poddisruptionbudgets"): (
         Column("Min Available", "spec.minAvailable", "N/A"),

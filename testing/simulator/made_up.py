@@ -9,9 +9,9 @@ import asyncio
 from dataclasses import dataclass
 
 from testing.simulator.cluster import SimulatedCluster
-from testing.simulator.controllers import DEVICES, MEMORY, MODEL
+from testing.simulator.controllers import DEVICES, DRIVER, MEMORY, MODEL
 from testing.simulator.discovery import VERSION
-from testing.simulator.resources import NODES, PODS, Object
+from testing.simulator.resources import NODES, PODS, Object, builtin
 from testing.simulator.subresources import bind
 from testing.simulator.workloads.daemon_sets import target_of
 from testing.simulator.workloads.ownership import DAEMON_SETS, DEPLOYMENTS
@@ -21,6 +21,7 @@ PATIENCE = 60.0
 REGION = "north-1"
 ZONES = ("a", "b", "c")
 SYSTEM = "kube-system"
+DEVICE_CLASSES = builtin("deviceclasses", "resource.k8s.io")
 KI = 1 << 10
 RESERVED_CPU = 80
 """Millicores of each node that pods do not get."""
@@ -48,6 +49,9 @@ async def populate(cluster: SimulatedCluster, count: int, *, running: bool) -> N
     """Create the nodes and, if controllers are `running`, the workloads of the system with their pods in place."""
     for made in nodes(cluster, count):
         cluster.create(NODES, "", made)
+    device_class = {"spec": {"selectors": [{"cel": {"expression": f'device.driver == "{DRIVER}"'}}]}}
+    if count:
+        cluster.create(DEVICE_CLASSES, "", {"metadata": {"name": DRIVER}, **device_class})
     if not running or not count:
         return
     agents = [_agent("network-agent", "100m", "64Mi"), _agent("node-metrics", "20m", "48Mi")]

@@ -15,6 +15,8 @@ from testing.simulator.resources import ApiResource, Object, builtin
 from testing.simulator.selectors import selector_test
 
 DEPLOYMENTS = builtin("deployments", "apps")
+STATEFUL_SETS = builtin("statefulsets", "apps")
+DAEMON_SETS = builtin("daemonsets", "apps")
 JOBS = builtin("jobs", "batch")
 _UIDS = ("batch.kubernetes.io/controller-uid", "controller-uid")
 _NAMES = ("batch.kubernetes.io/job-name", "job-name")
@@ -34,6 +36,15 @@ def default_workload(resource: ApiResource, obj: Object) -> None:
             }
         spec.setdefault("revisionHistoryLimit", 10)
         spec.setdefault("progressDeadlineSeconds", 600)
+    elif resource in (STATEFUL_SETS, DAEMON_SETS):
+        rolling = {"partition": 0} if resource is STATEFUL_SETS else {"maxUnavailable": 1, "maxSurge": 0}
+        update: Object = spec.get("updateStrategy") or {}
+        spec["updateStrategy"] = update
+        if update.setdefault("type", "RollingUpdate") == "RollingUpdate":
+            update["rollingUpdate"] = {**rolling, **(update.get("rollingUpdate") or {})}
+        spec.setdefault("revisionHistoryLimit", 10)
+        if resource is STATEFUL_SETS:
+            spec.setdefault("podManagementPolicy", "OrderedReady")
     elif resource is JOBS:
         if "completions" not in spec and "parallelism" not in spec:
             spec["completions"] = 1

@@ -43,6 +43,11 @@ async def test_nodes_are_in_zones_and_pools_and_run_the_pods_of_the_system() -> 
         bucket = simulator.cluster.store.bucket(PODS)
         await until(lambda: all(b'"phase":"Running"' in item.raw for item in bucket.items()))
         await until(lambda: len(simulator.cluster.store.bucket(SLICES)) == 2)
+        (device_class,) = all_of(simulator, "deviceclasses", "resource.k8s.io")
+        assert (
+            device_class["metadata"]["name"]
+            == all_of(simulator, "resourceslices", "resource.k8s.io")[0]["spec"]["driver"]
+        )
 
 
 async def test_a_new_node_gets_the_pods_of_the_system() -> None:

@@ -186,6 +186,8 @@ async def test_a_stateful_set_makes_replaces_and_removes_numbered_pods_in_order(
         assert story == [(f"db-{number}", phase) for number in range(3) for phase in ("Pending", "Running")]
         claimed = [each["metadata"]["name"] for each in world.objects("persistentvolumeclaims", "")]
         assert claimed == ["data-db-0", "data-db-1", "data-db-2"]
+        made = simulator.stored("statefulsets", "db", "default", group="apps")["spec"]
+        assert made["updateStrategy"] == {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}
         template = workload("db", image="i:2")["spec"]["template"]
         await client.fine("PATCH", f"{APPS}/statefulsets/db", {"spec": {"template": template, "replicas": 2}}, MERGE)
         status = await world.reports("statefulsets", "db", replicas=2, readyReplicas=2, updatedReplicas=2)
