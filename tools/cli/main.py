@@ -13,6 +13,7 @@ from shared.config.sources import BAD_USAGE, Parser
 from shared.errors import FlotillaError, UserError
 from tools.cli.version import Version
 
+PROGRAM = "flotilla"
 EXAMPLES = """\
 first steps:
   flotilla demo                             schedule 10,000 pods on a simulated cluster and check the result
@@ -83,9 +84,9 @@ CANNOT_WRITE = frozenset({errno.ENOSPC, errno.EFBIG, errno.EDQUOT})
 """Errors of a full disk or a file size limit: reported in one line, without a traceback."""
 
 
-def parser(only: str | None = None) -> argparse.ArgumentParser:
-    """The parser of all commands, or of one only, which is faster to import."""
-    top = Parser(prog="flotilla", description="A Kubernetes scheduler that scales out.", epilog=EXAMPLES)
+def parser(only: str | None = None, program: str = PROGRAM) -> argparse.ArgumentParser:
+    """The parser of all commands, or of one only, which is faster to import. `program`: as what it was called."""
+    top = Parser(prog=program, description="A Kubernetes scheduler that scales out.", epilog=EXAMPLES)
     top.add_argument("--version", action=Version, help="print the version and exit")
     commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name in COMMANDS if only is None else (only,):
@@ -97,7 +98,7 @@ def parser(only: str | None = None) -> argparse.ArgumentParser:
     return top
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None, program: str = PROGRAM) -> int:
     if "_ARGCOMPLETE" in os.environ:
         from tools.cli.completion import complete
 
@@ -105,7 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         complete(parser(typed[0] if len(typed) > 1 and typed[0] in COMMANDS else None))
     words = sys.argv[1:] if arguments is None else arguments
     command = words[0] if words and words[0] in COMMANDS else None
-    options = parser(command).parse_args(words)
+    options = parser(command, program).parse_args(words)
     try:
         code: int = options.run(options)
         print(end="", flush=True)
