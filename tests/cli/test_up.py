@@ -25,6 +25,7 @@ async def test_up_prints_addresses_as_json_and_stops_on_ctrl_c(tmp_path: Path) -
         await command.prints(lambda line: "  binder-0  " in line)
         api = await command.prints(lambda line: "  api server  " in line)
         look = await command.prints(lambda line: "KUBECONFIG=" in line)
+        await until(lambda: sum("then: " in line for line in command.lines) == 2)
         page = await command.prints(lambda line: "console: http://127.0.0.1:" in line)
         async with aiohttp.ClientSession() as session, session.get(json.loads(page)["message"].split()[-1]) as answer:
             assert "Flotilla" in await answer.text()
@@ -32,7 +33,7 @@ async def test_up_prints_addresses_as_json_and_stops_on_ctrl_c(tmp_path: Path) -
         ours = [entry["message"].split()[0] for entry in said if entry["service"] == "flotilla"]
         assert ours == [
             "nats", "redis", "api", "in", "then:",
-            "ready", "watcher", "queue", "snapshot", "cycle", "worker-0", "binder-0", "console:",
+            "ready", "watcher", "queue", "snapshot", "cycle", "worker-0", "binder-0", "console:", "in", "then:",
         ]  # fmt: skip
         variables = dict(word.split("=") for word in shlex.split(json.loads(look)["message"]) if "=" in word)
         assert json.loads(Path(variables["KUBECONFIG"]).read_text())["clusters"][0]["cluster"]["server"] in api

@@ -144,13 +144,15 @@ async def _up(options: "PipelineOptions", ready: asyncio.Event, warnings: Sequen
 
     def on_servers(pipeline: "Pipeline") -> None:
         """Other commands work from here on, which helps most if the rest does not start."""
-        for line in (*server_addresses(pipeline), *next_steps(pipeline)):
+        steps.extend(next_steps(pipeline))
+        for line in (*server_addresses(pipeline), *steps):
             pipeline.tell(f"  {line}")
         if options.live:
             showing.append(asyncio.create_task(show_status(pipeline)))
 
     began = time.monotonic()
     showing: list[asyncio.Task[None]] = []
+    steps: list[str] = []
     for warning in warnings:
         print(f"flotilla: {warning}", file=sys.stderr, flush=True)
     try:
@@ -163,6 +165,8 @@ async def _up(options: "PipelineOptions", ready: asyncio.Event, warnings: Sequen
                 pipeline.tell(f"  {line}")
             if console:
                 await open_console(pipeline)
+            for line in steps:  # again, where they are looked for
+                pipeline.tell(f"  {line}")
             await pipeline.failure
     finally:
         for task in showing:
