@@ -60,7 +60,7 @@ def delta(seq: int, *changes: Any, epoch: int = 1) -> Delta:
 
 
 def cpu_of(model: ClusterModel) -> dict[str, int]:
-    return {name: entry.requested["cpu"] for name, entry in model.nodes.items()}
+    return {name: entry.requested.get("cpu", 0) for name, entry in model.nodes.items()}
 
 
 def test_deltas_move_amounts_between_nodes_and_name_only_what_changed() -> None:
@@ -83,7 +83,7 @@ def test_nodes_come_and_go_with_their_pods() -> None:
     assert model.nodes["b"].unschedulable and model.capacity(model.nodes["a"]) == [0, 0, 0, 0]
     model.take_delta(delta(12, PodPlaced("uid-q", "b", 0, "shop/q"), NodeUpserted(a_node("a").build())))
     assert model.label_keys() == ["zone"]
-    assert list(model.totals()) == [("cpu", 1000, 8000), ("memory", 2 << 30, 16 << 30), ("pods", 2, 220)]
+    assert model.totals() == [("cpu", 1000, 8000), ("memory", 2 << 30, 16 << 30), ("pods", 2, 220)]
 
 
 @pytest.mark.parametrize("lost", [delta(12), delta(3, epoch=2), Heartbeat(2, 1)])
@@ -129,8 +129,9 @@ def test_pending_pods_are_grouped_by_reason_and_found_by_text() -> None:
         described("c", "gated", gate="SchedulingGates", gate_reason="waiting for x"),
         described("d", "binding", full, node="n1"),
     ]
-    pending = PendingPods(pods={each.uid: each for each in pods})
-    assert [(each.text, each.pods, each.nodes) for each in pending.reasons()] == [
+    pending = PendingPods()
+    pending.take({each.uid: each for each in pods}, len(pods))
+    assert [(each.text, each.pods, each.nodes) for each in pending.reasons] == [
         ("Insufficient cpu", 2, 5),
         ("node(s) had untolerated taint(s)", 1, 2),
         ("waiting for x", 1, 0),
@@ -149,7 +150,7 @@ def test_figures_of_services_are_of_the_last_minute() -> None:
     services = Services()
     for at, cpu, counts in ((100.0, 5.0, (1000, 0, 0)), (130.0, 8.0, (1000, 10, 0)), (165.0, 15.0, (1000, 110, 0))):
         services.take([process(at, cpu, *counts)], at)
-    shown = services.shown()
+    shown = services.shown
     assert shown["processes"][0]["cpu"] == pytest.approx(10 / 65, abs=1e-3)
     (duration,) = shown["durations"]
     assert duration[:2] == ["from the queue to the node", 110] and duration[2][0] == pytest.approx(0.55)

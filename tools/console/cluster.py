@@ -5,8 +5,7 @@ stale --the whole state--> following --delta by delta--> following
   +-- a delta is lost, or the snapshot began another term
 """
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -41,7 +40,7 @@ class NodeEntry:
     id: int
     name: str
     allocatable: Mapping[str, int] = field(default_factory=dict)
-    requested: Counter[str] = field(default_factory=Counter)
+    requested: dict[str, int] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
     pods: dict[str, None] = field(default_factory=dict)
     unschedulable: bool = False
@@ -91,6 +90,9 @@ class ClusterModel:
         """The newest state that a heartbeat named."""
         self._patience = PATIENCE
         self._next_id = 0
+        self._requested: dict[str, int] = {}
+        self._allocatable: dict[str, int] = {}
+        """Sums over all nodes."""
         self._added: dict[int, NodeEntry] = {}
         self._used: dict[int, NodeEntry] = {}
         self._gone: list[int] = []
@@ -100,6 +102,7 @@ class ClusterModel:
         self._gone += [entry.id for entry in self.nodes.values()]
         self.nodes, self.pods, self.nominations = {}, {}, {}
         self._added, self._used = {}, {}
+        self._requested, self._allocatable = {}, {}
         for node in state.nodes.values():
             self._on_node(node)
         for uid, (name, load, key, _) in state.pods.items():
@@ -150,7 +153,8 @@ class ClusterModel:
 
     def _on_node(self, node: Node) -> None:
         entry = self._entry(node.name)
-        entry.allocatable, entry.labels = allocatable(node), node.metadata.labels
+        self._resize(entry, allocatable(node))
+        entry.labels = node.metadata.labels
         entry.unschedulable = node.spec.unschedulable
         self.resources += [each for each in entry.allocatable if each not in self.resources]
         self._added[entry.id] = entry
@@ -160,11 +164,16 @@ class ClusterModel:
         entry = self.nodes.get(name)
         if entry is None:
             return
-        entry.allocatable = {}
+        self._resize(entry, {})
         if entry.pods:
             self._added[entry.id] = entry
         else:
             self._forget(entry)
+
+    def _resize(self, entry: NodeEntry, amounts: Mapping[str, int]) -> None:
+        _add(self._allocatable, entry.allocatable, -1)
+        _add(self._allocatable, amounts)
+        entry.allocatable = amounts
 
     def _entry(self, name: str) -> NodeEntry:
         entry = self.nodes.get(name)
@@ -178,7 +187,8 @@ class ClusterModel:
         self._remove(uid)
         self.pods[uid] = pod
         pod.node.pods[uid] = None
-        pod.node.requested.update(pod.load.requests)
+        _add(pod.node.requested, pod.load.requests)
+        _add(self._requested, pod.load.requests)
         self._used[pod.node.id] = pod.node
 
     def _remove(self, uid: str) -> None:
@@ -187,7 +197,8 @@ class ClusterModel:
             return
         node = pod.node
         node.pods.pop(uid, None)
-        node.requested.subtract(pod.load.requests)
+        _add(node.requested, pod.load.requests, -1)
+        _add(self._requested, pod.load.requests, -1)
         self._used[node.id] = node
         if not node.pods and not node.allocatable and not node.labels:
             self._forget(node)
@@ -208,7 +219,7 @@ class ClusterModel:
 
     def amounts(self, entry: NodeEntry) -> list[int]:
         """What is requested, in the order of `resources`."""
-        return [len(entry.pods) if name == PODS else entry.requested[name] for name in self.resources]
+        return [len(entry.pods) if name == PODS else entry.requested.get(name, 0) for name in self.resources]
 
     def capacity(self, entry: NodeEntry) -> list[int]:
         return [entry.allocatable.get(name, 0) for name in self.resources]
@@ -222,20 +233,16 @@ class ClusterModel:
         most = min(MAX_LABEL_VALUES, max(1, len(self.nodes) // 2))
         return sorted(key for key, found in values.items() if len(found) <= most)
 
-    def totals(self) -> Iterable[tuple[str, int, int]]:
+    def totals(self) -> list[tuple[str, int, int]]:
         """Resource, requested, allocatable."""
-        used: Counter[str] = Counter()
-        room: Counter[str] = Counter()
-        for entry in self.nodes.values():
-            _add(used, entry.requested)
-            _add(room, entry.allocatable)
-        used[PODS] = len(self.pods)
-        return [(name, used[name], room[name]) for name in self.resources if room[name]]
+        requested = {**self._requested, PODS: len(self.pods)}
+        amounts = ((name, requested.get(name, 0), self._allocatable.get(name, 0)) for name in self.resources)
+        return [each for each in amounts if each[2]]
 
     def pods_on(self, entry: NodeEntry) -> Iterator[PlacedPod]:
         return (self.pods[uid] for uid in entry.pods)
 
 
-def _add(sums: Counter[str], amounts: Mapping[str, int]) -> None:
+def _add(sums: dict[str, int], amounts: Mapping[str, int], sign: int = 1) -> None:
     for name, amount in amounts.items():
-        sums[name] += amount
+        sums[name] = sums.get(name, 0) + sign * amount

@@ -34,7 +34,7 @@ UNWATCHED = 15.0
 """Seconds after the last request after which nobody looks any more."""
 COUNT_INTERVAL = 1.0
 """Seconds between two questions to the queue how many pods wait."""
-STATUS_INTERVAL = 1.5
+STATUS_INTERVAL = 3.0
 """Seconds between two questions to all processes about themselves."""
 LIST_INTERVAL = 2.0
 """Seconds between two lists of the queue, at least."""
@@ -183,7 +183,7 @@ class Follower:
             pods |= {pod.uid: pod for pod in page.pods}
             if len(pods) >= MAX_PENDING:
                 break
-        self.pending.pods, self.pending.total = pods, total
+        self.pending.take(pods, total)
 
     async def _ask_forever(self) -> None:
         async with asking(self.client.bus) as asker:
@@ -230,12 +230,12 @@ class Follower:
             "sample": self.samples[-1] if self.samples else None,
             "counts": self.pending.counts,
             "listed": [len(self.pending.pods), self.pending.total],
-            "reasons": self.pending.reasons(),
+            "reasons": self.pending.reasons,
             "totals": list(self.cluster.totals()),
             "nominated": len(self.cluster.nominations),
             "loaded": not self.cluster.stale,
             "problems": self.problems,
-            **self.services.shown(),
+            **self.services.shown,
         }
 
     def everything(self) -> bytes:

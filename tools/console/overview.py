@@ -51,16 +51,16 @@ class Services:
     """What the processes say about themselves, and how that has changed within the window."""
 
     def __init__(self) -> None:
+        self.shown: dict[str, Any] = {}
         self._told: deque[tuple[float, list[ProcessStatus]]] = deque()
 
     def take(self, statuses: list[ProcessStatus], now: float) -> None:
         self._told.append((now, statuses))
         while len(self._told) > 2 and now - self._told[1][0] >= WINDOW:
             self._told.popleft()
+        self.shown = self._figures()
 
-    def shown(self) -> dict[str, Any]:
-        if not self._told:
-            return {}
+    def _figures(self) -> dict[str, Any]:
         (before_at, before), (at, now) = self._told[0], self._told[-1]
         recent = self._told[max(0, len(self._told) - 3)]
         return {

@@ -31,17 +31,21 @@ class PendingPods:
     counts: dict[str, int] = field(default_factory=dict)
     pods: dict[str, DescribedPod] = field(default_factory=dict)
     """By uid, in the order of the queue."""
+    reasons: list[CommonReason] = field(default_factory=list)
+    """Of the pods that are listed, the most frequent first."""
 
-    def reasons(self) -> list[CommonReason]:
-        """The most frequent first."""
-        pods: Counter[str] = Counter()
+    def take(self, pods: dict[str, DescribedPod], total: int) -> None:
+        self.pods, self.total = pods, total
+        counted: Counter[str] = Counter()
         nodes: Counter[str] = Counter()
         plugins: defaultdict[str, set[str]] = defaultdict(set)
         for text, count, pod in self._each_reason():
-            pods[text] += 1
+            counted[text] += 1
             nodes[text] = max(nodes[text], count)
             plugins[text].update(pod.plugins)
-        return [CommonReason(text, sorted(plugins[text]), n, nodes[text]) for text, n in pods.most_common(MAX_REASONS)]
+        self.reasons = [
+            CommonReason(text, sorted(plugins[text]), n, nodes[text]) for text, n in counted.most_common(MAX_REASONS)
+        ]
 
     def _each_reason(self) -> Iterator[tuple[str, int, DescribedPod]]:
         for pod in self.pods.values():
