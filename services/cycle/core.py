@@ -485,6 +485,7 @@ class CycleCore:
             problem=answered.problem,
             uid=uid,
             journal=journal,
+            extenders=bool(self._extenders),
         )
 
     def validate(self) -> None:

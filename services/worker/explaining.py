@@ -45,25 +45,30 @@ MAX_ONE_BY_ONE = 512
 NOMINATED = "room for nominated pods"
 """In place of a plugin: the node would have room but for pods of at least this priority that are nominated to it."""
 
-PodExplained = tuple[NodeFindings, Summary, bool]
+Explained = tuple[NodeFindings, Summary, bool]
 """With the shard's summary, and whether no guess could be used."""
 
 
-def explain(table: NodeTable, evaluator: ShardEvaluator | None, ask: ExplainNodes) -> PodExplained:
-    """Judges the ask's pod on the table, with the supposed changes in place meanwhile."""
+def explain(table: NodeTable, evaluator: ShardEvaluator | None, ask: ExplainNodes) -> Explained:
+    """Judges the ask's pod on the table, with the supposed changes in place meanwhile.
+
+    Whatever is wrong with pod, changes or plugins is said in the answer.
+    """
     if evaluator is None:
         return NodeFindings(failure=error(f"there is no profile {ask.profile!r}")), Summary(), False
-    with cluster_changed(table, ask.supposed):
-        try:
-            pod_class = evaluator.prepare(CLASS_ID, ask.pod)
-        except Exception as cause:
-            return NodeFindings(failure=_failure(cause)), Summary(), False
-        try:
-            return _Explainer(evaluator, pod_class, ask).explain()
-        except Exception as cause:
-            return NodeFindings(failure=_failure(cause)), Summary(), False
-        finally:
-            evaluator.release(pod_class)
+    try:
+        with cluster_changed(table, ask.supposed):
+            return _explain(evaluator, ask)
+    except Exception as cause:
+        return NodeFindings(failure=_failure(cause)), Summary(), False
+
+
+def _explain(evaluator: ShardEvaluator, ask: ExplainNodes) -> Explained:
+    pod_class = evaluator.prepare(CLASS_ID, ask.pod)
+    try:
+        return _Explainer(evaluator, pod_class, ask).explain()
+    finally:
+        evaluator.release(pod_class)
 
 
 class _Explainer:
@@ -73,7 +78,7 @@ class _Explainer:
         self._class = pod_class
         self._ask = ask
 
-    def explain(self) -> PodExplained:
+    def explain(self) -> Explained:
         pre, nodes = self._class.pre, self._table.node_count
         if self._class.failure is not None:
             return NodeFindings(nodes, failure=self._class.failure), Summary(nodes), False

@@ -240,6 +240,7 @@ class PodExplained(msgspec.Struct, frozen=True, omit_defaults=True, tag="pod-exp
     """`problem`: why there are no findings, if there should be. `now`: Unix time. `since`: when the journal began.
 
     `profiles`: the scheduler names that this pipeline serves. `weights`: by score plugin of the pod's profile.
+    `extenders`: there are some, which are asked in rounds only.
     """
 
     epoch: Count
@@ -253,3 +254,4 @@ class PodExplained(msgspec.Struct, frozen=True, omit_defaults=True, tag="pod-exp
     uid: str = ""
     """Of the pod that the journal is about."""
     problem: str = ""
+    extenders: bool = False

@@ -149,6 +149,17 @@ def test_explaining_between_decisions_changes_none() -> None:
     assert nodes_of(explains=True) == nodes_of(explains=False)
 
 
+def test_what_cannot_be_supposed_is_said_and_leaves_nothing() -> None:
+    pipeline = a_cluster(2)
+    wrong = Supposed((NodeEdit("node-00", copy=True, amounts={"cpu": 1 << 62}), NodeEdit("nobody")), gone=("nobody",))
+    explained = asked(pipeline, pod("a"), supposed=wrong)
+    assert explained.findings is not None
+    assert explained.findings.failure is not None or explained.findings.nodes == 31
+    assert found(pipeline, pod("a")).nodes == 30
+    for core in pipeline.workers.values():
+        core.validate()
+
+
 def test_what_cannot_be_answered_is_refused_with_a_reason() -> None:
     pipeline = a_cluster(1)
     assert "cannot be read" in pipeline.explain_pod(ExplainPod(body=b"\xc1")).problem

@@ -131,7 +131,7 @@ def of_findings(
         models=findings.models,
         preemption=_preemption(findings),
         journal=explained.journal,
-        notes=tuple(_notes(queued, explained.journal)),
+        notes=tuple(_notes(queued, explained)),
     )
 
 
@@ -188,7 +188,8 @@ def _sentence(
 ) -> str:
     """The verdict, and what helps first."""
     if findings.feasible and queued is not None and not queued.gate:
-        return f"{verdict}; {_state(queued)}"
+        last = f" (its last attempt failed: {queued.message.rstrip('.')})" if queued.message else ""
+        return f"{verdict}; {_state(queued)}{last}"
     if queued is not None and queued.gate and findings.feasible:
         return f"{verdict} as soon as {_ungated(queued)}"
     if help_:
@@ -254,8 +255,10 @@ def _preemption(findings: NodeFindings) -> str:
     return "no evictions of pods of lower priority would help"
 
 
-def _notes(queued: DescribedPod | None, journal: Sequence[Remembered]) -> Sequence[str]:
+def _notes(queued: DescribedPod | None, explained: PodExplained) -> Sequence[str]:
     notes = list(queued.claims) if queued is not None else []
+    if explained.extenders:
+        notes.append("extenders are asked only when it is tried: what they would say is not known here")
     if queued is not None and queued.nominated:
         notes.append(f"it is nominated to node {queued.nominated}, where victims make way for it")
     return notes

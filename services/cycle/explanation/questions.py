@@ -15,6 +15,7 @@ import msgspec
 
 from services.cycle.events import Answered, Ask, Effect, ExplanationAsked
 from services.cycle.explanation.merging import merge_findings
+from shared.errors import FlotillaError
 from shared.framework.profile import Framework, is_mergeable, merge
 from shared.messages.evaluation import Summary
 from shared.messages.explaining import MAX_ASKED_NODES, MAX_SUPPOSED, ExplainNodes, ExplainPod, ShardExplained
@@ -95,7 +96,7 @@ class Questions:
             return [Answered(asked.number, request, None, None)]
         try:
             pod = pod_from_msgpack(request.body)
-        except (msgspec.DecodeError, ValueError) as cause:
+        except (msgspec.DecodeError, FlotillaError, ValueError, RecursionError) as cause:
             return [Answered(asked.number, request, None, None, f"the pod cannot be read: {cause}")]
         if pod.spec.scheduler_name not in self._frameworks:
             return [Answered(asked.number, request, pod, None)]
