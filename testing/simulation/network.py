@@ -226,8 +226,16 @@ class SimBus:
         self.wires.forget_all_of(self)
 
     async def subscribe(
-        self, subject: str, types: Any, handler: Handler, *, group: str = "", ours: bool = True
+        self,
+        subject: str,
+        types: Any,
+        handler: Handler,
+        *,
+        group: str = "",
+        ours: bool = True,
+        most_pending: int = 0,
     ) -> Subscription:
+        """Nothing pends here, so `most_pending` does not matter."""
         subscription = Subscription(self, subject, types if isinstance(types, tuple) else (types,), handler, group)
         if not self.dead:
             self.wires.add(subscription)
