@@ -244,7 +244,7 @@ class Shell:
             async with asyncio.timeout(SNAPSHOT_WRITES):
                 await self._writer.finish()
         if self._writer.waiting:
-            self._context.log.warning("%d effects could not be written in time", self._writer.waiting)
+            self._context.log.warning("%s effects could not be written in time", f"{self._writer.waiting:,}")
         settled = not self._writer.waiting and end.settled and not self._context.fault.found
         if settled and self._settle():
             self._context.log.info("term %d is settled: nothing that it ordered is under way", self._core.epoch)

@@ -218,9 +218,8 @@ class Bus:
         body = encode(message)
         if len(body) > self._most_bytes:
             self._metrics.refused(subject, Refusal.TOO_LARGE)
-            problem = (
-                f"{subject}: a {type(message).__name__} of {len(body)} bytes; at most {self._most_bytes} can be sent"
-            )
+            what = f"a {type(message).__name__} of {len(body):,} bytes"
+            problem = f"{subject}: {what}; at most {self._most_bytes:,} can be sent"
             raise RefusedMessage(Refusal.TOO_LARGE, problem)
         return body
 

@@ -178,7 +178,9 @@ class Connection:
         if most >= self._payload:
             return ""
         server = self.client.server
-        return f"NATS at {server} takes messages of {most} bytes only: its max_payload must be at least {self._payload}"
+        return (
+            f"NATS at {server} takes messages of {most:,} bytes only: its max_payload must be at least {self._payload}"
+        )
 
     def _heard(self, what: Callable[[], None]) -> Callable[[], Awaitable[None]]:
         async def heard() -> None:

@@ -114,7 +114,7 @@ class MessageReader(Generic[M]):
             found = "no version" if version is None else f"version {version[:16]!r}"
             raise RefusedMessage(Refusal.VERSION, f"{found}; this is version {VERSION}")
         if len(raw) > MAX_BYTES:
-            raise RefusedMessage(Refusal.TOO_LARGE, f"{len(raw)} bytes; at most {MAX_BYTES} are accepted")
+            raise RefusedMessage(Refusal.TOO_LARGE, f"{len(raw):,} bytes; at most {MAX_BYTES:,} are accepted")
         try:
             message = self._decode(raw)
         except ProtocolError as cause:

@@ -39,6 +39,17 @@ SAY_EVERY = 10.0
 _NOT_IN_A_SCRIPT = re.compile("user executing the script can't|ACL failure in script")
 """How Redis 6 and 7 report that a script exceeds its user's rights."""
 
+_WHY_NO_WRITES = (
+    (re.compile(r"\bOOM\b|used memory > 'maxmemory'"), "it is full (maxmemory): give it more memory"),
+    (re.compile(r"\bMISCONF\b|to the AOF|stop-writes-on-bgsave"), "it cannot write its file: is its disk full?"),
+    (re.compile(r"\bREADONLY\b|read only replica"), "it is a replica, which takes no writes"),
+)
+"""What servers say in many words, and from within scripts with lines of these."""
+_OF_SCRIPT = re.compile(
+    r"^Error running script.*?: |,? ?script: \w+, on @user_script:\d+\.?$|@user_script:? ?\d*:? ?-?"
+)
+"""What a server adds to the error of a command in a script: before Redis 7, and from then on."""
+
 T = TypeVar("T")
 Argument = str | bytes | int
 Refused = (AuthenticationError, AuthorizationError, NoPermissionError)
@@ -160,4 +171,8 @@ def _line(cause: BaseException) -> str:
         if isinstance(inner, OSError) and inner.errno and not isinstance(inner, ssl.SSLError):
             return os.strerror(inner.errno) if inner.errno > 0 else str(inner.strerror)
         inner = inner.__cause__ or inner.__context__
-    return " ".join(str(cause).split()) or type(cause).__name__
+    text = " ".join(str(cause).split())
+    for pattern, why in _WHY_NO_WRITES:
+        if pattern.search(text):
+            return why
+    return _OF_SCRIPT.sub("", text) or type(cause).__name__

@@ -222,5 +222,5 @@ async def test_a_small_max_payload_is_reported_at_once() -> None:
         with pytest.raises(UserError) as error:
             await Bus.connect(server.url, PREFIX, "me", a_telemetry())
     assert str(error.value) == (
-        f"NATS at {where(server.url)} takes messages of 1048576 bytes only: its max_payload must be at least 8388608"
+        f"NATS at {where(server.url)} takes messages of 1,048,576 bytes only: its max_payload must be at least 8388608"
     )

@@ -112,10 +112,10 @@ async def test_an_oversized_message_is_dropped_and_logged(caplog: pytest.LogCapt
         await bus.publish("watcher.relist", Relist("x" * large))
         await until(lambda: got == [large])
         assert bus.connected
-        with pytest.raises(ProtocolError, match=rf"watcher\.relist: a Relist of {MAX_BYTES + 24} bytes"):
+        with pytest.raises(ProtocolError, match=rf"watcher\.relist: a Relist of {MAX_BYTES + 24:,} bytes"):
             await bus.request("watcher.relist", Relist("x" * MAX_BYTES), Received, timeout=1)
     assert sample(telemetry, "flotilla_bus_refused_total", subject="watcher.relist", reason="too large") == 2
-    assert f"a message was dropped: watcher.relist: a Relist of {MAX_BYTES + 24} bytes" in caplog.text
+    assert f"a message was dropped: watcher.relist: a Relist of {MAX_BYTES + 24:,} bytes" in caplog.text
 
 
 async def test_replies_go_only_to_inboxes() -> None:

@@ -326,7 +326,7 @@ def test_a_thousand_pods_with_bounded_calls_and_progress(world: World, caplog: p
 
     with caplog.at_level(logging.INFO):
         played(story())
-    assert "fencing 1000 pending pods first, in about 2 s" in caplog.text
+    assert "fencing 1,000 pending pods first, in about 2 s" in caplog.text
     assert "fenced 1,000 of 1,000 pending pods" in caplog.text
 
 

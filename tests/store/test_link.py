@@ -11,8 +11,9 @@ import pytest
 from shared.errors import UserError
 from shared.store.errors import StoreUnreachable
 from shared.store.link import connect
+from shared.store.scripts import Script
 from shared.store.term import open_term
-from tests.servers import redis_server
+from tests.servers import configured_redis, redis_server
 from tests.store.support import LOG, PREFIX, linked, linked_to, relay
 
 pytestmark = pytest.mark.asyncio
@@ -171,3 +172,22 @@ async def test_a_rediss_url_uses_tls() -> None:
     async with redis_server() as server, relay(server) as between:
         told = await refused(between.url.replace("redis://", f"rediss://:{SECRET}@"), patience=0.3)
         assert told.startswith(f"Redis at 127.0.0.1:{between.port} ")
+
+
+@pytest.mark.parametrize(
+    ("lines", "command", "why"),
+    [
+        ("maxmemory 1\n", (), "it is full (maxmemory): give it more memory"),
+        ("", ("REPLICAOF", "127.0.0.1", "1"), "it is a replica, which takes no writes"),
+    ],
+)
+async def test_why_a_server_takes_no_writes_is_said_in_words(lines: str, command: tuple[str, ...], why: str) -> None:
+    """The same from within a script, whose lines nobody needs."""
+    async with configured_redis(lines) as server, linked_to(server.url) as link:
+        if command:
+            await link.call(*command)
+        script = Script("redis.call('SET', KEYS[1], ARGV[1]) return {}")
+        for write in (link.call("SET", "key", "value"), link.run(script, ["key"], ["value"])):
+            with pytest.raises(StoreUnreachable) as error:
+                await write
+            assert str(error.value).endswith(f" refuses the command: {why}")

@@ -1,6 +1,8 @@
 """The embedded servers."""
 
 import socket
+import tempfile
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import psutil
@@ -52,3 +54,16 @@ async def test_the_temporary_folder_is_removed() -> None:
     async with temporary_folder() as folder:
         (folder / "file").touch()
     assert not folder.exists()
+
+
+async def test_a_folder_that_cannot_be_made_or_holds_no_socket_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deep = tmp_path / ("x" * 100)
+    deep.mkdir()
+    for folder, why in ((tmp_path / "none", "No such file or directory"), (deep, "too long for a socket")):
+        monkeypatch.setattr(tempfile, "tempdir", str(folder))
+        with pytest.raises(UserError, match=f"{why}.*set TMPDIR"):
+            async with temporary_folder():
+                pass
+    assert list(deep.iterdir()) == []

@@ -28,6 +28,9 @@ PROBE_PATIENCE = 0.2
 STOP_PATIENCE = 5.0
 POLL = 0.01
 FOLDER_PREFIX = "flotilla-"
+SOCKET = "redis.sock"
+LONGEST_SOCKET_PATH = 103
+"""Bytes; 107 on Linux."""
 PR_SET_PDEATHSIG = 1
 
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None  # loaded here: little is safe between fork and exec
@@ -144,7 +147,7 @@ class RedisServer(Server):
     name = "redis-server"
 
     async def start(self) -> None:
-        config, path = self.folder / "redis.conf", self.folder / "redis.sock"
+        config, path = self.folder / "redis.conf", self.folder / SOCKET
         path.unlink(missing_ok=True)
         write_secret(
             config,
@@ -163,9 +166,14 @@ class RedisServer(Server):
 
 @asynccontextmanager
 async def temporary_folder() -> AsyncIterator[Path]:
-    """A folder that is removed at the end. Its path is short, as a socket's must be."""
-    folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX))
+    """A folder that is removed at the end. Its path is short, as a socket's must be. UserError if it cannot be made."""
     try:
+        folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX))
+    except OSError as cause:
+        raise UserError(f"no folder for temporary files can be made ({cause.strerror or cause}): set TMPDIR") from cause
+    try:
+        if len(os.fsencode(folder / SOCKET)) > LONGEST_SOCKET_PATH:
+            raise UserError(f"the path of {folder} is too long for a socket: set TMPDIR to a shorter one, such as /tmp")
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -94,7 +94,7 @@ class FencingBarrier:
         """The cluster was listed. Returns when no order of an earlier term can bind a pod any more."""
         self._closed, self._total = True, len(self._open)
         what, seconds = "what earlier terms have assumed is unknown", max(1, round(self._total * SECONDS_PER_POD))
-        self._log.warning("%s: fencing %d pending pods first, in about %d s", what, self._total, seconds)
+        self._log.warning("%s: fencing %s pending pods first, in about %d s", what, f"{self._total:,}", seconds)
         progress = asyncio.create_task(self._report(tell), name="fencing progress")
         self._fault.watch(progress)
         try:
