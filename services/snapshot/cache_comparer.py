@@ -4,7 +4,7 @@ Objects on their way from one to the other differ, too. So both are compared twi
 both times counts.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -12,7 +12,7 @@ import msgspec
 
 from services.snapshot.event_handlers import FINISHED_PHASES
 from shared.errors import ClusterError
-from shared.messages.inspection import MAX_DIFFERENCES, CacheCompared, Difference
+from shared.messages.inspection import MAX_DIFFERENCES, MAX_WAITING, CacheCompared, Difference, WaitingPod
 
 PAGE = 1000
 """Objects in one page of a list."""
@@ -36,11 +36,15 @@ class AssignedPod(msgspec.Struct, frozen=True, gc=False):
 
 
 class ClusterView(msgspec.Struct, frozen=True):
-    """Nodes and unfinished assigned pods by uid, listed or cached. `pending`: pods that are listed without a node."""
+    """Nodes and unfinished assigned pods by uid, listed or cached.
+
+    `pending`: pods that are listed without a node. `waiting`: those of them that are not being deleted.
+    """
 
     nodes: frozenset[str]
     pods: Mapping[str, AssignedPod]
     pending: frozenset[str] = frozenset()
+    waiting: Sequence[WaitingPod] = ()
 
 
 def differences(listed: ClusterView, cached: ClusterView) -> list[Difference]:
@@ -66,8 +70,16 @@ def lasting(first: Iterable[Difference], second: Iterable[Difference]) -> list[D
 
 
 def compared(listed: ClusterView, found: list[Difference]) -> CacheCompared:
-    named = found[:MAX_DIFFERENCES]
-    return CacheCompared(len(listed.nodes), len(listed.pods), len(listed.pending), named, len(found) - len(named))
+    named, waiting = found[:MAX_DIFFERENCES], list(listed.waiting[:MAX_WAITING])
+    return CacheCompared(
+        len(listed.nodes),
+        len(listed.pods),
+        len(listed.pending),
+        named,
+        len(found) - len(named),
+        waiting_pods=waiting,
+        waiting_more=len(listed.waiting) - len(waiting),
+    )
 
 
 # What the API server lists
@@ -77,10 +89,12 @@ class _Meta(msgspec.Struct, frozen=True):
     name: str = ""
     namespace: str = ""
     uid: str = ""
+    deletion_timestamp: str | None = msgspec.field(default=None, name="deletionTimestamp")
 
 
 class _Spec(msgspec.Struct, frozen=True, rename="camel"):
     node_name: str = ""
+    scheduler_name: str = ""
 
 
 class _Status(msgspec.Struct, frozen=True):
@@ -110,6 +124,7 @@ async def list_cluster(get: Get) -> ClusterView:
     nodes = frozenset([item.metadata.name async for item in _items(get, "/api/v1/nodes")])
     pods: dict[str, AssignedPod] = {}
     pending: set[str] = set()
+    waiting: list[WaitingPod] = []
     async for item in _items(get, "/api/v1/pods"):
         meta = item.metadata
         if item.status.phase in FINISHED_PHASES:
@@ -118,7 +133,9 @@ async def list_cluster(get: Get) -> ClusterView:
             pods[meta.uid] = AssignedPod(f"{meta.namespace}/{meta.name}", item.spec.node_name)
         else:
             pending.add(meta.uid)
-    return ClusterView(nodes, pods, frozenset(pending))
+            if meta.deletion_timestamp is None:
+                waiting.append(WaitingPod(meta.uid, f"{meta.namespace}/{meta.name}", item.spec.scheduler_name))
+    return ClusterView(nodes, pods, frozenset(pending), waiting)
 
 
 async def _items(get: Get, path: str) -> AsyncIterator[Any]:

@@ -23,6 +23,8 @@ MAX_PODS_OF_NODES = 5000
 """In one answer: a page of nodes ends early at this many pods."""
 MAX_ENTRIES = 1000
 """Ledger entries in one answer."""
+MAX_WAITING = 10_000
+"""Pending pods in one comparison."""
 MAX_DIFFERENCES = 1000
 """Differences in one answer."""
 LONGEST_TEXT = 1024
@@ -304,9 +306,9 @@ class CompareCache(msgspec.Struct, frozen=True, omit_defaults=True, tag="compare
 
 
 class Difference(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """`kind`: node or pod. `name`: a node's, or a pod's namespace and name, with its `uid`.
+    """`kind`: node, pod, or pending (a pod that the queue should have). `name`: of a pod with its namespace.
 
-    `what`: missing (listed, not cached), redundant (cached, not listed), or elsewhere (on another node).
+    `what`: missing (listed, not held), redundant (held, not listed), or elsewhere (on another node).
     """
 
     kind: str
@@ -317,11 +319,20 @@ class Difference(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     cached_on: str = ""
 
 
+class WaitingPod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """A pod that the API server lists without a node, neither finished nor being deleted. `key`: `namespace/name`."""
+
+    uid: str
+    key: str
+    scheduler: str
+
+
 class CacheCompared(msgspec.Struct, frozen=True, omit_defaults=True, tag="cache-compared"):
     """Differences found in two comparisons in a row, up to a limit; `more` are not listed.
 
     `nodes`, `pods`: numbers of listed nodes, and pods on nodes; `waiting`: unfinished pods without a node, of any
-    scheduler. `failure`: why the comparison failed.
+    scheduler. `failure`: why the comparison failed. `waiting_pods`: those that are not being deleted, up to a limit;
+    `waiting_more` are not listed.
     """
 
     nodes: Count = 0
@@ -330,6 +341,8 @@ class CacheCompared(msgspec.Struct, frozen=True, omit_defaults=True, tag="cache-
     differences: list[Difference] = []
     more: Count = 0
     failure: str = ""
+    waiting_pods: list[WaitingPod] = []
+    waiting_more: Count = 0
 
 
 class ReadState(msgspec.Struct, frozen=True, omit_defaults=True, tag="read-state"):

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from services.queue.introspection import Introspection as QueueIntrospection
-from services.queue.scheduling.queued_pod_info import PodState
+from services.queue.scheduling.queued_pod_info import PodState, QueuedPodInfo
 from services.snapshot.cache_comparer import (
     PAGE,
     AssignedPod,
@@ -33,12 +33,14 @@ from shared.messages.inspection import (
     MAX_DIFFERENCES,
     MAX_NODES,
     MAX_PODS_OF_NODES,
+    MAX_WAITING,
     CacheCompared,
     CompareCache,
     Difference,
     ListCache,
     ListLedger,
     ListQueue,
+    WaitingPod,
 )
 from shared.messages.limits import MAX_BYTES
 from shared.runtime.hosting import PROFILE, on_dump_signal
@@ -52,6 +54,7 @@ from tests.servers import nats_server
 from tests.simulator.support import PODS, Desk
 from tests.simulator.support import node as plain_node
 from tests.simulator.support import pod as plain_pod
+from tools.cli.dump import MAX_SHOWN, difference, pending_differences, verdict
 from tools.supervisor.servers import NatsServer
 
 NOW = 1000.0
@@ -289,9 +292,10 @@ async def test_concurrent_requests_share_one_comparison() -> None:
 
 
 @asynccontextmanager
-async def services(server: NatsServer, held: Held, desk: Desk) -> AsyncIterator[None]:
-    """Answer as the queue and the snapshot do."""
-    waiting = Waiting(an_info(pod("web", "shop"), PodState.UNSCHEDULABLE))
+async def services(server: NatsServer, held: Held, desk: Desk, *infos: QueuedPodInfo) -> AsyncIterator[None]:
+    """Answer as the queue and the snapshot do. The queue has a pod `web`, which is listed, and these."""
+    uid = desk.post(PODS, plain_pod("web"))["metadata"]["uid"]
+    waiting = Waiting(an_info(pod("web").uid(uid), PodState.UNSCHEDULABLE), *infos)
     introspection = Introspection(held.cluster, getting(desk), time.time, LOG, a_telemetry().fault, pause=0.0)
     async with a_bus(server) as bus:
         await bus.subscribe(
@@ -312,14 +316,17 @@ async def test_dump_writes_a_line_for_each_object(operator: Operator) -> None:
     desk.post("/api/v1/nodes", plain_node("n"))
     uid = desk.post(PODS, plain_pod("p", nodeName="n"))["metadata"]["uid"]
     held.put("p", "n", uid=uid)
-    held.assume("q", "n", uid=desk.post(PODS, plain_pod("q"))["metadata"]["uid"])
-    async with nats_server() as server, services(server, held, desk):
+    decided = desk.post(PODS, plain_pod("q"))["metadata"]["uid"]
+    held.assume("q", "n", uid=decided)
+    binding = an_info(pod("q").uid(decided), PodState.BINDING)
+    async with nats_server() as server, services(server, held, desk, binding):
         operator.reaches(server)
         said = await operator.types("dump")
     written = [json.loads(line) for line in said.lines]
     assert (said.code, said.err) == (0, "the cache matches the 1 nodes and 1 pods of the API server\n")
-    assert [each["kind"] for each in written] == ["queue", "node", "assumed", "summary"]
+    assert [each["kind"] for each in written] == ["queue", "queue", "node", "assumed", "summary"]
     assert (written[0]["name"], written[0]["state"]) == ("web", "unschedulable")
+    del written[0]
     assert written[1]["pods"][0] == {"uid": uid, "key": "shop/p", "assumed": False}
     assert (written[2]["key"], written[2]["node"]) == ("shop/q", "n")
     assert written[3]["cache"]["nodes"] == written[3]["assumed"] == 1
@@ -360,6 +367,7 @@ async def test_differences_give_exit_code_1(operator: Operator, tmp_path: Path) 
             "the live state is not part of the dump: no reply from the workers: no listener"
             f" (NATS at {where(server.url)}, prefix 'test')",
             "the cache differs from the 1 nodes and 0 pods of the API server in 1 objects",
+            "  node gone: cached, not listed",
         ]
         (tmp_path / "file").touch()
         bad = await operator.types("dump", "--output", str(tmp_path / "file"))
@@ -369,6 +377,7 @@ async def test_differences_give_exit_code_1(operator: Operator, tmp_path: Path) 
     ]  # fmt: skip
     summary = json.loads((folder / "summary.json").read_text())
     assert [(each["what"], each["name"]) for each in summary["comparison"]["differences"]] == [("redundant", "gone")]
+    assert summary["comparison"]["pending"] == []
     assert [json.loads(line)["name"] for line in (folder / "node.jsonl").read_text().splitlines()] == ["gone", "n"]
 
 
@@ -384,3 +393,53 @@ async def test_a_missing_service_is_named(operator: Operator) -> None:
 def test_a_dump_contains_nothing_of_a_pods_spec() -> None:
     found = msgspec.json.encode(CachePages().nodes(ListCache(), Held("a").cluster, NOW))
     assert b"spec" not in found
+
+
+@pytest.mark.asyncio
+async def test_pending_pods_that_differ_are_named(operator: Operator) -> None:
+    held, desk = Held("n"), Desk()
+    desk.post("/api/v1/nodes", plain_node("n"))
+    desk.post(PODS, plain_pod("lost"))
+    desk.post(PODS, plain_pod("theirs", schedulerName="another"))
+    kept = an_info(pod("kept").uid("uid-kept"), PodState.GATED)
+    bound = an_info(pod("bound").uid("uid-bound"), PodState.BINDING)
+    async with nats_server() as server, services(server, held, desk, kept, bound):
+        operator.reaches(server)
+        said = await operator.types("dump")
+    assert (said.code, said.err.splitlines()) == (
+        1,
+        [
+            "the cache matches the 1 nodes and 0 pods of the API server",
+            "the queue differs from the pending pods of the API server in 2 pods",
+            "  pod default/lost: listed, not queued",
+            "  pod default/kept: queued, not listed",
+        ],
+    )
+    pending = json.loads(said.lines[-1])["comparison"]["pending"]
+    assert [(each["kind"], each["what"], each["name"]) for each in pending] == [
+        ("pending", "missing", "default/lost"),
+        ("pending", "redundant", "default/kept"),
+    ]
+
+
+def test_what_differs_is_said_in_words() -> None:
+    many = [Difference("pod", "missing", f"shop/p{i}", str(i), listed_on="n") for i in range(MAX_SHOWN + 2)]
+    lines = list(verdict(CacheCompared(1, 20, differences=many, more=3), []))
+    assert lines[0] == "the cache differs from the 1 nodes and 20 pods of the API server in 15 objects"
+    assert lines[1] == "  pod shop/p0: listed on node n, not cached"
+    assert lines[-1] == "  and 5 more: see the summary"
+    assert difference(Difference("pod", "elsewhere", "shop/q", "q", "a", "b")) == (
+        "  pod shop/q: listed on node a, cached on node b"
+    )
+    assert difference(Difference("pod", "redundant", "shop/q", "q", cached_on="b")) == (
+        "  pod shop/q: cached on node b, not listed"
+    )
+
+
+def test_very_many_pending_pods_are_not_compared() -> None:
+    waiting = [WaitingPod(str(i), f"shop/p{i}", "default-scheduler") for i in range(MAX_WAITING + 1)]
+    compared_now = compared(ClusterView(frozenset(), {}, frozenset(), waiting), [])
+    assert (len(compared_now.waiting_pods), compared_now.waiting_more) == (MAX_WAITING, 1)
+    assert len(encode(compared_now)) < MAX_BYTES / 2
+    assert pending_differences(compared_now, {}, {"default-scheduler"}) == []
+    assert list(verdict(compared_now, []))[-1] == "the queue is not compared: more than 10,000 pods are pending"

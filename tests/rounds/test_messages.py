@@ -82,6 +82,7 @@ from shared.messages.inspection import (
     PodFound,
     QueueListed,
     RecordedPreemption,
+    WaitingPod,
 )
 from shared.messages.preemption import Candidate, Candidates, Preempt, PreemptAsk, ShardFindings, Victim
 from shared.messages.queue import (
@@ -500,7 +501,14 @@ MESSAGES: dict[type, st.SearchStrategy[Any]] = {
     Owner: st.builds(Owner, TEXT, TIMES),
     Outdated: st.builds(Outdated, COUNTS, TEXT, COUNTS),
     CacheCompared: st.builds(
-        CacheCompared, COUNTS, COUNTS, COUNTS, st.lists(st.builds(Difference, *[TEXT] * 6), max_size=2), COUNTS, TEXT
+        CacheCompared,
+        COUNTS,
+        COUNTS,
+        COUNTS,
+        st.lists(st.builds(Difference, *[TEXT] * 6), max_size=2),
+        COUNTS,
+        TEXT,
+        st.lists(st.builds(WaitingPod, TEXT, TEXT, TEXT), max_size=2),
     ),
 }
 

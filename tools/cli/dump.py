@@ -4,7 +4,7 @@ import argparse
 import asyncio
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -13,14 +13,16 @@ from tools.cli.arguments import add_nats_flags
 from tools.cli.output import plain
 
 if TYPE_CHECKING:
-    from shared.messages.inspection import CacheCompared
+    from shared.messages.inspection import CacheCompared, Difference
     from tools.cli.service_client import ServiceClient
 
 STDOUT = "-"
+MAX_SHOWN = 10
+"""Differences that are named on standard error."""
 KINDS = ("queue", "node", "assumed")
 
 DESCRIPTION = """\
-Writes the queue, the cache and the ledger of assumed pods, and compares the cache with the API
+Writes the queue, the cache and the ledger of assumed pods, and compares cache and queue with the API
 server. Exit code 1: they differ, or a service does not reply. Closed nodes, which get no more pods because
 an object there is unreadable, are named on standard error and do not change the exit code.
 """
@@ -86,16 +88,16 @@ def sink_for(output: str) -> Iterator[Sink]:
 
 
 async def _dump(options: argparse.Namespace) -> int:
-    from shared.bus.subjects import SNAPSHOT_LIST
-    from shared.messages.inspection import CacheCompared, CompareCache
-    from tools.cli.service_client import COMPARISON_TIMEOUT, connected
+    from tools.cli.service_client import connected
 
     async with connected(options) as client:
         with sink_for(options.output) as sink:
             summary = await _write_all(client, sink)
         missing = "" if options.output == STDOUT else await _write_live_state(client, Path(options.output))
-        compared = await client.request("snapshot", SNAPSHOT_LIST, CompareCache(), CacheCompared, COMPARISON_TIMEOUT)
-    summary["comparison"] = plain(compared)
+        compared, pending = await _compare(client)
+    summary["comparison"] = {
+        name: value for name, value in plain(compared).items() if not name.startswith("waiting_")
+    } | {"pending": plain(pending)}
     if options.output == STDOUT:
         print(json.dumps({"kind": "summary", **summary}, ensure_ascii=False))
     else:
@@ -106,8 +108,57 @@ async def _dump(options: argparse.Namespace) -> int:
         print(f"node {name} is closed and gets no more pods: {why}", file=sys.stderr)
     if missing:
         print(f"the live state is not part of the dump: {missing}", file=sys.stderr)
-    print(verdict(compared), file=sys.stderr)
-    return 1 if compared.failure or compared.differences or missing else 0
+    for line in verdict(compared, pending):
+        print(line, file=sys.stderr)
+    return 1 if compared.failure or compared.differences or pending or missing else 0
+
+
+async def _compare(client: "ServiceClient") -> "tuple[CacheCompared, list[Difference]]":
+    """The snapshot's comparison, and how the queue differs from the pending pods that it listed.
+
+    Pods on their way differ, too, so what differs is compared again, and only what differs both times counts.
+    """
+    from shared.bus.subjects import SNAPSHOT_LIST
+    from shared.messages.inspection import CacheCompared, CompareCache, Difference
+    from tools.cli.service_client import COMPARISON_TIMEOUT
+
+    found: list[Difference] | None = None
+    while True:
+        compared = await client.request("snapshot", SNAPSHOT_LIST, CompareCache(), CacheCompared, COMPARISON_TIMEOUT)
+        queued, schedulers = await _queued(client)
+        differing = pending_differences(compared, queued, schedulers)
+        if found is not None or not differing:
+            return compared, differing if found is None else [each for each in differing if each in found]
+        found = differing
+
+
+async def _queued(client: "ServiceClient") -> tuple[dict[str, str], set[str]]:
+    """Pods that wait for a decision, by uid, and the profiles' names."""
+    from shared.messages.inspection import ListQueue
+    from tools.cli.queue import queue_pages
+    from tools.cli.words import IN_FLIGHT
+
+    pods: dict[str, str] = {}
+    schedulers: set[str] = set()
+    async for page in queue_pages(client, ListQueue()):
+        schedulers |= {*page.schedulers}
+        pods |= {pod.uid: f"{pod.namespace}/{pod.name}" for pod in page.pods if pod.state not in IN_FLIGHT}
+        pods |= {pod.uid: "" for pod in page.pods if pod.state in IN_FLIGHT}
+    return pods, schedulers
+
+
+def pending_differences(
+    compared: "CacheCompared", queued: Mapping[str, str], schedulers: Container[str]
+) -> "list[Difference]":
+    """`queued`: names by uid; empty for pods that may be bound by now, which need not be listed."""
+    from shared.messages.inspection import Difference
+
+    if compared.failure or compared.waiting_more:
+        return []
+    listed = {pod.uid: pod.key for pod in compared.waiting_pods if pod.scheduler in schedulers}
+    found = [Difference("pending", "missing", key, uid) for uid, key in listed.items() if uid not in queued]
+    found += [Difference("pending", "redundant", key, uid) for uid, key in queued.items() if key and uid not in listed]
+    return sorted(found, key=lambda each: (each.what, each.name))
 
 
 async def _write_live_state(client: "ServiceClient", folder: Path) -> str:
@@ -124,12 +175,40 @@ async def _write_live_state(client: "ServiceClient", folder: Path) -> str:
     return ""
 
 
-def verdict(compared: "CacheCompared") -> str:
+def verdict(compared: "CacheCompared", pending: "Sequence[Difference]") -> Iterator[str]:
+    """What differs, by name, up to a limit."""
     if compared.failure:
-        return f"cannot compare the cache with the API server: {compared.failure}"
+        yield f"cannot compare the cache with the API server: {compared.failure}"
+        return
     count = len(compared.differences) + compared.more
     cluster = f"the {compared.nodes:,} nodes and {compared.pods:,} pods of the API server"
-    return f"the cache differs from {cluster} in {count:,} objects" if count else f"the cache matches {cluster}"
+    yield f"the cache differs from {cluster} in {count:,} objects" if count else f"the cache matches {cluster}"
+    yield from map(difference, compared.differences[:MAX_SHOWN])
+    if count > MAX_SHOWN:
+        yield f"  and {count - MAX_SHOWN:,} more: see the summary"
+    if compared.waiting_more:
+        most = len(compared.waiting_pods)
+        yield f"the queue is not compared: more than {most:,} pods are pending"
+        return
+    if pending:
+        yield f"the queue differs from the pending pods of the API server in {len(pending):,} pods"
+    yield from map(difference, pending[:MAX_SHOWN])
+    if len(pending) > MAX_SHOWN:
+        yield f"  and {len(pending) - MAX_SHOWN:,} more: see the summary"
+
+
+def difference(each: "Difference") -> str:
+    held = "queued" if each.kind == "pending" else "cached"
+    what = "node" if each.kind == "node" else "pod"
+    on_node = f" on node {each.listed_on or each.cached_on}" if each.kind == "pod" else ""
+    match each.what:
+        case "missing":
+            how = f"listed{on_node}, not {held}"
+        case "redundant":
+            how = f"{held}{on_node}, not listed"
+        case _:
+            how = f"listed on node {each.listed_on}, {held} on node {each.cached_on}"
+    return f"  {what} {each.name}: {how}"
 
 
 async def _write_all(client: "ServiceClient", sink: Sink) -> dict[str, Any]:
