@@ -17,7 +17,7 @@ PROGRAM = "flotilla"
 EXAMPLES = """\
 first steps:
   flotilla demo                             schedule 10,000 pods on a simulated cluster and check the result
-  flotilla up                               run all services with an empty simulated cluster for kubectl
+  flotilla up --nodes 20                    run all services with a made-up cluster for kubectl
   flotilla up --kubeconfig ~/.kube/config   run all services on this machine for a real cluster
   flotilla run worker --nats nats://host    run one service, as in a container
   flotilla config validate scheduler.yaml   check a scheduler configuration file
