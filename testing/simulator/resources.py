@@ -153,6 +153,8 @@ RESOURCES = (
     _type("apps/v1", "ControllerRevision", "controllerrevisions"),
     _type("batch/v1", "Job", "jobs", "all generations", "status"),
     _type("batch/v1", "CronJob", "cronjobs cj", "all generations", "status"),
+    _type("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies netpol", "generations"),
+    _type("networking.k8s.io/v1", "Ingress", "ingresses ing", "generations", "status"),
     _type("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets pdb", "generations", "status"),
     _type("storage.k8s.io/v1", "StorageClass", "storageclasses sc", "cluster returned"),
     _type("storage.k8s.io/v1", "CSINode", "csinodes", "cluster returned"),
