@@ -9,20 +9,28 @@ from typing import TYPE_CHECKING, Any
 from tools.cli.arguments import add_output, at_least
 
 if TYPE_CHECKING:
-    from tools.replay.replay import Comparison, Difference
+    from shared.messages.recording import PodDecided
+    from tools.replay.counterfactual import Contrast
+    from tools.replay.replay import Comparison, Difference, Stopped
 
 NO_DIFFERENCE, DIFFERENCES, UNREADABLE = 0, 1, 2
 SHOWN = 10
 """Differences that are listed."""
+MOST_LISTED = 40
+"""Pods that another configuration would have placed elsewhere, in text."""
 
 DESCRIPTION = """\
 Decides everything in a recording again, each time on the state that was judged then, and compares.
+With --config, decides it from the first state on with another configuration as well, and lists the
+pods that are placed elsewhere.
 Exit code 0: no difference, 1: differences, 2: the file cannot be read.
 """
 EXAMPLES = """\
 examples:
   flotilla replay today.rec
   flotilla replay today.rec -o json
+  flotilla replay today.rec --config other.yaml
+  flotilla replay today.rec --until default/web-1
 """
 
 
@@ -34,19 +42,33 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         metavar="N",
         help="divide the nodes among N workers, instead of as recorded: only with a round size of 1 must that be equal",
     )
+    command.add_argument(
+        "--config", metavar="FILE", help="a KubeSchedulerConfiguration: show which pods it would have placed elsewhere"
+    )
+    command.add_argument(
+        "--until", metavar="POD", help="stop right before this pod ([namespace/]name, or uid) is decided, and show how"
+    )
     add_output(command, "text", "json")
 
 
 def run(options: argparse.Namespace) -> int:
-    from tools.recording.file import RecordingReader, UnreadableRecording
-    from tools.replay.replay import Replay
+    from tools.recording.file import UnreadableRecording
 
-    reader, replay = RecordingReader(options.file), Replay(options.shards)
     try:
-        found = replay.take_all(reader.entries())
+        return _contrast(options) if options.config is not None else _compare(options)
     except UnreadableRecording as why:
         print(f"flotilla: {why}", file=sys.stderr)
         return UNREADABLE
+
+
+def _compare(options: argparse.Namespace) -> int:
+    from tools.recording.file import RecordingReader
+    from tools.replay.replay import Replay
+
+    reader, replay = RecordingReader(options.file), Replay(options.shards, options.until or "")
+    found = replay.take_all(reader.entries())
+    if options.until is not None:
+        return _explain(options, replay.stopped)
     if options.output == "json":
         print(json.dumps(as_json(found, reader.damage), indent=2))
     else:
@@ -72,6 +94,91 @@ def lines(found: "Comparison", damage: list[str]) -> list[str]:
     return said + [f"the file is damaged: {what}" for what in damage]
 
 
+def _explain(options: argparse.Namespace, stopped: "Stopped | None") -> int:
+    from shared.errors import UserError
+
+    if stopped is None:
+        raise UserError(f"--until: no pod {options.until!r} is decided in {options.file}")
+    if options.output == "json":
+        print(json.dumps(explained_as_json(stopped), indent=2))
+    else:
+        print("\n".join(explained_lines(stopped)))
+    return NO_DIFFERENCE if stopped.recorded == stopped.replayed else DIFFERENCES
+
+
+def explained_lines(stopped: "Stopped") -> list[str]:
+    from tools.replay.replay import said
+
+    totals = sorted(stopped.scores, key=lambda node: (-sum(stopped.scores[node].values()), node))
+    lines = [f"{stopped.what}: pod {stopped.pod}, judged on the state after change {stopped.seq}"]
+    lines += [f"recorded: {said(stopped.recorded)}", f"replayed: {said(stopped.replayed)}"]
+    if totals:
+        lines.append(f"feasible: {len(totals):,} nodes, before the pods ahead of it in the round; the best ones:")
+    for node in totals[:SHOWN]:
+        plugins = ", ".join(f"{plugin} {score}" for plugin, score in stopped.scores[node].items())
+        lines.append(f"  {node}: {sum(stopped.scores[node].values())} ({plugins})")
+    return lines + [f"rejected: {count:,} nodes: {why}" for why, count in stopped.rejected.items()]
+
+
+def explained_as_json(stopped: "Stopped") -> dict[str, Any]:
+    decided = _decided({"recorded": stopped.recorded, "replayed": stopped.replayed})
+    about = {"what": stopped.what, "pod": stopped.pod, "seq": stopped.seq}
+    return {**about, **decided, "scores": stopped.scores, "rejected": stopped.rejected}
+
+
+def _contrast(options: argparse.Namespace) -> int:
+    from shared.config.document import read_config
+    from shared.framework.loading import load_frameworks
+    from tools.recording.file import RecordingReader
+    from tools.replay.counterfactual import Counterfactual
+
+    reader, runs = RecordingReader(options.file), Counterfactual(load_frameworks(read_config(options.config)))
+    for entry in reader.entries():
+        runs.take(entry)
+    found = runs.finish()
+    if options.output == "json":
+        print(json.dumps(contrast_as_json(found), indent=2))
+    else:
+        print("\n".join(contrast_lines(found)))
+    return DIFFERENCES if found.moved or found.now_fit or found.no_longer_fit else NO_DIFFERENCE
+
+
+def contrast_lines(found: "Contrast") -> list[str]:
+    before, after = found.before, found.after
+    pods = found.same + len(found.moved) + len(found.now_fit) + len(found.no_longer_fit)
+    said = [f"{pods:,} pods: {found.same:,} as with the recorded configuration, {len(found.moved):,} moved, "]
+    said[0] += f"{len(found.now_fit):,} now fit, {len(found.no_longer_fit):,} no longer fit"
+    said.append(f"(decided again with the recorded one, {found.as_recorded:,} of them are where they were placed)")
+    said.append(f"{'':22}{'recorded':>12}{'other':>12}")
+    zones = sorted(before.zones.keys() | after.zones.keys())
+    used = after.utilisation
+    rows = [(f"{name} requested", f"{of:.1%}", f"{used[name]:.1%}") for name, of in before.utilisation.items()]
+    rows += [(f"pods in {zone or 'no zone'}", f"{before.zones[zone]:,}", f"{after.zones[zone]:,}") for zone in zones]
+    said += [f"{what:22}{was:>12}{now:>12}" for what, was, now in rows]
+    said.append(f"{'preemptions':22}{before.preemptions:>12,}{after.preemptions:>12,}")
+    said.append(f"{'their victims':22}{before.victims:>12,}{after.victims:>12,}")
+    listed = [f"{pod}: moved from {was} to {now}" for pod, (was, now) in found.moved.items()]
+    listed += [f"{pod}: now fits, on {now}" for pod, now in found.now_fit.items()]
+    listed += [f"{pod}: no longer fits: {why}" for pod, why in found.no_longer_fit.items()]
+    more = [f"and {len(listed) - MOST_LISTED:,} more: -o json lists all"] if len(listed) > MOST_LISTED else []
+    return said + listed[:MOST_LISTED] + more
+
+
+def contrast_as_json(found: "Contrast") -> dict[str, Any]:
+    sides = {
+        name: {
+            "utilisation": side.utilisation,
+            "podsByZone": dict(side.zones),
+            "preemptions": side.preemptions,
+            "victims": side.victims,
+        }
+        for name, side in (("recorded", found.before), ("other", found.after))
+    }
+    moved = {pod: {"recorded": was, "other": now} for pod, (was, now) in found.moved.items()}
+    same = {"same": found.same, "asRecorded": found.as_recorded}
+    return {**sides, **same, "moved": moved, "nowFit": found.now_fit, "noLongerFit": found.no_longer_fit}
+
+
 def as_json(found: "Comparison", damage: list[str]) -> dict[str, Any]:
     return {
         "rounds": found.rounds,
@@ -90,8 +197,11 @@ def as_json(found: "Comparison", damage: list[str]) -> dict[str, Any]:
 
 
 def _difference(difference: "Difference") -> dict[str, Any]:
+    decided = _decided({"recorded": difference.recorded, "replayed": difference.replayed})
+    return {"what": difference.what, "pod": difference.pod, **decided}
+
+
+def _decided(sides: "dict[str, PodDecided]") -> dict[str, Any]:
     from shared.model.objects import encode_json
 
-    sides = {"recorded": difference.recorded, "replayed": difference.replayed}
-    decided = {side: json.loads(encode_json(each)) for side, each in sides.items()}
-    return {"what": difference.what, "pod": difference.pod, **decided}
+    return {side: json.loads(encode_json(each)) for side, each in sides.items()}

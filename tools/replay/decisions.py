@@ -3,6 +3,8 @@
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+import msgspec
+
 from services.cycle.extenders import Extenders
 from services.cycle.preemption.candidate_search import CandidateSearch, SearchCase
 from services.cycle.preemption.search_queue import SearchQueue
@@ -13,10 +15,12 @@ from services.cycle.round.class_cache import ClassCache
 from services.cycle.round.gang import GangRound
 from services.cycle.round.round import MAX_ASKS, Round
 from shared.errors import FlotillaError
-from shared.framework.profile import Framework
+from shared.framework.evaluator import Explanation
+from shared.framework.profile import Framework, merge
 from shared.messages.evaluation import Ties
 from shared.messages.queue import Gang
 from shared.messages.recording import ClassDecided, PodDecided, RecordedPod, RoundDecided, SearchDecided, WorkerShards
+from shared.messages.rounds import ClassAsk
 from tools.replay.states import History, Judges, ReplayWorkers
 
 EPOCH = 1
@@ -34,10 +38,10 @@ class Decisions:
         """`shards`: into so many equal parts the nodes are divided; by default, as when it was recorded."""
         self.frameworks = frameworks
         self.workers = ReplayWorkers(frameworks, ties, shards)
-        self._ties = ties
-        self._round_size = round_size
+        self.ties = ties
+        self.round_size = round_size
         self._admission = Admission(frameworks, Extenders())
-        self._cache = ClassCache()
+        self.cache = ClassCache()
         self._gangs: dict[str, GangRound | None] = {}
         """Those that are decided, by key; None if an earlier step does not agree with what was recorded."""
         self.pods: dict[str, PodInfo] = {}
@@ -65,12 +69,12 @@ class Decisions:
         gang = self._gang(record, pods)
         groups = _groups(record.classes)
         self._check(groups, history)
-        round_ = Round(record.round, pods, self._cache, gang)
+        round_ = Round(record.round, pods, self.cache, gang)
         keys: tuple[str, ...] | None = None
         while keys != round_.keys:  # every ladder needs the values of all labels
             keys = round_.keys
             for seqs, classes in groups.items():
-                self._settle(round_, classes, self._judges(record.workers, seqs), history)
+                self.settle(round_, classes, self.judges(record.workers, seqs), history)
         result = round_.decide(self.frameworks)
         if gang is None:
             return pods_of_round(result, list(round_.classes)), ""
@@ -94,13 +98,33 @@ class Decisions:
             ]
             search = CandidateSearch(record.search, cases)
             for seqs, classes in groups.items():
-                self._gather(search, classes, self._judges(record.workers, seqs), history)
+                self.gather(search, classes, self.judges(record.workers, seqs), history)
             found = {each.class_id: search.told(each.class_id)[0] for each in record.classes}
         alone = {each.class_id for each in record.classes if each.alone}
         queue = SearchQueue(
-            EPOCH, self.frameworks, self._ties, Extenders(), at_once=self._round_size, stands_alone=alone.__contains__
+            EPOCH, self.frameworks, self.ties, Extenders(), at_once=self.round_size, stands_alone=alone.__contains__
         )
         return pods_of_search(search, queue.conclude(search))
+
+    def explain(self, pod: PodDecided, record: RoundDecided | SearchDecided, history: History) -> Explanation:
+        """The result of every node for a pod of this round or search, before any of its decisions."""
+        of = record.classes[pod.of]
+        self._check([tuple(of.seqs)], history)
+        info = self.info(pod, of, self.pods[pod.uid].gang)
+        framework, judges = self.frameworks[info.template.profile], self.judges(record.workers, of.seqs)
+        ask = ClassAsk(info.class_id, framework.name, 1, info.pod, private_claims=info.has_private_claims)
+        whole = Explanation()
+        for _ in range(MAX_ASKS):
+            parts = [worker.explain(history, seq, ask) for worker, seq in judges]
+            whole = Explanation(skipped_scores=parts[0][1].skipped_scores)
+            for _, part in parts:
+                whole.rejected.update(part.rejected)
+                whole.scores.update(part.scores)
+            merged = merge(framework, (answer.summary for answer, _ in parts))
+            if any(answer.pre_filter is not None for answer, _ in parts) or merged.agrees_with(ask.guess):
+                break
+            ask = msgspec.structs.replace(ask, guess=merged)
+        return whole
 
     # Inside
 
@@ -120,12 +144,13 @@ class Decisions:
             if not all(history.oldest <= seq <= history.newest for seq in seqs):
                 raise Incomparable("a state that it was judged on is missing")
 
-    def _judges(self, workers: Sequence[WorkerShards], seqs: Sequence[int]) -> Judges:
+    def judges(self, workers: Sequence[WorkerShards], seqs: Sequence[int]) -> Judges:
+        """Workers that share all nodes, each on its state."""
         judges = self.workers.judges(workers, seqs)
-        self._cache.keep_workers(self.workers.names)
+        self.cache.keep_workers(self.workers.names)
         return judges
 
-    def _settle(self, round_: Round, classes: Iterable[str], judges: Judges, history: History) -> None:
+    def settle(self, round_: Round, classes: Iterable[str], judges: Judges, history: History) -> None:
         """Asks about these classes until they are judged by their merged summaries."""
         wanted = set(classes)
         round_.open, round_.ask = set(wanted), 0
@@ -133,16 +158,17 @@ class Decisions:
             round_.open &= wanted
             round_.next_ask()
             for worker, seq in judges:
-                ask = round_.propose(EPOCH, self._ties, seq, worker.name, len(judges))
+                ask = round_.propose(EPOCH, self.ties, seq, worker.name, len(judges))
                 proposals = worker.propose(history, seq, ask)
-                self._cache.remember_known(proposals)
+                self.cache.remember_known(proposals)
                 round_.answered[worker.name] = proposals
             round_.settle(self.frameworks, len(judges))
         if round_.open & wanted:
             raise Incomparable("its summaries do not settle")
         round_.open = set()
 
-    def _gather(self, search: CandidateSearch, classes: Iterable[str], judges: Judges, history: History) -> None:
+    def gather(self, search: CandidateSearch, classes: Iterable[str], judges: Judges, history: History) -> None:
+        """Likewise, in a search."""
         search.open, search.ask, search.answered = set(classes), 1, {}
         while search.open:
             for worker, seq in judges:

@@ -5,15 +5,17 @@ entries --states, deltas--> History
 """
 
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from services.cycle.round.admission import PodInfo
 from shared.config.document import ConfigSource
 from shared.config.feature_gates import FeatureGates
 from shared.framework.loading import load_frameworks
+from shared.framework.profile import Framework
 from shared.messages.recording import CommitAnswered, DeciderShown, PodDecided, PodsShown, RoundDecided, SearchDecided
 from shared.messages.state import Delta, Heartbeat, State
+from shared.model.objects import DEFAULT_NAMESPACE
 from tools.recording.file import Entry, Gap, Header
 from tools.replay.decisions import Decisions, Incomparable, latest
 from tools.replay.states import History
@@ -39,6 +41,19 @@ class Difference:
         return f"{self.what}: pod {self.pod}: recorded {said(self.recorded)}, replayed {said(self.replayed)}"
 
 
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """A pod's decision. `scores`: of feasible nodes, by plugin; `rejected`: the number of other nodes, by reason."""
+
+    what: str
+    pod: str
+    seq: int
+    recorded: PodDecided
+    replayed: PodDecided
+    scores: Mapping[str, Mapping[str, int]]
+    rejected: Mapping[str, int]
+
+
 @dataclass(slots=True)
 class Comparison:
     """`incomparable`: rounds and searches that were not compared, by reason. `verdicts`: of the pods compared."""
@@ -62,19 +77,26 @@ class Comparison:
 class Replay:
     """Takes the entries of a recording one by one."""
 
-    def __init__(self, shards: int | None = None) -> None:
-        """`shards`: into so many equal parts the nodes are divided; by default, as when it was recorded."""
+    def __init__(self, shards: int | None = None, until: str = "") -> None:
+        """`shards`: into so many equal parts the nodes are divided; by default, as when it was recorded.
+
+        `until`: stops where this pod, by uid or name, is decided.
+        """
+        self.stopped: Stopped | None = None
         self.found = Comparison()
         self.header: Header | None = None
         self.decisions: Decisions | None = None
         self.history: History | None = None
         self._shards = shards
+        self._until = {until, f"{DEFAULT_NAMESPACE}/{until}"} if until else set[str]()
         self._decider: DeciderShown | None = None
         self._waiting: deque[Decided] = deque()
 
     def take_all(self, entries: Iterable[Entry]) -> Comparison:
         for entry in entries:
             self.take(entry)
+            if self.stopped is not None:
+                return self.found
         self.finish()
         return self.found
 
@@ -116,9 +138,7 @@ class Replay:
         self.finish()
         before, self._decider = self._decider, decider
         if before is None or self.decisions is None or _how(before) != _how(decider):
-            source = ConfigSource("the recorded configuration", decider.config.encode()) if decider.config else None
-            frameworks = load_frameworks(source, FeatureGates.parse(decider.feature_gates))
-            self.decisions = Decisions(frameworks, decider.ties, decider.round_size, self._shards)
+            self.decisions = Decisions(frameworks_of(decider), decider.ties, decider.round_size, self._shards)
 
     def _on_state(self, state: State) -> None:
         self.finish()
@@ -140,7 +160,10 @@ class Replay:
             self.found.incomparable["it comes before the first state"] += 1
             return
         try:
-            self._compare(record, self.decisions, self.history)
+            if not self._until:
+                self._compare(record, self.decisions, self.history)
+            elif self.stopped is None:
+                self._stop(record, self.decisions, self.history)
         except Incomparable as why:
             self.found.incomparable[str(why)] += 1
 
@@ -168,10 +191,39 @@ class Replay:
                 now = PodDecided(record.gang.key, 0, "deferred", reason=f"the gang is {gang}")
                 self._differ(what, None, of_gang, now)
 
+    def _stop(self, record: Decided, decisions: Decisions, history: History) -> None:
+        """Explains the decision if the pod is in it. Steps of gangs are decided all the same, for later ones."""
+        wanted = next((i for i, pod in enumerate(record.pods) if self._is_wanted(pod, decisions)), None)
+        is_step = isinstance(record, RoundDecided) and record.gang is not None
+        if wanted is None and not is_step:
+            return
+        explained = None if wanted is None else decisions.explain(record.pods[wanted], record, history)
+        if isinstance(record, RoundDecided):
+            what, (replayed, _) = f"round {record.round}", decisions.round(record, history)
+        else:
+            what, replayed = f"preemption search {record.search}", decisions.search(record, history)
+        if wanted is not None and explained is not None:
+            pod = record.pods[wanted]
+            reasons = Counter(status.message for status in explained.rejected.values())
+            seq, name = max(record.classes[pod.of].seqs), decisions.pods[pod.uid].key
+            why = dict(reasons.most_common())
+            self.stopped = Stopped(what, name, seq, pod, replayed[wanted], explained.scores, why)
+
+    def _is_wanted(self, pod: PodDecided, decisions: Decisions) -> bool:
+        if pod.verdict == "deferred" or pod.uid not in decisions.pods:
+            return False
+        return pod.uid in self._until or decisions.pods[pod.uid].key in self._until
+
     def _differ(self, what: str, info: PodInfo | None, was: PodDecided, now: PodDecided) -> None:
         self.found.different += 1
         if len(self.found.differences) < MAX_DIFFERENCES:
             self.found.differences.append(Difference(what, was.uid if info is None else info.key, was, now))
+
+
+def frameworks_of(decider: DeciderShown) -> dict[str, Framework]:
+    """The frameworks of the recorded configuration."""
+    source = ConfigSource("the recorded configuration", decider.config.encode()) if decider.config else None
+    return load_frameworks(source, FeatureGates.parse(decider.feature_gates))
 
 
 def _how(decider: DeciderShown) -> tuple[object, ...]:
