@@ -56,7 +56,7 @@ GPU = "nvidia.com/gpu"
 REASONS = {
     "cpu": Reason(pod("p").request(cpu=2), "4 lack cpu (it asks for 2, at most 1.5 is free)", "1.5 cpu", "requests"),
     "memory": Reason(pod("p").request(memory="3Gi"), "memory (it asks for 3Gi", "2Gi memory (1Gi less)", "requests"),
-    "too large": Reason(pod("p").request(cpu=16), "16, the largest has 4 in all", "1.5 cpu", "requests"),
+    "too large": Reason(pod("p").request(cpu=16), "16, the largest has 4 in all", "with 16 cpu", "add-node"),
     "no such resource": Reason(pod("p").request({GPU: 1}), f"lack {GPU}", f"with 1 {GPU}", "add-node"),
     "no slot": Reason(pod("p"), "a slot for a pod", "left node", "remove-pod", lambda made: made.capacity(pods=1)),
     "taint": Reason(

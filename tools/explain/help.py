@@ -13,7 +13,10 @@ from shared.messages.explaining import ExplainPod, NodeFindings, PodExplained
 from shared.messages.preemption import Candidate
 from shared.model.codec import encode_msgpack
 from shared.model.pod import Pod
-from tools.explain.changes import NOTHING_SUPPOSED, Change, changes, more_nodes, without_devices, without_volumes
+from tools.explain.changes import changes
+from tools.explain.changes.change import NOTHING_SUPPOSED, Change
+from tools.explain.changes.resources import more_nodes
+from tools.explain.changes.volumes import without_devices, without_volumes
 from tools.explain.explanation import Help
 from tools.explain.words import count, listed
 
@@ -22,6 +25,8 @@ MAX_HELP = 6
 MAX_ASKED = 24
 """Changes that the scheduler is asked about for one explanation."""
 MAX_PAIRS_ASKED = 12
+ASKED_FOR = frozenset({"NodeAffinity", "VolumeBinding", "VolumeZone", "DynamicResources", "NodeDeclaredFeatures"})
+"""Plugins by which a pod chooses nodes: it most likely has its reasons."""
 MAX_PRIORITY = 1_000_000_000
 """The highest that users may give."""
 
@@ -60,9 +65,12 @@ class Advisor:
         return found
 
     def _candidates(self) -> Iterator[Change]:
-        """For the plugins that alone keep the most nodes out first; a few for each, so that all get a turn."""
+        """For plugins that alone keep nodes out, a few for each, so that all get a turn.
+
+        Room first, then nodes that repel, then what the pod itself asks for; in each the one that most nodes lack.
+        """
         alone = [blocked for blocked in self._findings.blocked if len(blocked.plugins) == 1]
-        plugins = [blocked.plugins[0] for blocked in sorted(alone, key=lambda each: -each.nodes)]
+        plugins = [b.plugins[0] for b in sorted(alone, key=lambda each: (_rank(each.plugins[0]), -each.nodes))]
         others = dict.fromkeys(p for blocked in self._findings.blocked for p in blocked.plugins if p not in plugins)
         finders = [changes(plugin, self._findings, self._pod) for plugin in (*plugins, *others)]
         cordons = [changes("NodeUnschedulable", self._findings, self._pod)] if "NodeUnschedulable" in others else []
@@ -142,6 +150,10 @@ class Advisor:
         explained = await self._ask(ExplainPod(body=encode_msgpack(pod)))
         findings = explained.findings
         return None if findings is None else next(iter(findings.candidates), None)
+
+
+def _rank(plugin: str) -> int:
+    return 2 if plugin in ASKED_FOR else 1 if plugin == "TaintToleration" else 0
 
 
 def going(candidate: Candidate) -> str:

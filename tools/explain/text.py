@@ -7,7 +7,7 @@ from shared.messages.explaining import ScoredNode
 from tools.cli.output import age, table
 from tools.explain.explanation import Explanation, Help
 from tools.explain.history import line
-from tools.explain.words import count, sizes
+from tools.explain.words import count
 
 WIDTH = 100
 """Columns that are always there."""
@@ -118,6 +118,3 @@ def _wrapped(text: str, width: int, indent: str = "") -> Iterator[str]:
     yield from textwrap.wrap(
         text, width, initial_indent=first, subsequent_indent=indent, break_long_words=True, break_on_hyphens=False
     )
-
-
-__all__ = ["WIDTH", "render", "sizes"]

@@ -128,15 +128,15 @@ class Questions:
 
     def on_tick(self, workers: Shards, now: float) -> list[Effect]:
         effects: list[Effect] = []
+        why = LATE if workers else NO_WORKERS
         while self._waiting and self._waiting[0].due <= now:
             question = self._waiting.popleft()
-            effects.append(Answered(question.number, question.request, question.pod, None, LATE))
+            effects.append(Answered(question.number, question.request, question.pod, None, why))
         current = self._current
         if current is None:
             return effects
         if current.due <= now:
             self._current = None
-            why = LATE if workers else NO_WORKERS
             return [*effects, Answered(current.number, current.request, current.pod, None, why)]
         if current.asked_at + ASK_DEADLINE <= now:
             current.asked_at = now
