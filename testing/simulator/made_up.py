@@ -13,6 +13,7 @@ from testing.simulator.controllers import DEVICES, DRIVER, MEMORY, MODEL
 from testing.simulator.discovery import VERSION
 from testing.simulator.resources import NODES, PODS, Object, builtin
 from testing.simulator.subresources import bind
+from testing.simulator.volumes import CLASSES, IS_DEFAULT, PROVISIONER
 from testing.simulator.workloads.daemon_sets import target_of
 from testing.simulator.workloads.ownership import DAEMON_SETS, DEPLOYMENTS
 
@@ -51,6 +52,10 @@ async def populate(cluster: SimulatedCluster, count: int, *, running: bool) -> N
         cluster.create(NODES, "", made)
     device_class = {"spec": {"selectors": [{"cel": {"expression": f'device.driver == "{DRIVER}"'}}]}}
     if count:
+        storage_class = {"provisioner": PROVISIONER, "volumeBindingMode": "WaitForFirstConsumer"}
+        cluster.create(
+            CLASSES, "", {"metadata": {"name": "standard", "annotations": {IS_DEFAULT: "true"}}, **storage_class}
+        )
         cluster.create(DEVICE_CLASSES, "", {"metadata": {"name": DRIVER}, **device_class})
     if not running or not count:
         return

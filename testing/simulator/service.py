@@ -26,6 +26,7 @@ from testing.simulator.requests import JSON, TRUE, Request, Response, error_resp
 from testing.simulator.resources import DEFINITIONS, ApiResource, Object
 from testing.simulator.store import Item
 from testing.simulator.subresources import ReviewedUser
+from testing.simulator.volumes import VolumeProvisioner
 from testing.simulator.watch import Watch
 from testing.simulator.workloads.controller import WorkloadControllers
 
@@ -193,6 +194,7 @@ class Simulator:
                 asyncio.create_task(Kubelets(self.cluster).run(), name="simulated kubelets"),
                 asyncio.create_task(DeviceControllers(self.cluster).run(), name="simulated device controllers"),
                 asyncio.create_task(WorkloadControllers(self.cluster).run(), name="simulated workload controllers"),
+                asyncio.create_task(VolumeProvisioner(self.cluster).run(), name="simulated volume provisioner"),
             ]
         await populate(self.cluster, self.options.nodes, running=self.options.kubelet)
         await listening.start_serving()

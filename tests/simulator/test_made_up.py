@@ -7,7 +7,7 @@ import pytest
 from testing.simulator.controllers import SLICES
 from testing.simulator.resources import NODES, PODS
 from testing.simulator.service import Simulator, SimulatorOptions
-from tests.simulator.support import Object, running
+from tests.simulator.support import MERGE, Object, running
 from tests.supervisor.waiting import until
 
 pytestmark = pytest.mark.asyncio
@@ -54,6 +54,30 @@ async def test_a_new_node_gets_the_pods_of_the_system() -> None:
     async with running(nodes=3) as (simulator, client):
         await client.fine("POST", "/api/v1/nodes", {"metadata": {"name": "new"}})
         await until(lambda: len(simulator.cluster.store.bucket(PODS)) == 10)
+
+
+async def test_a_claim_gets_a_volume_in_the_zone_of_its_node_and_takes_it_along() -> None:
+    claims = "/api/v1/namespaces/default/persistentvolumeclaims"
+    async with running(nodes=3) as (simulator, client):
+        wanted = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "5Gi"}}}
+        await client.fine("POST", claims, {"metadata": {"name": "c"}, "spec": wanted})
+
+        def claim() -> Object:
+            return simulator.stored("persistentvolumeclaims", "c", "default")
+
+        await until(lambda: claim()["spec"].get("storageClassName") == "standard")
+        assert all_of(simulator, "persistentvolumes") == []
+        selected = {"metadata": {"annotations": {"volume.kubernetes.io/selected-node": "general-b1"}}}
+        await client.fine("PATCH", f"{claims}/c", selected, MERGE)
+        await until(lambda: claim()["status"]["phase"] == "Bound")
+        (volume,) = all_of(simulator, "persistentvolumes")
+        assert claim()["spec"]["volumeName"] == volume["metadata"]["name"]
+        assert volume["spec"]["claimRef"]["uid"] == claim()["metadata"]["uid"]
+        assert volume["spec"]["capacity"] == {"storage": "5Gi"}
+        (term,) = volume["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"]
+        assert term["matchExpressions"][0]["values"] == ["north-1b"]
+        await client.fine("DELETE", f"{claims}/c")
+        await until(lambda: all_of(simulator, "persistentvolumes") == [])
 
 
 async def test_without_a_kubelet_there_are_nodes_only() -> None:
