@@ -102,7 +102,8 @@ def lines(statuses: "Sequence[ProcessStatus]", where: str) -> Iterator[str]:
 
     if not statuses:
         yield f"no process answers ({where})"
-        yield "Is Flotilla running, with this NATS and this prefix? One of an earlier release does not answer."
+        yield "Is Flotilla running, with this NATS and this prefix? One of an earlier release does not answer, nor does"
+        yield "one whose NATS lacks the rights for it (docs/upgrade.md). flotilla doctor looks further."
         return
     found = findings(statuses)
     yield summary(statuses, well=not any(finding.wrong for finding in found))

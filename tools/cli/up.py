@@ -208,7 +208,7 @@ def next_steps(pipeline: "Pipeline") -> list[str]:
     """How other commands reach this pipeline and, if it is simulated, its cluster."""
     variables = environment(pipeline)
     if pipeline.options.api is not None:
-        return [f"inspect: {variables} flotilla queue"]
+        return [f"inspect: {variables} flotilla status"]
     kubeconfig = pipeline.folder / "kubeconfig"
     kubeconfig.write_text(kubeconfig_of(str(pipeline.api_url)))
     return [
