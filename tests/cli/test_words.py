@@ -7,10 +7,11 @@ from services.queue.introspection import describe, labels
 from services.queue.scheduling.queued_pod_info import PodState
 from shared.framework.clusterevents import LABELS
 from shared.framework.loading import load_frameworks
-from shared.messages.inspection import DescribedPod, NodesMeasured
+from shared.messages.inspection import DescribedPod, NodesMeasured, QueueListed
 from testing.builders import PodBuilder, pod
 from tests.cli.test_queue import NOW, an_info
 from tools.cli.output import table
+from tools.cli.queue import rows
 from tools.cli.queue_groups import Group, add, sentence
 from tools.cli.queue_watch import changes
 from tools.cli.words import EVENTS, Reason, amount, events_in_words, reasons, waits_for, why_pending
@@ -161,6 +162,13 @@ def test_a_table_is_cut_only_where_there_is_a_width() -> None:
     assert cut[1].endswith("…")
     assert cut[1].startswith("shop/xxxx")
     assert list(table([("a", "b")], 80)) == ["a  b"]
+
+
+def test_a_narrow_terminal_shows_no_events() -> None:
+    page = QueueListed("l", NOW, {"unschedulable": 1}, 1, [rejected(pod("a"), FITS_NOWHERE)])
+    columns = [{len(row) for row in found} for found in (rows(page), rows(page, width=100), rows(page, width=80))]
+    assert columns == [{6}, {6}, {5}]
+    assert all(len(line) < 80 for line in table(rows(page, width=79), 79))
 
 
 def test_changes_are_lines() -> None:

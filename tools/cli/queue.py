@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from tools.cli.service_client import ServiceClient
 
 STATES = ("active", "backoff", "error-backoff", "unschedulable", "gated", "in-flight", "binding")
+NARROW = 100
+"""Columns of a terminal from which on a line has room for what a pod waits for."""
 GROUPINGS = ("reason", "namespace", "owner")
 HEAD = ("POD", "STATE", "SINCE", "ATTEMPTS", "WHY", "WAITS FOR")
 WIDE_HEAD = (*HEAD[:4], "PRIORITY", "SCHEDULER", "NOMINATED", "PLUGINS", "WHY", "EVENTS")
@@ -159,7 +161,7 @@ async def _print_table(pages: "AsyncIterator[QueueListed]", *, wide: bool) -> No
         if not shown:
             print(summary(page))
         if page.pods:
-            print("\n".join(table(rows(page, wide=wide), width)))
+            print("\n".join(table(rows(page, wide=wide, width=width), width)))
         shown, total = shown + len(page.pods), page.total
     if shown < total:
         print(f"{total - shown:,} more")
@@ -179,11 +181,12 @@ def summary(page: "QueueListed") -> str:
     return f"queue: {counts or 'empty'}"
 
 
-def rows(page: "QueueListed", *, wide: bool = False) -> list[tuple[str, ...]]:
-    """With the heads of the columns."""
+def rows(page: "QueueListed", *, wide: bool = False, width: int | None = None) -> list[tuple[str, ...]]:
+    """With the heads of the columns. A narrow terminal has no room for what pods wait for."""
     if wide:
         return [WIDE_HEAD, *(wide_row(pod, page.now) for pod in page.pods)]
-    return [HEAD, *(row(pod, page.now) for pod in page.pods)]
+    found = [HEAD, *(row(pod, page.now) for pod in page.pods)]
+    return [each[:-1] for each in found] if width is not None and width < NARROW else found
 
 
 def row(pod: "DescribedPod", now: float) -> tuple[str, ...]:

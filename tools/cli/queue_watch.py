@@ -54,10 +54,11 @@ async def watch(client: "ServiceClient", request: ListQueue, limit: int | None, 
 def drawn(pages: list[QueueListed], *, wide: bool) -> Iterator[str]:
     last = pages[-1]
     yield summary(last)
-    cells = [rows(page, wide=wide) for page in pages]
+    width = shutil.get_terminal_size().columns - 1
+    cells = [rows(page, wide=wide, width=width) for page in pages]
     shown = [*cells[0], *(row for each in cells[1:] for row in each[1:])]
     if len(shown) > 1:
-        yield from table(shown, shutil.get_terminal_size().columns - 1)
+        yield from table(shown, width)
     if (more := last.total - (len(shown) - 1)) > 0:
         yield f"{more:,} more"
 
