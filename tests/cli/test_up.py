@@ -1,8 +1,13 @@
 """flotilla up and flotilla simulate, as they are used."""
 
+import asyncio
 import json
+import os
+import pty
+import re
 import shlex
 import signal
+import sys
 from pathlib import Path
 
 import aiohttp
@@ -136,3 +141,49 @@ async def test_simulate_prints_its_address_and_stops_on_ctrl_c(tmp_path: Path) -
         command.process.send_signal(signal.SIGINT)
         assert await command.ends() == 0
         assert len(command.lines) == 2
+
+
+async def test_one_cause_is_one_line_and_what_is_waited_for_is_said(tmp_path: Path) -> None:
+    """Four processes miss Redis."""
+    away = "Redis at 127.0.0.1:1 cannot be reached: Connection refused"
+    arguments = ("--redis", "redis://127.0.0.1:1/0", "--log-format", "text", "--no-console", "--workers", "2")
+    async with flotilla(tmp_path, "up", *arguments) as command:
+        others = await command.prints(lambda line: "WARNING the same at " in line and away in line)
+        waiting = await command.prints(lambda line: "WARNING waiting for " in line)
+        command.process.send_signal(signal.SIGINT)
+        assert await command.ends() == 130
+    assert re.match(r"flotilla +\| \d\d:\d\d:\d\d\.\d{3} WARNING ", others)
+    assert f"redis: {away}" in waiting
+    before = command.lines[: command.lines.index(others)]
+    assert sum(away in line and "trying again" in line for line in before) == 1
+
+
+async def test_a_terminal_has_a_status_line(tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tools.cli.main", "up", "--workers", "1", "--no-console"),
+        stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True, env=os.environ | {"TMPDIR": str(tmp_path)},
+    )  # fmt: skip
+    os.close(theirs)
+    said = bytearray()
+
+    def read() -> None:
+        try:
+            said.extend(os.read(ours, 65_536))
+        except OSError:  # no process has the other end any more
+            asyncio.get_running_loop().remove_reader(ours)
+
+    asyncio.get_running_loop().add_reader(ours, read)
+    try:
+        await until(lambda: b"pods: 0 pending, 0 bound, 0 pods/s" in said)
+        await until(lambda: b"ready in" in said)
+        process.send_signal(signal.SIGINT)
+        assert await asyncio.wait_for(process.wait(), 20.0) == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+        asyncio.get_running_loop().remove_reader(ours)
+        os.close(ours)
+    assert b"\r\x1b[K" in said
+    assert b'"message"' not in said  # a terminal gets text, also in a container
