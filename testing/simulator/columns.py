@@ -190,6 +190,10 @@ _EVENT_COLUMNS = (
     Column("Name", "metadata.name", wide=True),
 )
 _DATA = Column("Data", lambda obj, now: len(at(obj, "data", {})), type="integer")
+_SHORT_MODES = {"ReadWriteOnce": "RWO", "ReadOnlyMany": "ROX", "ReadWriteMany": "RWX", "ReadWriteOncePod": "RWOP"}
+_ACCESS_MODES = Column(
+    "Access Modes", lambda obj, now: ",".join(_SHORT_MODES.get(mode, mode) for mode in at(obj, "spec.accessModes", []))
+)
 _TEMPLATE = (
     _of_containers("Containers", "name"),
     _of_containers("Images", "image"),
@@ -230,7 +234,7 @@ _COLUMNS: dict[StorageKey, tuple[Column, ...]] = {
     ("", "replicationcontrollers"): _REPLICAS,
     ("", "persistentvolumes"): (
         Column("Capacity", "spec.capacity.storage"),
-        _joined("Access Modes", "spec.accessModes"),
+        _ACCESS_MODES,
         Column("Reclaim Policy", "spec.persistentVolumeReclaimPolicy"),
         Column("Status", "status.phase"),
         Column("Claim", _claim),
@@ -240,7 +244,7 @@ _COLUMNS: dict[StorageKey, tuple[Column, ...]] = {
         Column("Status", "status.phase"),
         Column("Volume", "spec.volumeName", ""),
         Column("Capacity", "status.capacity.storage", ""),
-        _joined("Access Modes", "spec.accessModes"),
+        _ACCESS_MODES,
         Column("StorageClass", "spec.storageClassName", ""),
     ),
     ("", "configmaps"): (_DATA,),
