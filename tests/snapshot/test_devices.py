@@ -343,6 +343,16 @@ def test_the_claim_for_extended_resources_asks_for_what_the_pod_requests(
     assert faults(effects) == ["devices"]
 
 
+def test_no_claim_is_made_for_resources_of_a_device_plugin() -> None:
+    log = a_log(a_claim("p-r"))
+    nothing = SpecialClaim([], [], AllocationResult())
+    decided(log, 1, (P, DeviceDecision(gives("p-r", "g0").claims, nothing)))
+    devices = log.core.ledger["default/p"].assignment.devices
+    assert devices is not None
+    assert (len(devices.claims), devices.special) == (1, None)
+    assert list(known(log)) == ["default/p-r"]
+
+
 def test_the_name_of_a_special_claim_is_not_one_that_exists() -> None:
     log = a_log()
     wanted = pod("p").request({"example.com/gpu": 1}).build()

@@ -210,6 +210,8 @@ class ObjectOverlay:
             for each in devices.claims
         ]
         special = devices.special
+        if special is not None and not special.requests:
+            special = None  # a device plugin serves all resources, and the API server refuses a claim for none
         if special is not None:
             special = msgspec.structs.replace(special, name=self._free_name(of, seq))
         return DeviceDecision(claims, special)
