@@ -341,6 +341,8 @@ def _range_range(arguments: Sequence[Argument]) -> CallEstimate:
 
 
 def _flattened(arguments: Sequence[Value]) -> int:
+    if any(isinstance(each, CelError) for each in arguments[1:]):
+        raise PanickedError("interface conversion: ref.Val is *types.Err, not types.Int")
     depth = arguments[1] if len(arguments) == 2 else 1
     levels = max(depth, 0) if isinstance(depth, int) else 1
     return _allocated(_own_size(arguments[0]) * float(levels))
@@ -356,7 +358,7 @@ def _ordering(index: int, factor: float) -> Price:
 
     def cost(arguments: Sequence[Value]) -> int:
         values = arguments[index]
-        if index and isinstance(values, CelError):
+        if isinstance(values, CelError):
             raise PanickedError("interface conversion: *types.Err is not traits.Lister: missing method Add")
         texts = isinstance(values, list) and values and isinstance(values[0], str | bytes)
         return _allocated(_own_size(values) ** 2 * (2.0 + PER_CHARACTER if texts else 2.0))

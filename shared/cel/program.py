@@ -23,6 +23,7 @@ from shared.cel.values import (
     CelMap,
     CostExceededError,
     DomainMap,
+    OptionalValue,
     PanickedError,
     Value,
     go_type_name,
@@ -123,9 +124,12 @@ class SelectorProgram:
             return SelectorResult(False, "operation cancelled: actual cost limit exceeded", meter.cost)
         except PanickedError as cause:
             return SelectorResult(False, f"internal error: {cause}", meter.cost)
-        if isinstance(value, bool):
-            return SelectorResult(value, None, meter.cost)
-        error = value.message if isinstance(value, CelError) else _not_bool(value)
+        if isinstance(value, CelError):
+            return SelectorResult(False, value.message, meter.cost)
+        matches = _as_bool(value)
+        if isinstance(matches, bool):
+            return SelectorResult(matches, None, meter.cost)
+        error = f"CEL result of type {type_of(value).name} could not be converted to bool: {matches}"
         return SelectorResult(False, error, meter.cost)
 
     def _run(self, scope: Scope) -> Value:
@@ -175,9 +179,14 @@ _CONVERSION_ERRORS: dict[str, str] = {
 }
 
 
-def _not_bool(value: Value) -> str:
-    """Why a result is no answer."""
-    name = type_of(value).name
+def _as_bool(value: Value) -> bool | str:
+    """The answer that a result is, or the content of an optional one; or why it is none."""
+    match value:
+        case bool():
+            return value
+        case CelError():
+            return value.message
+        case OptionalValue():
+            return _as_bool(value.value) if value.present else "optional.none() dereference"
     default = f"type conversion error from '{go_type_name(value).rpartition('.')[2]}' to 'bool'"
-    reason = _CONVERSION_ERRORS.get(name, default)
-    return f"CEL result of type {name} could not be converted to bool: {reason}"
+    return _CONVERSION_ERRORS.get(type_of(value).name, default)

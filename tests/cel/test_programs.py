@@ -409,12 +409,27 @@ def test_a_variable_flattens_an_optional_in_an_optional() -> None:
             "interface conversion: *types.Err is not traits.Lister: missing method Add",
             13,
         ),
+        (
+            "[1 / 0].distinct() == [1] || true",
+            "interface conversion: *types.Err is not traits.Lister: missing method Add",
+            11,
+        ),
+        ("[[1]].flatten(1 / 0) == [1] || true", "interface conversion: ref.Val is *types.Err, not types.Int", 1),
         ("dyn(semver('1.0.0')) in [1] || true", "runtime error: hash of unhashable type cel.Semver", 2),
     ],
 )
 def test_where_kubernetes_panics_the_evaluation_ends(expression: str, error: str, cost: int) -> None:
     result = evaluated(expression)
     assert (result.error, result.cost) == (f"internal error: {error}", cost)
+
+
+def test_an_optional_answer_counts_as_its_content() -> None:
+    attribute = "device.attributes['gpu.example.com'].ecc"
+    assert evaluated(f"true ? optional.of(true) : {attribute}").matches
+    reason = "CEL result of type optional_type could not be converted to bool: "
+    assert error_of(f"true ? optional.none() : {attribute}") == f"{reason}optional.none() dereference"
+    number = f"{reason}unsupported type conversion from 'int' to bool"
+    assert error_of(f"true ? optional.of(1) : {attribute}") == number
 
 
 def test_a_leading_dot_names_what_a_local_variable_hides() -> None:
