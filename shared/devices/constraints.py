@@ -41,6 +41,10 @@ class Constraint(ABC):
         """Take a device with this value for the request with this base name, unless that breaks the constraint."""
 
     @abstractmethod
+    def may_add(self, request: str, value: AttributeValue) -> bool:
+        """Whether `add` may succeed, now or after other devices were taken for the request."""
+
+    @abstractmethod
     def remove(self, request: str) -> None:
         """Undo the last `add` for the request."""
 
@@ -60,6 +64,9 @@ class MatchAttribute(Constraint):
             return False
         self._count += 1
         return True
+
+    def may_add(self, request: str, value: AttributeValue) -> bool:
+        return self._count == 0 or value == self._value
 
     def remove(self, request: str) -> None:
         self._count -= 1
@@ -81,6 +88,9 @@ class DistinctAttribute(Constraint):
             return False
         self._values[request] = value
         return True
+
+    def may_add(self, request: str, value: AttributeValue) -> bool:
+        return all(value != other for by, other in self._values.items() if by != request)
 
     def remove(self, request: str) -> None:
         self._values.pop(request, None)

@@ -10,15 +10,13 @@ drawn when those refuse the device; those of a shareable device also stay drawn 
 the pool's name without its driver. With `All`, a device whose capacity is used up stays known to the constraints.
 
 **Shortcuts.** Of n devices of which too many are asked for, the plain search tries up to 2^n sets. Three shortcuts
-change no result: nothing is searched if some request cannot be served even alone; a request that has fewer candidates
-left than it needs fails at once; and after a device failed, an equivalent one is not tried in its place. The last two
-are taken only if what they leave out would leave no traces (counters that stay drawn, above). A device whose counters
-do not suffice beside the traces is *spent*: it can be neither taken nor leave another trace. So a search that leaves
-traces is soon as short as others. What is left is bounded by MAX_STEPS, not by time, so that a decision can be
-repeated.
+change no result: nothing is searched if bounds exclude a solution; a request that has fewer candidates left than it
+needs fails at once; and after a device failed, an equivalent one is not tried in its place. The last two are taken only
+if what they leave out would leave no traces (counters that stay drawn, above); as spent devices leave none, a search
+that leaves traces is soon as short as others. What is left is bounded by MAX_STEPS, not by time, so that a decision can
+be repeated.
 """
 
-from collections import Counter
 from collections.abc import Generator, Hashable, Mapping, Sequence
 from enum import Enum, auto
 
@@ -26,9 +24,11 @@ import msgspec
 
 from shared.devices.capacity import Share, shares
 from shared.devices.constraints import Constraint, DistinctAttribute, constraints_of, value_of
+from shared.devices.drawn_counters import DrawnCounters
 from shared.devices.errors import AllocationError, OutOfSteps
+from shared.devices.hopeless import Usable, is_hopeless
 from shared.devices.offers import DeviceId, OfferedDevice
-from shared.devices.pools import Counters, DeviceNode, Pool, add_draws, remaining_counters
+from shared.devices.pools import DeviceNode, Pool
 from shared.devices.requests import Alternatives, PreparedRequest, check_number, prepare
 from shared.devices.selectors import Selectors, behaviour, matches
 from shared.devices.state import DeviceState
@@ -82,7 +82,6 @@ class Search:
         self._node = node
         self._state = state
         self._selectors = selectors
-        self._pools = {pool.id: pool for pool in pools}
         self._devices = [device for pool in pools if pool.usable for device in pool.devices]
         self._selectable: dict[tuple[int, DeviceId], bool] = {}
         self._shares: dict[tuple[int, bytes], dict[str, Share] | None] = {}
@@ -91,13 +90,7 @@ class Search:
         self._taken: list[list[Taken]] = [[] for _ in claims]
         self._users: dict[DeviceId, set[int]] = {}
         self._capacity: dict[DeviceId, dict[str, int]] = {}
-        self._available: dict[str, Counters] = {}
-        self._drawn: dict[str, Counters] = {}
-        self._traces: dict[str, Counters] = {}
-        """The part of `_drawn` that is never given back."""
-        self._traces_left = 0
-        names = Counter(pool.id.pool for pool in pools if pool.counters)
-        self._ambiguous = {name for name, count in names.items() if count > 1}
+        self._counters = DrawnCounters(pools, state)
         self._requests: list[list[Alternatives]] = []
         self._options: list[PreparedRequest] = []
         self._everything: dict[int, list[OfferedDevice]] = {}
@@ -221,7 +214,7 @@ class Search:
                         failed.clear()
                 elif untouched:
                     continue
-            traces = self._traces_left
+            traces = self._counters.traces
             if not self._is_candidate(claim, option, device) or not self._take(claim, option, device):
                 continue
             outcome = yield self._take_devices(claim, request, option, count + 1, position + 1)
@@ -230,7 +223,7 @@ class Search:
             self._give_back(claim)
             if outcome is SearchOutcome.TOO_MANY:
                 return outcome
-            if may_skip and untouched and self._traces_left == traces:
+            if may_skip and untouched and self._counters.traces == traces:
                 failed.add(self._behaviour(position))
         return SearchOutcome.FAILED
 
@@ -287,11 +280,11 @@ class Search:
         elif self._is_in_use(device):
             return False
         draws = bool(device.draws) and not (device.shareable and self._has_shares(device))
-        if draws and not self._draw(device):
+        if draws and not self._counters.draw(device):
             return False
         refused = not request.tolerates(device) or not self._add_to_constraints(claim, request, device)
         if draws and (refused or device.shareable):
-            self._leave_trace(device)
+            self._counters.leave(device)
         if refused:
             return False
         if not device.shareable:
@@ -316,7 +309,7 @@ class Search:
                 constraint.remove(taken.request.base_name)
         if not device.shareable:
             self._users[device.id].discard(claim)
-            self._refund(device)
+            self._counters.give_back(device)
         elif taken.consumed and (capacity := self._capacity.get(device.id)) is not None:
             for name, share in taken.consumed.items():
                 capacity[name] -= share.amount
@@ -341,57 +334,8 @@ class Search:
             added.append(constraint)
         return True
 
-    # Counters
-
     def _has_shares(self, device: OfferedDevice) -> bool:
         return self._state.capacity(device.id) is not None or device.id in self._capacity
-
-    def _draw(self, device: OfferedDevice) -> bool:
-        """Draw the device's counters, unless any counter of the pool is or would be overdrawn."""
-        available = self._counters_of(device)
-        drawn = self._drawn.setdefault(device.id.pool, {})
-        add_draws(drawn, device, 1)
-        if any(amount < drawn.get(counter, 0) for counter, amount in available.items()):
-            add_draws(drawn, device, -1)
-            return False
-        return True
-
-    def _leave_trace(self, device: OfferedDevice) -> None:
-        """Note that what the device has just drawn stays drawn, whether it is taken or not."""
-        if _draws_anything(device):
-            add_draws(self._traces.setdefault(device.id.pool, {}), device, 1)
-            self._traces_left += 1
-
-    def _may_leave_trace(self, request: PreparedRequest, device: OfferedDevice) -> bool:
-        """Whether trying a candidate for the request may leave counters drawn, or choose between pools of one name."""
-        if device.draws and device.id.pool in self._ambiguous and device.id.pool not in self._available:
-            return True
-        if not _draws_anything(device) or self._is_spent(device):
-            return False
-        return device.shareable or self._constrained[request.index] or not request.tolerates(device)
-
-    def _is_spent(self, device: OfferedDevice) -> bool:
-        """Whether the device's counters do not suffice, whatever is given back."""
-        traces = self._traces.get(device.id.pool)
-        if traces is None or not device.draws or device.shareable:
-            return False
-        drawn = dict(traces)
-        add_draws(drawn, device, 1)
-        return any(amount < drawn.get(counter, 0) for counter, amount in self._counters_of(device).items())
-
-    def _refund(self, device: OfferedDevice) -> None:
-        if device.draws:
-            add_draws(self._drawn[device.id.pool], device, -1)
-
-    def _counters_of(self, device: OfferedDevice) -> Counters:
-        """What allocated devices leave of the pool's counters: of the first pool of this name, whatever its driver."""
-        known = self._available.get(device.id.pool)
-        if known is None:
-            pool = self._pools[device.id.pool_id]
-            known = remaining_counters(pool, self._state)
-            self._available[device.id.pool] = known
-            self._traces_left += device.id.pool in self._ambiguous
-        return known
 
     # Shortcuts
 
@@ -417,35 +361,36 @@ class Search:
         )
 
     def _is_hopeless(self) -> bool:
-        """Whether some request cannot be served even alone, and the plain search would end without an error.
+        """Whether there is certainly no solution, and the plain search would end without an error.
 
         Traces do not matter here: they never make a solution.
         """
         if self._everything and self._all_constraints():
             return False
-        usable = {option.index: 0 for option in self._options}
+        usable: list[Usable] = []
         for device in self._devices:
-            overdrawn = self._is_overdrawn(device)
+            taken: dict[int, Mapping[str, Share]] = {}
             for option in self._options:
                 answer = matches(option, device, self._node, self._selectors)
                 if isinstance(answer, str):
                     return False
                 free = option.admin or not self._state.in_use(device.id)
-                if answer and free and not overdrawn and option.tolerates(device):
-                    usable[option.index] += self._shares_of(option, device) is not None
-        return any(
-            all(usable[option.index] < max(self._needed[option.index], 1) for option in alternatives.options)
-            for requests in self._requests
-            for alternatives in requests
-        )
+                consumed = self._shares_of(option, device) if answer and free and option.tolerates(device) else None
+                if consumed is not None:
+                    taken[option.index] = consumed
+            if taken:
+                used = self._state.capacity(device.id) or {}
+                usable.append(Usable(device, taken, used, self._counters.unambiguous(device)))
+        return is_hopeless(self._requests, self._constraints, self._needed, usable)
 
-    def _is_overdrawn(self, device: OfferedDevice) -> bool:
-        """Whether the counters that allocated devices leave do not suffice for this device alone."""
-        if not device.draws or device.shareable or sum(pool.pool == device.id.pool for pool in self._pools) > 1:
-            return False
-        available = dict(self._counters_of(device))
-        add_draws(available, device, -1)
-        return min(available.values()) < 0
+    def _may_satisfy(self, claim: int, request: PreparedRequest, device: OfferedDevice) -> bool:
+        """Whether constraints allow the device now, or once other devices were taken for the request."""
+        for constraint in self._constraints[claim]:
+            if constraint.applies(request.base_name, request.full_name):
+                value = value_of(device, constraint.attribute)
+                if value is None or not constraint.may_add(request.base_name, value):
+                    return False
+        return True
 
     def _are_enough(self, claim: int, request: PreparedRequest, start: int, needed: int) -> bool:
         """Whether enough candidates are left, or looking at them may leave traces.
@@ -462,9 +407,11 @@ class Search:
                 errors.append(error)
                 continue
             if is_candidate:
-                if self._may_leave_trace(request, device):
+                tolerated = request.tolerates(device)
+                if self._counters.may_leave(device, self._constrained[request.index] or not tolerated):
                     return True
-                needed -= request.tolerates(device) and not self._is_spent(device)
+                if tolerated and self._may_satisfy(claim, request, device) and not self._counters.is_spent(device):
+                    needed -= 1
             if needed <= 0:
                 return True
         if errors:
@@ -495,7 +442,3 @@ class Search:
             None if capacity is None else tuple(sorted(capacity.items())),
             device.id.pool_id if device.draws else None,
         )
-
-
-def _draws_anything(device: OfferedDevice) -> bool:
-    return any(amount for draw in device.draws for amount in draw.amounts.values())

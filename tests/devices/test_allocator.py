@@ -155,18 +155,12 @@ def test_invalid_pools_are_named_as_the_reason() -> None:
 
 def test_a_search_out_of_steps_is_not_repeated_for_an_equal_node(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shared.devices.search.MAX_STEPS", 20_000)
-    counted = {"counterSet": "set", "counters": {"m": {"value": "1"}}}
-    devices = [device(f"g{n}", consumesCounters=[counted], attributes={"v": {"int": n}}) for n in range(30)]
-    counters = [{"name": "set", "counters": {"m": {"value": "15"}}}]
-    slices = []
-    for name in ("a", "b"):
-        pool = {"name": name, "generation": 1, "resourceSliceCount": 2}
-        slices += [
-            slice_of(devices, f"{name}-devices", nodeName=name, pool=pool),
-            slice_of([], f"{name}-counters", nodeName=name, pool=pool, sharedCounters=counters),
-        ]
-    made = allocator(slices)
-    wanted = [claim(exactly("r", 16), constraints=[{"distinctAttribute": "d/v"}])]
+    devices = [device(f"g{n:02}", attributes={"v": {"int": n // 3}}) for n in range(24)]
+    made = allocator(
+        [slice_of(devices, name, nodeName=name, pool={"name": name, "resourceSliceCount": 1}) for name in "ab"]
+    )
+    alike = [{"matchAttribute": "d/v"}]
+    wanted = [claim(exactly("r", 2), constraints=alike, name=f"c{n}") for n in range(9)]
     for node in NODES[:2]:
         with pytest.raises(AllocationError, match=f"node {node.name}: timed out"):
             allocate(made, node, wanted)

@@ -238,12 +238,43 @@ def test_pools_of_one_name_have_the_counters_of_the_first_that_was_looked_at() -
 
 def test_a_search_that_no_shortcut_helps_ends_with_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shared.devices.search.MAX_STEPS", 20_000)
-    slices = counting_slices(
-        [drawing(f"g{n:02}", "1Gi", attributes={"v": {"int": n}}) for n in range(30)],
-        "15Gi",
-    )
-    wanted = claim(exactly("a", 16), constraints=[{"distinctAttribute": "d/v"}])
-    assert run(Search, slices, [wanted]) == "node n: timed out trying to allocate devices"
+    devices = [device(f"g{n:02}", attributes={"v": {"int": n // 3}}) for n in range(24)]
+    alike = [{"matchAttribute": "d/v"}]
+    wanted = [claim(exactly("a", 2), constraints=alike, name=f"c{n}") for n in range(9)]
+    assert run(Search, [slice_of(devices)], wanted) == "node n: timed out trying to allocate devices"
+
+
+def numbered(count: int, values: int, **fields: Any) -> list[dict[str, Any]]:
+    """Devices of different capacity, so that none can stand in for another, with an attribute of few values."""
+    return [
+        device(f"g{n:02}", attributes={"v": {"int": n % values}}, capacity={"m": {"value": str(100 + n)}}, **fields)
+        for n in range(count)
+    ]
+
+
+SHARED: dict[str, Any] = {"allowMultipleAllocations": True}
+
+
+@pytest.mark.parametrize(
+    ("devices", "wanted"),
+    [
+        (numbered(16, 1), claim(exactly("a", 9), exactly("b", 8))),
+        (numbered(16, 2), claim(exactly("a", 5), exactly("b", 4), constraints=[{"matchAttribute": "d/v"}])),
+        (numbered(32, 7), claim(*map(exactly, "abcdefgh"), constraints=[{"distinctAttribute": "d/v"}])),
+        (numbered(8, 1, **SHARED), claim(*(exactly(f"r{n}", capacity={"requests": {"m": "50"}}) for n in range(17)))),
+    ],
+)
+def test_more_than_there_can_be_is_known_without_a_search(devices: list[dict[str, Any]], wanted: ResourceClaim) -> None:
+    assert run(Search, [slice_of(devices)], [wanted]) is None
+    assert steps([slice_of(devices)], [wanted]) == 0
+
+
+def test_more_counters_than_there_are_are_known_without_a_search() -> None:
+    devices = [drawing(f"g{n:02}", f"{1000 + n}Mi") for n in range(30)]
+    wanted = claim(exactly("a", 8), exactly("b", 8))
+    assert steps(counting_slices(devices, "15Gi"), [wanted]) == 0
+    assert run(Search, counting_slices(devices, "15Gi"), [wanted]) is None
+    assert run(Search, counting_slices(devices, "16Gi"), [wanted]) is not None
 
 
 def test_a_pod_with_many_claims_is_no_deeper_than_python_goes() -> None:

@@ -100,9 +100,11 @@ def _slice(values: list[Value], start: int, end: int) -> Value:
     return values[start:end]
 
 
-def _flatten(values: Value, depth: Value = 1) -> Value:
+def _flatten(values: Value, *depths: Value) -> Value:
+    depth = depths[0] if depths else 1
     if not isinstance(values, list) or type(depth) is not int:
-        return CelError(f"no such overload: {type_of(values)}.flatten({type_of(depth)})")
+        given = ", ".join(type_of(each).name for each in depths)
+        return CelError(f"no such overload: {type_of(values)}.flatten({given})")
     if depth < 0:
         return CelError("level must be non-negative")
     bounded(values)
