@@ -19,14 +19,17 @@ from shared.cel.values import (
     CelError,
     CelMap,
     Cidr,
+    DurationValue,
     Ip,
     NamedFormat,
     OptionalValue,
     PanickedError,
     Semver,
+    TimestampValue,
     Url,
     Value,
     bounded,
+    go_type_name,
 )
 
 LIMIT = 1_000_000
@@ -341,8 +344,9 @@ def _range_range(arguments: Sequence[Argument]) -> CallEstimate:
 
 
 def _flattened(arguments: Sequence[Value]) -> int:
-    if any(isinstance(each, CelError) for each in arguments[1:]):
-        raise PanickedError("interface conversion: ref.Val is *types.Err, not types.Int")
+    for each in arguments[1:]:
+        if type(each) is not int:
+            raise PanickedError(f"interface conversion: ref.Val is {_go_name(each)}, not types.Int")
     depth = arguments[1] if len(arguments) == 2 else 1
     levels = max(depth, 0) if isinstance(depth, int) else 1
     return _allocated(_own_size(arguments[0]) * float(levels))
@@ -353,13 +357,23 @@ def _flattened_range(arguments: Sequence[Argument]) -> CallEstimate:
     return _allocated_range(arguments[0].size, float(depth))
 
 
+_WITH_ADD = (int, float, str, bytes, DurationValue, TimestampValue)
+"""Types that cel-go can add."""
+
+
+def _go_name(value: Value) -> str:
+    return "*types.Err" if isinstance(value, CelError) else go_type_name(value)
+
+
 def _ordering(index: int, factor: float) -> Price:
     """Comparing the elements of a list with each other."""
 
     def cost(arguments: Sequence[Value]) -> int:
         values = arguments[index]
-        if isinstance(values, CelError):
-            raise PanickedError("interface conversion: *types.Err is not traits.Lister: missing method Add")
+        if not isinstance(values, list):
+            lacking = "Contains" if isinstance(values, _WITH_ADD) and not isinstance(values, bool) else "Add"
+            found = f"{_go_name(values)} is not traits.Lister: missing method {lacking}"
+            raise PanickedError(f"interface conversion: {found}")
         texts = isinstance(values, list) and values and isinstance(values[0], str | bytes)
         return _allocated(_own_size(values) ** 2 * (2.0 + PER_CHARACTER if texts else 2.0))
 

@@ -414,6 +414,11 @@ def test_a_variable_flattens_an_optional_in_an_optional() -> None:
             "interface conversion: *types.Err is not traits.Lister: missing method Add",
             11,
         ),
+        (
+            "device.attributes['gpu.example.com'].model.distinct() == ['big']",
+            "interface conversion: types.String is not traits.Lister: missing method Contains",
+            4,
+        ),
         ("[[1]].flatten(1 / 0) == [1] || true", "interface conversion: ref.Val is *types.Err, not types.Int", 1),
         ("dyn(semver('1.0.0')) in [1] || true", "runtime error: hash of unhashable type cel.Semver", 2),
     ],
