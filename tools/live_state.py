@@ -15,13 +15,15 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from shared.bus import Bus, Envelope
-from shared.bus.subjects import QUEUE_LIST, SNAPSHOT_DELTAS, WORKER_READ
+from shared.bus.subjects import QUEUE_LIST, SNAPSHOT_DELTAS, SNAPSHOT_LIST, WORKER_READ
 from shared.errors import ClusterError, UserError
 from shared.messages.codec import Message
 from shared.messages.inspection import (
     ConfigurationRead,
     DescribedPod,
+    ListPodsOn,
     ListQueue,
+    PodsOn,
     QueueListed,
     ReadConfiguration,
     ReadState,
@@ -46,7 +48,17 @@ from shared.messages.state import (
     State,
 )
 from shared.model.load import PodLoad
-from shared.model.objects import ClusterObject, Node, ObjectKind, dec_hook, enc_hook, key_of, kind_of
+from shared.model.objects import (
+    ClusterObject,
+    Node,
+    ObjectKind,
+    Pod,
+    dec_hook,
+    enc_hook,
+    key_of,
+    kind_of,
+    pod_from_msgpack,
+)
 from shared.store.schema import (
     SHARED_HOSTNAMES,
     StoredPod,
@@ -83,13 +95,17 @@ class Client(Protocol):
 
 
 class LiveState(msgspec.Struct, frozen=True):
-    """`pending`: all pods of the queue with their bodies, in its order. `at`: the Unix time."""
+    """`pending`: all pods of the queue with their bodies, in its order; `groups`: the pod groups they name, as msgpack.
+
+    `at`: the Unix time.
+    """
 
     at: float
     shard_count: int
     state: State
     pending: list[DescribedPod]
     configuration: ConfigurationRead
+    groups: list[bytes] = []
 
 
 class StateBuilder:
@@ -234,7 +250,7 @@ async def _load(client: Client) -> LiveState:
     try:
         configuration = await client.request("workers", WORKER_READ, ReadConfiguration(), ConfigurationRead)
         await follower.until(0)
-        pending = await pending_pods(client)
+        pending, groups = await pending_pods(client)
         builder = StateBuilder()
         shard_count, until = await read_pages(client, follower, builder)
         await follower.until(until)
@@ -244,15 +260,29 @@ async def _load(client: Client) -> LiveState:
         builder.apply(delta)
     state = builder.state(follower.epoch, follower.last)
     waiting = [pod for pod in pending if pod.uid not in builder.pods]
-    return LiveState(time.time(), shard_count, state, waiting, configuration)
+    return LiveState(time.time(), shard_count, state, waiting, configuration, groups)
 
 
-async def pending_pods(client: Client) -> list[DescribedPod]:
-    """All pods of the queue with their bodies, in its order."""
-    asked, pods = ListQueue(bodies=True), list[DescribedPod]()
-    async for page in client.pages("queue", QUEUE_LIST, asked, QueueListed):
+async def pending_pods(client: Client) -> tuple[list[DescribedPod], list[bytes]]:
+    """All pods of the queue with their bodies, in its order; and the pod groups that they name."""
+    pods: list[DescribedPod] = []
+    groups: dict[bytes, None] = {}
+    async for page in client.pages("queue", QUEUE_LIST, ListQueue(bodies=True), QueueListed):
         pods += page.pods
-    return pods
+        groups |= dict.fromkeys(page.groups)
+    return pods, list(groups)
+
+
+async def pods_on(client: Client, node: str) -> list[Pod]:
+    """The unfinished pods on this node, in full. ClusterError if the snapshot cannot list them."""
+    silent_at = time.monotonic() + SILENCE
+    while True:
+        found = await client.request("snapshot", SNAPSHOT_LIST, ListPodsOn(node), PodsOn)
+        if not found.problem:
+            return [pod_from_msgpack(body) for body in found.bodies]
+        if time.monotonic() > silent_at:
+            raise ClusterError(f"the pods of node {node} cannot be listed: {found.problem} ({client.where})")
+        await asyncio.sleep(PAUSE)
 
 
 async def read_pages(client: Client, follower: Follower, builder: StateBuilder) -> tuple[int, int]:

@@ -28,6 +28,7 @@ from shared.messages.inspection import (
     QueueListed,
     RecordedPreemption,
 )
+from shared.model.objects import GroupApi, ObjectKind, encode_msgpack, group_of
 
 LISTED_STATES = (
     PodState.ACTIVE,
@@ -47,6 +48,10 @@ MAX_SHORTAGES = 32
 DEVICES = "DynamicResources"
 MAX_IN_FULL = 8
 """Pods of one name described in full; there may be two while the earlier one terminates."""
+_GROUP_KINDS = {
+    GroupApi.SCHEDULING: ObjectKind.POD_GROUP,
+    GroupApi.COSCHEDULING: ObjectKind.COSCHEDULING_POD_GROUP,
+}
 _PODS = (Resource.ASSIGNED_POD, Resource.UNSCHEDULABLE_POD)
 
 
@@ -85,7 +90,14 @@ class Introspection:
         if request.name and not page.total:
             foreign = self._core.foreign_scheduler(f"{request.namespace}/{request.name}")
         schedulers = self._core.schedulers
-        return QueueListed(page.listing, wall, counts, page.total, pods, page.next, schedulers, foreign)
+        groups = self._groups(page.items) if request.bodies else []
+        return QueueListed(page.listing, wall, counts, page.total, pods, page.next, schedulers, foreign, groups)
+
+    def _groups(self, infos: Iterable[QueuedPodInfo]) -> list[bytes]:
+        """The pod groups that these pods name, encoded."""
+        refs = dict.fromkeys(ref for info in infos if (ref := group_of(info.pod)) is not None)
+        groups = (self._core.objects.of(_GROUP_KINDS[ref.api]).get(ref.key) for ref in refs)
+        return [encode_msgpack(group) for group in groups if group is not None]
 
     def evictions(self, request: ListEvictions, now: float) -> EvictionsListed:
         """`now` and all times inside are the core's; the answer has Unix times."""

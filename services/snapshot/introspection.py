@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from services.snapshot.cache_comparer import AssignedPod, ClusterView, Get, compared, differences, lasting, list_cluster
+from services.snapshot.node_pods import pods_on
 from services.snapshot.state.cluster_state import ClusterState
 from services.snapshot.state.ledger import Ledger
 from shared.bounded import Listings
@@ -26,9 +27,11 @@ from shared.messages.inspection import (
     LedgerListed,
     ListCache,
     ListLedger,
+    ListPodsOn,
     MeasureNodes,
     NodesMeasured,
     PodFound,
+    PodsOn,
 )
 from shared.messages.state import LedgerEntry
 from shared.model.resources import PODS, allocatable
@@ -40,12 +43,13 @@ COMPARE_TIMEOUT = 120.0
 """Seconds for the two listings of a comparison."""
 MAX_LINES = 1000
 """Nodes, and assumed pods, in one log of the cache."""
+BUSY = "the snapshot is listing another node's pods"
 MAX_RESOURCES = 16
 """Of a node in a line of the log."""
 MAX_MEASURED = 64
 """Resources in one answer about the sizes of nodes."""
 
-Asked = ListCache | ListLedger | FindPod | MeasureNodes | CompareCache
+Asked = ListCache | ListLedger | ListPodsOn | FindPod | MeasureNodes | CompareCache
 
 
 class Introspection:
@@ -66,6 +70,7 @@ class Introspection:
         self._pause = pause
         self._pages = CachePages()
         self._comparison: asyncio.Task[None] | None = None
+        self._listing: asyncio.Task[None] | None = None
         self._asked: list[Callable[[CacheCompared], None]] = []
         """Get the result of the comparison that is under way."""
 
@@ -79,6 +84,8 @@ class Introspection:
                 envelope.respond(find_pod(asked, self._cluster))
             case MeasureNodes():
                 envelope.respond(measure_nodes(self._cluster))
+            case ListPodsOn(node=node):
+                self._list_pods_on(node, envelope)
             case CompareCache():
                 self._compare_for(envelope.respond)
 
@@ -92,8 +99,21 @@ class Introspection:
         self._pages.expire(self._clock())
 
     def close(self) -> None:
-        if self._comparison is not None:
-            self._comparison.cancel()
+        for task in (self._comparison, self._listing):
+            if task is not None:
+                task.cancel()
+
+    def _list_pods_on(self, node: str, envelope: Envelope) -> None:
+        """One list at a time, so that askers cost the API server little."""
+        if self._listing is not None and not self._listing.done():
+            envelope.respond(PodsOn(problem=BUSY))
+            return
+
+        async def answer() -> None:
+            envelope.respond(await pods_on(self._get, node))
+
+        self._listing = asyncio.create_task(answer())
+        self._fault.watch(self._listing)
 
     def _log_compared(self, compared: CacheCompared) -> None:
         for line in comparison_lines(compared):

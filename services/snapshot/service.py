@@ -56,7 +56,7 @@ from shared.messages.binding import (
     Recalled,
     Withdraw,
 )
-from shared.messages.inspection import CompareCache, FindPod, ListCache, ListLedger, MeasureNodes
+from shared.messages.inspection import CompareCache, FindPod, ListCache, ListLedger, ListPodsOn, MeasureNodes
 from shared.messages.queue import Absorbed, Assumed, Forgotten, ForgottenPod
 from shared.messages.state import Commit, Delta, Heartbeat, Outdated
 from shared.messages.watch import Relist, WatchBeat, Watched
@@ -177,7 +177,7 @@ class Shell:
         await bus.subscribe(subjects.BINDER_BEATS, BinderBeat, self._binders.on_beat)
         await bus.subscribe(subjects.QUEUE_EVICTED, Evicted, self._binders.on_evicted)
         await bus.subscribe(subjects.SNAPSHOT_NOMINATED, (IsNominated, IsPlaced), self._on_asked)
-        listed = (ListCache, ListLedger, FindPod, MeasureNodes, CompareCache)
+        listed = (ListCache, ListLedger, ListPodsOn, FindPod, MeasureNodes, CompareCache)
         await bus.subscribe(subjects.SNAPSHOT_LIST, listed, self._on_list)
         try:
             with on_dump_signal(self._introspection.dump):

@@ -56,12 +56,14 @@ B = TypeVar("B", bound=Message)
 C = TypeVar("C", bound=Message)
 D = TypeVar("D", bound=Message)
 E = TypeVar("E", bound=Message)
+F = TypeVar("F", bound=Message)
 Types = (
     type[A]
     | tuple[type[A], type[B]]
     | tuple[type[A], type[B], type[C]]
     | tuple[type[A], type[B], type[C], type[D]]
     | tuple[type[A], type[B], type[C], type[D], type[E]]
+    | tuple[type[A], type[B], type[C], type[D], type[E], type[F]]
 )
 """The types of a subject's messages; a handler takes their union."""
 
@@ -232,19 +234,19 @@ class Bus:
     async def subscribe(
         self,
         subject: str,
-        types: Types[A, B, C, D, E],
-        handler: Handler[A | B | C | D | E],
+        types: Types[A, B, C, D, E, F],
+        handler: Handler[A | B | C | D | E | F],
         *,
         group: str = "",
         most_pending: int = MAX_PENDING,
         ours: bool = True,
-    ) -> Subscription[A | B | C | D | E]:
+    ) -> Subscription[A | B | C | D | E | F]:
         """Handle messages of these types, one at a time and in order, until the bus is closed; refuse all others.
 
         Of a `group` of subscribers, one gets each message. Returns once the server knows the subscription. Without
         `ours`, messages of other pipelines are accepted as well.
         """
-        reader: MessageReader[A | B | C | D | E] = MessageReader(*(types if isinstance(types, tuple) else (types,)))
+        reader: MessageReader[A | B | C | D | E | F] = MessageReader(*(types if isinstance(types, tuple) else (types,)))
         subscription = Subscription(
             subject,
             reader,

@@ -53,6 +53,8 @@ Message = (
     | inspection.NodesMeasured
     | inspection.CompareCache
     | inspection.CacheCompared
+    | inspection.ListPodsOn
+    | inspection.PodsOn
     | inspection.ReadState
     | inspection.StateRead
     | inspection.ReadConfiguration

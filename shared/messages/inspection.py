@@ -101,7 +101,8 @@ class QueueListed(msgspec.Struct, frozen=True, omit_defaults=True, tag="queue-li
 
     `counts`: pods of the whole queue by state. `total`: pods of the listing; it ends when `next` is zero. Pods that
     have left the queue since are omitted. `schedulers`: the profiles' names. `foreign`: the schedulerName of a pod that
-    was asked for by name, is pending, and has no profile here.
+    was asked for by name, is pending, and has no profile here. `groups`: with bodies, the pod groups that these pods
+    name, as msgpack.
     """
 
     listing: str
@@ -112,6 +113,7 @@ class QueueListed(msgspec.Struct, frozen=True, omit_defaults=True, tag="queue-li
     next: Count = 0
     schedulers: list[str] = []
     foreign: str = ""
+    groups: list[bytes] = []
 
 
 class ListEvictions(msgspec.Struct, frozen=True, omit_defaults=True, tag="list-evictions"):
@@ -343,6 +345,19 @@ class CacheCompared(msgspec.Struct, frozen=True, omit_defaults=True, tag="cache-
     failure: str = ""
     waiting_pods: list[WaitingPod] = []
     waiting_more: Count = 0
+
+
+class ListPodsOn(msgspec.Struct, frozen=True, omit_defaults=True, tag="list-pods-on"):
+    """To the snapshot: the unfinished pods on this node, in full, as the API server lists them now."""
+
+    node: str
+
+
+class PodsOn(msgspec.Struct, frozen=True, omit_defaults=True, tag="pods-on"):
+    """`bodies`: the pods as msgpack, like those of the queue. `problem`: why they cannot be listed."""
+
+    bodies: list[bytes] = []
+    problem: str = ""
 
 
 class ReadState(msgspec.Struct, frozen=True, omit_defaults=True, tag="read-state"):

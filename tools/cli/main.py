@@ -32,6 +32,8 @@ inspect a running Flotilla:
   flotilla evictions --since 10m            list who was evicted for whom
   flotilla gang                             list pod groups, and what each waits for
   flotilla console                          serve a page that shows all of this
+  flotilla whatif -f web.yaml               say where pods would go if they were created
+  flotilla capacity -f pod.yaml             say how many more of a pod fit
   flotilla permit list                      list pods that wait for a permit before they are bound
   flotilla dump --output folder             write the whole state, and compare it with the cluster
   flotilla health --port 8080               check whether a service is ready, for container health checks
@@ -59,6 +61,8 @@ COMMANDS = {
     "evictions": Command("tools.cli.evictions", "list who was evicted for whom"),
     "gang": Command("tools.cli.gang", "list pod groups, and what each waits for"),
     "console": Command("tools.console.command", "serve a page that shows what a pipeline does"),
+    "whatif": Command("tools.cli.whatif", "say where pods would go, and which nodes would help"),
+    "capacity": Command("tools.cli.capacity", "say how many more of a pod fit"),
     "permit": Command("tools.cli.permit", "list, allow or reject pods that wait for a permit"),
     "dump": Command("tools.cli.dump", "write the whole state, and compare it with the cluster"),
     "record": Command("tools.cli.record", "record what is decided, for a replay"),

@@ -1,0 +1,1 @@
+"""Answers what-if questions: decides on a state as the pipeline would, and changes nothing."""
