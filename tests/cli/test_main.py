@@ -74,6 +74,7 @@ def test_bad_usage_is_one_line_and_exit_code_2(
 WRONG = """\
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
+parallelism: 0
 profiles:
 - plugins: {filter: {enabled: [{name: Unknown}]}, score: {enabled: [{name: Stranger}]}}
 """
@@ -87,7 +88,9 @@ def test_a_bad_configuration_is_reported_before_anything_starts(
     assert ended(*command, "--config", str(tmp_path / "scheduler.yaml")) == 2
     said = capsys.readouterr()
     assert said.out == ""
-    assert said.err.splitlines() == [
+    first, *others = said.err.splitlines()
+    assert first == f"flotilla: {tmp_path}/scheduler.yaml: parallelism: must be at least 1, not 0"
+    assert others == [
         f"flotilla: {tmp_path}/scheduler.yaml: profiles[0].plugins.{where}.enabled[0]: there is no plugin '{name}'"
         for where, name in (("filter", "Unknown"), ("score", "Stranger"))
     ]

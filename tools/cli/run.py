@@ -51,8 +51,17 @@ def run(options: argparse.Namespace) -> int:
 
 
 def check_config(settings: "Settings") -> None:
-    """UserError if the scheduler's configuration file, or a plugin's part of it, is invalid."""
+    """UserError, with everything that is wrong, if the scheduler's configuration file or a plugin's part is invalid."""
     from shared.config.document import read_config
-    from shared.framework.loading import load_frameworks
+    from shared.config.problems import InvalidConfigFile
+    from shared.config.reading import all_problems
+    from shared.framework.loading import Registry, load_frameworks
 
-    load_frameworks(read_config(settings.config), settings.feature_gates)
+    source = read_config(settings.config)
+    try:
+        load_frameworks(source, settings.feature_gates)
+    except InvalidConfigFile as first:
+        if source is None:
+            raise
+        problems, _ = all_problems(source.text, Registry({}).known_plugins(), settings.feature_gates)
+        raise InvalidConfigFile(first.stage, problems or first.problems, source.name) from None
