@@ -235,7 +235,7 @@ def _users_of_claims(judged: Judged) -> Iterator[Cause]:
         return kind.load.namespace == namespace and not claims.isdisjoint(kind.load.claims)
 
     cause = judged.cause("claim", ", ".join(sorted(claims)), range(len(judged.rows)))
-    yield msgspec.structs.replace(cause, pods=tuple(_matching(judged.table, uses)))
+    yield msgspec.structs.replace(cause, pods=tuple(_matching(judged, uses)))
 
 
 def _spread(judged: Judged) -> Iterator[Cause]:
@@ -262,7 +262,7 @@ def _affinity(judged: Judged) -> Iterator[Cause]:
 
 
 def _in_the_way(judged: Judged, at: Rows, what: str, is_in_the_way: Callable[[LoadKind], bool]) -> Iterator[Cause]:
-    pods = list(_matching(judged.table, is_in_the_way))
+    pods = list(_matching(judged, is_in_the_way))
     keys = {term.topology_key for term in pod_terms(judged.pod) if term.kind == "anti" and not term.weight}
     cause = judged.cause(what, ", ".join(sorted(keys)) if what == "anti-affinity" else "", at)
     yield msgspec.structs.replace(cause, pods=tuple(pods))
@@ -289,11 +289,13 @@ def _selects(table: NodeTable, term: PodTerm, namespace: str, labels: Mapping[st
     return in_namespace and label_selector_matches(term.selector, labels)
 
 
-def _matching(table: NodeTable, matches: Callable[[LoadKind], bool]) -> Iterator[NamedPod]:
-    """A few pods of the shard, whose load matches."""
+def _matching(judged: Judged, matches: Callable[[LoadKind], bool]) -> Iterator[NamedPod]:
+    """A few pods of the shard whose load matches, on the rejected rows first."""
+    table = judged.table
     known: dict[int, bool] = {}
     found = looked_at = 0
-    for row in np.flatnonzero(table.valid[: table.size]).tolist():
+    everywhere = np.flatnonzero(table.valid[: table.size])
+    for row in (*judged.rows.tolist(), *np.setdiff1d(everywhere, judged.rows).tolist()):
         for uid, placed in table.placed_at(row):
             looked_at += 1
             kind = placed.kind

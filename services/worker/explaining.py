@@ -146,8 +146,10 @@ class _Explainer:
             yield Blocked(tuple(dict.fromkeys(blocks)), int(counts[i]), self._names(rows[which == i]))
 
     def _causes(self, rows: Rows, verdicts: Ints, by: Rows) -> Iterator[Cause]:
+        """Rows that fewest filters reject come first: what is in the way there is worth most."""
         for f, name in enumerate(self._evaluator.filter_names):
             at = np.flatnonzero(verdicts[f] > 0)
+            at = at[np.argsort(np.count_nonzero(verdicts[:, at], axis=0), kind="stable")]
             if at.size:
                 statuses = {n: self._evaluator.judge.status(f, n) for n in np.unique(verdicts[f, at]).tolist()}
                 yield from causes(self._judged(name, rows[at], by[at] == f, statuses, verdicts[f, at]))

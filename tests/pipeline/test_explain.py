@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from testing.builders import PodBuilder, node
+from shared.model.wellknown import HOSTNAME
+from testing.builders import PodBuilder, expr, node, selector
 from tests.cli.operating import Operator, Said
 from tests.pipeline.corner import Corner, a_corner
 from tests.pipeline.support import a_cluster, until
@@ -129,3 +130,80 @@ async def test_a_pod_that_is_not_there_and_one_of_another_scheduler(pipeline: Pi
             return "its schedulerName is mine" in (await plain(operator, "others/web"))["sentence"]
 
         await until(is_seen, "nothing is said of the other scheduler")
+
+
+NODES = (
+    node("room").capacity(cpu=2, memory="4Gi").label(pool="room", disk="hdd"),
+    node("gpu").capacity(cpu=2, memory="4Gi").label(pool="gpu").taint("gpu", "yes"),
+    node("old").capacity(cpu=2, memory="4Gi").label(pool="old").unschedulable(),
+    node("port").capacity(cpu=2, memory="4Gi").label({"pool": "port", HOSTNAME: "port"}),
+    node("full").capacity(cpu=2, memory="4Gi", pods=1).label(pool="full"),
+)
+"""Only `room` takes a pod that asks for nothing."""
+
+
+def pods(corner: Corner) -> dict[str, tuple[PodBuilder, str, str]]:
+    """By reason: a pod, and what its sentence must say of the cause and of a change."""
+    made = corner.pod
+    return {
+        "cpu": (made("cpu").request(cpu=3).node_selector(pool="room"), "lacks cpu (it asks for 3", "3 cpu"),
+        "memory": (made("memory").request(memory="3Gi").node_selector(pool="port"), "at most 2Gi memory", "1Gi less"),
+        "resource": (made("resource").request({"example.com/fpga": 1}), "example.com/fpga", "with 1 example.com/fpga"),
+        "taint": (made("taint").node_selector(pool="gpu"), "has the taint gpu=yes", "tolerated the taint gpu=yes"),
+        "cordon": (made("cordon").node_selector(pool="old"), "is cordoned", "node old were uncordoned"),
+        "selector": (made("selector").node_selector(disk="nvme"), "selector disk=nvme", "the label disk=nvme"),
+        "affinity": (made("affinity").require_node(expr("rack", "In", "r7")), "affinity rack=r7", "the label rack=r7"),
+        "port": (made("port").host_port(80).node_selector(pool="port"), "80/TCP taken by", "such as 81"),
+        "apart": (
+            made("apart").require_no_pods(HOSTNAME, selector(app="web")).node_selector(pool="port"),
+            "pods near that it avoids", "did not have to avoid pods with app=web",
+        ),
+        "near": (made("near").require_pods("pool", selector(app="db")), "no pod near that it wants", "app=db"),
+        "full": (made("full").node_selector(pool="full"), "a slot for a pod", "left node full"),
+        "gate": (made("gate").gate("example.com/wait"), "held back by SchedulingGates", "gates are removed"),
+    }  # fmt: skip
+
+
+async def test_twelve_pods_wait_for_twelve_reasons_and_each_change_helps(
+    pipeline: Pipeline, operator: Operator
+) -> None:
+    async with a_corner(pipeline, "twelve") as corner:
+        cluster, namespace = corner.cluster, corner.namespace
+        await corner.has_nodes(*NODES)
+        there = corner.pod("there").request(memory="2Gi").label(app="web").host_port(80).on("port")
+        await cluster.create(there, corner.pod("only").on("full"))
+        await corner.knows(pods=2)
+        reasons = pods(corner)
+        for name, (made, cause, change) in reasons.items():
+            sentence = (await plain(operator, await waits(operator, corner, made)))["sentence"]
+            assert cause in sentence, (name, sentence)
+            assert change in sentence, (name, sentence)
+
+        async def again(name: str, changed: PodBuilder) -> None:
+            """What a pod asks for cannot be changed: it is created again."""
+            await cluster.delete_pod(namespace, name)
+            await until(lambda: is_gone(name), f"{name} is not gone")
+            await cluster.create(changed)
+            await corner.lands(name)
+
+        async def is_gone(name: str) -> bool:
+            return not await cluster.exists(f"/api/v1/namespaces/{namespace}/pods/{name}")
+
+        await again("cpu", corner.pod("cpu").request(cpu=2).node_selector(pool="room"))
+        await again("memory", corner.pod("memory").request(memory="2Gi").node_selector(pool="port"))
+        await again("taint", corner.pod("taint").node_selector(pool="gpu").tolerate("gpu", "yes", "NoSchedule"))
+        await again("port", corner.pod("port").host_port(81).node_selector(pool="port"))
+        await again("apart", corner.pod("apart").node_selector(pool="port"))
+        await cluster.change_node("old", {"spec": {"unschedulable": False}})
+        await corner.lands("cordon", "old")
+        await cluster.change_node("room", {"metadata": {"labels": {"disk": "nvme", "rack": "r7"}}})
+        await corner.lands("selector", "room")
+        await corner.lands("affinity", "room")
+        await cluster.create(corner.pod("db").label(app="db").on("old"))
+        await corner.lands("near", "old")
+        await cluster.delete_pod(namespace, "only")
+        await corner.lands("full", "full")
+        await cluster.change_pod(namespace, "gate", {"spec": {"schedulingGates": []}})
+        await corner.lands("gate")
+        await cluster.create(node("new").capacity({"example.com/fpga": 1}, cpu=2, memory="4Gi"))
+        await corner.lands("resource", "new")

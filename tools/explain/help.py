@@ -55,7 +55,8 @@ class Advisor:
         found: list[Help] = []
         settled: set[tuple[str, str]] = set()
         for change in candidates:
-            about = (change.kind, str(change.detail.get("topologyKey") or change.detail.get("from") or change.text))
+            parts = (change.detail.get(part) for part in ("topologyKey", "from", "labels"))
+            about = (change.kind, str(next(filter(None, parts), change.text)))
             if about in settled or self._asked >= MAX_ASKED or len(found) >= MAX_HELP:
                 continue
             helped = await self._try(change)

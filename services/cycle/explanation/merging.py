@@ -1,6 +1,7 @@
 """The findings of all shards about one pod as one."""
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import zip_longest
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -12,12 +13,14 @@ from shared.messages.explaining import (
     MAX_NAMED,
     Blocked,
     Cause,
+    NamedPod,
     NodeFindings,
     NodeModel,
     Rejected,
 )
 from shared.plugins.preemption import best_of
 
+E = TypeVar("E", str, NamedPod)
 T = TypeVar("T", Rejected, Blocked, Cause, NodeModel)
 
 
@@ -75,6 +78,11 @@ def _examples(one: Rejected | Blocked | Cause, other: Rejected | Blocked | Cause
     return tuple(sorted((*one.examples, *other.examples))[:MAX_EXAMPLES])
 
 
+def _in_turn(one: Sequence[E], other: Sequence[E]) -> list[E]:
+    """The first of each, then the second of each."""
+    return [each for pair in zip_longest(one, other) for each in pair if each is not None]
+
+
 def _rejected(one: Rejected, other: Rejected) -> Rejected:
     names = (*one.names, *other.names)[:MAX_NAMED]
     return Rejected(one.status, one.nodes + other.nodes, _examples(one, other), names)
@@ -85,16 +93,16 @@ def _blocked(one: Blocked, other: Blocked) -> Blocked:
 
 
 def _cause(one: Cause, other: Cause) -> Cause:
-    """Examples of a lack are where least is lacking, so they are not merged by name."""
+    """The first examples of each shard are the most telling ones."""
     ahead, behind = (other, one) if other.free > one.free else (one, other)
-    examples = (*ahead.examples, *behind.examples) if one.what == "resource" else _examples(one, other)
+    examples = (*ahead.examples, *behind.examples) if one.what == "resource" else _in_turn(one.examples, other.examples)
     return replace(
         ahead,
         nodes=one.nodes + other.nodes,
         first=one.first + other.first,
         examples=tuple(examples[:MAX_EXAMPLES]),
         whole=max(one.whole, other.whole),
-        pods=tuple(sorted((*one.pods, *other.pods), key=lambda pod: pod.key)[:MAX_EXAMPLES]),
+        pods=tuple(_in_turn(one.pods, other.pods)[:MAX_EXAMPLES]),
     )
 
 

@@ -55,13 +55,12 @@ def cordons(plugin: str, own: Sequence[Cause], findings: NodeFindings, pod: Pod)
 
 
 def selection(plugin: str, own: Sequence[Cause], findings: NodeFindings, pod: Pod) -> Iterator[Change]:
-    """The pod does not ask for the labels that a node lacks, or the node gets them."""
-    nodes = [b.examples[0] for b in findings.blocked if b.plugins == (plugin,) and b.examples]
+    """A node gets the labels that it lacks, or the pod does not ask for them."""
+    alone = [node for blocked in findings.blocked if blocked.plugins == (plugin,) for node in blocked.examples]
     wanted = labels_wanted(pod)
-    for cause in own:
-        lacking = {key: value for key, value in wanted.items() if cause.values.get(key) != value}
-        dropped = {key: value for key, value in pod.spec.node_selector.items() if cause.values.get(key) != value}
-        node = next((node for node in nodes if node in cause.examples), cause.examples[0])
+    for node in alone or [cause.examples[0] for cause in own]:
+        there = next((cause.values for cause in own if node in cause.examples), {})
+        lacking = {key: value for key, value in wanted.items() if there.get(key) != value}
         if lacking and HOSTNAME not in lacking:
             labels = ", ".join(f"{key}={value}" for key, value in lacking.items())
             yield Change(
@@ -71,6 +70,8 @@ def selection(plugin: str, own: Sequence[Cause], findings: NodeFindings, pod: Po
                 supposed=Supposed((NodeEdit(node, labels=lacking),)),
                 detail={"node": node, "labels": lacking},
             )
+    for cause in own:
+        dropped = {key: value for key, value in pod.spec.node_selector.items() if cause.values.get(key) != value}
         if dropped:
             selector = ", ".join(f"{key}={value}" for key, value in dropped.items())
             yield Change(
@@ -81,19 +82,15 @@ def selection(plugin: str, own: Sequence[Cause], findings: NodeFindings, pod: Po
                 detail={"drop": sorted(dropped)},
             )
     if _required_terms(pod):
+        text = "it did not require its node affinity"
+        yield Change(text, "node-affinity", frozenset({plugin}), _without_node_affinity)
+    if _required_terms(pod) and pod.spec.node_selector:
         yield Change(
-            "it did not require its node affinity",
+            "it had neither its node selector nor its required node affinity",
             "node-affinity",
             frozenset({plugin}),
-            _without_node_affinity,
+            lambda given: _without_selector(_without_node_affinity(given), given.spec.node_selector),
         )
-        if pod.spec.node_selector:
-            yield Change(
-                "it had neither its node selector nor its required node affinity",
-                "node-affinity",
-                frozenset({plugin}),
-                lambda given: _without_selector(_without_node_affinity(given), given.spec.node_selector),
-            )
 
 
 def labels_wanted(pod: Pod) -> dict[str, str]:

@@ -7,16 +7,19 @@ from shared.messages.explaining import Cause, NodeEdit, NodeFindings, Supposed
 from shared.model.pod import Pod
 from tools.explain.changes.change import Change, leaving, with_spec
 
+_REACH = frozenset({"VolumeBinding", "VolumeZone"})
+
 
 def volumes(plugin: str, own: Sequence[Cause], findings: NodeFindings, pod: Pod) -> Iterator[Change]:
     for cause in own:
         yield from leaving(plugin, cause)
-        for node in cause.examples[:1] if cause.values else ():
+        alone = [node for b in findings.blocked if _REACH.issuperset(b.plugins) for node in b.examples]
+        for node in (alone or cause.examples)[:1] if cause.values else ():
             labels = ", ".join(f"{key}={value}" for key, value in cause.values.items())
             yield Change(
                 f"there were a node like {node} with {labels}, where its claim {cause.name} is reached",
                 "add-node",
-                frozenset({plugin, "VolumeBinding", "VolumeZone"}),
+                _REACH,
                 supposed=Supposed((NodeEdit(node, copy=True, labels=dict(cause.values)),)),
                 detail={"like": node, "labels": dict(cause.values)},
             )
