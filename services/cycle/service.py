@@ -31,7 +31,7 @@ from services.cycle.metrics import CycleMetrics, RoundSpans
 from services.cycle.queue_client import QueueClient, outcome_of
 from services.cycle.recording import Decider
 from shared.bus import Envelope, subjects
-from shared.config.document import read_config, without_connections
+from shared.config.document import read_config, without_secrets
 from shared.errors import ClusterError
 from shared.extenders.client import ExtenderClient
 from shared.framework.loading import load_frameworks, load_scheduler_config
@@ -84,7 +84,7 @@ async def main(context: Context) -> None:
                     pace=PACE,
                     extenders=Extenders(extenders.extenders),
                     incarnation=secrets.token_hex(8),
-                    decider=Decider(version("flotilla"), without_connections(source), str(settings.feature_gates)),
+                    decider=Decider(version("flotilla"), without_secrets(source), str(settings.feature_gates)),
                 )
                 await lead.during(Shell(context, core, extenders, client, LaterTerm(context, lead.raise_term)).run())
         finally:

@@ -1,11 +1,8 @@
 """Answers those who ask a worker, instead of the busy snapshot, for the state and for what is decided by."""
 
-import json
 from collections.abc import Callable
 
 from shared.bus import Envelope
-from shared.config.document import ConfigSource, parse_document
-from shared.config.values import masked
 from shared.errors import FlotillaError
 from shared.messages.inspection import ConfigurationRead, ReadConfiguration, ReadState, StateRead
 from shared.store.pages import PageReader
@@ -30,17 +27,3 @@ class Relay:
         except FlotillaError as cause:
             page = StateRead(problem=str(cause))
         envelope.respond(page)
-
-
-def without_secrets(source: ConfigSource | None) -> str:
-    """The configuration as JSON, without TLS data and passwords of extenders; empty if there is none."""
-    if source is None:
-        return ""
-    value = parse_document(source.text).value
-    extenders = value.get("extenders") if isinstance(value, dict) else None
-    for extender in extenders if isinstance(extenders, list) else ():
-        if isinstance(extender, dict):
-            extender.pop("tlsConfig", None)
-            if isinstance(extender.get("urlPrefix"), str):
-                extender["urlPrefix"] = masked(extender["urlPrefix"])
-    return json.dumps(value, ensure_ascii=False)

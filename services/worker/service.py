@@ -10,9 +10,9 @@ from time import perf_counter
 from services.worker.core import WorkerCore
 from services.worker.events import Answer, Effect, End, Event, Reload, Tick
 from services.worker.metrics import WorkerMetrics
-from services.worker.relay import MAX_ASKED, Relay, without_secrets
+from services.worker.relay import MAX_ASKED, Relay
 from shared.bus import Envelope, subjects
-from shared.config.document import read_config
+from shared.config.document import read_config, without_secrets
 from shared.errors import ClusterError, FlotillaError
 from shared.framework.loading import load_frameworks
 from shared.messages.explaining import ExplainNodes

@@ -5,6 +5,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from shared.config.values import masked
 from shared.errors import InvalidConfig
 
 LARGEST: Final = 4 * 2**20
@@ -115,27 +116,15 @@ def _check(value: object, depth: int) -> None:
         raise DocumentFault(f"{value!r} holds half a character")
 
 
-def without_connections(source: ConfigSource | None) -> str:
-    """The configuration as JSON, without how to connect to anything: no key, no password, no path. Empty if there is
-    none.
-    """
-    value = None if source is None else parse_document(source.text).value
-    if not isinstance(value, dict):
+def without_secrets(source: ConfigSource | None) -> str:
+    """The configuration as JSON, without TLS data and passwords of extenders; empty if there is none."""
+    if source is None:
         return ""
-    kept = {key: item for key, item in value.items() if key not in _CONNECTIONS}
-    extenders = kept.get("extenders")
-    if isinstance(extenders, list):
-        kept["extenders"] = [_without_connection(each) if isinstance(each, dict) else each for each in extenders]
-    return json.dumps(kept)
-
-
-def _without_connection(extender: dict[str, object]) -> dict[str, object]:
-    kept = {key: item for key, item in extender.items() if key != "tlsConfig"}
-    url = kept.get("urlPrefix")
-    if isinstance(url, str):
-        scheme, separator, rest = url.partition("://")
-        kept["urlPrefix"] = f"{scheme}{separator}{rest.rpartition('@')[2]}"
-    return kept
-
-
-_CONNECTIONS: Final = frozenset({"clientConnection", "leaderElection"})
+    value = parse_document(source.text).value
+    extenders = value.get("extenders") if isinstance(value, dict) else None
+    for extender in extenders if isinstance(extenders, list) else ():
+        if isinstance(extender, dict):
+            extender.pop("tlsConfig", None)
+            if isinstance(extender.get("urlPrefix"), str):
+                extender["urlPrefix"] = masked(extender["urlPrefix"])
+    return json.dumps(value, ensure_ascii=False)

@@ -8,8 +8,7 @@ import pytest
 
 from services.snapshot.core import SnapshotCore
 from services.snapshot.events import NodeGone, NodeSeen, ObjectSeen, PodDeleted, PodSeen
-from services.worker.relay import without_secrets
-from shared.config.document import ConfigSource
+from shared.config.document import ConfigSource, without_secrets
 from shared.config.settings import Settings
 from shared.errors import ClusterError, UserError
 from shared.messages.inspection import DescribedPod

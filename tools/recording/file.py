@@ -30,15 +30,11 @@ LARGEST_FRAME = 1 << 30
 
 
 class Header(msgspec.Struct, frozen=True, omit_defaults=True, tag="header"):
-    """`version`: of the Flotilla that recorded. `at`: Unix time. `part`: of a recording in several files, from 1.
-
-    `names`: of an anonymized recording, the hash of each node's real name, which decides ties.
-    """
+    """`version`: of the Flotilla that recorded. `at`: Unix time. `part`: of a recording in several files, from 1."""
 
     version: str
     at: Seconds
     part: Count = 1
-    anonymized: bool = False
 
 
 class Gap(msgspec.Struct, frozen=True, omit_defaults=True, tag="gap"):

@@ -91,8 +91,7 @@ class Files:
         except OSError as cause:
             raise UserError(f"--output: cannot write {self._path}: {cause.strerror}") from cause
         self._writer = RecordingWriter(self._file)
-        version, at, anonymized = self._header.version, self._header.at, self._header.anonymized
-        self._writer.add(Header(version, at, self._part, anonymized))
+        self._writer.add(Header(self._header.version, self._header.at, self._part))
 
 
 class Recorder:
