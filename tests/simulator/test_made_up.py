@@ -1,7 +1,9 @@
 """A made-up cluster looks like one that has run for a while."""
 
 from collections import Counter
+from pathlib import Path
 
+import msgspec
 import pytest
 
 from testing.simulator.controllers import SLICES
@@ -78,6 +80,18 @@ async def test_a_claim_gets_a_volume_in_the_zone_of_its_node_and_takes_it_along(
         assert term["matchExpressions"][0]["values"] == ["north-1b"]
         await client.fine("DELETE", f"{claims}/c")
         await until(lambda: all_of(simulator, "persistentvolumes") == [])
+
+
+async def test_the_job_of_the_docs_claims_devices_of_this_cluster() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "simulator.md").read_text()
+    manifest = page.partition("```yaml\n")[2].partition("```")[0]
+    template, job = (msgspec.yaml.decode(part) for part in manifest.split("---\n"))
+    async with running(nodes=20) as (simulator, client):
+        await client.fine("POST", "/apis/resource.k8s.io/v1/namespaces/default/resourceclaimtemplates", template)
+        await client.fine("POST", "/apis/batch/v1/namespaces/default/jobs", job)
+        await until(lambda: len(all_of(simulator, "resourceclaims", "resource.k8s.io")) == 10)
+        (wanted,) = all_of(simulator, "resourceclaims", "resource.k8s.io")[0]["spec"]["devices"]["requests"]
+        assert simulator.stored("deviceclasses", wanted["exactly"]["deviceClassName"], group="resource.k8s.io")
 
 
 async def test_without_a_kubelet_there_are_nodes_only() -> None:
