@@ -231,6 +231,19 @@ class Follower:
             raise Gap(self.broken)
 
 
+class LiveSource:
+    """A running pipeline, for those who ask again and again."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def live(self) -> LiveState:
+        return await load(self._client)
+
+    async def pods_on(self, node: str) -> list[Pod]:
+        return await pods_on(self._client, node)
+
+
 async def load(client: Client) -> LiveState:
     """The state as of now, at one sequence number. ClusterError if the pipeline does not answer in time."""
     try:

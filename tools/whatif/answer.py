@@ -1,6 +1,6 @@
 """What a question is and what is answered: plain data, in JSON with these names."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -15,7 +15,7 @@ class NodeGroup(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
     max: int
     price: float
     like: str = ""
-    template: dict[str, object] | None = None
+    template: dict[str, Any] | None = None
 
 
 class Question(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -28,12 +28,12 @@ class Question(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     `node_groups`: the cheapest nodes of these that make all pods fit, found in at most `steps` trials.
     """
 
-    manifests: list[object] = []
+    manifests: list[Any] = []
     add_nodes: int = 0
     like: str = ""
     remove: list[str] = []
     drain: list[str] = []
-    config: dict[str, object] | None = None
+    config: dict[str, Any] | None = None
     without_pending: bool = False
     capacity: bool = False
     limit: int = 10_000

@@ -1,0 +1,163 @@
+"""What-if questions over HTTP: a POST with a Question as JSON gets an Answer. Nothing is changed.
+
+The routes are for any server, which authorises requests as it does for its other paths. One question is answered at a
+time, in a process of its own that ends at the deadline.
+"""
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import msgspec
+from aiohttp import web
+
+from shared.errors import FlotillaError, UserError
+from shared.model.objects import Pod, encode_msgpack
+from tools.live_state import LiveState
+from tools.whatif.answer import Answer, Question
+from tools.whatif.child import Job, Problem, encode
+from tools.whatif.engine import nodes_to_read
+
+PATH = "/api/whatif"
+OPENAPI_PATH = f"{PATH}/openapi.json"
+MAX_BODY = 4 << 20
+"""Bytes of a question."""
+TIMEOUT = 60.0
+"""Seconds for an answer, the state included."""
+JSON = "application/json"
+REFS = "#/components/schemas/{name}"
+HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+
+
+class Source(Protocol):
+    """Where the state comes from. Both raise FlotillaError if a pipeline does not answer."""
+
+    async def live(self) -> LiveState: ...
+
+    async def pods_on(self, node: str) -> Sequence[Pod]: ...
+
+
+class _Refused(Exception):
+    def __init__(self, status: int, why: str) -> None:
+        self.status = status
+        super().__init__(why)
+
+
+def routes(source: Source, timeout: float = TIMEOUT) -> list[web.RouteDef]:
+    api = _Api(source, timeout)
+    return [web.post(PATH, api.ask), web.get(OPENAPI_PATH, api.describe, allow_head=False)]
+
+
+class _Api:
+    def __init__(self, source: Source, timeout: float) -> None:
+        self._source = source
+        self._timeout = timeout
+        self._busy = False
+
+    async def ask(self, request: web.Request) -> web.Response:
+        try:
+            question = await _question(request)
+            if self._busy:
+                raise _Refused(429, "another question is being answered; try again")
+            self._busy = True
+            try:
+                async with asyncio.timeout(self._timeout):
+                    told = await self._answer(question)
+            finally:
+                self._busy = False
+        except _Refused as refused:
+            return _problem(refused.status, str(refused))
+        except TimeoutError:
+            return _problem(504, f"the answer takes longer than {self._timeout:g} s; ask about fewer pods")
+        except FlotillaError as cause:
+            return _problem(400 if isinstance(cause, UserError) else 503, str(cause))
+        return web.Response(body=told, content_type=JSON, headers=HEADERS)
+
+    async def describe(self, _: web.Request) -> web.Response:
+        return web.Response(body=msgspec.json.encode(openapi()), content_type=JSON, headers=HEADERS)
+
+    async def _answer(self, question: Question) -> bytes:
+        live = await self._source.live()
+        known = {each.node.name for each in live.state.nodes}
+        names = [name for name in nodes_to_read(question) if name in known]
+        pods_on = {name: [encode_msgpack(pod) for pod in await self._source.pods_on(name)] for name in names}
+        told = await _in_a_process(encode(Job(live, question, pods_on)))
+        if told.startswith(b'{"problem":'):
+            problem = msgspec.json.decode(told, type=Problem)
+            raise _Refused(400 if problem.asked else 500, problem.problem)
+        return told
+
+
+async def _question(request: web.Request) -> Question:
+    if request.content_type != JSON:
+        raise _Refused(415, f"expected Content-Type: {JSON}")
+    body = bytearray()
+    async for chunk in request.content.iter_any():
+        body += chunk
+        if len(body) > MAX_BODY:
+            raise _Refused(413, f"a question has at most {MAX_BODY} bytes")
+    try:
+        return msgspec.json.decode(bytes(body), type=Question)
+    except (msgspec.DecodeError, UnicodeDecodeError) as cause:
+        raise _Refused(400, f"not a question: {cause}") from None
+
+
+async def _in_a_process(job: bytes) -> bytes:
+    pipe = asyncio.subprocess.PIPE
+    child = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tools.whatif.child"), stdin=pipe, stdout=pipe, stderr=pipe
+    )
+    try:
+        told, log = await child.communicate(job)
+    finally:
+        if child.returncode is None:
+            child.kill()
+            await child.wait()
+    if child.returncode:
+        last = log.decode(errors="replace").strip().rpartition("\n")[2]
+        raise _Refused(500, f"the process that answers ended with code {child.returncode}: {last}")
+    return told
+
+
+def _problem(status: int, why: str) -> web.Response:
+    headers = HEADERS | ({"Retry-After": "1"} if status == 429 else {})
+    return web.Response(status=status, body=msgspec.json.encode({"error": why}), content_type=JSON, headers=headers)
+
+
+def openapi() -> dict[str, Any]:
+    """The OpenAPI 3.1 document, whose schemas are those of the structs."""
+    (question, answer), components = msgspec.json.schema_components([Question, Answer], ref_template=REFS)
+    problem = {"type": "object", "properties": {"error": {"type": "string"}}, "required": ["error"]}
+    refused = {
+        "400": "the question is wrong",
+        "413": "the question is too long",
+        "415": "the question is not JSON",
+        "429": "another question is being answered",
+        "500": "the answer failed",
+        "503": "the pipeline does not answer",
+        "504": "the answer takes too long",
+    }
+    responses: dict[str, Any] = {"200": _response("the answer", answer)}
+    responses |= {status: _response(why, {"$ref": REFS.format(name="Problem")}) for status, why in refused.items()}
+    ask = {
+        "operationId": "ask",
+        "summary": "Decide on the live state, and change nothing",
+        "requestBody": {"required": True, "content": {JSON: {"schema": question}}},
+        "responses": responses,
+    }
+    describe = {
+        "operationId": "describe",
+        "summary": "This document",
+        "responses": {"200": _response("an OpenAPI document", {"type": "object"})},
+    }
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Flotilla: what if", "version": "1"},
+        "paths": {PATH: {"post": ask}, OPENAPI_PATH: {"get": describe}},
+        "components": {"schemas": {**components, "Problem": problem}},
+    }
+
+
+def _response(description: str, schema: object) -> dict[str, Any]:
+    return {"description": description, "content": {JSON: {"schema": schema}}}
