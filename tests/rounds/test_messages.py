@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from flotilla.results import Code, Status
 from shared.cluster.volumes import VolumeDecision
+from shared.messages import inspection, recording, status
 from shared.messages.binding import (
     BinderBeat,
     BindingOrders,
@@ -143,6 +144,7 @@ from shared.messages.workers import Assign, WorkerBeat
 from shared.model.load import PodLoad, load_of
 from shared.model.objects import ObjectKind, encode_msgpack
 from shared.model.resources import HostPort
+from tests.messages.examples import example
 from tests.rounds.world import World
 from tests.samples import an_object
 
@@ -511,6 +513,25 @@ MESSAGES: dict[type, st.SearchStrategy[Any]] = {
         st.lists(st.builds(WaitingPod, TEXT, TEXT, TEXT), max_size=2),
     ),
 }
+
+IN_FULL = (
+    inspection.ReadState,
+    inspection.StateRead,
+    inspection.ReadConfiguration,
+    inspection.ListPodsOn,
+    inspection.PodsOn,
+    inspection.ConfigurationRead,
+    recording.RecordDecisions,
+    recording.DeciderShown,
+    recording.PodsShown,
+    recording.RoundDecided,
+    recording.SearchDecided,
+    recording.CommitAnswered,
+    status.AskStatus,
+    status.ProcessStatus,
+)
+"""Messages of which one example stands for all, in which no field has its default."""
+MESSAGES |= {message: st.just(example(message)) for message in IN_FULL}
 
 
 def test_no_message_is_left_out() -> None:
