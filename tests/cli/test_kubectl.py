@@ -95,8 +95,8 @@ def test_what_kubectl_runs_in_the_cluster() -> None:
     assert in_cluster(plain, on_terminal=True) == [
         *where, "--stdin", "--tty", "deployment/flotilla-cli", "--", *asked
     ]  # fmt: skip
-    given = ["--context", "prod", "--system-namespace", "own", "explain", "-f", "-"]
+    given = ["--context", "prod", "--system-namespace", "own", "whatif", "-f", "-"]
     assert in_cluster(parser().parse_args(given), on_terminal=False) == [
         "--context", "prod", "exec", "--namespace", "own", "--stdin", "deployment/flotilla-cli", "--",
-        "flotilla", "explain", "-f", "-",
+        "flotilla", "whatif", "-f", "-",
     ]  # fmt: skip

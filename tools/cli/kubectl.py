@@ -15,9 +15,7 @@ from shared.config.sources import BAD_USAGE, Parser
 from tools.cli.main import COMMANDS, main
 
 PROGRAM = "kubectl flotilla"
-OFFERED: tuple[str, ...] = tuple(
-    name for name in ("queue", "explain", "whatif", "capacity", "evictions", "gang", "status") if name in COMMANDS
-)
+OFFERED = ("queue", "explain", "whatif", "capacity", "evictions", "gang", "status")
 NATS = ("FLOTILLA_NATS_URL", "FLOTILLA_NATS_URL_FILE")
 NATS_FLAG = "--nats"
 DEPLOYMENT = "deployment/flotilla-cli"
@@ -32,6 +30,7 @@ examples:
   kubectl flotilla queue --group-by reason
   kubectl flotilla explain shop/web-1
   kubectl flotilla --context prod status
+  kubectl flotilla whatif -f - < web.yaml
   kubectl flotilla COMMAND --help
 
 If {NATS[0]} or {NATS_FLAG} names NATS, the command runs here. Otherwise kubectl runs it in {DEPLOYMENT} of the cluster
