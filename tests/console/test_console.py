@@ -214,6 +214,19 @@ async def test_another_name_of_this_machine_is_refused() -> None:
 
 
 @pytest.mark.asyncio
+async def test_pages_of_other_sites_may_lead_here_and_learn_nothing() -> None:
+    async with a_site() as (url, session):
+        for site_, path, status in (
+            ("cross-site", "/", 200),
+            ("cross-site", "/api/labels", 403),
+            ("none", "/api/labels", 200),
+        ):
+            async with session.get(url + path, headers={"Sec-Fetch-Site": site_}) as answer:
+                assert answer.status == status
+                assert "Access-Control-Allow-Origin" not in answer.headers
+
+
+@pytest.mark.asyncio
 async def test_elsewhere_than_on_loopback_the_data_needs_a_token_and_the_page_does_not() -> None:
     async with a_site(http_scheme="https") as (url, session):
         for path in ("/", "/main.js", "/livez"):
@@ -377,7 +390,7 @@ async def text_stays_text(page: Page, url: str) -> None:
 
 async def nothing_is_wider_than_a_phone(page: Page, url: str) -> None:
     await page.look(400, 800, dark=True)
-    for place in ("", "map", "pods", "preemptions", "pod/shop/huge"):
+    for place in ("", "map", "pods", "gangs", "preemptions", "pod/shop/huge"):
         await page.go(f"{url}/#/{place}")
         await page.until("!!document.querySelector('main h1')")
         assert await page.value("document.documentElement.scrollWidth") <= 400, place

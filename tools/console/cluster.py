@@ -137,9 +137,7 @@ class ClusterModel:
     def _apply(self, change: Change, loads: list[PodLoad]) -> None:
         match change:
             case PodPlaced(uid=uid, node=name, load=load, key=key):
-                self.nominations.pop(uid, None)
-                self.placed += uid not in self.pods
-                self._place(uid, PlacedPod(key, self._entry(name), loads[load]))
+                self._on_placed(uid, name, loads[load], key)
             case PodGone(uid=uid):
                 self._remove(uid)
             case NodeUpserted(node=node):
@@ -150,6 +148,15 @@ class ClusterModel:
                 self.nominations[uid] = Nomination(key, name)
             case NominationGone(uid=uid):
                 self.nominations.pop(uid, None)
+
+    def _on_placed(self, uid: str, name: str, load: PodLoad, key: str) -> None:
+        """A pod is placed several times: when it is decided, seen on its node, and started."""
+        before = self.pods.get(uid)
+        if before is not None and before.node.name == name and before.load.requests == load.requests:
+            return
+        self.nominations.pop(uid, None)
+        self.placed += before is None
+        self._place(uid, PlacedPod(key, self._entry(name), load))
 
     def _on_node(self, node: Node) -> None:
         entry = self._entry(node.name)

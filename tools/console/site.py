@@ -44,6 +44,8 @@ HEADERS = {
 }
 LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]"})
 """Names by which a page on this machine is asked for; another one is a site that was made to point here."""
+OWN_PAGES = ("same-origin", "none")
+"""What a browser says of a request by a page of ours, or by a person; other sites' pages get nothing."""
 LONGEST_QUERY = 256
 """Characters of a search."""
 MOST_ROWS = 500
@@ -99,6 +101,9 @@ class Endpoints:
         )
         if self._local_only and host.lower() not in LOCAL_HOSTS:
             return _problem(403, f"this is {', '.join(sorted(LOCAL_HOSTS))}, and not {host[:100]}")
+        asks = request.path.startswith("/api/")
+        if asks and request.headers.get("Sec-Fetch-Site", OWN_PAGES[0]) not in OWN_PAGES:
+            return _problem(403, "only this site's own page may ask")
         try:
             return await handler(request)
         except ClusterError as cause:
