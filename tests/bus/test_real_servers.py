@@ -112,6 +112,7 @@ async def test_a_pipeline_needs_no_further_rights(tmp_path: Path, monkeypatch: p
                 assert value_of(answer.body, "flotilla_bus_connection_losses_total") == 0, name
             reader, permitter = (as_user(nats, tmp_path, user) for user in ("reader", "permitter"))
             assert "a/big" in await flotilla(reader, "queue")
+            assert "a/big does not fit the only node: it lacks cpu" in await flotilla(reader, "explain", "a/big")
             assert "all is well" in await flotilla(reader, "status")
             await flotilla(reader, "dump", "--output", str(tmp_path / "dump"))
             assert "no pod is waiting for a permit (binders: 1)" in await flotilla(permitter, "permit", "list")

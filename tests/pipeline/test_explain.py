@@ -108,7 +108,7 @@ async def test_a_bound_pod_is_explained_by_its_decision_and_a_victim_by_its_pree
         await corner.lands("high", "a")
         text = " ".join(" ".join((await says(operator, "victims/low")).lines).split())
         assert "victims/low was preempted on node a by victims/high" in text
-        assert "it had a lower priority than victims/high (priority 1000), which fitted nowhere" in text
+        assert "It had a lower priority than victims/high (priority 1000), which fitted nowhere" in text
         assert [each["kind"] for each in (await plain(operator, "victims/high"))["journal"]] == [
             "placed",
             "nominated",

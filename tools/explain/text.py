@@ -23,7 +23,7 @@ def _lines(told: Explanation, width: int) -> Iterator[str]:
     if told.waiting is not None:
         yield from _wrapped(f"{_waiting(told)}.", width)
     for note in told.notes:
-        yield from _wrapped(f"{note}.", width)
+        yield from _wrapped(f"{note[:1].upper()}{note[1:]}.", width)
     if told.asked_nodes:
         yield ""
         for said in told.asked_nodes:
