@@ -68,7 +68,7 @@ class Recording:
 
     def ask(self, request: RecordDecisions, now: float) -> list[Record]:
         """Sends decisions until so many seconds from now, at least."""
-        is_new = request.recording not in self._recordings
+        is_new = self._recordings.get(request.recording, now) <= now
         self._recordings[request.recording] = now + request.seconds
         self._recordings = {each: until for each, until in self._recordings.items() if until > now}
         self._until = max(self._recordings.values(), default=now)
@@ -76,7 +76,8 @@ class Recording:
             return []
         self._shown.clear()
         version, config, feature_gates = self._decider
-        return [Record(DeciderShown(*self._next(), version, self._round_size, self._ties, config, feature_gates))]
+        size, ties, recording = self._round_size, self._ties, request.recording
+        return [Record(DeciderShown(*self._next(), version, size, ties, config, feature_gates, recording))]
 
     def round(self, round_: Round, result: RoundResult, workers: Shards) -> Iterator[Record]:
         """`result`: of the round, or of this step of a gang, which has taken it."""

@@ -33,13 +33,17 @@ class FromCycle(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class DeciderShown(FromCycle, frozen=True, omit_defaults=True, tag="decider"):
-    """How the cycle decides. `config`: the configuration file as JSON, without what it says of connections."""
+    """How the cycle decides, for a `recording` that is new to it, or whose recorder had not asked in time.
+
+    `config`: the configuration file as JSON, without secrets.
+    """
 
     version: str
     round_size: Count
     ties: Ties
     config: str = ""
     feature_gates: str = ""
+    recording: str = ""
 
 
 class RecordedPod(msgspec.Struct, frozen=True, array_like=True, gc=False):

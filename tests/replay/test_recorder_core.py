@@ -95,6 +95,16 @@ def test_lost_decisions_are_gaps() -> None:
     assert core.handle(other, 0.0) == [Write(Gap("the decisions between two cycles")), Write(other)]
 
 
+def test_a_cycle_that_was_not_asked_in_time_is_a_gap() -> None:
+    """Not if it tells another recorder how it decides."""
+    core = following()
+    core.handle(DECIDER, 0.0)
+    again = msgspec.structs.replace(DECIDER, number=2, recording="another")
+    assert core.handle(again, 0.0) == [Write(again)]
+    again = msgspec.structs.replace(DECIDER, number=3)
+    assert core.handle(again, 0.0) == [Write(Gap("the decisions while the cycle was not asked")), Write(again)]
+
+
 def test_a_further_file_begins_with_all_that_a_replay_needs() -> None:
     core = following()
     for each in (DECIDER, PODS, delta(11)):

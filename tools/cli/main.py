@@ -36,6 +36,7 @@ inspect a running Flotilla:
   flotilla capacity -f pod.yaml             say how many more of a pod fit
   flotilla permit list                      list pods that wait for a permit before they are bound
   flotilla dump --output folder             write the whole state, and compare it with the cluster
+  flotilla record --output FILE             record what is decided, for flotilla replay
   flotilla health --port 8080               check whether a service is ready, for container health checks
 
 Run flotilla COMMAND --help for more about a command.

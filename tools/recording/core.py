@@ -48,7 +48,9 @@ Effect = Load | Write
 
 
 class RecorderCore:
-    def __init__(self) -> None:
+    def __init__(self, recording: str = "") -> None:
+        """`recording`: as the cycle is asked."""
+        self._recording = recording
         self.image: ClusterImage | None = None
         self.gaps = 0
         self._loading = False
@@ -137,7 +139,10 @@ class RecorderCore:
         cycle, number = self._last
         self._last = (message.cycle, message.number)
         if isinstance(message, DeciderShown):
-            self._decider = message
+            before, self._decider = self._decider, message
+            is_ours = before is not None and message.recording == self._recording
+            if is_ours and cycle == message.cycle and message.number > number:
+                yield self._gap("the decisions while the cycle was not asked")
         if cycle == message.cycle and message.number <= number:
             return
         if cycle == message.cycle and message.number > number + 1:

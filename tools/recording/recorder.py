@@ -98,14 +98,14 @@ class Recorder:
     """`rounds`, `pods`: decisions written so far."""
 
     def __init__(self, client: live_state.Client, files: Files, clock: Callable[[], float] = time.monotonic) -> None:
-        self.core = RecorderCore()
+        self._recording = secrets.token_hex(8)
+        self.core = RecorderCore(self._recording)
         self.rounds = self.pods = 0
         self.is_full = False
         """The file has its size, and is not to be rotated."""
         self._client = client
         self._files = files
         self._clock = clock
-        self._recording = secrets.token_hex(8)
         self._loading: asyncio.Task[None] | None = None
         self._ended = asyncio.Event()
         self._failure: Exception | None = None
