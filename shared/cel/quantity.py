@@ -95,6 +95,10 @@ class QuantityValue:
         return QuantityValue(one + two, scale, big, computed=True, format=written)
 
     def subtract(self, other: "QuantityValue") -> "QuantityValue":
+        if not self.big and not other.big and other.unscaled == -_MAX_INT - 1:
+            wrapped = self.add(other)  # negated in 64 bits, the smallest number is itself
+            if not wrapped.big:
+                return wrapped
         return self.add(QuantityValue(-other.unscaled, other.scale, other.big, format=other.format))
 
     def _at_scale(self, scale: int) -> int:

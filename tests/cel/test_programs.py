@@ -56,6 +56,8 @@ def compile_error(expression: str) -> str:
         "'%s %d %.1f %x %X %o %b %%'.format(['a', 5, 2.25, 255, 'hi', 8, 5]) == 'a 5 2.2 ff 6869 10 101 %'",
         "'%s'.format([[1, 'a', 2.5, null, {'k': true}]]) == '[1, \"a\", 2.500000, null, {\"k\":true}]'",
         "'%.2f'.format([1234567.891]) == '1,234,567.89'",
+        "'%.0f %.0f'.format([-0.0, -0.4]) == '0 -0'",
+        "quantity('1E').sub(-9223372036854775808).asInteger() < 0",
         r"strings.quote('a\"b') == '\"a\\\"b\"'",
         "'tacocat'.lastIndexOf('c') == 4 && 'tacocat'.lastIndexOf('c', 3) == 2",
         r"b'\xff\101é'.size() == 4 && '\U0001F600'.size() == 1",

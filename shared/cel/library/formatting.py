@@ -137,7 +137,7 @@ def _double(clause: Clause, value: Value) -> float:
 def _fixed(clause: Clause, value: Value) -> str:
     number = _double(clause, value)
     precision = DEFAULT_PRECISION if clause.precision is None else clause.precision
-    return _without_digits(number) or f"{number:,.{precision}f}"
+    return _without_digits(number) or f"{number or 0.0:,.{precision}f}"  # a zero has no sign
 
 
 def _scientific(clause: Clause, value: Value) -> str:
