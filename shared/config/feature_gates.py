@@ -80,7 +80,7 @@ _NAMES: Final[Mapping[Gate, str]] = {
         KubeletInUserNamespace LoggingAlphaOptions ManifestBasedAdmissionControlConfig MemoryQoS
         MutablePVNodeAffinity NativeHistograms PersistentVolumeClaimUnusedSinceTime PodAndContainerStatsFromCRI
         PodLevelResourceManagers PodLogsQuerySplitStreams PodsAPI QOSReserved ReduceDefaultCrashLoopBackOffDecay
-        RuntimeClassInImageCriAPI ShardedListAndWatch StorageCapacityScoring StorageVersionAPI
+        RuntimeClassInImageCriApi ShardedListAndWatch StorageCapacityScoring StorageVersionAPI
         TaintTolerationComparisonOperators TopologyAwareWorkloadScheduling TopologyManagerPolicyAlphaOptions
         UserNamespacesHostNetworkSupport VolumeLimitScaling WindowsCPUAndMemoryAffinity WorkloadAwarePreemption
         WorkloadWithJob
@@ -121,7 +121,7 @@ _NAMES: Final[Mapping[Gate, str]] = {
         PodCertificateRequest SELinuxMount SchedulerAsyncAPICalls StorageVersionMigrator
     """,
     Gate(Stage.GA, default=True, locked=False): """
-        AllowServiceExternalIPs CPUCFSQuotaPeriod DRAPrioritizedList InformerResourceVersion
+        AllowServiceExternalIPs CustomCPUCFSQuotaPeriod DRAPrioritizedList InformerResourceVersion
         MutatingAdmissionPolicy
     """,
     Gate(Stage.GA, default=True, locked=True): """
