@@ -24,7 +24,7 @@ from tests.cli.commands import flotilla
 ROOT = Path(__file__).parents[1]
 STORY = "The first two minutes"
 CONSOLE = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-LOOKS = ("kubectl get", "flotilla queue", "flotilla explain")
+LOOKS = ("kubectl get", "flotilla queue", "flotilla explain", "flotilla whatif")
 POD = re.compile(r"\b(\w+-[0-9a-z]{8,10})-[0-9a-z]{5}\b")
 LEFT_OUT = "..."
 PATIENCE = 20.0
