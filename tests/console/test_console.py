@@ -23,7 +23,7 @@ from shared.telemetry.metrics import Metrics
 from testing.builders import NodeBuilder, node, pod
 from tests.bus.support import PREFIX, a_bus, until
 from tests.console.browser import CHROMIUM, Page, a_page
-from tests.pipeline.support import Cluster, a_cluster, web
+from tests.pipeline.support import Cluster, a_cluster, plain, web
 from tests.servers import nats_server
 from tools.console import follower as following
 from tools.console.cluster import PATIENCE, ClusterModel
@@ -287,6 +287,23 @@ async def get(url: str, **query: str) -> Any:
         return msgspec.json.decode(await answer.read())
 
 
+def manifest(cpu: int) -> str:
+    made = plain(web("new", "shop").request(cpu=cpu))
+    return msgspec.json.encode({"apiVersion": "v1", "kind": "Pod", **made}).decode()
+
+
+async def what_if(url: str, text: str, **question: object) -> int | dict[str, str]:
+    """The nodes of new pods, or the status of a refusal."""
+    async with aiohttp.ClientSession() as session:
+        async with session.post(f"{url}/api/manifests", json=text) as answer:
+            if answer.status != 200:
+                return answer.status
+            manifests = await answer.json()
+        async with session.post(f"{url}/api/whatif", json={"manifests": manifests, **question}) as answer:
+            pods = (await answer.json())["pods"]
+        return {f"{each['namespace']}/{each['name']}": each.get("node", "") for each in pods if each["origin"] == "new"}
+
+
 async def rows(url: str, **query: str) -> dict[str, str]:
     return {each["name"]: each["state"] for each in (await get(f"{url}/api/pods", **query))["pods"]}
 
@@ -302,6 +319,7 @@ async def test_a_pipeline_in_the_api_and_in_a_browser() -> None:
             await overview_is_live(page, url, cluster)
             await map_shows_nodes(page, url)
             await pods_are_found(page, url)
+            await questions_are_answered(page, url)
             await nothing_is_wider_than_a_phone(page, url)
             assert page.errors == []
             await text_stays_text(page, url)
@@ -335,6 +353,9 @@ async def api_tells(url: str) -> None:
     rejections = await get(f"{url}/api/rejections", namespace="shop", name="huge")
     numbers = await get(f"{url}/api/labels", key="zone")
     assert rejections["nodes"] == dict.fromkeys(numbers, 0) and rejections["reasons"][0]["nodes"] == 2
+    assert await what_if(url, text="{}: {") == 400
+    assert await what_if(url, text=manifest(2)) == {"shop/new": "n2"}
+    assert await what_if(url, text=manifest(2), remove=["n2"]) == {"shop/new": ""}
     assert "does not wait" in (await get(f"{url}/api/rejections", namespace="shop", name="small"))["problem"]
 
 
@@ -382,6 +403,17 @@ async def pods_are_found(page: Page, url: str) -> None:
     await page.until("document.querySelector('.legend .key')?.textContent.includes('cpu')")
 
 
+async def questions_are_answered(page: Page, url: str) -> None:
+    await page.go(f"{url}/#/whatif")
+    await page.until("!!document.querySelector('form')")
+    await page.value("document.querySelector('form button').click()")  # its example
+    await page.until(
+        "document.querySelector('.verdict')?.textContent === '1 of 1 pod would be placed, and 0 of 1 that wait now.'"
+    )
+    await page.until("document.querySelector('.map canvas')?.dataset.nodes === '2'")
+    assert "n2" in await page.value("document.querySelector('section[aria-label=Pods]').innerText")
+
+
 async def text_stays_text(page: Page, url: str) -> None:
     await page.go(f"{url}/#/pod/shop/{quote(MARKUP)}")
     await page.until(f"document.querySelector('h1')?.textContent === 'shop/{MARKUP}'")
@@ -390,7 +422,7 @@ async def text_stays_text(page: Page, url: str) -> None:
 
 async def nothing_is_wider_than_a_phone(page: Page, url: str) -> None:
     await page.look(400, 800, dark=True)
-    for place in ("", "map", "pods", "gangs", "preemptions", "pod/shop/huge"):
+    for place in ("", "map", "pods", "gangs", "preemptions", "whatif", "pod/shop/huge"):
         await page.go(f"{url}/#/{place}")
         await page.until("!!document.querySelector('main h1')")
         assert await page.value("document.documentElement.scrollWidth") <= 400, place

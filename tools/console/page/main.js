@@ -8,9 +8,10 @@ import { overview } from "./overview.js";
 import { pod } from "./pod.js";
 import { pods } from "./pods.js";
 import { preemptions } from "./preemptions.js";
+import { whatIf } from "./whatif.js";
 
 // By the address behind the #: title, and a function that fills the page and returns what ends it.
-const PAGES = { "": ["Overview", overview], map: ["Map", map], pods: ["Pods", pods] };
+const PAGES = { "": ["Overview", overview], map: ["Map", map], pods: ["Pods", pods], whatif: ["What if", whatIf] };
 const ABOUT_PODS = { pod: ["Pod", pod], gangs: ["Gangs", gangs], preemptions: ["Preemptions", preemptions] };
 
 const main = document.getElementById("main");
