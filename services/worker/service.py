@@ -15,6 +15,7 @@ from shared.bus import Envelope, subjects
 from shared.config.document import read_config, without_secrets
 from shared.errors import ClusterError, FlotillaError
 from shared.framework.loading import load_frameworks
+from shared.messages.evaluation import Ties
 from shared.messages.explaining import ExplainNodes
 from shared.messages.identity import NameTaken
 from shared.messages.inspection import ConfigurationRead, ReadConfiguration, ReadState
@@ -230,7 +231,8 @@ class Shell:
 
     def _configuration(self) -> ConfigurationRead:
         settings = self._context.settings
-        return ConfigurationRead(self._config, str(settings.feature_gates), settings.shard_count, self._core.ties)
+        ties = self._core.ties or Ties(seed=settings.seed)  # services have the same settings
+        return ConfigurationRead(self._config, str(settings.feature_gates), settings.shard_count, ties)
 
     # Loading
 

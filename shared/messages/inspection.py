@@ -392,7 +392,7 @@ class ReadConfiguration(msgspec.Struct, frozen=True, omit_defaults=True, tag="re
 class ConfigurationRead(msgspec.Struct, frozen=True, omit_defaults=True, tag="configuration-read"):
     """What a worker decides by. `config`: the KubeSchedulerConfiguration as JSON, without secrets; empty: the defaults.
 
-    `feature_gates`: as the setting of that name. `ties`: how the cycle breaks ties; None before its first ask.
+    `feature_gates`: as the setting of that name. `ties`: how the cycle breaks ties.
     """
 
     config: str = ""
