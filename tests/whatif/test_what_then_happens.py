@@ -17,6 +17,7 @@ from services.queue import events as queue
 from services.queue.introspection import Introspection
 from services.queue.scheduling.cluster_event import ClusterChange, node_events
 from services.snapshot import events as snapshot
+from shared.messages.binding import Evict
 from shared.messages.evaluation import Ties
 from shared.messages.inspection import ConfigurationRead, ListQueue
 from shared.model.objects import LabelSelector, Node, Pod, encode_json
@@ -43,6 +44,7 @@ class World(QueuePipeline):
         self.ties = Ties(seed=draw.randrange(1 << 16))
         self.made = 0
         self.went: list[tuple[str, str]] = []
+        self.leaving: dict[str, float] = {}
         super().__init__(FRAMEWORKS, shards=draw.choice([1, 2, 3]), round_size=1, ties=self.ties)
         self.known = {each.name: each for each in (self.a_node(i) for i in range(draw.randrange(2, 7)))}
         self.add_nodes(self.known.values())
@@ -125,9 +127,20 @@ class World(QueuePipeline):
         super()._bind(uid, attempt, node)
         self._tell_queue(queue.WatchEvents([ClusterChange(POD_ADDED, None, self._shown[uid])]))
 
-    def _evict(self, evict: object) -> None:
-        self.went += ((each.uid, evict.uid) for each in evict.victims)  # type: ignore[attr-defined]
-        super()._evict(evict)  # type: ignore[arg-type]
+    def _evict(self, evict: Evict) -> None:
+        for each in evict.victims:
+            self.went.append((each.uid, evict.uid))
+            self.leaving.setdefault(each.uid, self.now + self._grace)
+        super()._evict(evict)
+
+    def _go(self, uid: str) -> None:
+        """All that leave now are shown together, as a watcher sends what it is shown within 10 ms."""
+        now = [each for each, at in self.leaving.items() if at <= self.now]
+        gone = [pod for each in now if (pod := self._shown.get(each)) is not None]
+        for each in now:
+            del self.leaving[each]
+            self.observe(snapshot.PodDeleted(each))
+        self._tell_queue(queue.WatchEvents([ClusterChange(LEFT, each) for each in gone]))
 
 
 def a_question(world: World) -> tuple[Question, dict[str, list[Pod]]]:
