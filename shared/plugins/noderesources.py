@@ -305,7 +305,6 @@ class NodeResourcesFit(InTreePlugin, PreFilterPlugin, BatchFilter, PreScorePlugi
         self._ignored = frozenset(args.ignored_resources)
         self._ignored_groups = frozenset(args.ignored_resource_groups)
         self._resources = tuple(resource.name for resource in strategy.resources)
-        self._extended = [name for name in self._resources if is_provided_by_devices(name)]
         self._weights = np.array([[resource.weight] for resource in strategy.resources], dtype=np.int64)
         self._strategy = strategy.type
         ratio = strategy.requested_to_capacity_ratio
@@ -385,15 +384,17 @@ class NodeResourcesFit(InTreePlugin, PreFilterPlugin, BatchFilter, PreScorePlugi
         return weighted_mean(scores, weights * (scores > 0), rounded=True)
 
     def _devices(self, states: Sequence[ClassState]) -> Devices | None:
-        """If nodes are scored by a resource that a device class provides."""
-        devices = states[0].objects.devices
-        provided = self._serves_resources and any(devices.provides(name) for name in self._extended)
-        if provided and isinstance(devices, Devices):
-            return devices
-        return None
+        return _devices_behind(self._resources, states) if self._serves_resources else None
 
     def _amounts(self, pod: Pod) -> tuple[int, ...]:
         return tuple(fit_score_request(pod, resource) for resource in self._resources)
+
+
+def _devices_behind(resources: Sequence[str], states: Sequence[ClassState]) -> Devices | None:
+    """The cluster's devices, if nodes are scored by a resource that a device class provides."""
+    devices = states[0].objects.devices
+    provided = any(is_provided_by_devices(name) and devices.provides(name) for name in resources)
+    return devices if provided and isinstance(devices, Devices) else None
 
 
 def _add_short(short: Ints, request: Ints, nodes: NodeView, resource: str, bit: int) -> None:
@@ -427,11 +428,16 @@ class NodeResourcesBalancedAllocation(InTreePlugin, PreScorePlugin, BatchScore):
 
     name = "NodeResourcesBalancedAllocation"
 
-    def __init__(self, args: NodeResourcesBalancedAllocationArgs) -> None:
+    def __init__(self, args: NodeResourcesBalancedAllocationArgs, gates: FeatureGates = DEFAULT_GATES) -> None:
+        self._serves_resources = gates.enabled(Feature.RESOURCES_BY_DEVICES)
         self._resources = tuple(resource.name for resource in args.resources)
 
     def signature(self, pod: Pod) -> Hashable:
         return self._amounts(pod), tuple(sorted(placed_requests(pod).requests.items()))
+
+    def reads_objects(self, state: ClassState) -> Collection[ObjectKind]:
+        """Device classes may provide extended resources."""
+        return {ObjectKind.DEVICE_CLASS} if self._serves_resources and extended_resources(state.pod) else ()
 
     def pre_score(self, state: ClassState) -> Status:
         requests = self._amounts(state.pod)
@@ -442,7 +448,8 @@ class NodeResourcesBalancedAllocation(InTreePlugin, PreScorePlugin, BatchScore):
 
     def score_batch(self, states: Sequence[ClassState], which: Index | None, nodes: NodeView) -> Scores:
         requests = [state.get(REQUESTS) or self._amounts(state.pod) for state in states]
-        found = shares(self._resources, requests, which, nodes, non_zero=False)
+        devices = _devices_behind(self._resources, states) if self._serves_resources else None
+        found = shares(self._resources, requests, which, nodes, non_zero=False, devices=devices)
         after = found.used + found.request
         both = np.empty((2, *after.shape), dtype=np.int64)
         both[0], both[1] = after, found.used

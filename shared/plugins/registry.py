@@ -40,7 +40,7 @@ def in_tree(gates: FeatureGates = DEFAULT_GATES) -> Mapping[str, Factory]:
     return {
         "NodeAffinity": NodeAffinity,
         "NodeResourcesFit": partial(NodeResourcesFit, gates=gates),
-        "NodeResourcesBalancedAllocation": NodeResourcesBalancedAllocation,
+        "NodeResourcesBalancedAllocation": partial(NodeResourcesBalancedAllocation, gates=gates),
         "InterPodAffinity": InterPodAffinity,
         "PodTopologySpread": partial(PodTopologySpread, gates=gates),
         "DefaultPreemption": DefaultPreemption,

@@ -12,7 +12,7 @@ from shared.plugins.dynamicresources import DynamicResources
 from shared.plugins.noderesources import NodeResourcesFit
 from testing.builders import PodBuilder, class_state, node, pod
 from tests.devices.builders import claim, device, exactly, first_of, slice_of
-from tests.plugins.cluster import judge, table_of
+from tests.plugins.cluster import framework, judge, table_of
 from tests.plugins.hints.asking import helps, listens, obj
 
 GPU = "example.com/gpu"
@@ -39,6 +39,18 @@ def test_devices_serve_as_extended_resources_with_their_gate_only() -> None:
     assert explained(arriving, DEFAULT_GATES).rejected == {}
     short = {"n": unresolvable(f"Insufficient {GPU}").by("NodeResourcesFit")}
     assert explained(arriving, NO_RESOURCES).rejected == short
+
+
+def test_the_balance_of_a_node_counts_the_devices_that_provide_a_resource() -> None:
+    resources = [{"name": name, "weight": 1} for name in ("cpu", GPU)]
+    args: dict[str, object] = {"NodeResourcesBalancedAllocation": {"resources": resources}}
+    profile = framework("NodeResourcesBalancedAllocation", args=args)
+    table = table_of(node("n").capacity(cpu=4))
+    arriving = pod("p").request({"cpu": 1, GPU: 1})
+    for each in (device_class(), slice_of([device("gpu-0")])):
+        assert judge(profile, arriving, table).scores == {"n": {"NodeResourcesBalancedAllocation": 75}}
+        table.objects.upsert(each)
+    assert judge(profile, arriving, table).scores == {"n": {"NodeResourcesBalancedAllocation": 56}}
 
 
 def test_a_node_that_has_the_resource_itself_is_used_without_the_gate() -> None:
