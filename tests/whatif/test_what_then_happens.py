@@ -1,8 +1,7 @@
 """What is answered is what then happens: random questions on a pipeline that then does what was asked.
 
 The pipeline runs the cores of queue, cycle, snapshot and several workers, whose messages travel as bytes; the engine
-knows of it only what a live state has. No pod is above others and may not preempt: such a pod competes for what victims
-leave by its back-off, to the millisecond.
+knows of it only what a live state has.
 """
 
 import json
@@ -77,6 +76,7 @@ class World(QueuePipeline):
             lambda made: made.require_pods(ZONE, LabelSelector(match_labels={"app": "a"})),
             lambda made: made.spread_hard(ZONE, LabelSelector(match_labels={"app": app})),
             lambda made: made.gate("later"),
+            lambda made: made.never_preempting(),
             lambda made: made.host_port(80),
         ]
         return draw.choice(extra)(made) if draw.random() < 0.5 else made
