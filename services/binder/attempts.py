@@ -28,7 +28,7 @@ MAX_WITHDRAWN = 8192
 class AttemptState(StrEnum):
     NEW = "new"
     QUEUED = "queued"
-    """An earlier attempt for the pod may be bound any moment; this one comes after it."""
+    """An earlier attempt may still bind the pod; this one waits for it."""
     WAITING = "waiting"
     """For permits."""
     PREPARING = "preparing"

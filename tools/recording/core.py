@@ -28,7 +28,7 @@ MAX_PODS = 1 << 14
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Effect: load the whole state, of the newest term and after all deltas so far; it becomes a State event."""
+    """Effect: load the whole state, at least as new as all deltas heard. The shell feeds it back as a State."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,13 +48,13 @@ GRACE = 1.0
 HORIZON = 120.0
 """Seconds of virtual time in which everything settles."""
 LONGEST_PAUSE = 60.0
-"""Seconds of virtual time for pods to back off before a question; the queue retries pods that nothing helped later."""
+"""Seconds of virtual time that are waited at most, before a question, for back-offs to end."""
 POD_ADDED = ClusterEvent(Resource.ASSIGNED_POD, Action.ADD)
 WORKER = "worker"
 
 
 class Rejected(NamedTuple):
-    """A pod that was tried before, since when it is queued, and what its last attempt came to."""
+    """A pod that was tried before: since when it waits, who rejected it, and its last message."""
 
     pod: Pod
     since: float

@@ -4,7 +4,7 @@
                                 |  ^
                                 +--+ a summary has changed, or the shards have moved
 
-Nothing is decided, so nothing is repeated but the question itself; whoever asked gets an answer within `PATIENCE`.
+No decision is made, so the only thing ever sent again is the question. Every asker gets an answer within `PATIENCE`.
 """
 
 from collections import deque
