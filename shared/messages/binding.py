@@ -53,8 +53,8 @@ class BindingOutcome(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     `plugin` made it fail; `rejected`: as unschedulable, not with an error. `handed_back`: no bind call was made,
     and another binder may have the order. `gone`: the API server has no such pod, or another one of that name, so
     it will never be bound. `version`: the order's pod version; empty if this process's bind call may still succeed.
-    `fenced`: no bind call with this version can succeed any more, by any process; without it, another process's call may
-    still bind the pod.
+    `fenced`: no bind call with this version can succeed any more, by any process; without it, another process's call
+    may still bind the pod.
     `found`: the pod is unbound and has this version now; the attempt continues once it is ordered with it.
     """
 

@@ -148,7 +148,7 @@ class _EqualPods:
 
 
 class UnschedulablePods(PodList):
-    """An event's cost grows with the groups of equivalent pods that it may help; a claim event's, with the claim's users."""
+    """An event's cost grows with the groups of equal pods that it may help; a claim event's, with the claim's users."""
 
     def __init__(self) -> None:
         super().__init__()
