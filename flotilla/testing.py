@@ -18,14 +18,11 @@ from shared.config.points import ExtensionPoint, PluginRef
 from shared.config.structs import ProfileConfig
 from shared.framework.evaluator import Explanation, Question, ShardEvaluator
 from shared.framework.loading import POINTS
-from shared.framework.profile import Framework, merge
+from shared.framework.profile import MAX_ASKS, Framework, merge
 from shared.messages.evaluation import Summary, Ties
 from shared.model.load import load_of
 from shared.model.objects import ClusterObject, node_from, pod_from
 from shared.plugins.queueandbind import PrioritySort
-
-MAX_ROUNDS = 8
-"""Evaluations until the shards' merged summary no longer changes."""
 
 
 def node(
@@ -116,7 +113,7 @@ class Cluster:
             names = [each.name for table in self._tables for _, each in table.nodes()]
             return [Explanation(rejected=dict.fromkeys(names, rejection))]
         guess: Summary | None = None
-        for _ in range(MAX_ROUNDS):
+        for _ in range(MAX_ASKS):
             parts = [
                 evaluator.evaluate([Question(pod_class, guess)])[0].summary
                 for evaluator, pod_class in zip(evaluators, classes, strict=True)

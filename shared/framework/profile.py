@@ -47,6 +47,9 @@ from shared.plugins.volumes.podvolumes import VolumePlugin
 
 P = TypeVar("P", bound=Plugin)
 
+MAX_ASKS = 8
+"""Evaluations of one class until the merged summary of all shards is the one that it was evaluated with."""
+
 REJECTING = (PreEnqueuePlugin, PreFilterPlugin, FilterPlugin, ReservePlugin, PermitPlugin)
 """Plugins that run at one of these points may reject a pod, which then waits for the events they registered."""
 

@@ -6,9 +6,9 @@ import pytest
 
 from flotilla.plugin import Plugin, PostFilterPlugin
 from flotilla.results import SUCCESS, PostFilterResult, Status, error, unresolvable, unschedulable
-from services.cycle.preemption.candidate_search import MAX_ASKS, CandidateSearch, SearchCase
+from services.cycle.preemption.candidate_search import CandidateSearch, SearchCase
 from services.cycle.round.assign import Unfit
-from shared.framework.profile import Framework
+from shared.framework.profile import MAX_ASKS, Framework
 from shared.messages.evaluation import Rejections, Summary, Ties
 from shared.messages.preemption import Candidate, Candidates, ShardFindings, Victim
 from testing.builders import pod

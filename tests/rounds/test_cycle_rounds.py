@@ -4,7 +4,7 @@ import pytest
 
 from flotilla.results import Code, Status, error, unresolvable, unschedulable
 from services.cycle.events import Decided, Failed, SendCommit, Superseded, Unschedulable
-from services.cycle.round.round import MAX_ASKS
+from shared.framework.profile import MAX_ASKS
 from shared.messages.evaluation import Rejections, Summary
 from shared.messages.rounds import ClassAnswer
 from shared.messages.state import Conflict

@@ -13,10 +13,10 @@ from services.cycle.round.admission import Admission, PodInfo
 from services.cycle.round.assign import Unfit
 from services.cycle.round.class_cache import ClassCache
 from services.cycle.round.gang import GangRound
-from services.cycle.round.round import MAX_ASKS, Round
+from services.cycle.round.round import Round
 from shared.errors import FlotillaError
 from shared.framework.evaluator import Explanation
-from shared.framework.profile import Framework, merge
+from shared.framework.profile import MAX_ASKS, Framework, merge
 from shared.messages.evaluation import Ties
 from shared.messages.queue import Gang
 from shared.messages.recording import ClassDecided, PodDecided, RecordedPod, RoundDecided, SearchDecided, WorkerShards

@@ -16,13 +16,11 @@ from flotilla.results import SUCCESS, Code, Status, error, unresolvable, unsched
 from services.cycle.round.admission import PodInfo
 from services.cycle.round.assign import Unfit
 from shared.cluster.nodetable import stable_hash
-from shared.framework.profile import Framework, is_mergeable, merge, merge_rejections, unfit_message
+from shared.framework.profile import MAX_ASKS, Framework, is_mergeable, merge, merge_rejections, unfit_message
 from shared.messages.evaluation import Rejections, Ties
 from shared.messages.preemption import Candidate, Candidates, Preempt, PreemptAsk, ShardFindings, Victim
 from shared.plugins.preemption import NEVER, DefaultPreemption, best_of, is_final, of_all_shards
 
-MAX_ASKS = 8
-"""Asks about one class in a search. If its summary still changes then, its pods are decided again."""
 NOT_HELPFUL = unresolvable("Preemption is not helpful for scheduling")
 
 
@@ -130,7 +128,7 @@ class CandidateSearch:
             self.open = unsettled
             self._next_ask()
             return False
-        self.open, self.unsettled = set(), unsettled
+        self.open, self.unsettled = set(), unsettled  # their pods are decided again
         return True
 
     def _is_settled(self, class_id: str, frameworks: Mapping[str, Framework]) -> bool:

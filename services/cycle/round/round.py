@@ -29,14 +29,20 @@ from services.cycle.round.ladder_merge import LadderMerge
 from services.cycle.round.views import NO_VIEW, ClassView, view_of
 from shared.extenders.talk import PLUGIN as EXTENDER
 from shared.extenders.talk import Judgement
-from shared.framework.profile import Framework, is_mergeable, joined, merge, merge_rejections, unfit_message
+from shared.framework.profile import (
+    MAX_ASKS,
+    Framework,
+    is_mergeable,
+    joined,
+    merge,
+    merge_rejections,
+    unfit_message,
+)
 from shared.messages.evaluation import Rejections, Summary, Ties
 from shared.messages.limits import HALF_A_MESSAGE
 from shared.messages.rounds import ClassAnswer, ClassAsk, Ladder, Proposals, Propose
 from shared.model.objects import Pod
 
-MAX_ASKS = 8
-"""Asks about one class in a round. If its merged summary still changes then, that of the previous ask counts."""
 MIN_UNIFORM = 256
 """Consecutive pods of one class that share a round of any size."""
 MAX_POD_BYTES = HALF_A_MESSAGE
@@ -208,7 +214,7 @@ class Round:
         agrees = merged.agrees_with(guess)
         if agrees or self.ask < MAX_ASKS or is_first or borrowed:
             return agrees
-        self.unsettled.add(class_id)
+        self.unsettled.add(class_id)  # the summary of the previous ask counts
         return True
 
     def unusable(self, frameworks: Mapping[str, Framework]) -> list[str]:

@@ -16,8 +16,8 @@ from services.cycle.round.admission import PodInfo
 from services.cycle.round.assign import RoundResult
 from services.cycle.round.class_cache import ClassCache
 from services.cycle.round.gang import GangRound
-from services.cycle.round.round import MAX_ASKS, Round, next_pods
-from shared.framework.profile import Framework
+from services.cycle.round.round import Round, next_pods
+from shared.framework.profile import MAX_ASKS, Framework
 from shared.messages.evaluation import Ties
 from shared.messages.rounds import Proposals
 from shared.runtime.unanswered import Unanswered
