@@ -58,9 +58,9 @@ class StateReplica:
         self._newest = Newest((0, 0))
         """The snapshot's term and the sequence number that its last heartbeat named."""
         self._epoch = 0
+        """The term of the state."""
         self._time = 0.0
         """The Unix time by the snapshot's last heartbeat."""
-        """The term of the state."""
         self._requests = Unanswered[str, bool](doubling(RELOAD_PATIENCE, LONGEST_PATIENCE))
         self._gap_ends: float | None = None
         """When a missing delta counts as lost. None while none is missing, or the state is requested."""

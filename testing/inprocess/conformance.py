@@ -20,7 +20,7 @@ import msgspec
 from shared.errors import FlotillaError
 from testing.inprocess import cel_cases, config_cases, hint_cases, requeue_cases
 from testing.inprocess.cases import Case, Difference, GroupResult, RawCase, UnreadableCases, decoded
-from testing.inprocess.replay import Replay
+from testing.inprocess.golden_case import Replay
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from testing.inprocess.cases import decoded
-from testing.inprocess.replay import Replay
+from testing.inprocess.golden_case import Replay
 
 NODE = {"metadata": {"name": "a"}, "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "9"}}}
 POD = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}}

@@ -15,7 +15,7 @@ from shared.errors import InvalidObject
 from shared.model.devices import DEVICE_CLASS_PREFIX
 from testing.inprocess.cases import RawCase
 from testing.inprocess.conformance import read_cases
-from testing.inprocess.replay import Replay
+from testing.inprocess.golden_case import Replay
 from tests.scalar.clusters import draw_cluster
 from tests.scalar.profiles import draw_config
 from tests.scalar.scheduler import Unscored, scalar_case

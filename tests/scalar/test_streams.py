@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from random import Random
 
 from testing.inprocess.cases import decoded
-from testing.inprocess.replay import Replay
+from testing.inprocess.golden_case import Replay
 from tests.scalar.streams import stream
 from tests.scalar.test_against_scalar import GROUPS, SHARDS, cases
 

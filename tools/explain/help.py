@@ -1,7 +1,7 @@
 r"""What would help a pod that fits nowhere: changes that the scheduler itself, asked with the change made, accepts.
 
-findings --> candidates (tools/explain/changes.py) --each asked--> those with which the pod fits
-                                                   \--none--> two of them together, each for another plugin
+findings --> candidates (tools/explain/changes) --each asked--> those with which the pod fits
+                                                \--none--> two of them together, each for another plugin
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence

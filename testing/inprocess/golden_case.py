@@ -19,7 +19,7 @@ from shared.devices.claim_texts import with_names
 from shared.devices.pod_claims import claim_names
 from shared.errors import InvalidObject, InvariantBroken
 from shared.framework.evaluator import Explanation
-from shared.framework.profile import Framework, merge
+from shared.framework.profile import MAX_ASKS, Framework, merge
 from shared.messages.binding import Evicted
 from shared.messages.evaluation import Ties
 from shared.messages.preemption import Candidate
@@ -33,8 +33,6 @@ from testing.inprocess.pipeline import Outcome, Pipeline, reliable
 
 TODAY = 1_790_000_000.0
 """Unix time: in 2026, after the timestamps of cases that lie in the past."""
-MAX_ASKS = 8
-"""Attempts to evaluate the nodes with summaries merged from all shards until these agree."""
 
 Compared = tuple[str, object, object]
 """What is compared, the expected value, and the actual one."""
