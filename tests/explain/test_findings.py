@@ -164,4 +164,6 @@ def test_what_cannot_be_answered_is_refused_with_a_reason() -> None:
     pipeline = a_cluster(1)
     assert "cannot be read" in pipeline.explain_pod(ExplainPod(body=b"\xc1")).problem
     assert asked(pipeline, pod("a").scheduler("other")).findings is None
-    assert "at most" in asked(pipeline, pod("a"), nodes=tuple(map(str, range(9)))).problem
+    assert asked(pipeline, pod("a"), nodes=tuple(map(str, range(9)))).problem.startswith("at most 8 nodes")
+    too_much = Supposed(gone=tuple(map(str, range(65))))
+    assert "at most 64 changed nodes and removed pods" in asked(pipeline, pod("a"), supposed=too_much).problem

@@ -16,7 +16,7 @@ import msgspec
 from services.cycle.events import Answered, Ask, Effect, ExplanationAsked
 from services.cycle.explanation.merging import merge_findings
 from shared.errors import FlotillaError
-from shared.framework.profile import Framework, is_mergeable, merge
+from shared.framework.profile import MAX_ASKS, Framework, is_mergeable, merge
 from shared.messages.evaluation import Summary
 from shared.messages.explaining import MAX_ASKED_NODES, MAX_SUPPOSED, ExplainNodes, ExplainPod, ShardExplained
 from shared.model.objects import Pod, pod_from_msgpack
@@ -27,9 +27,9 @@ PATIENCE = 8.0
 """Seconds until a question is answered without findings, from when it came: less than the askers wait."""
 ASK_DEADLINE = 1.0
 """Seconds until a worker that has not answered is asked again."""
-MAX_ASKS = 8
-"""Asks about one question. If its merged summary still changes then, that of the last ask counts."""
 BUSY = f"{MAX_WAITING} questions are waiting for an explanation already; ask again"
+TOO_MANY_NODES = f"at most {MAX_ASKED_NODES} nodes can be asked about"
+TOO_MUCH_SUPPOSED = f"at most {MAX_SUPPOSED} changed nodes and removed pods can be supposed"
 NO_WORKERS = "not every node has a worker that answers for it now; ask again in a second"
 LATE = f"the workers have not answered within {PATIENCE:g} s"
 
@@ -39,6 +39,7 @@ Shards = Mapping[str, frozenset[int]]
 @dataclass(slots=True)
 class Question:
     number: int
+    """Of the request, by which the service finds who asked."""
     request: ExplainPod
     pod: Pod
     due: float
@@ -54,11 +55,12 @@ class Question:
     def profile(self) -> str:
         return self.pod.spec.scheduler_name
 
-    def message(self, epoch: int, min_seq: int) -> ExplainNodes:
+    def message(self, epoch: int, number: int, min_seq: int) -> ExplainNodes:
+        """To the workers. `number`: the cycle's own count of questions, in which answers are named."""
         request, pod = self.request, self.pod
         return ExplainNodes(
             epoch=epoch,
-            number=self.number,
+            number=number,
             ask=self.ask,
             min_seq=min_seq,
             profile=self.profile,
@@ -101,8 +103,10 @@ class Questions:
         if pod.spec.scheduler_name not in self._frameworks:
             return [Answered(asked.number, request, pod, None)]
         supposed = request.supposed
-        if len(request.nodes) > MAX_ASKED_NODES or len(supposed.nodes) + len(supposed.gone) > MAX_SUPPOSED:
-            return [Answered(asked.number, request, pod, None, f"at most {MAX_ASKED_NODES} nodes can be asked about")]
+        if len(request.nodes) > MAX_ASKED_NODES:
+            return [Answered(asked.number, request, pod, None, TOO_MANY_NODES)]
+        if len(supposed.nodes) + len(supposed.gone) > MAX_SUPPOSED:
+            return [Answered(asked.number, request, pod, None, TOO_MUCH_SUPPOSED)]
         if len(self._waiting) >= MAX_WAITING:
             return [Answered(asked.number, request, pod, None, BUSY)]
         self._waiting.append(Question(asked.number, request, pod, now + PATIENCE))
@@ -169,7 +173,7 @@ class Questions:
         return [Answered(current.number, current.request, current.pod, findings, "", seq)]
 
     def _is_settled(self, current: Question, answers: list[ShardExplained]) -> bool:
-        """Whether all were judged by the merged summary. If not, it is the guess of the next ask."""
+        """Whether all were judged by the merged summary. If not, it is the guess of the next ask, if there is one."""
         if any(each.findings.failure or each.findings.pre_filter for each in answers):
             return True
         merged = merge(self._frameworks[current.profile], (each.summary for each in answers))
@@ -198,7 +202,7 @@ class Questions:
         return [Ask(worker, message) for worker in workers]
 
     def _message(self, question: Question) -> ExplainNodes:
-        return msgspec.structs.replace(question.message(self._epoch, self._min_seq), number=self._number)
+        return question.message(self._epoch, self._number, self._min_seq)
 
 
 def _count(guess: Summary | None) -> int:
