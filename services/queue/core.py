@@ -284,11 +284,13 @@ class QueueCore:
         self._handlers.on_absorbed((message.watch_epoch, message.watch_seq), now)
 
     def _is_newest(self, leader: Newest[int], epoch: int, what: str, now: float) -> bool:
+        """Whether to accept the message; a refuted newest term is given up for this one."""
         newest = leader.position
         heard = leader.hear(epoch, now)
-        if heard is not Heard.CURRENT:
-            is_left = ", which has gone silent" if heard is Heard.REFUTED else ""
-            self._refuse(ProtocolError(f"{what} of epoch {epoch}, now {newest}{is_left}"))
+        if heard is Heard.OLD:
+            self._refuse(ProtocolError(f"{what} of epoch {epoch}, now {newest}"))
+        elif heard is Heard.REFUTED:
+            self._problems.append(ProtocolError(f"{what} of epoch {epoch} accepted: epoch {newest} has gone silent"))
         return heard is not Heard.OLD
 
     def _refuse(self, cause: ProtocolError) -> None:

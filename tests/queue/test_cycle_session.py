@@ -1,6 +1,6 @@
 """Takes and Outcomes that are lost, repeated or late."""
 
-from services.queue.events import PodPending, SendBatch
+from services.queue.events import PodPending, Problem, SendBatch
 from services.queue.scheduling.queued_pod_info import PodState
 from shared.messages.queue import TAKE_PATIENCE, Outcome, Outcomes, Received, Take, Verdict
 from tests.queue.support import FIT, Queue, acknowledged, batch_in, built, names, refusals, uid
@@ -91,6 +91,18 @@ def test_an_old_cycle_is_refused_and_gets_no_answer() -> None:
     assert queue.state("a") is PodState.IN_FLIGHT
     assert refusals(queue) == ["take 9 of epoch 1, now 2", "outcomes 9 of epoch 1, now 2"]
     assert queue.core.counters.refused == 2
+
+
+def test_a_term_that_goes_silent_is_given_up_and_only_what_came_before_was_refused() -> None:
+    queue = Queue()
+    queue.add("a")
+    queue.epoch = 2
+    queue.tell(Outcomes(2, 1, []))
+    told = [queue.at(now).tell(Outcomes(1, number, [])) for number, now in enumerate((100.0, 120.0, 140.0), 1)]
+    assert [acknowledged(effects) for effects in told] == [[], [], [Received(1, 3)]]
+    assert queue.core.counters.refused == 2
+    problems = [str(effect.error) for effect in told[-1] if isinstance(effect, Problem)]
+    assert problems == ["outcomes 3 of epoch 1 accepted: epoch 2 has gone silent"]
 
 
 def test_a_take_that_an_old_cycle_left_waiting_is_not_answered() -> None:
