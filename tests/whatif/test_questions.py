@@ -4,16 +4,19 @@ import itertools
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from services.snapshot.core import SnapshotCore
 from services.snapshot.events import NodeSeen, PodSeen
+from shared.config.points import ExtensionPoint, PluginRef
 from shared.errors import ClusterError, UserError
+from shared.framework.loading import load_scheduler_config
 from shared.messages.inspection import ConfigurationRead, DescribedPod
 from shared.model.objects import Node, Pod, encode_msgpack
 from testing.builders import PodBuilder, node, pod
 from tools.live_state import LiveState
 from tools.whatif.answer import Answer, NodeGroup, NodesNeeded, Question
-from tools.whatif.engine import Engine, answer, deadline_check
+from tools.whatif.engine import Engine, answer, binding_notes, deadline_check
 from tools.whatif.manifests import documents, read
 
 
@@ -120,6 +123,20 @@ def test_another_configuration_decides() -> None:
     live = a_live(a_node("n1", 8), a_node("n2", 8), pods=(pod("a").request(cpu="4", memory="4Gi").on("n1"),))
     assert where(ask(live, a_pod("p"))) == {"p": "n2"}
     assert where(ask(live, a_pod("p"), config=config)) == {"p": "n1"}
+
+
+def test_plugins_at_permit_that_a_profile_has_beyond_the_default_ones_get_a_note() -> None:
+    config = load_scheduler_config(None)
+    (profile,) = config.profiles
+    approved = replace(
+        profile,
+        scheduler_name="approved",
+        plugins={**profile.plugins, ExtensionPoint.PERMIT: (PluginRef("Approval", 0),)},
+    )
+    assert list(binding_notes(config)) == []
+    assert list(binding_notes(replace(config, profiles=(profile, approved)))) == [
+        "Permit and PreBind plugins do not run: profile approved decides without Approval"
+    ]
 
 
 def test_capacity_is_counted_by_group_before_and_after() -> None:

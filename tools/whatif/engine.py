@@ -8,7 +8,7 @@ order. The result is what the pipeline comes to if nothing else happens.
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from services.queue.scheduling.queued_pod_info import PodState
 from shared.config.document import ConfigSource
 from shared.config.feature_gates import FeatureGates
+from shared.config.points import ExtensionPoint
 from shared.config.structs import KubeSchedulerConfig
 from shared.errors import ClusterError, UserError
 from shared.framework.loading import load_scheduler_config
@@ -84,6 +85,7 @@ class Engine:
         self._check_question()
         if self.config.extenders:
             self.notes.append("extenders are not asked: their profiles decide without them")
+        self.notes += binding_notes(self.config)
         self.added = [*self.manifests.nodes, *self.copies(question.like, question.add_nodes)]
 
     def answer(self) -> Answer:
@@ -182,13 +184,13 @@ class Engine:
 
     # Nodes
 
-    def copies(self, like: str, count: int, prefix: str = "") -> list[Node]:
-        """New nodes like one that there is, or like the template of that name."""
+    def copies(self, like: str, count: int) -> list[Node]:
+        """New nodes like this one of the state."""
         if count and not like:
             raise UserError("add_nodes: say which node they are like")
         if not 0 <= count <= MAX_NODES:
             raise UserError(f"add_nodes: takes 0 to {MAX_NODES}, not {count}")
-        return [copy_of(self.nodes[like], f"{prefix or like}-new-{i + 1}") for i in range(count)] if count else []
+        return [copy_of(self.nodes[like], f"{like}-new-{i + 1}") for i in range(count)] if count else []
 
     def _daemons(self, like: str, copies: Iterable[Node]) -> list[Pod]:
         """The pods that each new node gets at once, because the one that it is like has them for itself."""
@@ -284,13 +286,28 @@ def _config(live: LiveState, question: Question) -> KubeSchedulerConfig:
     return load_scheduler_config(None, gates)
 
 
+def binding_notes(config: KubeSchedulerConfig) -> Iterator[str]:
+    """One for each profile with plugins at Permit or PreBind beyond those that are enabled by default."""
+    (default,) = load_scheduler_config(None, config.feature_gates).profiles
+    for profile in config.profiles:
+        names = {
+            plugin.name: None
+            for point in (ExtensionPoint.PERMIT, ExtensionPoint.PRE_BIND)
+            for plugin in profile.plugins.get(point, ())
+            if plugin not in default.plugins.get(point, ())
+        }
+        if names:
+            plugins = ", ".join(names)
+            yield f"Permit and PreBind plugins do not run: profile {profile.scheduler_name} decides without {plugins}"
+
+
 def _verdict(cores: Cores, pod: Pod) -> tuple[Verdict, str]:
     if cores.node_of(pod.uid):
         return "scheduled", ""
     info = cores.queued(pod.uid)
     if info is None:
         if pod.uid in cores.victims:
-            return "preempted", "made way for another pod after it was scheduled"
+            return "preempted", "preempted by another pod of the question after it was scheduled"
         return "ignored", f"no profile has the scheduler name {pod.spec.scheduler_name}"
     if info.state is PodState.GATED:
         gate = f"gated by {info.gating_plugin}" if info.gating_plugin else "gated"
