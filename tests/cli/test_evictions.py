@@ -91,7 +91,7 @@ def test_a_core_names_the_preemptor_priority() -> None:
 
 
 @pytest.mark.asyncio
-async def test_evictions_are_printed_with_who_made_way_for_whom(operator: Operator) -> None:
+async def test_evictions_are_printed_with_victims_and_preemptors(operator: Operator) -> None:
     core = QueueCore({FRAMEWORK.name: FRAMEWORK})
     began = time.time() - 60
     core.evictions.record(report(1, VICTIM, EvictedPod("u2", "shop", "web-2", in_memory=True)), 1000, began + 30)

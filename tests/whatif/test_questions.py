@@ -79,7 +79,7 @@ def test_pending_pods_are_decided_first_and_a_gated_one_says_so() -> None:
     assert told.pods[1].message.startswith("gated by SchedulingGates")
 
 
-def test_who_makes_way_for_whom() -> None:
+def test_a_pod_of_higher_priority_preempts() -> None:
     live = a_live(a_node("n1", 2), pods=(pod("low", "shop").request(cpu="2").on("n1"),))
     told = ask(live, a_pod("high", "2", priorityClassName="high"), _class("high", 10))
     (victim,) = told.victims

@@ -1,4 +1,4 @@
-"""flotilla whatif: where pods would go, who would make way for whom, and which nodes would help. Nothing is changed."""
+"""flotilla whatif: where pods would go, who would be preempted, and which nodes would help. Nothing is changed."""
 
 import argparse
 import asyncio
@@ -175,7 +175,7 @@ def _verdict(answer: "Answer") -> str:
     head = f"{'none of ' if not scheduled else ''}{what} would be scheduled{nodes}"
     counts = Counter(pod.verdict for pod in answer.pods if pod.verdict != "scheduled")
     rest = "".join(f", {count:,} {verdict}" for verdict, count in sorted(counts.items()))
-    victims = f"; {_some(len(answer.victims), 'pod')} would make way" if answer.victims else ""
+    victims = f"; {_some(len(answer.victims), 'pod')} would be preempted" if answer.victims else ""
     return f"{head}{rest}{victims}"
 
 

@@ -69,8 +69,8 @@ class Lookup:
         key = f"{namespace}/{name}"
         placed = next(((uid, pod) for uid, pod in self._follower.cluster.pods.items() if pod.key == key), None)
         preemptions = await self.preemptions()
-        made_way = next((each for each in preemptions if key in (victim["pod"] for victim in each["victims"])), None)
-        if not page.pods and placed is None and made_way is None:
+        preempted_by = next((each for each in preemptions if key in (of["pod"] for of in each["victims"])), None)
+        if not page.pods and placed is None and preempted_by is None:
             return None
         uid = page.pods[0].uid if page.pods else placed[0] if placed is not None else ""
         nomination = self._follower.cluster.nominations.get(uid)
@@ -81,10 +81,10 @@ class Lookup:
             found["node"], found["requests"] = placed[1].node.name, dict(placed[1].load.requests)
         if nomination is not None:
             found["nominated"] = nomination.node
-        if made_way is not None:
-            found["made_way_for"] = made_way
+        if preempted_by is not None:
+            found["preempted_by"] = preempted_by
         if took := next((each for each in preemptions if each["pod"] == key), None):
-            found["took_the_place_of"] = took
+            found["preempted"] = took
         found["trace"] = self._trace(uid, failed=bool(page.pods and page.pods[0].message)) if uid else ""
         return found
 

@@ -5,7 +5,8 @@ from typing import Any, Literal
 import msgspec
 
 Verdict = Literal["scheduled", "unschedulable", "gated", "failed", "preempted", "ignored"]
-"""`failed`: a plugin failed. `preempted`: it had a node, and made way. `ignored`: no profile is for its scheduler."""
+"""`failed`: a plugin failed. `preempted`: it had a node, and was preempted by another pod of the question.
+`ignored`: no profile is for its scheduler."""
 
 
 class NodeGroup(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -43,7 +44,7 @@ class Question(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
 
 
 class Victim(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A pod that makes way for another one, by `namespace/name`, and the node that it leaves."""
+    """A pod that is preempted, by `namespace/name`, and the node that it leaves."""
 
     pod: str
     uid: str

@@ -63,7 +63,7 @@ class Rejected(NamedTuple):
 
 
 class Eviction(NamedTuple):
-    """`preemptor`: the uid of the pod that the victim on this node makes way for."""
+    """`preemptor`: the uid of the pod that preempts the victim on this node."""
 
     preemptor: str
     victim: Displaced

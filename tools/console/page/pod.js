@@ -55,8 +55,8 @@ function details(pod, told) {
         queued && told?.groups?.length ? h("p", { class: "small" }, h("a", { href: `#/map?why=${encodeURIComponent(key)}` }, "On the map: why each node rejects it")) : null,
         !told?.groups?.length && queued?.message ? section("Why its last attempt failed", rejections(queued)) : null,
         part(known.best), part(known.notes),
-        pod.took_the_place_of ? section("Who made way for it", h("ol", {}, preemption(pod.took_the_place_of))) : null,
-        pod.made_way_for ? section("For whom it made way", h("ol", {}, preemption(pod.made_way_for))) : null),
+        pod.preempted ? section("Victims", h("ol", {}, preemption(pod.preempted))) : null,
+        pod.preempted_by ? section("Preempted by", h("ol", {}, preemption(pod.preempted_by))) : null),
       h("div", { class: "stack" },
         moves.length || journal.length ? section("What happened", timeline(pod.now, moves, journal)) : null,
         pod.uid ? section("Facts", facts(pod)) : null,
@@ -71,7 +71,7 @@ function section(title, content) {
 
 function verdict(pod) {
   const node = pod.node && h("a", { class: "name", href: `#/map?node=${encodeURIComponent(pod.node)}` }, pod.node);
-  if (!pod.queued && !node) return ["It made way for ", h("a", { class: "name", href: address(pod.made_way_for.pod) }, pod.made_way_for.pod), "."];
+  if (!pod.queued && !node) return ["It was preempted by ", h("a", { class: "name", href: address(pod.preempted_by.pod) }, pod.preempted_by.pod), "."];
   if (!pod.queued) return ["It is on ", node, "."];
   const parts = [`It ${STATES[pod.queued.state] ?? pod.queued.state}`, `, since ${length(pod.now - pod.queued.since)}.`];
   if (pod.node) parts.push(" It has a place on ", node, ".");

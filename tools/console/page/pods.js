@@ -17,7 +17,7 @@ export const address = (key) => `#/pod/${key.split("/").map(encodeURIComponent).
 
 /** Links between the pages about pods. */
 export function views(now) {
-  return h("nav", { class: "views", "aria-label": "About pods" }, [["pods", "All pods"], ["gangs", "Gangs"], ["preemptions", "Who made way for whom"]].map(([place, title]) =>
+  return h("nav", { class: "views", "aria-label": "About pods" }, [["pods", "All pods"], ["gangs", "Gangs"], ["preemptions", "Preemptions"]].map(([place, title]) =>
     h("a", { href: `#/${place}`, "aria-current": place === now ? "page" : null }, title)));
 }
 

@@ -1,4 +1,4 @@
-// Preemptions: who made way for whom.
+// Preemptions: which pods were preempted by which.
 
 import { h, put } from "./dom.js";
 import { count, length } from "./format.js";
@@ -10,13 +10,13 @@ const AGAIN = 3000;
 export function preemptions(main) {
   const list = h("ol", { class: "stack" }), summary = h("p", { class: "quiet small", role: "status" });
   let timer = 0, ended = false, shown = "";
-  put(main, views("preemptions"), h("div", { class: "controls" }, h("h1", {}, "Who made way for whom")), list, summary);
+  put(main, views("preemptions"), h("div", { class: "controls" }, h("h1", {}, "Preemptions")), list, summary);
 
   async function load() {
     try {
       const found = await get("/api/preemptions");
       if (ended) return;
-      put(summary, found.length ? `${count(found.length)} lately, the newest first` : "No pod had to make way for another one lately.");
+      put(summary, found.length ? `${count(found.length)} lately, the newest first` : "No pod was preempted lately.");
       if (JSON.stringify(found) !== shown) {
         shown = JSON.stringify(found);
         put(list, found.map(preemption));
@@ -28,10 +28,10 @@ export function preemptions(main) {
   return () => { ended = true; clearTimeout(timer); };
 }
 
-/** One preemption: on the left those that went, on the right the pod that came. */
+/** One preemption: on the left the victims, on the right their preemptor. */
 export function preemption(each) {
   return h("li", { class: "sheet exchange" },
-    h("ul", { "aria-label": "Made way" }, each.victims.map((victim) => h("li", {},
+    h("ul", { "aria-label": "Victims" }, each.victims.map((victim) => h("li", {},
       h("a", { class: "name", href: address(victim.pod) }, victim.pod), h("span", { class: "quiet small" }, ` priority ${count(victim.priority)}${victim.owner ? `, of ${victim.owner}` : ""}`)))),
     h("span", { class: "quiet", "aria-hidden": "true" }, "→"),
     h("div", {},

@@ -16,7 +16,7 @@ spec:
     image: nginx
     resources: {requests: {cpu: "2", memory: 4Gi}}
 `;
-const VERDICTS = { scheduled: "is placed", unschedulable: "fits nowhere", gated: "is held", failed: "fails", preempted: "makes way", ignored: "is for another scheduler" };
+const VERDICTS = { scheduled: "is placed", unschedulable: "fits nowhere", gated: "is held", failed: "fails", preempted: "is preempted", ignored: "is for another scheduler" };
 const MOST_ROWS = 300;
 const ADDED = "added";
 let kept = { text: EXAMPLE, count: "0", like: "", remove: "", drain: "" }; // as long as the page is open
@@ -64,13 +64,13 @@ export function whatIf(main) {
     const pods = answer.pods ?? [], victims = answer.victims ?? [];
     const of = (some) => `${count(some.filter((pod) => pod.verdict === "scheduled").length)} of ${count(some.length)}`;
     const waiting = pods.filter((pod) => pod.origin.startsWith("pending")), others = pods.filter((pod) => !waiting.includes(pod));
-    const sentence = [`${of(others)} ${others.length === 1 ? "pod" : "pods"} would be placed`, waiting.length ? `, and ${of(waiting)} that wait now` : "", victims.length ? `; ${plural(victims.length, "pod")} would make way` : "", "."];
+    const sentence = [`${of(others)} ${others.length === 1 ? "pod" : "pods"} would be placed`, waiting.length ? `, and ${of(waiting)} that wait now` : "", victims.length ? `; ${plural(victims.length, "pod")} would be preempted` : "", "."];
     const drawn = h("div", { class: "map" });
     put(outcome,
       h("p", { class: "verdict" }, sentence),
       (answer.notes ?? []).map((note) => h("p", { class: "quiet small" }, note)),
       h("section", { class: "sheet", "aria-label": "Map" }, drawn),
-      h("section", { class: "sheet", "aria-label": "Pods" }, table("Pods", [["Pod", "name"], ["", ""], ["Node", "name"], ["For it make way", "name"], ["Why", "quiet"]],
+      h("section", { class: "sheet", "aria-label": "Pods" }, table("Pods", [["Pod", "name"], ["", ""], ["Node", "name"], ["Victims", "name"], ["Why", "quiet"]],
         pods.slice(0, MOST_ROWS).map((pod) => [`${pod.namespace}/${pod.name}`, VERDICTS[pod.verdict] ?? pod.verdict, pod.node ?? pod.nominated ?? "", (pod.victims ?? []).map((each) => each.pod).join(", "), pod.message ?? ""])),
         pods.length > MOST_ROWS ? h("p", { class: "quiet small" }, `the first ${MOST_ROWS} of ${count(pods.length)}`) : null),
       (answer.lost ?? []).length ? h("p", { class: "problem" }, `Nobody would make these again: ${answer.lost.join(", ")}`) : null);
@@ -101,7 +101,7 @@ async function drawAnswer(drawn, answer) {
     cells.colour = (node) => (loses.has(node.name) ? [reason(0), sheet] : gets.has(node.name) ? [accent, sheet] : [line, sheet]);
     cells.text = (node) => (gets.has(node.name) ? `+${gets.get(node.name)}` : "");
     const key = (colour, text) => { const i = h("i"); i.style.background = colour; return h("span", { class: "key" }, i, text); };
-    put(legend, key(accent, "gets pods"), loses.size ? key(reason(0), "pods make way there") : null, key(line, "as it is"));
+    put(legend, key(accent, "gets pods"), loses.size ? key(reason(0), "pods are preempted there") : null, key(line, "as it is"));
     cells.layOut([...groups].sort(([a], [b]) => (b === ADDED) - (a === ADDED) || a.localeCompare(b, "en", { numeric: true })), drawn.clientWidth, Math.max(240, innerHeight - 420));
     cells.drawAll();
     canvas.dataset.nodes = cells.order.length;
