@@ -58,7 +58,7 @@ async def test_reasons_are_grouped_over_nats(operator: Operator) -> None:
         await bus.subscribe(SNAPSHOT_LIST, MeasureNodes, measure)
         operator.reaches(server)
         assert (await operator.types("queue", "--group-by", "reason")).lines == [
-            "1 pod: Insufficient cpu; it asks for 8 cores, the largest node has 4, no node has more than 4 free"
+            "1 pod: Insufficient cpu; it asks for 8 cpu, the largest node has 4, no node has more than 4 free"
         ]
         (found,) = json.loads((await operator.types("queue", "--group-by", "reason", "-o", "json")).out)
         assert (found["pods"], found["asks"]["cpu"]) == (1, 8000)

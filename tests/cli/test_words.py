@@ -14,7 +14,7 @@ from tools.cli.output import table
 from tools.cli.queue import rows
 from tools.cli.queue_groups import Group, add, sentence
 from tools.cli.queue_watch import changes
-from tools.cli.words import EVENTS, Reason, amount, events_in_words, reasons, waits_for, why_pending
+from tools.cli.words import EVENTS, Reason, amount, events_in_words, first_events, reasons, waits_for, why_pending
 
 FITS_NOWHERE = (
     "0/3 nodes are available: 1 node(s) had untolerated taint {example.com/team: a}, 2 Insufficient cpu. "
@@ -52,12 +52,18 @@ def test_events_are_named_once_the_likeliest_first() -> None:
     shown = events_in_words(
         ["UnschedulablePodUpdatePodScaleDown", "NodeUpdateNodeTaint", "AssignedPodDelete", "NodeAdd"]
     )
-    assert shown == "a node is added, a pod leaves, a node's taints change, it asks for less"
-    assert events_in_words(["NodeAdd", "NodeAdd", "OfALaterRelease"]) == "a node is added, OfALaterRelease"
+    assert shown == ("a node is added", "a pod leaves", "a node's taints change", "it asks for less")
+    assert events_in_words(["NodeAdd", "NodeAdd", "OfALaterRelease"]) == ("a node is added", "OfALaterRelease")
+
+
+def test_only_the_first_events_are_named() -> None:
+    assert first_events(["a", "b", "c"]) == "a, b, c"
+    assert first_events(["a", "b", "c", "d"]) == "a, b, c and 1 more event"
+    assert first_events(["a", "b", "c", "d", "e"]) == "a, b, c and 2 more events"
 
 
 def test_a_plugin_without_events_waits_for_any() -> None:
-    assert waits_for(replace(rejected(pod("a"), ""), requeue_events=("*All",)), NOW) == "any event"
+    assert waits_for(replace(rejected(pod("a"), ""), requeue_events=("*All",)), NOW) == ("any event",)
 
 
 # Reasons
@@ -94,15 +100,14 @@ def test_a_pod_shows_its_reasons_with_counts_and_its_nomination() -> None:
 @pytest.mark.parametrize(
     ("resource", "value", "shown"),
     [
-        ("cpu", 64000, "64 cores"),
-        ("cpu", 1000, "1 core"),
-        ("cpu", 250, "0.25 cores"),
-        ("memory", 3 << 30, "3 Gi of memory"),
-        ("memory", 100, "100 bytes of memory"),
-        ("example.com/gpu", 2, "2 example.com/gpu"),
+        ("cpu", 64000, "64"),
+        ("cpu", 250, "0.25"),
+        ("memory", 3 << 30, "3Gi"),
+        ("memory", 100, "100"),
+        ("example.com/gpu", 2, "2"),
     ],
 )
-def test_amounts_in_words(resource: str, value: int, shown: str) -> None:
+def test_amounts_are_as_in_a_manifest(resource: str, value: int, shown: str) -> None:
     assert amount(resource, value) == shown
 
 
@@ -122,17 +127,17 @@ def test_pods_of_one_reason_are_counted_with_what_they_ask_for() -> None:
     (group,) = groups_of("reason", *pods).values()
     measured = NodesMeasured(3, {"cpu": 4000}, {"cpu": 500})
     assert sentence(group, "reason", measured) == (
-        "8 pods: Insufficient cpu; they ask for 64 cores in all, the largest node has 4, no node has more than 0.5 free"
+        "8 pods: Insufficient cpu; they ask for 64 cpu in all, the largest node has 4, no node has more than 0.5 free"
     )
     (alone,) = groups_of("reason", pods[0]).values()
-    assert sentence(alone, "reason", measured).startswith("1 pod: Insufficient cpu; it asks for 8 cores, ")
+    assert sentence(alone, "reason", measured).startswith("1 pod: Insufficient cpu; it asks for 8 cpu, ")
 
 
 def test_unequal_pods_name_the_largest() -> None:
     message = "0/3 nodes are available: 3 Insufficient memory."
     pods = [rejected(pod(f"p{i}").request(memory=f"{i + 1}Gi"), message) for i in range(2)]
     (group,) = groups_of("reason", *pods).values()
-    assert "they ask for 3 Gi of memory in all, the largest of them for 2 Gi, " in sentence(
+    assert "they ask for 3Gi memory in all, the largest of them for 2Gi, " in sentence(
         group, "reason", NodesMeasured()
     )
 
@@ -144,7 +149,7 @@ def test_owners_and_namespaces_list_their_reasons() -> None:
     by_owner = groups_of("owner", *owned, waiting)
     assert by_owner.keys() == {"Job shop/train", "no owner"}
     assert sentence(by_owner["Job shop/train"], "owner", NodesMeasured()).startswith(
-        "2 pods: Job shop/train; Insufficient cpu (2); they ask for 2 cores in all"
+        "2 pods: Job shop/train; Insufficient cpu (2); they ask for 2 cpu in all"
     )
     assert sentence(by_owner["no owner"], "owner", NodesMeasured()) == "1 pod: no owner"
     assert groups_of("namespace", *owned, waiting)["shop"].pods == 3

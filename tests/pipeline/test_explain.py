@@ -88,7 +88,7 @@ async def test_a_gated_pod_fits_once_its_gate_is_gone(pipeline: Pipeline, operat
         await corner.has_nodes(node("a").capacity(cpu=2))
         name = await waits(operator, corner, corner.pod("web").request(cpu=1).gate("example.com/wait"))
         told = await plain(operator, name)
-        assert "held back by SchedulingGates (waiting for scheduling gates: [example.com/wait])" in told["sentence"]
+        assert "held back by SchedulingGates: waiting for scheduling gates: [example.com/wait]" in told["sentence"]
         assert "it would fit the only node as soon as its scheduling gates are removed" in told["sentence"]
         await corner.cluster.change_pod(corner.namespace, "web", {"spec": {"schedulingGates": []}})
         await corner.lands("web", "a")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tools.cli.arguments import PodName, add_nats_flags, add_output, add_pod, at_least, pod_name
 from tools.cli.output import age, plain, table, terminal_width
-from tools.cli.words import gate, reasons, waits_for, why_pending
+from tools.cli.words import first_events, gate, reasons, waits_for, why_pending
 
 if TYPE_CHECKING:
     from shared.messages.inspection import DescribedPod, ListQueue, QueueListed
@@ -196,7 +196,7 @@ def row(pod: "DescribedPod", now: float) -> tuple[str, ...]:
         age(now - pod.since),
         str(pod.attempts),
         why_pending(pod) or "-",
-        waits_for(pod, now) or "-",
+        first_events(waits_for(pod, now)) or "-",
     )
 
 
@@ -209,7 +209,7 @@ def wide_row(pod: "DescribedPod", now: float) -> tuple[str, ...]:
         pod.nominated or "-",
         ",".join(pod.plugins) or "-",
         why_pending(pod) or "-",
-        ",".join(pod.requeue_events) or waits_for(pod, now) or "-",
+        ",".join(pod.requeue_events or waits_for(pod, now)) or "-",
     )
 
 
@@ -230,7 +230,7 @@ def details(pod: "DescribedPod", now: float) -> Iterator[str]:
         ("Rejected by", ", ".join(plugin for plugin in pod.plugins if plugin != pod.gate)),
         ("Gate", gate(pod)),
         ("Nominated to", pod.nominated),
-        ("Waits for", waits_for(pod, now)),
+        ("Waits for", ", ".join(waits_for(pod, now))),
         ("Events", ", ".join(pod.requeue_events)),
         ("Condition", message),
     ]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from shared.messages.inspection import DescribedPod, ListQueue, MeasureNodes, NodesMeasured
 from shared.model.objects import Pod, pod_from_msgpack
 from shared.model.resources import filter_requests
-from tools.cli.words import amount, bare_amount, gate, lacking, reasons
+from tools.cli.words import amount, gate, lacking, reasons
 
 if TYPE_CHECKING:
     from tools.cli.service_client import ServiceClient
@@ -64,7 +64,7 @@ def add(groups: dict[str, Group], by: str, described: DescribedPod) -> None:
 
 
 def sentence(group: Group, by: str, measured: NodesMeasured) -> str:
-    """`5,000 pods: Insufficient cpu; they ask for 64 cores in all, the largest node has 4`."""
+    """`5,000 pods: Insufficient cpu; they ask for 64 cpu in all, the largest node has 4`."""
     many = group.pods > 1
     told = [f"{group.pods:,} pod{'s' if many else ''}: {group.name}"]
     if by != "reason" and group.reasons:
@@ -85,12 +85,13 @@ def _asks(group: Group, *, many: bool, measured: NodesMeasured) -> Iterator[str]
         asked = group.asks[resource]
         if not asked:
             continue
-        told = [f"{'they ask' if many else 'it asks'} for {amount(resource, asked)}{' in all' if many else ''}"]
+        asking = f"{amount(resource, asked)} {resource}"
+        told = [f"they ask for {asking} in all" if many else f"it asks for {asking}"]
         if many and group.largest[resource] * group.pods != asked:
-            told.append(f"the largest of them for {bare_amount(resource, group.largest[resource])}")
+            told.append(f"the largest of them for {amount(resource, group.largest[resource])}")
         if resource in lacking(list(group.reasons)):
-            told.append(f"the largest node has {bare_amount(resource, measured.largest.get(resource, 0))}")
-            told.append(f"no node has more than {bare_amount(resource, measured.freest.get(resource, 0))} free")
+            told.append(f"the largest node has {amount(resource, measured.largest.get(resource, 0))}")
+            told.append(f"no node has more than {amount(resource, measured.freest.get(resource, 0))} free")
         yield ", ".join(told)
 
 

@@ -12,8 +12,12 @@ GANG_PLUGINS = frozenset({"GangScheduling", "Coscheduling"})
 ANY_EVENT = "*All"
 IN_FLIGHT = frozenset({"in-flight", "binding"})
 INSUFFICIENT = "Insufficient "
+SHOWN_EVENTS = 3
+"""Events of a pod that a sentence names; the rest is counted."""
 _AVAILABLE = re.compile(r"0/\d+ nodes are available: ")
 _NEXT_REASON = re.compile(r", (?=\d+ )")
+_BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+_BYTES = ("memory", "ephemeral-storage", "hugepages-")
 _COUNTED = re.compile(r"(\d+) (.+)", re.DOTALL)
 
 _CHANGES = {"Add": "is added", "Update": "changes", "Delete": "is deleted"}
@@ -73,10 +77,10 @@ class Reason(NamedTuple):
         return f"{self.nodes:,} {self.text}" if self.nodes else self.text
 
 
-def events_in_words(labels: Iterable[str]) -> str:
-    """An event without words, of a later release, is named by its label."""
+def events_in_words(labels: Iterable[str]) -> tuple[str, ...]:
+    """The likeliest first. An event without words, of a later release, is named by its label."""
     ordered = sorted(labels, key=lambda label: _ORDER.get(label, len(_ORDER)))
-    return ", ".join(dict.fromkeys(EVENTS.get(label, label) for label in ordered))
+    return tuple(dict.fromkeys(EVENTS.get(label, label) for label in ordered))
 
 
 def reasons(message: str) -> list[Reason]:
@@ -110,43 +114,45 @@ def gate(pod: "DescribedPod") -> str:
     return f"{plugin}: {pod.gate_reason}" if pod.gate_reason else plugin
 
 
-def waits_for(pod: "DescribedPod", now: float) -> str:
-    """Empty for an active pod, which waits for its turn."""
+def waits_for(pod: "DescribedPod", now: float) -> tuple[str, ...]:
+    """Events, any of which may help, or one other thing. Empty for an active pod, which waits for its turn."""
     if pod.gate == PREEMPTION:
-        return "eviction of its victims"
+        return ("eviction of its victims",)
     if pod.gate in GANG_PLUGINS:
-        return "other pods of its group"
+        return ("other pods of its group",)
     if pod.backoff_until is not None:
-        return f"end of its back-off, {max(0.0, pod.backoff_until - now):.1f} s"
+        return (f"end of its back-off, {max(0.0, pod.backoff_until - now):.1f} s",)
     if pod.deadline is not None:
         what = "decision" if pod.state == "in-flight" else f"binding{f' to {pod.node}' if pod.node else ''}"
-        return f"{what}, at most {max(0.0, pod.deadline - now):.0f} s"
+        return (f"{what}, at most {max(0.0, pod.deadline - now):.0f} s",)
     return events_in_words(pod.requeue_events)
 
 
+def first_events(events: Sequence[str]) -> str:
+    """`a node is added, a pod leaves, a node's taints change and 5 more events`."""
+    more = len(events) - SHOWN_EVENTS
+    if more <= 0:
+        return ", ".join(events)
+    return f"{', '.join(events[:SHOWN_EVENTS])} and {more} more event{'' if more == 1 else 's'}"
+
+
 def amount(resource: str, value: int) -> str:
-    """An amount in scheduler units: `1.5 cores`, `3 Gi of memory`, `2 example.com/gpu`."""
+    """As in a manifest: `1.5` cpu, `2Gi` of memory. Never more than `value`, so that it can be asked for."""
     if resource == "cpu":
-        return f"{value / 1000:,g} core{'' if value == 1000 else 's'}"
-    if resource in ("memory", "ephemeral-storage"):
-        return f"{_bytes(value)} of {resource}"
-    return f"{value:,} {resource}"
-
-
-def bare_amount(resource: str, value: int) -> str:
-    """As above, without the unit or the resource's name."""
-    if resource == "cpu":
-        return f"{value / 1000:,g}"
-    return _bytes(value) if resource in ("memory", "ephemeral-storage") else f"{value:,}"
+        return f"{value / 1000:g}"
+    if not resource.startswith(_BYTES):
+        return str(value)
+    power = 0
+    while power + 1 < len(_BINARY) and value >> (10 * (power + 1)):
+        power += 1
+    if not value or not value % (1 << 10 * power):
+        return f"{value >> 10 * power}{_BINARY[power]}"
+    while power > 1 and (value >> 10 * power) < 10:
+        power -= 1
+    return f"{value >> 10 * power}{_BINARY[power]}"
 
 
 def lacking(found: Sequence[str]) -> list[str]:
     """The resources that are insufficient, by the texts of these reasons."""
     return [text.removeprefix(INSUFFICIENT) for text in found if text.startswith(INSUFFICIENT)]
 
-
-def _bytes(value: int) -> str:
-    for size, unit in ((1 << 40, "Ti"), (1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki")):
-        if value >= size:
-            return f"{round(value / size, 1):,g} {unit}"
-    return f"{value} bytes"

@@ -160,6 +160,6 @@ def _placed_row(pod: PlacedPod) -> Row:
 def _described(pod: DescribedPod, now: float) -> dict[str, Any]:
     """By the names of our own fields, not by those of the wire."""
     found = {name: getattr(pod, name) for name in pod.__struct_fields__ if name != "body"}
-    found["waits_for"] = waits_for(pod, now)
+    found["waits_for"] = ", ".join(waits_for(pod, now))
     found["history"] = [[move.at, move.state, move.why] for move in pod.history]
     return found

@@ -15,6 +15,7 @@ from shared.model.codec import pod_from_msgpack
 from shared.model.pod import Pod
 from tools.cli.service_client import ServiceClient
 from tools.cli.words import IN_FLIGHT, waits_for
+from tools.cli.words import gate as gate_text
 from tools.explain import words
 from tools.explain.explanation import Explanation, Group, Help, NodeSaid, Waiting
 from tools.explain.help import Advisor, going
@@ -137,7 +138,7 @@ def of_findings(
 
 def _verdict(pod: Pod, findings: NodeFindings, groups: Sequence[Group], queued: DescribedPod | None) -> str:
     total = findings.nodes
-    gate = "" if queued is None or not queued.gate else _gated(queued)
+    gate = "" if queued is None or not queued.gate else f" is held back by {gate_text(queued)}"
     if not total:
         return f"{pod.key} has nowhere to go: the cluster has no nodes{gate}"
     if findings.feasible:
@@ -167,7 +168,7 @@ def _of_gang(pod: Pod, journal: Sequence[Remembered]) -> str:
 
 
 def _preempting(queued: DescribedPod | None, journal: Sequence[Remembered]) -> str:
-    """If victims are making way for the pod: which, and where."""
+    """If the pod waits until its victims are gone: which, and where."""
     last = next((each for each in journal if each.kind == NOMINATED), None)
     if queued is None or last is None or queued.nominated != last.node or not last.victims:
         return ""
@@ -176,11 +177,6 @@ def _preempting(queued: DescribedPod | None, journal: Sequence[Remembered]) -> s
         f"{queued.namespace}/{queued.name} fits nowhere as it is, and waits until "
         f"{words.count(len(last.victims), 'pod')} of lower priority left node {last.node}: {victims}"
     )
-
-
-def _gated(queued: DescribedPod) -> str:
-    plugin = "a failing PreEnqueue plugin" if queued.gate == "-" else queued.gate
-    return f" is held back by {plugin}{f' ({queued.gate_reason})' if queued.gate_reason else ''}"
 
 
 def _sentence(
@@ -206,7 +202,7 @@ def _state(queued: DescribedPod) -> str:
         case "backoff" | "error-backoff":
             return "it backs off after its last attempt, and is tried again then"
         case "active":
-            return "it is next to be tried"
+            return "it is in the active queue"
         case _:
             return "its next attempt has not come yet: what it waited for has happened, or was not watched for"
 
@@ -220,13 +216,12 @@ def _ungated(queued: DescribedPod) -> str:
 
 
 def _waiting(queued: DescribedPod, now: float) -> Waiting:
-    waits = waits_for(queued, now)
     return Waiting(
         state=queued.state,
         since=queued.first_seen,
         attempts=queued.attempts,
         message=queued.message,
-        waits_for=(waits,) if waits else (),
+        waits_for=waits_for(queued, now),
         gate=queued.gate,
         gate_reason=queued.gate_reason,
         until=queued.deadline if queued.state in IN_FLIGHT else queued.backoff_until,
@@ -260,7 +255,7 @@ def _notes(queued: DescribedPod | None, explained: PodExplained) -> Sequence[str
     if explained.extenders:
         notes.append("extenders are asked only when it is tried: what they would say is not known here")
     if queued is not None and queued.nominated:
-        notes.append(f"it is nominated to node {queued.nominated}, where victims make way for it")
+        notes.append(f"it is nominated to node {queued.nominated}, which its victims are to leave")
     return notes
 
 

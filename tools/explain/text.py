@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from shared.messages.explaining import ScoredNode
 from tools.cli.output import age, table
+from tools.cli.words import first_events
 from tools.explain.explanation import Explanation, Help
 from tools.explain.history import line
 from tools.explain.words import count
@@ -68,7 +69,7 @@ def _waiting(told: Explanation) -> str:
     parts = [f"It is {waiting.state}, pending for {age(told.now - waiting.since)}"]
     parts.append(f"tried {count(waiting.attempts, 'time')}" if waiting.attempts else "not tried yet")
     if waiting.waits_for:
-        parts.append(f"waits for: {'; '.join(waiting.waits_for)}")
+        parts.append(f"waits for: {first_events(waiting.waits_for)}")
     return ", ".join(parts)
 
 

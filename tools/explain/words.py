@@ -1,4 +1,4 @@
-"""Amounts, counts and rejections in words."""
+"""Counts and rejections in words."""
 
 from collections.abc import Iterable, Sequence
 
@@ -7,29 +7,12 @@ from shared.messages.explaining import Cause, NodeFindings, NodeVerdict, ScoredN
 from shared.model.pod import Pod
 from shared.model.resources import PODS
 from shared.model.wellknown import BETA_ZONE, HOSTNAME, REGION, ZONE
+from tools.cli.words import amount
 from tools.explain.explanation import Group
 
-_BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
-_BYTES = ("memory", "ephemeral-storage", "hugepages-")
 _DOMAINS = {HOSTNAME: "node", ZONE: "zone", BETA_ZONE: "zone", REGION: "region"}
 SHORT = 4
 """Parts of a list that are named; the rest is counted."""
-
-
-def amount(resource: str, value: int) -> str:
-    """As in a manifest: `1.5` cpu, `2Gi` of memory. Never more than `value`, so that it can be asked for."""
-    if resource == "cpu":
-        return f"{value / 1000:g}"
-    if not resource.startswith(_BYTES):
-        return str(value)
-    power = 0
-    while power + 1 < len(_BINARY) and value >> (10 * (power + 1)):
-        power += 1
-    if not value or not value % (1 << 10 * power):
-        return f"{value >> 10 * power}{_BINARY[power]}"
-    while power > 1 and (value >> 10 * power) < 10:
-        power -= 1
-    return f"{value >> 10 * power}{_BINARY[power]}"
 
 
 def count(number: int, noun: str) -> str:
