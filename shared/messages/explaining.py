@@ -23,6 +23,8 @@ MAX_SUPPOSED = 64
 """Changes of the cluster that one request supposes."""
 BEST_NODES = 5
 """Nodes with their scores in an explanation."""
+PLACED, FAILED, NOMINATED, EVICTED = "placed", "failed", "nominated", "evicted"
+"""Kinds of what is remembered of a pod."""
 
 
 class NodeEdit(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

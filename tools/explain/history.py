@@ -2,11 +2,9 @@
 
 from collections.abc import Sequence
 
-from shared.messages.explaining import PodExplained, Remembered
+from shared.messages.explaining import EVICTED, NOMINATED, PLACED, PodExplained, Remembered
 from tools.explain.explanation import Explanation
 from tools.explain.words import count, listed, won_by
-
-PLACED, FAILED, NOMINATED, EVICTED = "placed", "failed", "nominated", "evicted"
 
 
 def told(key: str, remembered: PodExplained, *, node: str, is_binding: bool) -> Explanation:
@@ -89,19 +87,17 @@ def line(decision: Remembered, now: float) -> str:
     when = f"{ago(now - decision.at)} ago"
     attempt = f"attempt {decision.attempt}, " if decision.attempt else ""
     where = f"{attempt}round {decision.round}, state {decision.seq}"
-    match decision.kind:
-        case "placed":
-            gang = f" with its gang {decision.gang}" if decision.gang else ""
-            fitted = f", {decision.feasible:,} of {decision.nodes:,} fitted" if decision.nodes else ""
-            return f"{when}: placed on {decision.node}{gang}, score {decision.score}{fitted} ({where})"
-        case "nominated":
-            victims = f"; victims: {listed(list(decision.victims), 5)}" if decision.victims else ""
-            return f"{when}: nominated to {decision.node}{victims} ({where})"
-        case "evicted":
-            return f"{when}: preempted on {decision.node} by {decision.preemptor}"
-        case _:
-            kept_out = f"; of its gang {decision.gang}, {listed(list(decision.kept_out_by), 3)} fitted nowhere"
-            return f"{when}: failed, {decision.message}{kept_out if decision.kept_out_by else ''} ({where})"
+    if decision.kind == PLACED:
+        gang = f" with its gang {decision.gang}" if decision.gang else ""
+        fitted = f", {decision.feasible:,} of {decision.nodes:,} fitted" if decision.nodes else ""
+        return f"{when}: placed on {decision.node}{gang}, score {decision.score}{fitted} ({where})"
+    if decision.kind == NOMINATED:
+        victims = f"; victims: {listed(list(decision.victims), 5)}" if decision.victims else ""
+        return f"{when}: nominated to {decision.node}{victims} ({where})"
+    if decision.kind == EVICTED:
+        return f"{when}: preempted on {decision.node} by {decision.preemptor}"
+    kept_out = f"; of its gang {decision.gang}, {listed(list(decision.kept_out_by), 3)} fitted nowhere"
+    return f"{when}: failed, {decision.message}{kept_out if decision.kept_out_by else ''} ({where})"
 
 
 def ago(seconds: float) -> str:

@@ -14,7 +14,7 @@ from services.cycle.events import Failed, Unschedulable
 from services.cycle.round.admission import PodInfo
 from services.cycle.round.ladder_merge import Placement
 from services.cycle.round.views import NO_VIEW, ClassView
-from shared.messages.explaining import Remembered, ScoredNode
+from shared.messages.explaining import EVICTED, FAILED, NOMINATED, PLACED, Remembered, ScoredNode
 from shared.messages.preemption import Victim
 
 MAX_PODS = 1 << 14
@@ -26,8 +26,6 @@ MAX_TEXT = 1024
 RECORD_BYTES = 400
 """Of a record without its texts and its class's view."""
 MAX_VICTIMS = 16
-
-PLACED, FAILED, NOMINATED, EVICTED = "placed", "failed", "nominated", "evicted"
 
 
 class Record(NamedTuple):

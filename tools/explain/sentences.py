@@ -1,0 +1,125 @@
+"""Sentences about a pod that is pending: why no node takes it, what it waits for, and what would help."""
+
+from collections.abc import Sequence
+
+from shared.messages.explaining import FAILED, NOMINATED, NodeFindings, PodExplained, Remembered
+from shared.messages.inspection import DescribedPod
+from shared.model.pod import Pod
+from tools.cli.words import gate
+from tools.explain.explanation import Group, Help
+from tools.explain.help import going
+from tools.explain.words import SHORT, count, listed
+
+
+def sentence(
+    pod: Pod,
+    groups: Sequence[Group],
+    queued: DescribedPod | None,
+    explained: PodExplained,
+    findings: NodeFindings,
+    help_: Sequence[Help],
+    pairs: Sequence[Help],
+) -> str:
+    """Why the pod is pending, and the change that helps first; of a gang or a preemptor, for whom it waits."""
+    waiting = _of_gang(pod, explained.journal) or _preempting(queued, explained.journal)
+    return waiting or _with_help(_verdict(pod, findings, groups, queued), queued, findings, help_, pairs)
+
+
+def _verdict(pod: Pod, findings: NodeFindings, groups: Sequence[Group], queued: DescribedPod | None) -> str:
+    total = findings.nodes
+    held = "" if queued is None or not queued.gate else f" is held back by {gate(queued)}"
+    if not total:
+        return f"{pod.key} has nowhere to go: the cluster has no nodes{held}"
+    if findings.feasible:
+        where = "the only node" if total == 1 else f"{findings.feasible:,} of {total:,} nodes"
+        return f"{pod.key}{held} fits {where}" if not held else f"{pod.key}{held}; it would fit {where}"
+    nowhere = "does not fit the only node" if total == 1 else f"fits none of {total:,} nodes"
+    if findings.pre_filter is not None:
+        return f"{pod.key}{held and held + ', and'} {nowhere}: {findings.pre_filter.message}"
+    shown = [f"{group.nodes:,} {group.text}" if total > 1 else f"it {group.text}" for group in groups[:SHORT]]
+    rest = sum(group.nodes for group in groups[SHORT:])
+    if rest:
+        shown.append(f"{rest:,} for other reasons")
+    return f"{pod.key}{held and held + ', and'} {nowhere}: {', '.join(shown)}"
+
+
+def _of_gang(pod: Pod, journal: Sequence[Remembered]) -> str:
+    """If another member of its gang kept the pod out: which."""
+    last = journal[0] if journal else None
+    if last is None or last.kind != FAILED or not last.kept_out_by or pod.key in last.kept_out_by:
+        return ""
+    member = last.kept_out_by[0]
+    others = f" and {count(len(last.kept_out_by) - 1, 'other')}" if len(last.kept_out_by) > 1 else ""
+    return (
+        f"{pod.key} was not placed, because its gang {last.gang} is placed as a whole or not at all, and member "
+        f"{member}{others} fitted nowhere (flotilla explain {member})"
+    )
+
+
+def _preempting(queued: DescribedPod | None, journal: Sequence[Remembered]) -> str:
+    """If the pod waits until its victims are gone: which, and where."""
+    last = next((each for each in journal if each.kind == NOMINATED), None)
+    if queued is None or last is None or queued.nominated != last.node or not last.victims:
+        return ""
+    victims = listed(list(last.victims), 3)
+    return (
+        f"{queued.namespace}/{queued.name} fits nowhere as it is, and waits until "
+        f"{count(len(last.victims), 'pod')} of lower priority left node {last.node}: {victims}"
+    )
+
+
+def _with_help(
+    verdict: str, queued: DescribedPod | None, findings: NodeFindings, help_: Sequence[Help], pairs: Sequence[Help]
+) -> str:
+    """The verdict, and what helps first."""
+    if findings.feasible and queued is not None and not queued.gate:
+        last = f" (its last attempt failed: {queued.message.rstrip('.')})" if queued.message else ""
+        return f"{verdict}; {_state(queued)}{last}"
+    if queued is not None and queued.gate and findings.feasible:
+        return f"{verdict} as soon as {_ungated(queued)}"
+    if help_:
+        return f"{verdict}; it would fit if {help_[0].text}"
+    if pairs:
+        return f"{verdict}; it would fit if {pairs[0].text}"
+    return verdict
+
+
+def _state(queued: DescribedPod) -> str:
+    match queued.state:
+        case "in-flight":
+            return "it is being decided"
+        case "backoff" | "error-backoff":
+            return "it backs off after its last attempt, and is tried again then"
+        case "active":
+            return "it is in the active queue"
+        case _:
+            return "its next attempt has not come yet: what it waited for has happened, or was not watched for"
+
+
+def _ungated(queued: DescribedPod) -> str:
+    if queued.gate == "SchedulingGates":
+        return "its scheduling gates are removed"
+    if queued.gate == "DefaultPreemption":
+        return "its victims are gone"
+    return f"{queued.gate} lets it go"
+
+
+def preemption(findings: NodeFindings) -> str:
+    """What preemption would come to; empty if it is not tried."""
+    if findings.feasible or findings.pre_filter is not None or not findings.nodes:
+        return ""
+    if findings.candidates:
+        return f"it can preempt: {going(findings.candidates[0])}"
+    if findings.ineligible:
+        return f"it cannot preempt: {findings.ineligible.rstrip('.')}"
+    return "no evictions of pods of lower priority would help"
+
+
+def notes(queued: DescribedPod | None, explained: PodExplained) -> Sequence[str]:
+    """What else one should know."""
+    found = list(queued.claims) if queued is not None else []
+    if explained.extenders:
+        found.append("extenders are asked only when it is tried: what they would say is not known here")
+    if queued is not None and queued.nominated:
+        found.append(f"it is nominated to node {queued.nominated}, which its victims are to leave")
+    return found
