@@ -155,4 +155,3 @@ def amount(resource: str, value: int) -> str:
 def lacking(found: Sequence[str]) -> list[str]:
     """The resources that are insufficient, by the texts of these reasons."""
     return [text.removeprefix(INSUFFICIENT) for text in found if text.startswith(INSUFFICIENT)]
-

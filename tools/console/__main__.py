@@ -3,7 +3,7 @@
 import sys
 
 from shared.config.sources import settings_of_process
-from tools.console.command import serve
+from tools.console.serving import serve
 
 if __name__ == "__main__":
     sys.exit(serve(settings_of_process("console")))

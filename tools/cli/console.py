@@ -3,16 +3,11 @@
 import argparse
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from shared.config.setting_sources import SOURCES
-from shared.config.settings import Settings
 from shared.config.sources import HTTP_FLAG, add_flags, settings_from
 from shared.errors import UserError
 from tools.cli.arguments import at_least
-
-if TYPE_CHECKING:
-    from shared.runtime.context import Context
 
 HTTP_PORT = 8123
 """Where `flotilla console` serves the page unless told otherwise: a place to come back to."""
@@ -43,26 +38,11 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from tools.console.serving import serve
+
     settings = settings_from(os.environ, vars(options))
     if options.port is not None and options.http is not None:
         raise UserError(f"--port and {HTTP_FLAG} both name a port: give one of them")
     if options.port is not None or (settings.http_port == 0 and options.http is None):
         settings = replace(settings, http_port=HTTP_PORT if options.port is None else options.port)
     return serve(settings, tell=True)
-
-
-def serve(settings: Settings, *, tell: bool = False) -> int:
-    """Serve until SIGTERM or Ctrl-C; returns the exit code. `tell`: print the address."""
-    from shared.runtime import host
-    from tools.console.follower import Follower
-    from tools.console.site import site
-
-    follower = Follower()
-
-    async def main(context: "Context") -> None:
-        if tell:
-            print(f"console: {context.http_url}/", flush=True)
-        context.health.ready()
-        await follower.run(context.bus, settings)
-
-    return host("console", settings, main, site(settings, follower))

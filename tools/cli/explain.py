@@ -1,0 +1,50 @@
+"""flotilla explain: why a pod is where it is, why not elsewhere, why it is pending, and what would help."""
+
+import argparse
+import asyncio
+import sys
+
+from tools.cli.arguments import add_nats_flags, add_output, add_pod, pod_name
+
+DESCRIPTION = """\
+Explains one pod. Pending: why no node takes it, node by node in groups, what it waits for, and what would help, each
+change tried by the scheduler itself before it is shown. Bound: the decision as it was made. Preempted: for whom.
+Nothing is changed by asking. Exit code 1: a service does not reply, or nothing is known of the pod.
+"""
+EXAMPLES = """\
+examples:
+  flotilla explain web-1                         why it is pending, or why it is where it is
+  flotilla explain -n shop web-1 --node node-7   why not on this node, or how it scores there
+  flotilla explain shop/web-1 -o json            everything, for programs
+"""
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    add_pod(command)
+    command.add_argument(
+        "--node", action="append", metavar="NODE", help="say in detail why this node takes it or not; repeatable"
+    )
+    add_output(command, "text", "json")
+    add_nats_flags(command)
+
+
+def run(options: argparse.Namespace) -> int:
+    return asyncio.run(_show(options))
+
+
+async def _show(options: argparse.Namespace) -> int:
+    import msgspec
+
+    from tools.cli.output import terminal_width
+    from tools.cli.service_client import connected
+    from tools.explain.client import LiveSources, explain
+    from tools.explain.text import WIDTH, render
+
+    namespace, name = pod_name(options)
+    async with connected(options) as client:
+        told = await explain(LiveSources(client), namespace, name, nodes=options.node or ())
+    if options.output == "json":
+        print(msgspec.json.format(msgspec.json.encode(told)).decode())
+    else:
+        print(render(told, min(terminal_width(sys.stdout) or WIDTH, WIDTH)))
+    return 1 if told.state == "unknown" else 0
