@@ -1,7 +1,8 @@
-"""What a recording keeps of the cluster: what deciding reads, and nothing else.
+"""What a recording keeps of the cluster: what Flotilla's own plugins read, and nothing else.
 
 The structs of `shared/model` have the fields that a scheduler reads: no environment, no commands, no arguments. Of a
-pod's metadata, annotations go as well, since nothing decides by them; of other objects, the copy that kubectl keeps.
+pod's metadata, annotations go as well: people keep anything in them, and none of these plugins decides by them. A
+plugin of a package may, and then decides otherwise in a replay. Of other objects, the copy that kubectl keeps goes.
 """
 
 import msgspec
