@@ -137,9 +137,7 @@ def test_unequal_pods_name_the_largest() -> None:
     message = "0/3 nodes are available: 3 Insufficient memory."
     pods = [rejected(pod(f"p{i}").request(memory=f"{i + 1}Gi"), message) for i in range(2)]
     (group,) = groups_of("reason", *pods).values()
-    assert "they ask for 3Gi memory in all, the largest of them for 2Gi, " in sentence(
-        group, "reason", NodesMeasured()
-    )
+    assert "they ask for 3Gi memory in all, the largest of them for 2Gi, " in sentence(group, "reason", NodesMeasured())
 
 
 def test_owners_and_namespaces_list_their_reasons() -> None:
