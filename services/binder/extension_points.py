@@ -11,6 +11,7 @@ from flotilla.plugin import BindingState, PreBindPlugin
 from flotilla.results import SUCCESS, ApiAnswer, ApiCall, Code, Pause, PreBindSteps, Status, error
 from shared.config.points import ExtensionPoint
 from shared.framework.profile import Framework, PermitOutcome, unfit_message
+from shared.framework.signatures import PluginFailed
 from shared.messages.binding import LONGEST_WAIT
 from shared.messages.evaluation import Rejections
 
@@ -201,10 +202,12 @@ def post_bind(framework: Framework, cycle: BindingState, node: str) -> list[str]
 
 
 def _raised(cause: Exception) -> Status:
+    if isinstance(cause, PluginFailed):
+        return error(_named(cause.__cause__ or cause)).by(cause.plugin)
     return error(_named(cause))
 
 
-def _named(cause: Exception) -> str:
+def _named(cause: BaseException) -> str:
     return f"{type(cause).__name__}: {cause}"
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from flotilla.results import error
 from services.worker.events import Answer, Effect, End, Event, Reload, Tick
 from services.worker.explaining import explain
+from services.worker.failures import Failures
 from services.worker.message_limits import fitting_answers, fitting_candidates
 from services.worker.proposer import Proposer
 from services.worker.state_replica import StateReplica
@@ -45,6 +46,7 @@ class WorkerCore:
         self.name = name
         self.frameworks = frameworks
         self.meters = {profile: PluginMeter(stopwatch) for profile in frameworks}
+        self.failures = Failures()
         self._assigned = Newest((0, 0))
         """The cycle's term, and the number of the assignment by which it holds its shards."""
         self.no_shards_because = ""
@@ -249,7 +251,9 @@ class WorkerCore:
             return []
         self._question = None
         proposer = self._proposer_for(Ties() if self._proposer is None else self._proposer.ties)
-        found, summary, by_itself = explain(replica.table, proposer.evaluator(question.profile), question)
+        found, summary, by_itself = explain(
+            replica.table, proposer.evaluator(question.profile), question, self.failures
+        )
         answer = ShardExplained(
             worker=self.name,
             epoch=question.epoch,
@@ -269,7 +273,9 @@ class WorkerCore:
         proposer, replica = self._proposer, self._replica
         if proposer is None or proposer.table is not replica.table or proposer.ties != ties:
             share = len(replica.shards) / replica.shard_count
-            proposer = self._proposer = Proposer(replica.table, self.frameworks, ties, share, self.meters)
+            proposer = self._proposer = Proposer(
+                replica.table, self.frameworks, ties, share, self.meters, self.failures
+            )
         return proposer
 
 

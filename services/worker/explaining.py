@@ -10,14 +10,13 @@ import numpy as np
 from flotilla.plugin import Ints, Mask
 from flotilla.results import Status, error
 from services.worker.causes import Judged, causes, shortages
+from services.worker.failures import Failures
 from services.worker.preempting import findings
 from services.worker.what_if import cluster_changed
 from shared.cluster.columns import Rows
 from shared.cluster.nodetable import NodeTable
-from shared.errors import FlotillaError
 from shared.framework.evaluator import Question, ShardEvaluator
 from shared.framework.pod_class import PodClass
-from shared.framework.signatures import PluginFailed
 from shared.messages.evaluation import Summary
 from shared.messages.explaining import (
     BEST_NODES,
@@ -49,7 +48,7 @@ Explained = tuple[NodeFindings, Summary, bool]
 """With the shard's summary, and whether no guess could be used."""
 
 
-def explain(table: NodeTable, evaluator: ShardEvaluator | None, ask: ExplainNodes) -> Explained:
+def explain(table: NodeTable, evaluator: ShardEvaluator | None, ask: ExplainNodes, failures: Failures) -> Explained:
     """Judges the ask's pod on the table, with the supposed changes in place meanwhile.
 
     Whatever is wrong with pod, changes or plugins is said in the answer.
@@ -60,7 +59,7 @@ def explain(table: NodeTable, evaluator: ShardEvaluator | None, ask: ExplainNode
         with cluster_changed(table, ask.supposed):
             return _explain(evaluator, ask)
     except Exception as cause:
-        return NodeFindings(failure=_failure(cause)), Summary(), False
+        return NodeFindings(failure=failures.status(cause)), Summary(), False
 
 
 def _explain(evaluator: ShardEvaluator, ask: ExplainNodes) -> Explained:
@@ -225,9 +224,3 @@ def _distinct(columns: Ints | Mask) -> tuple[Rows, Rows, Rows]:
     hashes = (columns.astype(np.int64) * factors[:, None]).sum(axis=0)
     _, first, which, counts = np.unique(hashes, return_index=True, return_inverse=True, return_counts=True)
     return first, which.ravel(), counts
-
-
-def _failure(cause: Exception) -> Status:
-    if isinstance(cause, PluginFailed):
-        return error(str(cause)).by(cause.plugin)
-    return error(str(cause) if isinstance(cause, FlotillaError | ValueError) else repr(cause))

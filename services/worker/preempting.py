@@ -10,6 +10,7 @@ from shared.cluster.columns import Rows
 from shared.framework.dry_run import DryRun, Tried
 from shared.framework.evaluator import ShardEvaluator
 from shared.framework.pod_class import PodClass
+from shared.framework.signatures import named
 from shared.messages.evaluation import Rejections, Summary
 from shared.messages.preemption import PreemptAsk, ShardFindings
 from shared.plugins.preemption import DefaultPreemption, is_final
@@ -43,7 +44,8 @@ class _Finder:
                 if not ineligible:
                     tried = self._try(plugin, search)
             else:
-                result = plugin.post_filter(self._class.state, self._by_name())
+                with named(plugin, "post_filter"):
+                    result = plugin.post_filter(self._class.state, self._by_name())
                 others[plugin.name] = result
                 if is_final(result.status):
                     break

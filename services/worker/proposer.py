@@ -9,18 +9,17 @@ from typing import NamedTuple
 import numpy as np
 
 from flotilla.plugin import Mask
-from flotilla.results import Status, error
+from flotilla.results import error
+from services.worker.failures import Failures
 from services.worker.preempting import findings
 from shared.cluster.nodetable import NodeTable
 from shared.cluster.topology import domains_of
 from shared.devices.pod_claims import may_claim, own_claims
-from shared.errors import FlotillaError
 from shared.framework.evaluator import Explanation, Question, ShardEvaluator
 from shared.framework.ladders import Rungs
 from shared.framework.metering import PluginMeter
 from shared.framework.pod_class import PodClass
 from shared.framework.profile import Framework
-from shared.framework.signatures import PluginFailed
 from shared.messages.evaluation import Summary, Ties
 from shared.messages.preemption import PreemptAsk, ShardFindings
 from shared.messages.rounds import ClassAnswer, ClassAsk, Ladder
@@ -50,11 +49,13 @@ class Proposer:
         ties: Ties,
         share: float,
         meters: Mapping[str, PluginMeter] | None = None,
+        failures: Failures | None = None,
     ) -> None:
         """`share`: the part of the cluster that the table holds. `meters`: by profile."""
         self.table = table
         self.ties = ties
         self._share = share
+        self._failures = Failures() if failures is None else failures
         by_profile = meters or {}
         self._evaluators = {
             name: ShardEvaluator(table, framework, ties, by_profile.get(name)) for name, framework in frameworks.items()
@@ -100,7 +101,7 @@ class Proposer:
             answer = ClassAnswer(ask.class_id, summary=evaluated.summary, restricted_by=by)
             return answer, evaluator.explain(pod_class)
         except Exception as cause:
-            return ClassAnswer(ask.class_id, failure=_failure(cause)), Explanation()
+            return ClassAnswer(ask.class_id, failure=self._failures.status(cause)), Explanation()
 
     def evaluator(self, profile: str) -> ShardEvaluator | None:
         return self._evaluators.get(profile)
@@ -120,7 +121,7 @@ class Proposer:
                 return ShardFindings(ask.class_id, failure=error(f"class {ask.class_id} is not known"))
             return findings(evaluator, pod_class, ask, search)
         except Exception as cause:
-            return ShardFindings(ask.class_id, failure=_failure(cause))
+            return ShardFindings(ask.class_id, failure=self._failures.status(cause))
 
     def _propose(self, profile: str, asks: list[ClassAsk], context: RoundContext) -> list[ClassAnswer]:
         evaluator = self._evaluators.get(profile)
@@ -136,7 +137,8 @@ class Proposer:
                 ready.append((ask, pod_class))
         try:
             answers += self._evaluate(evaluator, ready, context)
-        except Exception:  # a plugin failed: find out for which class, and answer the others
+        except Exception as cause:  # a plugin failed: find out for which class, and answer the others
+            self._failures.note(cause)
             answers += [self._evaluate_alone(evaluator, ask, pod_class, context) for ask, pod_class in ready]
         return answers
 
@@ -175,7 +177,7 @@ class Proposer:
             try:
                 known = (evaluator, evaluator.prepare(ask.class_id, pod, private_claims=ask.private_claims))
             except Exception as cause:
-                return ClassAnswer(ask.class_id, failure=_failure(cause))
+                return ClassAnswer(ask.class_id, failure=self._failures.status(cause))
             self._classes[ask.class_id] = known
             if self._has_own_devices(pod, ask.private_claims):
                 self._of_one_pod.add(ask.class_id)
@@ -253,7 +255,7 @@ class Proposer:
         try:
             return self._evaluate(evaluator, [(ask, pod_class)], context)[0]
         except Exception as cause:
-            return ClassAnswer(ask.class_id, failure=_failure(cause))
+            return ClassAnswer(ask.class_id, failure=self._failures.status(cause))
 
     def _questions(
         self, evaluator: ShardEvaluator, ready: list[tuple[ClassAsk, PodClass]], round_: int
@@ -302,12 +304,6 @@ class Proposer:
 
 def _no_profile(ask: ClassAsk) -> ClassAnswer:
     return ClassAnswer(ask.class_id, failure=error(f"there is no profile {ask.profile!r}"))
-
-
-def _failure(cause: Exception) -> Status:
-    if isinstance(cause, PluginFailed):
-        return error(str(cause)).by(cause.plugin)
-    return error(str(cause) if isinstance(cause, FlotillaError | ValueError) else repr(cause))
 
 
 def own_node(table: NodeTable, pod_class: PodClass, feasible: Mask) -> Mask | None:

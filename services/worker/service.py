@@ -204,6 +204,8 @@ class Shell:
             self._metrics.refused.inc()
             self._limited_log.warning(type(error).__name__, "refused: %s", error)
         core.refused.clear()
+        for place, cause in core.failures.unexpected():
+            self._limited_log.error(place, "an attempt failed: %s", cause, exc_info=cause)
         if core.loaded or not core.shards:  # a worker without shards is a spare, and ready
             self._context.health.clear("shards")
         else:

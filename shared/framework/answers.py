@@ -30,7 +30,7 @@ from shared.cluster.view import Statuses, TableView
 from shared.framework.metering import FILTER, SCORE, PluginMeter
 from shared.framework.pod_class import ClassAnswers, PodClass
 from shared.framework.profile import Framework, PreFiltered
-from shared.framework.signatures import key_of
+from shared.framework.signatures import PluginFailed, key_of, named
 from shared.model.kinds import ObjectKind
 from shared.plugins.dynamicresources import DynamicResources
 
@@ -66,6 +66,19 @@ def filtered(
     open_domains: bool = False,
 ) -> Ints:
     """The number of the status that rejects each node, 0 if none. Classes x nodes; with `which`, one entry a node."""
+    with named(plugin, "filter"):
+        return _filtered(plugin, statuses, states, which, view, open_domains=open_domains)
+
+
+def _filtered(
+    plugin: FilterPlugin,
+    statuses: Statuses,
+    states: Sequence[ClassState],
+    which: Rows | None,
+    view: TableView,
+    *,
+    open_domains: bool,
+) -> Ints:
     verdicts = np.zeros((len(states), len(view)) if which is None else len(view), dtype=np.int64)
     if isinstance(plugin, BatchFilter):
         view.record(verdicts, statuses)
@@ -92,6 +105,11 @@ def filtered(
 
 def scored(plugin: ScorePlugin, states: Sequence[ClassState], which: Rows | None, view: TableView) -> Scores:
     """Raw scores: classes x nodes; with `which`, one entry a node."""
+    with named(plugin, "score"):
+        return _scored(plugin, states, which, view)
+
+
+def _scored(plugin: ScorePlugin, states: Sequence[ClassState], which: Rows | None, view: TableView) -> Scores:
     if isinstance(plugin, BatchScore):
         return plugin.score_batch(states, which, view)
     if which is None:
@@ -103,6 +121,12 @@ def scored(plugin: ScorePlugin, states: Sequence[ClassState], which: Rows | None
         at = np.flatnonzero(which == pod)
         scores[at] = plugin.score(state, view.take(at))
     return scores
+
+
+def scores_alike(plugin: ScorePlugin, state: ClassState) -> bool:
+    """Whether the plugin scores all nodes alike, so that it need not be asked."""
+    with named(plugin, "scores_alike"):
+        return plugin.scores_alike(state)
 
 
 class ResultPool:
@@ -278,7 +302,11 @@ class Answers:
                 changed |= self._forget(pod_class.answers, f, s)
         state.summaries = dict(summaries)
         if changed:
-            alike = frozenset(s for s, plugin in enumerate(self.scores) if plugin.scores_alike(state))
+            try:
+                alike = frozenset(s for s, plugin in enumerate(self.scores) if scores_alike(plugin, state))
+            except PluginFailed:
+                state.summaries = before  # so that the next use of the same summaries asks again
+                raise
             pod_class.answers.muted = alike | self._without_alternatives(state)
         return changed
 

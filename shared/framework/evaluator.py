@@ -19,7 +19,7 @@ from shared.cluster.devices import PlacedDevices
 from shared.cluster.nodetable import NodeTable
 from shared.cluster.view import TableView
 from shared.cluster.volumes import VolumeDecision
-from shared.framework.answers import PRE_FILTERED, AllowedNodes, Answers
+from shared.framework.answers import PRE_FILTERED, AllowedNodes, Answers, scores_alike
 from shared.framework.feasibility import Feasibility
 from shared.framework.judge import Judge
 from shared.framework.ladders import Ladders
@@ -27,7 +27,7 @@ from shared.framework.metering import FILTER, PRE_FILTER, PRE_SCORE, SCORE, Plug
 from shared.framework.pod_class import ClassRows, PodClass
 from shared.framework.profile import Framework, joined
 from shared.framework.ranking import Ranking, salt
-from shared.framework.signatures import about
+from shared.framework.signatures import about, named
 from shared.messages.evaluation import Rejections, Summary, Ties
 from shared.model.load import load_of
 from shared.plugins.devices.class_devices import PRIVATE_CLAIMS
@@ -190,16 +190,22 @@ class ShardEvaluator:
 
     def topology(self, pod_class: PodClass) -> Topology | None:
         """The labels by which decisions about other pods matter to this class; None if they only fill nodes."""
-        view, plugins = TableView(self.table), self.framework.summaries.values()
-        return joined(plugin.topology(pod_class.state, view) for plugin in plugins)
+        view, found, name = TableView(self.table), dict[str, Topology | None](), ""
+        try:
+            for name, plugin in self.framework.summaries.items():
+                found[name] = plugin.topology(pod_class.state, view)
+        except Exception:
+            with named(self.framework.summaries[name], "topology"):
+                raise
+        return joined(found.values())
 
     def volumes(self, pod_class: PodClass, rows: Rows) -> list[VolumeDecision | None]:
         """What going to each of these rows means for the pod's volumes; empty if nothing anywhere."""
         decided: list[VolumeDecision | None] = []
         for plugin in self.framework.volumes:
-            decided = [
-                plugin.volumes_for(pod_class.state, TableView(self.table, rows[i : i + 1])) for i in range(len(rows))
-            ]
+            views = (TableView(self.table, rows[i : i + 1]) for i in range(len(rows)))
+            with named(plugin, "volumes_for"):
+                decided = [plugin.volumes_for(pod_class.state, view) for view in views]
         return decided if any(each is not None for each in decided) else []
 
     def is_one_at_a_time(self, pod_class: PodClass, strata: tuple[str, ...]) -> bool:
@@ -218,10 +224,11 @@ class ShardEvaluator:
             return []
         earlier: Counter[int] = Counter()
         placed: list[PlacedDevices | None] = []
-        for i, row in enumerate(rows.tolist()):
-            view = TableView(self.table, rows[i : i + 1])
-            placed.append(plugin.devices_for(pod_class.state, view, earlier[row]))
-            earlier[row] += 1
+        with named(plugin, "devices_for"):
+            for i, row in enumerate(rows.tolist()):
+                view = TableView(self.table, rows[i : i + 1])
+                placed.append(plugin.devices_for(pod_class.state, view, earlier[row]))
+                earlier[row] += 1
         return placed
 
     # Explaining
@@ -246,14 +253,14 @@ class ShardEvaluator:
         for s, plugin in enumerate(self._answers.scores):
             if not pod_class.answers.score_slots[s]:
                 continue
-            if plugin.scores_alike(pod_class.state):
+            if scores_alike(plugin, pod_class.state):
                 skipped.add(plugin.name)
                 continue
             weighted = self._ranking.weighted_scores(pod_class, s, feasible)
             for row, score in zip(feasible.tolist(), weighted.tolist(), strict=True):
                 scores[names[row]][plugin.name] = score
         if self.framework.score:  # a disabled Score does not change what PreScore says
-            skipped |= {each.name for each in self.framework.prepared_only if each.scores_alike(pod_class.state)}
+            skipped |= {each.name for each in self.framework.prepared_only if scores_alike(each, pod_class.state)}
         return Explanation(rejected, scores, sorted(skipped))
 
     @property
@@ -286,7 +293,7 @@ class ShardEvaluator:
         """By plugin that scores: raw, normalized and weighted scores of these rows, which are feasible."""
         found: dict[str, tuple[Ints, Ints, Ints]] = {}
         for s, plugin in enumerate(self._answers.scores):
-            is_muted = s in pod_class.answers.muted or plugin.scores_alike(pod_class.state)
+            is_muted = s in pod_class.answers.muted or scores_alike(plugin, pod_class.state)
             if pod_class.answers.score_slots[s] and not is_muted:
                 weighted = self._ranking.weighted_scores(pod_class, s, rows)
                 raw = self._answers.score_pools[s].values[pod_class.answers.score_slots[s], rows]
@@ -295,14 +302,29 @@ class ShardEvaluator:
 
     # Inside
 
+    # One try around all plugins in these, because they run for each class of every round.
+
     def _summarize(self, pod_class: PodClass) -> dict[str, object]:
-        view = TableView(self.table)
-        return {name: plugin.summarize(pod_class.state, view) for name, plugin in self.framework.summaries.items()}
+        view, found, name = TableView(self.table), dict[str, object](), ""
+        try:
+            for name, plugin in self.framework.summaries.items():
+                found[name] = plugin.summarize(pod_class.state, view)
+        except Exception:
+            with named(self.framework.summaries[name], "summarize"):
+                raise
+        return found
 
     def _summarize_feasible(self, pod_class: PodClass, feasible: Mask) -> dict[str, object]:
-        view, plugins = TableView(self.table), self.framework.summaries.items()
-        found = {name: plugin.summarize_feasible(pod_class.state, view, feasible) for name, plugin in plugins}
-        return {name: summary for name, summary in found.items() if summary is not None}
+        view, found, name = TableView(self.table), dict[str, object](), ""
+        try:
+            for name, plugin in self.framework.summaries.items():
+                summary = plugin.summarize_feasible(pod_class.state, view, feasible)
+                if summary is not None:
+                    found[name] = summary
+        except Exception:
+            with named(self.framework.summaries[name], "summarize_feasible"):
+                raise
+        return found
 
     def _use_summaries(self, pod_class: PodClass, summaries: dict[str, object]) -> None:
         changed = self._answers.use_summaries(pod_class, summaries)

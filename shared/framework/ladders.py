@@ -21,7 +21,7 @@ from shared.cluster.columns import Rows
 from shared.cluster.nodetable import NodeTable
 from shared.cluster.topology import Domains, Strata
 from shared.cluster.view import Planned, TableView
-from shared.framework.answers import Answers
+from shared.framework.answers import Answers, scored
 from shared.framework.feasibility import Feasibility
 from shared.framework.pod_class import ClassRows, Keys, PodClass
 from shared.framework.ranking import Ranking
@@ -227,7 +227,9 @@ class Ladders:
             earlier[row] += 1
         planned, alone = np.array(counts, dtype=np.int64), np.zeros(len(rows), dtype=np.intp)
         before, after = (
-            plugin.score(pod_class.state, TableView(self._table, rows, Planned(count, [pod_class.kind], alone)))
+            scored(
+                plugin, [pod_class.state], alone, TableView(self._table, rows, Planned(count, [pod_class.kind], alone))
+            )
             for count in (planned, planned + 1)
         )
         for i in np.flatnonzero((before == high) & ((after != high) | fills)).tolist():

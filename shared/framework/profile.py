@@ -35,7 +35,7 @@ from shared.config.points import ExtensionPoint
 from shared.config.structs import ProfileConfig
 from shared.errors import InvalidConfig
 from shared.framework.clusterevents import completed, union
-from shared.framework.signatures import digest, named, signed, template_of
+from shared.framework.signatures import PluginFailed, digest, named, signed, template_of
 from shared.framework.unprepared import prepared, score_failure
 from shared.messages.evaluation import Rejections, Summary
 from shared.model.kinds import ObjectKind
@@ -199,7 +199,8 @@ class Framework:
         weights = {plugin.name: weight for plugin, weight in zip(self.score, self.weights, strict=True)}
         found: list[PluginTracker] = []
         for name, plugin in self.summaries.items():
-            tracker = plugin.tracker(shown, summaries.get(name), late.get(name), ranges.get(name))
+            with named(plugin, "tracker"):
+                tracker = plugin.tracker(shown, summaries.get(name), late.get(name), ranges.get(name))
             if tracker is not None:
                 found.append(PluginTracker(name, tracker, weights.get(name, 0), name in filters))
         return found
@@ -219,7 +220,8 @@ class Framework:
         skipped: set[str] = set()
         rejection: Status | None = None
         for plugin in self.pre_filter:
-            result = plugin.pre_filter(state)
+            with named(plugin, "pre_filter"):
+                result = plugin.pre_filter(state)
             if result.status.skipped:
                 skipped.add(plugin.name)
                 continue
@@ -246,7 +248,8 @@ class Framework:
         """The outcome, and the plugins whose Score is skipped. Without any Score there is nothing to prepare."""
         skipped: set[str] = set()
         for plugin in self.pre_score if self.score else ():
-            status = plugin.pre_score(state)
+            with named(plugin, "pre_score"):
+                status = plugin.pre_score(state)
             if status.skipped:
                 skipped.add(plugin.name)
             elif not status.ok:
@@ -257,7 +260,8 @@ class Framework:
     def run_reserve(self, state: BindingState, node: str) -> Status:
         """All or nothing: a refusal takes back what the earlier plugins reserved."""
         for plugin in self.reserve:
-            status = plugin.reserve(state, node)
+            with named(plugin, "reserve"):
+                status = plugin.reserve(state, node)
             if not status.ok:
                 self.run_unreserve(state, node)
                 return status.by(plugin.name)
@@ -270,7 +274,8 @@ class Framework:
     def run_permit(self, state: BindingState, node: str) -> PermitOutcome:
         waits: dict[str, float] = {}
         for plugin in self.permit:
-            permission = plugin.permit(state, node)
+            with named(plugin, "permit"):
+                permission = plugin.permit(state, node)
             if permission.status.code is Code.WAIT:
                 waits[plugin.name] = permission.timeout
             elif not permission.status.ok:
@@ -307,9 +312,17 @@ def merge(framework: Framework, parts: Iterable[Summary]) -> Summary:
         nodes += part.nodes
         feasible += part.feasible
         for name, value in part.plugins.items():
-            plugins[name] = framework.summaries[name].merge(plugins[name], value) if name in plugins else value
+            if name not in plugins:
+                plugins[name] = value
+                continue
+            with named(framework.summaries[name], "merge"):
+                plugins[name] = framework.summaries[name].merge(plugins[name], value)
         for name, value in part.late.items():
-            late[name] = framework.summaries[name].merge_feasible(late[name], value) if name in late else value
+            if name not in late:
+                late[name] = value
+                continue
+            with named(framework.summaries[name], "merge_feasible"):
+                late[name] = framework.summaries[name].merge_feasible(late[name], value)
         for name, (low, high) in part.ranges.items():
             known = ranges.get(name)
             ranges[name] = (low, high) if known is None else (min(known[0], low), max(known[1], high))
@@ -323,6 +336,14 @@ def is_mergeable(framework: Framework, part: Summary) -> bool:
     except Exception:
         return False
     return True
+
+
+def merging_failed(cause: Exception) -> Status:
+    """The status of pods whose summaries merge each by itself, but not with each other."""
+    what = "merging the summaries of the shards"
+    if isinstance(cause, PluginFailed):
+        return error(f"{what}: {cause}").by(cause.plugin)
+    return error(f"{what}: {cause!r}")
 
 
 def joined(topologies: Iterable[Topology | None]) -> Topology | None:

@@ -22,6 +22,7 @@ from shared.framework.answers import Answers, of_pairs, scored
 from shared.framework.judge import Judge
 from shared.framework.pod_class import ClassRows, Keys, PodClass, by_missed, lines
 from shared.framework.profile import Framework
+from shared.framework.signatures import named
 from shared.messages.evaluation import Ties
 
 Salts = NDArray[np.uint64]
@@ -127,7 +128,8 @@ class Ranking:
         clipped = np.clip(raw, 0 if s in self.answers.scores_of_claims else low, high)
         if plugin.unranged is not None:
             clipped = np.where(raw == plugin.unranged, raw, clipped)
-        return plugin.normalizer(clipped, low, high)
+        with named(plugin, "normalizer"):
+            return plugin.normalizer(clipped, low, high)
 
     def _weighted(self, s: int, scores: Scores, feasible: Mask) -> Scores:
         """A score outside 0 to 100 would corrupt the order of nodes: it fails the attempt instead."""

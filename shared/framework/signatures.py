@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable
 import msgspec
 from msgspec.structs import replace
 
-from flotilla.plugin import Plugin
+from flotilla.plugin import Plugin, PluginError
 from shared.devices.pod_claims import may_claim
 from shared.errors import FlotillaError, InvalidObject
 from shared.model.objects import ObjectMeta, OwnerReference, Pod
@@ -23,7 +23,7 @@ class PluginFailed(FlotillaError):
 
 
 class named:
-    """Name the plugin in any exception, unless an object is invalid.
+    """Name the plugin in any exception but those whose text stands as it is: an invalid object, and a PluginError.
 
     A class, because it is entered a hundred times for a new pod class, and a generator costs three times as much.
     """
@@ -38,7 +38,7 @@ class named:
         pass
 
     def __exit__(self, kind: type[BaseException] | None, cause: BaseException | None, trace: object) -> None:
-        if isinstance(cause, Exception) and not isinstance(cause, InvalidObject):
+        if isinstance(cause, Exception) and not isinstance(cause, InvalidObject | PluginError | PluginFailed):
             raise PluginFailed(self._plugin.name, self._method, repr(cause)) from cause
 
 

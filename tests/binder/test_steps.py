@@ -137,6 +137,7 @@ def test_a_plugin_that_raises_fails_the_pod_and_nothing_else(point: str) -> None
     script.order()
     (outcome,) = script.outcomes()
     assert "KeyError: 'x'" in outcome.reason
+    assert '"Bad"' in outcome.reason
     assert unreserved(journal) == ([] if point == "bind" else ["Bad.unreserve(n1)", "A.unreserve(n1)"])
 
 

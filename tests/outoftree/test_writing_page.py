@@ -18,7 +18,7 @@ def test_its_code_runs() -> None:
     names: dict[str, Any] = {"__name__": "page"}
     for block in blocks("python"):
         exec(compile(block, str(PAGE), "exec"), names)
-    assert {"SameAppLimit", "PreferredRank", "Zones", "SameAppLimitWithHint"} <= names.keys()
+    assert {"SameAppLimit", "PreferredRank", "Zones", "SameAppLimitWithHint", "Ranked"} <= names.keys()
 
 
 def test_it_imports_the_public_interface_only() -> None:
@@ -33,7 +33,8 @@ def test_its_entry_point_is_that_of_the_example() -> None:
     example = tomllib.loads((ROOT / "examples" / "flotilla-example-plugins" / "pyproject.toml").read_text())
     told = page["project"]["entry-points"]["flotilla.plugins"]
     assert told.items() <= example["project"]["entry-points"]["flotilla.plugins"].items()
-    assert page["project"]["name"] == example["project"]["name"]
+    for key in ("name", "dependencies"):
+        assert page["project"][key] == example["project"][key]
 
 
 def test_its_links_lead_somewhere() -> None:

@@ -1,19 +1,41 @@
 """Worker: answering what it would propose."""
 
+import traceback
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
+from flotilla.plugin import (
+    SUCCESS,
+    BatchFilter,
+    ClassState,
+    Index,
+    Mask,
+    NodeInfo,
+    NodeView,
+    PluginError,
+    PreFilterPlugin,
+    PreFilterResult,
+    PreScorePlugin,
+    ScorePlugin,
+    Scores,
+    Status,
+    SummaryPlugin,
+)
 from flotilla.results import Code
 from services.worker import proposer
 from services.worker.core import WorkerCore
 from services.worker.events import Event
+from services.worker.failures import MAX_UNEXPECTED
 from shared.config.points import ExtensionPoint
 from shared.messages.evaluation import Summary, Ties
 from shared.messages.rounds import ClassAnswer, ClassAsk
 from shared.messages.state import PodGone
 from shared.model.objects import DEFAULT_SCHEDULER, Node, Pod
 from testing.builders import expr, node, pod
+from tests.framework.plugins import ReadsNothing
 from tests.rounds.support import (
     Moody,
     answers,
@@ -187,8 +209,10 @@ def moody(*nodes: Node) -> WorkerCore:
 def test_a_plugin_that_raises_fails_only_its_class() -> None:
     core = moody(A, B)
     got = ask(core, ask_for(small_pod("good")), ask_for(small_pod("bad", mood="bad")), ask_for(small_pod("fine")))
-    assert got["bad"].failure is not None
-    assert "it is one of those days" in got["bad"].failure.message
+    failure = got["bad"].failure
+    assert failure is not None
+    assert failure.message == """running "Moody" plugin: filter: ZeroDivisionError('it is one of those days')"""
+    assert failure.plugin == "Moody"
     for name in ("good", "fine"):
         assert got[name].failure is None
         assert got[name].ladder.nodes == ["a"]
@@ -217,7 +241,7 @@ def test_a_plugin_that_begins_to_raise_leaves_the_others_counts_right(order: tup
 def test_a_plugin_that_raises_does_not_stop_an_explanation() -> None:
     core = moody(A)
     failure = core.explain(ask_for(small_pod("bad", mood="bad")))[0].failure
-    assert failure is not None and "it is one of those days" in failure.message
+    assert failure is not None and 'running "Moody" plugin: filter' in failure.message
 
 
 def test_before_anything_is_loaded_an_explanation_says_so() -> None:
@@ -225,6 +249,116 @@ def test_before_anything_is_loaded_an_explanation_says_so() -> None:
     core.start(0.0)
     failure = core.explain(ask_for(P))[0].failure
     assert failure is not None and failure.message == "w has not loaded its nodes yet"
+
+
+class Faulty(ReadsNothing, PreFilterPlugin, BatchFilter, PreScorePlugin, ScorePlugin, SummaryPlugin[int, None]):
+    """Raises in the method that the pod's label names."""
+
+    name = "Faulty"
+
+    def signature(self, pod: Pod) -> str:
+        return pod.metadata.labels.get("raises-in", "")
+
+    def _ask(self, state: ClassState, method: str) -> None:
+        if self.signature(state.pod) == method:
+            raise RuntimeError("on purpose")
+
+    def pre_filter(self, state: ClassState) -> PreFilterResult:
+        self._ask(state, "pre_filter")
+        return PreFilterResult()
+
+    def filter_batch(self, states: Sequence[ClassState], which: Index | None, nodes: NodeView) -> None:
+        for each in states:
+            self._ask(each, "filter")
+
+    def pre_score(self, state: ClassState) -> Status:
+        self._ask(state, "pre_score")
+        return SUCCESS
+
+    def score(self, state: ClassState, nodes: NodeView) -> Scores:
+        self._ask(state, "score")
+        return np.zeros(len(nodes), dtype=np.int64)
+
+    def scores_alike(self, state: ClassState) -> bool:
+        self._ask(state, "scores_alike")
+        return False
+
+    def summarize(self, state: ClassState, nodes: NodeView) -> int:
+        self._ask(state, "summarize")
+        return len(nodes)
+
+    def merge(self, one: int, other: int) -> int:
+        return one + other
+
+    def summarize_feasible(self, state: ClassState, nodes: NodeView, feasible: Mask) -> None:
+        self._ask(state, "summarize_feasible")
+
+    def topology(self, state: ClassState, nodes: NodeView) -> None:
+        self._ask(state, "topology")
+
+
+METHODS = ("pre_filter", "filter", "pre_score", "score", "scores_alike", "summarize", "summarize_feasible", "topology")
+POINTS = (ExtensionPoint.PRE_FILTER, ExtensionPoint.FILTER, ExtensionPoint.PRE_SCORE, ExtensionPoint.SCORE)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_whatever_a_plugin_raises_in_its_name_is_in_the_pods_message(method: str) -> None:
+    core = loaded(A, B, frameworks=framework_with(Faulty, *POINTS))
+    bad, good = small_pod("bad", **{"raises-in": method}), small_pod("good")
+    got = ask(core, ask_for(bad, count=3), ask_for(good, count=3))
+    failure = got["bad"].failure
+    assert failure is not None and failure.plugin == "Faulty"
+    assert failure.message == f"""running "Faulty" plugin: {method}: RuntimeError('on purpose')"""
+    assert got["good"].failure is None and got["good"].ladder.nodes
+
+
+def raised(core: WorkerCore) -> list[str]:
+    return ["".join(traceback.format_exception(cause)) for _, cause in core.failures.unexpected()]
+
+
+def test_an_exception_of_a_plugin_is_kept_for_the_log_once_however_many_pods_it_fails() -> None:
+    core = moody(A, B)
+    for number in range(5):
+        ask(core, *(ask_for(small_pod(f"bad-{number}-{i}", mood="bad")) for i in range(4)), number=number + 1)
+    (text,) = raised(core)
+    assert "in filter_node" in text and "ZeroDivisionError: it is one of those days" in text
+    assert raised(core) == []
+
+
+class Chatty(Moody):
+    """Each of its exceptions has another text."""
+
+    name = "Chatty"
+
+    def signature(self, pod: Pod) -> str:
+        return pod.name
+
+    def filter_node(self, state: ClassState, node: NodeInfo) -> Status:
+        raise KeyError(state.pod.name)
+
+
+def test_of_many_exceptions_few_are_kept_and_those_of_one_line_are_one_to_the_log() -> None:
+    core = loaded(A, frameworks=framework_with(Chatty, ExtensionPoint.FILTER))
+    ask(core, *(ask_for(small_pod(f"p{i}")) for i in range(3 * MAX_UNEXPECTED)))
+    places = [place for place, _ in core.failures.unexpected()]
+    assert len(places) == MAX_UNEXPECTED
+    assert len(set(places)) == 1
+
+
+class Deliberate(Moody):
+    """Gives its pods a message of its own."""
+
+    name = "Deliberate"
+
+    def filter_node(self, state: ClassState, node: NodeInfo) -> Status:
+        raise PluginError("no licence is left")
+
+
+def test_a_message_that_a_plugin_gives_on_purpose_stands_as_it_is_and_needs_no_traceback() -> None:
+    core = loaded(A, frameworks=framework_with(Deliberate, ExtensionPoint.FILTER))
+    failure = ask(core, ask_for(P))["p"].failure
+    assert failure is not None and failure.message == "no licence is left"
+    assert raised(core) == []
 
 
 class Unprepared(Moody):

@@ -1,24 +1,28 @@
 """The worker's shell: whose worker it is, and whether those are there on whom it depends."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import pytest
 
 from services.worker.core import WorkerCore
 from services.worker.service import Shell, learn_pipeline
-from shared.bus import Bus
+from shared.bus import Bus, Envelope, subjects
+from shared.config.points import ExtensionPoint
 from shared.config.settings import Settings
 from shared.framework.loading import load_frameworks
-from shared.messages.workers import Assign
+from shared.messages.workers import Assign, WorkerBeat
 from shared.runtime import Context
 from shared.runtime.context import PATIENCE
 from shared.store.term import open_term
 from tests.bus.support import a_bus
 from tests.kube.support import until
+from tests.rounds.support import Moody, ask_for, framework_with, propose, small_node, small_pod, state, worker
 from tests.runtime.contexts import a_context
 from tests.servers import nats_server, redis_server
 from tests.store.support import PREFIX, linked
@@ -44,12 +48,12 @@ def a_worker(bus: Bus, clock: Clock) -> Context:
 
 
 @asynccontextmanager
-async def a_shell(nats: NatsServer, clock: Clock) -> AsyncIterator[tuple[Context, Bus]]:
-    """It holds no shards, so it needs no Redis. With the bus of a cycle."""
+async def a_shell(nats: NatsServer, clock: Clock, core: WorkerCore | None = None) -> AsyncIterator[tuple[Context, Bus]]:
+    """It loads no shards, so it needs no Redis. With the bus of a cycle."""
     async with a_bus(nats) as bus, a_bus(nats) as cycle:
         context = a_worker(bus, clock)
-        core = WorkerCore(context.name, frozenset(), SHARDS, load_frameworks(None))
-        running = asyncio.create_task(Shell(context, core, NO_REDIS).run())
+        spare = WorkerCore(context.name, frozenset(), SHARDS, load_frameworks(None))
+        running = asyncio.create_task(Shell(context, core or spare, NO_REDIS).run())
         try:
             yield context, cycle
         finally:
@@ -82,6 +86,36 @@ async def test_a_worker_whose_cycle_is_lost_is_not_ready_even_if_nothing_is_aske
         assert bool(missing(context)) is repeats
         await is_told(1)
         assert not missing(context)
+
+
+async def test_the_traceback_of_a_plugin_that_raises_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    core = worker(framework_with(Moody, ExtensionPoint.FILTER))
+    core.handle(state(1, small_node("a")), 0.0)
+    async with nats_server() as nats, a_shell(nats, Clock(), core) as (context, cycle):
+        rounds, beats = count(1), list[WorkerBeat]()
+
+        async def on_beat(beat: WorkerBeat, envelope: Envelope) -> None:
+            beats.append(beat)
+
+        await cycle.subscribe(subjects.WORKER_BEATS, WorkerBeat, on_beat)
+
+        def ask() -> None:
+            number = next(rounds)
+            bad = small_pod(f"bad-{number}", mood="bad")
+            cycle.post(f"worker.{context.name}", propose(ask_for(bad), round_=number))
+
+        def errors() -> list[logging.LogRecord]:
+            ask()
+            return [record for record in caplog.records if record.getMessage().startswith("an attempt failed: ")]
+
+        await until(errors)
+        before = len(beats)
+        await until(lambda: errors() and len(beats) > before + 2)
+        (record,) = errors()
+        assert record.levelno == logging.ERROR
+        text = logging.Formatter().format(record)
+        assert """running "Moody" plugin: filter: ZeroDivisionError('it is one of those days')""" in text
+        assert "in filter_node" in text
 
 
 async def test_a_worker_learns_from_the_state_which_pipeline_is_its_own_and_waits_until_there_is_one() -> None:

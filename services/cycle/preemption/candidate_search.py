@@ -16,7 +16,15 @@ from flotilla.results import SUCCESS, Code, Status, error, unresolvable, unsched
 from services.cycle.round.admission import PodInfo
 from services.cycle.round.assign import Unfit
 from shared.cluster.nodetable import stable_hash
-from shared.framework.profile import MAX_ASKS, Framework, is_mergeable, merge, merge_rejections, unfit_message
+from shared.framework.profile import (
+    MAX_ASKS,
+    Framework,
+    is_mergeable,
+    merge,
+    merge_rejections,
+    merging_failed,
+    unfit_message,
+)
 from shared.messages.evaluation import Rejections, Ties
 from shared.messages.preemption import Candidate, Candidates, Preempt, PreemptAsk, ShardFindings, Victim
 from shared.plugins.preemption import NEVER, DefaultPreemption, best_of, is_final, of_all_shards
@@ -139,7 +147,7 @@ class CandidateSearch:
         try:
             merged = merge(self._framework(class_id, frameworks), (of_shard.summary for of_shard in findings))
         except Exception as cause:
-            failure = error(f"merging the summaries of the shards: {cause!r}")
+            failure = merging_failed(cause)
             self._findings[class_id] = [ShardFindings(class_id, failure=failure)]
             return True
         if merged.plugins == self._asked[class_id][0]:

@@ -36,6 +36,7 @@ from shared.framework.profile import (
     joined,
     merge,
     merge_rejections,
+    merging_failed,
     unfit_message,
 )
 from shared.messages.evaluation import Rejections, Summary, Ties
@@ -200,7 +201,7 @@ class Round:
         except Exception as cause:
             if not all(is_mergeable(frameworks[profile], answer.summary) for answer in answers):
                 raise
-            failure = error(f"merging the summaries of the shards: {cause!r}")
+            failure = merging_failed(cause)
             self._answers[class_id] = [
                 (ClassAnswer(class_id, failure=failure), seq) for _, seq in self._answers[class_id]
             ]
