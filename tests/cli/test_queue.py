@@ -28,7 +28,7 @@ from tests.cli.operating import Operator
 from tests.servers import nats_server
 from tools.cli.arguments import PodName
 from tools.cli.output import age
-from tools.cli.queue import details, row
+from tools.cli.queue_listing import details, row
 from tools.supervisor.servers import NatsServer
 
 FRAMEWORK = load_frameworks(None)[DEFAULT_SCHEDULER]

@@ -21,7 +21,7 @@ from tests.cli.held import Held
 from tests.cli.operating import Operator
 from tests.cli.test_queue import FRAMEWORK, NOW, Waiting, a_queue, an_info
 from tests.servers import nats_server
-from tools.cli.queue import row
+from tools.cli.queue_listing import row
 
 
 @pytest.mark.asyncio

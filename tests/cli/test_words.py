@@ -11,8 +11,8 @@ from shared.messages.inspection import DescribedPod, NodesMeasured, QueueListed
 from testing.builders import PodBuilder, pod
 from tests.cli.test_queue import NOW, an_info
 from tools.cli.output import table
-from tools.cli.queue import rows
 from tools.cli.queue_groups import Group, add, sentence
+from tools.cli.queue_listing import rows
 from tools.cli.queue_watch import changes
 from tools.cli.words import EVENTS, Reason, amount, events_in_words, first_events, reasons, waits_for, why_pending
 

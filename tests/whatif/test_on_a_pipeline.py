@@ -12,7 +12,7 @@ from tools.cli.service_client import ServiceClient
 from tools.supervisor.options import PipelineOptions
 from tools.supervisor.pipeline import Pipeline
 from tools.whatif.answer import Answer, Question
-from tools.whatif.engine import answer
+from tools.whatif.answering import answer
 
 pytestmark = pytest.mark.asyncio
 

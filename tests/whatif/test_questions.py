@@ -16,7 +16,8 @@ from shared.model.objects import Node, Pod, encode_msgpack
 from testing.builders import PodBuilder, node, pod
 from tools.live_state import LiveState
 from tools.whatif.answer import Answer, NodeGroup, NodesNeeded, Question
-from tools.whatif.engine import Engine, answer, binding_notes, deadline_check
+from tools.whatif.answering import answer
+from tools.whatif.engine import Engine, binding_notes, deadline_check
 from tools.whatif.manifests import documents, read
 
 

@@ -135,7 +135,7 @@ async def _compare(client: "ServiceClient") -> "tuple[CacheCompared, list[Differ
 async def _queued(client: "ServiceClient") -> tuple[dict[str, str], set[str]]:
     """Pods that wait for a decision, by uid, and the profiles' names."""
     from shared.messages.inspection import ListQueue
-    from tools.cli.queue import queue_pages
+    from tools.cli.queue_listing import queue_pages
     from tools.cli.words import IN_FLIGHT
 
     pods: dict[str, str] = {}
@@ -215,7 +215,7 @@ async def _write_all(client: "ServiceClient", sink: Sink) -> dict[str, Any]:
     """Write all pods and nodes; returns the counts for the summary."""
     from shared.bus.subjects import SNAPSHOT_LIST
     from shared.messages.inspection import CacheListed, LedgerListed, ListCache, ListLedger, ListQueue
-    from tools.cli.queue import queue_pages
+    from tools.cli.queue_listing import queue_pages
 
     queued: dict[str, int] = {}
     async for page in queue_pages(client, ListQueue()):

@@ -4,23 +4,19 @@ import argparse
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 from tools.cli.arguments import PodName, add_nats_flags, add_output, add_pod, at_least, pod_name
-from tools.cli.output import age, plain, table, terminal_width
-from tools.cli.words import first_events, gate, reasons, waits_for, why_pending
+from tools.cli.output import plain, table, terminal_width
+from tools.cli.queue_listing import details, queue_pages, rows, summary
 
 if TYPE_CHECKING:
-    from shared.messages.inspection import DescribedPod, ListQueue, QueueListed
+    from shared.messages.inspection import ListQueue, QueueListed
     from tools.cli.service_client import ServiceClient
 
 STATES = ("active", "backoff", "error-backoff", "unschedulable", "gated", "in-flight", "binding")
-NARROW = 100
-"""Columns of a terminal from which on a line has room for what a pod waits for."""
 GROUPINGS = ("reason", "namespace", "owner")
-HEAD = ("POD", "STATE", "SINCE", "ATTEMPTS", "WHY", "WAITS FOR")
-WIDE_HEAD = (*HEAD[:4], "PRIORITY", "SCHEDULER", "NOMINATED", "PLUGINS", "WHY", "EVENTS")
 
 DESCRIPTION = """\
 Lists pending pods in queue order: state, time in it, attempts, why they are pending, and what would have them tried
@@ -74,26 +70,6 @@ def run(options: argparse.Namespace) -> int:
     namespace, name = (options.namespace or "", "") if wanted is None else wanted
     request = ListQueue(states=states, namespace=namespace, name=name, bodies=options.group_by is not None)
     return asyncio.run(_show(options, wanted, request))
-
-
-async def queue_pages(
-    client: "ServiceClient", request: "ListQueue", limit: int | None = None
-) -> "AsyncIterator[QueueListed]":
-    """All pages of the queue, or those of the first `limit` pods."""
-    import msgspec
-
-    from shared.bus.subjects import QUEUE_LIST
-    from shared.messages.inspection import MAX_PODS, QueueListed
-
-    left = limit
-    if limit is not None:
-        request = msgspec.structs.replace(request, limit=min(limit, MAX_PODS))
-    async for page in client.pages("queue", QUEUE_LIST, request, QueueListed):
-        shown: QueueListed = msgspec.structs.replace(page, pods=page.pods[:left])
-        yield shown
-        left = None if left is None else left - len(shown.pods)
-        if left == 0:
-            return
 
 
 async def _show(options: argparse.Namespace, wanted: PodName | None, request: "ListQueue") -> int:
@@ -174,71 +150,3 @@ async def _as_json(pages: "AsyncIterator[QueueListed]") -> str:
         found = {"now": page.now, "counts": page.counts, "total": page.total, "pods": pods}
         pods += map(plain, page.pods)
     return json.dumps(found, indent=2, ensure_ascii=False)
-
-
-def summary(page: "QueueListed") -> str:
-    counts = ", ".join(f"{count:,} {state}" for state, count in page.counts.items() if count)
-    return f"queue: {counts or 'empty'}"
-
-
-def rows(page: "QueueListed", *, wide: bool = False, width: int | None = None) -> list[tuple[str, ...]]:
-    """With the heads of the columns. A narrow terminal has no room for what pods wait for."""
-    if wide:
-        return [WIDE_HEAD, *(wide_row(pod, page.now) for pod in page.pods)]
-    found = [HEAD, *(row(pod, page.now) for pod in page.pods)]
-    return [each[:-1] for each in found] if width is not None and width < NARROW else found
-
-
-def row(pod: "DescribedPod", now: float) -> tuple[str, ...]:
-    return (
-        f"{pod.namespace}/{pod.name}",
-        pod.state,
-        age(now - pod.since),
-        str(pod.attempts),
-        why_pending(pod) or "-",
-        first_events(waits_for(pod, now)) or "-",
-    )
-
-
-def wide_row(pod: "DescribedPod", now: float) -> tuple[str, ...]:
-    """Plugins and events by kube-scheduler's names."""
-    return (
-        *row(pod, now)[:4],
-        str(pod.priority),
-        pod.scheduler,
-        pod.nominated or "-",
-        ",".join(pod.plugins) or "-",
-        why_pending(pod) or "-",
-        ",".join(pod.requeue_events or waits_for(pod, now)) or "-",
-    )
-
-
-def details(pod: "DescribedPod", now: float) -> Iterator[str]:
-    def since(at: float) -> str:
-        return f"{age(now - at)} ago"
-
-    message = f"{pod.message} ({since(pod.failed_at or now)})" if pod.message else ""
-    titled = [
-        ("Pod", f"{pod.namespace}/{pod.name}"),
-        ("UID", pod.uid),
-        ("Scheduler", pod.scheduler),
-        ("Priority", str(pod.priority)),
-        ("State", f"{pod.state}, since {age(now - pod.since)} ({pod.why})"),
-        ("First seen", since(pod.first_seen)),
-        ("Attempts", f"{pod.attempts} ({pod.rejections} rejected, {pod.errors} errors in a row)"),
-        ("Why", ", ".join(map(str, reasons(pod.message)))),
-        ("Rejected by", ", ".join(plugin for plugin in pod.plugins if plugin != pod.gate)),
-        ("Gate", gate(pod)),
-        ("Nominated to", pod.nominated),
-        ("Waits for", ", ".join(waits_for(pod, now))),
-        ("Events", ", ".join(pod.requeue_events)),
-        ("Condition", message),
-    ]
-    for title, text in titled:
-        if text:
-            yield f"{title + ':':<14}{text}"
-    for number, line in enumerate(pod.claims):
-        yield f"{'' if number else 'Devices:':<14}{line}"
-    yield "History:"
-    for move in pod.history:
-        yield f"  {since(move.at):<12}{move.state:<15}{move.why}"

@@ -40,7 +40,7 @@ class Group:
 
 async def print_groups(client: "ServiceClient", request: ListQueue, by: str, *, as_json: bool) -> None:
     from shared.bus.subjects import SNAPSHOT_LIST
-    from tools.cli.queue import queue_pages
+    from tools.cli.queue_listing import queue_pages
 
     groups: dict[str, Group] = {}
     async for page in queue_pages(client, request):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from shared.errors import ClusterError
 from shared.messages.inspection import DescribedPod, ListQueue, QueueListed
 from tools.cli.output import Screen, table
-from tools.cli.queue import queue_pages, rows, summary
+from tools.cli.queue_listing import queue_pages, rows, summary
 from tools.cli.words import why_pending
 
 if TYPE_CHECKING:

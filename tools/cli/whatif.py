@@ -113,7 +113,8 @@ def node_groups(file: str) -> list[Any]:
 
 
 def answer_to(question: "Question", options: argparse.Namespace) -> "Answer":
-    from tools.whatif.engine import answer, deadline_check
+    from tools.whatif.answering import answer
+    from tools.whatif.engine import deadline_check
 
     live, pods_on = asyncio.run(_state(question, options))
     return answer(live, question, pods_on, deadline_check(options.timeout))

@@ -25,7 +25,7 @@ from shared.telemetry.logs import logger
 from testing.auditor.usage import demand_of
 from testing.auditor.violations import Invariant, Violation
 from tools.cli.processes import MIB
-from tools.cli.queue import queue_pages
+from tools.cli.queue_listing import queue_pages
 from tools.cli.service_client import COMPARISON_TIMEOUT, ServiceClient
 from tools.faults.environment import Environment
 from tools.faults.workload import FILLER, FILLER_MISFIT, MISFITS, TIGHT, kind_of

@@ -15,7 +15,7 @@ import psutil
 from shared.errors import ClusterError, FlotillaError
 from tools.api_objects import ObjectWriter
 from tools.cli.processes import resident_memory, root_cause
-from tools.cli.queue import details
+from tools.cli.queue_listing import details
 from tools.faults.checks import Check, Inspector, memory_growth, memory_table, verdicts
 from tools.faults.environment import Environment, running_environment
 from tools.faults.injection import Injector, plan

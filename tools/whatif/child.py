@@ -11,7 +11,7 @@ from shared.errors import FlotillaError, UserError
 from shared.model.objects import dec_hook, enc_hook, pod_from_msgpack
 from tools.live_state import LiveState
 from tools.whatif.answer import Question
-from tools.whatif.engine import answer
+from tools.whatif.answering import answer
 
 
 class Job(msgspec.Struct, frozen=True):

@@ -218,19 +218,6 @@ class Engine:
         return any(each.node.name == name and each.pods for each in self.live.state.nodes)
 
 
-def answer(live: LiveState, question: Question, pods_on: PodsOn, check: Callable[[], None] = lambda: None) -> Answer:
-    """Answers any question."""
-    from tools.whatif.capacity import capacity
-    from tools.whatif.groups import cheapest
-
-    engine = Engine(live, question, pods_on, check)
-    if question.capacity:
-        return capacity(engine)
-    if question.node_groups:
-        return cheapest(engine)
-    return engine.answer()
-
-
 def _pending(described: DescribedPod, at: float) -> Asked:
     pod, since = pod_from_msgpack(described.body), described.queued_at - at
     waits = described.state == PodState.UNSCHEDULABLE

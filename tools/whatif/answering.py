@@ -1,0 +1,19 @@
+"""Answers any question about a live state: where pods go, how many fit, which nodes are needed."""
+
+from collections.abc import Callable
+
+from tools.live_state import LiveState
+from tools.whatif.answer import Answer, Question
+from tools.whatif.capacity import capacity
+from tools.whatif.engine import Engine, PodsOn
+from tools.whatif.groups import cheapest
+
+
+def answer(live: LiveState, question: Question, pods_on: PodsOn, check: Callable[[], None] = lambda: None) -> Answer:
+    """Answers any question."""
+    engine = Engine(live, question, pods_on, check)
+    if question.capacity:
+        return capacity(engine)
+    if question.node_groups:
+        return cheapest(engine)
+    return engine.answer()
