@@ -341,6 +341,11 @@ class QueueCore:
         return self._handlers.foreign_scheduler(key)
 
     @property
+    def unreadable(self) -> Mapping[str, str]:
+        """Why pods cannot be read, by uid."""
+        return self._handlers.unreadable
+
+    @property
     def groups(self) -> PodGroups:
         """Read only."""
         return self._queue.groups

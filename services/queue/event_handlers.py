@@ -25,7 +25,7 @@ class EventHandlers:
         self._hints = hints
         self._deferred = DeferredEvents()
         self._at: Position | None = None
-        self._unreadable: dict[str, str] = {}
+        self.unreadable: dict[str, str] = {}
         self._foreign: BoundedDict[str, tuple[str, str]] = BoundedDict(MAX_FOREIGN)
         """By uid: namespace and name, and the schedulerName, of pending pods that no profile here schedules."""
 
@@ -84,7 +84,7 @@ class EventHandlers:
             return []
         if pod.metadata.deletion_timestamp is not None or pod.status.phase in FINISHED_PHASES:
             return self._on_left(pod.uid, now, bound=False)
-        self._unreadable.pop(pod.uid, None)
+        self.unreadable.pop(pod.uid, None)
         info = self._queue.pods.get(pod.uid)
         version = pod.metadata.resource_version
         if info is None:
@@ -96,7 +96,7 @@ class EventHandlers:
         return []
 
     def _on_left(self, uid: str, now: float, *, bound: bool) -> list[events.Effect]:
-        self._unreadable.pop(uid, None)
+        self.unreadable.pop(uid, None)
         self._foreign.pop(uid, None)
         info = self._queue.pods.get(uid)
         if info is None:
@@ -117,9 +117,9 @@ class EventHandlers:
         """Notifies the owner once of each problem."""
         if event.scheduler not in self._frameworks:
             return []
-        is_known = self._unreadable.get(event.uid) == event.problem
+        is_known = self.unreadable.get(event.uid) == event.problem
         effects = self._on_left(event.uid, now, bound=False)
-        self._unreadable[event.uid] = event.problem
+        self.unreadable[event.uid] = event.problem
         if not is_known:
             effects.append(unreadable_notice(event))
         return effects

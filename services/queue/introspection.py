@@ -20,6 +20,7 @@ from shared.messages.inspection import (
     LONGEST_TEXT,
     MAX_BODIES_BYTES,
     MAX_PODS,
+    MAX_UNREADABLE,
     DescribedPod,
     EvictionsListed,
     ListEvictions,
@@ -91,7 +92,19 @@ class Introspection:
             foreign = self._core.foreign_scheduler(f"{request.namespace}/{request.name}")
         schedulers = self._core.schedulers
         groups = self._groups(page.items) if request.bodies else []
-        return QueueListed(page.listing, wall, counts, page.total, pods, page.next, schedulers, foreign, groups)
+        unreadable = {} if request.listing else dict(islice(self._core.unreadable.items(), MAX_UNREADABLE))
+        return QueueListed(
+            page.listing,
+            wall,
+            counts,
+            page.total,
+            pods,
+            page.next,
+            schedulers,
+            foreign,
+            groups,
+            {uid: shorten(problem) for uid, problem in unreadable.items()},
+        )
 
     def _groups(self, infos: Iterable[QueuedPodInfo]) -> list[bytes]:
         """The pod groups that these pods name, encoded."""

@@ -19,6 +19,8 @@ MAX_MEMBERS = 1024
 """Members of a pod group that is asked for by name."""
 MAX_NODES = 200
 """Nodes in one answer."""
+MAX_UNREADABLE = 100
+"""Unreadable pods in one answer."""
 MAX_PODS_OF_NODES = 5000
 """In one answer: a page of nodes ends early at this many pods."""
 MAX_ENTRIES = 1000
@@ -102,7 +104,8 @@ class QueueListed(msgspec.Struct, frozen=True, omit_defaults=True, tag="queue-li
     `counts`: pods of the whole queue by state. `total`: pods of the listing; it ends when `next` is zero. Pods that
     have left the queue since are omitted. `schedulers`: the profiles' names. `foreign`: the schedulerName of a pod that
     was asked for by name, is pending, and has no profile here. `groups`: with bodies, the pod groups that these pods
-    name, as msgpack.
+    name, as msgpack. `unreadable`: on the first page, pods that are pending and cannot be read, up to a limit, and why;
+    by uid.
     """
 
     listing: str
@@ -114,6 +117,7 @@ class QueueListed(msgspec.Struct, frozen=True, omit_defaults=True, tag="queue-li
     schedulers: list[str] = []
     foreign: str = ""
     groups: list[bytes] = []
+    unreadable: dict[str, str] = {}
 
 
 class ListEvictions(msgspec.Struct, frozen=True, omit_defaults=True, tag="list-evictions"):

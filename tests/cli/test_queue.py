@@ -11,7 +11,7 @@ import pytest
 
 from flotilla.events import Action, Registration, Resource
 from services.queue.core import QueueCore
-from services.queue.events import PodPending
+from services.queue.events import PodPending, PodUnreadable
 from services.queue.introspection import ANY_EVENT, MAX_LINES, Introspection, awaited_events, describe, labels
 from services.queue.scheduling.queued_pod_info import PodState, QueuedPodInfo
 from shared.bus import Envelope
@@ -53,6 +53,10 @@ class Waiting(QueueCore):
         self.schedulers = [FRAMEWORK.name]
         self.foreign = foreign or {}
         self.introspection = Introspection(self)
+
+    @property
+    def unreadable(self) -> dict[str, str]:
+        return {}
 
     def pods_in(self, state: PodState) -> Iterator[QueuedPodInfo]:
         return (info for info in self.infos if info.state is state)
@@ -402,3 +406,15 @@ def test_a_listed_pod_has_its_rejection_and_nomination() -> None:
     assert (shown.message, shown.failed_at, shown.nominated) == ("0/1 nodes", NOW + 1, "node-1")
     assert [move.state for move in shown.history] == ["active", "in-flight", "unschedulable"]
     assert "NodeUpdateNodeLabel" in shown.requeue_events
+
+
+def test_the_first_page_says_which_pods_cannot_be_read_until_they_can() -> None:
+    core = QueueCore({FRAMEWORK.name: FRAMEWORK})
+    introspection = Introspection(core)
+    made = pod("a", "shop").build()
+    core.handle(PodUnreadable(made.uid, "shop", "a", DEFAULT_SCHEDULER, "Pod shop/a: no such quantity"), NOW)
+    first = introspection.answer(ListQueue(), NOW)
+    assert first.unreadable == {made.uid: "Pod shop/a: no such quantity"}
+    assert introspection.answer(ListQueue(listing=first.listing), NOW).unreadable == {}
+    core.handle(PodPending(made, NOW), NOW)
+    assert introspection.answer(ListQueue(), NOW).unreadable == {}

@@ -125,32 +125,34 @@ async def _compare(client: "ServiceClient") -> "tuple[CacheCompared, list[Differ
     found: list[Difference] | None = None
     while True:
         compared = await client.request("snapshot", SNAPSHOT_LIST, CompareCache(), CacheCompared, COMPARISON_TIMEOUT)
-        queued, schedulers = await _queued(client)
-        differing = pending_differences(compared, queued, schedulers)
+        queued, unreadable, schedulers = await _queued(client)
+        differing = pending_differences(compared, queued | dict.fromkeys(unreadable, ""), schedulers)
         if found is not None or not differing:
             return compared, differing if found is None else [each for each in differing if each in found]
         found = differing
 
 
-async def _queued(client: "ServiceClient") -> tuple[dict[str, str], set[str]]:
-    """Pods that wait for a decision, by uid, and the profiles' names."""
+async def _queued(client: "ServiceClient") -> tuple[dict[str, str], dict[str, str], set[str]]:
+    """Pods that wait for a decision, by uid; why others cannot be read; and the profiles' names."""
     from shared.messages.inspection import ListQueue
     from tools.cli.queue_listing import queue_pages
     from tools.cli.words import IN_FLIGHT
 
     pods: dict[str, str] = {}
+    unreadable: dict[str, str] = {}
     schedulers: set[str] = set()
     async for page in queue_pages(client, ListQueue()):
         schedulers |= {*page.schedulers}
+        unreadable |= page.unreadable
         pods |= {pod.uid: f"{pod.namespace}/{pod.name}" for pod in page.pods if pod.state not in IN_FLIGHT}
         pods |= {pod.uid: "" for pod in page.pods if pod.state in IN_FLIGHT}
-    return pods, schedulers
+    return pods, unreadable, schedulers
 
 
 def pending_differences(
     compared: "CacheCompared", queued: Mapping[str, str], schedulers: Container[str]
 ) -> "list[Difference]":
-    """`queued`: names by uid; empty for pods that may be bound by now, which need not be listed."""
+    """`queued`: names by uid; empty for pods that need not be listed, as they may be bound by now or are unreadable."""
     from shared.messages.inspection import Difference
 
     if compared.failure or compared.waiting_more:
