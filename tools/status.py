@@ -107,7 +107,7 @@ def missing(statuses: Iterable[ProcessStatus]) -> list[Finding]:
 
 
 def _without(service: str, statuses: Sequence[ProcessStatus]) -> str:
-    """What is wrong if nobody does this service's work; empty if somebody does."""
+    """What is wrong if no process does this service's work; empty if one does."""
     if not statuses:
         return f"no {service} answers"
     if service not in LED or any(each.role == LEADER for each in statuses):

@@ -1,4 +1,4 @@
-"""The core of evictions: has victims make way for a preemptor, as the snapshot orders.
+"""The core of evictions: evicts victims for a preemptor, as the snapshot orders.
 
 All victims but the last are evicted at the same time; the last one only once all others were told to go, so that the
 preemptor is not tried in between. The calls for a victim are made one after the other:

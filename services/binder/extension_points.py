@@ -138,7 +138,7 @@ def pre_bind(
 ) -> Steps:
     """Yields each step with its plugin's name, and the status of a plugin that fails; is sent the answer to each step.
 
-    A plugin runs when all steps of the plugins before it are done. `finished` is told of each that had something to do,
+    A plugin runs when all steps of the plugins before it are done. `finished` hears of each that had something to do,
     with its seconds.
     """
     for plugin in framework.pre_bind:

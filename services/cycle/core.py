@@ -76,7 +76,7 @@ class CycleCore:
     ) -> None:
         """`pace`: seconds between two rounds that are not full, so that pods that come meanwhile share the second one.
 
-        `incarnation` distinguishes this cycle from another one of the same epoch. `decider`: what recorders are told.
+        `incarnation` distinguishes this cycle from another one of the same epoch. `decider`: what recorders hear of it.
         """
         if round_size < 1:
             raise InvalidConfig("roundSize", f"must be at least 1, not {round_size}")

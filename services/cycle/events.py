@@ -42,7 +42,7 @@ class ConfirmTerm:
 
 @dataclass(frozen=True, slots=True)
 class ExplanationAsked:
-    """Event: somebody asks about a pod. `number`: by which the shell knows the answer."""
+    """Event: a question about a pod. `number`: by which the shell knows the answer."""
 
     number: int
     request: ExplainPod

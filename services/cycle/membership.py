@@ -216,7 +216,7 @@ class Membership:
     def on_confirmed(self, now: float) -> tuple[list[WorkerFault], list[tuple[str, Assign]]]:
         """The snapshot accepts this cycle: beats that named a later one before it was asked were wrong.
 
-        Their workers are told of this one, so that they leave the other, which may have been forged.
+        Their workers hear of this one, so that they leave the other, which may have been forged.
         """
         claims, self._asked_claims = self._asked_claims or {}, None
         self._confirmed = True

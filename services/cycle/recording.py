@@ -42,7 +42,7 @@ Shards = Mapping[str, frozenset[int]]
 
 
 class Decider(NamedTuple):
-    """What decides, as recorders are told: see DeciderShown."""
+    """What decides, as recorders see it: DeciderShown."""
 
     version: str = ""
     config: str = ""
@@ -67,7 +67,7 @@ class Recording:
         return now < self._until
 
     def ask(self, request: RecordDecisions, now: float) -> list[Record]:
-        """Sends decisions until so many seconds from now, at least."""
+        """Sends decisions for at least this many seconds from now."""
         is_new = self._recordings.get(request.recording, now) <= now
         self._recordings[request.recording] = now + request.seconds
         self._recordings = {each: until for each, until in self._recordings.items() if until > now}

@@ -192,7 +192,7 @@ class StateReplica:
         return False
 
     def apply(self, delta: Delta) -> None:
-        """Changes the state as the delta says; whoever calls this knows that it follows."""
+        """Changes the state as the delta says; the caller knows that it follows."""
         kinds = _Kinds(self.table, delta.loads)
         for change in delta.changes:
             self._apply_change(change, kinds)

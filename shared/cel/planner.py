@@ -48,7 +48,7 @@ from shared.cel.values import (
 
 @dataclass(slots=True)
 class Plan:
-    """A compiled part. Constants and attributes are told apart, because what contains them is planned differently."""
+    """A compiled part. Constants and attributes differ, because what contains them is planned differently."""
 
     run: Step
     constant: bool = False

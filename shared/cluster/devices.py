@@ -32,7 +32,7 @@ from shared.model.devices import (
 from shared.model.kinds import ObjectKind
 
 Touch = Callable[[Iterable[str] | None], None]
-"""Is told the nodes whose devices, or the use of these, have changed; None for all nodes."""
+"""Gets the nodes whose devices, or the use of these, have changed; None for all nodes."""
 
 
 class Devices:

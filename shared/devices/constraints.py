@@ -1,6 +1,6 @@
 """Constraints between the devices of a claim.
 
-A constraint is told of every device that is taken and given back. Both kinds refuse a device without the attribute.
+A constraint hears of every device that is taken and given back. Both kinds refuse a device without the attribute.
 """
 
 from abc import ABC, abstractmethod

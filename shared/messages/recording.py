@@ -16,7 +16,7 @@ from shared.model.base import Count, Integer, Seconds
 
 
 class RecordDecisions(msgspec.Struct, frozen=True, omit_defaults=True, tag="record-decisions"):
-    """A recorder asks the cycle to send its decisions for so many seconds. `recording`: a new one gets a DeciderShown,
+    """A recorder asks the cycle to send its decisions for a time. `recording`: a new one gets a DeciderShown,
     and all pods again.
     """
 

@@ -29,7 +29,7 @@ class PodLoad(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Amounts are in scheduler units: cpu in thousandths, everything else in whole units.
 
     `claims` are the names of the persistent volume claims that the pod uses, those made for it included; `disks` are
-    the volumes without a claim that matter to other pods. `preempted`: terminating, to make way for another pod.
+    the volumes without a claim that matter to other pods. `preempted`: terminating, as a victim of another pod.
     """
 
     namespace: str

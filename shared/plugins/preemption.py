@@ -1,4 +1,4 @@
-"""DefaultPreemption: pods of lower priority make way for one that fits no node.
+"""DefaultPreemption: evicts pods of lower priority for one that fits no node.
 
 The search is spread over the shards: each tries its own nodes (`shared/framework/dry_run.py`), and the cycle chooses
 among the candidates of all shards.

@@ -1,6 +1,6 @@
 """Logs why a process is not ready, once for each check, and when that is over.
 
-A peer that is silent, or a server that is away, is found by whoever asks /readyz; this is for who reads the log.
+A peer that is silent, or a server that is away, shows at /readyz; this is for readers of the log.
 """
 
 import logging

@@ -118,7 +118,7 @@ async def connect(
     patience: float = CONNECT_PATIENCE,
     on_away: Callable[[str], object] = lambda why: None,
 ) -> RedisLink:
-    """Returns once Redis answers; StoreUnreachable after `patience`. `on_away` is told why it does not, each time.
+    """Returns once Redis answers; StoreUnreachable after `patience`. `on_away` gets the reason each time it fails.
 
     UserError at once for a bad URL, password or certificate.
     """

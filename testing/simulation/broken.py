@@ -252,7 +252,7 @@ BROKEN: Mapping[str, Broken] = {
         (writer, "APPLY", _unguarded(scripts.APPLY)),
         (writer, "FINISH", _unguarded(scripts.FINISH)),
     ),
-    # Binders evict victims without a look at the pod they make way for.
+    # Binders evict victims without a look at the preemptor.
     "evictions-unasked": Broken(
         "preemption",
         "stall replay",

@@ -7,7 +7,7 @@ The controllers of Deployments and other workloads are in `workloads`.
     pod with a template --claim controller--> claim of its own, named in the pod's status
     pod gone or finished --claim controller--> no longer in reservedFor; its own claims deleted
     claim reserved for no pod --claim controller--> devices given back
-    node with the annotation DEVICES --driver--> ResourceSlice with so many devices, as long as the node is there
+    node with the annotation DEVICES --driver--> ResourceSlice with that many devices, as long as the node is there
 
 A pod bound to a node that does not exist stays as it is until the node appears.
 """
@@ -36,7 +36,7 @@ _PHASE = PODS.field_index["status.phase"]
 class Controller:
     """Carries out what is due, oldest first. Listeners make it due, at most once at a time by its key.
 
-    They are told of every object that exists at the start, as by a list, and then of every change.
+    They hear of every object that exists at the start, as by a list, and then of every change.
     """
 
     def __init__(self, cluster: SimulatedCluster, listeners: Mapping[ApiResource, Listener]) -> None:

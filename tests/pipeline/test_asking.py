@@ -73,9 +73,7 @@ async def is_watched(corner: Corner, operator: Operator, folder: Path) -> None:
         assert await watching.ends() == 130
         assert not [line for line in watching.lines if "Traceback" in line]
     (line,) = (await operator.types("queue", "--group-by", "reason")).lines
-    assert line == (
-        "1 pod: Insufficient cpu; it asks for 9 cpu, the largest node has 4, no node has more than 1 free"
-    )
+    assert line == ("1 pod: Insufficient cpu; it asks for 9 cpu, the largest node has 4, no node has more than 1 free")
     row = (await operator.types("queue")).lines[2]
     assert row.split()[:2] == ["shop/large", "unschedulable"]
     assert "a node is added, a pod leaves" in row

@@ -61,7 +61,7 @@ def _infos() -> list[PodInfo]:
 
 
 def _answers(rungs: int) -> list[ClassAnswer]:
-    """As of so many workers; a lone pod's ladder has one rung, and comes with the runner-up."""
+    """As of that many workers; a lone pod's ladder has one rung, and comes with the runner-up."""
     return [
         ClassAnswer(
             "x",

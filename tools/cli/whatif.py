@@ -156,7 +156,7 @@ def lines(answer: "Answer") -> Iterator[str]:
     if answer.victims:
         yield ""
         rows = [(each.pod, str(each.priority), each.node, each.preemptor) for each in answer.victims[:MAX_ROWS]]
-        yield from table([("VICTIM", "PRIORITY", "NODE", "MAKES WAY FOR"), *rows])
+        yield from table([("VICTIM", "PRIORITY", "NODE", "PREEMPTOR"), *rows])
     reasons = _reasons(answer.pods)
     if reasons:
         yield ""

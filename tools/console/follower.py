@@ -1,4 +1,4 @@
-"""Keeps the console's model current while somebody looks, and asks for nothing otherwise."""
+"""Keeps the console's model current while a page is open, and asks for nothing otherwise."""
 
 import asyncio
 import time
@@ -84,7 +84,7 @@ class Follower:
     # Those who look
 
     def touch(self) -> None:
-        """Somebody looks."""
+        """A page is open."""
         self._looked_at = time.monotonic()
         self._looking.set()
 

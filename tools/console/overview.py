@@ -42,7 +42,7 @@ class Sample(msgspec.Struct, frozen=True, array_like=True):
 
 
 def sample(cluster: ClusterModel, pending: PendingPods, placed: int, seconds: float) -> Sample:
-    """`placed` pods in so many seconds."""
+    """`placed` pods in that many seconds."""
     rate = max(0, placed) / max(seconds, 1e-3)
     return Sample(round(time.time(), 1), round(rate, 1), sum(pending.counts.values()), len(cluster.pods))
 

@@ -35,7 +35,7 @@ class Decisions:
     def __init__(
         self, frameworks: Mapping[str, Framework], ties: Ties, round_size: int, shards: int | None = None
     ) -> None:
-        """`shards`: into so many equal parts the nodes are divided; by default, as when it was recorded."""
+        """`shards`: the number of equal parts into which nodes are divided; by default, as when it was recorded."""
         self.frameworks = frameworks
         self.workers = ReplayWorkers(frameworks, ties, shards)
         self.ties = ties

@@ -78,7 +78,7 @@ class Replay:
     """Takes the entries of a recording one by one."""
 
     def __init__(self, shards: int | None = None, until: str = "") -> None:
-        """`shards`: into so many equal parts the nodes are divided; by default, as when it was recorded.
+        """`shards`: the number of equal parts into which nodes are divided; by default, as when it was recorded.
 
         `until`: stops where this pod, by uid or name, is decided.
         """

@@ -1,6 +1,6 @@
 """The deciding cores of a pipeline in one process on virtual time: queue, cycle, snapshot and one worker.
 
-They start with a state, and are told what changes as the watch and binders would tell them: a decided pod is bound at
+They start with a state, and hear of changes as from the watch and binders: a decided pod is bound at
 once, victims leave a moment after they are chosen. Messages take no time and are never lost, so the same state and the
 same changes give the same decisions. Nothing outside is called: no extender, no API server.
 """

@@ -77,7 +77,7 @@ class Journal:
         self._put(info.uid, info.namespace, info.name, record)
 
     def unplaced(self, effect: Unschedulable | Failed, round_: int, seq: int, now: float) -> None:
-        """A failed attempt; and if victims make way for the pod, whom it was nominated in place of."""
+        """A failed attempt; and if victims are evicted for the pod, which ones."""
         info = effect.pod
         if info is None:
             return

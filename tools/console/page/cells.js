@@ -125,7 +125,7 @@ export class Cells {
     return null;
   }
 
-  /** The node so many cells from this one. */
+  /** The node that many cells from this one. */
   beside(id, by) {
     const index = this.index?.get(id);
     if (index === undefined) return this.order[0] ?? null;
