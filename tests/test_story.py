@@ -1,9 +1,9 @@
-"""The first two minutes in README.md happen as they are told.
+"""The first two minutes in README.md happen as it shows them.
 
 Every command is executed, as in the terminal of a newcomer, and its output compared. What differs from run to run is
 left out of the comparison: ages, random suffixes, the order of lines and the width of columns; `...` stands for lines
 that are not shown. The name of a pod in a command is the one in its place in the output before. A command that only
-looks is repeated until it shows what is told, since nobody types as fast as a test.
+looks is repeated until it prints what README shows, as nobody types as fast as a test.
 """
 
 import asyncio
@@ -81,7 +81,7 @@ async def typed(command: str, environment: Mapping[str, str]) -> str:
 
 
 async def follows(step: Step, environment: Mapping[str, str]) -> str:
-    """Type the command; AssertionError unless it prints what is told, for a command that only looks: in time."""
+    """Type the command; AssertionError unless it prints what README shows, in time for a command that only looks."""
     deadline = time.monotonic() + PATIENCE
     output = await typed(step.command, environment)
     while not agree(step.output, output):
