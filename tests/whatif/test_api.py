@@ -1,9 +1,11 @@
 """The HTTP API: it answers, refuses what is wrong, stays responsive, and is as its document says."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
+from unittest.mock import ANY
 
 import aiohttp
 import pytest
@@ -58,8 +60,8 @@ async def served(state: AState, timeout: float = 30.0) -> AsyncIterator[aiohttp.
         await runner.cleanup()
 
 
-async def ask(session: aiohttp.ClientSession, question: dict[str, Any]) -> tuple[int, Any]:
-    async with session.post(api.PATH, json=question) as response:
+async def ask(session: aiohttp.ClientSession, question: object, path: str = api.PATH) -> tuple[int, Any]:
+    async with session.post(path, json=question) as response:
         return response.status, await response.json()
 
 
@@ -70,19 +72,39 @@ async def test_a_question_is_answered_in_another_process() -> None:
         where = {each["name"]: each.get("node", each["verdict"]) for each in told["pods"]}
         assert where == {"web-1": "n2", "p": "unschedulable"}
         status, told = await ask(session, {"drain": ["n9"]})
-        assert (status, told) == (400, {"error": "drain: there is no node n9"})
+        assert (status, told) == (400, {"problem": "drain: there is no node n9"})
+
+
+async def test_node_groups_and_a_configuration_come_as_yaml() -> None:
+    groups = "- {name: small, like: n1, max: 2, price: 1}\n- {name: large, like: n2, max: 2, price: 9}\n"
+    config = (
+        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nprofiles: [{schedulerName: x}]\n"
+    )
+    pods = "\n---\n".join(map(json.dumps, (a_pod(f"p{i}", "2", schedulerName="x") for i in range(2))))
+    async with served(AState()) as session:
+        read = [await ask(session, text, api.DOCUMENTS_PATH) for text in (pods, groups, config, "")]
+        assert [status for status, _ in read] == [200] * 4
+        manifests, (node_groups,), (other,), nothing = (found for _, found in read)
+        assert (len(manifests), len(node_groups), nothing) == (2, 2, [])
+        status, told = await ask(session, {"manifests": manifests, "node_groups": node_groups, "config": other})
+        assert (status, told["needed"]["counts"]) == (200, {"small": 1})
+        assert sorted(each["node"] for each in told["pods"]) == ["n2", "small-1"]
+        status, told = await ask(session, "a: b: c", f"{api.DOCUMENTS_PATH}?name=groups")
+        assert status == 400 and told["problem"].startswith("groups: document 1: is not YAML")
 
 
 async def test_what_is_no_question_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api, "MAX_BODY", 100)
     async with served(AState()) as session:
         status, told = await ask(session, {"nonsense": 1})
-        assert status == 400 and "nonsense" in told["error"]
+        assert status == 400 and "nonsense" in told["problem"]
         assert (await ask(session, {"like": "x" * 100}))[0] == 413
+        assert (await ask(session, "x" * 100, api.DOCUMENTS_PATH))[0] == 413
+        assert await ask(session, {}, api.DOCUMENTS_PATH) == (400, ANY)
         async with session.post(api.PATH, data=b"{}") as response:
             assert response.status == 415
     async with served(AState(fails=True)) as session:
-        assert await ask(session, {}) == (503, {"error": "no reply from the workers"})
+        assert await ask(session, {}) == (503, {"problem": "no reply from the workers"})
 
 
 async def test_one_question_at_a_time_with_a_deadline() -> None:
@@ -93,7 +115,7 @@ async def test_one_question_at_a_time_with_a_deadline() -> None:
         await state.asked.wait()
         assert (await ask(session, {}))[0] == 429
         status, told = await first
-        assert (status, told["error"]) == (504, "the answer takes longer than 0.5 s; ask about fewer pods")
+        assert (status, told["problem"]) == (504, "the answer takes longer than 0.5 s; ask about fewer pods")
 
 
 async def test_the_document_is_what_the_handlers_do() -> None:

@@ -197,6 +197,7 @@ def test_with_few_steps_the_best_set_found_is_said_to_be_no_proof() -> None:
         (Question(drain=["no"]), "drain: there is no node no"),
         (Question(drain=["n1"]), "the pods of node n1 are not known in full: ask the running pipeline, not a dump"),
         (Question(capacity=True), "capacity: expected one pod, not 0"),
+        (Question(capacity=True, node_groups=[NodeGroup("g", 1, 1.0)]), "capacity and node_groups are two questions"),
         (Question(node_groups=[NodeGroup("g", 1, 1.0)]), "node group g: expected either like or template"),
         (Question(node_groups=[NodeGroup("g", -1, 1.0, like="n1")]), "node group g: max: takes 0 to 1000, not -1"),
         (Question(manifests=[{"kind": "Deployment"}]), "manifests: Deployment: metadata: is missing"),

@@ -13,14 +13,13 @@ import msgspec
 from aiohttp import web
 
 from shared.config.settings import Settings, serves_tls
-from shared.errors import ClusterError, FlotillaError, UserError
+from shared.errors import ClusterError, FlotillaError
 from shared.runtime.serving import Site
 from tools.console.follower import Follower
 from tools.console.lookup import Lookup
 from tools.console.questions import LiveSource
 from tools.console.reasons import Reasons
 from tools.whatif.api import routes
-from tools.whatif.manifests import documents
 
 PAGE = Path(__file__).parent / "page"
 TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
@@ -95,7 +94,6 @@ class Endpoints:
         app.router.add_get("/api/gangs", self._gangs)
         app.router.add_get("/api/node", self._node)
         app.router.add_get("/api/labels", self._labels)
-        app.router.add_post("/api/manifests", _manifests)
         app.router.add_routes(routes(LiveSource(self._follower)))
 
     @web.middleware
@@ -176,15 +174,6 @@ class Endpoints:
 async def _file(request: web.Request) -> web.Response:
     body, content_type = files()[request.path]
     return web.Response(body=body, content_type=content_type, charset="utf-8")
-
-
-async def _manifests(request: web.Request) -> web.Response:
-    """A text's Kubernetes objects as JSON, for a question: only this reads YAML."""
-    try:
-        text = msgspec.json.decode(await request.read(), type=str)
-    except msgspec.DecodeError as cause:
-        raise UserError(f"not a text as JSON: {cause}") from cause
-    return _json(documents("pods", text) if text.strip() else [])
 
 
 async def _add_headers(request: web.Request, response: web.StreamResponse) -> None:

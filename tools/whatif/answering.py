@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from shared.errors import UserError
 from tools.live_state import LiveState
 from tools.whatif.answer import Answer, Question
 from tools.whatif.capacity import capacity
@@ -11,6 +12,8 @@ from tools.whatif.groups import cheapest
 
 def answer(live: LiveState, question: Question, pods_on: PodsOn, check: Callable[[], None] = lambda: None) -> Answer:
     """Answers any question."""
+    if question.capacity and question.node_groups:
+        raise UserError("capacity and node_groups are two questions: ask one at a time")
     engine = Engine(live, question, pods_on, check)
     if question.capacity:
         return capacity(engine)

@@ -1,13 +1,14 @@
 """What-if questions over HTTP: a POST with a Question as JSON gets an Answer. Nothing is changed.
 
-The routes are for any server, which authorises requests as it does for its other paths. One question is answered at a
-time, in a process of its own that ends at the deadline.
+A second path turns YAML into the JSON that questions consist of. The routes are for any server, which authorises
+requests as it does for its other paths. One question is answered at a time, in a process of its own that ends at the
+deadline.
 """
 
 import asyncio
 import sys
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 from aiohttp import web
@@ -18,16 +19,33 @@ from tools.live_state import LiveState
 from tools.whatif.answer import Answer, Question
 from tools.whatif.child import Job, Problem, encode
 from tools.whatif.engine import nodes_to_read
+from tools.whatif.manifests import documents
 
 PATH = "/api/whatif"
+DOCUMENTS_PATH = "/api/manifests"
 OPENAPI_PATH = f"{PATH}/openapi.json"
 MAX_BODY = 4 << 20
-"""Bytes of a question."""
+"""Bytes of a question, and of a text."""
+MAX_NAME = 64
+"""Characters of the name that errors give a text."""
 TIMEOUT = 60.0
 """Seconds for an answer, the state included."""
 JSON = "application/json"
 REFS = "#/components/schemas/{name}"
 HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+EXPECTED = {Question: "a question", str: "a text as JSON"}
+
+REFUSALS = {
+    "400": "what was sent is wrong, and how",
+    "413": f"the body has more than {MAX_BODY} bytes",
+    "415": "the body is not JSON",
+    "429": "another question is being answered",
+    "500": "the answer failed",
+    "503": "the pipeline does not answer",
+    "504": "the answer takes too long",
+}
+
+T = TypeVar("T")
 
 
 class Source(Protocol):
@@ -46,7 +64,11 @@ class _Refused(Exception):
 
 def routes(source: Source, timeout: float = TIMEOUT) -> list[web.RouteDef]:
     api = _Api(source, timeout)
-    return [web.post(PATH, api.ask), web.get(OPENAPI_PATH, api.describe, allow_head=False)]
+    return [
+        web.post(PATH, api.ask),
+        web.post(DOCUMENTS_PATH, api.read),
+        web.get(OPENAPI_PATH, api.describe, allow_head=False),
+    ]
 
 
 class _Api:
@@ -56,14 +78,26 @@ class _Api:
         self._busy = False
 
     async def ask(self, request: web.Request) -> web.Response:
+        return await self._told(request, Question, self._answer)
+
+    async def read(self, request: web.Request) -> web.Response:
+        """In a thread: YAML takes its time, and the server has other requests."""
+        name = request.query.get("name", "")[:MAX_NAME] or "manifests"
+
+        async def parsed(text: str) -> bytes:
+            return msgspec.json.encode(await asyncio.to_thread(documents, name, text))
+
+        return await self._told(request, str, parsed)
+
+    async def _told(self, request: web.Request, kind: type[T], answer: Callable[[T], Awaitable[bytes]]) -> web.Response:
         try:
-            question = await _question(request)
+            asked = await _read(request, kind)
             if self._busy:
                 raise _Refused(429, "another question is being answered; try again")
             self._busy = True
             try:
                 async with asyncio.timeout(self._timeout):
-                    told = await self._answer(question)
+                    told = await answer(asked)
             finally:
                 self._busy = False
         except _Refused as refused:
@@ -89,18 +123,18 @@ class _Api:
         return told
 
 
-async def _question(request: web.Request) -> Question:
+async def _read(request: web.Request, kind: type[T]) -> T:
     if request.content_type != JSON:
         raise _Refused(415, f"expected Content-Type: {JSON}")
     body = bytearray()
     async for chunk in request.content.iter_any():
         body += chunk
         if len(body) > MAX_BODY:
-            raise _Refused(413, f"a question has at most {MAX_BODY} bytes")
+            raise _Refused(413, f"a body has at most {MAX_BODY} bytes")
     try:
-        return msgspec.json.decode(bytes(body), type=Question)
+        return msgspec.json.decode(bytes(body), type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as cause:
-        raise _Refused(400, f"not a question: {cause}") from None
+        raise _Refused(400, f"not {EXPECTED[kind]}: {cause}") from None
 
 
 async def _in_a_process(job: bytes) -> bytes:
@@ -122,29 +156,27 @@ async def _in_a_process(job: bytes) -> bytes:
 
 def _problem(status: int, why: str) -> web.Response:
     headers = HEADERS | ({"Retry-After": "1"} if status == 429 else {})
-    return web.Response(status=status, body=msgspec.json.encode({"error": why}), content_type=JSON, headers=headers)
+    return web.Response(status=status, body=msgspec.json.encode({"problem": why}), content_type=JSON, headers=headers)
 
 
 def openapi() -> dict[str, Any]:
     """The OpenAPI 3.1 document, whose schemas are those of the structs."""
     (question, answer), components = msgspec.json.schema_components([Question, Answer], ref_template=REFS)
-    problem = {"type": "object", "properties": {"error": {"type": "string"}}, "required": ["error"]}
-    refused = {
-        "400": "the question is wrong",
-        "413": "the question is too long",
-        "415": "the question is not JSON",
-        "429": "another question is being answered",
-        "500": "the answer failed",
-        "503": "the pipeline does not answer",
-        "504": "the answer takes too long",
-    }
-    responses: dict[str, Any] = {"200": _response("the answer", answer)}
-    responses |= {status: _response(why, {"$ref": REFS.format(name="Problem")}) for status, why in refused.items()}
+    problem = {"type": "object", "properties": {"problem": {"type": "string"}}, "required": ["problem"]}
     ask = {
         "operationId": "ask",
         "summary": "Decide on the live state, and change nothing",
         "requestBody": {"required": True, "content": {JSON: {"schema": question}}},
-        "responses": responses,
+        "responses": {"200": _response("the answer", answer)} | _refusals(*REFUSALS),
+    }
+    name = {"type": "string", "maxLength": MAX_NAME, "default": "manifests"}
+    read = {
+        "operationId": "read",
+        "summary": "Parse YAML or JSON into the JSON of a question: manifests, a config, or a list of node_groups",
+        "parameters": [{"name": "name", "in": "query", "description": "of the text, for errors", "schema": name}],
+        "requestBody": {"required": True, "content": {JSON: {"schema": {"type": "string"}}}},
+        "responses": {"200": _response("its documents, in order", {"type": "array"})}
+        | _refusals(*(status for status in REFUSALS if status not in ("500", "503"))),
     }
     describe = {
         "operationId": "describe",
@@ -154,10 +186,14 @@ def openapi() -> dict[str, Any]:
     return {
         "openapi": "3.1.0",
         "info": {"title": "Flotilla: what if", "version": "1"},
-        "paths": {PATH: {"post": ask}, OPENAPI_PATH: {"get": describe}},
+        "paths": {PATH: {"post": ask}, DOCUMENTS_PATH: {"post": read}, OPENAPI_PATH: {"get": describe}},
         "components": {"schemas": {**components, "Problem": problem}},
     }
 
 
 def _response(description: str, schema: object) -> dict[str, Any]:
     return {"description": description, "content": {JSON: {"schema": schema}}}
+
+
+def _refusals(*statuses: str) -> dict[str, Any]:
+    return {status: _response(REFUSALS[status], {"$ref": REFS.format(name="Problem")}) for status in statuses}
