@@ -5,6 +5,7 @@ from msgspec.structs import replace
 
 from services.queue.introspection import describe, labels
 from services.queue.scheduling.queued_pod_info import PodState
+from shared.explain.words import amount
 from shared.framework.clusterevents import LABELS
 from shared.framework.loading import load_frameworks
 from shared.messages.inspection import DescribedPod, NodesMeasured, QueueListed
@@ -14,7 +15,7 @@ from tools.cli.output import table
 from tools.cli.queue_groups import Group, add, sentence
 from tools.cli.queue_listing import rows
 from tools.cli.queue_watch import changes
-from tools.cli.words import EVENTS, Reason, amount, events_in_words, first_events, reasons, waits_for, why_pending
+from tools.cli.words import EVENTS, Reason, events_in_words, first_events, reasons, waits_for, why_pending
 
 FITS_NOWHERE = (
     "0/3 nodes are available: 1 node(s) had untolerated taint {example.com/team: a}, 2 Insufficient cpu. "

@@ -1,13 +1,13 @@
 """Explanations from the cores in one process."""
 
 from services.cycle import events as cycle
+from shared.explain.advice import Advisor, Help, answered
 from shared.messages.explaining import ExplainPod, PodExplained
 from shared.model.objects import Pod, encode_msgpack
 from testing.builders import PodBuilder
 from testing.inprocess.pipeline import Pipeline
 from tools.explain.client import of_findings
-from tools.explain.explanation import Explanation, Help
-from tools.explain.help import Advisor
+from tools.explain.explanation import Explanation
 
 
 async def explained(pipeline: Pipeline, given: Pod | PodBuilder, nodes: tuple[str, ...] = ()) -> Explanation:
@@ -23,7 +23,7 @@ async def explained(pipeline: Pipeline, given: Pod | PodBuilder, nodes: tuple[st
     found: list[Help] = []
     pairs: list[Help] = []
     if not answer.findings.feasible:
-        found, pairs = await Advisor(ask, made, answer.findings).help()
+        found, pairs = await answered(Advisor(made, answer.findings).help(), ask)
     return of_findings(made, None, answer, answer.findings, answer.now, found, pairs)
 
 

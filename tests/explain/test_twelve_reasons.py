@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from services.snapshot.events import PodDeleted
+from shared.explain.advice import Help
 from shared.model.objects import Node, Pod
 from shared.model.quantity import parse_quantity
 from shared.model.wellknown import HOSTNAME, ZONE
@@ -14,7 +15,6 @@ from testing.builders import NodeBuilder, PodBuilder, expr, node, pod, resource_
 from testing.inprocess.pipeline import Pipeline
 from tests.explain.support import explained, placed_on
 from tests.samples import a_claim, a_volume
-from tools.explain.explanation import Help
 
 
 class World:

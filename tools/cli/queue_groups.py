@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from shared.explain.words import amount
 from shared.messages.inspection import DescribedPod, ListQueue, MeasureNodes, NodesMeasured
 from shared.model.objects import Pod, pod_from_msgpack
 from shared.model.resources import filter_requests
-from tools.cli.words import amount, gate, lacking, reasons
+from tools.cli.words import gate, lacking, reasons
 
 if TYPE_CHECKING:
     from tools.cli.service_client import ServiceClient

@@ -1,4 +1,4 @@
-"""What plugins say in words for people: why a pod is pending, what it waits for, and amounts of resources."""
+"""What plugins say in words for people: why a pod is pending, and what it waits for."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,8 +16,6 @@ SHOWN_EVENTS = 3
 """Events of a pod that a sentence names; the rest is counted."""
 _AVAILABLE = re.compile(r"0/\d+ nodes are available: ")
 _NEXT_REASON = re.compile(r", (?=\d+ )")
-_BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
-_BYTES = ("memory", "ephemeral-storage", "hugepages-")
 _COUNTED = re.compile(r"(\d+) (.+)", re.DOTALL)
 
 _CHANGES = {"Add": "is added", "Update": "changes", "Delete": "is deleted"}
@@ -134,22 +132,6 @@ def first_events(events: Sequence[str]) -> str:
     if more <= 0:
         return ", ".join(events)
     return f"{', '.join(events[:SHOWN_EVENTS])} and {more} more event{'' if more == 1 else 's'}"
-
-
-def amount(resource: str, value: int) -> str:
-    """As in a manifest: `1.5` cpu, `2Gi` of memory. Never more than `value`, so that it can be asked for."""
-    if resource == "cpu":
-        return f"{value / 1000:g}"
-    if not resource.startswith(_BYTES):
-        return str(value)
-    power = 0
-    while power + 1 < len(_BINARY) and value >> (10 * (power + 1)):
-        power += 1
-    if not value or not value % (1 << 10 * power):
-        return f"{value >> 10 * power}{_BINARY[power]}"
-    while power > 1 and (value >> 10 * power) < 10:
-        power -= 1
-    return f"{value >> 10 * power}{_BINARY[power]}"
 
 
 def lacking(found: Sequence[str]) -> list[str]:

@@ -9,6 +9,8 @@ remembers, and the snapshot where it is.
 from collections.abc import Sequence
 from typing import Protocol
 
+from shared.explain.advice import Advisor, Help, answered
+from shared.explain.words import listed
 from shared.messages.explaining import ExplainPod, NodeFindings, PodExplained
 from shared.messages.inspection import DescribedPod, FindPod, ListQueue, PodFound, QueueListed
 from shared.model.codec import pod_from_msgpack
@@ -16,8 +18,7 @@ from shared.model.pod import Pod
 from tools.cli.service_client import ServiceClient
 from tools.cli.words import IN_FLIGHT, waits_for
 from tools.explain import sentences, words
-from tools.explain.explanation import Explanation, Help, NodeSaid, Waiting
-from tools.explain.help import Advisor
+from tools.explain.explanation import Explanation, NodeSaid, Waiting
 from tools.explain.history import told
 
 EXPLAIN_TIMEOUT = 12.0
@@ -60,12 +61,12 @@ async def explain(
     sources: Sources, namespace: str, name: str, *, nodes: Sequence[str] = (), helps: bool = True
 ) -> Explanation:
     """`nodes`: to be explained in detail. `helps`: look for what would help, which asks many times."""
-    listed = await sources.queued(ListQueue(namespace=namespace, name=name, bodies=True))
+    queue = await sources.queued(ListQueue(namespace=namespace, name=name, bodies=True))
     key = f"{namespace}/{name}"
-    if listed.pods:
-        queued = listed.pods[-1]
+    if queue.pods:
+        queued = queue.pods[-1]
         if queued.state != "binding":
-            return await _pending(sources, queued, listed.now, tuple(nodes), helps=helps)
+            return await _pending(sources, queued, queue.now, tuple(nodes), helps=helps)
         remembered = await sources.explain(ExplainPod(namespace, name, queued.uid))
         return told(key, remembered, node=queued.node, is_binding=True)
     remembered = await sources.explain(ExplainPod(namespace, name))
@@ -74,9 +75,9 @@ async def explain(
         if remembered.uid and found.uid and remembered.uid != found.uid:
             remembered = await sources.explain(ExplainPod(namespace, name, found.uid))
         return told(key, remembered, node=found.node, is_binding=found.assumed)
-    if not remembered.journal and listed.foreign:
-        known = words.listed(listed.schedulers or list(remembered.profiles), 8)
-        text = f"{key} is not Flotilla's: its schedulerName is {listed.foreign}, and the profiles here are {known}"
+    if not remembered.journal and queue.foreign:
+        known = listed(queue.schedulers or list(remembered.profiles), 8)
+        text = f"{key} is not Flotilla's: its schedulerName is {queue.foreign}, and the profiles here are {known}"
         return Explanation(pod=key, sentence=text, state="unknown", now=remembered.now)
     return told(key, remembered, node="", is_binding=False)
 
@@ -94,7 +95,7 @@ async def _pending(
     help_: list[Help] = []
     pairs: list[Help] = []
     if helps and not findings.feasible:
-        help_, pairs = await Advisor(sources.explain, pod, findings).help()
+        help_, pairs = await answered(Advisor(pod, findings).help(), sources.explain)
     return of_findings(pod, queued, explained, findings, now, help_, pairs)
 
 
@@ -159,7 +160,7 @@ def _asked(findings: NodeFindings, pod: Pod) -> tuple[NodeSaid, ...]:
 
 def _without_findings(pod: Pod, queued: DescribedPod, explained: PodExplained, now: float, why: str) -> Explanation:
     if not why:
-        why = f"no profile is named {pod.spec.scheduler_name}: there are {words.listed(list(explained.profiles), 8)}"
+        why = f"no profile is named {pod.spec.scheduler_name}: there are {listed(list(explained.profiles), 8)}"
     text = f"{pod.key} is {queued.state}, and cannot be judged: {why}"
     return Explanation(
         pod=pod.key,

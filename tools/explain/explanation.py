@@ -1,9 +1,8 @@
 """Explanation: everything that is said about one pod, as plain data for people's pages and for programs."""
 
-from typing import Any
-
 import msgspec
 
+from shared.explain.advice import Help
 from shared.messages.explaining import NodeModel, Remembered, ScoredNode
 
 
@@ -15,20 +14,6 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     plugin: str = ""
     reason: str = ""
     examples: tuple[str, ...] = ()
-
-
-class Help(msgspec.Struct, frozen=True, kw_only=True):
-    """A change with which the pod fits, as judged by the scheduler itself.
-
-    `text` completes "it would fit if ...". `nodes`: on how many it would then fit. `kind` and `change`: what to do, for
-    programs. `certain`: false if only what is left apart from the change was judged, such as a claim that is missing.
-    """
-
-    text: str
-    kind: str
-    nodes: int
-    change: dict[str, Any] = {}
-    certain: bool = True
 
 
 class NodeSaid(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 
+from shared.explain.words import count, listed
 from shared.messages.explaining import EVICTED, NOMINATED, PLACED, PodExplained, Remembered
 from tools.explain.explanation import Explanation
-from tools.explain.words import count, listed, won_by
+from tools.explain.words import won_by
 
 
 def told(key: str, remembered: PodExplained, *, node: str, is_binding: bool) -> Explanation:

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
+from shared.explain.advice import Help, going
+from shared.explain.words import SHORT, count, listed
 from shared.messages.explaining import FAILED, NOMINATED, NodeFindings, PodExplained, Remembered
 from shared.messages.inspection import DescribedPod
 from shared.model.pod import Pod
 from tools.cli.words import gate
-from tools.explain.explanation import Group, Help
-from tools.explain.help import going
-from tools.explain.words import SHORT, count, listed
+from tools.explain.explanation import Group
 
 
 def sentence(

@@ -3,12 +3,13 @@
 import textwrap
 from collections.abc import Iterator, Sequence
 
+from shared.explain.advice import Help
+from shared.explain.words import count
 from shared.messages.explaining import ScoredNode
 from tools.cli.output import age, table
 from tools.cli.words import first_events
-from tools.explain.explanation import Explanation, Help
+from tools.explain.explanation import Explanation
 from tools.explain.history import line
-from tools.explain.words import count
 
 WIDTH = 100
 """Columns that are always there."""

@@ -3,40 +3,11 @@
 from collections.abc import Iterable, Sequence
 
 from flotilla.results import Status
+from shared.explain.words import amount, count, domain, domain_counts, listed, requirement, selector_text
 from shared.messages.explaining import Cause, NodeFindings, NodeVerdict, ScoredNode
 from shared.model.pod import Pod
 from shared.model.resources import PODS
-from shared.model.wellknown import BETA_ZONE, HOSTNAME, REGION, ZONE
-from tools.cli.words import amount
 from tools.explain.explanation import Group
-
-_DOMAINS = {HOSTNAME: "node", ZONE: "zone", BETA_ZONE: "zone", REGION: "region"}
-SHORT = 4
-"""Parts of a list that are named; the rest is counted."""
-
-
-def count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
-def listed(parts: Sequence[str], most: int = SHORT) -> str:
-    """`a, b and c`."""
-    shown = list(parts[:most])
-    if len(parts) > most:
-        shown.append(f"{len(parts) - most:,} more")
-    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}" if shown else ""
-
-
-def domain(key: str) -> str:
-    """The label of a topology in a word, if it is a common one."""
-    return _DOMAINS.get(key, key)
-
-
-def sizes(allocatable: dict[str, int]) -> str:
-    """`4 cpu, 16Gi memory`."""
-    shown = [f"{amount(name, value)} {name}" for name, value in allocatable.items() if name != PODS and value]
-    return ", ".join(shown[:SHORT]) or count(allocatable.get(PODS, 0), "pod")
-
 
 # Rejections
 
@@ -160,23 +131,6 @@ def _selection(pod: Pod) -> str:
     return f"selector {selector}" if selector else f"affinity {' or '.join(terms)}"
 
 
-def requirement(key: str, operator: str, values: Sequence[str]) -> str:
-    """A condition on labels: `disk in (ssd, nvme)`."""
-    match operator:
-        case "In" if len(values) == 1:
-            return f"{key}={values[0]}"
-        case "In":
-            return f"{key} in ({', '.join(values)})"
-        case "NotIn":
-            return f"{key} not in ({', '.join(values)})"
-        case "Exists":
-            return f"a label {key}"
-        case "DoesNotExist":
-            return f"no label {key}"
-        case _:
-            return f"{key} {'above' if operator == 'Gt' else 'below'} {', '.join(values)}"
-
-
 def _uneven(status: Status, own: Sequence[Cause], pod: Pod, *, one: bool) -> str:
     keys = listed([domain(cause.name) for cause in own]) or "domain"
     if "missing required label" in status.message:
@@ -185,11 +139,6 @@ def _uneven(status: Status, own: Sequence[Cause], pod: Pod, *, one: bool) -> str
     counts = next((cause.values for cause in own if len(cause.values) > 1), {})
     there = f": pods by {keys} are {domain_counts(counts)}" if counts else ""
     return f"would make its spreading over {keys} too uneven{there}"
-
-
-def domain_counts(counts: dict[str, str]) -> str:
-    """`a 1, b 3`; the emptiest first."""
-    return listed([f"{name} {pods}" for name, pods in counts.items()], SHORT)
 
 
 def _near(status: Status, own: Sequence[Cause], pod: Pod, *, one: bool) -> str:
@@ -212,14 +161,6 @@ def _near(status: Status, own: Sequence[Cause], pod: Pod, *, one: bool) -> str:
 def _pods(own: Iterable[Cause], what: str) -> str:
     named = [pod.key for cause in own if cause.what == what for pod in cause.pods]
     return f" (such as {listed(named, 2)})" if named else ""
-
-
-def selector_text(selector: object) -> str:
-    labels = getattr(selector, "match_labels", {})
-    expressions = getattr(selector, "match_expressions", [])
-    parts = [f"{key}={value}" for key, value in labels.items()]
-    parts += [requirement(each.key, each.operator, each.values) for each in expressions]
-    return ", ".join(parts) or "any pod"
 
 
 # Scores

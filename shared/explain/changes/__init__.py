@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from shared.explain.changes.change import Change
+from shared.explain.changes.nodes import cordons, selection, taints
+from shared.explain.changes.pods import affinity, ports, spreading
+from shared.explain.changes.resources import resources
+from shared.explain.changes.volumes import devices, volumes
 from shared.messages.explaining import Cause, NodeFindings
 from shared.model.pod import Pod
-from tools.explain.changes.change import Change
-from tools.explain.changes.nodes import cordons, selection, taints
-from tools.explain.changes.pods import affinity, ports, spreading
-from tools.explain.changes.resources import resources
-from tools.explain.changes.volumes import devices, volumes
 
 Finder = Callable[[str, Sequence[Cause], NodeFindings, Pod], Iterator[Change]]
 _BY_PLUGIN: Mapping[str, Finder] = {

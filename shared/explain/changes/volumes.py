@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Sequence
 from functools import partial
 
+from shared.explain.changes.change import Change, leaving, with_spec
 from shared.messages.explaining import Cause, NodeEdit, NodeFindings, Supposed
 from shared.model.pod import Pod
-from tools.explain.changes.change import Change, leaving, with_spec
 
 _REACH = frozenset({"VolumeBinding", "VolumeZone"})
 

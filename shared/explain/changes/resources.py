@@ -4,13 +4,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
+from shared.explain.changes.change import Change, leaving
+from shared.explain.words import amount, listed, sizes
 from shared.messages.explaining import Cause, NodeEdit, NodeFindings, Shortage, Supposed
 from shared.model.pod import Container, Pod, PodSpec, ResourceRequirements
 from shared.model.quantity import MILLI, UNIT, Quantity
 from shared.model.resources import filter_requests
-from tools.cli.words import amount
-from tools.explain.changes.change import Change, leaving
-from tools.explain.words import listed, sizes
 
 
 def more_nodes(findings: NodeFindings) -> Iterator[Change]:

@@ -1,24 +1,27 @@
 r"""What would help a pod that fits nowhere: changes that the scheduler itself, asked with the change made, accepts.
 
-findings --> candidates (tools/explain/changes) --each asked--> those with which the pod fits
-                                                \--none--> two of them together, each for another plugin
+findings --> candidates (shared/explain/changes) --each asked--> those with which the pod fits
+                                                 \--none--> two of them together, each for another plugin
+
+Questions are yielded, and their findings sent back: who asks decides how, and when.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Sequence
 from itertools import islice
+from typing import Any, TypeVar
 
+import msgspec
 from msgspec.structs import replace
 
+from shared.explain.changes import changes
+from shared.explain.changes.change import NOTHING_SUPPOSED, Change
+from shared.explain.changes.resources import more_nodes
+from shared.explain.changes.volumes import without_devices, without_volumes
+from shared.explain.words import count, listed
 from shared.messages.explaining import ExplainPod, NodeFindings, PodExplained
 from shared.messages.preemption import Candidate
 from shared.model.codec import encode_msgpack
 from shared.model.pod import Pod
-from tools.explain.changes import changes
-from tools.explain.changes.change import NOTHING_SUPPOSED, Change
-from tools.explain.changes.resources import more_nodes
-from tools.explain.changes.volumes import without_devices, without_volumes
-from tools.explain.explanation import Help
-from tools.explain.words import count, listed
 
 MAX_HELP = 6
 """Changes that help, in an explanation."""
@@ -30,36 +33,68 @@ ASKED_FOR = frozenset({"NodeAffinity", "VolumeBinding", "VolumeZone", "DynamicRe
 MAX_PRIORITY = 1_000_000_000
 """The highest that users may give."""
 
-Ask = Callable[[ExplainPod], Awaitable[PodExplained]]
+T = TypeVar("T")
+Asking = Generator[ExplainPod, NodeFindings | None, T]
+"""Yields questions, takes their findings (None if there are none), and returns what came of them."""
+
+
+class Help(msgspec.Struct, frozen=True, kw_only=True):
+    """A change with which the pod fits, as judged by the scheduler itself.
+
+    `text` completes "it would fit if ...". `nodes`: on how many it would then fit. `kind` and `change`: what to do, for
+    programs. `certain`: false if only what is left apart from the change was judged, such as a claim that is missing.
+    """
+
+    text: str
+    kind: str
+    nodes: int
+    change: dict[str, Any] = {}
+    certain: bool = True
+
+
+async def answered(asking: Asking[T], ask: Callable[[ExplainPod], Awaitable[PodExplained]]) -> T:
+    """What comes of the questions if each is asked by `ask`."""
+    findings: NodeFindings | None = None
+    while True:
+        try:
+            request = asking.send(findings) if findings is not None else next(asking)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        findings = (await ask(request)).findings
 
 
 class Advisor:
-    """Asks about changes of one pod."""
+    """Finds changes of one pod that help, at most `most`, by at most `most_asked` questions about single changes."""
 
-    def __init__(self, ask: Ask, pod: Pod, findings: NodeFindings) -> None:
-        self._ask = ask
+    def __init__(self, pod: Pod, findings: NodeFindings, *, most: int = MAX_HELP, most_asked: int = MAX_ASKED) -> None:
         self._pod = pod
         self._findings = findings
+        self._most = most
+        self._most_asked = most_asked
         self._asked = 0
 
-    async def help(self) -> tuple[list[Help], list[Help]]:
+    def help(self) -> Asking[tuple[list[Help], list[Help]]]:
         """Single changes that help; or if there are none, pairs of them."""
         if self._findings.pre_filter is not None:
-            return await self._all_of(self._instead_of_pre_filter()), []
-        found = await self._all_of(self._candidates())
-        found += await self._preemption(bool(found))
-        return found, [] if found else await self._pairs()
+            return (yield from self._all_of(self._instead_of_pre_filter())), []
+        found = yield from self._all_of(self._candidates())
+        if len(found) < self._most:
+            found += yield from self._preemption(bool(found))
+        return found, [] if found else (yield from self._pairs())
 
-    async def _all_of(self, candidates: Iterable[Change]) -> list[Help]:
+    def _all_of(self, candidates: Iterable[Change]) -> Asking[list[Help]]:
         """Of changes of one kind about the same thing only the first that helps."""
         found: list[Help] = []
         settled: set[tuple[str, str]] = set()
         for change in candidates:
             parts = (change.detail.get(part) for part in ("topologyKey", "from", "labels"))
             about = (change.kind, str(next(filter(None, parts), change.text)))
-            if about in settled or self._asked >= MAX_ASKED or len(found) >= MAX_HELP:
+            if self._asked >= self._most_asked or len(found) >= self._most:
+                break
+            if about in settled:
                 continue
-            helped = await self._try(change)
+            helped = yield from self._try(change)
             if helped is not None:
                 settled.add(about)
                 found.append(helped)
@@ -94,18 +129,18 @@ class Advisor:
             else:
                 yield change
 
-    async def _try(self, change: Change) -> Help | None:
+    def _try(self, change: Change) -> Asking[Help | None]:
         self._asked += 1
         pod = change.edit(self._pod)
         if pod == self._pod and change.supposed == NOTHING_SUPPOSED:
             return None
-        explained = await self._ask(ExplainPod(body=encode_msgpack(pod), supposed=change.supposed, brief=True))
-        if explained.findings is None or not explained.findings.feasible:
+        findings = yield ExplainPod(body=encode_msgpack(pod), supposed=change.supposed, brief=True)
+        if findings is None or not findings.feasible:
             return None
-        nodes, detail = explained.findings.feasible, dict(change.detail)
+        nodes, detail = findings.feasible, dict(change.detail)
         return Help(text=change.text, kind=change.kind, nodes=nodes, change=detail, certain=change.certain)
 
-    async def _pairs(self) -> list[Help]:
+    def _pairs(self) -> Asking[list[Help]]:
         """Of the nodes that two plugins keep out, a change for each."""
         found: list[Help] = []
         asked = 0
@@ -118,38 +153,37 @@ class Advisor:
                     if found or asked >= MAX_PAIRS_ASKED:
                         return found
                     asked += 1
-                    helped = await self._try(second.after(first))
+                    helped = yield from self._try(second.after(first))
                     if helped is not None:
                         found.append(helped)
         return found
 
     # Preemption
 
-    async def _preemption(self, has_other_help: bool) -> list[Help]:
+    def _preemption(self, has_other_help: bool) -> Asking[list[Help]]:
         """With another policy or a higher priority the pod would make others go."""
         pod, never = self._pod, self._pod.spec.preemption_policy == "Never"
         if self._findings.candidates:
             victims = self._findings.candidates[0]
             return [Help(text=going(victims), kind="preempt", nodes=1, change=_victims(victims))]
         if never:
-            candidate = await self._candidate(replace(pod, spec=replace(pod.spec, preemption_policy=None)))
+            candidate = yield from self._candidate(replace(pod, spec=replace(pod.spec, preemption_policy=None)))
             if candidate is not None:
                 text = f"its preemptionPolicy were not Never: {going(candidate)}"
                 return [Help(text=text, kind="preemption-policy", nodes=1, change=_victims(candidate))]
         if has_other_help or pod.priority >= MAX_PRIORITY:
             return []
         spec = replace(pod.spec, priority=MAX_PRIORITY, preemption_policy=None)
-        candidate = await self._candidate(replace(pod, spec=spec))
+        candidate = yield from self._candidate(replace(pod, spec=spec))
         if candidate is None:
             return []
         needed = max(victim.priority for victim in candidate.victims)
         text = f"its priority were above {needed} (it is {pod.priority}): {going(candidate)}"
         return [Help(text=text, kind="priority", nodes=1, change={**_victims(candidate), "above": needed})]
 
-    async def _candidate(self, pod: Pod) -> Candidate | None:
+    def _candidate(self, pod: Pod) -> Asking[Candidate | None]:
         self._asked += 1
-        explained = await self._ask(ExplainPod(body=encode_msgpack(pod)))
-        findings = explained.findings
+        findings = yield ExplainPod(body=encode_msgpack(pod))
         return None if findings is None else next(iter(findings.candidates), None)
 
 

@@ -6,12 +6,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from shared.explain.changes.change import Change, leaving, with_spec
+from shared.explain.words import domain, domain_counts, listed, selector_text
 from shared.messages.explaining import Cause, NodeEdit, NodeFindings, Supposed
 from shared.model.affinity import Affinity
 from shared.model.pod import Container, Pod
 from shared.model.wellknown import HOSTNAME
-from tools.explain.changes.change import Change, leaving, with_spec
-from tools.explain.words import domain, domain_counts, listed, selector_text
 
 MAX_SKEWS = 3
 """Larger skews that are tried, one after the other, for a spread constraint."""

@@ -6,11 +6,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from shared.explain.changes.change import Change, with_spec
 from shared.messages.explaining import Cause, NodeEdit, NodeFindings, Supposed
 from shared.model.affinity import Affinity, Toleration
 from shared.model.pod import Pod
 from shared.model.wellknown import HOSTNAME
-from tools.explain.changes.change import Change, with_spec
 
 
 def taints(plugin: str, own: Sequence[Cause], findings: NodeFindings, pod: Pod) -> Iterator[Change]:
