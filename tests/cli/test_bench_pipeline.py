@@ -12,6 +12,7 @@ from tests.supervisor.waiting import alive
 from tools.bench.pipeline import cases
 from tools.bench.pipeline.cases import Case, Figures
 from tools.cli.main import main
+from tools.cli.processes import MIB
 
 SMALL = (
     "bench-pipeline",
@@ -31,7 +32,17 @@ CPU = {"watcher": 0.1, "cycle": 0.2, "worker-0": 0.1, "worker-1": 0.3, "nats-ser
 
 
 def figures(seconds: float = 2.0, bound_seconds: float | None = 4.0) -> Figures:
-    return Figures(decided=1_100, pods=1_000, seconds=seconds, bound_seconds=bound_seconds, cpu=CPU, asks=0.01)
+    return Figures(
+        decided=1_100,
+        pods=1_000,
+        seconds=seconds,
+        bound_seconds=bound_seconds,
+        cpu=CPU,
+        asks=0.01,
+        loading=12.3,
+        memory={"queue": 90 * MIB, "worker-0": 1_500 * MIB},
+        total_memory=1_580 * MIB,
+    )
 
 
 def cells(line: str) -> dict[str, str]:
@@ -61,6 +72,10 @@ def test_costs_are_per_pod_and_kind_of_process() -> None:
     assert (row["seconds"], row["decided/s"], row["bound/s"]) == ("2.00", "500", "250")
     assert (row["watcher"], row["workers"], row["nats"], row["queue"]) == ("100", "400", "50", "0")
     assert (row["total"], row["simulator"]) == ("750", "1000")
+
+
+def test_a_note_names_the_memory_of_each_process() -> None:
+    assert cases.loading(figures()) == "  loaded in 12 s; MB, at most: queue 90, worker-0 1,500; all at once 1,580"
 
 
 def test_without_api_calls_nothing_is_bound() -> None:

@@ -18,7 +18,7 @@ from redis.asyncio import Redis
 
 from shared.errors import ClusterError, FlotillaError
 from shared.runtime.hosting import PROFILE
-from tools.bench.pipeline.cases import Case, Figures, heading, row, shortfall, spread
+from tools.bench.pipeline.cases import Case, Figures, heading, loading, row, shortfall, spread
 from tools.bench.pipeline.measurement import Measurement, options_of
 from tools.cli.output import Screen
 from tools.cli.processes import root_cause
@@ -72,6 +72,7 @@ class Bench:
 
     def _show(self, case: Case, run: Figures) -> None:
         self._screen.say(row(case, run))
+        self._screen.say(loading(run))
         if run.decided < case.pods:
             self._screen.say(shortfall(case, run))
 

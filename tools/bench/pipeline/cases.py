@@ -7,6 +7,7 @@ from statistics import median
 from shared.errors import UserError
 from testing.inprocess.device_workloads import devices_per_node
 from testing.inprocess.workloads import CPU, CPU_OF_NODE, MAX_PODS_OF_NODE, WORKLOADS, Object, node
+from tools.cli.processes import MIB
 
 PLURALS = {"deviceclass": "deviceclasses", "resourceslice": "resourceslices"}
 GROUPS = {
@@ -61,6 +62,12 @@ class Figures:
     cpu: Mapping[str, float]
     asks: float
     """Requests to all workers per pod."""
+    loading: float
+    """Seconds from the first object created until the queue has all pods and the cycle is ready."""
+    memory: Mapping[str, int]
+    """Bytes by process, the most that each held."""
+    total_memory: int
+    """Bytes, the most that all processes held at the same moment."""
 
     @property
     def rate(self) -> float:
@@ -139,6 +146,12 @@ def row(case: Case, run: Figures) -> str:
             f"{run.asks:.3f}",
         ]
     )
+
+
+def loading(run: Figures) -> str:
+    """A note below the row: how long it took until everything was loaded, and the memory of each process."""
+    held = ", ".join(f"{name} {size / MIB:,.0f}" for name, size in run.memory.items())
+    return f"  loaded in {run.loading:.0f} s; MB, at most: {held}; all at once {run.total_memory / MIB:,.0f}"
 
 
 def shortfall(case: Case, run: Figures) -> str:

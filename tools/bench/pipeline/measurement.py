@@ -21,6 +21,7 @@ from shared.messages.binding import BindingOutcomes
 from shared.messages.queue import Outcomes, Verdict
 from testing.inprocess.workloads import NAMESPACE
 from tools.api_objects import ObjectWriter
+from tools.bench.memory import PeakMemory
 from tools.bench.pipeline.cases import Case, Figures
 from tools.cli.processes import connected_bus
 from tools.demo.progress import queued_pods
@@ -68,12 +69,14 @@ class Measurement:
 
     async def run(self) -> Figures:
         api_calls, prefix = self._case.api_calls, self._pipeline.options.settings.prefix
-        async with connected_bus(self._pipeline.nats_url, prefix, "bench") as bus:
+        memory, began = PeakMemory(), time.monotonic()
+        async with connected_bus(self._pipeline.nats_url, prefix, "bench") as bus, memory.watching(self._pipeline):
             await self._fill()
             await bus.subscribe(QUEUE_OUTCOMES, Outcomes, lambda message, _: self._on_outcomes(message))
             await bus.subscribe(SNAPSHOT_BOUND, BindingOutcomes, lambda message, _: self._on_bound(message))
             self._report("cycle starts")
             await self._pipeline.release()
+            loading = time.monotonic() - began
             await self._follow(self._decided, "decided", self._is_decided)
             if api_calls:
                 await self._follow(self._bound, "bound", lambda: len(self._bound) >= self._case.pods)
@@ -95,6 +98,9 @@ class Measurement:
             bound_seconds=self._bound_seconds if api_calls else None,
             cpu=self._cpu,
             asks=(float(asks[1]) if asks else 0.0) / max(1, len(self._decided)),
+            loading=loading,
+            memory=memory.most,
+            total_memory=memory.total,
         )
 
     async def _fill(self) -> None:

@@ -22,6 +22,7 @@ from shared.kube.client import KubeClient
 from shared.kube.outcome import CallOutcome
 from shared.model.wellknown import HOSTNAME, ZONE
 from tools.api_objects import ObjectWriter
+from tools.bench.memory import PeakMemory
 from tools.cli.processes import MIB, resident_memory
 from tools.supervisor.children import Simulator, environment_for
 from tools.supervisor.forked_process import ForkServer
@@ -29,8 +30,6 @@ from tools.supervisor.options import PipelineOptions
 from tools.supervisor.pipeline import Pipeline
 from tools.supervisor.relay import Relay
 
-SAMPLE_INTERVAL = 0.25
-"""Seconds between samples of the processes' memory."""
 SAMPLE_AFTER_READY = 5.0
 """Seconds of sampling once everything is ready."""
 START_TIMEOUT = 3600.0
@@ -116,26 +115,17 @@ async def measure(cluster: BenchCluster, workers: int) -> int:
     async with Pipeline.running(options) as pipeline:
         await _create(cluster, pipeline.api_url or "", workers)
         began = time.monotonic()
-        starting = asyncio.create_task(pipeline.release())
-        most: dict[str, int] = {}
-        while not starting.done():
-            await _sample(pipeline, most)
-        await starting
-        print(f"ready after {time.monotonic() - began:.1f} s")
-        until = time.monotonic() + SAMPLE_AFTER_READY
-        while time.monotonic() < until:
-            await _sample(pipeline, most)
+        memory = PeakMemory()
+        async with memory.watching(pipeline):
+            await pipeline.release()
+            print(f"ready after {time.monotonic() - began:.1f} s")
+            await asyncio.sleep(SAMPLE_AFTER_READY)
         print(f"{'':<14}{'CPU s':>8}{'most MB':>9}{'MB':>7}")
         spent = pipeline.cpu()
         for name, held in resident_memory(pipeline.processes).items():
-            print(f"{name:<14}{spent[name]:>8.1f}{max(most.get(name, 0), held) / MIB:>9.0f}{held / MIB:>7.0f}")
+            print(f"{name:<14}{spent[name]:>8.1f}{max(memory.most.get(name, 0), held) / MIB:>9.0f}{held / MIB:>7.0f}")
+        print(f"{'all at once':<14}{'':>8}{memory.total / MIB:>9.0f}")
     return 0
-
-
-async def _sample(pipeline: Pipeline, most: dict[str, int]) -> None:
-    for name, held in resident_memory(pipeline.processes).items():
-        most[name] = max(most.get(name, 0), held)
-    await asyncio.sleep(SAMPLE_INTERVAL)
 
 
 def interrupt(up: psutil.Process) -> None:
