@@ -47,6 +47,7 @@ from services.cycle.recording import Decider, Recording
 from services.cycle.round.admission import Admission, PodInfo, uid_of
 from services.cycle.round.assign import RoundResult
 from services.cycle.round.gang import take_gang
+from services.cycle.round.pace import Pace
 from services.cycle.round.round import MAX_POD_BYTES, Round
 from services.cycle.round.runner import UNMERGEABLE, RoundProgress, RoundRunner
 from services.cycle.round.views import NO_VIEW
@@ -69,12 +70,12 @@ class CycleCore:
         *,
         round_size: int = 256,
         ties: Ties | None = None,
-        pace: float = 0.0,
+        longest_pause: float = 0.0,
         extenders: Extenders | None = None,
         incarnation: str = "",
         decider: Decider | None = None,
     ) -> None:
-        """`pace`: seconds between two rounds that are not full, so that pods that come meanwhile share the second one.
+        """`longest_pause`: seconds between two rounds that are not full, at most, where many pods come.
 
         `incarnation` distinguishes this cycle from another one of the same epoch. `decider`: what recorders hear of it.
         """
@@ -85,7 +86,6 @@ class CycleCore:
         self.frameworks = frameworks
         self.round_size = round_size
         self.ties = ties or Ties()
-        self.pace = pace
         self.refused: deque[ProtocolError] = deque(maxlen=MAX_REMEMBERED)
         self._extenders = extenders or Extenders()
         self._backlog: deque[PodInfo] = deque()
@@ -118,7 +118,7 @@ class CycleCore:
         self._journal = Journal()
         self._began: float | None = None
         """When the first event came: from then on decisions are remembered."""
-        self._not_before = 0.0
+        self._pace = Pace(longest_pause)
         self._begin_at: float | None = None
 
     # Events
@@ -282,16 +282,18 @@ class CycleCore:
         if len(self._backlog) < self.round_size:
             if self.is_committing:
                 return []
-            if now < self._not_before:
-                self._begin_at = self._not_before
+            if now < self._pace.not_before:
+                self._begin_at = self._pace.not_before
                 return []
         effects: list[Effect] = []
         while self._backlog:
             gang = take_gang(self._backlog)
             refused = None if gang is None else gang.refused(MAX_POD_BYTES)
             if refused is None:
-                self._begin_at, self._not_before = None, now + self.pace
-                return effects + self._rounds.begin(self._backlog, gang, now)
+                self._begin_at = None
+                effects += self._rounds.begin(self._backlog, gang, now)
+                self._pace.began(len(self.asked_pods), now)
+                return effects
             effects += self._end(refused)
         return effects
 

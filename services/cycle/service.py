@@ -55,8 +55,8 @@ from shared.runtime.names import name_conflict
 from shared.runtime.stopping import CYCLE_PODS
 from shared.telemetry.logs import Repeated
 
-PACE = 0.02
-"""Seconds between two rounds that are not full: fewer and fuller ones cost less per pod."""
+LONGEST_PAUSE = 0.04
+"""Seconds between two rounds that are not full where pods come fast: fewer and fuller rounds cost less per pod."""
 LOOK_INTERVAL = 0.25
 """Seconds between two checks for lost workers, and between two updates of metrics."""
 FINISH_INTERVAL = 0.01
@@ -81,7 +81,7 @@ async def main(context: Context) -> None:
                     frameworks,
                     round_size=settings.round_size,
                     ties=Ties(seed=settings.seed),
-                    pace=PACE,
+                    longest_pause=LONGEST_PAUSE,
                     extenders=Extenders(extenders.extenders),
                     incarnation=secrets.token_hex(8),
                     decider=Decider(version("flotilla"), without_secrets(source), str(settings.feature_gates)),

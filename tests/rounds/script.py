@@ -42,8 +42,9 @@ class Script:
         *workers: str,
         round_size: int = 256,
         frameworks: Mapping[str, Framework] = QUIET,
+        longest_pause: float = 0.0,
     ) -> None:
-        self.core = CycleCore(1, frameworks, round_size=round_size, ties=BY_NAME)
+        self.core = CycleCore(1, frameworks, round_size=round_size, ties=BY_NAME, longest_pause=longest_pause)
         self.shards = {name: frozenset({i}) for i, name in enumerate(workers)}
         self.now = 0.0
         vars(self.core._checks)["_foreign"] = lambda worker, nodes: None
