@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import json
 import shutil
 import tempfile
 from base64 import b64decode
@@ -100,6 +101,17 @@ class Page:
 
     async def type(self, text: str) -> None:
         await self.call("Input.insertText", text=text)
+
+    async def fill(self, selector: str, text: str) -> None:
+        """As if this text were typed instead of what the field holds."""
+        await self._change(selector, text, "input")
+
+    async def choose(self, selector: str, value: str) -> None:
+        await self._change(selector, value, "change")
+
+    async def _change(self, selector: str, value: str, event: str) -> None:
+        found = f"document.querySelector({json.dumps(selector)})"
+        await self.value(f"{found}.value = {json.dumps(value)}; {found}.dispatchEvent(new Event('{event}'))")
 
     async def look(self, width: int, height: int, *, dark: bool = False) -> None:
         """As on a screen of this size, with this colour scheme."""

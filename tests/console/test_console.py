@@ -1,6 +1,7 @@
 """The console: its model, its API, and its page in a real browser beside a real pipeline."""
 
 import asyncio
+import json
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -28,6 +29,7 @@ from tests.servers import nats_server
 from tools.console import follower as following
 from tools.console.cluster import PATIENCE, ClusterModel
 from tools.console.follower import Follower
+from tools.console.kinds import node_kinds
 from tools.console.overview import Services
 from tools.console.pending import PendingPods, matching
 from tools.console.site import POLICY, files, site
@@ -115,6 +117,20 @@ def test_a_model_that_is_loaded_again_has_other_numbers() -> None:
     model.load(StateBuilder(), 2, 1)
     assert model.take_changes().gone == [before.id]
     assert not model.nodes
+
+
+def test_nodes_of_one_pool_and_size_are_a_kind() -> None:
+    model = loaded("n10")
+    pool = {"node.kubernetes.io/instance-type": "large"}
+    nodes = [
+        a_node("a").label(pool).unschedulable(),
+        a_node("b").label(pool),
+        a_node("c").label(pool),
+        a_node("d").label(pool).capacity(cpu="500m"),
+    ]
+    model.take_delta(delta(11, *(NodeUpserted(each.build()) for each in nodes), PodPlaced("uid-q", "gone", 0, "s/q")))
+    kinds = [(each.name, each.like, each.nodes, each.cpu) for each in node_kinds(model.nodes.values())]
+    assert kinds == [("large", "b", 3, 4.0), ("n10", "n10", 1, 4.0), ("large-2", "d", 1, 0.5)]
 
 
 def described(name: str, state: str, message: str = "", **more: Any) -> DescribedPod:
@@ -412,6 +428,52 @@ async def questions_are_answered(page: Page, url: str) -> None:
     )
     await page.until("document.querySelector('.map canvas')?.dataset.nodes === '2'")
     assert "n2" in await page.value("document.querySelector('section[aria-label=Pods]').innerText")
+    await capacity_is_shown(page)
+    await nodes_are_chosen(page)
+    await another_configuration_is_tried(page)
+
+
+async def asked(page: Page, verdict: str) -> None:
+    await page.value("document.querySelector('form button').click()")
+    await page.until(f"document.querySelector('.verdict')?.textContent === {json.dumps(verdict)}")
+
+
+async def capacity_is_shown(page: Page) -> None:
+    await page.choose("form select", "capacity")
+    await page.fill("#if-by", "zone")
+    await page.fill("#if-count", "3")
+    await page.fill("#if-like", "n2")
+    await asked(page, "4 more of this pod fit, on 4 nodes; 1 before the change.")
+    await page.until("document.querySelector('.map canvas')?.dataset.nodes === '5'")
+    assert "1 → 4" in await page.value("document.querySelector('section[aria-label=\"Where they fit\"]').innerText")
+    await page.fill("#if-count", "0")
+    await page.fill("#if-like", "")
+
+
+async def nodes_are_chosen(page: Page) -> None:
+    """The kind that is there is too small for the pod that waits, the one that is written down is not."""
+    await page.choose("form select", "groups")
+    await page.fill("#if-text", "")
+    await page.value("document.querySelector('form button').click()")
+    await page.until("document.querySelector('[role=alert]')?.textContent.startsWith('Choose a kind of node')")
+    await page.value("document.querySelector('.kinds input[type=checkbox]').click()")
+    big = "{name: big, max: 2, price: 9, template: {status: {allocatable: {cpu: '64', memory: 64Gi, pods: '9'}}}}"
+    await page.fill("#if-groups", f"- {big}")
+    await asked(page, "Needed: 1 big, at a price of 9: no cheaper set does.")
+    assert "big-1" in await page.value("document.querySelector('section[aria-label=Pods]').innerText")
+
+
+async def another_configuration_is_tried(page: Page) -> None:
+    await page.choose("form select", "placed")
+    other = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nprofiles: "
+    await page.fill("#if-config", f"{other}[{{schedulerName: other}}]")
+    await page.value("document.querySelector('form button').click()")
+    await page.until("document.querySelector('section[aria-label=Pods]')?.innerText.includes('another scheduler')")
+    await page.fill("#if-config", f"{other}1")
+    await page.value("document.querySelector('form button').click()")
+    await page.until("document.querySelector('[role=alert]')?.textContent.includes('profiles')")
+    assert "status of 400" in page.errors.pop()  # the browser's own line about the answer
+    await page.fill("#if-config", "")
 
 
 async def text_stays_text(page: Page, url: str) -> None:

@@ -16,6 +16,7 @@ from shared.config.settings import Settings, serves_tls
 from shared.errors import ClusterError, FlotillaError
 from shared.runtime.serving import Site
 from tools.console.follower import Follower
+from tools.console.kinds import node_kinds
 from tools.console.lookup import Lookup
 from tools.console.questions import LiveSource
 from tools.console.reasons import Reasons
@@ -94,6 +95,7 @@ class Endpoints:
         app.router.add_get("/api/gangs", self._gangs)
         app.router.add_get("/api/node", self._node)
         app.router.add_get("/api/labels", self._labels)
+        app.router.add_get("/api/kinds", self._kinds)
         app.router.add_routes(routes(LiveSource(self._follower)))
 
     @web.middleware
@@ -169,6 +171,10 @@ class Endpoints:
     async def _labels(self, request: web.Request) -> web.Response:
         self._follower.touch()
         return _json(self._lookup.labels(request.query.get("key", "")))
+
+    async def _kinds(self, _: web.Request) -> web.Response:
+        self._follower.touch()
+        return _json(node_kinds(self._follower.cluster.nodes.values()))
 
 
 async def _file(request: web.Request) -> web.Response:

@@ -100,8 +100,9 @@ class NodesNeeded(msgspec.Struct, frozen=True, omit_defaults=True):
 class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
     """`epoch`, `seq`, `at`: the state that was asked about, and its Unix time.
 
-    `pods` in the order of the question, pending ones first. `nodes`: how many of them each node gets. `victims`: all,
-    in order. `lost`: pods of drained or removed nodes that no owner recreates. `notes`: what differs from the pipeline.
+    `pods` in the order of the question, pending ones first. `nodes`: how many of them each node gets, or how many
+    copies that a capacity counts. `victims`: all, in order. `lost`: pods of drained or removed nodes that no owner
+    recreates. `notes`: what differs from the pipeline.
     """
 
     epoch: int

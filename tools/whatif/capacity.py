@@ -47,16 +47,17 @@ def capacity(engine: Engine) -> Answer:
         raise UserError(f"capacity: expected one pod, not {len(engine.manifests.pods)}")
     if not 1 <= question.limit <= MAX_LIMIT:
         raise UserError(f"limit: takes 1 to {MAX_LIMIT}, not {question.limit}")
-    after = _measured(engine)
+    after, nodes = _measured(engine)
     before = None
     if question.add_nodes or engine.manifests.nodes or question.remove or question.drain or question.config is not None:
         unchanged = replace(question, manifests=_pods_only(question), add_nodes=0, remove=[], drain=[], config=None)
-        before = _measured(Engine(engine.live, unchanged, {}, engine.check))
+        before, _ = _measured(Engine(engine.live, unchanged, {}, engine.check))
     state = engine.live.state
     return Answer(
         state.epoch,
         state.seq,
         engine.live.at,
+        nodes=nodes,
         lost=engine.lost,
         notes=engine.notes,
         capacity=after,
@@ -64,7 +65,8 @@ def capacity(engine: Engine) -> Answer:
     )
 
 
-def _measured(engine: Engine) -> Capacity:
+def _measured(engine: Engine) -> tuple[Capacity, dict[str, int]]:
+    """How many copies fit, and how many of them on each node."""
     question = engine.question
     copied = engine.manifests.pods[0]
     cores = engine.cores(ROUND)
@@ -82,11 +84,11 @@ def _measured(engine: Engine) -> Capacity:
     groups = Counter(grouping.values[node] for node in where if node) if grouping.label else Counter[str]()
     refused = next((uid for uid, node in zip(uids, where, strict=True) if not node), None)
     info = None if refused is None else cores.queued(refused)
-    fitting = [node for node in where if node]
+    nodes = Counter(node for node in where if node)
     message = "" if info is None else info.last_failure or info.gate_reason
-    return Capacity(
-        len(fitting), len(set(fitting)), grouping.label, dict(sorted(groups.items())), refused is None, message
-    )
+    by_group = dict(sorted(groups.items()))
+    found = Capacity(nodes.total(), len(nodes), grouping.label, by_group, refused is None, message)
+    return found, dict(nodes)
 
 
 def _copy(pod: Pod, number: int) -> Pod:
