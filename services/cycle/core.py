@@ -39,6 +39,7 @@ from services.cycle.events import (
     failed,
     unschedulable,
 )
+from services.cycle.explanation.hints import Hints
 from services.cycle.explanation.journal import Journal
 from services.cycle.explanation.questions import Questions
 from services.cycle.extenders import Extenders, ExtendersAnswered, VictimsAnswered
@@ -61,6 +62,9 @@ from shared.messages.recording import RecordDecisions
 from shared.messages.rounds import Proposals
 from shared.messages.state import EPOCH_SHIFT, Committed, Conflict, Heartbeat
 
+OWN_QUESTION = 0
+"""The number of the cycle's own questions about pods; people's count from 1."""
+
 
 class CycleCore:
     def __init__(
@@ -74,10 +78,12 @@ class CycleCore:
         extenders: Extenders | None = None,
         incarnation: str = "",
         decider: Decider | None = None,
+        hints: bool = False,
     ) -> None:
         """`longest_pause`: seconds between two rounds that are not full, at most, where many pods come.
 
         `incarnation` distinguishes this cycle from another one of the same epoch. `decider`: what recorders hear of it.
+        `hints`: whether pods that fit nowhere are told what would help.
         """
         if round_size < 1:
             raise InvalidConfig("roundSize", f"must be at least 1, not {round_size}")
@@ -115,6 +121,7 @@ class CycleCore:
             stands_alone=self._rounds.cache.stands_alone,
         )
         self._questions = Questions(epoch, frameworks)
+        self._hints = Hints(on=hints)
         self._journal = Journal()
         self._began: float | None = None
         """When the first event came: from then on decisions are remembered."""
@@ -132,11 +139,40 @@ class CycleCore:
             for effect in effects:
                 if isinstance(effect, Unschedulable | Failed):
                     self._journal.unplaced(effect, self._rounds.begun, self._rounds.min_seq, now)
-            return effects
+            return self._with_hints(effects, now)
         except FlotillaError:
             raise
         except Exception as cause:
             raise InvariantBroken(f"cycle broke down over {type(event).__name__}: {cause!r}") from cause
+
+    def _with_hints(self, effects: list[Effect], now: float) -> list[Effect]:
+        """Takes the answers to its own questions, and asks the next one if nothing else is to be done."""
+        if not self._hints.on:
+            return effects
+        kept: list[Effect] = []
+        while True:
+            for effect in effects:
+                if isinstance(effect, Answered) and effect.number == OWN_QUESTION:
+                    kept += self._hints.on_answered(effect, now)
+                    continue
+                kept.append(effect)
+                if isinstance(effect, Unschedulable):
+                    kept += self._hints.on_rejected(effect, now)
+            effects = self._ask_for_hint(now)
+            if not effects:
+                break
+        self.refused.extend(self._hints.problems)
+        self._hints.problems.clear()
+        return kept
+
+    def _ask_for_hint(self, now: float) -> list[Effect]:
+        has_pods = bool(self._held) or self.is_committing or self._searches.is_busy
+        request = self._hints.next(now, idle=bool(self._workers) and not has_pods and self._questions.are_answered)
+        if request is None:
+            return []
+        return self._questions.on_asked(
+            ExplanationAsked(OWN_QUESTION, request), self._workers, self._newest_needed, now
+        )
 
     def _handle(self, event: Event, now: float) -> list[Effect]:
         match event:
@@ -175,6 +211,7 @@ class CycleCore:
             self._commits.unanswered.next_deadline(),
             self._searches.next_deadline(),
             self._questions.next_deadline(),
+            self._hints.next_deadline(),
         )
         return min((by for by in deadlines if by is not None), default=None)
 
@@ -187,6 +224,11 @@ class CycleCore:
     def preemption_attempts(self) -> int:
         """Pods for which victims were searched."""
         return self._searches.attempts
+
+    @property
+    def hints(self) -> Mapping[str, int]:
+        """Pods by what became of their hints."""
+        return self._hints.counts
 
     @property
     def pods_held(self) -> int:

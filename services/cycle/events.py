@@ -142,6 +142,14 @@ class Superseded:
 
 
 @dataclass(frozen=True, slots=True)
+class Hinted:
+    """Effect: say in an Event of this pod, which fits nowhere, what would help."""
+
+    uid: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerFault:
     """Effect: an answer of this worker cannot have been right when it was given. `counted`: by the snapshot already."""
 
@@ -178,6 +186,7 @@ Effect = (
     | SendCommit
     | TermConfirmed
     | EndTerm
+    | Hinted
     | Outcome
     | WorkerFault
     | Record

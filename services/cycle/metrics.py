@@ -48,6 +48,13 @@ class CycleMetrics:
         self.preemption_attempts = GrowingSums(
             metrics.counter("scheduler_preemption_attempts_total", "Pods for which victims were searched.")
         )
+        self.hints = GrowingSums(
+            metrics.counter(
+                "flotilla_hints_total",
+                "Pods that fit nowhere, by what became of the hint for their Event: told, none, dropped.",
+                ["result"],
+            )
+        )
         self._began: BoundedDict[int, float] = BoundedDict(MAX_ROUNDS)
 
     def asked(self, number: int, now: float) -> None:

@@ -4,6 +4,7 @@ Requests are repeated under the same number until they are answered; the queue h
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -13,7 +14,7 @@ from services.cycle import events
 from shared.bus import Bus, NoAnswer, subjects
 from shared.errors import ProtocolError
 from shared.messages.limits import HALF_A_MESSAGE
-from shared.messages.queue import TAKE_PATIENCE, Batch, Outcome, Outcomes, Received, Take, Verdict
+from shared.messages.queue import TAKE_PATIENCE, Batch, Hint, Outcome, Outcomes, Received, Take, Verdict
 from shared.runtime.context import Watchdog
 from shared.terms import Heard, Newest
 
@@ -33,6 +34,11 @@ CUT = " ..."
 BYTES_PER_CHARACTER = 4
 OUTCOME_BYTES = 1 << 11
 """An outcome without its message; names are no longer."""
+
+MAX_HINTS = 4096
+"""That wait to be sent."""
+MAX_HINTS_IN_A_MESSAGE = 256
+"""With their texts less than what a message may hold beside outcomes."""
 
 M = TypeVar("M", Batch, Received)
 
@@ -94,6 +100,7 @@ class QueueClient:
         self._queue = Newest(0)
         """The queue's term."""
         self._outcomes: list[Outcome] = []
+        self._hints: deque[Hint] = deque(maxlen=MAX_HINTS)
         self._has_outcomes = asyncio.Event()
         self._has_room = asyncio.Event()
         self._reported = asyncio.Event()
@@ -106,6 +113,11 @@ class QueueClient:
         self._reported.clear()
         self._has_outcomes.set()
         self._has_room.set()
+
+    def hint(self, hint: Hint) -> None:
+        """Goes with outcomes, behind that of its pod. The oldest are dropped if there are too many."""
+        self._hints.append(hint)
+        self._has_outcomes.set()
 
     async def pull(self) -> None:
         """While one round is decided, the next one is fetched."""
@@ -128,11 +140,11 @@ class QueueClient:
             await self._has_outcomes.wait()
             self._has_outcomes.clear()
             number += 1
-            outcomes = Outcomes(self._epoch, number, self._next_outcomes())
+            outcomes = Outcomes(self._epoch, number, self._next_outcomes(), self._next_hints())
             await self._ask(subjects.QUEUE_OUTCOMES, outcomes, Received, ANSWER_PATIENCE)
-            if self._outcomes:
+            if self._outcomes or self._hints:
                 self._has_outcomes.set()
-            else:
+            if not self._outcomes:
                 self._reported.set()
             await asyncio.sleep(REPORT_INTERVAL)
 
@@ -146,6 +158,11 @@ class QueueClient:
             count += 1
         outcomes, self._outcomes = self._outcomes[:count], self._outcomes[count:]
         return outcomes
+
+    def _next_hints(self) -> tuple[Hint, ...]:
+        """None before all outcomes are under way."""
+        most = 0 if self._outcomes else MAX_HINTS_IN_A_MESSAGE
+        return tuple(self._hints.popleft() for _ in range(min(most, len(self._hints))))
 
     async def all_reported(self) -> None:
         """Returns when the queue has every outcome; `report` runs meanwhile."""

@@ -16,6 +16,7 @@ from services.cycle.events import (
     EndTerm,
     Event,
     ExplanationAsked,
+    Hinted,
     Outcome,
     Record,
     SendCommit,
@@ -32,6 +33,7 @@ from services.cycle.queue_client import QueueClient, outcome_of
 from services.cycle.recording import Decider
 from shared.bus import Envelope, subjects
 from shared.config.document import read_config, without_secrets
+from shared.config.settings import HINTS_IN_EVENTS
 from shared.errors import ClusterError
 from shared.extenders.client import ExtenderClient
 from shared.framework.loading import load_frameworks, load_scheduler_config
@@ -41,7 +43,7 @@ from shared.kube.listwatch import ListWatch
 from shared.messages.evaluation import Ties
 from shared.messages.explaining import ExplainPod, ShardExplained
 from shared.messages.preemption import Candidates
-from shared.messages.queue import Verdict
+from shared.messages.queue import Hint, Verdict
 from shared.messages.recording import RecordDecisions
 from shared.messages.rounds import Proposals, Propose
 from shared.messages.state import Committed, Heartbeat, Outdated
@@ -85,6 +87,7 @@ async def main(context: Context) -> None:
                     extenders=Extenders(extenders.extenders),
                     incarnation=secrets.token_hex(8),
                     decider=Decider(version("flotilla"), without_secrets(source), str(settings.feature_gates)),
+                    hints=settings.hints == HINTS_IN_EVENTS,
                 )
                 await lead.during(Shell(context, core, extenders, client, LaterTerm(context, lead.raise_term)).run())
         finally:
@@ -222,6 +225,7 @@ class Shell:
         self._rounds_before = self._core.rounds
         self._metrics.held.set(self._core.pods_held)
         self._metrics.preemption_attempts.show({(): self._core.preemption_attempts})
+        self._metrics.hints.show({(result,): pods for result, pods in self._core.hints.items()})
 
     def _on_trouble(self, text: str) -> None:
         """An extender misbehaves in a way that fails no attempt."""
@@ -302,6 +306,8 @@ class Shell:
                 self._on_term_confirmed()
             case WorkerFault():
                 self._on_fault(effect)
+            case Hinted(uid=uid, text=text):
+                self._queue.hint(Hint(uid, text))
             case _:
                 self._tell(effect)
 

@@ -271,6 +271,7 @@ class QueueCore:
         if is_new:
             for outcome in message.outcomes:
                 effects += self._results.on_outcome(outcome, self._snapshot.position, now)
+            effects += self._results.on_hints(message.hints)
         effects.append(Received(message.epoch, message.number, self.epoch))
         return effects
 

@@ -28,6 +28,8 @@ RETRY_DELAYS = (10.0, 20.0, 40.0, 80.0)
 
 WAITING_FOR_GROUP = "WaitingForPodGroup"
 """The reason of an Event: FailedScheduling would make a later failure a repeat, with the text of the first."""
+HINT = "SchedulingHint"
+"""The reason of an Event that says what would help."""
 
 
 def failure_notice(pod: Pod, outcome: Outcome, unshown: str | None = None) -> Notice:
@@ -77,6 +79,12 @@ def held_notice(held: HeldTooLong) -> Notice:
 def first_held_notice(held: HeldTooLong) -> Notice:
     """An Event only: the pod has not been tried yet, and its group may be completed soon."""
     return replace(held_notice(held), patch=False, told_as=WAITING_FOR_GROUP)
+
+
+def hint_notice(pod: Pod, text: str) -> Notice:
+    """An Event only: the condition says what kube-scheduler says."""
+    told = failure_notice(pod, Outcome(pod.uid, Verdict.UNSCHEDULABLE, message=text))
+    return replace(told, patch=False, nominated=None, told_as=HINT)
 
 
 def unreadable_notice(event: PodUnreadable) -> Notice:

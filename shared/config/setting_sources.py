@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from shared.config import values
 from shared.config.feature_gates import FeatureGates, InvalidFeatureGates
-from shared.config.settings import ApiSettings, Settings
+from shared.config.settings import HINTS_IN_EVENTS, ApiSettings, Settings
 
 URL_FILE_VARIABLE = "FLOTILLA_NATS_URL_FILE"
 """The variable that `flotilla up` prints."""
@@ -122,6 +122,10 @@ SOURCES = (
     Source(
         "shard_count", values.whole_number(1), "--shards", "N",
         "shards of the nodes, at least the number of workers (default 64)",
+    ),
+    Source(
+        "hints", values.OneOf(("none", HINTS_IN_EVENTS)), "--hints", "WHERE",
+        "events: Events of pods that fit nowhere say what would help (default none)",
     ),
     Source("expected_workers", values.whole_number(0)),
     Source("seed", values.whole_number(0), "--seed", "N", "decides between equally good nodes (default 0)"),

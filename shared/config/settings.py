@@ -5,6 +5,8 @@ from ipaddress import ip_address
 
 from shared.config.feature_gates import DEFAULT_GATES, FeatureGates
 
+HINTS_IN_EVENTS = "events"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiSettings:
@@ -60,6 +62,8 @@ class Settings:
     expected_workers: int = 0
     """Workers that start together: the cycle assigns shards as soon as this many send heartbeats; 0: unknown, after
     half a second without a new one."""
+    hints: str = "none"
+    """Where pods that fit nowhere are told what would help: `events` or `none`. Sought when no pod is to be decided."""
     seed: int = 0
     """Decides between equally good nodes."""
     trace_ratio: float = 0.01

@@ -111,12 +111,24 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     delete: tuple[str, ...] = ()
 
 
+MAX_HINT = 900
+"""Characters of a hint: an Event's note holds 1,024 bytes."""
+
+
+class Hint(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What would help a pod that fits nowhere, for an Event."""
+
+    uid: str
+    text: str
+
+
 class Outcomes(msgspec.Struct, frozen=True, omit_defaults=True, tag="outcomes"):
-    """From the cycle, repeated until Received."""
+    """From the cycle, repeated until Received. `hints`: about pods whose outcomes the queue has been told."""
 
     epoch: Count
     number: Count
     outcomes: list[Outcome]
+    hints: tuple[Hint, ...] = ()
 
 
 class Received(msgspec.Struct, frozen=True, omit_defaults=True, tag="received"):

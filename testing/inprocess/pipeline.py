@@ -62,6 +62,7 @@ class Pipeline:
         ties: Ties | None = None,
         fate: Fate = reliable,
         binds: bool = True,
+        hints: bool = False,
     ) -> None:
         """One worker per shard. `checks`: what the snapshot verifies for each profile; everything by default.
 
@@ -70,11 +71,13 @@ class Pipeline:
         frameworks = load_frameworks(None) if frameworks is None else frameworks
         self.now = 0.0
         self.snapshot = SnapshotCore(epoch=1, filters=checks)
-        self.cycle = CycleCore(1, frameworks, round_size=round_size, ties=ties)
+        self.cycle = CycleCore(1, frameworks, round_size=round_size, ties=ties, hints=hints)
         self.workers = {
             f"worker-{i}": WorkerCore(f"worker-{i}", frozenset({i}), shards, frameworks) for i in range(shards)
         }
         self.outcomes: dict[str, Outcome] = {}
+        self.hints: dict[str, str] = {}
+        """By uid, what would help a pod that fits nowhere."""
         self.problems: list[FlotillaError] = []
         self.recorded: list[Recorded] = []
         """What the cycle has told of its decisions, if it was asked to."""
@@ -209,6 +212,8 @@ class Pipeline:
                     raise InvariantBroken(why)
                 case cycle.TermConfirmed():
                     pass
+                case cycle.Hinted(uid=uid, text=text):
+                    self.hints[uid] = text
                 case cycle.Record(message=recorded):
                     self._send(recorded, self.recorded.append)
                 case outcome:

@@ -148,6 +148,7 @@ def test_settings_round_trip_through_an_environment(tmp_path: Path) -> None:
         feature_gates=FeatureGates.parse("VolumeLimitScaling=false,AllAlpha=0"),
         round_size=3,
         unschedulable_patience=6,
+        hints="events",
         shard_count=4,
         seed=5,
         trace_ratio=0.5,

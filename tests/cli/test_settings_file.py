@@ -46,7 +46,7 @@ def test_every_setting_can_be_in_the_file(file: Path, tmp_path: Path) -> None:
         "name": "a", "identity": "b", "prefix": "c", "nats_url": "nats://d", "redis_url": "redis://e",
         "server": "http://f", "token": "g", "context": "h", "http_host": "i", "http_scheme": "https", "otlp_endpoint": "http://j",
         "log_format": "text", "log_level": "debug", "feature_gates": "AllAlpha=false",
-        "trace_url": "http://k",
+        "trace_url": "http://k", "hints": "events",
     }  # fmt: skip
     text = "".join(
         f"{source.field}: {texts.get(source.field) or (1 if source.is_number else 'x')}\n" for source in SOURCES

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from shared.config.settings import Settings
 from shared.model.wellknown import HOSTNAME
 from testing.builders import PodBuilder, expr, node, selector
 from tests.cli.operating import Operator, Said
-from tests.pipeline.corner import Corner, a_corner
+from tests.pipeline.corner import Corner, a_corner, unfit
 from tests.pipeline.support import a_cluster, until
 from tools.explain.text import WIDTH
 from tools.supervisor.options import PipelineOptions
@@ -23,7 +24,8 @@ HIGH = "high"
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def pipeline() -> AsyncIterator[Pipeline]:
-    async with Pipeline.running(PipelineOptions(workers=2, binders=1)) as running, a_cluster(running) as cluster:
+    options = PipelineOptions(settings=Settings(hints="events"), workers=2, binders=1)
+    async with Pipeline.running(options) as running, a_cluster(running) as cluster:
         await cluster.create_priorities(**{HIGH: 1000})
         yield running
 
@@ -81,6 +83,17 @@ async def test_a_pod_that_fits_nowhere_is_explained_helped_and_then_scheduled(
         await corner.cluster.change_node("c", {"spec": {"unschedulable": False}})
         await corner.lands("web", "c")
         assert (await plain(operator, name))["state"] == "placed"
+
+
+async def test_an_event_says_what_would_help_and_the_condition_what_kube_scheduler_says(pipeline: Pipeline) -> None:
+    async with a_corner(pipeline, "hints") as corner:
+        await corner.has_nodes(node("a").capacity(cpu=2))
+        await corner.cluster.create(corner.pod("web").request(cpu=3))
+        help_ = "there were a node like a with 3 cpu, or if it asked for at most 2 cpu (1 less)"
+        await corner.is_said("web", "SchedulingHint", f"It would fit if {help_}.")
+        await corner.is_unschedulable("web", unfit(1, "1 Insufficient cpu"))
+        await corner.cluster.create(node("b").capacity(cpu=3))
+        await corner.lands("web", "b")
 
 
 async def test_a_gated_pod_fits_once_its_gate_is_gone(pipeline: Pipeline, operator: Operator) -> None:

@@ -13,6 +13,7 @@ from services.queue.pod_conditions import (
 )
 from services.queue.scheduling.queued_pod_info import PodState
 from shared.messages.binding import Notice
+from shared.messages.queue import Hint, Outcomes
 from tests.queue.support import Queue, built, notices, telling
 
 NOTICE = Notice("u", "default", "p", "default-scheduler", "Unschedulable", "no room")
@@ -65,6 +66,21 @@ def test_only_the_missing_part_is_resent() -> None:
     assert [(notice.patch, notice.nominated) for _, notice in said_again(queue, 15.0)] == [(False, "n1")]
     queue.add(telling("a", version="7", nominated="n1"))
     assert said_again(queue, 200.0) == []
+
+
+def test_a_hint_is_an_event_only_and_not_resent(queue: Queue) -> None:
+    hints = (Hint("default/a", "It would fit if a."), Hint("default/b", "It would fit if b."))
+    (said,) = notices(queue.tell(Outcomes(1, 9, [], hints)))
+    assert (said.name, said.message, said.told_as) == ("a", "It would fit if a.", "SchedulingHint")
+    assert (said.event, said.patch, said.nominated, said.releases) == (True, False, None, [])
+    assert {notice.message for _, notice in said_again(queue, 100.0)} == {"no room"}
+    assert notices(queue.tell(Outcomes(1, 9, [], hints))) == []
+
+
+def test_a_hint_for_a_pod_that_is_tried_again_is_dropped(queue: Queue) -> None:
+    queue.at(105.0).change()
+    assert queue.take() == ["a"]
+    assert notices(queue.tell(Outcomes(1, 9, [], (Hint("default/a", "It would fit if a."),)))) == []
 
 
 @pytest.mark.parametrize("how", ["taken", "decided", "bound", "gone"])

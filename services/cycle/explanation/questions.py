@@ -85,6 +85,10 @@ class Questions:
         self._latest: dict[str, Summary] = {}
         """By profile, the last merged summary: a pod that is asked about is often asked about again, changed."""
 
+    @property
+    def are_answered(self) -> bool:
+        return self._current is None and not self._waiting
+
     def next_deadline(self) -> float | None:
         current = self._current
         deadlines = [question.due for question in self._waiting]

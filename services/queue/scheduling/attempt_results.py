@@ -9,6 +9,7 @@ from services.queue.pod_conditions import (
     binding_rejected_notice,
     claim_releases,
     failure_notice,
+    hint_notice,
     nomination_cleared_notice,
 )
 from services.queue.scheduling.cluster_event import freed_devices, freed_room
@@ -19,8 +20,10 @@ from shared.cluster.objects import ClusterObjects
 from shared.devices.pod_claims import may_claim
 from shared.errors import ProtocolError
 from shared.messages.binding import Evicted
-from shared.messages.queue import POD_GONE, Batch, ForgottenPod, Outcome, Take, Verdict
+from shared.messages.queue import POD_GONE, Batch, ForgottenPod, Hint, Outcome, Take, Verdict
 from shared.terms import Heard, Newest
+
+_HINTED = frozenset({PodState.UNSCHEDULABLE, PodState.BACKOFF})
 
 
 class CycleSession:
@@ -92,6 +95,11 @@ class AttemptResults:
         if preemption_failed:
             queue.activate(info, now)
         return [notice]
+
+    def on_hints(self, hints: Sequence[Hint]) -> list[Effect]:
+        """For pods that still wait."""
+        found = ((self._queue.pods.get(hint.uid), hint.text) for hint in hints)
+        return [hint_notice(info.pod, text) for info, text in found if info is not None and info.state in _HINTED]
 
     def on_forgotten(self, pods: Sequence[ForgottenPod], now: float) -> None:
         for pod in pods:
