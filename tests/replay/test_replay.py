@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable, Sequence
+from functools import cache
 
 import msgspec
 import pytest
@@ -20,7 +21,8 @@ from tools.recording.file import Entry
 from tools.replay.replay import Comparison, Replay
 
 ZONE, HOSTNAME = "zone", "kubernetes.io/hostname"
-SHARDS = [1, 2, 7]
+SHARDS = [1, 2, 3]
+STEPS = 3
 
 
 def replayed(entries: Sequence[Entry], shards: int | None = None) -> Comparison:
@@ -33,7 +35,8 @@ def no_difference(found: Comparison) -> None:
     assert not found.gaps
 
 
-def preempting(seed: int, shards: int, round_size: int = 8) -> list[Entry]:
+@cache
+def preempting(seed: int, shards: int, round_size: int = 8) -> Sequence[Entry]:
     """A full cluster in which pods of higher priority arrive, over a wire with mishaps."""
     luck = BadLuck(seed, 0.2)
     overheard = Overheard(luck)
@@ -65,7 +68,8 @@ def spreading(dice: random.Random, count: int, name: str) -> list[Pod]:
     return [members(dice.choice(kinds), 1, f"{name}-{i}-")[0] for i in range(count)]
 
 
-def gangs_and_spreading(seed: int, shards: int, round_size: int = 16) -> list[Entry]:
+@cache
+def gangs_and_spreading(seed: int, shards: int, round_size: int = 16) -> Sequence[Entry]:
     dice, luck = random.Random(seed), BadLuck(seed, 0.2)
     overheard = Overheard(luck)
     run = GangRun(shards=shards, round_size=round_size, fate=overheard, ties=Ties(seed=seed), frameworks=FRAMEWORKS)
@@ -74,7 +78,7 @@ def gangs_and_spreading(seed: int, shards: int, round_size: int = 16) -> list[En
     run.settle()
     luck.over = False
     overheard.begin(run)
-    for step in range(4):
+    for step in range(STEPS):
         run.take(*spreading(dice, 12, f"p{step}"))
         gang = pod("g").label(app=f"g{step}").request(cpu="1").require_pods(ZONE, selector(app=f"g{step}"))
         run.take((Gang(f"ns/g{step}", 4), members(gang, 5, f"g{step}-")))
@@ -94,21 +98,21 @@ def test_preemptions(seed: int, shards: int) -> None:
 def test_gangs_and_spreading(seed: int, shards: int) -> None:
     found = replayed(gangs_and_spreading(seed, shards))
     no_difference(found)
-    assert found.gangs == 4
+    assert found.gangs == STEPS
     assert found.verdicts["placed"] > 20
 
 
 @pytest.mark.parametrize("record", [preempting, gangs_and_spreading])
 def test_strict_mode_decides_the_same_however_the_nodes_are_divided(
-    record: Callable[[int, int, int], list[Entry]],
+    record: Callable[[int, int, int], Sequence[Entry]],
 ) -> None:
     entries = record(3, 2, 1)
-    for shards in SHARDS:
+    for shards in (1, 3):
         no_difference(replayed(entries, shards))
 
 
 def test_a_wrong_decision_is_found() -> None:
-    entries = gangs_and_spreading(1, 2)
+    entries = [*gangs_and_spreading(1, 2)]
     at, record = next((i, each) for i, each in enumerate(entries) if isinstance(each, RoundDecided) and not each.gang)
     first = record.pods[0]
     other = msgspec.structs.replace(first, node="n11" if first.node != "n11" else "n10")

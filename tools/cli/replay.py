@@ -2,7 +2,10 @@
 
 import argparse
 import json
+import re
 import sys
+from collections.abc import Iterable
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +13,7 @@ from tools.cli.arguments import add_output, at_least
 
 if TYPE_CHECKING:
     from shared.messages.recording import PodDecided
+    from tools.recording.file import Entry
     from tools.replay.counterfactual import Contrast
     from tools.replay.replay import Comparison, Difference, Stopped
 
@@ -18,6 +22,9 @@ SHOWN = 10
 """Differences that are listed."""
 MOST_LISTED = 40
 """Pods that another configuration would have placed elsewhere, in text."""
+TESTS = Path("tests/recordings")
+LARGEST_TEST = 200_000
+"""Bytes of a recording that is kept as a test: it is part of every clone."""
 
 DESCRIPTION = """\
 Decides everything in a recording again, each time on the state that was judged then, and compares.
@@ -31,6 +38,7 @@ examples:
   flotilla replay today.rec -o json
   flotilla replay today.rec --config other.yaml
   flotilla replay today.rec --until default/web-1
+  flotilla replay today.rec --until default/web-1 --as-test web-preempts-nothing
 """
 
 
@@ -40,13 +48,18 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         "--shards",
         type=at_least(1),
         metavar="N",
-        help="divide the nodes among N workers, instead of as recorded: only with a round size of 1 must that be equal",
+        help="divide the nodes among N workers, instead of as recorded; with a round size of 1 that changes nothing",
     )
     command.add_argument(
         "--config", metavar="FILE", help="a KubeSchedulerConfiguration: show which pods it would have placed elsewhere"
     )
     command.add_argument(
         "--until", metavar="POD", help="stop right before this pod ([namespace/]name, or uid) is decided, and show how"
+    )
+    command.add_argument(
+        "--as-test",
+        metavar="NAME",
+        help=f"keep it as the test {TESTS}/NAME.rec, in a clone of Flotilla; with --until only that one decision",
     )
     add_output(command, "text", "json")
 
@@ -55,6 +68,8 @@ def run(options: argparse.Namespace) -> int:
     from tools.recording.file import UnreadableRecording
 
     try:
+        if options.as_test is not None:
+            return _keep_as_test(options)
         return _contrast(options) if options.config is not None else _compare(options)
     except UnreadableRecording as why:
         print(f"flotilla: {why}", file=sys.stderr)
@@ -72,17 +87,64 @@ def _compare(options: argparse.Namespace) -> int:
     if options.output == "json":
         print(json.dumps(as_json(found, reader.damage), indent=2))
     else:
-        print("\n".join(lines(found, reader.damage)))
+        size = 1 if replay.decisions is None else replay.decisions.round_size
+        print("\n".join([*divided(options.shards, size), *lines(found, reader.damage)]))
     return DIFFERENCES if found.different else NO_DIFFERENCE
+
+
+def _keep_as_test(options: argparse.Namespace) -> int:
+    """Writes the recording, or the decision about one pod, where the tests find it, and replays what was written."""
+    from shared.errors import UserError
+    from tools.recording.file import MAGIC, RecordingReader, RecordingWriter
+    from tools.replay.excerpt import excerpt
+    from tools.replay.replay import Replay
+
+    if options.shards is not None or options.config is not None:
+        raise UserError("--as-test keeps what was recorded: it takes neither --shards nor --config")
+    if not re.fullmatch("[a-z0-9]+(-[a-z0-9]+)*", options.as_test):
+        raise UserError(f"--as-test: must be lower-case words joined by hyphens, not {options.as_test!r}")
+    path = TESTS / f"{options.as_test}.rec"
+    if not TESTS.is_dir() or path.exists():
+        why = f"{path} exists already" if path.exists() else f"there is no folder {TESTS} here: run it in a clone"
+        raise UserError(f"--as-test: {why}")
+
+    def entries() -> "Iterable[Entry]":
+        return RecordingReader(options.file).entries()
+
+    content = BytesIO()
+    writer = RecordingWriter(content)
+    for entry in entries() if options.until is None else excerpt(entries, options.until):
+        writer.add(entry)
+    writer.flush()
+    if options.until is not None and writer.size == len(MAGIC):
+        raise UserError(f"--until: no pod {options.until!r} is decided in {options.file}")
+    if writer.size > LARGEST_TEST:
+        hint = "" if options.until else "; --until POD keeps the decision about one pod"
+        raise UserError(f"--as-test: it takes {writer.size:,} bytes, and a test at most {LARGEST_TEST:,}{hint}")
+    path.write_bytes(content.getvalue())
+    reader = RecordingReader(path)
+    found = Replay().take_all(reader.entries())
+    print("\n".join(lines(found, reader.damage)))
+    print(f"kept as {path}: pytest tests/replay/test_recordings.py -k {options.as_test}")
+    return DIFFERENCES if found.different else NO_DIFFERENCE
+
+
+def divided(shards: int | None, round_size: int) -> list[str]:
+    """What the reader must know of a division that was not recorded."""
+    if shards is None or round_size == 1:
+        return []
+    rounds = f"in rounds of up to {round_size:,} pods that decides how many places a class is offered, so pods may"
+    return [f"the nodes are divided among {shards:,} workers, not as recorded:", f"{rounds} be decided otherwise"]
 
 
 def lines(found: "Comparison", damage: list[str]) -> list[str]:
     verdicts = ", ".join(f"{count:,} {verdict}" for verdict, count in sorted(found.verdicts.items()))
+    kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(found.kinds.items()))
     gangs = f", {found.gangs:,} gangs" if found.gangs else ""
     said = [
         f"compared: {found.rounds:,} rounds, {found.searches:,} preemption searches{gangs}; {len(found.pods):,} pods",
         f"decisions: {found.decisions:,}" + (f" ({verdicts})" if verdicts else ""),
-        f"differences: {found.different:,}" if found.different else "no difference",
+        f"differences: {found.different:,} ({kinds})" if found.different else "no difference",
     ]
     if found.mixed:
         said.insert(2, f"of these, {found.mixed:,} rounds and searches were judged on several states")
@@ -189,6 +251,7 @@ def as_json(found: "Comparison", damage: list[str]) -> dict[str, Any]:
         "verdicts": dict(found.verdicts),
         "conflicts": found.conflicts,
         "different": found.different,
+        "kinds": dict(found.kinds),
         "differences": [_difference(each) for each in found.differences],
         "notCompared": dict(found.incomparable),
         "gaps": found.gaps,

@@ -68,6 +68,8 @@ class Comparison:
     verdicts: Counter[str] = field(default_factory=Counter)
     pods: set[str] = field(default_factory=set)
     differences: list[Difference] = field(default_factory=list)
+    kinds: Counter[str] = field(default_factory=Counter)
+    """Of all differences."""
     incomparable: Counter[str] = field(default_factory=Counter)
     gaps: list[str] = field(default_factory=list)
     conflicts: int = 0
@@ -216,8 +218,17 @@ class Replay:
 
     def _differ(self, what: str, info: PodInfo | None, was: PodDecided, now: PodDecided) -> None:
         self.found.different += 1
+        self.found.kinds[_kind(was, now)] += 1
         if len(self.found.differences) < MAX_DIFFERENCES:
             self.found.differences.append(Difference(what, was.uid if info is None else info.key, was, now))
+
+
+def _kind(was: PodDecided, now: PodDecided) -> str:
+    if was.verdict != now.verdict:
+        return f"{now.verdict} instead of {was.verdict}"
+    if was.node != now.node:
+        return f"{now.verdict} elsewhere"
+    return f"{now.verdict} otherwise"
 
 
 def frameworks_of(decider: DeciderShown) -> dict[str, Framework]:
