@@ -1,7 +1,7 @@
 """Attempts to bind pods: the state of each, which attempt a pod has now, and when an attempt has something to do."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum, auto
 from functools import lru_cache
@@ -198,14 +198,22 @@ class Attempt:
         )
 
 
+class Finished(NamedTuple):
+    """The outcome is None if none was reported. `transitions`: for those who ask what happened."""
+
+    identity: Identity
+    outcome: BindingOutcome | None
+    transitions: Sequence[tuple[float, AttemptState]] = ()
+
+
 class Attempts:
     """The attempts that are under way, at most two for a pod, and the outcomes of finished ones."""
 
     def __init__(self) -> None:
         self._current: dict[str, Attempt] = {}
         self._queued: dict[str, Attempt] = {}
-        self._finished: BoundedDict[str, tuple[Identity, BindingOutcome | None]] = BoundedDict(MAX_FINISHED)
-        """By uid, the oldest first; the outcome is None if none was reported."""
+        self._finished: BoundedDict[str, Finished] = BoundedDict(MAX_FINISHED)
+        """By uid, the oldest first."""
         self._withdrawn: BoundedDict[tuple[str, int], Withdraw] = BoundedDict(MAX_WITHDRAWN)
         self.alarm = math.inf
         """No attempt has anything to do before this without an event; may be early, never late."""
@@ -241,12 +249,17 @@ class Attempts:
             if attempt is not None and _repeats(identity, attempt.identity):
                 return True
         finished = self._finished.get(order.uid)
-        return finished is not None and _repeats(identity, finished[0])
+        return finished is not None and _repeats(identity, finished.identity)
 
     def outcome(self, order: BindingOrder) -> BindingOutcome | None:
         """The reported outcome of this attempt, if it is remembered."""
-        identity, outcome = self._finished.get(order.uid, (None, None))
-        return outcome if identity is not None and identity.attempt == order.attempt else None
+        finished = self._finished.get(order.uid)
+        return finished.outcome if finished is not None and finished.identity.attempt == order.attempt else None
+
+    def last(self, uid: str) -> Finished | None:
+        """The pod's attempt that is under way, without an outcome, or else the last one that ended."""
+        attempt = self._current.get(uid)
+        return self._finished.get(uid) if attempt is None else Finished(attempt.identity, None, attempt.transitions)
 
     def make_current(self, attempt: Attempt) -> None:
         self._current[attempt.uid] = attempt
@@ -257,19 +270,17 @@ class Attempts:
     def remove(self, attempt: Attempt, outcome: BindingOutcome | None) -> Attempt | None:
         """Removes a finished attempt. Returns the attempt that was queued after it, which is not current yet."""
         uid = attempt.uid
-        self.remember(uid, attempt.identity, outcome)
+        self.remember(uid, Finished(attempt.identity, outcome, attempt.transitions))
         if self._queued.get(uid) is attempt:
             del self._queued[uid]
             return None
         del self._current[uid]
         return self._queued.pop(uid, None)
 
-    def remember(self, uid: str, identity: Identity, outcome: BindingOutcome | None) -> None:
+    def remember(self, uid: str, finished: Finished) -> None:
         """Remembers the pod's newest attempt, which may not be the last to end."""
         before = self._finished.pop(uid, None)
-        if before is not None and identity < before[0]:
-            identity, outcome = before
-        self._finished[uid] = (identity, outcome)
+        self._finished[uid] = before if before is not None and finished.identity < before.identity else finished
 
     def withdraw(self, withdraw: Withdraw) -> None:
         """Remembers the withdrawal of an attempt that is not here."""

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from flotilla.results import SUCCESS, ApiAnswer, ApiCall, Code, Pause, error
 from services.binder import events, extension_points
-from services.binder.attempts import Attempt, Attempts, AttemptState, Identity, LookUpReason, NominationState
+from services.binder.attempts import Attempt, Attempts, AttemptState, Finished, Identity, LookUpReason, NominationState
 from services.binder.extension_points import Failure, failure
 from services.binder.outcome_reports import OutcomeReports
 from shared.config.points import ExtensionPoint
@@ -361,7 +361,7 @@ class BindSteps:
         outcome = self._failed(order, why)
         self._reports.add(outcome, now)
         self._effects.append(events.AttemptEnded(order, now, why.message))
-        self._attempts.remember(order.uid, Identity(order.epoch, order.attempt), outcome)
+        self._attempts.remember(order.uid, Finished(Identity(order.epoch, order.attempt), outcome))
 
     def point_finished(self, attempt: Attempt, point: ExtensionPoint, code: Code, began: float) -> None:
         name = extension_points.NAMES[point]

@@ -35,7 +35,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from flotilla.results import Code, Status
 from services.binder import events, extension_points
-from services.binder.attempts import FINAL, IDLE, LOOKED_UP_AGAIN, MAYBE_BOUND, Attempt, Attempts, AttemptState
+from services.binder.attempts import (
+    FINAL,
+    IDLE,
+    LOOKED_UP_AGAIN,
+    MAYBE_BOUND,
+    Attempt,
+    Attempts,
+    AttemptState,
+    Finished,
+)
 from services.binder.bind_steps import BEFORE_BIND, BindSteps
 from services.binder.extension_points import Failure, PermitWait, failure
 from services.binder.outcome_reports import OutcomeReports
@@ -163,6 +172,10 @@ class BinderCore:
             pending = PermitPending(of.uid, of.namespace, of.name, of.node, began, permit.left(now), now - began)
             listed.append(pending)
         return listed, len(waits) - len(listed)
+
+    def last_attempt(self, uid: str) -> Finished | None:
+        """What happened in the pod's last attempt, if it is or was here."""
+        return self._attempts.last(uid)
 
     # Orders
 

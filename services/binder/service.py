@@ -27,17 +27,20 @@ from shared.framework.loading import load_frameworks, load_scheduler_config
 from shared.kube.access import client_connection
 from shared.kube.client import KubeClient
 from shared.messages.binding import (
+    AttemptFound,
     BinderBeat,
     BindingOrders,
     BindingOutcomes,
     Evict,
     Evicted,
+    FindAttempt,
     ListPermits,
     Notices,
     PermitAnswer,
     Permits,
     Recall,
     Recalled,
+    Step,
     Withdraw,
 )
 from shared.messages.identity import NameTaken
@@ -157,6 +160,7 @@ class Shell:
         )
         notices = await bus.subscribe(subjects.BINDER_NOTICES, Notices, self._on_notices, group=subjects.BINDER_GROUP)
         permits = await bus.subscribe(subjects.BINDER_PERMITS, (PermitAnswer, ListPermits), self._on_permits)
+        listing = await bus.subscribe(subjects.BINDER_LIST, FindAttempt, self._on_find)
         withdrawals = await bus.subscribe(subjects.BINDER_WITHDRAWALS, Withdraw, self._on_event)
         evictions = await bus.subscribe(subjects.BINDER_EVICTIONS, Evict, self._on_evict, group=subjects.BINDER_GROUP)
         self._runner.feed(events.Tick())
@@ -170,6 +174,7 @@ class Shell:
             raise
         finally:
             await permits.close()
+            await listing.close()
             await withdrawals.close()
             self._runner.close()
             for closing in (self._reports, self._calls, self._eviction_calls, self._releases, self._status):
@@ -205,6 +210,13 @@ class Shell:
         waiting, more = self._core.waiting(self._context.clock())
         waiting = [replace(each, since=self._context.date(each.since)) for each in waiting]
         self._bus.post(subjects.BINDER_WAITING, Permits(message.id, self._context.name, waiting, more))
+
+    def _on_find(self, asked: FindAttempt, envelope: Envelope) -> None:
+        found = self._core.last_attempt(asked.uid)
+        if found is not None:
+            steps = tuple(Step(self._context.date(at), state) for at, state in found.transitions)
+            reason = "" if found.outcome is None else found.outcome.reason
+            envelope.respond(AttemptFound(self._context.name, found.identity.attempt, steps, reason))
 
     def _on_evict(self, message: Evict, envelope: Envelope) -> None:
         if self._eviction_calls is None:

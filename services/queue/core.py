@@ -31,6 +31,7 @@ from services.queue.event_handlers import EventHandlers
 from services.queue.eviction_journal import EvictionJournal
 from services.queue.pod_conditions import first_held_notice, held_notice, unconfirmed_notice
 from services.queue.scheduling.attempt_results import AttemptResults, CycleSession
+from services.queue.scheduling.left_pods import LeftPod
 from services.queue.scheduling.pod_groups import PodGroups
 from services.queue.scheduling.pod_queues import BackoffPolicy
 from services.queue.scheduling.queued_pod_info import PodState, QueuedPodInfo, RetryRecord
@@ -336,6 +337,10 @@ class QueueCore:
     def nominated(self) -> dict[str, list[str]]:
         """Uids of nominated pods by node."""
         return self._queue.nominator.by_node()
+
+    def left(self, namespace: str, name: str) -> LeftPod | None:
+        """The last pod of this name that left the queue, if it is remembered."""
+        return self._queue.left.of(namespace, name)
 
     def foreign_scheduler(self, key: str) -> str:
         """The schedulerName of the pending pod of this namespace and name, if no profile here has it."""

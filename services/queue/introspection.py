@@ -8,6 +8,7 @@ from itertools import islice
 from flotilla.events import ANY_EVENT as WITHOUT_EVENTS
 from flotilla.events import Action, Registration, Resource
 from services.queue.core import QueueCore
+from services.queue.scheduling.left_pods import LeftPod
 from services.queue.scheduling.pod_groups import GANG_PLUGINS
 from services.queue.scheduling.queued_pod_info import PodState, QueuedPodInfo
 from services.queue.scheduling.scheduling_queue import IN_FLIGHT, WAITING
@@ -26,6 +27,7 @@ from shared.messages.inspection import (
     ListEvictions,
     ListQueue,
     Move,
+    PodLeft,
     QueueListed,
     RecordedPreemption,
 )
@@ -87,8 +89,9 @@ class Introspection:
             for info in page.items
             if info.state is not PodState.DONE
         ]
-        foreign = ""
+        foreign, left = "", None
         if request.name and not page.total:
+            left = self._core.left(request.namespace, request.name)
             foreign = self._core.foreign_scheduler(f"{request.namespace}/{request.name}")
         schedulers = self._core.schedulers
         groups = self._groups(page.items) if request.bodies else []
@@ -104,6 +107,7 @@ class Introspection:
             foreign,
             groups,
             {uid: shorten(problem) for uid, problem in unreadable.items()},
+            None if left is None else _left(left, wall - now),
         )
 
     def _groups(self, infos: Iterable[QueuedPodInfo]) -> list[bytes]:
@@ -188,11 +192,7 @@ def describe(
     times.
     """
     pod, state = info.pod, info.state
-    log = info.transitions
-    moves = tuple(
-        Move(zero + float(at), str(state), str(why))
-        for at, state, why in zip(log[::3], log[1::3], log[2::3], strict=True)
-    )
+    moves = _moves(info.transitions, zero)
     arrival = _arrival(moves, state)
     return DescribedPod(
         uid=info.uid,
@@ -219,6 +219,7 @@ def describe(
         failed_at=None if info.failed_at is None else zero + info.failed_at,
         nominated=nominated,
         history=moves if in_full else (),
+        created=pod.metadata.creation_timestamp if in_full else None,
         claims=claims,
         body=bytes(info.encoded(pod)) if with_body else b"",
     )
@@ -260,6 +261,17 @@ def labels(registrations: Iterable[Registration]) -> tuple[str, ...]:
 
 def shorten(text: str) -> str:
     return text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - 1]}…"
+
+
+def _moves(log: list[float | str], zero: float) -> tuple[Move, ...]:
+    return tuple(
+        Move(zero + float(at), str(state), str(why))
+        for at, state, why in zip(log[::3], log[1::3], log[2::3], strict=True)
+    )
+
+
+def _left(pod: LeftPod, zero: float) -> PodLeft:
+    return PodLeft(pod.uid, pod.created, pod.attempts, _moves(pod.transitions, zero))
 
 
 def _arrival(moves: tuple[Move, ...], state: PodState) -> Move | None:

@@ -34,6 +34,7 @@ BINDER_BEATS = "binder.beats"
 BINDER_NOTICES = "binder.notices"
 BINDER_PERMITS = "binder.permits"
 BINDER_WAITING = "binder.waiting"
+BINDER_LIST = "binder.list"
 BINDER_WITHDRAWALS = "binder.withdrawals"
 BINDER_EVICTIONS = "binder.evictions"
 

@@ -294,6 +294,31 @@ class Notices(msgspec.Struct, frozen=True, omit_defaults=True, tag="notices"):
     epoch: Count = 0
 
 
+# What happened to a pod
+
+
+class FindAttempt(msgspec.Struct, frozen=True, omit_defaults=True, tag="find-attempt"):
+    """To all binders, on `binder.list`: the last attempt to bind this pod. Only a binder that remembers it replies."""
+
+    uid: str
+
+
+class Step(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """When (Unix time) an attempt entered a state."""
+
+    at: Seconds
+    state: str
+
+
+class AttemptFound(msgspec.Struct, frozen=True, omit_defaults=True, tag="attempt-found"):
+    """`reason`: why it failed."""
+
+    binder: str
+    attempt: Count
+    steps: tuple[Step, ...]
+    reason: str = ""
+
+
 # Pods that wait for permits
 
 MAX_LISTED = 1000

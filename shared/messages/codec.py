@@ -87,6 +87,8 @@ Message = (
     | binding.Recall
     | binding.Recalled
     | binding.PermitAnswer
+    | binding.FindAttempt
+    | binding.AttemptFound
     | binding.ListPermits
     | binding.Permits
     | binding.Withdraw

@@ -50,8 +50,9 @@ class DescribedPod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     that gates it, `-` if one failed; `gate_reason`: what it says. `requeue_events`: cluster events that may requeue it,
     by kube-scheduler's labels. `deadline`: by when cycle or binder must have reported on it. `node`: where it is being
     bound. `message`, `failed_at`: result of its last failed attempt.
-    `history`, its last transitions, and `claims`, what its claims of devices lack, are sent only for a pod that was
-    asked for by name. `body`: the newest version of the pod as msgpack, if ListQueue asks for bodies.
+    `history`, its last transitions, `claims`, what its claims of devices lack, and `created`, as the API server wrote
+    it, are sent only for a pod that was asked for by name. `body`: the newest version of the pod as msgpack, if
+    ListQueue asks for bodies.
     """
 
     uid: str
@@ -80,6 +81,7 @@ class DescribedPod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     history: tuple[Move, ...] = msgspec.field(default=(), name="story")
     claims: tuple[str, ...] = ()
     body: bytes = b""
+    created: str | None = None
 
 
 class ListQueue(msgspec.Struct, frozen=True, omit_defaults=True, tag="list-queue"):
@@ -98,6 +100,15 @@ class ListQueue(msgspec.Struct, frozen=True, omit_defaults=True, tag="list-queue
     bodies: bool = False
 
 
+class PodLeft(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """A pod that left the queue, as the queue remembers it. `created`: as the API server wrote it."""
+
+    uid: str
+    created: str | None
+    attempts: Count
+    history: tuple[Move, ...]
+
+
 class QueueListed(msgspec.Struct, frozen=True, omit_defaults=True, tag="queue-listed"):
     """`listing` is empty if the requested one has expired.
 
@@ -105,7 +116,7 @@ class QueueListed(msgspec.Struct, frozen=True, omit_defaults=True, tag="queue-li
     have left the queue since are omitted. `schedulers`: the profiles' names. `foreign`: the schedulerName of a pod that
     was asked for by name, is pending, and has no profile here. `groups`: with bodies, the pod groups that these pods
     name, as msgpack. `unreadable`: on the first page, pods that are pending and cannot be read, up to a limit, and why;
-    by uid.
+    by uid. `left`: how a pod that was asked for by name, and is not in the queue any more, went through it.
     """
 
     listing: str
@@ -118,6 +129,7 @@ class QueueListed(msgspec.Struct, frozen=True, omit_defaults=True, tag="queue-li
     foreign: str = ""
     groups: list[bytes] = []
     unreadable: dict[str, str] = {}
+    left: PodLeft | None = None
 
 
 class ListEvictions(msgspec.Struct, frozen=True, omit_defaults=True, tag="list-evictions"):

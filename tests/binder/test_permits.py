@@ -202,3 +202,15 @@ def test_a_long_list_is_cut() -> None:
     named, more = script.core.waiting(script.now)
     assert (len(named), more) == (MAX_LISTED, 6)
     assert named[0].uid == "p"
+
+
+def test_what_happened_in_the_last_attempt_is_remembered() -> None:
+    script = waiting(A=10)
+    waits = script.core.last_attempt("p")
+    assert waits is not None and waits.outcome is None and list(waits.transitions) == [(1000.0, "waiting")]
+    script.now += 2
+    script.answer(one(Call, script.permit("A")))
+    found = script.core.last_attempt("p")
+    assert found is not None and found.outcome is not None and found.outcome.bound
+    assert list(found.transitions) == [(1000.0, "waiting"), (1002.0, "binding"), (1002.0, "bound")]
+    assert script.core.last_attempt("another") is None

@@ -366,6 +366,9 @@ async def api_tells(url: str) -> None:
     assert (await get(f"{url}/api/preemptions"), await get(f"{url}/api/gangs")) == ([], [])
     told = await get(f"{url}/api/explanation", namespace="shop", name="huge")
     assert told["sentence"].startswith("shop/huge fits none of 2 nodes") and told["help"]
+    happened = [each["what"] for each in await get(f"{url}/api/timeline", namespace="shop", name="small")]
+    assert happened[:3] == ["created", "queued", "attempt"] and happened[3].startswith("decided: n1")
+    assert sorted(happened[4:]) == ["bound", "left the queue", "the call that binds"]
     rejections = await get(f"{url}/api/rejections", namespace="shop", name="huge")
     numbers = await get(f"{url}/api/labels", key="zone")
     assert rejections["nodes"] == dict.fromkeys(numbers, 0) and rejections["reasons"][0]["nodes"] == 2
@@ -413,7 +416,7 @@ async def pods_are_found(page: Page, url: str) -> None:
     await page.value("document.querySelector('.rows .row').focus()")
     await page.press("Enter")
     await page.until("document.querySelector('.verdict')?.textContent.startsWith('It fits none of 2 nodes')")
-    await page.until("document.querySelectorAll('.timeline li').length > 1")
+    await page.until("document.querySelectorAll('.timeline li').length > 2")
     assert await page.value("document.querySelector('.facts a').href.startsWith('http://127.0.0.1:9/jaeger/trace/')")
     await page.value("document.querySelector('a[href^=\"#/map?why=\"]').click()")
     await page.until("document.querySelector('.legend .key')?.textContent.includes('cpu')")

@@ -11,6 +11,7 @@ from flotilla.results import Code, Status
 from shared.cluster.volumes import VolumeDecision
 from shared.messages import inspection, recording, status
 from shared.messages.binding import (
+    AttemptFound,
     BinderBeat,
     BindingOrders,
     BindingOutcome,
@@ -19,6 +20,7 @@ from shared.messages.binding import (
     Evict,
     Evicted,
     EvictedPod,
+    FindAttempt,
     HeldAttempt,
     IsNominated,
     IsPlaced,
@@ -33,6 +35,7 @@ from shared.messages.binding import (
     Preemption,
     Recall,
     Recalled,
+    Step,
     Withdraw,
 )
 from shared.messages.codec import Message, copy, decode, encode
@@ -347,6 +350,8 @@ MESSAGES: dict[type, st.SearchStrategy[Any]] = {
         st.lists(st.builds(HeldAttempt, TEXT, COUNTS, TEXT, TIMES), max_size=2),
     ),
     PermitAnswer: st.builds(PermitAnswer, TEXT, TEXT, st.booleans(), TEXT),
+    FindAttempt: st.builds(FindAttempt, TEXT),
+    AttemptFound: st.builds(AttemptFound, TEXT, COUNTS, st.lists(st.builds(Step, TIMES, TEXT)).map(tuple), TEXT),
     ListPermits: st.builds(ListPermits, TEXT),
     Permits: st.builds(
         Permits,

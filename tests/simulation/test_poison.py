@@ -46,6 +46,7 @@ SENT = {
     subjects.BINDER_BEATS: (binding.BinderBeat,),
     subjects.BINDER_NOTICES: (binding.Notices,),
     subjects.BINDER_PERMITS: (binding.PermitAnswer, binding.ListPermits),
+    subjects.BINDER_LIST: (binding.FindAttempt,),
     subjects.BINDER_WITHDRAWALS: (binding.Withdraw,),
     subjects.BINDER_EVICTIONS: (binding.Evict,),
     subjects.worker("w1"): (rounds.Propose, preemption.Preempt, explaining.ExplainNodes, workers.Assign),

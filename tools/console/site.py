@@ -20,6 +20,7 @@ from tools.console.kinds import node_kinds
 from tools.console.lookup import Lookup
 from tools.console.questions import LiveSource
 from tools.console.reasons import Reasons
+from tools.explain.timeline import timeline
 from tools.whatif.api import routes
 
 PAGE = Path(__file__).parent / "page"
@@ -90,6 +91,7 @@ class Endpoints:
         app.router.add_get("/api/pods", self._pods)
         app.router.add_get("/api/pod", self._pod)
         app.router.add_get("/api/explanation", self._explanation)
+        app.router.add_get("/api/timeline", self._timeline)
         app.router.add_get("/api/rejections", self._rejections)
         app.router.add_get("/api/preemptions", self._preemptions)
         app.router.add_get("/api/gangs", self._gangs)
@@ -150,6 +152,10 @@ class Endpoints:
     async def _explanation(self, request: web.Request) -> web.Response:
         self._follower.touch()
         return _json(await self._reasons.explanation(*_pod_of(request)))
+
+    async def _timeline(self, request: web.Request) -> web.Response:
+        self._follower.touch()
+        return _json(await timeline(self._follower.client, *_pod_of(request), request.query.get("uid", "")))
 
     async def _rejections(self, request: web.Request) -> web.Response:
         self._follower.touch()

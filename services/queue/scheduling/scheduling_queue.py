@@ -11,6 +11,7 @@ import msgspec
 from services.queue.pod_conditions import UnconfirmedConditions
 from services.queue.scheduling.cluster_event import ClusterChange, anything, freed_room, pod_events
 from services.queue.scheduling.in_flight_events import InFlightEvents
+from services.queue.scheduling.left_pods import LeftPods
 from services.queue.scheduling.nominator import PREEMPTION, Nominator, PendingPreemptions
 from services.queue.scheduling.pod_groups import RELEASED, PodGroups
 from services.queue.scheduling.pod_queues import BackoffPolicy, DeadlineQueue, PodContainer, PodHeap, UnschedulablePods
@@ -89,6 +90,7 @@ class SchedulingQueue:
         self.nominator = Nominator()
         self.preemptions = PendingPreemptions()
         self.conditions = UnconfirmedConditions()
+        self.left = LeftPods()
         self.groups = PodGroups()
         self.claim_users = ClaimUsers()
         self.events = InFlightEvents(hints)
@@ -173,6 +175,7 @@ class SchedulingQueue:
 
     def delete(self, info: QueuedPodInfo, now: float, why: str) -> None:
         self.move(info, PodState.DONE, now, why)
+        self.left.record(info)
         self._set_rejectors(info, (), ())
         del self.pods[info.uid]
         self.claim_users.remove(info.pod)

@@ -37,22 +37,16 @@ function score(found) {
   return raw === normalized ? count(weighted) : h("span", { title: `raw ${raw}, normalized ${normalized}` }, count(weighted));
 }
 
-const TEXTS = {
-  placed: (each) => [`decided: ${each.node}`, `attempt ${count(each.attempt ?? 0)}, the best of ${count(each.feasible ?? 0)} on which it fitted, of ${plural(each.nodes ?? 0, "node")}${each.gang ? `, with its gang ${each.gang}` : ""}`],
-  failed: (each) => ["failed", each.message],
-  nominated: (each) => [`nominated to ${each.node}`, each.victims?.length ? `for it go ${each.victims.join(", ")}` : ""],
-  evicted: (each) => [`preempted on ${each.node}`, `by ${each.preemptor}`],
-};
-
-const STATES = { active: "queued", backoff: "backs off", "error-backoff": "backs off after an error", gated: "held", "in-flight": "attempt", binding: "being bound" };
-
-/** What happened, oldest first: moves in the queue ([at, state, why]) and decisions that the cycle remembers. */
-export function timeline(now, moves, journal) {
-  const decided = journal.filter((each) => TEXTS[each.kind]).map((each) => [each.at, ...TEXTS[each.kind](each)]);
-  const moved = moves.map(([at, state, why]) => [at, STATES[state] ?? state, why]);
-  const all = [...moved, ...decided].sort((a, b) => a[0] - b[0]);
-  return h("ol", { class: "timeline" }, all.map(([at, what, why], i) =>
-    h("li", { class: i === all.length - 1 ? "now" : "" },
-      h("time", { dateTime: new Date(1000 * at).toISOString(), title: new Date(1000 * at).toLocaleString() }, `${length(Math.max(0, now - at))} ago`),
+/** What happened, oldest first: [{at, what, why}]. `now`: the server's time. */
+export function timeline(now, happened) {
+  return h("ol", { class: "timeline" }, happened.map(({ at, what, why }, i) =>
+    h("li", { class: i === happened.length - 1 ? "now" : "" },
+      h("time", { dateTime: new Date(1000 * at).toISOString(), title: precise(at) }, `${length(Math.max(0, now - at))} ago`),
       h("span", { class: "what" }, what, why ? h("span", { class: "quiet" }, ` ${why}`) : ""))));
+}
+
+// Steps may be milliseconds apart.
+function precise(at) {
+  const date = new Date(1000 * at);
+  return `${date.toLocaleString()}, ${String(date.getMilliseconds()).padStart(3, "0")} ms`;
 }

@@ -15,7 +15,7 @@ const STATES = {
 
 export function pod(main, parameters, [namespace, name]) {
   const content = h("div", { class: "stack" });
-  let timer = 0, ended = false, explained = null, explainedFor = "";
+  let timer = 0, ended = false, explained = null, happened = [], explainedFor = "";
   put(main, h("p", { class: "crumbs" }, h("a", { href: "#/pods" }, "Pods")), content);
 
   async function load() {
@@ -23,12 +23,13 @@ export function pod(main, parameters, [namespace, name]) {
     try {
       const found = await get("/api/pod", { namespace, name });
       // Asked again only when the pod has moved: an explanation makes workers judge every node.
-      const stage = JSON.stringify([found.queued?.state, found.queued?.attempts, found.node]);
+      const stage = JSON.stringify([found.uid, found.queued?.state, found.queued?.attempts, found.node]);
       if (stage !== explainedFor) {
         explainedFor = stage;
+        get("/api/timeline", { namespace, name, uid: found.uid }).then((told) => { happened = told; }, () => {}); // the explanation says what is wrong
         get("/api/explanation", { namespace, name }).then((told) => { explained = told; }, (error) => { explained = { failure: error.message }; });
       }
-      made = details(found, explained);
+      made = details(found, explained, happened);
     } catch (error) {
       made = [h("h1", { class: "name" }, `${namespace}/${name}`), h("p", { class: "problem" }, error.message)];
     }
@@ -40,10 +41,9 @@ export function pod(main, parameters, [namespace, name]) {
   return () => { ended = true; clearTimeout(timer); };
 }
 
-function details(pod, told) {
+function details(pod, told, happened) {
   const queued = pod.queued, key = `${pod.namespace}/${pod.name}`;
   const known = told && !told.failure ? parts(told) : {};
-  const moves = queued?.history ?? [], journal = known && told?.journal ? told.journal : [];
   const part = (found) => (found ? section(found[0], found[1]) : null);
   return [
     h("h1", { class: "name" }, key),
@@ -58,7 +58,7 @@ function details(pod, told) {
         pod.preempted ? section("Victims", h("ol", {}, preemption(pod.preempted))) : null,
         pod.preempted_by ? section("Preempted by", h("ol", {}, preemption(pod.preempted_by))) : null),
       h("div", { class: "stack" },
-        moves.length || journal.length ? section("What happened", timeline(pod.now, moves, journal)) : null,
+        happened.length ? section("What happened", timeline(pod.now, happened)) : null,
         pod.uid ? section("Facts", facts(pod)) : null,
         pod.requests && Object.keys(pod.requests).length ? section("It requests", h("dl", { class: "facts" },
           Object.entries(pod.requests).map(([resource, n]) => [h("dt", {}, resource), h("dd", {}, amount(resource, n))]))) : null)),
