@@ -60,7 +60,6 @@ class Proposer:
         self._evaluators = {
             name: ShardEvaluator(table, framework, ties, by_profile.get(name)) for name, framework in frameworks.items()
         }
-        self._room_for = (0, 0)
         self._classes: OrderedDict[str, tuple[ShardEvaluator, PodClass]] = OrderedDict()
         self._round = 0
         self._of_one_pod: set[str] = set()
@@ -78,11 +77,11 @@ class Proposer:
         for ask in asks:
             by_profile.setdefault(ask.profile, []).append(ask)
         answers: list[ClassAnswer] = []
-        most = self._most_classes()
         for profile, group in by_profile.items():
+            most = self._most_new_classes() if any(ask.class_id not in self._classes for ask in group) else len(group)
             for start in range(0, len(group), most):
                 part = group[start : start + most]
-                self._make_room(part, most)
+                self._make_room(part)
                 answers += self._propose(profile, part, RoundContext(round_, tuple(keys)))
         return answers
 
@@ -91,7 +90,7 @@ class Proposer:
         evaluator = self._evaluators.get(ask.profile)
         if evaluator is None:
             return _no_profile(ask), Explanation()
-        self._make_room([ask], self._most_classes())
+        self._make_room([ask])
         pod_class = self._class(evaluator, ask)
         if isinstance(pod_class, ClassAnswer):
             return pod_class, Explanation()
@@ -112,7 +111,7 @@ class Proposer:
         if evaluator is None:
             return ShardFindings(ask.class_id, failure=error(f"there is no profile {ask.profile!r}"))
         class_ask = ClassAsk(ask.class_id, ask.profile, 0, ask.pod, private_claims=ask.private_claims)
-        self._make_room([class_ask], self._most_classes())
+        self._make_room([class_ask])
         try:
             pod_class = self._prepared(evaluator, class_ask)
             if pod_class.failure is not None:
@@ -142,12 +141,13 @@ class Proposer:
             answers += [self._evaluate_alone(evaluator, ask, pod_class, context) for ask, pod_class in ready]
         return answers
 
-    def _most_classes(self) -> int:
-        """Lines are laid out in powers of two, so up to half of them may be empty."""
-        if self._room_for[0] != self.table.capacity:
-            each = max((2 * evaluator.bytes_per_class() for evaluator in self._evaluators.values()), default=1)
-            self._room_for = (self.table.capacity, max(1, min(MAX_CLASSES, CLASS_MEMORY // each)))
-        return self._room_for[1]
+    def _most_new_classes(self) -> int:
+        """How many classes there is room for in any case."""
+        return max(1, min(MAX_CLASSES, CLASS_MEMORY // self._bytes_per_class()))
+
+    def _bytes_per_class(self) -> int:
+        """At most."""
+        return max((evaluator.bytes_per_class() for evaluator in self._evaluators.values()), default=1)
 
     def _class(self, evaluator: ShardEvaluator, ask: ClassAsk) -> PodClass | ClassAnswer:
         """Returns the class, or the answer if no node has to be evaluated."""
@@ -291,13 +291,19 @@ class Proposer:
             devices=evaluator.devices(pod_class, rungs.rows),
         )
 
-    def _make_room(self, asks: list[ClassAsk], most: int) -> None:
+    def _make_room(self, asks: list[ClassAsk]) -> None:
         """Drops the least recently used classes until these asks' classes fit."""
-        for ask in asks:
-            if ask.class_id in self._classes:
-                self._classes.move_to_end(ask.class_id)
-        new = sum(ask.class_id not in self._classes for ask in asks)
-        while self._classes and len(self._classes) + new > most:
+        known = [ask.class_id for ask in asks if ask.class_id in self._classes]
+        for class_id in known:
+            self._classes.move_to_end(class_id)
+        new = len(asks) - len(known)
+        if not new:
+            return
+        wanted = new * self._bytes_per_class()
+        while len(self._classes) > len(known):
+            held = sum(evaluator.bytes_of_classes() for evaluator in self._evaluators.values())
+            if len(self._classes) + new <= MAX_CLASSES and held + wanted <= CLASS_MEMORY:
+                break
             _, (evaluator, pod_class) = self._classes.popitem(last=False)
             evaluator.release(pod_class)
 

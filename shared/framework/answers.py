@@ -8,7 +8,6 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flotilla.nodes import Ints, Mask, NodeView
 from flotilla.plugin import (
@@ -28,14 +27,19 @@ from shared.cluster.columns import NOTHING_SEEN, ChangeLog, Rows
 from shared.cluster.nodetable import NodeTable
 from shared.cluster.view import Statuses, TableView
 from shared.framework.metering import FILTER, SCORE, PluginMeter
+from shared.framework.narrow import NarrowLines
 from shared.framework.pod_class import ClassAnswers, PodClass
 from shared.framework.profile import Framework, PreFiltered
 from shared.framework.signatures import PluginFailed, key_of, named
 from shared.model.kinds import ObjectKind
 from shared.plugins.dynamicresources import DynamicResources
 
-UNKNOWN = -(1 << 62)
-"""The plugin was not asked about this row yet, or the reason of its rejection was forgotten."""
+UNKNOWN = -1
+"""The plugin was not asked about this row yet, or the reason of its rejection was forgotten.
+
+A plugin whose score is this number is asked again, which costs time and no more.
+"""
+_UNKNOWN = np.array([UNKNOWN])
 MAX_STATUSES = 1 << 14
 
 PRE_FILTERED = StateKey[PreFiltered]("the outcome of PreFilter")
@@ -139,7 +143,7 @@ class ResultPool:
     def __init__(self, log: ChangeLog, capacity: int) -> None:
         self.log = log
         self.statuses = Statuses()
-        self.values: NDArray[np.int64] = np.zeros((4, capacity), dtype=np.int64)
+        self.values = NarrowLines(4, capacity)
         self.seen: list[int] = [NOTHING_SEEN]
         self.states: list[ClassState | None] = [None]
         self._slots: dict[Hashable, int] = {}
@@ -153,7 +157,7 @@ class ResultPool:
     def acquire(self, signature: Hashable, state: ClassState) -> int:
         """The slot for a signature; the first state that comes with a signature is the one plugins are asked with."""
         if len(self.statuses) > MAX_STATUSES:
-            self.values[self.values > 0] = UNKNOWN
+            self.values.replace_positive(UNKNOWN)
             self.statuses = Statuses()
         slot = self._slots.get(signature)
         if slot is None:
@@ -161,8 +165,8 @@ class ResultPool:
                 slot = self._free.pop()
             else:
                 slot = len(self.seen)
-                if slot == self.values.shape[0]:
-                    self.values = np.concatenate([self.values, np.zeros_like(self.values)])
+                if slot == self.values.lines:
+                    self.values.add_lines(slot)
                 self.seen.append(NOTHING_SEEN)
                 self.states.append(None)
                 self._signatures.append(None)
@@ -198,23 +202,28 @@ class ResultPool:
                 groups.setdefault(self.seen[slot], []).append(slot)
         return groups
 
-    def read(self, slots: list[int], index: Rows | slice) -> NDArray[np.int64]:
+    def read(self, slots: list[int], index: Rows | slice) -> Ints:
         """Lines of answers; a single one to be broadcast if all slots are the same."""
         if slots.count(slots[0]) == len(slots):
-            return self.values[slots[0], index][None, :]
-        lines = np.array(slots, dtype=np.intp)
-        return self.values[lines, index] if isinstance(index, slice) else self.values[lines[:, None], index]
+            return self.values.read(slots[0], index)[None, :]
+        return self.values.read(slots, index)
 
-    def store(self, slots: list[int], rows: Rows, answers: NDArray[np.int64]) -> None:
+    def passes(self, slots: list[int], index: Rows | slice) -> Mask:
+        """Of a filter: which rows it does not reject; shaped as by `read`."""
+        if slots.count(slots[0]) == len(slots):
+            return self.values.zeros(slots[0], index)[None, :]
+        return self.values.zeros(slots, index)
+
+    def store(self, slots: list[int], rows: Rows, answers: Ints) -> None:
         if len(slots) == 1:
-            self.values[slots[0], rows] = answers[0]
+            self.values.write(slots[0], rows, answers[0])
         else:
-            self.values[np.array(slots, dtype=np.intp)[:, None], rows] = answers
+            self.values.write(slots, rows, answers)
 
     def fit(self, capacity: int) -> None:
         """Start over with lines of another length."""
-        if self.values.shape[1] != capacity:
-            self.values = np.zeros((self.values.shape[0], capacity), dtype=np.int64)
+        if self.values.width != capacity:
+            self.values = NarrowLines(self.values.lines, capacity)
 
 
 class Answers:
@@ -275,10 +284,18 @@ class Answers:
         devices = self._claim_scorer
         return frozenset() if devices is None or devices.has_alternatives(state) else frozenset(self.scores_of_claims)
 
-    def lines_per_class(self) -> int:
-        """How many lines a class most likely has for itself."""
-        of_pods = len(self.filters_by[Reads.PODS]) + len(self.scores_by[Reads.PODS])
-        return of_pods + sum((f is not None) + (s is not None) for f, s, _ in self._summarized)
+    def bytes_per_row_and_class(self) -> int:
+        """At most, if the class shares what reads only node objects with others, and runs all plugins."""
+        pools = [self.filter_pools[f] for f in self.filters_by[Reads.PODS]]
+        pools += [self.score_pools[s] for s in self.scores_by[Reads.PODS]]
+        for f, s, _ in self._summarized:
+            pools += [self.filter_pools[f]] if f is not None else []
+            pools += [self.score_pools[s]] if s is not None else []
+        return sum(pool.values.bytes_per_number for pool in pools)
+
+    def bytes_per_row(self) -> int:
+        """Of all classes that are known."""
+        return sum(len(pool) * pool.values.bytes_per_number for pool in (*self.filter_pools, *self.score_pools))
 
     def release(self, answers: ClassAnswers) -> None:
         for pools, slots in ((self.filter_pools, answers.filter_slots), (self.score_pools, answers.score_slots)):
@@ -368,10 +385,10 @@ class Answers:
                 view = views[missed] = TableView(self.table, pool.log.since(seen))
             if one_by_one:
                 for slot in group:
-                    pool.values[slot, view.index] = UNKNOWN
+                    pool.values.write(slot, view.index, _UNKNOWN)
             elif view.is_whole:
                 for slot in group:
-                    pool.values[slot, view.index] = ask([pool.state(slot)], None, view)[0]
+                    pool.values.write(slot, view.index, ask([pool.state(slot)], None, view)[0])
             elif len(view):
                 pool.store(group, view.rows, ask([pool.state(slot) for slot in group], None, view))
             asked = asked or (len(view) > 0 and not one_by_one)

@@ -138,8 +138,13 @@ class ShardEvaluator:
         self._answers.release(pod_class.answers)
 
     def bytes_per_class(self) -> int:
-        """About how much memory one more class takes, if it shares what reads only node objects with others."""
-        return (self._answers.lines_per_class() + ClassRows.LINES_PER_CLASS) * 8 * self.table.capacity
+        """How much memory one more class takes at most, if it shares what reads only node objects with others."""
+        of_answers = self._answers.bytes_per_row_and_class()
+        return (of_answers + self._class_rows.bytes_per_row_and_class()) * self.table.capacity
+
+    def bytes_of_classes(self) -> int:
+        """How much memory all classes take that are not released."""
+        return (self._answers.bytes_per_row() + self._class_rows.bytes_per_row()) * self.table.capacity
 
     # Evaluating
 
@@ -296,7 +301,7 @@ class ShardEvaluator:
             is_muted = s in pod_class.answers.muted or scores_alike(plugin, pod_class.state)
             if pod_class.answers.score_slots[s] and not is_muted:
                 weighted = self._ranking.weighted_scores(pod_class, s, rows)
-                raw = self._answers.score_pools[s].values[pod_class.answers.score_slots[s], rows]
+                raw = self._answers.score_pools[s].values.read(int(pod_class.answers.score_slots[s]), rows)
                 found[plugin.name] = raw, weighted // max(1, self.framework.weights[s]), weighted
         return found
 

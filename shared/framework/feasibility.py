@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from flotilla.plugin import LazyFilter, LazyScore, Mask, Reads
+from flotilla.plugin import LazyFilter, LazyScore, Mask, Reads, Scores
 from flotilla.results import Range
 from shared.cluster.columns import NOTHING_SEEN, Rows
 from shared.cluster.nodetable import NodeTable
@@ -62,7 +62,7 @@ class Feasibility:
             if (tally := pod_class.feasibility.tallies.get(s))
         }
         for s in self._loaded_ranges:
-            found = self._range(pod_class, s, self.rows(pod_class))
+            found = self._range(pod_class, s, np.flatnonzero(self.rows(pod_class)))
             if found is not None:
                 ranges[self.answers.scores[s].name] = found
         return ranges
@@ -90,7 +90,7 @@ class Feasibility:
         for f in self.answers.filters_by[Reads.NODE]:
             slot = pod_class.answers.filter_slots[f]
             if slot and not isinstance(self.answers.filters[f], LazyFilter):
-                settled &= self.answers.filter_pools[f].values[slot, index] == 0
+                settled &= self.answers.filter_pools[f].values.zeros(int(slot), index)
         self._class_rows.settled[pod_class.slot, index] = settled
 
     def _judge(self, classes: list[PodClass], rows: Rows | None) -> None:
@@ -101,7 +101,7 @@ class Feasibility:
         for f in self.answers.filters_by[Reads.PODS]:
             of_classes = [int(c.answers.filter_slots[f]) for c in classes]
             if any(of_classes) and not isinstance(self.answers.filters[f], LazyFilter):
-                feasible &= self.answers.filter_pools[f].read(of_classes, index) == 0
+                feasible &= self.answers.filter_pools[f].passes(of_classes, index)
         if self._one_by_one:
             for pod_class, line in zip(classes, feasible, strict=True):
                 if self._asks_lazily(pod_class):
@@ -140,10 +140,10 @@ class Feasibility:
             slot = int(pod_class.answers.score_slots[s])
             if isinstance(scorer, LazyScore) and slot:
                 pool = answers.score_pools[s]
-                unknown = here[pool.values[slot, here] == UNKNOWN]
+                unknown = here[pool.values.read(slot, here) == UNKNOWN]
                 if unknown.size:
                     view = TableView(self.table, unknown)
-                    pool.values[slot, unknown] = scored(scorer, [pool.state(slot)], None, view)[0]
+                    pool.values.write(slot, unknown, scored(scorer, [pool.state(slot)], None, view)[0])
 
     def _tally(self, pod_class: PodClass, rows: Rows | None, feasible: Mask, flipped: Mask) -> None:
         """Update the counts of raw scores over feasible nodes, unless node objects have changed as well."""
@@ -156,18 +156,21 @@ class Feasibility:
             tally = pod_class.feasibility.tallies.get(s)
             if tally is None:
                 continue
-            raw = self.answers.score_pools[s].values[pod_class.answers.score_slots[s]]
-            for i in np.flatnonzero(flipped).tolist():
-                value = int(raw[i if rows is None else rows[i]])
+            at = np.flatnonzero(flipped)
+            raw = self._raw(pod_class, s, at if rows is None else rows[at])
+            for i, value in zip(at.tolist(), raw.tolist(), strict=True):
                 tally[value] = tally.get(value, 0) + (1 if feasible[i] else -1)
                 if tally[value] == 0:
                     del tally[value]
 
-    def _range(self, pod_class: PodClass, s: int, rows: Rows | Mask) -> Range | None:
+    def _raw(self, pod_class: PodClass, s: int, rows: Rows) -> Scores:
+        return self.answers.score_pools[s].values.read(int(pod_class.answers.score_slots[s]), rows)
+
+    def _range(self, pod_class: PodClass, s: int, rows: Rows) -> Range | None:
         """Of a score that changes with every placement, or over some rows only: computed, not kept."""
         if not pod_class.weights[s] or s in pod_class.answers.muted:
             return None
-        raw = self.answers.score_pools[s].values[pod_class.answers.score_slots[s], : self.table.size][rows]
+        raw = self._raw(pod_class, s, rows)
         unranged = self.answers.scores[s].unranged
         if unranged is not None:
             raw = raw[raw != unranged]
@@ -176,6 +179,6 @@ class Feasibility:
     def _recount(self, pod_class: PodClass) -> None:
         for s in self._ranged:
             if pod_class.weights[s]:
-                raw = self.answers.score_pools[s].values[pod_class.answers.score_slots[s], : self.table.size]
-                values, counts = np.unique(raw[self.rows(pod_class)], return_counts=True)
+                raw = self._raw(pod_class, s, np.flatnonzero(self.rows(pod_class)))
+                values, counts = np.unique(raw, return_counts=True)
                 pod_class.feasibility.tallies[s] = dict(zip(values.tolist(), counts.tolist(), strict=True))

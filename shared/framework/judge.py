@@ -218,12 +218,12 @@ class Judge:
 
     def _cached(self, f: int, slot: int, rows: Rows, *, ask: bool) -> Ints:
         plugin, pool = self._answers.filters[f], self._answers.filter_pools[f]
-        known: Ints = pool.values[slot, rows]
+        known = pool.values.read(slot, rows)
         unknown = np.flatnonzero(known == UNKNOWN)
         if unknown.size and ask:
             state, view = pool.state(slot), TableView(self._table, rows[unknown])
             known[unknown] = filtered(plugin, pool.statuses, [state], None, view)[0]
-            pool.values[slot, rows[unknown]] = known[unknown]
+            pool.values.write(slot, rows[unknown], known[unknown])
         return known
 
     # Nominated pods

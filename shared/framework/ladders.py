@@ -195,10 +195,9 @@ class Ladders:
             low, high = (pod_class.keys.ranges or {}).get(self._answers.scores[s].name, (0, 0))
             if low == high or not pod_class.weights[s]:
                 continue
-            raw = self._answers.score_pools[s].values[pod_class.answers.score_slots[s]]
-            left = dict(tally)
-            for i in np.flatnonzero(fills[:upto]).tolist():
-                value = int(raw[rows[i]])
+            left, at = dict(tally), np.flatnonzero(fills[:upto])
+            raw = self._answers.score_pools[s].values.read(int(pod_class.answers.score_slots[s]), rows[at])
+            for i, value in zip(at.tolist(), raw.tolist(), strict=True):
                 if value not in left:
                     continue  # of a row that is not feasible yet
                 left[value] -= 1
@@ -220,7 +219,7 @@ class Ladders:
             return len(rows)
         feasible = np.flatnonzero(self._feasibility.rows(pod_class))
         pool = self._answers.score_pools[s]
-        left = int((pool.values[pod_class.answers.score_slots[s], feasible] == high).sum())
+        left = int((pool.values.read(int(pod_class.answers.score_slots[s]), feasible) == high).sum())
         earlier, counts = Counter[int](), []
         for row in rows.tolist():
             counts.append(earlier[row])

@@ -16,6 +16,7 @@ from flotilla.results import Range, Status
 from shared.cluster.columns import NOTHING_SEEN, ChangeLog, Rows
 from shared.cluster.load_kind import LoadKind
 from shared.cluster.nodetable import NodeTable
+from shared.framework.narrow import NarrowLines, more_lines
 from shared.framework.profile import PreFiltered
 from shared.model.kinds import ObjectKind
 
@@ -123,15 +124,12 @@ class ClassRows:
     every block of rows is kept, so that the best rows are found without looking at all of them.
     """
 
-    LINES_PER_CLASS = 3
-    """In units of eight bytes a row: keys, the fixed part, and the masks and block maxima together at most one."""
-
     def __init__(self, table: NodeTable) -> None:
         self._table = table
         self._free: list[int] = []
         self._used = 0
         self.keys: Keys
-        self.fixed: Keys
+        self.fixed: NarrowLines
         self.feasible: Mask
         self.settled: Mask
         self._highest: Keys
@@ -148,9 +146,9 @@ class ClassRows:
             slot = self._used
             self._used += 1
             if slot == self.keys.shape[0]:
-                for name in ("keys", "fixed", "feasible", "settled", "_highest"):
-                    matrix = getattr(self, name)
-                    setattr(self, name, np.concatenate([matrix, np.zeros_like(matrix)]))
+                self.fixed.add_lines(slot)
+                for name in ("keys", "feasible", "settled", "_highest"):
+                    setattr(self, name, more_lines(getattr(self, name), slot))
         self.keys[slot] = -1
         self.feasible[slot] = False
         self._highest[slot] = -1
@@ -158,6 +156,14 @@ class ClassRows:
 
     def release(self, slot: int) -> None:
         self._free.append(slot)
+
+    def bytes_per_row_and_class(self) -> int:
+        """Keys, the fixed part and two masks; what the block maxima take is little."""
+        return self.keys.itemsize + self.fixed.bytes_per_number + self.feasible.itemsize + self.settled.itemsize
+
+    def bytes_per_row(self) -> int:
+        """Of all lines in use."""
+        return (self._used - len(self._free)) * self.bytes_per_row_and_class()
 
     def fit(self, capacity: int) -> None:
         """The table grew: every line starts over."""
@@ -253,8 +259,9 @@ class ClassRows:
 
     def _lay_out(self, slots: int, capacity: int) -> None:
         blocks = -(-capacity // BLOCK)
-        self.keys = np.full((slots, blocks * BLOCK), -1, dtype=np.int64)
-        self.fixed = np.zeros((slots, capacity), dtype=np.int64)
+        self.keys = np.zeros((slots, blocks * BLOCK), dtype=np.int64)
+        self.keys[: self._used] = -1
+        self.fixed = NarrowLines(slots, capacity)
         self.feasible = np.zeros((slots, capacity), dtype=np.bool_)
         self.settled = np.zeros((slots, capacity), dtype=np.bool_)
         self._highest = np.full((slots, blocks), -1, dtype=np.int64)

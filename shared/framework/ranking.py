@@ -115,7 +115,7 @@ class Ranking:
 
     def weighted_scores(self, pod_class: PodClass, s: int, rows: Rows) -> Scores:
         """What the s-th score plugin contributes to the totals of these feasible rows."""
-        raw = self.answers.score_pools[s].values[pod_class.answers.score_slots[s], rows]
+        raw = self.answers.score_pools[s].values.read(int(pod_class.answers.score_slots[s]), rows)
         return self._weighted(s, self._normalized(pod_class, s, raw), np.ones(len(rows), dtype=np.bool_))
 
     def _normalized(self, pod_class: PodClass, s: int, raw: Scores) -> Scores:
@@ -149,18 +149,18 @@ class Ranking:
         fixed = np.zeros(self.table.size if rows is None else len(rows), dtype=np.int64)
         for s in self.answers.scores_by[Reads.NODE]:
             if pod_class.weights[s]:
-                raw = self.answers.score_pools[s].values[pod_class.answers.score_slots[s], index]
+                raw = self.answers.score_pools[s].values.read(int(pod_class.answers.score_slots[s]), index)
                 possible = self._class_rows.settled[pod_class.slot, index]
                 fixed += self._weighted(s, self._normalized(pod_class, s, raw), possible)
         if not self.answers.scores:
             fixed += 1
-        self._class_rows.fixed[pod_class.slot, index] = fixed
+        self._class_rows.fixed.write(pod_class.slot, index, fixed)
 
     def _keys(self, classes: list[PodClass], rows: Rows | None) -> Keys:
         index = self._class_rows.index(rows)
         slots = [c.slot for c in classes]
         feasible = lines(self._class_rows.feasible, slots, index)
-        totals = lines(self._class_rows.fixed, slots, index).copy()
+        totals = self._class_rows.fixed.read(slots, index)
         for s in self.answers.scores_by[Reads.PODS]:
             of_classes = [0 if s in c.answers.muted else int(c.answers.score_slots[s]) for c in classes]
             if not any(of_classes):
@@ -191,7 +191,7 @@ class Ranking:
         answers, states = self.answers, [c.state for c in classes]
         view = TableView(self.table, rows, Planned(planned, [c.kind for c in classes], which))
         feasible = self._judge.feasible_pairs(classes, which, view, open_domains)
-        totals = self._class_rows.fixed[np.array([c.slot for c in classes], dtype=np.intp)[which], rows]
+        totals = self._class_rows.fixed.pairs(np.array([c.slot for c in classes], dtype=np.intp)[which], rows)
         for s in answers.scores_by[Reads.PODS]:
             runs = [bool(c.answers.score_slots[s]) and s not in c.answers.muted for c in classes]
             if not any(runs):

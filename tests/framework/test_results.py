@@ -32,8 +32,8 @@ def test_slot_zero_is_never_handed_out_and_answers_zero(pool: ResultPool) -> Non
     slots = {pool.acquire(i, state()) for i in range(50)}
     assert len(slots) == 50
     assert 0 not in slots
-    pool.values[list(slots)] = 7
-    assert not pool.values[0].any()
+    pool.values.write(list(slots), slice(None), np.full((50, 8), 7))
+    assert pool.values.zeros(0, slice(None)).all()
     pool.release(0)
     assert 0 not in {pool.acquire(i, state()) for i in range(50, 60)}
 
@@ -78,14 +78,16 @@ def test_lines_are_read_and_stored_together(pool: ResultPool) -> None:
     assert pool.read([two, 0, one], slice(0, 3)).tolist() == [[0, 0, 4], [0, 0, 0], [0, 0, 2]]
     alike = np.broadcast_to(pool.read([one, one], rows), (2, 2))
     assert alike.tolist() == [[1, 2], [1, 2]]
+    assert pool.passes([two, 0, one], rows).tolist() == [[False, False], [True, True], [False, False]]
+    assert pool.passes([0, 0], rows).tolist() == [[True, True]]
 
 
 def test_values_survive_more_slots(pool: ResultPool) -> None:
     slot = pool.acquire("a", state())
-    pool.values[slot] = 5
+    pool.values.write(slot, slice(None), np.full(8, 5))
     for i in range(40):
         pool.acquire(i, state())
-    assert pool.values[slot].tolist() == [5] * 8
+    assert pool.values.read(slot, slice(None)).tolist() == [5] * 8
 
 
 def test_too_many_statuses_are_forgotten_and_their_rows_asked_about_again(
@@ -93,10 +95,11 @@ def test_too_many_statuses_are_forgotten_and_their_rows_asked_about_again(
 ) -> None:
     monkeypatch.setattr(result_pool, "MAX_STATUSES", 2)
     slot = pool.acquire("a", state())
-    pool.values[slot, :4] = [0, *(pool.statuses.number(unschedulable(reason)) for reason in "xyz")]
+    numbers = [0, *(pool.statuses.number(unschedulable(reason)) for reason in "xyz")]
+    pool.values.write(slot, slice(0, 4), np.array(numbers))
     pool.acquire("b", state())
     assert len(pool.statuses) == 0
-    assert (pool.values[slot, :4] == UNKNOWN).tolist() == [False, True, True, True]
+    assert (pool.values.read(slot, slice(0, 4)) == UNKNOWN).tolist() == [False, True, True, True]
 
 
 def test_the_first_status_of_a_node_stands() -> None:

@@ -109,11 +109,12 @@ def test_with_room_for_few_classes_every_one_of_a_large_round_is_answered(monkey
     nodes = [small_node(f"n{i}", cpu=i + 1) for i in range(8)]
     asks = [ask_for(small_pod(f"p{i}", cpu=f"{100 + 40 * i}m"), count=3) for i in range(40)]
     plenty = ask(loaded(*nodes), *asks)
-    line = 2 * ShardEvaluator(NodeTable(), DEFAULT, BY_NAME).bytes_per_class()
-    monkeypatch.setattr(proposer, "CLASS_MEMORY", 3 * line)
+    at_most = ShardEvaluator(NodeTable(), DEFAULT, BY_NAME).bytes_per_class()
+    monkeypatch.setattr(proposer, "CLASS_MEMORY", 3 * at_most)
     core = loaded(*nodes)
     for number in (1, 2):
         assert ask(core, *asks, number=number) == plenty
     bare = [ClassAsk(each.class_id, DEFAULT_SCHEDULER, 3) for each in reversed(asks)]
     known = [class_id for class_id, answer in ask(core, *bare, number=3).items() if not answer.unknown]
-    assert known == ["p39", "p38", "p37"]
+    assert 3 <= len(known) < 40
+    assert known == [f"p{39 - i}" for i in range(len(known))], "the last ones are known"
