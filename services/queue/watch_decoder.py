@@ -36,8 +36,8 @@ from shared.model.objects import (
     dec_hook,
     encode_msgpack,
     object_from_msgpack,
-    pod_from_msgpack,
 )
+from shared.model.shared_parts import PodDecoder
 
 IGNORED_KINDS = frozenset({ObjectKind.POD_DISRUPTION_BUDGET})
 """No hint reads them."""
@@ -252,6 +252,7 @@ class WatchDecoder:
         """Keeps `objects` up to date. `annotations`: a plugin waits for changes of nodes' annotations."""
         self.objects = ClusterObjects() if objects is None else objects
         self._assigned = AssignedPods()
+        self._pods = PodDecoder()
         self._nodes = NodeCache(annotations=annotations)
 
     def decode(self, change: PodChange | NodeChange | ObjectChange | Unreadable, now: float) -> list[WatchEvent]:
@@ -284,7 +285,7 @@ class WatchDecoder:
         if stale := self._stale(change):
             return stale
         try:
-            pod = pod_from_msgpack(change.body)
+            pod = self._pods.decode(change.body)
         except msgspec.DecodeError as cause:
             return [_unreadable(change, f"Pod {change.namespace}/{change.name}: {cause}")]
         if pod.uid != change.uid:  # the cycle reads the uid from the body, and names it in the outcome

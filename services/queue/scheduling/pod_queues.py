@@ -32,10 +32,11 @@ class PodHeap:
     A pod that leaves from the middle leaves a stale item, which is dropped when it comes to the top.
     """
 
-    def __init__(self, key: Callable[[QueuedPodInfo], Any]) -> None:
+    def __init__(self, key: Callable[[QueuedPodInfo], Any], numbers: Iterator[int]) -> None:
+        """`numbers`: increasing, above zero; shared with the other heaps, where stale items of a pod may remain."""
         self._key = key
         self._items: list[tuple[Any, int, QueuedPodInfo]] = []
-        self._pushes = 0
+        self._numbers = numbers
         self._live = 0
 
     def add(self, info: QueuedPodInfo) -> None:
@@ -43,7 +44,7 @@ class PodHeap:
         self._live += 1
 
     def discard(self, info: QueuedPodInfo) -> None:
-        info.heap_item = None
+        info.heap_number = 0
         self._live -= 1
         self._compact()
 
@@ -57,7 +58,7 @@ class PodHeap:
         while items:
             item = items[0]
             info = item[2]
-            if info.heap_item is item:
+            if info.heap_number == item[1]:
                 return info
             heappop(items)
         return None
@@ -66,10 +67,10 @@ class PodHeap:
         return self._live
 
     def __iter__(self) -> Iterator[QueuedPodInfo]:
-        return (item[2] for item in sorted(item for item in self._items if item[2].heap_item is item))
+        return (item[2] for item in sorted(item for item in self._items if _is_live(item)))
 
     def validate(self) -> None:
-        live = [item for item in self._items if item[2].heap_item is item]
+        live = [item for item in self._items if _is_live(item)]
         if len(live) != self._live:
             raise InvariantBroken(f"a heap of {self._live} pods holds {len(live)}")
         for key, _, info in live:
@@ -77,14 +78,17 @@ class PodHeap:
                 raise InvariantBroken(f"pod {info.pod.key} is in the heap by an old key: {info.history()}")
 
     def _push(self, info: QueuedPodInfo) -> None:
-        self._pushes += 1
-        info.heap_item = item = (self._key(info), self._pushes, info)
-        heappush(self._items, item)
+        info.heap_number = next(self._numbers)
+        heappush(self._items, (self._key(info), info.heap_number, info))
 
     def _compact(self) -> None:
         if len(self._items) > 2 * self._live + MAX_STALE_ITEMS:
-            self._items = [item for item in self._items if item[2].heap_item is item]
+            self._items = [item for item in self._items if _is_live(item)]
             heapify(self._items)
+
+
+def _is_live(item: tuple[Any, int, QueuedPodInfo]) -> bool:
+    return item[2].heap_number == item[1]
 
 
 class PodList:

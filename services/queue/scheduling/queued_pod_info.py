@@ -1,7 +1,6 @@
 """What the queue knows of one pod: its state, its attempts, what rejected it, and what of that survives a restart."""
 
 from collections.abc import Container, Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from hashlib import blake2b
 from math import floor
@@ -18,6 +17,7 @@ MAX_TRANSITIONS = 16
 """Transitions in the log of one pod."""
 
 # Quantities are integers of a type of their own; a digest needs no more than their digits.
+_NO_BODY = msgspec.Raw()
 _ENCODER = msgspec.msgpack.Encoder(enc_hook=int.__repr__, order="deterministic")
 
 
@@ -58,8 +58,9 @@ TRANSITIONS: Mapping[PodState, frozenset[PodState]] = {
 """The states that may follow each. BINDING follows every state: the queue may learn late of a decision."""
 
 
-@dataclass(slots=True, eq=False)
-class QueuedPodInfo:
+# There may be a million of them. They are in no cycles of references, so the garbage collector need not track them: it
+# would stop the queue for seconds each time.
+class QueuedPodInfo(msgspec.Struct, eq=False, gc=False):
     """Changed by the core alone; exactly one container, the one of `state`, has it."""
 
     uid: str
@@ -67,7 +68,7 @@ class QueuedPodInfo:
     """The newest version, also while an older one is in flight."""
     framework: Framework
     seen_at: float
-    body: msgspec.Raw = field(default_factory=msgspec.Raw)
+    body: msgspec.Raw = _NO_BODY
     """The newest version as the watcher encoded it, if it is at hand."""
     state: PodState = PodState.NEW
 
@@ -77,8 +78,8 @@ class QueuedPodInfo:
     """Breaks ties between pods queued at the same time."""
     sort_key: Any = ()
     """The key of the profile's QueueSort, then `sequence`."""
-    heap_item: Any = None
-    """Its current item in a PodHeap; other items of it are stale."""
+    heap_number: int = 0
+    """Of its current item in a PodHeap; other items of it are stale."""
     active_at: float | None = None
     """When it was active for the first time: time spent gated before does not count as scheduling."""
     deadline: float = 0.0
@@ -118,8 +119,8 @@ class QueuedPodInfo:
     forgotten: ForgottenPod | None = None
     """Its failed binding, if that is reported before the decision."""
 
-    transitions: list[float | str] = field(default_factory=list)
-    """Time, state and reason, repeated: a flat list, because there are tens of thousands of them."""
+    transitions: tuple[float | str, ...] = ()
+    """Time, state and reason, repeated. Flat, because there are many of them."""
     _equivalence: tuple[bool, bytes] | None = None
 
     @property
@@ -157,10 +158,7 @@ class QueuedPodInfo:
         return replace(pod, spec=replace(pod.spec, node_name=self.node)) if self.node else None
 
     def record(self, now: float, state: PodState, why: str) -> None:
-        transitions = self.transitions
-        transitions += (now, state, why)
-        if len(transitions) > 3 * MAX_TRANSITIONS:
-            del transitions[:3]
+        self.transitions = (*self.transitions[-3 * (MAX_TRANSITIONS - 1) :], now, state.value, why)
 
     def history(self) -> str:
         log = self.transitions

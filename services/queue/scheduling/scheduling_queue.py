@@ -4,6 +4,7 @@ from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import count
 from math import floor
 
 import msgspec
@@ -94,9 +95,10 @@ class SchedulingQueue:
         self.groups = PodGroups()
         self.claim_users = ClaimUsers()
         self.events = InFlightEvents(hints)
-        self._active = PodHeap(lambda info: info.sort_key)
-        self._backoff = PodHeap(lambda info: (info.backoff_until, info.sort_key))
-        self._error_backoff = PodHeap(lambda info: (info.backoff_until, info.sort_key))
+        numbers = count(1)
+        self._active = PodHeap(lambda info: info.sort_key, numbers)
+        self._backoff = PodHeap(lambda info: (info.backoff_until, info.sort_key), numbers)
+        self._error_backoff = PodHeap(lambda info: (info.backoff_until, info.sort_key), numbers)
         self._unschedulable = UnschedulablePods()
         self._gated = UnschedulablePods()
         self._in_flight = DeadlineQueue(timeouts.in_flight)
