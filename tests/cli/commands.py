@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import pty
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -15,15 +16,14 @@ PATIENCE = 40.0
 class Command:
     """`lines`: what it has printed so far."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, output: asyncio.StreamReader) -> None:
         self.process = process
         self.lines: list[str] = []
-        self._reading = asyncio.create_task(self._read())
+        self._reading = asyncio.create_task(self._read(output))
 
-    async def _read(self) -> None:
-        assert self.process.stdout is not None
-        async for line in self.process.stdout:
-            self.lines.append(line.decode().rstrip("\n"))
+    async def _read(self, output: asyncio.StreamReader) -> None:
+        async for line in output:
+            self.lines.append(line.decode().rstrip("\r\n"))
 
     def family(self) -> list[psutil.Process]:
         """The processes that it has started."""
@@ -46,22 +46,43 @@ class Command:
 
 
 @asynccontextmanager
-async def flotilla(folder: Path, *arguments: str) -> AsyncIterator[Command]:
-    """`folder` is where it makes its temporary folders."""
+async def flotilla(folder: Path, *arguments: str, terminal: bool = False) -> AsyncIterator[Command]:
+    """`folder` is where it makes its temporary folders. `terminal`: what it reads and writes is one."""
+    ours, its = pty.openpty() if terminal else (None, asyncio.subprocess.PIPE)
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
         "tools.cli.main",
         *arguments,
-        stdout=asyncio.subprocess.PIPE,
+        stdin=its if terminal else None,
+        stdout=its,
         stderr=asyncio.subprocess.STDOUT,
         limit=1 << 20,
         env=os.environ | {"TMPDIR": str(folder)},
     )
-    command = Command(process)
+    if ours is None:
+        assert process.stdout is not None
+        command = Command(process, process.stdout)
+    else:
+        os.close(its)
+        command = Command(process, await _read_end(ours))
     try:
         yield command
     finally:
         if process.returncode is None:
             process.terminate()
         await command.ends()
+
+
+async def _read_end(terminal: int) -> asyncio.StreamReader:
+    """What is written to this pseudo-terminal, until nobody has it open any more."""
+    reader = _Terminal(limit=1 << 20)
+    protocol = asyncio.StreamReaderProtocol(reader)
+    await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, os.fdopen(terminal, "rb", buffering=0))
+    return reader
+
+
+class _Terminal(asyncio.StreamReader):
+    def set_exception(self, exc: Exception) -> None:
+        """Linux ends a terminal that nobody has open with an error."""
+        self.feed_eof() if isinstance(exc, OSError) else super().set_exception(exc)

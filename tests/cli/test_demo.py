@@ -1,9 +1,11 @@
 """flotilla demo: its workload, its output, and a small run from start to end."""
 
 import io
+import re
 import signal
 from pathlib import Path
 
+import aiohttp
 import pytest
 
 from shared.errors import UserError
@@ -223,7 +225,7 @@ async def test_ctrl_c_cleans_up(moment: str, tmp_path: Path) -> None:
 
 @pytest.mark.asyncio
 async def test_pods_that_claim_devices_get_one_each(tmp_path: Path) -> None:
-    arguments = ("demo", "--devices", "--nodes", "30", "--pods", "30", "--kinds", "6", "--late", "0")
+    arguments = ("demo", "--devices", "--nodes", "30", "--pods", "30", "--kinds", "6", "--late", "0", "--console")
     async with flotilla(tmp_path, *arguments) as command:
         code = await command.ends()
         text = "\n".join(command.lines)
@@ -232,6 +234,20 @@ async def test_pods_that_claim_devices_get_one_each(tmp_path: Path) -> None:
         assert "each of 30 claims has a device (30 do)" in text
         assert "no device has two claims" in text
         assert "✗" not in text
+
+
+@pytest.mark.asyncio
+async def test_on_a_terminal_the_console_stays_until_ctrl_c(tmp_path: Path) -> None:
+    small = ("demo", "--nodes", "3", "--pods", "30", "--kinds", "5", "--late", "0", "--workers", "1")
+    async with flotilla(tmp_path, *small, "--console", terminal=True) as command:
+        told = await command.prints(lambda line: "stays open" in line)
+        url = re.findall(r"http://[0-9.:]+/", told)[0]
+        async with aiohttp.ClientSession() as session, session.get(url) as page:
+            assert page.status == 200
+        assert any("All checks passed" in line for line in command.lines)
+        command.process.send_signal(signal.SIGINT)
+        assert await command.ends() == 0
+        assert list(tmp_path.iterdir()) == []
 
 
 def test_more_claims_than_devices_are_rejected() -> None:

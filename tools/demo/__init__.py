@@ -28,7 +28,7 @@ examples:
   flotilla demo                                10,000 pods of 50 kinds on 1,000 nodes
   flotilla demo --nodes 100 --pods 1000        a small one
   flotilla demo --devices                      1,000 pods that each claim a GPU, on nodes with none, 4 or 8
-  flotilla demo --console                      with a page that shows what happens while it runs
+  flotilla demo --console                      with a page that shows what happens; on a terminal until Ctrl-C
   OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318 FLOTILLA_TRACE_RATIO=1 flotilla demo
                                                with the traces of all pods
   flotilla demo --round-size 1                 one pod at a time, exactly as kube-scheduler decides
@@ -54,7 +54,8 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         action="store_true",
         help=f"nodes have GPUs, and each pod claims one ({PODS_WITH_DEVICES} pods if not told otherwise)",
     )
-    command.add_argument("--console", action="store_true", help="serve a page that shows what happens")
+    console = "serve a page that shows what happens; on a terminal until Ctrl-C"
+    command.add_argument("--console", action="store_true", help=console)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -69,4 +70,5 @@ def run(options: argparse.Namespace) -> int:
     settings = settings_from(kept, {"round_size": options.round_size, "seed": options.seed})
     pipeline = PipelineOptions(workers=options.workers, binders=options.binders, settings=settings)
     pipeline.services()  # validates the options before anything starts
-    return interruptible(Demo(workload, pipeline, sys.stdout, console=options.console).play())
+    watched = sys.stdin.isatty() and sys.stdout.isatty()
+    return interruptible(Demo(workload, pipeline, sys.stdout, console=options.console, stays=watched).play())

@@ -32,11 +32,18 @@ LOG_LINES = 20
 
 class Demo:
     def __init__(
-        self, workload: DemoWorkload, options: PipelineOptions, output: TextIO, *, console: bool = False
+        self,
+        workload: DemoWorkload,
+        options: PipelineOptions,
+        output: TextIO,
+        *,
+        console: bool = False,
+        stays: bool = False,
     ) -> None:
-        """`console`: serve the page meanwhile."""
+        """`console`: serve the page meanwhile; `stays`: and then until Ctrl-C."""
         self._workload = workload
         self._console = console
+        self._stays = console and stays
         self._options = options
         self._screen = Screen(output)
 
@@ -53,8 +60,9 @@ class Demo:
         try:
             async with Pipeline.running(options) as pipeline:
                 screen.say(f"  {len(pipeline.processes)} processes ready in {time.monotonic() - began:.1f} s")
-                if self._console:
-                    screen.say(f"  console: {await pipeline.open_console()}")
+                console = await pipeline.open_console() if self._console else ""
+                if console:
+                    screen.say(f"  console: {console}")
                 async with self._logs_on_failure(pipeline):
                     result = await self._schedule(pipeline)
                     for line in report(result):
@@ -63,9 +71,20 @@ class Demo:
                 screen.clear()
                 if passed:
                     screen.say(NEXT)
+                if self._stays:
+                    await self._stay_open(console)
         finally:
             screen.release()
         return 0 if passed else 1
+
+    async def _stay_open(self, console: str) -> None:
+        """Until Ctrl-C, which then only ends this: the exit code is that of the checks."""
+        self._screen.say(f"\nThe console stays open, with this cluster, until Ctrl-C: {console}")
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            if (task := asyncio.current_task()) is not None:
+                task.uncancel()
 
     @asynccontextmanager
     async def _auditing(self, pipeline: Pipeline) -> AsyncIterator[Auditor]:
