@@ -263,7 +263,7 @@ def shorten(text: str) -> str:
     return text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - 1]}…"
 
 
-def _moves(log: list[float | str], zero: float) -> tuple[Move, ...]:
+def _moves(log: tuple[float | str, ...], zero: float) -> tuple[Move, ...]:
     return tuple(
         Move(zero + float(at), str(state), str(why))
         for at, state, why in zip(log[::3], log[1::3], log[2::3], strict=True)

@@ -73,7 +73,7 @@ class Settings:
     trace_url: str | None = None
     """Where the console's links to traces lead: the base URL of Jaeger's page; none: there are no links."""
     log_format: str = "auto"
-    """`json` or `text`; `auto`: text on a terminal."""
+    """`json` or `text`; `auto`: JSON in a container without a terminal, text otherwise."""
     log_level: str = "info"
 
 

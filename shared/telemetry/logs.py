@@ -1,10 +1,12 @@
-"""Logs: JSON lines for machines, text on a terminal; and rate limits for repeated messages."""
+"""Logs: JSON lines for machines, text for people; and rate limits for repeated messages."""
 
 import json
 import logging
+import os
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import IO
 
 from shared.bounded import BoundedDict
@@ -16,6 +18,8 @@ QUIET_SECONDS = 30.0
 """Seconds until a repeated message is logged again."""
 MAX_KEYS = 256
 """Distinct repeated messages that are remembered."""
+CONTAINER_FILES = ("/.dockerenv", "/run/.containerenv")
+"""Docker and Podman make them."""
 FORMATS = ("auto", "json", "text")
 LEVELS = ("debug", "info", "warning", "error")
 
@@ -30,7 +34,7 @@ def set_up(
     if format not in FORMATS or level.lower() not in LEVELS:
         raise UserError(f"logs: the format is one of {', '.join(FORMATS)}, the level one of {', '.join(LEVELS)}")
     stream = sys.stderr if stream is None else stream
-    as_text = format == "text" or (format == "auto" and stream.isatty())
+    as_text = is_text(format, terminal=stream.isatty())
     handler = logging.StreamHandler(stream)
     handler.setFormatter(TextFormatter() if as_text else JsonFormatter(service, name))
     root = logging.getLogger()
@@ -64,6 +68,16 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return json.dumps(line, default=str, ensure_ascii=False)
+
+
+def is_text(format: str, *, terminal: bool) -> bool:
+    """Whether logs in this format are for people: if asked for, and by `auto` on a terminal, or outside containers."""
+    return format == "text" or (format == "auto" and (terminal or not in_container()))
+
+
+def in_container() -> bool:
+    """Where logs are read by machines."""
+    return "KUBERNETES_SERVICE_HOST" in os.environ or any(Path(file).exists() for file in CONTAINER_FILES)
 
 
 class TextFormatter(logging.Formatter):

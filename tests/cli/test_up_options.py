@@ -63,7 +63,7 @@ def test_the_number_of_nodes_reaches_the_pipeline() -> None:
 def test_logs_are_json_in_a_container_or_when_asked(
     container: bool, given: list[str], as_json: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tools.cli.up.in_container", lambda: container)
+    monkeypatch.setattr("shared.telemetry.logs.in_container", lambda: container)
     options = options_of(parser("up").parse_args(["up", *given]))
     assert (options.as_json, options.live, options.colour) == (as_json, False, False)
 

@@ -20,14 +20,14 @@ async def test_a_frozen_service_is_killed_and_restarted(tmp_path: Path, monkeypa
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     async with Pipeline.running(PipelineOptions(workers=1)) as pipeline:
         before = pipeline.processes
-        monkeypatch.setattr("tools.supervisor.children.MAX_FAILED_PROBES", 2)
+        monkeypatch.setattr("tools.supervisor.children.MAX_IDLE_PROBES", 2)
         monkeypatch.setattr("tools.supervisor.children.PROBE_INTERVAL", 0.01)
         pipeline.signal("worker-0", signal.SIGSTOP)
         await until(lambda: pipeline.processes.get("worker-0") not in (None, before["worker-0"]), patience=60)
         assert [
             line
             for line in pipeline.log_lines
-            if "worker-0 is killed: it has not answered 2 liveness probes in a row" in line
+            if "worker-0 is killed: it has not answered 2 liveness probes in a row, and used no CPU meanwhile" in line
         ]
         others = {name: pid for name, pid in before.items() if name != "worker-0"}
         assert others.items() <= pipeline.processes.items()
@@ -44,7 +44,7 @@ async def test_a_warning_says_when_a_frozen_service_will_be_killed(
         monkeypatch.setattr("tools.supervisor.children.PROBE_TIMEOUT", 0.5)
         monkeypatch.setattr("tools.supervisor.children.PROBE_INTERVAL", 0.5)
         pipeline.signal("binder-0", signal.SIGSTOP)
-        warning = f"binder-0 (pid {binder}) does not answer for 2 s; it is killed after 12 s"
+        warning = f"binder-0 (pid {binder}) does not answer or run for 2 s; it is killed after 4 s"
         await until(lambda: warning in output.getvalue(), patience=60)
         (line,) = [line for line in output.getvalue().splitlines() if warning in line]
         assert json.loads(line)["level"] == "warning"

@@ -4,10 +4,12 @@ import io
 import json
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from shared.errors import UserError
+from shared.telemetry import logs
 from shared.telemetry.logs import MAX_KEYS, AtMostEvery, Repeated, logger, set_up
 
 
@@ -22,6 +24,11 @@ def logging_is_as_it_was_afterwards() -> Iterator[None]:
     before = root.handlers[:], root.level, ours.level
     yield
     root.handlers[:], root.level, ours.level = before
+
+
+@pytest.fixture(autouse=True)
+def container(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "in_container", lambda: True)
 
 
 def lines(stream: io.StringIO) -> list[dict[str, object]]:
@@ -72,6 +79,26 @@ def test_a_terminal_gets_text() -> None:
     set_up("queue", "queue-1", format="json", stream=stream)
     logger("queue").warning("now for machines")
     assert json.loads(stream.getvalue().splitlines()[-1])["message"] == "now for machines"
+
+
+def test_outside_containers_a_file_gets_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "in_container", lambda: False)
+    stream = io.StringIO()
+    set_up("queue", "queue-1", stream=stream)
+    logger("queue").info("hello")
+    assert stream.getvalue().endswith(" INFO    queue: hello\n")
+
+
+def test_a_container_is_known_by_its_files_or_by_kubernetes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    monkeypatch.setattr(logs, "CONTAINER_FILES", (str(tmp_path / "none"),))
+    assert not logs.in_container()
+    monkeypatch.setattr(logs, "CONTAINER_FILES", (str(tmp_path / "none"), str(tmp_path)))
+    assert logs.in_container()
+    monkeypatch.setattr(logs, "CONTAINER_FILES", ())
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    assert logs.in_container()
 
 
 def test_a_file_gets_text_when_asked() -> None:

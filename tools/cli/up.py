@@ -8,7 +8,6 @@ import shlex
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shared.config import values
@@ -16,6 +15,7 @@ from shared.config.setting_sources import Given
 from shared.config.settings import ApiSettings, Settings
 from shared.config.sources import add_flags, all_given, environment_of, settings_of, unknown_variables
 from shared.errors import ClusterError, FlotillaError, UserError
+from shared.telemetry.logs import is_text
 from tools.cli.arguments import add_numbers
 from tools.cli.output import uses_colour
 
@@ -40,8 +40,6 @@ Each setting can also be an environment variable: see flotilla run --help.
 """
 
 IGNORED = ("http_host", "http_port", "http_scheme")
-CONTAINER_FILES = ("/.dockerenv", "/run/.containerenv")
-"""Docker and Podman make them."""
 PER_SERVICE = frozenset({"name", "http"})
 NATS_VARIABLES = frozenset(
     f"FLOTILLA_{name}" for name in ("PREFIX", "NATS_CA", "NATS_CERT", "NATS_KEY", "NATS_CREDENTIALS")
@@ -106,7 +104,7 @@ def options_of(options: argparse.Namespace) -> "PipelineOptions":
     if options.nodes > MAX_NODES:
         raise UserError(f"--nodes: at most {MAX_NODES}, not {options.nodes}")
     terminal = sys.stdout.isatty()
-    as_text = settings.log_format == "text" or (settings.log_format == "auto" and (terminal or not in_container()))
+    as_text = is_text(settings.log_format, terminal=terminal)
     return PipelineOptions(
         workers=options.workers,
         binders=options.binders,
@@ -120,11 +118,6 @@ def options_of(options: argparse.Namespace) -> "PipelineOptions":
         live=as_text and terminal,
         colour=as_text and uses_colour(sys.stdout),
     )
-
-
-def in_container() -> bool:
-    """Where logs are read by machines."""
-    return "KUBERNETES_SERVICE_HOST" in os.environ or any(Path(file).exists() for file in CONTAINER_FILES)
 
 
 async def _up(options: "PipelineOptions", ready: asyncio.Event, warnings: Sequence[str], *, console: bool) -> int:

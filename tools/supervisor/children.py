@@ -11,7 +11,7 @@ from shared.config.settings import Settings
 from shared.config.sources import environment_of, unknown_variables, without_settings
 from shared.errors import ClusterError
 from tools.supervisor.forked_process import ForkServer
-from tools.supervisor.probe import get, listening_port
+from tools.supervisor.probe import cpu_seconds, get, listening_port
 from tools.supervisor.relay import Level, Relay
 from tools.supervisor.servers import POLL, START_PATIENCE, STOP_PATIENCE, Process, end
 
@@ -24,7 +24,9 @@ PROBE_TIMEOUT = 2.0
 WARN_AFTER = 2
 """Consecutive failed liveness probes; then a warning says when the service will be killed."""
 MAX_FAILED_PROBES = 12
-"""Consecutive; then the service is killed."""
+"""Consecutive; then the service is killed. Many, because on a loaded machine an answer may take long."""
+MAX_IDLE_PROBES = 4
+"""The same of a service that used no CPU since the first of them: load only makes a process slow, never idle."""
 FIRST_PAUSE = 0.2
 """Seconds before the first restart; doubled for each consecutive failure."""
 LONGEST_PAUSE = 10.0
@@ -145,7 +147,7 @@ async def kill_when_frozen(service: Service, tell: Callable[[str, Level], None])
 
     Probes are counted instead of seconds: while this process is suspended itself there are no probes.
     """
-    probed, failed = None, 0
+    probed, failed, cpu = None, 0, None
     while True:
         await asyncio.sleep(PROBE_INTERVAL)
         process = service.process
@@ -155,15 +157,26 @@ async def kill_when_frozen(service: Service, tell: Callable[[str, Level], None])
             continue
         port = service.port
         answer = None if port is None else await get(port, "/livez", PROBE_TIMEOUT)
-        if answer is not None and failed >= WARN_AFTER:
-            tell(f"{service.name} (pid {process.pid}) answers again", "info")
-        failed = 0 if answer is not None else failed + 1
-        if failed == WARN_AFTER < MAX_FAILED_PROBES:
-            silent, most = (f"{count * (PROBE_INTERVAL + PROBE_TIMEOUT):g} s" for count in (failed, MAX_FAILED_PROBES))
-            text = f"{service.name} (pid {process.pid}) does not answer for {silent}; it is killed after {most}"
-            tell(text, "warning")
-        if failed >= MAX_FAILED_PROBES:
-            tell(f"{service.name} is killed: it has not answered {failed} liveness probes in a row", "warning")
+        if answer is not None:
+            if failed >= WARN_AFTER:
+                tell(f"{service.name} (pid {process.pid}) answers again", "info")
+            failed = 0
+            continue
+        failed += 1
+        used = cpu_seconds(process.pid)
+        if failed == 1:
+            cpu = used
+        idle = used is not None and used == cpu
+        most = MAX_IDLE_PROBES if idle else MAX_FAILED_PROBES
+        what = f"{service.name} (pid {process.pid})"
+        if failed == WARN_AFTER < most:
+            silent, ends = (f"{count * (PROBE_INTERVAL + PROBE_TIMEOUT):g} s" for count in (failed, most))
+            tell(
+                f"{what} does not answer{' or run' if idle else ''} for {silent}; it is killed after {ends}", "warning"
+            )
+        if failed >= most:
+            frozen = ", and used no CPU meanwhile" if idle else ""
+            tell(f"{service.name} is killed: it has not answered {failed} liveness probes in a row{frozen}", "warning")
             process.kill()
             failed = 0
 

@@ -27,6 +27,15 @@ def listening_port(pid: int) -> int | None:
     return min(ports, default=None)
 
 
+def cpu_seconds(pid: int) -> float | None:
+    """User and system time of a process; None if it does not exist."""
+    try:
+        times = psutil.Process(pid).cpu_times()
+    except psutil.Error:
+        return None
+    return times.user + times.system
+
+
 async def get(port: int, path: str, timeout: float = 2.0) -> Answer | None:
     """GET on this machine; None if there is no answer in time, or it is not HTTP."""
     try:

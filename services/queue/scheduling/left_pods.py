@@ -15,7 +15,7 @@ class LeftPod(NamedTuple):
     uid: str
     created: str | None
     attempts: int
-    transitions: list[float | str]
+    transitions: tuple[float | str, ...]
 
 
 class LeftPods:
