@@ -18,7 +18,7 @@ To add a limit: define it at the top of the module that uses it, or in `shared/m
 must agree on it, with a string below it that names the unit and the reason; then make this page again.
 """
 HEAD = "| module | name | value | what |\n|---|---|---|---|"
-SHARED = ("bus", "config", "extenders", "kube", "messages", "runtime", "store", "telemetry", "watch.py")
+SHARED = ("bus", "config", "extenders", "http", "kube", "messages", "runtime", "store", "telemetry", "watch.py")
 """Numbers of the other packages in shared/ are part of scheduling decisions, not limits."""
 
 

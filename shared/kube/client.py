@@ -5,8 +5,8 @@
     await client.close()
 
 Calls are retried only if that does no harm: reads and merge patches after any failure; PUT and DELETE, which name a
-version or uid, if a kept connection turns out to be closed (aiohttp does that itself); and every call that the server
-certainly did not execute (429 after the time that it names, 401 once with newer credentials).
+version or uid, if a kept connection turns out to be closed; and every call that the server certainly did not execute
+(429 after the time that it names, 401 once with newer credentials).
 """
 
 import asyncio
@@ -14,14 +14,16 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Self
 
-import aiohttp
 import msgspec
-from multidict import CIMultiDict
-from yarl import URL
 
 from flotilla.results import ApiCall
 from shared.config.settings import ApiSettings
 from shared.errors import ClusterError, InvalidObject, UserError
+from shared.http.client import HttpClient
+from shared.http.connecting import Route
+from shared.http.errors import HttpFailure, Late
+from shared.http.request import Address, RequestFormat
+from shared.http.response import Headers, header_of
 from shared.kube.access import DEFAULT_CONNECTION, Access, ClientConnection, find_access
 from shared.kube.errors import Forbidden, Gone, Refused, Unauthorized, Unreachable
 from shared.kube.events_and_conditions import (
@@ -48,9 +50,8 @@ from shared.kube.outcome import (
     retry_after,
     wait_before_retry,
 )
-from shared.kube.wire import Stream, keeping_alive
+from shared.kube.wire import Stream, StreamedBody
 from shared.model.objects import encode_json
-from shared.proxies import reason_of
 from shared.telemetry import Telemetry
 
 JSON = "application/json"
@@ -65,8 +66,10 @@ MAX_CONNECTIONS = 128
 """Connections of one process."""
 MAX_RETRIES = 3
 """Retries of one call."""
-READ_BUFFER = 1 << 20
-"""Bytes that are read ahead of a response."""
+MAX_REFUSAL = 1 << 20
+"""Bytes that are read of an answer that refuses a stream."""
+REPEATED = frozenset({"GET", "PUT", "DELETE"})
+"""Methods that are sent again at once if a kept connection turns out to be closed."""
 NOT_LIMITED = "/apis/coordination.k8s.io/"
 """Lease renewals are not rate limited: a late one loses the Lease."""
 
@@ -84,9 +87,6 @@ class _CallState:
 class KubeClient:
     """One per process; supports concurrent calls."""
 
-    date: str | None = None
-    """The Date header of the last answer."""
-
     def __init__(
         self,
         access: Access,
@@ -98,17 +98,22 @@ class KubeClient:
         self._access = access
         self._bucket = bucket
         self._calls = None if telemetry is None else CallMetrics(telemetry.metrics)
-        self._headers: dict[str, CIMultiDict[str]] = {}
-        self._headers_of: str | None = None
-        connector = aiohttp.TCPConnector(limit=MAX_CONNECTIONS, socket_factory=keeping_alive)
-        self._session = aiohttp.ClientSession(
-            connector=connector,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            # compression costs the server more than the network saves
-            headers={"Accept": JSON, "Accept-Encoding": "identity", "User-Agent": agent or _agent(telemetry)},
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_PATIENCE),
-            read_bufsize=READ_BUFFER,
-        )
+        self._heads: dict[str, bytes] = {}
+        """Headers as bytes, by the content type."""
+        self._heads_of: str | None = None
+        server = Address.of(access.server)
+        proxy = None if access.proxy is None else Address.of(access.proxy)
+        # compression costs the server more than the network saves
+        fields = {"Accept": JSON, "Accept-Encoding": "identity", "User-Agent": agent or _agent(telemetry)}
+        self._format = RequestFormat(server, proxy, fields)
+        route = Route(server, access.server_hostname, proxy)
+        self._http = HttpClient(route, access.tls, most=MAX_CONNECTIONS, connect_patience=CONNECT_PATIENCE)
+        self._answer_headers: Headers = []
+
+    @property
+    def date(self) -> str | None:
+        """The Date header of the last answer."""
+        return header_of(self._answer_headers, b"date")
 
     @classmethod
     async def open(
@@ -127,7 +132,7 @@ class KubeClient:
 
     async def close(self) -> None:
         await self._access.close()
-        await self._session.close()
+        await self._http.close()
 
     # Calls
 
@@ -145,19 +150,17 @@ class KubeClient:
 
         `path` may include an encoded query.
         """
-        url = self._url(path)
+        _check(path)
         loop = asyncio.get_running_loop()
         began = loop.time()
         status = 0
         state = _CallState(began + timeout)
         try:
-            async with asyncio.timeout(timeout):
-                answer = await self._with_retries(method, url, path, body, content_type, state)
-        except TimeoutError as cause:
+            answer = await self._with_retries(method, path, body, content_type, state)
+            status = answer.status
+        except (Late, TimeoutError) as cause:
             reason = f"no answer within {timeout:g} s"
             raise Unreachable(self.server, _asked(method, path), reason, maybe_done=state.maybe_done) from cause
-        else:
-            status = answer.status
         finally:
             if self._calls is not None:
                 self._calls.count(method, status, loop.time() - began)
@@ -254,30 +257,28 @@ class KubeClient:
 
         `patience`: seconds until the answer begins, and without a byte while it is read.
         """
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_PATIENCE)
+        _check(path)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + patience
         fresh = False
         while True:
             generation = self._access.generation
-            limit = asyncio.timeout(patience)
-            began, status = asyncio.get_running_loop().time(), 0
+            began, status = loop.time(), 0
             try:
-                async with limit:
-                    response = await self._request("GET", self._url(path), None, JSON, timeout)
-                    status = response.status
-                    if response.status == 200:
-                        return Stream(response, self.server, _asked("GET", path), patience)
-                    answer = await _read(response)
-            except (
-                aiohttp.ClientError,
-                OSError,
-            ) as cause:  # connecting has a shorter limit, and a TimeoutError of its own
-                reason = f"no answer within {patience:g} s" if limit.expired() else reason_of(cause)
-                raise Unreachable(
-                    self.server, _asked("GET", path), reason, maybe_done=_maybe_received(cause)
-                ) from cause
+                body = await self._open(path, deadline)
+                status = body.status
+                if status == 200:
+                    return Stream(body, self.server, _asked("GET", path), patience)
+                wait = retry_after(body.header(b"retry-after"))
+                answer = ApiResponse(status, await _rest(body, deadline), wait)
+            except (HttpFailure, TimeoutError) as cause:
+                late = isinstance(cause, Late | TimeoutError)
+                reason = f"no answer within {patience:g} s" if late else str(cause)
+                maybe_done = isinstance(cause, HttpFailure) and cause.maybe_received
+                raise Unreachable(self.server, _asked("GET", path), reason, maybe_done=maybe_done) from cause
             finally:
                 if self._calls is not None:
-                    self._calls.count("GET", status, asyncio.get_running_loop().time() - began)
+                    self._calls.count("GET", status, loop.time() - began)
             if answer.status == 401 and not fresh:
                 fresh = True
                 if await self._access.refresh(refused=True, generation=generation):
@@ -287,7 +288,7 @@ class KubeClient:
     # Internals
 
     async def _with_retries(
-        self, method: str, url: URL, path: str, body: bytes | None, content_type: str, state: _CallState
+        self, method: str, path: str, body: bytes | None, content_type: str, state: _CallState
     ) -> ApiResponse:
         """Retry what may be retried, as long as the deadline allows."""
         loop = asyncio.get_running_loop()
@@ -295,38 +296,39 @@ class KubeClient:
         retries = 0
         fresh = False
         while True:
-            answer: ApiResponse | None = None
-            await self._await_rate_limit(method, path, state)
+            wait: float | None
+            if self._bucket is not None:
+                await self._await_rate_limit(self._bucket, method, path, state)
             generation = self._access.generation
-            maybe_done_before = state.maybe_done
             try:
-                state.maybe_done = True
-                answer = await self._once(method, url, body, content_type)
-            except (aiohttp.ClientError, OSError) as cause:
-                state.maybe_done = maybe_done_before or _maybe_received(cause)
-                if not repeatable or retries == MAX_RETRIES:
+                answer = await self._once(method, path, body, content_type, state.deadline)
+            except HttpFailure as cause:
+                state.maybe_done |= cause.maybe_received
+                if isinstance(cause, Late):
+                    raise
+                wait = jittered(FIRST_RETRY_AFTER * 2**retries)
+                if not repeatable or retries == MAX_RETRIES or loop.time() + wait >= state.deadline:
                     asked = _asked(method, path)
-                    raise Unreachable(self.server, asked, reason_of(cause), maybe_done=state.maybe_done) from cause
-                wait: float | None = jittered(FIRST_RETRY_AFTER * 2**retries)
+                    raise Unreachable(self.server, asked, str(cause), maybe_done=state.maybe_done) from cause
             else:
                 if answer.ok:
                     return answer
-                state.maybe_done = maybe_done_before or answer.status >= 500
+                state.maybe_done |= answer.status >= 500
                 if answer.status == 401 and not fresh:
                     fresh = True
-                    if await self._access.refresh(refused=True, generation=generation):
+                    async with asyncio.timeout_at(state.deadline):
+                        changed = await self._access.refresh(refused=True, generation=generation)
+                    if changed:
                         continue
                 wait = wait_before_retry(repeatable, answer, retries)
-            out_of_time = wait is not None and loop.time() + wait >= state.deadline
-            if answer is not None and (wait is None or out_of_time or retries == MAX_RETRIES):
-                return answer
+                if wait is None or retries == MAX_RETRIES or loop.time() + wait >= state.deadline:
+                    return answer
             retries += 1
-            await asyncio.sleep(wait or 0.0)
+            await asyncio.sleep(wait)
 
-    async def _await_rate_limit(self, method: str, path: str, state: _CallState) -> None:
+    async def _await_rate_limit(self, bucket: TokenBucket, method: str, path: str, state: _CallState) -> None:
         """Wait for the rate limit; fail at once if the call could not be sent in time."""
-        bucket = self._bucket
-        if bucket is None or path.startswith(NOT_LIMITED):
+        if path.startswith(NOT_LIMITED):
             return
         now = asyncio.get_running_loop().time()
         at = bucket.take(now, state.deadline)
@@ -340,41 +342,38 @@ class KubeClient:
                 bucket.give_back()
                 raise
 
-    async def _once(self, method: str, url: URL, body: bytes | None, content_type: str) -> ApiResponse:
-        response = await self._request(method, url, body, content_type, None)
-        self.date = response.headers.get("Date")
-        return await _read(response)
+    async def _once(
+        self, method: str, path: str, body: bytes | None, content_type: str, deadline: float
+    ) -> ApiResponse:
+        """Raises HttpFailure, or TimeoutError before the call is sent."""
+        head = await self._head(content_type, deadline)
+        request = self._format.request(method, path, head, body)
+        answer = await self._http.request(request, deadline, repeatable=method in REPEATED)
+        self._answer_headers = answer.headers
+        wait = None if answer.status < 400 else retry_after(answer.header(b"retry-after"))
+        return ApiResponse(answer.status, answer.body, wait)
 
-    async def _request(
-        self, method: str, url: URL, body: bytes | None, content_type: str, timeout: aiohttp.ClientTimeout | None
-    ) -> aiohttp.ClientResponse:
+    async def _open(self, path: str, deadline: float) -> StreamedBody:
+        head = await self._head(JSON, deadline)
+        return await self._http.open(self._format.request("GET", path, head, None), deadline)
+
+    async def _head(self, content_type: str, deadline: float) -> bytes:
+        """The headers with today's credentials."""
         access = self._access
         if access.is_stale():
-            await access.freshen()
-        if self._headers_of != access.authorization:
-            self._headers.clear()
-            self._headers_of = access.authorization
-        headers = self._headers.get(content_type)
-        if headers is None:
-            headers = self._headers[content_type] = CIMultiDict({"Content-Type": content_type})
+            async with asyncio.timeout_at(deadline):
+                await access.freshen()
+        self._http.use(access.tls)
+        if self._heads_of != access.authorization:
+            self._heads.clear()
+            self._heads_of = access.authorization
+        head = self._heads.get(content_type)
+        if head is None:
+            fields = {"Content-Type": content_type}
             if access.authorization is not None:
-                headers["Authorization"] = access.authorization
-        return await self._session.request(
-            method,
-            url,
-            data=body,
-            headers=headers,
-            allow_redirects=False,
-            proxy=access.proxy,
-            ssl=True if access.tls is None else access.tls,
-            server_hostname=access.server_hostname,
-            timeout=timeout if timeout is not None else self._session.timeout,
-        )
-
-    def _url(self, path: str) -> URL:
-        if not (path.startswith("/") and path.isascii() and path.isprintable()) or " " in path:
-            raise UserError(f"{path!r} is not a path on an API server")
-        return URL(self.server + path, encoded=True)
+                fields["Authorization"] = access.authorization
+            head = self._heads[content_type] = self._format.head(fields)
+        return head
 
     def _refused(self, method: str, path: str, answer: ApiResponse) -> Refused:
         kind = _REFUSALS.get(answer.status, Refused)
@@ -396,19 +395,21 @@ def _status_path(pod: PodRef) -> str:
     return f"{_pod_path(pod.namespace, pod.name)}/status"
 
 
-def _maybe_received(cause: Exception) -> bool:
-    """Whether the server may have received a request that failed so."""
-    return not isinstance(
-        cause, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError | aiohttp.ClientHttpProxyError
-    )
+def _check(path: str) -> None:
+    if not (path.startswith("/") and path.isascii() and path.isprintable()) or " " in path:
+        raise UserError(f"{path!r} is not a path on an API server")
 
 
-async def _read(response: aiohttp.ClientResponse) -> ApiResponse:
+async def _rest(body: StreamedBody, deadline: float) -> bytes:
+    """The rest of a refusal; its beginning says enough."""
+    loop, parts, size = asyncio.get_running_loop(), [], 0
     try:
-        body = await response.read()
+        while size < MAX_REFUSAL and (data := await body.read(deadline - loop.time())):
+            parts.append(data)
+            size += len(data)
     finally:
-        response.release()
-    return ApiResponse(response.status, body, None if response.status < 400 else retry_after(response))
+        body.close()
+    return b"".join(parts)
 
 
 def _agent(telemetry: Telemetry | None) -> str:

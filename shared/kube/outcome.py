@@ -3,16 +3,12 @@
 import random
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 import msgspec
 from prometheus_client import Counter, Histogram
 
 from shared.kube.errors import one_line
 from shared.telemetry.metrics import Metrics
-
-if TYPE_CHECKING:
-    import aiohttp
 
 
 class CallOutcome(StrEnum):
@@ -192,7 +188,6 @@ def jittered(wait: float) -> float:
     return wait * random.uniform(1.0, 1.0 + JITTER)
 
 
-def retry_after(response: "aiohttp.ClientResponse") -> float | None:
-    """The seconds of a Retry-After header, if there is one."""
-    text = response.headers.get("Retry-After", "")
-    return float(text) if text.isascii() and text.isdigit() else None
+def retry_after(header: str | None) -> float | None:
+    """The seconds of a Retry-After header, if it names any."""
+    return float(header) if header and header.isascii() and header.isdigit() else None

@@ -5,14 +5,13 @@ A list comes in pages, or streamed as the start of a watch: all objects as ADDED
 An object is passed on undecoded, as a part of the larger buffer that it keeps alive.
 """
 
-import asyncio
-import socket
 from collections.abc import AsyncIterator, Sequence
+from typing import Protocol
 
-import aiohttp
 import msgspec
 
 from shared.errors import ClusterError
+from shared.http.errors import HttpFailure, Late
 from shared.kube.errors import Gone, Refused, Silent, Unreachable
 from shared.kube.outcome import STATUS
 
@@ -154,12 +153,24 @@ _OBJECT = msgspec.json.Decoder(_Object)
 # Connections
 
 
+class StreamedBody(Protocol):
+    """The body of an answer, as HttpStream has it."""
+
+    status: int
+
+    def header(self, name: bytes) -> str | None: ...
+
+    async def read(self, patience: float) -> bytes: ...
+
+    def close(self) -> None: ...
+
+
 class Stream:
     """`server`, `asked`: for error messages. `patience`: seconds without a byte after which reading fails."""
 
-    def __init__(self, response: aiohttp.ClientResponse, server: str, asked: str, patience: float) -> None:
+    def __init__(self, body: StreamedBody, server: str, asked: str, patience: float) -> None:
         self.patience = patience
-        self._response = response
+        self._body = body
         self._server = server
         self._asked = asked
 
@@ -169,30 +180,17 @@ class Stream:
         Raises Unreachable if the connection breaks, Silent if nothing comes; it cannot be read on then.
         """
         try:
-            async with asyncio.timeout(self.patience):
-                return await self._response.content.readany()
-        except TimeoutError as cause:
+            return await self._body.read(self.patience)
+        except Late as cause:
             self.close()
             reason = f"nothing has come for {self.patience:g} s"
             raise Silent(self._server, self._asked, reason, maybe_done=True) from cause
-        except (aiohttp.ClientError, OSError) as cause:
-            reason = str(cause) or type(cause).__name__
-            raise Unreachable(self._server, self._asked, reason, maybe_done=True) from cause
+        except HttpFailure as cause:
+            raise Unreachable(self._server, self._asked, str(cause), maybe_done=True) from cause
 
     def close(self) -> None:
         """Also ends a `read` in progress."""
-        self._response.close()
-
-
-def keeping_alive(address: aiohttp.AddrInfoType) -> socket.socket:
-    """A socket that detects a vanished peer within a minute, by TCP keep-alive."""
-    made = socket.socket(*address[:3])
-    made.setblocking(False)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
-        if hasattr(socket, option):
-            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
-    return made
+        self._body.close()
 
 
 # Lists

@@ -10,11 +10,11 @@ from enum import Enum, auto
 from functools import partial
 from typing import Any, NamedTuple
 
-import aiohttp
 import msgspec
-from yarl import URL
 
+from shared.http.errors import BadAnswer, Closed, Late
 from shared.kube.client import KubeClient
+from shared.kube.outcome import ApiResponse
 from shared.messages.watch import Kind
 from testing.simulation import claims
 from testing.simulation.apiserver import PATHS, Answer, ApiServer, Change, Requests, status
@@ -80,7 +80,7 @@ class Transport:
         if client.dead:
             raise asyncio.CancelledError
         if client.name in self.cut_off:
-            raise aiohttp.ServerDisconnectedError("cut off")
+            raise Closed("cut off")
         sent = Sent(client.name, method, path, body, loop.time())
         if method == "DELETE":
             uid = self._requests.pod_to_delete(path, body)
@@ -222,7 +222,7 @@ class Sent:
 
 
 class SimStream:
-    """A watch; stands in for aiohttp's response and its content."""
+    """A watch; stands in for the body of an answer."""
 
     status = 200
 
@@ -236,9 +236,8 @@ class SimStream:
         self._broken = False
         self._waiter: asyncio.Future[None] | None = None
 
-    @property
-    def content(self) -> "SimStream":
-        return self
+    def header(self, name: bytes) -> str | None:
+        return None
 
     def hold_back(self, until: float) -> None:
         """Hold back what is pushed from now on."""
@@ -277,26 +276,21 @@ class SimStream:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    async def readany(self) -> bytes:
-        while not self._data and not self._ends:
-            if self._broken:
-                raise aiohttp.ClientPayloadError("the connection broke")
-            self._waiter = asyncio.get_running_loop().create_future()
-            await self._waiter
+    async def read(self, patience: float) -> bytes:
+        try:
+            async with asyncio.timeout(patience):
+                await self._something()
+        except TimeoutError as cause:
+            raise Late("no answer in time") from cause
         data, self._data = self._data, b""
         return data
 
-
-class SimResponse:
-    def __init__(self, answer: Answer) -> None:
-        self.status, self._body = answer
-        self.headers: dict[str, str] = {}
-
-    async def read(self) -> bytes:
-        return self._body
-
-    def release(self) -> None:
-        pass
+    async def _something(self) -> None:
+        while not self._data and not self._ends:
+            if self._broken:
+                raise BadAnswer("the connection broke")
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
 
 
 class _Access:
@@ -318,22 +312,29 @@ class SimClient(KubeClient):
         self._access = access
         self._bucket = None
         self._calls = None
+        self._answer_headers = []
         self._transport = transport
 
     async def close(self) -> None:
         for stream in [stream for stream in self._transport.streams if stream.client is self]:
             stream.close()
 
-    async def _request(self, method: str, url: URL, body: bytes | None, content_type: str, timeout: Any) -> Any:
-        path = url.raw_path_qs
-        if "watch=1" in path:
-            if self.dead:
-                raise asyncio.CancelledError
-            if self.name in self._transport.cut_off:
-                raise aiohttp.ServerDisconnectedError("cut off")
-            await asyncio.sleep(0.002)
-            return self._transport.watch(self, path)
-        return SimResponse(await self._transport.call(self, method, path, body, content_type))
+    async def _once(
+        self, method: str, path: str, body: bytes | None, content_type: str, deadline: float
+    ) -> ApiResponse:
+        try:
+            async with asyncio.timeout_at(deadline):
+                return ApiResponse(*await self._transport.call(self, method, path, body, content_type))
+        except TimeoutError as cause:
+            raise Late("no answer in time") from cause
+
+    async def _open(self, path: str, deadline: float) -> SimStream:
+        if self.dead:
+            raise asyncio.CancelledError
+        if self.name in self._transport.cut_off:
+            raise Closed("cut off")
+        await asyncio.sleep(0.002)
+        return self._transport.watch(self, path)
 
 
 def _event(type_: str, raw: bytes) -> bytes:

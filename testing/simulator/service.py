@@ -3,6 +3,7 @@
 import asyncio
 import hmac
 import re
+import ssl
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -45,7 +46,7 @@ BODYLESS = frozenset({"GET", "HEAD", "OPTIONS"})
 @dataclass(frozen=True, slots=True)
 class SimulatorOptions:
     host: str = "127.0.0.1"
-    """Address to listen on. There is no TLS, so the default is this machine only."""
+    """Address to listen on. Without TLS, it should stay this machine."""
     port: int = 0
     """0: any free port."""
     token: str | None = None
@@ -66,6 +67,8 @@ class SimulatorOptions:
     """Rights that SelfSubjectAccessReview denies, such as `delete pods`; they do not restrict requests either."""
     seed: int | None = None
     """Seed of uids and generated names; None: random."""
+    tls: ssl.SSLContext | None = None
+    """Of the server's side; None: plain HTTP."""
     nodes: int = 0
     """Nodes of the made-up cluster that it starts with; 0: an empty one."""
 
@@ -182,13 +185,14 @@ class Simulator:
         server = web.Server(self._handle, request_factory=_make_request, handler_cancellation=True, access_log=None)
         loop = asyncio.get_running_loop()
         try:
-            listening = await loop.create_server(server, host, port, start_serving=False)
+            listening = await loop.create_server(server, host, port, ssl=self.options.tls, start_serving=False)
         except OSError as error:
             why = error.strerror or str(error)
             raise UserError(f"the simulator cannot listen on {host}:{port}: {why}") from error
         self._web, self._listening = server, listening
         bound = listening.sockets[0].getsockname()[1]
-        self.url = f"http://[{host}]:{bound}" if ":" in host else f"http://{host}:{bound}"
+        scheme = "http" if self.options.tls is None else "https"
+        self.url = f"{scheme}://[{host}]:{bound}" if ":" in host else f"{scheme}://{host}:{bound}"
         if self.options.kubelet:
             self._controllers = [
                 asyncio.create_task(Kubelets(self.cluster).run(), name="simulated kubelets"),

@@ -1,0 +1,123 @@
+"""A server that answers as a test says, and a client of it."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+from shared.http.client import HttpClient, HttpStream
+from shared.http.connecting import Route
+from shared.http.request import Address, RequestFormat
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
+PATIENCE = 20.0
+LIMIT = 1 << 20
+
+Serve = Callable[["Peer"], Awaitable[None]]
+"""Of one connection; it is closed when this returns."""
+
+
+class Peer:
+    """The server's end of a connection. `number`: 1 for the first one."""
+
+    def __init__(self, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.number = number
+        self.reader = reader
+        self.writer = writer
+
+    async def request(self) -> bytes:
+        """Head and body of the next request; IncompleteReadError once the client has closed."""
+        head = await self.reader.readuntil(b"\r\n\r\n")
+        _, found, rest = head.partition(b"Content-Length: ")
+        return head + (await self.reader.readexactly(int(rest.split(b"\r\n")[0])) if found else b"")
+
+    async def answer(self, data: bytes) -> None:
+        self.writer.write(data)
+        await self.writer.drain()
+
+    def gone(self) -> bool:
+        """Whether the client has closed."""
+        return self.reader.at_eof() or self.reader.exception() is not None
+
+    async def closed(self) -> None:
+        """Wait until the client has closed."""
+        while await self.reader.read(1 << 16):
+            pass
+
+
+class Server:
+    def __init__(self, serve: Serve) -> None:
+        self.peers: list[Peer] = []
+        self.url = ""
+        self._serve = serve
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        peer = Peer(len(self.peers) + 1, reader, writer)
+        self.peers.append(peer)
+        task = asyncio.get_running_loop().create_task(self._run(peer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _run(self, peer: Peer) -> None:
+        try:
+            await self._serve(peer)
+        except (ConnectionError, asyncio.IncompleteReadError, ssl.SSLError):
+            pass
+        finally:
+            peer.writer.close()
+
+    async def end(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+@asynccontextmanager
+async def serving(serve: Serve, tls: ssl.SSLContext | None = None) -> AsyncIterator[Server]:
+    server = Server(serve)
+    listening = await asyncio.start_server(server.accept, "127.0.0.1", 0, ssl=tls)
+    port = listening.sockets[0].getsockname()[1]
+    server.url = f"http{'' if tls is None else 's'}://127.0.0.1:{port}"
+    try:
+        yield server
+    finally:
+        listening.close()
+        await server.end()
+
+
+class Client:
+    """An HttpClient with the requests that tests send."""
+
+    def __init__(self, url: str, **options: float) -> None:
+        address = Address.of(url)
+        self._format = RequestFormat(address, None, {"User-Agent": "test"})
+        most = int(options.pop("most", 4))
+        self.http = HttpClient(Route(address), None, most=most, connect_patience=5.0, **options)
+
+    async def get(self, path: str = "/", patience: float = PATIENCE, limit: int = LIMIT) -> tuple[int, bytes]:
+        request = self._format.request("GET", path, self._format.head({}), None)
+        answer = await self.http.request(request, _deadline(patience), repeatable=True, limit=limit)
+        return answer.status, answer.body
+
+    async def post(self, body: bytes = b"{}", patience: float = PATIENCE) -> tuple[int, bytes]:
+        request = self._format.request("POST", "/", self._format.head({}), body)
+        answer = await self.http.request(request, _deadline(patience))
+        return answer.status, answer.body
+
+    async def stream(self, limit: int = LIMIT) -> HttpStream:
+        request = self._format.request("GET", "/stream", self._format.head({}), None)
+        return await self.http.open(request, _deadline(PATIENCE), limit)
+
+
+def _deadline(patience: float) -> float:
+    return asyncio.get_running_loop().time() + patience
+
+
+@asynccontextmanager
+async def client_of(server: Server, **options: float) -> AsyncIterator[Client]:
+    client = Client(server.url, **options)
+    try:
+        yield client
+    finally:
+        await client.http.close()
