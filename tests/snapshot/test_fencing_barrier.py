@@ -12,6 +12,7 @@ from services.snapshot.store.claim_barrier import MAX_CALLS, MAX_TRIES
 from services.snapshot.store.fencing_barrier import FencingBarrier
 from shared.errors import Unexpected
 from shared.kube.events_and_conditions import BINDING_FENCED
+from shared.kube.outcome import ApiResponse
 from shared.messages.watch import Kind, PodChange, Unreadable
 from shared.model.objects import ObjectMeta, Pod, PodSpec
 from testing.simulation.apiserver import ApiServer, Refusal
@@ -35,15 +36,17 @@ class Client(SimClient):
         self.out = self.most = 0
         self.writes = 0
 
-    async def _request(self, method: str, url: Any, body: bytes | None, content_type: str, timeout: Any) -> Any:
+    async def _once(
+        self, method: str, path: str, body: bytes | None, content_type: str, deadline: float
+    ) -> ApiResponse:
         self.out += 1
         self.most = max(self.most, self.out)
-        name = url.path.removesuffix("/status").rpartition("/")[2]
+        name = path.removesuffix("/status").rpartition("/")[2]
         try:
             if method == "PATCH":
                 self.writes += 1
                 self.before_write(name)
-            return await super()._request(method, url, body, content_type, timeout)
+            return await super()._once(method, path, body, content_type, deadline)
         finally:
             self.out -= 1
 
