@@ -405,6 +405,16 @@ async def map_shows_nodes(page: Page, url: str) -> None:
     group = "document.querySelectorAll('select')[1]"
     await page.value(f"{group}.value = 'all'; {group}.dispatchEvent(new Event('change'))")
     await page.until("document.querySelector('canvas').dataset.nodes === '2'")
+    await page.choose("select", "why")
+    assert await page.value("document.activeElement.id") == "why-pod"
+    await page.until("document.querySelector('#waiting-pods option')?.value === 'shop/huge'")
+    await page.type("shop/huge")
+    await page.press("Enter")
+    await page.until("document.querySelector('.legend .key')?.textContent.includes('cpu')")
+    assert await page.value("location.hash") == "#/map?why=shop%2Fhuge"
+    await page.choose("select", "memory")
+    await page.until("document.querySelector('.legend').textContent.includes('memory requested')")
+    assert await page.value("document.querySelector('#why-pod').offsetParent") is None
 
 
 async def pods_are_found(page: Page, url: str) -> None:

@@ -5,19 +5,22 @@ import { MOST_REASONS, onScheme, ramp, reason, style } from "./colours.js";
 import { bars, choice, h, put, say, table } from "./dom.js";
 import { amount, count, percent, plural } from "./format.js";
 import { get, listen, live } from "./live.js";
+import { podChooser } from "./podchooser.js";
 import { address } from "./pods.js";
 
 const ZONE = "topology.kubernetes.io/zone";
 const NO_GROUP = "";
 const NO_VALUE = "without this label";
 const MOST_ROWS = 500;
+const BY_REASON = "why"; // no resource has this name: those of devices have a domain
+const AGAIN = 3000; // milliseconds after nodes came or went, until it is asked again why they reject a pod
 
 export function map(main, parameters) {
   main.className = "wide";
   const colours = { ramp: ramp() };
   let why = parameters.get("why") ?? "", reasons = null; // of a pod: why each node rejects it
   let resource = parameters.get("resource") ?? "cpu", grouping = parameters.get("by") ?? ZONE;
-  let values = new Map(), chosen = null, dirty = new Set(), frame = 0, whole = true;
+  let values = new Map(), chosen = null, dirty = new Set(), frame = 0, whole = true, again = 0, ended = false;
 
   const canvas = h("canvas", { tabIndex: 0, role: "application", "aria-describedby": "map-help",
     "aria-label": "Map of nodes: arrow keys move, Enter shows the node's pods" });
@@ -28,12 +31,18 @@ export function map(main, parameters) {
   const side = h("aside", { class: "sheet side", "aria-label": "The chosen node" });
   const rows = h("div");
   const listing = h("details", { ontoggle: () => listRows() }, h("summary", {}, "The same as a table"), rows);
-  const by = choice("Colour", resources(), resource, (value) => { resource = value; why = ""; reasons = null; recolour(); });
+  const pod = podChooser(why, ask);
+  const by = choice("Colour", resources(), why ? BY_REASON : resource, (value) => {
+    pod.element.hidden = value !== BY_REASON;
+    if (value === BY_REASON) { pod.focus(); return; }
+    resource = value;
+    ask("");
+  });
   const group = choice("Group", labels(), grouping, (value) => { grouping = value; loadGroups(); });
   const search = h("input", { type: "search", id: "node-name", placeholder: "a node's name", oninput: () => find(search.value) });
   const drawn = h("div", { class: "map" }, canvas);
   put(main,
-    h("div", { class: "controls" }, h("h1", {}, "Nodes"), by.element, group.element, h("label", { htmlFor: "node-name" }, "Find", search)),
+    h("div", { class: "controls" }, h("h1", {}, "Nodes"), by.element, pod.element, group.element, h("label", { htmlFor: "node-name" }, "Find", search)),
     h("div", { class: "mapped" },
       h("section", { class: "sheet", "aria-label": "Map" }, legend, drawn, h("p", { id: "map-help", class: "hidden" }, "Each cell is a node."), spoken, summary, listing),
       side));
@@ -41,8 +50,7 @@ export function map(main, parameters) {
   function resources() {
     const named = live.resources.length ? live.resources : ["cpu", "memory", "pods"];
     const there = named.filter((_, i) => [...live.nodes.values()].some((node) => node.room[i]));
-    const shown = (there.length ? there : named).map((each) => [each, `${each} requested`]);
-    return why ? [["", `why nodes reject ${why}`], ...shown] : shown;
+    return [...(there.length ? there : named).map((each) => [each, `${each} requested`]), [BY_REASON, "why nodes reject a pod"]];
   }
   function labels() {
     const keys = live.labels.includes(grouping) || grouping === NO_GROUP ? live.labels : [grouping, ...live.labels];
@@ -80,15 +88,30 @@ export function map(main, parameters) {
     redraw();
   }
 
+  /** Colours by why each node rejects this pod; by a resource if it is empty. */
+  function ask(key) {
+    why = key;
+    reasons = null;
+    const query = new URLSearchParams(Object.entries({ why, resource: why ? "" : resource }).filter(([, value]) => value));
+    history.replaceState(null, "", `#/map?${query}`);
+    if (why) loadReasons(); else recolour();
+  }
+
   async function loadReasons() {
-    if (!why) return;
-    const [namespace, name] = why.split("/");
+    const asked = why, [namespace, name = ""] = why.split("/");
+    clearTimeout(again);
+    if (!asked) return;
+    if (!reasons) put(legend, h("span", {}, "asking why"));
     try {
-      reasons = await get("/api/rejections", { namespace, name });
+      const found = await get("/api/rejections", { namespace, name });
+      if (asked !== why || ended) return;
+      reasons = found;
       recolour();
     } catch (error) {
-      put(legend, h("span", { class: "problem" }, error.message));
-      why = "";
+      if (asked !== why || ended) return;
+      reasons = null;
+      recolour();
+      put(legend, h("span", { class: "problem", role: "alert" }, error.message));
     }
   }
 
@@ -220,9 +243,9 @@ export function map(main, parameters) {
 
   const stop = [
     listen((change) => {
-      by.set(resources(), why ? "" : resource);
+      by.set(resources(), pod.element.hidden ? resource : BY_REASON);
       group.set(labels(), grouping);
-      if (change.shaped) { recolour(); loadGroups(); }
+      if (change.shaped) { recolour(); loadGroups(); clearTimeout(again); again = setTimeout(loadReasons, AGAIN); }
       else if (change.used.length) { for (const node of change.used) dirty.add(node); schedule(); }
     }),
     onScheme(recolour),
@@ -233,5 +256,5 @@ export function map(main, parameters) {
   recolour();
   loadReasons();
   loadGroups().then(() => { if (parameters.get("node")) find(parameters.get("node")); });
-  return () => { stop.forEach((each) => each()); sized.disconnect(); cancelAnimationFrame(frame); clearTimeout(resting); };
+  return () => { ended = true; stop.forEach((each) => each()); sized.disconnect(); cancelAnimationFrame(frame); clearTimeout(resting); clearTimeout(again); };
 }
