@@ -19,10 +19,8 @@ from services.snapshot.state.pending_pods import PendingPods
 from shared.errors import ProtocolError
 from shared.messages.watch import OBJECT_KINDS, Kind, NodeChange, ObjectChange, PodChange, Unreadable
 from shared.model.kinds import QUEUE_KINDS, STILL_COUNTED
-from shared.model.objects import Node, Pod, dec_hook, object_from_msgpack
-
-_POD = msgspec.msgpack.Decoder(Pod, dec_hook=dec_hook)
-_NODE = msgspec.msgpack.Decoder(Node, dec_hook=dec_hook)
+from shared.model.objects import object_from_msgpack
+from shared.model.shared_parts import NodeDecoder, PodDecoder
 
 
 class WatchDecoder:
@@ -39,6 +37,8 @@ class WatchDecoder:
         self._schedulers = schedulers
         self._is_bound = is_bound
         self._pending = PendingPods() if pending is None else pending
+        self._decode_pod = PodDecoder().decode
+        self._decode_node = NodeDecoder().decode
         self._nodes: set[str] = set()
         self._nominated: set[str] = set()
 
@@ -56,7 +56,7 @@ class WatchDecoder:
                 return self._pod(change)
             case NodeChange(gone=False):
                 self._nodes.add(change.name)
-                return _node(change)
+                return self._node(change)
             case NodeChange(name=name):
                 was_known = name in self._nodes
                 self._nodes.discard(name)
@@ -92,9 +92,9 @@ class WatchDecoder:
         if change.gone or change.finished:
             return PodDeleted(uid)
         if change.node:
-            return _placed(change)
+            return self._placed(change)
         is_read = nominated or was_nominated or self._is_bound(uid)
-        return PodSeen(_POD.decode(change.body)) if is_read else None
+        return PodSeen(self._decode_pod(change.body)) if is_read else None
 
     def _unreadable(self, change: Unreadable) -> PodUnreadable | None:
         """The queue reports unreadable pending pods."""
@@ -103,18 +103,16 @@ class WatchDecoder:
             return None
         return PodUnreadable(change.uid, f"{change.namespace}/{change.name}", change.node, change.problem)
 
+    def _placed(self, change: PodChange) -> PodSeen | PodUnreadable:
+        key = f"{change.namespace}/{change.name}"
+        try:
+            pod = self._decode_pod(change.body)
+        except msgspec.DecodeError as cause:
+            return PodUnreadable(change.uid, key, change.node, str(cause))
+        return PodUnreadable(change.uid, key, change.node, change.problem, pod) if change.closes else PodSeen(pod)
 
-def _placed(change: PodChange) -> PodSeen | PodUnreadable:
-    key = f"{change.namespace}/{change.name}"
-    try:
-        pod = _POD.decode(change.body)
-    except msgspec.DecodeError as cause:
-        return PodUnreadable(change.uid, key, change.node, str(cause))
-    return PodUnreadable(change.uid, key, change.node, change.problem, pod) if change.closes else PodSeen(pod)
-
-
-def _node(change: NodeChange) -> NodeSeen | NodeUnreadable:
-    try:
-        return NodeSeen(_NODE.decode(change.body), change.problem)
-    except msgspec.DecodeError as cause:
-        return NodeUnreadable(change.name, str(cause))
+    def _node(self, change: NodeChange) -> NodeSeen | NodeUnreadable:
+        try:
+            return NodeSeen(self._decode_node(change.body), change.problem)
+        except msgspec.DecodeError as cause:
+            return NodeUnreadable(change.name, str(cause))

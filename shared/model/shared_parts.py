@@ -1,8 +1,9 @@
-"""PodDecoder: decodes the watcher's pods so that pods of one template share all that is equal in them.
+"""PodDecoder, NodeDecoder: decode pods and nodes from msgpack so that those alike share all that is equal in them.
 
-Pods are structures of many small parts, most of which are the same in every pod of a controller. Parts are compared as
-bytes, before they are decoded: so an equal part costs neither time nor memory, and the garbage collector has next to
-nothing to look at. Objects of the model are immutable, so nobody can tell that they are shared.
+Both are structures of many small parts, most of which are the same in every pod of a controller, or every node of a
+kind. Parts are compared as bytes, before they are decoded: so an equal part costs neither time nor memory, and the
+garbage collector has next to nothing to look at. Objects of the model are immutable, so nobody can tell that they are
+shared.
 """
 
 from sys import intern
@@ -13,11 +14,17 @@ from msgspec.structs import replace
 
 from shared.bounded import BoundedDict
 from shared.model.objects import (
+    ContainerImage,
+    Node,
+    NodeCondition,
+    NodeSpec,
+    NodeStatus,
     ObjectMeta,
     OwnerReference,
     Pod,
     PodSpec,
     PodStatus,
+    ResourceList,
     Volume,
     dec_hook,
     encode_msgpack,
@@ -49,10 +56,21 @@ class _Body(msgspec.Struct, frozen=True, gc=False):
     status: msgspec.Raw = _NONE
 
 
+class _NodeStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    allocatable: msgspec.Raw = _NONE
+    images: list[msgspec.Raw] = []
+    conditions: msgspec.Raw = _NONE
+    declared_features: msgspec.Raw = _NONE
+
+
+_LABELS = msgspec.msgpack.Decoder(dict[str, str])
+_NODE = msgspec.msgpack.Decoder(Node, dec_hook=dec_hook)
 _SPEC = msgspec.msgpack.Decoder(PodSpec, dec_hook=dec_hook)
 _BODY = msgspec.msgpack.Decoder(_Body)
 _FIELDS = msgspec.msgpack.Decoder(dict[str, msgspec.Raw])
-_VOLUMES = encode_msgpack("volumes")
+_STATUS = msgspec.msgpack.Decoder(_NodeStatus)
+_TEXT = msgspec.msgpack.Decoder(str)
+_VOLUMES, _NODE_NAME = encode_msgpack("volumes"), encode_msgpack("nodeName")
 
 
 class _Parts(Generic[T]):
@@ -73,10 +91,36 @@ class _Parts(Generic[T]):
         return found
 
 
-class PodDecoder:
+class _MetadataDecoder:
     def __init__(self) -> None:
         self._maps = _Parts(dict[str, str])
         self._owners = _Parts(list[OwnerReference])
+
+    def of_pod(self, raw: _Metadata) -> ObjectMeta:
+        return self._decode(raw, raw.name, self._maps.part(raw.labels))
+
+    def of_node(self, raw: _Metadata) -> ObjectMeta:
+        """A node has labels of its own, whose values others have as well; its name is in each of its pods."""
+        labels = _LABELS.decode(raw.labels) if len(raw.labels) else {}
+        return self._decode(raw, intern(raw.name), {key: intern(value) for key, value in labels.items()})
+
+    def _decode(self, raw: _Metadata, name: str, labels: dict[str, str]) -> ObjectMeta:
+        return ObjectMeta(
+            name=name,
+            namespace=intern(raw.namespace),
+            uid=raw.uid,
+            labels=labels,
+            annotations=self._maps.part(raw.annotations),
+            creation_timestamp=None if raw.creation_timestamp is None else intern(raw.creation_timestamp),
+            deletion_timestamp=raw.deletion_timestamp,
+            owner_references=self._owners.part(raw.owner_references),
+            resource_version=raw.resource_version,
+        )
+
+
+class PodDecoder:
+    def __init__(self) -> None:
+        self._metadata = _MetadataDecoder()
         self._specs = _Parts(PodSpec)
         self._templates: BoundedDict[tuple[tuple[str, bytes], ...], PodSpec] = BoundedDict(MAX_PARTS)
         self._volumes = _Parts(list[Volume])
@@ -86,32 +130,54 @@ class PodDecoder:
         """As `pod_from_msgpack`: raises DecodeError."""
         try:
             body = _BODY.decode(raw)
-            metadata, spec = self._metadata(body.metadata), self._spec(body.spec)
+            metadata, spec = self._metadata.of_pod(body.metadata), self._spec(body.spec)
             return Pod(metadata=metadata, spec=spec, status=self._statuses.part(body.status))
         except msgspec.DecodeError:
             return pod_from_msgpack(raw)  # names the field of the whole pod
 
-    def _metadata(self, raw: _Metadata) -> ObjectMeta:
-        return ObjectMeta(
-            name=raw.name,
-            namespace=intern(raw.namespace),
-            uid=raw.uid,
-            labels=self._maps.part(raw.labels),
-            annotations=self._maps.part(raw.annotations),
-            creation_timestamp=None if raw.creation_timestamp is None else intern(raw.creation_timestamp),
-            deletion_timestamp=raw.deletion_timestamp,
-            owner_references=self._owners.part(raw.owner_references),
-            resource_version=raw.resource_version,
-        )
-
     def _spec(self, raw: msgspec.Raw) -> PodSpec:
-        """Pods of one template differ in the names of volumes, such as that of the service account's token."""
-        if _VOLUMES not in bytes(raw):
+        """Pods of one template differ in their nodes, and in volumes such as that of the service account's token."""
+        encoded = bytes(raw)
+        if _VOLUMES not in encoded and _NODE_NAME not in encoded:
             return self._specs.part(raw)
         fields = _FIELDS.decode(raw)
-        volumes = fields.pop("volumes", _NONE)
+        volumes, node = fields.pop("volumes", _NONE), fields.pop("nodeName", _NONE)
         template = tuple((name, bytes(value)) for name, value in fields.items())
         spec = self._templates.get(template)
         if spec is None:
             spec = self._templates[template] = _SPEC.decode(encode_msgpack(fields))
-        return replace(spec, volumes=self._volumes.part(volumes))
+        name = intern(_TEXT.decode(node)) if len(node) else ""
+        return replace(spec, node_name=name, volumes=self._volumes.part(volumes))
+
+
+class NodeDecoder:
+    def __init__(self) -> None:
+        self._metadata = _MetadataDecoder()
+        self._specs = _Parts(NodeSpec)
+        self._allocatable = _Parts(ResourceList)
+        self._images = _Parts(ContainerImage)
+        self._conditions = _Parts(list[NodeCondition])
+        self._features = _Parts(list[str])
+        self._statuses: BoundedDict[bytes, NodeStatus] = BoundedDict(MAX_PARTS)
+
+    def decode(self, raw: bytes | msgspec.Raw) -> Node:
+        """Raises DecodeError."""
+        try:
+            body = _BODY.decode(raw)
+            metadata, spec = self._metadata.of_node(body.metadata), self._specs.part(body.spec)
+            return Node(metadata=metadata, spec=spec, status=self._status(body.status))
+        except msgspec.DecodeError:
+            return _NODE.decode(raw)  # names the field of the whole node
+
+    def _status(self, raw: msgspec.Raw) -> NodeStatus:
+        encoded = bytes(raw)
+        status = self._statuses.get(encoded)
+        if status is None:
+            parts = _STATUS.decode(encoded) if encoded else _NodeStatus()
+            status = self._statuses[encoded] = NodeStatus(
+                allocatable=self._allocatable.part(parts.allocatable),
+                images=[self._images.part(image) for image in parts.images],
+                conditions=self._conditions.part(parts.conditions),
+                declared_features=self._features.part(parts.declared_features),
+            )
+        return status

@@ -8,14 +8,15 @@ from shared.errors import UserError
 from shared.messages.state import NodeState, PodNominated, PodOnNode, State
 from shared.model.load import PodLoad
 from shared.model.objects import ClusterObject, ObjectKind
+from shared.model.shared_parts import NodeDecoder
 from shared.store.link import RedisLink
 from shared.store.schema import (
     SHARED_HOSTNAMES,
     Keys,
     check_schema,
+    checked,
     decode_load,
     decode_names,
-    decode_node,
     decode_object,
     decode_pod,
     others,
@@ -121,6 +122,7 @@ class _Decoding:
         self.objects: list[ClusterObject] = []
         self.loads: list[PodLoad] = []
         self._numbers: dict[bytes, int] = {}
+        self._decode_node = checked(NodeDecoder().decode, "node")
 
     def add_shard(self, nodes: Mapping[bytes, bytes], pods: Mapping[bytes, bytes]) -> None:
         """Ignore a pod whose node is missing; it is published again with its node."""
@@ -130,7 +132,7 @@ class _Decoding:
             state = PodOnNode(self._number(bytes(pod.load)), pod.key, pod.started)
             on_node.setdefault(pod.node, {})[uid.decode()] = state
         for raw in nodes.values():
-            node = decode_node(raw)
+            node = self._decode_node(raw)
             self.nodes.append(NodeState(node, on_node.get(node.name, {})))
 
     def add_objects(self, values: Sequence[bytes]) -> None:

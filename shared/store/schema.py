@@ -76,23 +76,24 @@ def encode_pod(node: str, load: bytes, key: str, started: float | None = None) -
     return _ENCODER.encode(StoredPod(node, msgspec.Raw(load), key, started))
 
 
-def _checked(decode: Callable[[bytes], T], what: str) -> Callable[[bytes], T]:
-    def checked(raw: bytes) -> T:
+def checked(decode: Callable[[bytes], T], what: str) -> Callable[[bytes], T]:
+    """Raises ProtocolError instead."""
+
+    def decode_or_refuse(raw: bytes) -> T:
         try:
             return decode(raw)
         except ValueError as cause:
             raise ProtocolError(f"not a {what} as it stands in Redis: {cause}") from cause
 
-    return checked
+    return decode_or_refuse
 
 
-decode_node = _checked(msgspec.msgpack.Decoder(Node, dec_hook=dec_hook).decode, "node")
-decode_pod = _checked(msgspec.msgpack.Decoder(StoredPod).decode, "pod")
-decode_load = _checked(msgspec.msgpack.Decoder(PodLoad).decode, "load")
-decode_names = _checked(msgspec.msgpack.Decoder(list[str]).decode, "list of names")
-decode_object = _checked(object_from_msgpack, "object")
-decode_entry = _checked(msgspec.msgpack.Decoder(LedgerEntry, dec_hook=dec_hook).decode, "ledger entry")
-decode_answer = _checked(msgspec.msgpack.Decoder(Committed).decode, "answer")
+decode_pod = checked(msgspec.msgpack.Decoder(StoredPod).decode, "pod")
+decode_load = checked(msgspec.msgpack.Decoder(PodLoad).decode, "load")
+decode_names = checked(msgspec.msgpack.Decoder(list[str]).decode, "list of names")
+decode_object = checked(object_from_msgpack, "object")
+decode_entry = checked(msgspec.msgpack.Decoder(LedgerEntry, dec_hook=dec_hook).decode, "ledger entry")
+decode_answer = checked(msgspec.msgpack.Decoder(Committed).decode, "answer")
 
 
 def check_schema(prefix: str, stored: bytes | None) -> None:

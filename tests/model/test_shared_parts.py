@@ -1,4 +1,4 @@
-"""PodDecoder decodes pods as always, and pods alike share what is equal in them."""
+"""PodDecoder and NodeDecoder decode as always, and pods and nodes alike share what is equal in them."""
 
 from typing import Any
 
@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from shared.model import shared_parts
-from shared.model.objects import Pod, Volume, encode_msgpack, pod_from_msgpack
-from shared.model.shared_parts import PodDecoder
-from testing.builders import PodBuilder, pod, selector
+from shared.model.objects import Node, Pod, Volume, dec_hook, encode_msgpack, pod_from_msgpack
+from shared.model.shared_parts import NodeDecoder, PodDecoder
+from testing.builders import PodBuilder, node, pod, selector
 from testing.inprocess.workloads import WORKLOADS
 
 REPLICA = pod("r").label(app="web").owner("ReplicaSet", "web", "u").request(cpu="100m").tolerate("a", "b", "NoSchedule")
@@ -18,6 +18,8 @@ VARIED: tuple[PodBuilder, ...] = (
     REPLICA,
     REPLICA.volume(Volume(name="token-x")),
     REPLICA.volume(Volume(name="token-y")).claim("data"),
+    REPLICA.on("a-node").volume(Volume(name="token-x")),
+    REPLICA.on("nodeName"),
     REPLICA.volume(Volume(name="volumes")).scheduler("volumes"),
     pod("volumes").label(volumes="volumes").container("volumes", image="volumes:1"),
     REPLICA.require_no_pods("zone", selector(app="web")).spread_soft("zone", selector(app="web")),
@@ -54,6 +56,9 @@ def test_pods_whose_volumes_differ_share_the_rest() -> None:
     one, other = (decoder.decode(encode_msgpack(REPLICA.volume(Volume(name=name)).build())) for name in ("x", "y"))
     assert [each.spec.volumes for each in (one, other)] == [[Volume(name="x")], [Volume(name="y")]]
     assert one.spec.containers is other.spec.containers
+    there = decoder.decode(encode_msgpack(REPLICA.volume(Volume(name="x")).on("n").build()))
+    assert (there.spec.node_name, one.spec.node_name) == ("n", "")
+    assert there.spec.containers is one.spec.containers
     assert one.spec.tolerations is other.spec.tolerations
 
 
@@ -75,6 +80,7 @@ def test_only_so_many_parts_are_remembered(monkeypatch: pytest.MonkeyPatch) -> N
         {"spec": {"containers": [{"resources": {"requests": {"cpu": "much"}}}]}},
         {"spec": {"volumes": [{"name": 1}], "containers": []}},
         {"spec": {"volumes": [], "containers": [{"name": 1}]}},
+        {"spec": {"nodeName": 1, "containers": []}},
         {"spec": []},
         {"status": {"phase": 1}},
     ],
@@ -92,3 +98,51 @@ def test_what_is_no_pod_is_refused() -> None:
     for raw in (b"", b"\xc1", encode_msgpack(3), encode_msgpack(Pod())[:-1] + b"\xc1"):
         with pytest.raises(msgspec.DecodeError):
             PodDecoder().decode(raw)
+
+
+# Nodes
+
+WORKER = node("w").capacity(cpu=4).label(zone="a", arch="x").taint("t").image("app:1", 100, "app@x").condition("Ready")
+NODES = (
+    node("bare"),
+    WORKER,
+    WORKER.image("app:2", 200).unschedulable(),
+    WORKER.annotate("a", "b").capacity({"example.com/gpu": 2}),
+    node("w2").capacity(cpu=4).label(zone="a", arch="x").taint("t").image("app:2", 1).image("app:1", 100, "app@x"),
+)
+
+
+def test_nodes_are_decoded_as_without_sharing() -> None:
+    decoder, plain = NodeDecoder(), msgspec.msgpack.Decoder(Node, dec_hook=dec_hook)
+    for _ in range(2):
+        for built in NODES:
+            raw = encode_msgpack(built.build())
+            assert decoder.decode(raw) == built.build() == plain.decode(raw)
+
+
+def test_nodes_of_one_kind_share_what_is_equal() -> None:
+    decoder = NodeDecoder()
+    one, other = (decoder.decode(encode_msgpack(each.build())) for each in (WORKER, NODES[-1]))
+    assert one.metadata.labels["zone"] is other.metadata.labels["zone"]
+    assert one.spec is other.spec
+    assert one.status.allocatable is other.status.allocatable
+    assert one.status.images[0] is other.status.images[1]
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"metadata": {"labels": {"a": 1}}},
+        {"spec": {"taints": [{"key": 1}]}},
+        {"status": {"allocatable": {"cpu": "much"}}},
+        {"status": {"images": [{"names": 1}]}},
+        {"status": {"images": 1}},
+    ],
+)
+def test_an_error_names_the_field_of_the_whole_node(broken: dict[str, Any]) -> None:
+    raw = msgspec.msgpack.encode(broken)
+    with pytest.raises(msgspec.DecodeError) as expected:
+        msgspec.msgpack.decode(raw, type=Node, dec_hook=dec_hook)
+    with pytest.raises(msgspec.DecodeError) as found:
+        NodeDecoder().decode(raw)
+    assert str(found.value) == str(expected.value)

@@ -39,6 +39,8 @@ MAX_WITHOUT_API_CALLS = 25.0
 """Seconds after which such a run stops: after 30 the snapshot looks up assumed pods that are not bound."""
 METRICS_DELAY = 0.3
 """Seconds until the queue's metrics are current."""
+LOAD_SECONDS_A_NODE = 1e-3
+"""How much longer it may take until everything is ready."""
 _ASKS = re.compile(r'^flotilla_bus_messages_total\{direction="out",subject="worker\.\*"\} (\S+)$', re.MULTILINE)
 Report = Callable[[str], None]
 
@@ -136,9 +138,11 @@ class Measurement:
             self._check()
 
     async def _until(self, wanted: Callable[[dict[str, int]], bool]) -> None:
-        """Wait until the queue's pods by place are as wanted."""
-        deadline = time.monotonic() + STALL_TIMEOUT
+        """Wait until the queue's pods by place are as wanted; ClusterError if they no longer change."""
+        before, deadline = dict[str, int](), 0.0
         while not wanted(queues := await queued_pods(self._pipeline)):
+            if queues != before:
+                before, deadline = queues, time.monotonic() + STALL_TIMEOUT
             if time.monotonic() > deadline:
                 raise ClusterError(f"the queue remains at {queues}")
             self._check()
@@ -205,6 +209,7 @@ def options_of(case: Case, base: PipelineOptions) -> PipelineOptions:
     added = {name: {WITHOUT_API_CALLS: "1"} for name in binders}
     return replace(
         base,
+        start_patience=base.start_patience + case.nodes * LOAD_SECONDS_A_NODE,
         settings=replace(base.settings, round_size=case.round_size),
         held=frozenset({CYCLE}),
         variables={name: {**base.variables.get(name, {}), **added.get(name, {})} for name in base.services()},
