@@ -8,12 +8,13 @@ from collections import deque
 from collections.abc import Callable, Mapping
 
 from flotilla.results import error
-from services.worker.events import Answer, Effect, End, Event, Reload, Tick
+from services.worker.events import Answer, Effect, End, Event, Loaded, Reload, Tick
 from services.worker.explaining import explain
 from services.worker.failures import Failures
 from services.worker.message_limits import fitting_answers, fitting_candidates
 from services.worker.proposer import Proposer
 from services.worker.state_replica import StateReplica
+from services.worker.table_builder import TableBuilder
 from services.worker.what_if import pods_placed
 from shared.cluster.nodetable import NodeTable
 from shared.errors import FlotillaError, ProtocolError
@@ -82,8 +83,9 @@ class WorkerCore:
                 reload = self._replica.take_delta(event, now)
             case Heartbeat():
                 reload = self._replica.take_heartbeat(event, now)
-            case State():
-                reload = self._replica.take_state(event, now)
+            case State() | Loaded():
+                state, table = (event.state, event.table) if isinstance(event, Loaded) else (event, None)
+                reload = self._replica.take_state(state, now, table)
                 wanted = max(
                     each.min_seq if each is not None else 0 for each in (self._ask, self._search, self._question)
                 )
@@ -147,6 +149,10 @@ class WorkerCore:
     def ties(self) -> Ties | None:
         """How the cycle breaks ties; None before its first ask."""
         return None if self._proposer is None else self._proposer.ties
+
+    def builder(self, state: State) -> TableBuilder:
+        """Builds the table of a requested state, for a Loaded event."""
+        return self._replica.builder(state)
 
     def explain(self, ask: ClassAsk) -> tuple[ClassAnswer, Explanation]:
         """Explains the result of every node for the ask's pod, at present."""

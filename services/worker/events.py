@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from shared.cluster.nodetable import NodeTable
 from shared.messages.explaining import ExplainNodes, ShardExplained
 from shared.messages.identity import NameTaken
 from shared.messages.preemption import Candidates, Preempt
@@ -16,6 +17,14 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True)
+class Loaded:
+    """Event: the state that was requested, with its table."""
+
+    state: State
+    table: NodeTable
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     """Effect: send this to the cycle."""
 
@@ -24,7 +33,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Reload:
-    """Effect: load the whole state of this worker's shards; it becomes a State event."""
+    """Effect: load the whole state of this worker's shards; it becomes a Loaded or a State event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,5 +43,5 @@ class End:
     why: NameTaken | str
 
 
-Event = Delta | Heartbeat | State | Assign | Propose | Preempt | ExplainNodes | NameTaken | Tick
+Event = Delta | Heartbeat | State | Loaded | Assign | Propose | Preempt | ExplainNodes | NameTaken | Tick
 Effect = Answer | Reload | End

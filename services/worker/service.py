@@ -8,7 +8,7 @@ from functools import partial
 from time import perf_counter
 
 from services.worker.core import WorkerCore
-from services.worker.events import Answer, Effect, End, Event, Reload, Tick
+from services.worker.events import Answer, Effect, End, Event, Loaded, Reload, Tick
 from services.worker.metrics import WorkerMetrics
 from services.worker.relay import MAX_ASKED, Relay
 from shared.bus import Envelope, subjects
@@ -253,7 +253,7 @@ class Shell:
         while True:
             self._term_heard.clear()
             try:
-                state = await self._reader.load(shards, self._core.shard_count, self._context.bus.pipeline.id)
+                loaded = await self._load_once(shards)
             except StoreUnreachable as cause:
                 self._limited_log.warning("store", "%s", cause)
             except FlotillaError as cause:
@@ -263,9 +263,19 @@ class Shell:
                 self._context.health.clear("state")
                 if self._core.shards != shards:
                     return
-                if state is not None:
-                    self._runner.feed(state)
+                if loaded is not None:
+                    self._runner.feed(loaded)
                     self._beat()
                     return
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._term_heard.wait(), LOAD_PAUSE)
+
+    async def _load_once(self, shards: frozenset[int]) -> Loaded | None:
+        """None without a complete state in Redis, or if the worker has got other shards meanwhile."""
+        state = await self._reader.load(shards, self._core.shard_count, self._context.bus.pipeline.id)
+        if state is None or self._core.shards != shards:
+            return None
+        builder = self._core.builder(state)
+        for _ in builder.steps():
+            await asyncio.sleep(0)
+        return Loaded(state, builder.table)

@@ -8,9 +8,8 @@ Deltas that arrive early wait for the missing ones. The request for the whole st
 """
 
 from collections import deque
-from collections.abc import Sequence
 
-from shared.cluster.load_kind import LoadKind
+from services.worker.table_builder import Kinds, TableBuilder
 from shared.cluster.nodetable import NodeTable, shard_of
 from shared.errors import MAX_REMEMBERED, FlotillaError, ProtocolError
 from shared.messages.state import (
@@ -28,7 +27,6 @@ from shared.messages.state import (
     SharedHostnames,
     State,
 )
-from shared.model.load import PodLoad
 from shared.runtime.unanswered import Unanswered, doubling
 from shared.terms import Heard, Newest
 
@@ -109,15 +107,19 @@ class StateReplica:
             self.await_missing(now)
         return reload
 
-    def take_state(self, state: State, now: float) -> bool:
-        """Takes the whole state, or refuses it and changes nothing."""
+    def builder(self, state: State) -> TableBuilder:
+        """Builds the table of this state, for `take_state`."""
+        return TableBuilder(state, self.is_ours)
+
+    def take_state(self, state: State, now: float, table: NodeTable | None = None) -> bool:
+        """Takes the whole state, or refuses it and changes nothing. `table`: if it is built already."""
         if self._is_old(state.epoch, "state"):
             return False
         if self.loaded and state.epoch == self._epoch and state.seq <= self.seq:
             self._stop_waiting()
             return self._catch_up(now)  # nothing was missing, or Redis does not have it yet
         try:
-            table = self._build(state)
+            table = self.builder(state).build() if table is None else table
         except FlotillaError as cause:
             self.refused.append(cause)
             return False
@@ -193,12 +195,12 @@ class StateReplica:
 
     def apply(self, delta: Delta) -> None:
         """Changes the state as the delta says; the caller knows that it follows."""
-        kinds = _Kinds(self.table, delta.loads)
+        kinds = Kinds(self.table, delta.loads)
         for change in delta.changes:
             self._apply_change(change, kinds)
         self.seq = delta.seq
 
-    def _apply_change(self, change: Change, kinds: "_Kinds") -> None:
+    def _apply_change(self, change: Change, kinds: Kinds) -> None:
         table = self.table
         match change:
             case PodPlaced(uid=uid, node=node, load=load, key=key, started=started):
@@ -226,44 +228,10 @@ class StateReplica:
             case SharedHostnames(values=values):
                 table.set_shared_hostnames(values)
 
-    def _nominate(self, table: NodeTable, nominated: PodNominated, kinds: "_Kinds") -> None:
+    def _nominate(self, table: NodeTable, nominated: PodNominated, kinds: Kinds) -> None:
         """A nomination to a node of another shard only ends the pod's nomination here."""
         uid, node = nominated.uid, nominated.node
         if self.is_ours(node):
             table.nominate(uid, node, kinds.kind(nominated.load).load, nominated.key)
         else:
             table.denominate(uid)
-
-    def _build(self, state: State) -> NodeTable:
-        table = NodeTable()
-        kinds = _Kinds(table, state.loads)
-        for node_state in state.nodes:
-            name = node_state.node.name
-            if self.is_ours(name):
-                table.add_node(node_state.node)
-                for uid, pod in node_state.pods.items():
-                    table.add_pod(uid, name, kinds.kind(pod.load), pod.key, pod.started)
-        for obj in state.objects:
-            table.objects.upsert(obj)
-        for nominated in state.nominations:
-            self._nominate(table, nominated, kinds)
-        if state.shared_hostnames:
-            table.set_shared_hostnames(state.shared_hostnames)
-        return table
-
-
-class _Kinds:
-    """The loads that one message names by number, as the table shares them."""
-
-    def __init__(self, table: NodeTable, loads: Sequence[PodLoad]) -> None:
-        self._table = table
-        self._loads = loads
-        self._kinds: dict[int, LoadKind] = {}
-
-    def kind(self, number: int) -> LoadKind:
-        kind = self._kinds.get(number)
-        if kind is None:
-            if not 0 <= number < len(self._loads):
-                raise ProtocolError(f"a message of {len(self._loads)} loads names number {number}")
-            kind = self._kinds[number] = self._table.kind(self._loads[number])
-        return kind

@@ -3,11 +3,14 @@
 import msgspec
 import pytest
 
+from services.worker import table_builder
 from services.worker.core import WorkerCore
+from services.worker.events import Loaded
 from shared.cluster.nodetable import shard_of
 from shared.messages.codec import copy
 from shared.messages.state import (
     Change,
+    Delta,
     NodeState,
     NominationGone,
     ObjectRemoved,
@@ -129,3 +132,21 @@ def test_a_nomination_that_names_no_load_is_refused_and_all_is_loaded_again() ->
     core.handle(delta(2, PodNominated(Q.uid, "a", 7)), 1.0)
     assert [str(cause) for cause in core.refused] == ["a message of 0 loads names number 7"]
     assert not core.loaded
+
+
+def test_a_table_built_in_steps_is_that_of_the_whole_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_builder, "AT_ONCE", 1)
+    nominations = [PodNominated(Q.uid, "a", 1, Q.key)]
+    core, at_once = worker(), loaded(objects=ALL, nominations=nominations, shared_hostnames=["h"])
+    builder = core.builder(whole(1, objects=ALL, nominations=nominations, shared_hostnames=["h"]))
+    sizes = [builder.table.node_count for _ in builder.steps()]
+    assert sizes == [1, 2]
+    core.handle(Delta(1, 2, [PodPlaced(Q.uid, "b", 1, Q.key)], LOADS), 0.0)
+    core.handle(Loaded(builder.state, builder.table), 0.5)
+    assert (core.loaded, core.seq) == (True, 2)
+    core.validate()
+    told(at_once, PodPlaced(Q.uid, "b", 1, Q.key))
+    assert sorted(core.table.placed(), key=str) == sorted(at_once.table.placed(), key=str)
+    assert objects(core) == objects(at_once)
+    assert promised(core) == promised(at_once)
+    assert core.table.shared_hostnames == at_once.table.shared_hostnames

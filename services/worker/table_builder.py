@@ -1,0 +1,74 @@
+"""TableBuilder: the node table of a loaded state, a few nodes at a time.
+
+A worker may have half a million nodes. If it built their table at once, it would send no heartbeats meanwhile, and lose
+its shards.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from shared.cluster.load_kind import LoadKind
+from shared.cluster.nodetable import NodeTable
+from shared.errors import ProtocolError
+from shared.messages.state import NodeState, State
+from shared.model.load import PodLoad
+
+AT_ONCE = 1 << 10
+"""Nodes of one step: with their pods, milliseconds."""
+
+
+class Kinds:
+    """The loads that one message names by number, as the table shares them."""
+
+    def __init__(self, table: NodeTable, loads: Sequence[PodLoad]) -> None:
+        self._table = table
+        self._loads = loads
+        self._kinds: dict[int, LoadKind] = {}
+
+    def kind(self, number: int) -> LoadKind:
+        kind = self._kinds.get(number)
+        if kind is None:
+            if not 0 <= number < len(self._loads):
+                raise ProtocolError(f"a message of {len(self._loads)} loads names number {number}")
+            kind = self._kinds[number] = self._table.kind(self._loads[number])
+        return kind
+
+
+class TableBuilder:
+    def __init__(self, state: State, is_ours: Callable[[str], bool]) -> None:
+        """`is_ours`: whether the node of this name belongs to the table."""
+        self.state = state
+        self.table = NodeTable()
+        self._is_ours = is_ours
+        self._kinds = Kinds(self.table, state.loads)
+
+    def steps(self) -> Iterator[None]:
+        """Yields between the steps; after the last one the table is complete. Raises FlotillaError."""
+        nodes = self.state.nodes
+        for start in range(0, len(nodes), AT_ONCE):
+            for each in nodes[start : start + AT_ONCE]:
+                self._add_node(each)
+            yield
+        self._add_others()
+
+    def build(self) -> NodeTable:
+        """All at once; raises FlotillaError."""
+        for _ in self.steps():
+            pass
+        return self.table
+
+    def _add_node(self, node_state: NodeState) -> None:
+        name = node_state.node.name
+        if self._is_ours(name):
+            self.table.add_node(node_state.node)
+            for uid, pod in node_state.pods.items():
+                self.table.add_pod(uid, name, self._kinds.kind(pod.load), pod.key, pod.started)
+
+    def _add_others(self) -> None:
+        table, state = self.table, self.state
+        for obj in state.objects:
+            table.objects.upsert(obj)
+        for nominated in state.nominations:
+            if self._is_ours(nominated.node):
+                table.nominate(nominated.uid, nominated.node, self._kinds.kind(nominated.load).load, nominated.key)
+        if state.shared_hostnames:
+            table.set_shared_hostnames(state.shared_hostnames)
