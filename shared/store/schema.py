@@ -88,6 +88,7 @@ def checked(decode: Callable[[bytes], T], what: str) -> Callable[[bytes], T]:
     return decode_or_refuse
 
 
+decode_node = checked(msgspec.msgpack.Decoder(Node, dec_hook=dec_hook).decode, "node")
 decode_pod = checked(msgspec.msgpack.Decoder(StoredPod).decode, "pod")
 decode_load = checked(msgspec.msgpack.Decoder(PodLoad).decode, "load")
 decode_names = checked(msgspec.msgpack.Decoder(list[str]).decode, "list of names")
