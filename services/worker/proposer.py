@@ -242,10 +242,12 @@ class Proposer:
                 topology=topology,
                 via_nominated=own is not None,
                 by_itself=each.by_itself,
-                runner_up=evaluator.runner_up(pod_class) if len(rungs.rows) == 1 and own is None else None,
+                runner_up=evaluator.runner_up(pod_class, int(rungs.rows[0]))
+                if len(rungs.rows) == 1 and mask is None
+                else None,
             )
-            for (ask, pod_class), each, rungs, of_strata, topology, own in zip(
-                ready, evaluated, ladders, strata, topologies, nominated, strict=True
+            for (ask, pod_class), each, rungs, of_strata, topology, own, mask in zip(
+                ready, evaluated, ladders, strata, topologies, nominated, among, strict=True
             )
         ]
 

@@ -289,9 +289,9 @@ class ShardEvaluator:
         best = heapq.nsmallest(wanted, rows.tolist(), key=lambda row: (-int(totals[row]), names[row]))
         return np.array(best, dtype=np.intp)
 
-    def runner_up(self, pod_class: PodClass) -> tuple[str, int] | None:
-        """The second best node and its total score, if there is one; for a class that was evaluated."""
-        found = self._class_rows.runner_up(pod_class.slot)
+    def runner_up(self, pod_class: PodClass, row: int) -> tuple[str, int] | None:
+        """Beside this row, which is its best, the best node and its total score, if there is one."""
+        found = self._class_rows.runner_up(pod_class.slot, row)
         return None if found is None else (self.table.names[found[0]], found[1] >> self.tie_bits)
 
     def scores(self, pod_class: PodClass, rows: Rows) -> dict[str, tuple[Ints, Ints, Ints]]:

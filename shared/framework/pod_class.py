@@ -217,26 +217,25 @@ class ClassRows:
         fits = keys >= 0
         return rows[fits], keys[fits]
 
-    def runner_up(self, slot: int) -> tuple[int, int] | None:
-        """The row with the second highest key of a line, and the key; None if no second one is feasible.
+    def runner_up(self, slot: int, row: int) -> tuple[int, int] | None:
+        """Beside its best row, the row with the highest key of a line, and the key; None if no second one is feasible.
 
         Found by a few steps over the blocks, because it is only for people, and asked for with every answer.
         """
         line, highest = self.keys[slot], self._highest[slot]
-        first = int(highest.argmax())
-        block = line[first * BLOCK : (first + 1) * BLOCK]
-        at = int(block.argmax())
-        best, block[at] = int(block[at]), -1
-        second = int(block.argmax())
-        found, key = first * BLOCK + second, int(block[second])
-        block[at] = best
-        whole, highest[first] = int(highest[first]), -1
-        other = int(highest.argmax())
-        if int(highest[other]) > key:
-            key = int(highest[other])
-            found = other * BLOCK + int(line[other * BLOCK : (other + 1) * BLOCK].argmax())
-        highest[first] = whole
-        return None if key < 0 else (found, key)
+        own = row // BLOCK
+        block = line[own * BLOCK : (own + 1) * BLOCK]
+        best, line[row] = line[row], -1
+        found = int(block.argmax())
+        key, line[row] = block.item(found), best
+        whole, highest[own] = highest[own], key
+        where = int(highest.argmax())
+        highest[own] = whole
+        if where != own:
+            block = line[where * BLOCK : (where + 1) * BLOCK]
+            found = int(block.argmax())
+            key = block.item(found)
+        return None if key < 0 else (where * BLOCK + found, key)
 
     def _candidates(self, slot: int, wanted: int) -> tuple[Rows, Keys]:
         """Rows among which the `wanted` best are: those of as many blocks with the highest keys."""

@@ -7,8 +7,8 @@ pods go when there are too many, in number or in bytes. A new term begins with a
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+
+import msgspec
 
 from services.cycle.events import Failed, Unschedulable
 from services.cycle.round.admission import PodInfo
@@ -25,10 +25,12 @@ MAX_TEXT = 1024
 """Characters of a message, and victims' names in one record."""
 RECORD_BYTES = 400
 """Of a record without its texts and its class's view."""
+RUNG_BYTES = 40
+"""Of a node in a class's view, most of which are shared by the pods of the class."""
 MAX_VICTIMS = 16
 
 
-class Record(NamedTuple):
+class Record(msgspec.Struct, frozen=True, gc=False):
     """`at` is a time of the cycle's own clock. Fields as in Remembered."""
 
     kind: str
@@ -47,14 +49,14 @@ class Record(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        return RECORD_BYTES + len(self.message) + 64 * len(self.names) + 100 * len(self.view.best)
+        return RECORD_BYTES + len(self.message) + 64 * len(self.names) + RUNG_BYTES * self.view.rungs
 
 
-@dataclass(slots=True)
-class _Entry:
+class _Entry(msgspec.Struct, gc=False):
     namespace: str
     name: str
-    records: list[Record] = field(default_factory=list)
+    records: list[Record]
+    bytes: int
 
 
 class Journal:
@@ -74,7 +76,7 @@ class Journal:
         record = Record(
             PLACED, now, info.attempt, round_, placement.seen, placement.node, placement.score, view, gang=gang
         )
-        self._put(info.uid, info.namespace, info.name, record)
+        self._put_of(info, record)
 
     def unplaced(self, effect: Unschedulable | Failed, round_: int, seq: int, now: float) -> None:
         """A failed attempt; and if victims are evicted for the pod, which ones."""
@@ -122,21 +124,22 @@ class Journal:
 
     def _put(self, uid: str, namespace: str, name: str, record: Record) -> None:
         """In place of the pod's last record of this kind."""
-        entry = self._entries.get(uid)
+        entries, added = self._entries, record.bytes
+        entry = entries.get(uid)
         if entry is None:
-            entry = self._entries[uid] = _Entry(namespace, name)
+            entries[uid] = _Entry(namespace, name, [record], added)
         else:
-            self._entries.move_to_end(uid)
+            entries.move_to_end(uid)
             for i, known in enumerate(entry.records):
                 if known.kind == record.kind:
-                    self._bytes -= known.bytes
+                    added -= known.bytes
                     del entry.records[i]
                     break
-        entry.records.append(record)
-        self._bytes += record.bytes
-        while len(self._entries) > self._most or (self._bytes > self._most_bytes and len(self._entries) > 1):
-            _, oldest = self._entries.popitem(last=False)
-            self._bytes -= sum(each.bytes for each in oldest.records)
+            entry.records.append(record)
+            entry.bytes += added
+        self._bytes += added
+        while len(entries) > self._most or (self._bytes > self._most_bytes and len(entries) > 1):
+            self._bytes -= entries.popitem(last=False)[1].bytes
 
     # Reading
 
@@ -161,7 +164,7 @@ def _is_named(entry: _Entry, namespace: str, name: str) -> bool:
 
 def _remembered(record: Record, date: Callable[[float], float]) -> Remembered:
     """The pod's own node is not among those that were next best."""
-    best = [(node, score) for node, score in record.view.best if node != record.node]
+    best = [(node, score) for node, score in record.view.best() if node != record.node]
     if record.kind == PLACED:
         best.insert(0, (record.node, record.score))
     return Remembered(
