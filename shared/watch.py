@@ -301,20 +301,32 @@ def _gone(kind: Kind, key: str, namespace: str, name: str) -> Seen:
     return NodeChange(name, gone=True) if kind is Kind.NODE else ObjectChange(OBJECT_KINDS[kind], key, gone=True)
 
 
-REPORT_EVERY = 8
-"""Messages between two reports; every heartbeat is answered as well."""
+REPORT_BYTES = 1 << 20
+"""Bytes of changes between two reports, an eighth of what the watcher sends ahead; heartbeats are answered as well."""
+CHANGE_BYTES = 200
+"""Approximate size of a change without its body."""
+
+
+def size_of(message: Watched) -> int:
+    """Approximate bytes of the message."""
+    bodies = (c.body for c in message.changes if isinstance(c, PodChange | NodeChange | ObjectChange))
+    return CHANGE_BYTES * len(message.changes) + sum(map(len, bodies))
 
 
 class Progress:
     def __init__(self, asker: str) -> None:
         self._asker = asker
-        self._told = (0, 0)
+        self._epoch = 0
+        """The watcher's, of the last report."""
+        self._unreported = 0
+        """Bytes since the last report."""
 
-    def due(self, reader: WatchReader, *, beat: bool) -> WatchSeen | None:
-        """The report to send after the reader's last message, if one is due."""
+    def due(self, reader: WatchReader, message: Watched | WatchBeat) -> WatchSeen | None:
+        """The report to send after the reader has taken this message, if one is due."""
         epoch, seq = reader.position
-        is_first = epoch != self._told[0]
-        if not (beat or is_first or seq - self._told[1] >= REPORT_EVERY):
+        is_first, is_beat = epoch != self._epoch, isinstance(message, WatchBeat)
+        self._unreported += 0 if isinstance(message, WatchBeat) else size_of(message)
+        if not (is_beat or is_first or self._unreported >= REPORT_BYTES):
             return None
-        self._told = epoch, seq
+        self._epoch, self._unreported = epoch, 0
         return WatchSeen(self._asker, epoch, seq, reader.versions if is_first else {})

@@ -8,6 +8,10 @@ from shared.runtime.unanswered import Unanswered
 
 GATHER_SECONDS = 0.01
 """An outcome waits this long for others to go in the same report."""
+BOUND_GATHER_SECONDS = 0.1
+"""So does one of a pod that is bound: the watch shows it, too, so nobody waits for it."""
+MAX_GATHERED = 64
+"""Outcomes that are sent without waiting for more."""
 REPEAT_SECONDS = 1.0
 """A report that is not acknowledged is sent again after this."""
 
@@ -28,9 +32,9 @@ class OutcomeReports:
         return self._outcomes
 
     def add(self, outcome: BindingOutcome, now: float) -> None:
-        if not self._gathered:
-            self._send_at = now + GATHER_SECONDS
         self._gathered.append(outcome)
+        wait = BOUND_GATHER_SECONDS if outcome.bound else GATHER_SECONDS
+        self._send_at = now if len(self._gathered) >= MAX_GATHERED else min(self._send_at, now + wait)
         self._outcomes += 1
 
     def due(self, epoch: int, now: float) -> list[BindingOutcomes]:

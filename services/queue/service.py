@@ -170,7 +170,7 @@ class Shell:
         self._on_watch_effects(self._reader.take(message, self._context.clock()))
         if message.epoch == self._reader.epoch:
             self._watcher.reset()
-        seen = self._progress.due(self._reader, beat=isinstance(message, WatchBeat))
+        seen = self._progress.due(self._reader, message)
         if seen is not None:
             self._bus.post(subjects.WATCHER_SEEN, seen)
         if self._reader.synced and not self._listed:

@@ -129,7 +129,7 @@ class SnapshotCore:
             case Tick():
                 return self._on_tick(now)
             case Beat():
-                return [self.heartbeat()]
+                return [*self.cluster.publish_postponed(), self.heartbeat()]
             case _:
                 return self._handlers.handle(event, now)
 

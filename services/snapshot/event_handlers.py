@@ -154,6 +154,8 @@ class EventHandlers:
             changes += [PodGone(uid)] if before is not None else []
             return [unknown, *held, *cluster.publish(changes, settled=settled)]
         changes.append(PodPlaced(uid, node, 0, pod.key, started))
+        if stays and len(changes) == 1:
+            return [*held, *cluster.postpone(changes, [load], settled=settled)]
         return [*held, *cluster.publish(changes, [load], writes=() if stays else (node,), settled=settled)]
 
     def on_pod_gone(self, uid: str) -> list[Effect]:

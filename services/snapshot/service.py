@@ -272,15 +272,16 @@ class Shell:
     def _on_watch(self, message: Watched | WatchBeat, envelope: Envelope) -> None:
         if isinstance(message, WatchBeat):
             self._clocks.heard("watcher", message.at)
+        seq = self._core.seq
         self._on_watch_effects(self._reader.take(message, self._context.clock()))
         if message.epoch == self._reader.epoch:
             self._watcher.reset()
-        seen = self._progress.due(self._reader, beat=isinstance(message, WatchBeat))
+        seen = self._progress.due(self._reader, message)
         if seen is not None:
             self._bus.post(subjects.WATCHER_SEEN, seen)
         if self._reader.synced:
             self._listed.set()
-        if isinstance(message, Watched):
+        if self._core.seq != seq:  # otherwise only confirmed what was published before: the next heartbeat says so
             self._tell_absorbed()
 
     def _on_watch_effects(self, effects: Iterable[WatchEffect]) -> None:

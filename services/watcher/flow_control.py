@@ -7,18 +7,12 @@ something.
 
 from collections import deque
 
-from shared.messages.watch import NodeChange, ObjectChange, PodChange, WatchChange, WatchSeen
+from shared.messages.watch import WatchSeen
 
 MAX_UNSEEN_BYTES = 8 << 20
 """An eighth of what NATS buffers for one connection."""
 SILENCE = 10.0
 """Seconds after which a silent follower no longer counts."""
-CHANGE_BYTES = 200
-"""Approximate size of a change without its body."""
-
-
-def size_of(change: WatchChange) -> int:
-    return CHANGE_BYTES + (len(change.body) if isinstance(change, PodChange | NodeChange | ObjectChange) else 0)
 
 
 class FlowControl:

@@ -25,7 +25,7 @@ from services.watcher.events import (
     StaleState,
     Tick,
 )
-from services.watcher.flow_control import FlowControl, size_of
+from services.watcher.flow_control import FlowControl
 from services.watcher.metrics import WatchMetrics, WatchSpans
 from services.watcher.problem_reporter import ProblemReporter
 from services.watcher.resources import RESOURCES, WatchedResource
@@ -52,6 +52,7 @@ from shared.runtime.context import Watchdog
 from shared.runtime.joining import joined
 from shared.runtime.leadership import LaterTerm, leadership
 from shared.telemetry.logs import Repeated
+from shared.watch import size_of
 
 GATHER_SECONDS = 0.01
 """Seconds between two messages about one kind: each message costs every follower, however small it is."""
@@ -266,7 +267,7 @@ class Shell:
             self._spans.told(outgoing, began, self._context.clock())
         for message in outgoing:
             if isinstance(message, Watched):
-                self._flow.sent(message.seq, sum(map(size_of, message.changes)))
+                self._flow.sent(message.seq, size_of(message))
 
     async def _wait_for_followers(self) -> None:
         """Stop reading from the API server while followers are behind."""

@@ -7,6 +7,7 @@ from flotilla.plugin import Plugin
 from flotilla.results import ApiCall, Code, Permission, Status
 from services.binder.core import BinderCore
 from services.binder.events import Call, Called, Done, Effect, Event, LookedUp, LookUp, Result, Tick, Where
+from services.binder.outcome_reports import BOUND_GATHER_SECONDS, GATHER_SECONDS
 from shared.config.points import ExtensionPoint
 from shared.framework.profile import Framework
 from shared.messages.binding import OVERDUE, BindingOrders, BindingOutcome, BindingOutcomes, PermitAnswer
@@ -99,7 +100,8 @@ class Script:
 
     def reports(self, *, acknowledge: bool = True) -> list[BindingOutcomes]:
         """The outcomes that are reported a moment later."""
-        messages = only(BindingOutcomes, self.pass_time(0.01))
+        messages = only(BindingOutcomes, self.pass_time(GATHER_SECONDS))
+        messages = messages or only(BindingOutcomes, self.pass_time(BOUND_GATHER_SECONDS - GATHER_SECONDS))
         for message in messages:
             self.told += message.outcomes
             if acknowledge:

@@ -3,16 +3,25 @@
 import msgspec
 import pytest
 
-from services.snapshot.events import NodeGone, NodeSeen, ObjectGone, ObjectSeen, PodSeen, WatchEvents
+from services.snapshot.events import Beat, NodeGone, NodeSeen, ObjectGone, ObjectSeen, PodDeleted, PodSeen, WatchEvents
 from services.snapshot.watch_decoder import WatchDecoder
-from shared.messages.state import NodeUpserted, ObjectRemoved, ObjectUpserted, PodPlaced, SharedHostnames
+from shared.messages.state import (
+    Delta,
+    NodeUpserted,
+    ObjectRemoved,
+    ObjectUpserted,
+    PodGone,
+    PodPlaced,
+    SharedHostnames,
+)
 from shared.messages.watch import Kind, ObjectChange, Unreadable
 from shared.model.kinds import QUEUE_KINDS, STILL_COUNTED
 from shared.model.objects import Node, NodeStatus, ObjectKind, Pod, encode_msgpack, key_of
 from shared.model.wellknown import HOSTNAME, PREFER_AVOID_PODS
+from shared.store.schema import Persist
 from testing.builders import node
 from testing.inprocess.pipeline import bound
-from tests.rounds.support import SnapshotLog, changes, commit, failed, refusals, small_node, small_pod
+from tests.rounds.support import SnapshotLog, changes, commit, failed, refusals, relabelled, small_node, small_pod
 from tests.samples import an_object
 
 A = small_node("a")
@@ -79,11 +88,46 @@ def test_placed_pods_are_published_with_name_and_start_time() -> None:
     log.handle(commit(1, (P, "a", log.core.seq)))
     assert changes(log.handle(PodSeen(bound(P, "a")))) == [], "nothing new"
     running = bound(since(P, "1970-01-01T00:01:00Z"), "a")
-    assert changes(log.handle(PodSeen(running))) == [PodPlaced(P.uid, "a", 0, P.key, 60.0)]
+    assert changes(log.handle(PodSeen(running))) == [], "nobody decides by it at once"
+    assert changes(log.handle(Beat())) == [PodPlaced(P.uid, "a", 0, P.key, 60.0)]
+    assert changes(log.handle(Beat())) == []
     (held,) = log.core.state().nodes
     assert (held.pods[P.uid].key, held.pods[P.uid].started) == (P.key, 60.0)
     log.handle(NodeGone("a"))
     assert PodPlaced(P.uid, "a", 0, P.key, 60.0) in changes(log.handle(NodeSeen(A)))
+
+
+def running_pod() -> tuple[SnapshotLog, Pod]:
+    """P is bound to node a, and has started since."""
+    log = SnapshotLog(A)
+    log.handle(PodSeen(bound(P, "a")))
+    return log, bound(since(P, "1970-01-01T00:01:00Z"), "a")
+
+
+def test_a_start_time_goes_with_the_next_decisions_and_before_them() -> None:
+    log, running = running_pod()
+    assert log.handle(WatchEvents([PodSeen(running)])) == []
+    before, large = log.core.seq, small_pod("q", cpu="2")
+    effects = log.handle(commit(1, (large, "a", before)))
+    assert changes(effects) == [PodPlaced(P.uid, "a", 0, P.key, 60.0), PodPlaced(large.uid, "a", 1, large.key)]
+    (delta,) = [effect for effect in effects if isinstance(effect, Delta)]
+    assert (delta.seq, [load.requests["cpu"] for load in delta.loads]) == (before + 1, [1000, 2000])
+    assert [each.delta for each in effects if isinstance(each, Persist)] == [delta]
+    assert changes(log.handle(Beat())) == []
+
+
+def test_a_start_time_is_not_published_before_what_was_seen_before_it() -> None:
+    log, running = running_pod()
+    labelled = relabelled(A, zone="b")
+    seen = changes(log.handle(WatchEvents([NodeSeen(labelled), PodSeen(running)])))
+    assert seen == [NodeUpserted(labelled), PodPlaced(P.uid, "a", 0, P.key, 60.0)]
+
+
+def test_a_pod_that_goes_before_its_start_time_was_published_is_gone() -> None:
+    log, running = running_pod()
+    log.handle(PodSeen(running))
+    assert changes(log.handle(PodDeleted(P.uid))) == [PodPlaced(P.uid, "a", 0, P.key, 60.0), PodGone(P.uid)]
+    assert changes(log.handle(Beat())) == []
 
 
 def test_the_start_of_a_pod_does_not_invalidate_evaluations() -> None:

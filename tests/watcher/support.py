@@ -60,10 +60,10 @@ class Follower:
         else:
             self.carry_out(self.reader.take(message, self.now()))
             self.reader.validate()
-            self.say_how_far(beat=isinstance(message, WatchBeat))
+            self.say_how_far(message)
 
-    def say_how_far(self, *, beat: bool) -> None:
-        seen = None if self.silent else self._progress.due(self.reader, beat=beat)
+    def say_how_far(self, message: Watched | WatchBeat) -> None:
+        seen = None if self.silent else self._progress.due(self.reader, message)
         if seen is not None:
             self.bus.post("watcher.seen", seen)
 

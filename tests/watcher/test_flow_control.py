@@ -1,8 +1,10 @@
 """The watcher sends no more than its followers can take, and does not wait for those that are gone."""
 
+import msgspec
+
 from services.watcher.flow_control import MAX_UNSEEN_BYTES, SILENCE, FlowControl
-from shared.messages.watch import Watched, WatchSeen
-from shared.watch import REPORT_EVERY, Progress, WatchReader
+from shared.messages.watch import PodChange, WatchBeat, Watched, WatchSeen
+from shared.watch import REPORT_BYTES, Progress, WatchReader
 
 EPOCH = 7
 HALF = MAX_UNSEEN_BYTES // 2 + 1
@@ -53,15 +55,15 @@ def test_a_report_about_an_earlier_watcher_counts_as_nothing_seen() -> None:
     assert flow.must_wait(1.0)
 
 
-def test_progress_is_reported_every_few_messages_and_at_heartbeats() -> None:
+def test_progress_is_reported_every_few_bytes_and_at_heartbeats() -> None:
     progress, reader = Progress("queue"), WatchReader("queue")
+    large = PodChange("uid", "default", "p", body=msgspec.Raw(bytes(REPORT_BYTES // 4)))
 
-    def seen(seq: int, *, beat: bool = False) -> WatchSeen | None:
-        reader.take(Watched(EPOCH, seq, []), 0.0)
-        return progress.due(reader, beat=beat)
+    def seen(message: Watched | WatchBeat) -> WatchSeen | None:
+        reader.take(message, 0.0)
+        return progress.due(reader, message)
 
-    assert seen(1) == WatchSeen("queue", EPOCH, 1), "of a new watcher at once"
-    told = [seq for seq in range(2, 3 * REPORT_EVERY) if seen(seq)]
-    assert told == [1 + REPORT_EVERY, 1 + 2 * REPORT_EVERY]
-    newest = 3 * REPORT_EVERY - 1
-    assert seen(newest, beat=True) == WatchSeen("queue", EPOCH, newest)
+    assert seen(Watched(EPOCH, 1, [])) == WatchSeen("queue", EPOCH, 1), "of a new watcher at once"
+    assert [seq for seq in range(2, 12) if seen(Watched(EPOCH, seq, [large]))] == [5, 9]
+    assert seen(WatchBeat(EPOCH, 11)) == WatchSeen("queue", EPOCH, 11)
+    assert [seq for seq in range(12, 20) if seen(Watched(EPOCH, seq, [large]))] == [15, 19]

@@ -235,10 +235,10 @@ def test_a_listing_that_shows_its_age_only_at_its_end_sweeps_nothing() -> None:
 def test_the_first_report_to_a_watcher_names_the_versions_shown() -> None:
     reader, progress = synced_reader(), Progress("queue")
     reader.take(shown(2, 20, B), 0.2)
-    assert progress.due(reader, beat=True) == WatchSeen("queue", 1, 2, {"pod": 20})
-    assert progress.due(reader, beat=True) == WatchSeen("queue", 1, 2)
+    assert progress.due(reader, WatchBeat(1, 2)) == WatchSeen("queue", 1, 2, {"pod": 20})
+    assert progress.due(reader, WatchBeat(1, 2)) == WatchSeen("queue", 1, 2)
     reader.take(WatchBeat(2, 0), 1.0)
-    assert progress.due(reader, beat=True) == WatchSeen("queue", 2, 0, {"pod": 20})
+    assert progress.due(reader, WatchBeat(2, 0)) == WatchSeen("queue", 2, 0, {"pod": 20})
 
 
 def test_kinds_that_an_older_watcher_lacks_are_not_awaited() -> None:

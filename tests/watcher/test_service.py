@@ -13,7 +13,7 @@ from shared.config.settings import ApiSettings
 from shared.errors import ClusterError, Unexpected
 from shared.kube.client import KubeClient
 from shared.kube.listwatch import ObjectEvents
-from shared.messages.watch import Kind, WatchSeen
+from shared.messages.watch import Kind, WatchBeat, WatchSeen
 from shared.model.kinds import ObjectKind
 from shared.watch import WatchReader
 from testing.simulator.service import SimulatorOptions
@@ -325,7 +325,7 @@ async def test_reading_pauses_while_a_follower_is_behind(monkeypatch: pytest.Mon
             created += 1
             await asyncio.sleep(0.015)  # most are told by themselves
         world.follower.silent = False
-        world.follower.say_how_far(beat=True)
+        world.follower.say_how_far(WatchBeat(*world.follower.reader.position))
         await agree(world)
         assert sample(world.telemetry, "flotilla_watch_held_up_seconds_total") > 0
 

@@ -36,6 +36,9 @@ from shared.messages.state import (
 from shared.model.load import PodLoad
 from shared.store.schema import Persist
 
+MAX_POSTPONED = 1 << 10
+"""Changes that may wait for the next delta."""
+
 
 class DeltaBuilder:
     """The changes of several events, for one delta."""
@@ -79,8 +82,9 @@ class ClusterState:
             self.restore(entry)
 
     def begin_term(self, epoch: int) -> None:
-        """Its sequence numbers are greater than all before."""
+        """Its sequence numbers are greater than all before. It begins with the whole state."""
         self.epoch, self.seq = epoch, epoch << EPOCH_SHIFT
+        self._postponed = DeltaBuilder()
 
     def publish(
         self,
@@ -104,6 +108,23 @@ class ClusterState:
         delta = self.delta(changes, list(loads), writes)
         return [Persist(delta, settled=settled), delta, *forgotten]
 
+    def postpone(self, changes: list[Change], loads: Sequence[PodLoad], *, settled: tuple[str, ...]) -> list[Effect]:
+        """Publish changes that no filter or score reads with the next delta, or when `publish_postponed` is called.
+
+        They come before everything that is published after them.
+        """
+        building, postponed = self.building, self._postponed
+        if (building is not None and building.changes) or len(postponed.changes) >= MAX_POSTPONED:
+            return self.publish(changes, loads, settled=settled)
+        postponed.add(changes, loads, (), ())
+        return self.publish([], settled=settled)
+
+    def publish_postponed(self) -> list[Effect]:
+        if not self._postponed.changes:
+            return []
+        delta = self.delta([], [], ())
+        return [Persist(delta), delta]
+
     def publish_built(self) -> list[Effect]:
         built, self.building = self.building, None
         if built is None:
@@ -112,10 +133,14 @@ class ClusterState:
         return [*published, *built.forgotten]
 
     def delta(self, changes: list[Change], loads: list[PodLoad], writes: Iterable[str]) -> Delta:
-        """`writes`: nodes whose earlier evaluations no longer count."""
+        """`writes`: nodes whose earlier evaluations no longer count. The delta begins with the postponed changes."""
         self.seq += 1
         for node in writes:
             self.nodes.set_written(node, self.seq)
+        if self._postponed.changes:
+            built, self._postponed = self._postponed, DeltaBuilder()
+            built.add(changes, loads, (), ())
+            changes, loads = built.changes, built.loads
         return Delta(self.epoch, self.seq, changes, loads)
 
     # Pods

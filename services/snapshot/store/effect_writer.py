@@ -12,7 +12,15 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 from services.snapshot.core import SnapshotCore
-from services.snapshot.events import CommitFault, DispatchOrders, Effect, RecallAttempts, Reply, WorkerFault
+from services.snapshot.events import (
+    AcknowledgeBinder,
+    CommitFault,
+    DispatchOrders,
+    Effect,
+    RecallAttempts,
+    Reply,
+    WorkerFault,
+)
 from services.snapshot.store.terms import Terms
 from shared.messages.queue import ForgottenPod
 from shared.messages.state import Delta, Heartbeat, Outdated
@@ -20,6 +28,10 @@ from shared.store.schema import Persist
 
 GATHER_SECONDS = 0.005
 """Seconds between two writes: each costs a round trip, however little it writes."""
+LATEST = 0.1
+"""Seconds after which ends of attempts are written, if nothing else is: nobody waits for them, so they go with the next
+decisions.
+"""
 MAX_WAITING = 1 << 14
 """Effects that may wait while Redis is away; beyond that, the whole state is written once it is back."""
 MAX_BATCH = 1 << 9
@@ -45,6 +57,8 @@ class EffectWriter:
         self._clock = clock
         self._waiting: list[Effect] = []
         self._wake = asyncio.Event()
+        self._write_after = 0.0
+        self._latest: asyncio.TimerHandle | None = None
         self._restate = False
 
     @property
@@ -57,7 +71,10 @@ class EffectWriter:
             self._carry_out(effect)
             return
         self._waiting.append(effect)
-        self._wake.set()
+        if not _can_wait(effect):
+            self._wake.set()
+        elif self._latest is None:
+            self._latest = asyncio.get_running_loop().call_later(LATEST, self._wake.set)
         if len(self._waiting) > MAX_WAITING:
             self._waiting = _valid_in_any_term(self._waiting)
             self._restate = True
@@ -81,11 +98,13 @@ class EffectWriter:
     async def run(self) -> None:
         while True:
             await self._wake.wait()
+            if (pause := self._write_after - self._clock()) > 0:
+                await asyncio.sleep(pause)
             if self._restate or not await self._write():
                 await self._take_term()
                 await self.begin()
             else:
-                await asyncio.sleep(GATHER_SECONDS)
+                self._write_after = self._clock() + GATHER_SECONDS
 
     async def finish(self) -> None:
         """After `run` was cancelled: writes what waits, unless that takes a new term."""
@@ -100,6 +119,9 @@ class EffectWriter:
         effects, self._waiting = self._waiting[:MAX_BATCH], self._waiting[MAX_BATCH:]
         if not self._waiting:
             self._wake.clear()
+        if self._latest is not None:
+            self._latest.cancel()
+            self._latest = None
         persists = [effect for effect in effects if isinstance(effect, Persist)]
         written = False
         try:
@@ -126,6 +148,16 @@ def _goes_out_at_once(effect: Effect) -> bool:
     if isinstance(effect, Reply):
         return not effect.durable
     return isinstance(effect, Delta | Heartbeat | Outdated | WorkerFault | CommitFault)
+
+
+def _can_wait(effect: Effect) -> bool:
+    """If it is lost, a new term learns of it from the watch."""
+    match effect:
+        case AcknowledgeBinder():
+            return True
+        case Persist(delta=None, answer=None):
+            return bool(effect.settled or effect.ledger) and all(each.bound and not each.held for each in effect.ledger)
+    return False
 
 
 def _valid_in_any_term(effects: Iterable[Effect]) -> list[Effect]:

@@ -1,0 +1,78 @@
+"""What the snapshot writes to Redis at once, and what waits for the next decisions."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import cast
+
+import msgspec
+
+from services.snapshot.core import SnapshotCore
+from services.snapshot.events import AcknowledgeBinder, DispatchOrders, Effect
+from services.snapshot.store.effect_writer import EffectWriter, _can_wait
+from services.snapshot.store.terms import Terms
+from shared.messages.queue import ForgottenPod
+from shared.messages.state import Committed, Delta
+from shared.store.schema import Persist
+from tests.rounds.support import SnapshotLog, commit, small_node, small_pod
+
+A, P = small_node("a"), small_pod("p")
+
+
+class Writes:
+    """As Terms, with a Redis that remembers what was written together."""
+
+    def __init__(self) -> None:
+        self.written: list[list[Persist]] = []
+
+    async def write(self, persists: Sequence[Persist]) -> bool:
+        self.written.append(list(persists))
+        return True
+
+
+async def written(*added: Sequence[Effect]) -> tuple[list[list[Persist]], list[Effect]]:
+    """What is written together, and what is then carried out, if these are added one after the other."""
+    told: list[Effect] = []
+    terms, loop = Writes(), asyncio.get_running_loop()
+    writer = EffectWriter(SnapshotCore(1), cast(Terms, terms), 1, told.append, lambda: None, loop.time)
+    running = asyncio.create_task(writer.run())
+    for effects in added:
+        for effect in effects:
+            writer.add(effect)
+        await asyncio.sleep(0)
+    while writer.waiting:
+        await asyncio.sleep(0.001)
+    running.cancel()
+    return terms.written, told
+
+
+ENDS = Persist(settled=(P.uid,))
+ACKNOWLEDGED = AcknowledgeBinder(1, 1, lambda received: None)
+
+
+def test_ends_of_attempts_are_written_with_the_next_decisions() -> None:
+    decisions = Persist(answer=Committed(1, 1, 1, []))
+    together, told = asyncio.run(written([ENDS, ACKNOWLEDGED], [], [decisions]))
+    assert together == [[ENDS, decisions]]
+    assert told == [ACKNOWLEDGED]
+
+
+def test_without_further_decisions_ends_of_attempts_are_written_and_acknowledged_soon() -> None:
+    assert asyncio.run(written([ENDS, ACKNOWLEDGED])) == ([[ENDS]], [ACKNOWLEDGED])
+
+
+def test_whatever_else_is_to_be_written_waits_for_nothing() -> None:
+    log = SnapshotLog(A)
+    log.handle(commit(1, (P, "a", log.core.seq)))
+    (assumed,) = log.core.ledger.values()
+    bound = msgspec.structs.replace(assumed, bound=True)
+    assert _can_wait(Persist(ledger=(bound,)))
+    for effect in (
+        Persist(),
+        Persist(ledger=(assumed,)),
+        Persist(ledger=(bound, assumed)),
+        Persist(ledger=(bound.hold(),)),
+        Persist(Delta(1, 1, []), settled=(P.uid,)),
+        DispatchOrders(((P.uid, 1),)),
+        ForgottenPod(P.uid, "no rights"),
+    ):
+        assert not _can_wait(effect)
