@@ -2,6 +2,8 @@
 
 from contextlib import suppress
 
+import msgspec
+
 from services.snapshot.events import (
     Effect,
     NodeGone,
@@ -145,6 +147,7 @@ class EventHandlers:
             else:
                 changes += cluster.objects.release(uid, cluster.seq + 1)
         stays = before is not None and before.node == node and before.load == load
+        takes_as_much = before is not None and before.node == node and _takes_as_much(load, before.load)
         if before is not None and stays and (before.key, before.started) == (pod.key, started):
             before.assumed = False
             return [*held, *cluster.publish(changes, settled=settled)]
@@ -154,9 +157,10 @@ class EventHandlers:
             changes += [PodGone(uid)] if before is not None else []
             return [unknown, *held, *cluster.publish(changes, settled=settled)]
         changes.append(PodPlaced(uid, node, 0, pod.key, started))
-        if stays and len(changes) == 1:
-            return [*held, *cluster.postpone(changes, [load], settled=settled)]
-        return [*held, *cluster.publish(changes, [load], writes=() if stays else (node,), settled=settled)]
+        writes = () if stays else (node,)
+        if takes_as_much and len(changes) == 1:
+            return [*held, *cluster.postpone(changes, [load], writes=writes, settled=settled)]
+        return [*held, *cluster.publish(changes, [load], writes=writes, settled=settled)]
 
     def on_pod_gone(self, uid: str) -> list[Effect]:
         self.bound.discard(uid)
@@ -210,3 +214,8 @@ class EventHandlers:
         ignored = [uid for uid in self.bound if uid not in self._pods and not closed.is_closed_by(uid)]
         if ignored:
             raise InvariantBroken(f"pods on nodes neither count nor close their node: {sorted(ignored)[:10]}")
+
+
+def _takes_as_much(load: PodLoad, before: PodLoad) -> bool:
+    """Whether at most labels differ: the API server adds some to a pod when it is bound."""
+    return load == before or load == msgspec.structs.replace(before, labels=load.labels)

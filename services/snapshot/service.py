@@ -395,8 +395,9 @@ class Shell:
                 self._repeated.warning(type(error).__name__, "%s", error)
 
     def _tell_absorbed(self) -> None:
-        """The queue defers events until the state includes them."""
-        if self._told_epoch == self._core.epoch and self._reader.synced:
+        """The queue defers events until the published state includes them."""
+        published = not self._core.cluster.has_postponed
+        if published and self._told_epoch == self._core.epoch and self._reader.synced:
             watch_epoch, watch_seq = self._reader.position
             self._bus.post(subjects.QUEUE_FORGOTTEN, Absorbed(self._core.epoch, self._core.seq, watch_epoch, watch_seq))
 

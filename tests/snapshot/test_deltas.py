@@ -123,6 +123,23 @@ def test_a_start_time_is_not_published_before_what_was_seen_before_it() -> None:
     assert seen == [NodeUpserted(labelled), PodPlaced(P.uid, "a", 0, P.key, 60.0)]
 
 
+def test_labels_that_a_pod_gets_when_it_is_bound_count_as_of_the_next_delta() -> None:
+    log = SnapshotLog(A)
+    log.handle(PodSeen(bound(P, "a")))
+    metadata = msgspec.structs.replace(P.metadata, labels={"zone": "b"})
+    before = log.core.seq
+    assert log.handle(PodSeen(bound(msgspec.structs.replace(P, metadata=metadata), "a"))) == []
+    assert log.core.cluster.has_postponed
+    decided = log.handle(commit(1, (small_pod("q"), "a", before)))
+    assert refusals(decided) == {}, "as if they were seen only now"
+    (delta,) = [effect for effect in decided if isinstance(effect, Delta)]
+    first, _ = delta.changes
+    assert isinstance(first, PodPlaced)
+    assert (first.uid, delta.loads[first.load].labels) == (P.uid, {"zone": "b"})
+    assert not log.core.cluster.has_postponed
+    assert set(refusals(log.handle(commit(2, (small_pod("r"), "a", before))))) == {small_pod("r").uid}
+
+
 def test_a_pod_that_goes_before_its_start_time_was_published_is_gone() -> None:
     log, running = running_pod()
     log.handle(PodSeen(running))

@@ -108,16 +108,22 @@ class ClusterState:
         delta = self.delta(changes, list(loads), writes)
         return [Persist(delta, settled=settled), delta, *forgotten]
 
-    def postpone(self, changes: list[Change], loads: Sequence[PodLoad], *, settled: tuple[str, ...]) -> list[Effect]:
-        """Publish changes that no filter or score reads with the next delta, or when `publish_postponed` is called.
+    def postpone(
+        self, changes: list[Change], loads: Sequence[PodLoad], *, writes: Iterable[str], settled: tuple[str, ...]
+    ) -> list[Effect]:
+        """As `publish`, but with the next delta, or when `publish_postponed` is called: as if it were seen then.
 
-        They come before everything that is published after them.
+        Postponed changes come before everything that is published after them.
         """
         building, postponed = self.building, self._postponed
         if (building is not None and building.changes) or len(postponed.changes) >= MAX_POSTPONED:
-            return self.publish(changes, loads, settled=settled)
-        postponed.add(changes, loads, (), ())
+            return self.publish(changes, loads, writes=writes, settled=settled)
+        postponed.add(changes, loads, writes, ())
         return self.publish([], settled=settled)
+
+    @property
+    def has_postponed(self) -> bool:
+        return bool(self._postponed.changes)
 
     def publish_postponed(self) -> list[Effect]:
         if not self._postponed.changes:
@@ -135,12 +141,12 @@ class ClusterState:
     def delta(self, changes: list[Change], loads: list[PodLoad], writes: Iterable[str]) -> Delta:
         """`writes`: nodes whose earlier evaluations no longer count. The delta begins with the postponed changes."""
         self.seq += 1
-        for node in writes:
-            self.nodes.set_written(node, self.seq)
         if self._postponed.changes:
             built, self._postponed = self._postponed, DeltaBuilder()
-            built.add(changes, loads, (), ())
-            changes, loads = built.changes, built.loads
+            built.add(changes, loads, writes, ())
+            changes, loads, writes = built.changes, built.loads, built.writes
+        for node in writes:
+            self.nodes.set_written(node, self.seq)
         return Delta(self.epoch, self.seq, changes, loads)
 
     # Pods
