@@ -1,11 +1,12 @@
 """The cycle's side of the queue: pulls pods while there is room for them, and reports what became of them.
 
-Requests are repeated under the same number until they are answered; the queue handles each once.
+Requests are repeated under the same number until they are answered; the queue handles each once. Outcomes of pods that
+are decided go with the next Take, because nobody waits for them.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -24,6 +25,8 @@ ANSWER_PATIENCE = 1.0
 """Seconds for the queue's answer, beyond the time that it may wait for pods."""
 REPORT_INTERVAL = 0.01
 """Seconds between two reports of outcomes."""
+DECIDED_PATIENCE = 0.05
+"""Seconds that the outcomes of decided pods wait for the next Take: the queue learns of them by the watch, too."""
 PAUSE = 0.1
 """Seconds between a failed request and its repetition."""
 MAX_BYTES = HALF_A_MESSAGE
@@ -34,6 +37,8 @@ CUT = " ..."
 BYTES_PER_CHARACTER = 4
 OUTCOME_BYTES = 1 << 11
 """An outcome without its message; names are no longer."""
+MAX_IN_TAKE = MAX_BYTES // OUTCOME_BYTES
+"""Outcomes of decided pods, which have no message, in one Take."""
 
 MAX_HINTS = 4096
 """That wait to be sent."""
@@ -101,6 +106,14 @@ class QueueClient:
         """The queue's term."""
         self._outcomes: list[Outcome] = []
         self._hints: deque[Hint] = deque(maxlen=MAX_HINTS)
+        self._decided: list[Outcome] = []
+        """Outcomes that go with the next Take, or are reported after DECIDED_PATIENCE."""
+        self._hears_outcomes = False
+        """Whether the queue handles outcomes in a Take."""
+        self._report_decided: asyncio.TimerHandle | None = None
+        self._reporting = False
+        """Whether a report is not acknowledged yet."""
+        self._report_after = 0.0
         self._has_outcomes = asyncio.Event()
         self._has_room = asyncio.Event()
         self._reported = asyncio.Event()
@@ -109,9 +122,14 @@ class QueueClient:
     def tell(self, outcome: Outcome) -> None:
         if len(outcome.message) > MAX_MESSAGE:
             outcome = replace(outcome, message=outcome.message[: MAX_MESSAGE - len(CUT)] + CUT)
-        self._outcomes.append(outcome)
         self._reported.clear()
-        self._has_outcomes.set()
+        if self._hears_outcomes and outcome.verdict is Verdict.DECIDED:
+            self._decided.append(outcome)
+            if self._report_decided is None:
+                loop = asyncio.get_running_loop()
+                self._report_decided = loop.call_later(DECIDED_PATIENCE, self._report, ())
+        else:
+            self._report((outcome,))
         self._has_room.set()
 
     def hint(self, hint: Hint) -> None:
@@ -127,10 +145,13 @@ class QueueClient:
                 self._has_room.clear()
                 await self._has_room.wait()
             number += 1
-            take = Take(self._epoch, number, room)
+            take = Take(self._epoch, number, room, self._for_take())
             self._unanswered.start()
             batch = await self._ask(subjects.QUEUE_TAKE, take, Batch, TAKE_PATIENCE + ANSWER_PATIENCE, self._reported)
             self._unanswered.stop()
+            self._hears_outcomes = batch.hears_outcomes
+            if take.outcomes and not batch.hears_outcomes:
+                self._report(take.outcomes)
             if (batch.epoch, batch.number) == (self._epoch, number) and batch.pods:
                 self._take(batch)
 
@@ -138,26 +159,48 @@ class QueueClient:
         number = 0
         while True:
             await self._has_outcomes.wait()
+            if (pause := self._report_after - self._clock()) > 0:
+                await asyncio.sleep(pause)
             self._has_outcomes.clear()
             number += 1
-            outcomes = Outcomes(self._epoch, number, self._next_outcomes(), self._next_hints())
-            await self._ask(subjects.QUEUE_OUTCOMES, outcomes, Received, ANSWER_PATIENCE)
+            count = _count_for_one_message(self._outcomes)
+            outcomes, self._outcomes = self._outcomes[:count], self._outcomes[count:]
+            report = Outcomes(self._epoch, number, outcomes, self._next_hints())
+            self._reporting = True
+            await self._ask(subjects.QUEUE_OUTCOMES, report, Received, ANSWER_PATIENCE)
+            self._reporting = False
             if self._outcomes or self._hints:
                 self._has_outcomes.set()
-            if not self._outcomes:
-                self._reported.set()
-            await asyncio.sleep(REPORT_INTERVAL)
+            self._note_reported()
+            self._report_after = self._clock() + REPORT_INTERVAL
 
-    def _next_outcomes(self) -> list[Outcome]:
-        """As many as fit in a message."""
-        size, count = 0, 0
-        for outcome in self._outcomes:
-            size += OUTCOME_BYTES + BYTES_PER_CHARACTER * len(outcome.message)
-            if count and size > MAX_BYTES:
-                break
-            count += 1
-        outcomes, self._outcomes = self._outcomes[:count], self._outcomes[count:]
-        return outcomes
+    def _report(self, outcomes: Iterable[Outcome]) -> None:
+        """Has these reported, and those that waited for a Take."""
+        self._outcomes += self._end_wait()
+        self._outcomes += outcomes
+        if self._outcomes:
+            self._reported.clear()
+            self._has_outcomes.set()
+
+    def _for_take(self) -> list[Outcome]:
+        """The outcomes of decided pods that go with a Take. If it is lost, it is repeated."""
+        decided = self._end_wait()
+        if len(decided) > MAX_IN_TAKE:
+            self._report(decided[MAX_IN_TAKE:])
+        self._note_reported()
+        return decided[:MAX_IN_TAKE]
+
+    def _end_wait(self) -> list[Outcome]:
+        """The outcomes that waited for a Take."""
+        if self._report_decided is not None:
+            self._report_decided.cancel()
+            self._report_decided = None
+        decided, self._decided = self._decided, []
+        return decided
+
+    def _note_reported(self) -> None:
+        if not (self._outcomes or self._decided or self._reporting):
+            self._reported.set()
 
     def _next_hints(self) -> tuple[Hint, ...]:
         """None before all outcomes are under way."""
@@ -166,6 +209,7 @@ class QueueClient:
 
     async def all_reported(self) -> None:
         """Returns when the queue has every outcome; `report` runs meanwhile."""
+        self._report(())
         await self._reported.wait()
 
     async def _ask(
@@ -193,3 +237,12 @@ class QueueClient:
         what = f"{type(answer).__name__} {answer.number} of the queue of epoch {epoch}, now {newest}"
         self._refuse(ProtocolError(what))
         return False
+
+
+def _count_for_one_message(outcomes: Sequence[Outcome]) -> int:
+    size = 0
+    for count, outcome in enumerate(outcomes):
+        size += OUTCOME_BYTES + BYTES_PER_CHARACTER * len(outcome.message)
+        if count and size > MAX_BYTES:
+            return count
+    return len(outcomes)

@@ -199,16 +199,20 @@ class QueueCore:
             return []
         if batch is not None:
             return [events.SendBatch(batch, again=True)]
+        effects: list[events.Effect] = []
+        if self._session.is_first(take):
+            for outcome in take.outcomes:
+                effects += self._results.on_outcome(outcome, self._snapshot.position, now)
         self._session.wait(take, now + TAKE_PATIENCE)
         self._queue.flush(now)
-        return []
+        return effects
 
     def _serve(self, take: Take, now: float) -> list[events.Effect]:
         """Answers with the pods there are; without any, only when the Take has waited long enough."""
         pods, effects = self._pop(take.most, now)
         if not pods and now < self._session.wait_ends:
             return effects
-        batch = Batch(take.epoch, take.number, pods, self._snapshot_seq, self.epoch)
+        batch = Batch(take.epoch, take.number, pods, self._snapshot_seq, self.epoch, hears_outcomes=True)
         self._session.answer(batch)
         return [*effects, events.SendBatch(batch)]
 

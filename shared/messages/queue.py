@@ -13,12 +13,14 @@ from shared.model.base import Count, Seconds
 class Take(msgspec.Struct, frozen=True, omit_defaults=True, tag="take"):
     """The cycle asks for up to `most` pods. Number n acknowledges batch n - 1; `epoch` is the cycle's.
 
-    The queue answers as soon as it has a pod, and without any after `TAKE_PATIENCE`.
+    The queue answers as soon as it has a pod, and without any after `TAKE_PATIENCE`. `outcomes`: of decided pods, for a
+    queue whose last batch said that it `hears_outcomes` here. They are handled when the Take first arrives.
     """
 
     epoch: Count
     number: Count
     most: Count
+    outcomes: list["Outcome"] = []
 
 
 TAKE_PATIENCE = 1.0
@@ -71,7 +73,8 @@ class Batch(msgspec.Struct, frozen=True, omit_defaults=True, tag="batch"):
 
     `seq`: the snapshot's sequence number that evaluations must have seen, because that change may have requeued the
     pods.
-    `sender_epoch`: the queue's.
+    `sender_epoch`: the queue's. `hears_outcomes`: it has handled the outcomes in the Take; a queue of the last release
+    does not.
     """
 
     epoch: Count
@@ -79,6 +82,7 @@ class Batch(msgspec.Struct, frozen=True, omit_defaults=True, tag="batch"):
     pods: list[QueuedPod]
     seq: Count = 0
     sender_epoch: Count = 0
+    hears_outcomes: bool = False
 
 
 class Verdict(StrEnum):

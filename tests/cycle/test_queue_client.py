@@ -1,13 +1,14 @@
-"""Outcomes and hints go to the queue in messages of bounded size, however long their texts are."""
+"""What the cycle asks the queue for, and when it reports outcomes."""
 
 import asyncio
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 
 from services.cycle.queue_client import MAX_BYTES, MAX_HINTS, MAX_HINTS_IN_A_MESSAGE, MAX_MESSAGE, QueueClient
 from shared.bus import Bus, Envelope
-from shared.messages.queue import MAX_HINT, Hint, Outcome, Outcomes, Received, Verdict
+from shared.messages.queue import MAX_HINT, Batch, Hint, Outcome, Outcomes, Received, Take, Verdict
 from shared.runtime import Health
 from shared.runtime.context import Watchdog
 from tests.bus.support import a_bus, until
@@ -16,9 +17,96 @@ from tests.servers import nats_server
 pytestmark = pytest.mark.asyncio
 
 
-def a_client(bus: Bus) -> QueueClient:
+def client(bus: Bus, take: Callable[[Batch], None] = lambda batch: None) -> QueueClient:
     watchdog = Watchdog(Health(), lambda: 0.0, "queue", "")
-    return QueueClient(bus, watchdog, 1, 8, lambda: 0.0, lambda: 0, lambda _: None, lambda _: None)
+    return QueueClient(bus, watchdog, 1, 8, asyncio.get_running_loop().time, lambda: 0, take, lambda refused: None)
+
+
+class PlayedQueue:
+    """Answers each Take when told to. `hears`: it handles the outcomes in a Take."""
+
+    def __init__(self, bus: Bus, *, hears: bool) -> None:
+        self.takes: list[tuple[Take, Envelope]] = []
+        self.reports: list[str] = []
+        self._bus = bus
+        self._hears = hears
+
+    async def listen(self) -> None:
+        await self._bus.subscribe("queue.take", Take, lambda take, envelope: self.takes.append((take, envelope)))
+        await self._bus.subscribe("queue.outcomes", Outcomes, self._on_outcomes)
+
+    def answer(self) -> None:
+        take, envelope = self.takes[-1]
+        envelope.respond(Batch(take.epoch, take.number, [], hears_outcomes=self._hears))
+
+    def in_takes(self) -> list[str]:
+        return [outcome.uid for take, _ in self.takes for outcome in take.outcomes]
+
+    def _on_outcomes(self, outcomes: Outcomes, envelope: Envelope) -> None:
+        self.reports += [outcome.uid for outcome in outcomes.outcomes]
+        envelope.respond(Received(outcomes.epoch, outcomes.number))
+
+
+@asynccontextmanager
+async def played(*, hears: bool) -> AsyncIterator[tuple[QueueClient, PlayedQueue]]:
+    """A client that pulls from a queue of this release, or the last one. Its first Take is answered."""
+    async with nats_server() as nats, a_bus(nats) as bus, a_bus(nats) as theirs:
+        feed, queue = client(bus), PlayedQueue(theirs, hears=hears)
+        await queue.listen()
+        running = [asyncio.create_task(feed.pull()), asyncio.create_task(feed.report())]
+        await until(lambda: len(queue.takes) == 1)
+        queue.answer()
+        await until(lambda: len(queue.takes) == 2)
+        yield feed, queue
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+
+async def test_outcomes_of_decided_pods_go_with_the_next_take() -> None:
+    async with played(hears=True) as (feed, queue):
+        feed.tell(Outcome("decided", Verdict.DECIDED))
+        queue.answer()
+        await until(lambda: len(queue.takes) == 3)
+        await feed.all_reported()
+        assert queue.in_takes() == ["decided"]
+        assert queue.reports == []
+
+
+async def test_without_a_take_outcomes_of_decided_pods_are_reported_soon() -> None:
+    async with played(hears=True) as (feed, queue):
+        feed.tell(Outcome("decided", Verdict.DECIDED))
+        await until(lambda: queue.reports == ["decided"])
+        queue.answer()
+        await until(lambda: len(queue.takes) == 3)
+        assert queue.in_takes() == []
+
+
+async def test_other_outcomes_wait_for_nothing_and_take_those_that_wait_along() -> None:
+    async with played(hears=True) as (feed, queue):
+        feed.tell(Outcome("decided", Verdict.DECIDED))
+        feed.tell(Outcome("rejected", Verdict.UNSCHEDULABLE))
+        await feed.all_reported()
+        assert queue.reports == ["decided", "rejected"]
+
+
+async def test_a_queue_of_the_last_release_gets_every_outcome_in_a_report() -> None:
+    async with played(hears=False) as (feed, queue):
+        feed.tell(Outcome("decided", Verdict.DECIDED))
+        await feed.all_reported()
+        assert queue.reports == ["decided"]
+        assert queue.in_takes() == []
+
+
+async def test_outcomes_in_a_take_are_reported_if_a_queue_of_the_last_release_answers_it() -> None:
+    """The queue was replaced while an upgrade was undone."""
+    async with played(hears=True) as (feed, queue):
+        feed.tell(Outcome("decided", Verdict.DECIDED))
+        queue.answer()
+        await until(lambda: queue.in_takes() == ["decided"])
+        vars(queue)["_hears"] = False
+        queue.answer()
+        await until(lambda: queue.reports == ["decided"])
 
 
 async def test_hints_follow_outcomes_and_do_not_keep_a_cycle_from_ending() -> None:
@@ -30,7 +118,7 @@ async def test_hints_follow_outcomes_and_do_not_keep_a_cycle_from_ending() -> No
 
     async with nats_server() as nats, a_bus(nats) as bus, a_bus(nats) as theirs:
         await theirs.subscribe("queue.outcomes", Outcomes, on_outcomes)
-        feed = a_client(bus)
+        feed = client(bus)
         for i in range(MAX_HINTS + 1):
             feed.hint(Hint(f"u{i}", "x" * MAX_HINT))
         feed.tell(Outcome("u", Verdict.UNSCHEDULABLE, message="x" * MAX_MESSAGE))
@@ -55,7 +143,7 @@ async def test_long_messages_go_in_several_reports_and_very_long_ones_are_cut() 
 
     async with nats_server() as nats, a_bus(nats) as bus, a_bus(nats) as theirs:
         await theirs.subscribe("queue.outcomes", Outcomes, on_outcomes)
-        feed = a_client(bus)
+        feed = client(bus)
         reporting = asyncio.create_task(feed.report())
         for i in range(200):
             feed.tell(Outcome(f"u{i}", Verdict.UNSCHEDULABLE, message="\N{EURO SIGN}" * (1 << 20)))

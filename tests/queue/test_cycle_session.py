@@ -53,6 +53,24 @@ def test_the_newest_waiting_take_is_answered() -> None:
     assert queue.tell(Take(1, 1, 10)) == []
 
 
+def test_outcomes_in_a_take_are_handled_once_and_before_pods_are_popped() -> None:
+    queue = Queue()
+    queue.add("a")
+    queue.take()
+    take = Take(1, 2, 10, [Outcome(uid("a"), Verdict.DECIDED, "n1")])
+    assert batch_in(queue.tell(take)) is None
+    assert queue.state("a") is PodState.BINDING
+    queue.forget("a")
+    assert queue.state("a") is not PodState.BINDING
+    waits = queue.state("a")
+    assert batch_in(queue.tell(take)) is None
+    assert queue.state("a") is waits, "it is the same Take"
+    batch = batch_in(queue.tell(PodPending(built("b"), 100.0)))
+    assert batch is not None and batch.hears_outcomes
+    assert batch_in(queue.tell(take)) == batch
+    assert queue.state("a") is waits
+
+
 def test_a_take_of_zero_pods_is_refused() -> None:
     queue = Queue()
     queue.add("a")

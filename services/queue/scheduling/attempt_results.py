@@ -51,6 +51,10 @@ class CycleSession:
             raise ProtocolError(f"take {take.number} of epoch {take.epoch}: number: {newest} has come already")
         return None
 
+    def is_first(self, take: Take) -> bool:
+        """Whether this Take arrives for the first time, unless it is `repeated`."""
+        return self.waiting is None or take.number != self.waiting.number
+
     def wait(self, take: Take, until: float) -> None:
         self.waiting, self.wait_ends = take, until
 

@@ -15,10 +15,10 @@ from urllib.parse import urlsplit
 import msgspec
 
 from services.binder.__main__ import WITHOUT_API_CALLS
-from shared.bus.subjects import QUEUE_OUTCOMES, SNAPSHOT_BOUND
+from shared.bus.subjects import QUEUE_OUTCOMES, QUEUE_TAKE, SNAPSHOT_BOUND
 from shared.errors import ClusterError
 from shared.messages.binding import BindingOutcomes
-from shared.messages.queue import Outcomes, Verdict
+from shared.messages.queue import Outcomes, Take, Verdict
 from testing.inprocess.workloads import NAMESPACE
 from tools.api_objects import ObjectWriter
 from tools.bench.memory import PeakMemory
@@ -75,6 +75,7 @@ class Measurement:
         async with connected_bus(self._pipeline.nats_url, prefix, "bench") as bus, memory.watching(self._pipeline):
             await self._fill()
             await bus.subscribe(QUEUE_OUTCOMES, Outcomes, lambda message, _: self._on_outcomes(message))
+            await bus.subscribe(QUEUE_TAKE, Take, lambda message, _: self._on_outcomes(message))
             await bus.subscribe(SNAPSHOT_BOUND, BindingOutcomes, lambda message, _: self._on_bound(message))
             self._report("cycle starts")
             await self._pipeline.release()
@@ -181,7 +182,7 @@ class Measurement:
             self._cpu = self._cpu_used()
             self._stopped = True
 
-    def _on_outcomes(self, message: Outcomes) -> None:
+    def _on_outcomes(self, message: Outcomes | Take) -> None:
         for outcome in message.outcomes:
             if outcome.verdict in (Verdict.DECIDED, Verdict.SUPERSEDED):
                 self._decided.add(outcome.uid)
