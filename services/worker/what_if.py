@@ -27,7 +27,7 @@ CORDON_TAINT = "node.kubernetes.io/unschedulable"
 
 @contextmanager
 def cluster_changed(table: NodeTable, supposed: Supposed) -> Iterator[None]:
-    """Changes nodes and removes pods within the context, as far as they are in this table, and restores it on exit."""
+    """Changes nodes, removes and adds pods within the context as far as they are in this table; restores it on exit."""
     with ExitStack() as undo:
         for number, edit in enumerate(supposed.nodes):
             row = table.row_of(edit.node)
@@ -40,6 +40,11 @@ def cluster_changed(table: NodeTable, supposed: Supposed) -> Iterator[None]:
                 placed = dict(table.placed_at(row))[uid]
                 table.remove_pod(uid)
                 undo.callback(table.add_pod, uid, node, placed.kind, placed.key, placed.started)
+        for number, pod in enumerate(supposed.pods):
+            if pod.node in table:
+                uid = f"supposed {number}"
+                table.add_pod(uid, pod.node, PodLoad(pod.namespace, pod.labels))
+                undo.callback(table.remove_pod, uid)
         yield
 
 

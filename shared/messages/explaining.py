@@ -42,11 +42,27 @@ class NodeEdit(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     amounts: dict[str, Count] = {}
 
 
+class SupposedPod(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A pod with these labels on this node, which asks for nothing."""
+
+    node: str
+    namespace: str
+    labels: dict[str, str]
+
+
 class Supposed(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """How the cluster differs from the real one. `gone`: pods, by uid, that are not there."""
+    """How the cluster differs from the real one. `gone`: pods, by uid, that are not there; `pods`: further ones."""
 
     nodes: tuple[NodeEdit, ...] = ()
     gone: tuple[str, ...] = ()
+    pods: tuple[SupposedPod, ...] = ()
+
+    @property
+    def changes(self) -> int:
+        return len(self.nodes) + len(self.gone) + len(self.pods)
+
+    def also(self, other: "Supposed") -> "Supposed":
+        return Supposed((*self.nodes, *other.nodes), (*self.gone, *other.gone), (*self.pods, *other.pods))
 
 
 class ExplainPod(msgspec.Struct, frozen=True, omit_defaults=True, tag="explain-pod"):

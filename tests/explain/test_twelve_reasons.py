@@ -80,7 +80,7 @@ REASONS = {
         load=pod("load").require_no_pods(HOSTNAME, selector(app="p")),
     ),
     "affinity": Reason(
-        pod("p").require_pods(ZONE, selector(app="db")), "no pod near that it wants", "app=db", "pod-affinity"
+        pod("p").require_pods(ZONE, selector(app="db")), "no pod near that it wants", "with app=db ran on", "add-pod"
     ),
     "spread label": Reason(
         pod("p").label(app="load").spread_hard("rack", selector(app="load")), "lack a label", "rack", "label-node"
@@ -137,8 +137,8 @@ def with_change(world: World, given: Pod, helped: Help) -> Pod:
             given = replace(given, spec=replace(given.spec, containers=[replace(container, ports=ports)]))
         case "node-affinity":
             given = replace(given, spec=replace(given.spec, affinity=None))
-        case "pod-affinity":
-            world.pipeline.add_pods([pod("db").label(app="db").on("node-0").build()])
+        case "add-pod":
+            world.pipeline.add_pods([pod("db", change["namespace"]).label(change["labels"]).on(change["node"]).build()])
         case "remove-pod":
             world.pipeline.observe(PodDeleted(change["pod"].removeprefix("default/")))
         case "uncordon":

@@ -98,7 +98,7 @@ def _lack(status: Status, own: Sequence[Cause], *, one: bool) -> str:
             continue
         asked = amount(name, cause.asked)
         if not cause.whole:
-            there = "has none" if one else "have none"
+            there = "it has none" if one else "they have none"
         elif cause.asked > cause.whole:
             there = f"{'it' if one else 'the largest'} has {amount(name, cause.whole)} in all"
         elif not cause.free:
@@ -108,7 +108,7 @@ def _lack(status: Status, own: Sequence[Cause], *, one: bool) -> str:
         parts.append(
             f"{name} (it asks for {asked}, {there})"
             if cause.whole
-            else f"{name} (it asks for {asked}, and they {there})"
+            else f"{name} (it asks for {asked}, and {there})"
         )
     return f"{'lacks' if one else 'lack'} {listed(parts)}"
 

@@ -29,7 +29,7 @@ ASK_DEADLINE = 1.0
 """Seconds until a worker that has not answered is asked again."""
 BUSY = f"{MAX_WAITING} questions are waiting for an explanation already; ask again"
 TOO_MANY_NODES = f"at most {MAX_ASKED_NODES} nodes can be asked about"
-TOO_MUCH_SUPPOSED = f"at most {MAX_SUPPOSED} changed nodes and removed pods can be supposed"
+TOO_MUCH_SUPPOSED = f"at most {MAX_SUPPOSED} changed nodes, and removed or added pods, can be supposed"
 NO_WORKERS = "not every node has a worker that answers for it now; ask again in a second"
 LATE = f"the workers have not answered within {PATIENCE:g} s"
 
@@ -106,10 +106,9 @@ class Questions:
             return [Answered(asked.number, request, None, None, f"the pod cannot be read: {cause}")]
         if pod.spec.scheduler_name not in self._frameworks:
             return [Answered(asked.number, request, pod, None)]
-        supposed = request.supposed
         if len(request.nodes) > MAX_ASKED_NODES:
             return [Answered(asked.number, request, pod, None, TOO_MANY_NODES)]
-        if len(supposed.nodes) + len(supposed.gone) > MAX_SUPPOSED:
+        if request.supposed.changes > MAX_SUPPOSED:
             return [Answered(asked.number, request, pod, None, TOO_MUCH_SUPPOSED)]
         if len(self._waiting) >= MAX_WAITING:
             return [Answered(asked.number, request, pod, None, BUSY)]

@@ -44,7 +44,7 @@ class Change:
             "both",
             self.lifts | other.lifts,
             edit,
-            Supposed((*other.supposed.nodes, *self.supposed.nodes), (*other.supposed.gone, *self.supposed.gone)),
+            other.supposed.also(self.supposed),
             {"first": {"kind": other.kind, **other.detail}, "second": {"kind": self.kind, **self.detail}},
             self.certain and other.certain,
         )

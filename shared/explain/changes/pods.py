@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from shared.explain.changes.change import Change, leaving, with_spec
 from shared.explain.words import domain, domain_counts, listed, selector_text
-from shared.messages.explaining import Cause, NodeEdit, NodeFindings, Supposed
-from shared.model.affinity import Affinity
+from shared.messages.explaining import Cause, NodeEdit, NodeFindings, Supposed, SupposedPod
+from shared.model.affinity import Affinity, LabelSelector, PodAffinityTerm
 from shared.model.pod import Container, Pod
 from shared.model.wellknown import HOSTNAME
 
@@ -106,8 +106,10 @@ def _with_constraint(pod: Pod, i: int, **fields: Any) -> Pod:
 def affinity(plugin: str, own: Sequence[Cause], findings: NodeFindings, pod: Pod) -> Iterator[Change]:
     affinity = pod.spec.affinity or Affinity()
     what = {cause.what for cause in own}
+    if "affinity" in what and affinity.pod_affinity is not None:
+        yield from _company(plugin, affinity.pod_affinity.required, findings, pod)
     for side, side_field, word in (
-        ("affinity", "pod_affinity", "it did not require to be near"),
+        ("affinity", "pod_affinity", "it did not have to be near"),
         ("anti-affinity", "pod_anti_affinity", "it did not have to avoid"),
     ):
         terms = getattr(affinity, side_field)
@@ -115,25 +117,43 @@ def affinity(plugin: str, own: Sequence[Cause], findings: NodeFindings, pod: Pod
             continue
         for i, term in enumerate(terms.required):
             labels, key = selector_text(term.label_selector), domain(term.topology_key)
-            if side == "affinity":
-                yield Change(
-                    f"a pod with {labels} ran in the same {key} as a node with room, or {word} it",
-                    "pod-affinity",
-                    frozenset({plugin}),
-                    partial(_without_term, side=side_field, i=i),
-                    detail={"topologyKey": term.topology_key, "term": i},
-                )
-            else:
-                yield Change(
-                    f"{word} pods with {labels} in its {key}",
-                    "pod-anti-affinity",
-                    frozenset({plugin}),
-                    partial(_without_term, side=side_field, i=i),
-                    detail={"topologyKey": term.topology_key, "term": i},
-                )
+            yield Change(
+                f"{word} pods with {labels} in its {key}",
+                f"pod-{side}",
+                frozenset({plugin}),
+                partial(_without_term, side=side_field, i=i),
+                detail={"topologyKey": term.topology_key, "term": i},
+            )
     yield from _elsewhere(plugin, own, findings, affinity)
     for cause in own:
         yield from leaving(plugin, cause)
+
+
+def _company(plugin: str, terms: Sequence[PodAffinityTerm], findings: NodeFindings, pod: Pod) -> Iterator[Change]:
+    """A pod that it wants to be with runs on a node that accepts it otherwise. One pod has to match all terms."""
+    alone = [node for blocked in findings.blocked if blocked.plugins == (plugin,) for node in blocked.examples]
+    labels: dict[str, str] = {}
+    for term in terms:
+        if term.label_selector is not None:
+            labels |= matching_labels(term.label_selector)
+    namespace = next((name for term in terms for name in term.namespaces), pod.namespace)
+    within = "" if namespace == pod.namespace else f" of namespace {namespace}"
+    shown = ", ".join(f"{key}={value}" for key, value in labels.items())
+    for node in alone:
+        yield Change(
+            f"a pod with {shown}{within} ran on node {node}",
+            "add-pod",
+            frozenset({plugin}),
+            supposed=Supposed(pods=(SupposedPod(node, namespace, labels),)),
+            detail={"labels": labels, "namespace": namespace, "node": node},
+        )
+
+
+def matching_labels(selector: LabelSelector) -> dict[str, str]:
+    """Labels with which a pod matches, unless the selector contradicts itself."""
+    labels = {each.key: each.values[0] for each in selector.match_expressions if each.operator == "In"}
+    labels |= {each.key: "true" for each in selector.match_expressions if each.operator == "Exists"}
+    return labels | selector.match_labels
 
 
 def _elsewhere(plugin: str, own: Sequence[Cause], findings: NodeFindings, affinity: Affinity) -> Iterator[Change]:
