@@ -106,9 +106,7 @@ def _lack(status: Status, own: Sequence[Cause], *, one: bool) -> str:
         else:
             there = f"{'' if one else 'at most '}{amount(name, cause.free)} is free"
         parts.append(
-            f"{name} (it asks for {asked}, {there})"
-            if cause.whole
-            else f"{name} (it asks for {asked}, and {there})"
+            f"{name} (it asks for {asked}, {there})" if cause.whole else f"{name} (it asks for {asked}, and {there})"
         )
     return f"{'lacks' if one else 'lack'} {listed(parts)}"
 
