@@ -25,7 +25,9 @@ argument, annotation of a pod, secret or password.
 examples:
   flotilla record --output today.rec --duration 10m
   flotilla record --output today.rec --max-size 100MiB --rotate 9
+  flotilla record --output report.rec --duration 2m --anonymize
 """
+DEFAULT_SIZE, ANONYMOUS_SIZE = 1 << 30, 1 << 28
 SIZES = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "kB": 10**3, "MB": 10**6, "GB": 10**9}
 
 
@@ -33,7 +35,10 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--output", type=Path, required=True, metavar="FILE", help="the file to write")
     command.add_argument("--duration", type=seconds, metavar="TIME", help="such as 10m (default: until Ctrl-C)")
     command.add_argument(
-        "--max-size", type=size, default=1 << 30, metavar="SIZE", help="end, or rotate, at this size (default 1GiB)"
+        "--max-size",
+        type=size,
+        metavar="SIZE",
+        help="end, or rotate, at this size (default 1GiB; 256MiB with --anonymize, in memory)",
     )
     command.add_argument(
         "--rotate",
@@ -41,6 +46,11 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         default=0,
         metavar="N",
         help="at the maximum size begin the next file, and keep N earlier ones as FILE.1, FILE.2 ... (default 0: end)",
+    )
+    command.add_argument(
+        "--anonymize",
+        action="store_true",
+        help="replace all names, so that the file can be given away; it is written at the end",
     )
     add_nats_flags(command)
 
@@ -71,13 +81,19 @@ def run(options: argparse.Namespace) -> int:
 async def _record(options: argparse.Namespace) -> int:
     from importlib.metadata import version
 
+    from shared.errors import UserError
     from tools.cli.service_client import connected
     from tools.recording.file import Header
-    from tools.recording.recorder import Files, Recorder
+    from tools.recording.recorder import AnonymousFile, Files, Recorder
 
+    if options.anonymize and options.rotate:
+        raise UserError("--anonymize writes one file at its end: it takes no --rotate")
     async with connected(options) as client:
         header = Header(version("flotilla"), time.time())
-        files = Files(options.output, options.max_size, options.rotate, header)
+        if options.anonymize:
+            files: Files = AnonymousFile(options.output, options.max_size or ANONYMOUS_SIZE, header)
+        else:
+            files = Files(options.output, options.max_size or DEFAULT_SIZE, options.rotate, header)
         recorder = Recorder(client, files)
         recording = asyncio.create_task(recorder.run())
         loop = asyncio.get_running_loop()

@@ -93,13 +93,17 @@ class RecordingReader:
         """UnreadableRecording if it is no recording; frames that are damaged are skipped."""
         try:
             with self._path.open("rb") as file:
-                magic = file.read(len(MAGIC))
-                if magic != MAGIC:
-                    raise UnreadableRecording(f"{self._path}: {_why_not(magic)}")
-                for number, frame in enumerate(self._frames(file), 1):
-                    yield from self._decoded(number, frame)
+                yield from self.entries_in(file)
         except OSError as cause:
             raise UnreadableRecording(f"{self._path}: cannot be read: {cause.strerror}") from cause
+
+    def entries_in(self, file: IO[bytes]) -> Iterator[Entry]:
+        """Likewise, of what an open file has."""
+        magic = file.read(len(MAGIC))
+        if magic != MAGIC:
+            raise UnreadableRecording(f"{self._path}: {_why_not(magic)}")
+        for number, frame in enumerate(self._frames(file), 1):
+            yield from self._decoded(number, frame)
 
     def _frames(self, file: IO[bytes]) -> Iterator[bytes | None]:
         """None for a frame with a wrong checksum."""

@@ -6,6 +6,7 @@ import secrets
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from io import BytesIO
 from pathlib import Path
 from typing import IO
 
@@ -21,10 +22,12 @@ from shared.messages.recording import (
 )
 from shared.messages.state import Delta, Heartbeat
 from tools import live_state
+from tools.recording.anonymize import Pseudonyms
 from tools.recording.core import Event as RecorderEvent
 from tools.recording.core import Load, RecorderCore, Tick, Write
-from tools.recording.file import Entry, Header, RecordingWriter
+from tools.recording.file import Entry, Header, RecordingReader, RecordingWriter
 from tools.recording.kept import kept
+from tools.recording.without_devices import WithoutDevices
 
 LEASE = 15.0
 """Seconds for which the cycle sends its decisions after each request."""
@@ -84,14 +87,49 @@ class Files:
 
     def _open(self) -> None:
         self._part += 1
-        try:
-            self._file: IO[bytes] = os.fdopen(
-                os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb", buffering=1 << 16
-            )
-        except OSError as cause:
-            raise UserError(f"--output: cannot write {self._path}: {cause.strerror}") from cause
+        self._file = self._created()
         self._writer = RecordingWriter(self._file)
         self._writer.add(Header(self._header.version, self._header.at, self._part))
+
+    def _created(self) -> IO[bytes]:
+        try:
+            return os.fdopen(os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb", buffering=1 << 16)
+        except OSError as cause:
+            raise UserError(f"--output: cannot write {self._path}: {cause.strerror}") from cause
+
+
+class AnonymousFile(Files):
+    """One file, in memory until it is closed: pseudonyms keep the order of names, so all of these must be known.
+
+    No name ever gets onto the disk.
+    """
+
+    def __init__(self, path: Path, max_size: int, header: Header) -> None:
+        """UserError if the file cannot be written."""
+        self._devices = WithoutDevices()
+        self._names = Pseudonyms()
+        super().__init__(path, max_size, 0, header)
+
+    def add(self, entry: Entry) -> None:
+        """UserError if the entry has something that no pseudonym can stand for."""
+        entry = self._devices.of(kept(entry))
+        self._names.see(entry)
+        super().add(entry)
+
+    def close(self) -> None:
+        self.flush()
+        self._names.settle()
+        self._file.seek(0)
+        with self._target:
+            writer = RecordingWriter(self._target)
+            for entry in RecordingReader(self._path).entries_in(self._file):
+                writer.add(self._names.of(entry))
+            writer.flush()
+        self.size = writer.size
+
+    def _created(self) -> IO[bytes]:
+        self._target = super()._created()
+        return BytesIO()
 
 
 class Recorder:
@@ -146,8 +184,12 @@ class Recorder:
             await asyncio.sleep(FLUSH)
 
     def _feed(self, event: RecorderEvent) -> None:
-        for effect in self.core.handle(event, self._clock()):
-            self._carry_out(effect)
+        try:
+            for effect in self.core.handle(event, self._clock()):
+                self._carry_out(effect)
+        except UserError as cause:  # something that cannot be made anonymous
+            self._failure = cause
+            self._ended.set()
 
     def _carry_out(self, effect: Load | Write) -> None:
         match effect:

@@ -307,4 +307,5 @@ def _choose(best: Sequence[Candidate], uid: str, ties: Ties) -> Candidate:
     """The first by name if ties are broken by name; otherwise any one, the same in every run."""
     if ties.mode == "name":
         return best[0]
-    return min(best, key=lambda candidate: stable_hash(f"{uid}/{candidate.node}"))
+    of_pod = stable_hash(uid)
+    return min(best, key=lambda candidate: stable_hash(f"{of_pod}/{stable_hash(candidate.node)}"))
