@@ -9,7 +9,7 @@ import pytest
 from tests.replay.test_replay import gangs_and_spreading
 from tools.cli.main import main
 from tools.cli.replay import TESTS
-from tools.recording.file import RecordingWriter
+from tools.recording.file import Header, RecordingWriter
 
 DEMO = str(Path(__file__).parents[1] / "recordings" / "demo.rec")
 PREEMPTOR = "demo/late-000"
@@ -30,6 +30,16 @@ def test_no_difference(capsys: pytest.CaptureFixture[str]) -> None:
     said = capsys.readouterr().out.splitlines()
     assert said[0] == "compared: 91 rounds, 6 preemption searches; 102 pods"
     assert said[-1] == "no difference"
+
+
+def test_a_recording_of_another_version(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "r"
+    with path.open("wb") as file:
+        writer = RecordingWriter(file)
+        writer.add(Header("0.0.7", 1.0))
+        writer.flush()
+    assert main(["replay", str(path)]) == 0
+    assert capsys.readouterr().out.startswith("recorded with flotilla 0.0.7, replayed with ")
 
 
 def test_one_pod(capsys: pytest.CaptureFixture[str]) -> None:

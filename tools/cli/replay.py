@@ -88,7 +88,8 @@ def _compare(options: argparse.Namespace) -> int:
         print(json.dumps(as_json(found, reader.damage), indent=2))
     else:
         size = 1 if replay.decisions is None else replay.decisions.round_size
-        print("\n".join([*divided(options.shards, size), *lines(found, reader.damage)]))
+        by = "" if replay.header is None else replay.header.version
+        print("\n".join([*of_version(by), *divided(options.shards, size), *lines(found, reader.damage)]))
     return DIFFERENCES if found.different else NO_DIFFERENCE
 
 
@@ -127,6 +128,13 @@ def _keep_as_test(options: argparse.Namespace) -> int:
     print("\n".join(lines(found, reader.damage)))
     print(f"kept as {path}: pytest tests/replay/test_recordings.py -k {options.as_test}")
     return DIFFERENCES if found.different else NO_DIFFERENCE
+
+
+def of_version(recorded: str) -> list[str]:
+    from importlib.metadata import version
+
+    present = version("flotilla")
+    return [f"recorded with flotilla {recorded}, replayed with {present}"] if recorded not in ("", present) else []
 
 
 def divided(shards: int | None, round_size: int) -> list[str]:
