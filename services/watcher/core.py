@@ -4,6 +4,9 @@ It keeps no objects: each change is passed on as it comes, unless it goes back i
 between ListingBegins and ListingEnds; events of a kind never do, because the API server sends them after the list.
 
 A kind that the server does not serve counts as one without objects: the stream has an empty listing of it.
+
+Updates of pods that Flotilla has placed are published with the next change of a pod, or a moment later: snapshot and
+queue know where these pods are, and nobody waits for what else is new.
 """
 
 from collections.abc import Iterable, Sequence
@@ -52,20 +55,31 @@ MAX_CHANGES = 256
 """Per message."""
 MAX_MESSAGE_BYTES = MAX_BODY_BYTES
 """Of the bodies in one message; with the names, that stays below the limit of every NATS server (1 MiB)."""
+UPDATE_PATIENCE = 0.05
+"""Seconds that updates of placed pods wait for a change to go with: each message costs every follower."""
 RELIST_PAUSE = 1.0
 """The least seconds between two requested listings."""
 
 
 class WatcherCore:
-    def __init__(self, epoch: int) -> None:
+    def __init__(self, epoch: int, schedulers: frozenset[str] = frozenset()) -> None:
+        """`schedulers`: the scheduler names of pods that Flotilla places."""
         self.epoch = epoch
+        self._schedulers = schedulers
         self._seq = 0
+        self._updates: list[WatchChange] = []
+        """Of placed pods, not published yet."""
+        self._updates_due: float | None = None
         self._kinds = {kind: KindState() for kind in RESOURCES}
         self._list_at: float | None = None
         self._listed_at: float | None = None
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         match event:
+            case Received(kind=Kind.POD, what=ObjectEvents(events=events), at=at):
+                return self._on_events(Kind.POD, events, at, now)
+            case Received(kind=Kind.POD, what=what, at=at):
+                return [*self._publish_updates(), *self._on_heard(Kind.POD, what, at, now)]
             case Received(kind=kind, what=what, at=at):
                 return self._on_heard(kind, what, at, now)
             case KindUnavailable(kind=kind, problem=problem):
@@ -77,12 +91,13 @@ class WatcherCore:
             case RelistRequested():
                 return self._on_asked(now)
             case Tick():
-                return self._on_tick(now)
+                is_due = self._updates_due is not None and now >= self._updates_due
+                return [*(self._publish_updates() if is_due else ()), *self._on_tick(now)]
             case Beat():
                 return [Publish(WatchBeat(self.epoch, self._seq, [kind.value for kind in RESOURCES]))]
 
     def next_deadline(self) -> float | None:
-        return self._list_at
+        return min((at for at in (self._list_at, self._updates_due) if at is not None), default=None)
 
     @property
     def seq(self) -> int:
@@ -105,7 +120,7 @@ class WatcherCore:
             case WatchStarted():
                 return self._shown(kind)
             case ObjectEvents(events=events):
-                return self._on_events(kind, events, at)
+                return self._on_events(kind, events, at, now)
             case ListPage(objects=objects):
                 return [*self._shown(kind), *self._on_page(kind, objects, at)]
             case ListStarted(version=version):
@@ -146,9 +161,10 @@ class WatcherCore:
                 changes.append(change)
         return [*self._publish_all(kind, changes), *effects]
 
-    def _on_events(self, kind: Kind, events: Iterable[WatchEvent], at: float) -> list[Effect]:
+    def _on_events(self, kind: Kind, events: Iterable[WatchEvent], at: float, now: float) -> list[Effect]:
         effects: list[Effect] = []
         changes: list[WatchChange] = []
+        can_wait = kind is Kind.POD
         for event in events:
             version = version_of(event.object)
             if not self._kinds[kind].versions.accept_event(version):
@@ -160,7 +176,29 @@ class WatcherCore:
                 change = self._read(kind, event.object, at, effects)
             if change is not None:
                 changes.append(change)
+                can_wait = can_wait and event.type == "MODIFIED" and self._is_of_placed_pod(change)
+        if can_wait and changes and not effects:
+            self._updates += changes
+            if len(self._updates) < MAX_CHANGES:
+                self._updates_due = now + UPDATE_PATIENCE if self._updates_due is None else self._updates_due
+                return []
+            changes = []
+        if kind is Kind.POD:
+            changes = self._take_updates() + changes
         return [*self._publish_all(kind, changes), *effects]
+
+    def _is_of_placed_pod(self, change: WatchChange) -> bool:
+        """Whether it is an update of a pod that Flotilla has placed, and that occupies its node as before."""
+        if not isinstance(change, PodChange) or change.scheduler not in self._schedulers:
+            return False
+        return bool(change.node) and not (change.finished or change.gone or change.problem or change.closes)
+
+    def _take_updates(self) -> list[WatchChange]:
+        updates, self._updates, self._updates_due = self._updates, [], None
+        return updates
+
+    def _publish_updates(self) -> Iterable[Effect]:
+        return self._publish_all(Kind.POD, self._take_updates())
 
     def _read(self, kind: Kind, raw: msgspec.Raw, at: float, effects: list[Effect]) -> WatchChange | None:
         try:
@@ -257,7 +295,9 @@ class WatcherCore:
         return Publish(Watched(self.epoch, self._seq, changes, self._kinds[kind].versions.newest))
 
     def validate(self) -> None:
-        """What is remembered is bounded."""
+        """What is remembered is bounded, and what waits is published some time."""
+        if len(self._updates) >= MAX_CHANGES or bool(self._updates) != (self._updates_due is not None):
+            raise InvariantBroken(f"{len(self._updates)} updates wait until {self._updates_due}")
         for kind, state in self._kinds.items():
             if len(state.problems) > 2 * MAX_REPORTED:
                 raise InvariantBroken(f"{kind}: {len(state.problems)} reported problems are remembered")

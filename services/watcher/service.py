@@ -80,7 +80,9 @@ async def main(context: Context) -> None:
             joined(context, config.leader_election, given),
             leadership(context, config.leader_election, f"{context.settings.prefix}-watcher", given) as lead,
         ):
-            shell = Shell(context, client, WatcherCore(lead.epoch), schedulers, LaterTerm(context, lead.raise_term))
+            shell = Shell(
+                context, client, WatcherCore(lead.epoch, schedulers), schedulers, LaterTerm(context, lead.raise_term)
+            )
             await lead.during(shell.run())
     finally:
         await client.close()
@@ -109,6 +111,9 @@ class Shell:
         self._runner: CoreRunner[Event, Effect] = CoreRunner(core, Tick(), self._carry_out, context, core.validate)
         self._listwatches = {kind: self._listwatch(client, resource) for kind, resource in RESOURCES.items()}
         self._outgoing: list[Watched | WatchBeat] = []
+        self._gathers = False
+        """Whether messages are gathered to be sent together."""
+        self._heard_at: dict[Kind, float] = {}
         self._stale: dict[Kind, str] = {}
         self._flow = FlowControl(core.epoch)
         self._caught_up = asyncio.Event()
@@ -167,23 +172,25 @@ class Shell:
             case ListDone():
                 self._metrics.listings.labels(kind).inc()
         began = self._context.clock()
-        self._runner.feed(Received(kind, said, self._context.wall()))
+        self._gather(Received(kind, said, self._context.wall()))
         await self._send(began)
         self._metrics.lag.observe(self._context.clock() - began)
         if kind in self._stale:
             raise Gone(self._server, RESOURCES[kind].path, 0, f"{self._stale.pop(kind)}; {RESTORED}")
         await self._wait_for_followers()
         if isinstance(said, ObjectEvents):
-            await asyncio.sleep(
-                GATHER_SECONDS
-            )  # what comes meanwhile waits in the connection and goes out in one message
+            if began - self._heard_at.get(kind, 0.0) < GATHER_SECONDS:
+                await asyncio.sleep(
+                    GATHER_SECONDS
+                )  # what comes meanwhile waits in the connection and goes out together
+            self._heard_at[kind] = self._context.clock()
 
     async def _on_trouble(self, resource: WatchedResource, trouble: Interruption) -> None:
         """Returns when the list or watch is to be tried again."""
         kind, plural, cause = resource.kind, resource.plural, trouble.cause
         self._metrics.troubles.labels(kind).inc()
         if not resource.required and isinstance(cause, Refused) and cause.status in DENIALS:
-            self._runner.feed(KindUnavailable(kind, str(cause)))
+            self._gather(KindUnavailable(kind, str(cause)))
             await self._send()
             if self._core.is_missing(kind):
                 await asyncio.sleep(MISSING_PAUSE)
@@ -220,17 +227,28 @@ class Shell:
         self._caught_up.set()
 
     async def _beat(self) -> None:
-        self._runner.feed(Beat())
+        self._gather(Beat())
         await self._send()
 
     # Output
 
+    def _gather(self, event: Event) -> None:
+        """Has the core handle the event; what it publishes goes out with the next `_send`."""
+        self._gathers = True
+        self._runner.feed(event)
+        self._gathers = False
+
+    def _publish(self, message: Watched | WatchBeat) -> None:
+        self._outgoing.append(message)
+        if not self._gathers:
+            self._post_all()
+
     def _carry_out(self, effect: Effect) -> None:
         match effect:
             case Publish(message=WatchBeat() as beat):
-                self._outgoing.append(replace(beat, at=self._context.wall()))
+                self._publish(replace(beat, at=self._context.wall()))
             case Publish(message=message):
-                self._outgoing.append(message)
+                self._publish(message)
             case ListAll():
                 for listwatch in self._listwatches.values():
                     listwatch.list_again()
@@ -258,16 +276,25 @@ class Shell:
 
         A message that the bus drops keeps its number; followers notice the gap and request a listing.
         """
-        outgoing, self._outgoing = self._outgoing, []
-        for message in outgoing[:-1]:
-            self._bus.post(WATCH, message)
-        if outgoing:
-            await self._bus.publish(WATCH, outgoing[-1])
+        last = self._outgoing.pop() if self._outgoing else None
+        outgoing = self._post_all()
+        if last is not None:
+            outgoing.append(last)
+            self._sent(last)
+            await self._bus.publish(WATCH, last)
         if began is not None:
             self._spans.told(outgoing, began, self._context.clock())
+
+    def _post_all(self) -> list[Watched | WatchBeat]:
+        outgoing, self._outgoing = self._outgoing, []
         for message in outgoing:
-            if isinstance(message, Watched):
-                self._flow.sent(message.seq, size_of(message))
+            self._sent(message)
+            self._bus.post(WATCH, message)
+        return outgoing
+
+    def _sent(self, message: Watched | WatchBeat) -> None:
+        if isinstance(message, Watched):
+            self._flow.sent(message.seq, size_of(message))
 
     async def _wait_for_followers(self) -> None:
         """Stop reading from the API server while followers are behind."""

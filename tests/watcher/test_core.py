@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from services.watcher.bodies import MAX_BODY_BYTES
-from services.watcher.core import MAX_CHANGES, RELIST_PAUSE, WatcherCore
+from services.watcher.core import MAX_CHANGES, RELIST_PAUSE, UPDATE_PATIENCE, WatcherCore
 from services.watcher.events import (
     Beat,
     Effect,
@@ -253,3 +253,82 @@ def test_requested_listings_are_rate_limited() -> None:
     assert core.handle(Tick(), NOW + RELIST_PAUSE) == [ListAll()]
     assert core.next_deadline() is None
     assert core.handle(RelistRequested(), NOW + 3 * RELIST_PAUSE) == [ListAll()]
+
+
+# Updates of placed pods
+
+
+def of_ours() -> WatcherCore:
+    return WatcherCore(1, frozenset({"ours"}))
+
+
+def seen(name: str, version: int, *, node: str = "n1", scheduler: str = "ours", phase: str = "Pending") -> Any:
+    obj = raw_pod(name, node=node, schedulerName=scheduler)
+    obj["metadata"]["resourceVersion"] = str(version)
+    return {**obj, "status": {"phase": phase}}
+
+
+def update(name: str, version: int) -> Received:
+    return events(Kind.POD, ("MODIFIED", seen(name, version)))
+
+
+def names_in(effects: Iterable[Effect]) -> list[list[str]]:
+    return [[c.name for c in message.changes if isinstance(c, PodChange)] for message in published(effects)]
+
+
+def test_updates_of_placed_pods_go_with_the_next_change_of_a_pod_and_before_it() -> None:
+    core = of_ours()
+    assert core.handle(update("a", 11), NOW) == []
+    assert core.handle(update("b", 12), NOW + 0.01) == []
+    created = events(Kind.POD, ("ADDED", seen("c", 13, node="")))
+    (message,) = published(core.handle(created, NOW + 0.02))
+    assert [change.name for change in message.changes if isinstance(change, PodChange)] == ["a", "b", "c"]
+    assert (message.seq, message.version) == (1, 13)
+    core.validate()
+    assert core.next_deadline() is None
+
+
+def test_without_another_change_they_are_published_soon() -> None:
+    core = of_ours()
+    core.handle(update("a", 11), NOW)
+    core.handle(update("a", 12), NOW + 0.01)
+    core.validate()
+    assert core.handle(Tick(), NOW + 0.01) == []
+    assert core.next_deadline() == NOW + UPDATE_PATIENCE
+    assert names_in(core.handle(Tick(), NOW + UPDATE_PATIENCE)) == [["a", "a"]]
+    assert core.next_deadline() is None
+
+
+def test_no_more_of_them_wait_than_fit_in_a_message() -> None:
+    core = of_ours()
+    effects = [core.handle(update(f"p{i}", 11 + i), NOW) for i in range(MAX_CHANGES)]
+    assert not any(effects[:-1])
+    assert [len(names) for names in names_in(effects[-1])] == [MAX_CHANGES]
+    core.validate()
+
+
+def test_a_listing_comes_after_the_updates_that_were_seen_before_it() -> None:
+    core = of_ours()
+    core.handle(update("a", 11), NOW)
+    first, second = published(core.handle(Received(Kind.POD, ListStarted("20")), NOW))
+    assert names_in([Publish(first)]) == [["a"]]
+    assert second.changes == [ListingBegins(Kind.POD)]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        pytest.param(("ADDED", seen("a", 11)), id="new"),
+        pytest.param(("DELETED", seen("a", 11)), id="gone"),
+        pytest.param(("MODIFIED", seen("a", 11, scheduler="other")), id="of another scheduler"),
+        pytest.param(("MODIFIED", seen("a", 11, node="")), id="pending"),
+        pytest.param(("MODIFIED", seen("a", 11, phase="Failed")), id="finished"),
+    ],
+)
+def test_any_other_change_of_a_pod_waits_for_nothing(said: tuple[str, Any]) -> None:
+    assert names_in(of_ours().handle(events(Kind.POD, said), NOW)) == [["a"]]
+
+
+def test_changes_of_other_kinds_wait_for_nothing() -> None:
+    effects = of_ours().handle(events(Kind.NODE, ("MODIFIED", raw_node("n1"))), NOW)
+    assert len(published(effects)) == 1
