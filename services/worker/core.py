@@ -32,6 +32,8 @@ from shared.terms import Heard, Newest, Position
 
 NOT_YET_PATIENCE = 20.0
 """Seconds until the state is loaded again for a sequence number that it lacked, unless a heartbeat names it before."""
+FIRST_EVALUATIONS = 1 << 21
+"""Of a class on a node, that are made at once: a part of a second. Heartbeats go out before the next ones."""
 
 
 class WorkerCore:
@@ -60,6 +62,10 @@ class WorkerCore:
         """The cycle's term, and the numbers of the round and the ask."""
         self._ask: Propose | None = None
         """The newest ask, until it is answered."""
+        self._first: set[str] = set()
+        """Classes that were evaluated for the newest ask already."""
+        self._resumes_at: float | None = None
+        """When the evaluation of new classes goes on."""
         self._searched = Newest((0, 0, 0))
         self._search: Preempt | None = None
         """The newest search, until it is answered."""
@@ -112,7 +118,8 @@ class WorkerCore:
         return effects + self._answer_ask(now) + self._answer_search(now) + self._answer_question(now)
 
     def next_deadline(self) -> float | None:
-        return self._replica.next_deadline()
+        deadlines = (self._resumes_at, self._replica.next_deadline())
+        return min((each for each in deadlines if each is not None), default=None)
 
     @property
     def assignment(self) -> tuple[int, int]:
@@ -206,11 +213,18 @@ class WorkerCore:
 
     def _answer_ask(self, now: float) -> list[Effect]:
         propose, replica = self._ask, self._replica
+        self._resumes_at = None
         if propose is None or not self._has_seen(propose.min_seq, now):
             return []
-        self._ask = None
+        proposer = self._proposer_for(propose.ties)
+        first = self._first_evaluations(proposer, propose.classes)
         with pods_placed(replica.table, propose.given, propose.loads):
-            proposed = self._proposer_for(propose.ties).propose(propose.classes, propose.round, propose.keys)
+            proposed = proposer.propose(first or propose.classes, propose.round, propose.keys)
+        if first:
+            self._resumes_at = now
+            return []
+        self._ask = None
+        self._first.clear()
         answer = Proposals(
             worker=self.name,
             epoch=propose.epoch,
@@ -222,6 +236,20 @@ class WorkerCore:
             incarnation=self.incarnation,
         )
         return [Answer(answer)]
+
+    def _first_evaluations(self, proposer: Proposer, asks: list[ClassAsk]) -> list[ClassAsk]:
+        """The new classes that are evaluated now, before the others; empty if the ask can be answered at once.
+
+        The answers of these are thrown away: what was evaluated for them is not.
+        """
+        at_once = max(1, FIRST_EVALUATIONS // max(1, self.table.size))
+        if len(asks) <= at_once:
+            return []
+        new = [ask for ask in asks if ask.class_id not in self._first and proposer.is_new(ask.class_id)]
+        if len(new) <= at_once:
+            return []
+        self._first.update(ask.class_id for ask in new[:at_once])
+        return new[:at_once]
 
     def _has_seen(self, min_seq: int, now: float) -> bool:
         """If not, the replica waits for what is missing."""
@@ -278,6 +306,7 @@ class WorkerCore:
         """A new one if the table was reloaded, or the cycle breaks ties in another way."""
         proposer, replica = self._proposer, self._replica
         if proposer is None or proposer.table is not replica.table or proposer.ties != ties:
+            self._first.clear()
             share = len(replica.shards) / replica.shard_count
             proposer = self._proposer = Proposer(
                 replica.table, self.frameworks, ties, share, self.meters, self.failures

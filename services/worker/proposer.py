@@ -85,6 +85,11 @@ class Proposer:
                 answers += self._propose(profile, part, RoundContext(round_, tuple(keys)))
         return answers
 
+    def is_new(self, class_id: str) -> bool:
+        """Whether this class will be evaluated on every node of the table."""
+        known = self._classes.get(class_id)
+        return known is None or not self.table.load_log.reaches(known[1].feasibility.seen)
+
     def explain(self, ask: ClassAsk) -> tuple[ClassAnswer, Explanation]:
         """Explains the result of every node for the ask's pod, at present."""
         evaluator = self._evaluators.get(ask.profile)

@@ -46,9 +46,13 @@ class ChangeLog:
         self._base += len(self._rows) + 1
         self._rows.clear()
 
+    def reaches(self, position: int) -> bool:
+        """Whether it is known what changed after `position`."""
+        return position >= self._base
+
     def since(self, position: int) -> Rows | None:
         """The distinct rows changed after `position`, ascending; None if that is no longer known."""
-        if position < self._base:
+        if not self.reaches(position):
             return None
         recent = self._rows[position - self._base :]
         if not recent:

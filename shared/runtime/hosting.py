@@ -44,6 +44,8 @@ SAME_REQUEST = 1.0
 """Seconds in which a further SIGTERM counts as the same request."""
 GARBAGE_AFTER = 20_000
 """Newly allocated objects."""
+OLDER_GARBAGE_AFTER = 5, 80
+"""Collections of the younger generation: of the second one often, so that none looks at more than 100,000 objects."""
 NATS = "nats"
 PROFILE = "FLOTILLA_PROFILE"
 """A file: SIGUSR2 starts and stops the profiler, for benchmarks; when stopped, it writes the file in pstats' format."""
@@ -82,7 +84,7 @@ def _look_for_garbage_less_often() -> None:
     """A service's state is large, long-lived and has few cycles, so a collection costs more than it frees."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(GARBAGE_AFTER, 20, 20)
+    gc.set_threshold(GARBAGE_AFTER, *OLDER_GARBAGE_AFTER)
 
 
 async def _until_asked(service: str, life: Coroutine[None, None, None]) -> None:

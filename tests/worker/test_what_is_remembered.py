@@ -5,13 +5,16 @@ from typing import Any
 import msgspec
 import pytest
 
+from services.worker import core as worker_core
 from services.worker import proposer
 from services.worker.core import WorkerCore
+from services.worker.events import Tick
 from shared.cluster.columns import ChangeLog
 from shared.cluster.nodetable import NodeTable
 from shared.framework.evaluator import ShardEvaluator
 from shared.messages.evaluation import Summary
 from shared.messages.rounds import ClassAnswer, ClassAsk
+from shared.messages.workers import Assign
 from shared.model.objects import DEFAULT_SCHEDULER, Node, ObjectKind, object_from
 from testing.builders import node, pod
 from tests.rounds.support import (
@@ -118,3 +121,38 @@ def test_with_room_for_few_classes_every_one_of_a_large_round_is_answered(monkey
     known = [class_id for class_id, answer in ask(core, *bare, number=3).items() if not answer.unknown]
     assert 3 <= len(known) < 40
     assert known == [f"p{39 - i}" for i in range(len(known))], "the last ones are known"
+
+
+# Many classes that are new on many nodes
+
+
+def test_new_classes_are_evaluated_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """1. Five new classes are asked about; two are evaluated at once. 2. Heartbeats go out. 3. All are answered."""
+    nodes = [small_node(f"n{i}", cpu=i + 1) for i in range(8)]
+    asks = [ask_for(small_pod(f"p{i}", cpu=f"{100 + 40 * i}m"), count=3) for i in range(5)]
+    expected = ask(loaded(*nodes), *asks)
+    monkeypatch.setattr(worker_core, "FIRST_EVALUATIONS", 2 * len(nodes))
+    core = loaded(*nodes)
+    for _ in range(2):
+        assert core.handle(propose(*asks, round_=1), 5.0) == [], "an ask that is repeated goes on"
+        assert core.next_deadline() == 5.0
+    assert answers(core.handle(Tick(), 5.1)) == expected
+    assert core.next_deadline() is None
+    assert ask(core, *asks, number=2) == expected, "all are known now"
+
+
+def test_shards_that_are_lost_end_the_evaluation_of_new_classes(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = [small_node("a"), small_node("b", cpu=9)]
+    asks = [ask_for(small_pod(f"p{i}", cpu=f"{100 + 40 * i}m")) for i in range(3)]
+    expected = ask(loaded(*nodes), *asks)
+    monkeypatch.setattr(worker_core, "FIRST_EVALUATIONS", 1)
+    core = loaded(*nodes)
+    assert core.handle(propose(*asks, round_=1), 5.0) == []
+    core.handle(Assign(1, 1, [], core.shard_count), 5.1)
+    assert (core.next_deadline() or 9.0) > 5.1, "it does not go on"
+    core.handle(Assign(1, 2, [0], core.shard_count), 5.2)
+    effects = core.handle(state(2, *nodes), 5.3)
+    while not effects:
+        assert core.next_deadline() == 5.3
+        effects = core.handle(Tick(), 5.3)
+    assert answers(effects) == expected
