@@ -42,7 +42,7 @@ from services.cycle.events import (
 from services.cycle.explanation.hints import Hints
 from services.cycle.explanation.journal import Journal
 from services.cycle.explanation.questions import Questions
-from services.cycle.extenders import Extenders, ExtendersAnswered, VictimsAnswered
+from services.cycle.extenders import Extenders, ExtendersAnswered, ExtendersExplained, VictimsAnswered
 from services.cycle.preemption.search_queue import SearchProgress, SearchQueue
 from services.cycle.recording import Decider, Recording
 from services.cycle.round.admission import Admission, PodInfo, uid_of
@@ -120,7 +120,7 @@ class CycleCore:
             at_once=round_size,
             stands_alone=self._rounds.cache.stands_alone,
         )
-        self._questions = Questions(epoch, frameworks)
+        self._questions = Questions(epoch, frameworks, self._extenders)
         self._hints = Hints(on=hints)
         self._journal = Journal()
         self._began: float | None = None
@@ -199,6 +199,9 @@ class CycleCore:
                 return self._on_round(self._rounds.on_extenders(event, now), now)
             case RecordDecisions():
                 return [*self._recording.ask(event, now)]
+            case ExtendersExplained():
+                effects = self._questions.on_extenders(event)
+                return effects + self._questions.begin(self._workers, self._newest_needed, now)
             case VictimsAnswered():
                 return self._on_search(self._searches.on_victims(event), now)
             case Tick():
@@ -529,7 +532,7 @@ class CycleCore:
             problem=answered.problem,
             uid=uid,
             journal=journal,
-            extenders=bool(self._extenders),
+            extenders=pod is not None and self._extenders.judge_pod(pod),
         )
 
     def validate(self) -> None:

@@ -6,7 +6,14 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from flotilla.results import Status
-from services.cycle.extenders import AskAboutVictims, AskExtenders, ExtendersAnswered, VictimsAnswered
+from services.cycle.extenders import (
+    AskAboutVictims,
+    AskExtenders,
+    AskForExplanation,
+    ExtendersAnswered,
+    ExtendersExplained,
+    VictimsAnswered,
+)
 from services.cycle.preemption.candidate_search import Preemption
 from services.cycle.round.admission import PodInfo
 from services.cycle.round.assign import Unfit
@@ -167,7 +174,8 @@ class Record:
 
 
 Message = Batch | Proposals | Candidates | ShardExplained | Committed | Heartbeat | RecordDecisions
-Event = Message | Workers | ConfirmTerm | ExplanationAsked | ExtendersAnswered | VictimsAnswered | Tick
+FromExtenders = ExtendersAnswered | ExtendersExplained | VictimsAnswered
+Event = Message | Workers | ConfirmTerm | ExplanationAsked | FromExtenders | Tick
 Outcome = Decided | Unschedulable | Failed | Superseded
 
 
@@ -181,6 +189,7 @@ class EndTerm:
 Effect = (
     Ask
     | AskExtenders
+    | AskForExplanation
     | AskAboutVictims
     | Answered
     | SendCommit

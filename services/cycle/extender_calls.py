@@ -14,8 +14,10 @@ from flotilla.results import Status, error
 from services.cycle.extenders import (
     AskAboutVictims,
     AskExtenders,
+    AskForExplanation,
     ExtenderQuestion,
     ExtendersAnswered,
+    ExtendersExplained,
     VictimQuestion,
     VictimsAnswered,
     remaining_candidates,
@@ -123,7 +125,7 @@ class ExtenderCalls:
         self,
         client: ExtenderClient,
         objects: Objects,
-        answered: Callable[[ExtendersAnswered | VictimsAnswered], None],
+        answered: Callable[[ExtendersAnswered | ExtendersExplained | VictimsAnswered], None],
         trouble: Callable[[str], None],
         fault: Fault,
     ) -> None:
@@ -139,11 +141,17 @@ class ExtenderCalls:
         """Whether an extender is sent node objects, so that nodes must be watched."""
         self._tasks: dict[type, asyncio.Task[None]] = {}
 
-    def ask(self, wanted: AskExtenders | AskAboutVictims) -> None:
+    def ask(self, wanted: AskExtenders | AskForExplanation | AskAboutVictims) -> None:
         before = self._tasks.get(type(wanted))
         if before is not None:
             before.cancel()
-        work = self._ask(wanted) if isinstance(wanted, AskExtenders) else self._ask_about_victims(wanted)
+        match wanted:
+            case AskExtenders():
+                work = self._ask(wanted)
+            case AskForExplanation():
+                work = self._ask_for_explanation(wanted)
+            case AskAboutVictims():
+                work = self._ask_about_victims(wanted)
         task = self._tasks[type(wanted)] = asyncio.create_task(work)
         self._fault.watch(task)
 
@@ -157,6 +165,10 @@ class ExtenderCalls:
         self._log_troubles(judgements)
         classes = (question.class_id for question in wanted.questions)
         self._answered(ExtendersAnswered(wanted.round, wanted.ask, dict(zip(classes, judgements, strict=True))))
+
+    async def _ask_for_explanation(self, wanted: AskForExplanation) -> None:
+        judgement = await self._judge(wanted.question)
+        self._answered(ExtendersExplained(wanted.number, wanted.ask, judgement))
 
     async def _ask_about_victims(self, wanted: AskAboutVictims) -> None:
         reduced = await asyncio.gather(*(self._reduce(question) for question in wanted.questions))

@@ -55,6 +55,24 @@ class AskExtenders:
 
 
 @dataclass(frozen=True, slots=True)
+class AskForExplanation:
+    """Effect: ask this question, for an explanation; answered by ExtendersExplained of the same number and ask."""
+
+    number: int
+    ask: int
+    question: ExtenderQuestion
+
+
+@dataclass(frozen=True, slots=True)
+class ExtendersExplained:
+    """Event: what the extenders say of a pod that is explained."""
+
+    number: int
+    ask: int
+    judgement: Judgement
+
+
+@dataclass(frozen=True, slots=True)
 class ExtendersAnswered:
     """Event: a judgement for each class."""
 
@@ -90,6 +108,10 @@ class Extenders:
 
     def __bool__(self) -> bool:
         return bool(self._judges or self._binders or self._preempters)
+
+    def judge_pod(self, pod: Pod) -> bool:
+        """Whether one filters or scores it."""
+        return bool(interested(self._judges, pod))
 
     def class_of(self, class_id: str, pod: Pod) -> str:
         """The pod's class: one of its own if an extender filters or scores it."""

@@ -26,7 +26,7 @@ from services.cycle.events import (
     WorkerFault,
 )
 from services.cycle.extender_calls import NODES, ExtenderCalls, FullObjects
-from services.cycle.extenders import AskAboutVictims, AskExtenders, Extenders
+from services.cycle.extenders import AskAboutVictims, AskExtenders, AskForExplanation, Extenders
 from services.cycle.membership import Membership
 from services.cycle.metrics import CycleMetrics, RoundSpans
 from services.cycle.queue_client import QueueClient, outcome_of
@@ -290,7 +290,7 @@ class Shell:
                 self._bus.post(subjects.worker(worker), preempt)
             case Answered():
                 self._answer(effect)
-            case AskExtenders() | AskAboutVictims():
+            case AskExtenders() | AskForExplanation() | AskAboutVictims():
                 self._calls.ask(effect)
             case SendCommit(message=commit, round=number):
                 trace = self._spans.context(number, (), self._context.clock()) if number else None

@@ -23,6 +23,7 @@ from shared.messages.explaining import (
     MAX_EXAMPLES,
     MAX_GROUPS,
     MAX_NAMED,
+    MAX_OFFERED,
     Blocked,
     Cause,
     ExplainNodes,
@@ -115,6 +116,7 @@ class _Explainer:
             models=tuple(self._models(rows)),
             ineligible=found[0],
             candidates=found[1],
+            offers=tuple(self._offers()) if self._ask.offers else (),
         )
 
     # Rejections
@@ -175,6 +177,13 @@ class _Explainer:
     def _best(self) -> Sequence[ScoredNode]:
         rows = self._evaluator.best(self._class, BEST_NODES)
         return self._scored(rows) if rows.size else []
+
+    def _offers(self) -> Iterator[tuple[str, int]]:
+        """None if there are too many."""
+        rungs = self._evaluator.ladders.offers(self._class, None)
+        if len(rungs.rows) <= MAX_OFFERED:
+            totals = (rungs.keys >> self._evaluator.tie_bits).tolist()
+            yield from zip(self._names(rungs.rows, len(rungs.rows)), totals, strict=True)
 
     def _scored(self, rows: Rows) -> list[ScoredNode]:
         by_plugin = self._evaluator.scores(self._class, rows)

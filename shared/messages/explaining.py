@@ -21,6 +21,8 @@ MAX_ASKED_NODES = 8
 """Nodes about which one request asks by name."""
 MAX_SUPPOSED = 64
 """Changes of the cluster that one request supposes."""
+MAX_OFFERED = 1 << 15
+"""Feasible nodes that extenders are asked about for an explanation."""
 BEST_NODES = 5
 """Nodes with their scores in an explanation."""
 PLACED, FAILED, NOMINATED, EVICTED = "placed", "failed", "nominated", "evicted"
@@ -166,6 +168,18 @@ class NodeModel(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     instance_type: str = ""
 
 
+class ExtendersSaid(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """Extenders were asked about the `asked` nodes that plugins leave, and left `left` of them.
+
+    `failure`: one failed, which fails the attempt. `troubles`: what ignorable ones failed with.
+    """
+
+    asked: Count
+    left: Count
+    failure: str = ""
+    troubles: tuple[str, ...] = ()
+
+
 class NodeFindings(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """How nodes were judged: those of a shard, or all.
 
@@ -189,6 +203,9 @@ class NodeFindings(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     models: tuple[NodeModel, ...] = ()
     ineligible: str = ""
     candidates: tuple[Candidate, ...] = ()
+    offers: tuple[tuple[str, Integer], ...] = ()
+    """To the cycle only: all feasible nodes with their scores, at most `MAX_OFFERED`, for extenders."""
+    extenders: ExtendersSaid | None = None
 
 
 class ExplainNodes(msgspec.Struct, frozen=True, omit_defaults=True, tag="explain-nodes"):
@@ -210,6 +227,8 @@ class ExplainNodes(msgspec.Struct, frozen=True, omit_defaults=True, tag="explain
     supposed: Supposed = Supposed()
     details: bool = False
     everywhere: bool = False
+    offers: bool = False
+    """Name all feasible nodes."""
 
 
 class ShardExplained(msgspec.Struct, frozen=True, omit_defaults=True, tag="shard-explained"):
@@ -258,7 +277,7 @@ class PodExplained(msgspec.Struct, frozen=True, omit_defaults=True, tag="pod-exp
     """`problem`: why there are no findings, if there should be. `now`: Unix time. `since`: when the journal began.
 
     `profiles`: the scheduler names that this pipeline serves. `weights`: by score plugin of the pod's profile.
-    `extenders`: there are some, which are asked in rounds only.
+    `extenders`: some filter or score this pod.
     """
 
     epoch: Count

@@ -16,7 +16,7 @@ import msgspec
 
 from services.cycle import events as cycle
 from services.cycle.core import CycleCore
-from services.cycle.extenders import AskAboutVictims, AskExtenders
+from services.cycle.extenders import AskAboutVictims, AskExtenders, AskForExplanation
 from services.snapshot import events as snapshot
 from services.snapshot.commit_checks import ProfileFilters
 from services.snapshot.core import SnapshotCore
@@ -202,7 +202,7 @@ class Pipeline:
                     self._send(propose, partial(self._to_worker, name))
                 case cycle.SendCommit(message=commit):
                     self._send(commit, self.observe)
-                case AskExtenders() | AskAboutVictims():
+                case AskExtenders() | AskForExplanation() | AskAboutVictims():
                     raise InvariantBroken("the cycle called extenders, but none is configured")
                 case cycle.Answered(number=number):
                     self._explained[number] = copy(self.cycle.explained(effect, self.now, float))

@@ -2,21 +2,45 @@
 
 from collections.abc import Iterable
 
+import msgspec
+
+from flotilla.results import error, unschedulable
 from services.cycle.events import Answered, Ask, Effect, ExplanationAsked
-from services.cycle.explanation.questions import ASK_DEADLINE, BUSY, LATE, MAX_WAITING, NO_WORKERS, PATIENCE, Questions
+from services.cycle.explanation.questions import (
+    ASK_DEADLINE,
+    BUSY,
+    EXTENDER_PATIENCE,
+    LATE,
+    MAX_WAITING,
+    NO_WORKERS,
+    PATIENCE,
+    SILENT,
+    Questions,
+)
+from services.cycle.extenders import AskForExplanation, Extenders, ExtendersExplained
+from shared.config.structs import ExtenderConfig, ManagedResource
+from shared.extenders.talk import PLUGIN, Judgement
 from shared.framework.loading import load_frameworks
 from shared.messages.evaluation import Summary
-from shared.messages.explaining import ExplainNodes, ExplainPod, NodeFindings, ShardExplained
+from shared.messages.explaining import (
+    ExplainNodes,
+    ExplainPod,
+    ExtendersSaid,
+    NodeFindings,
+    ScoredNode,
+    ShardExplained,
+)
 from shared.model.objects import encode_msgpack
 from testing.builders import pod
 
 EPOCH, SEQ = 3, 100
 WORKERS = {"a": frozenset({0}), "b": frozenset({1})}
+EXTENDER = ExtenderConfig("http://x", filter_verb="filter")
 REQUEST = ExplainPod("default", "p", body=encode_msgpack(pod("p").build()))
 
 
-def questions() -> Questions:
-    return Questions(EPOCH, load_frameworks(None))
+def questions(*extenders: ExtenderConfig) -> Questions:
+    return Questions(EPOCH, load_frameworks(None), Extenders(extenders))
 
 
 def asks(effects: Iterable[Effect]) -> dict[str, ExplainNodes]:
@@ -72,6 +96,62 @@ def test_late_workers_are_asked_again_and_whoever_asked_is_told_in_time() -> Non
     assert (late.number, late.findings, late.problem) == (1, None, LATE)
     assert asks(asked.begin(WORKERS, SEQ, PATIENCE)).keys() == WORKERS.keys()
     assert [each.number for each in answers(asked.on_tick(WORKERS, PATIENCE + 0.5))] == [2]
+
+
+def judging(asked: Questions, *, brief: bool = False) -> list[Effect]:
+    """One worker leaves the nodes a, b and c of 5."""
+    request = msgspec.structs.replace(REQUEST, brief=brief)
+    workers = {"a": frozenset({0})}
+    (ask,) = asks(asked.on_asked(ExplanationAsked(1, request), workers, SEQ, 0.0)).values()
+    offers = (("a", 9), ("b", 8), ("c", 7)) if ask.offers else ()
+    found = NodeFindings(nodes=5, feasible=3, offers=offers, best=(ScoredNode("a", 9),))
+    summary = Summary(nodes=5, feasible=3)
+    return asked.on_explained(
+        ShardExplained("a", EPOCH, ask.number, ask.ask, SEQ, [0], found, summary, True), workers, 0.0
+    )
+
+
+def test_extenders_are_asked_about_the_nodes_that_plugins_leave() -> None:
+    asked = questions(EXTENDER)
+    (ask,) = judging(asked)
+    assert isinstance(ask, AskForExplanation)
+    assert ask.question.nodes == ("a", "b", "c")
+    said = Judgement({"b": 0, "c": 5}, {"a": unschedulable("banned").by(PLUGIN)}, troubles=("late",))
+    assert not asked.on_extenders(ExtendersExplained(ask.number, ask.ask + 1, said))
+    (answered,) = answers(asked.on_extenders(ExtendersExplained(ask.number, ask.ask, said)))
+    found = answered.findings
+    assert found is not None
+    assert (found.feasible, found.extenders) == (2, ExtendersSaid(3, 2, "", ("late",)))
+    assert [(each.status.message, each.examples) for each in found.rejected] == [("banned", ("a",))]
+    assert [(each.node, each.total) for each in found.best] == [("c", 12), ("b", 8)]
+    assert found.offers == ()
+    assert asked.next_deadline() is None
+    assert not asked.on_extenders(ExtendersExplained(ask.number, ask.ask, said))
+
+
+def test_extenders_that_fail_or_stay_silent_are_named_as_such() -> None:
+    asked = questions(EXTENDER)
+    (ask,) = judging(asked)
+    assert isinstance(ask, AskForExplanation)
+    failed = ExtendersExplained(ask.number, ask.ask, Judgement(failure=error("on fire")))
+    (answered,) = answers(asked.on_extenders(failed))
+    assert answered.findings is not None
+    assert answered.findings.extenders == ExtendersSaid(3, 0, "on fire")
+    judging(asked)
+    assert asked.next_deadline() == EXTENDER_PATIENCE
+    (silent,) = answers(asked.on_tick(WORKERS, EXTENDER_PATIENCE))
+    assert silent.findings is not None
+    assert silent.findings.extenders == ExtendersSaid(3, 0, SILENT)
+
+
+def test_extenders_are_not_asked_about_changes_or_pods_that_do_not_concern_them() -> None:
+    (answered,) = answers(judging(questions(EXTENDER), brief=True))
+    assert answered.findings is not None
+    assert answered.findings.extenders is None
+    other = ExtenderConfig("http://x", filter_verb="f", managed_resources=[ManagedResource("example.com/gpu")])
+    (answered,) = answers(judging(questions(other)))
+    assert answered.findings is not None
+    assert answered.findings.extenders is None
 
 
 def test_without_workers_a_question_waits_and_is_answered_in_the_end() -> None:

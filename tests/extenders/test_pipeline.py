@@ -9,11 +9,16 @@ import msgspec
 import pytest
 import pytest_asyncio
 
+from shared.bus import Bus
 from shared.config.settings import Settings
 from testing.builders import NodeBuilder, node
+from tests.bus.support import a_telemetry
 from tests.extenders.server import Body, Extender, an_extender
 from tests.pipeline.corner import Corner, a_corner
 from tests.pipeline.support import until
+from tools.cli.service_client import ServiceClient
+from tools.explain.client import LiveSources, explain
+from tools.explain.explanation import Explanation
 from tools.supervisor.options import PipelineOptions
 from tools.supervisor.pipeline import Pipeline
 
@@ -90,6 +95,16 @@ async def bind(pipeline: Pipeline, body: Body) -> object:
         return {"Error": "" if answer.status < 300 else await answer.text()}
 
 
+async def explained(pipeline: Pipeline, namespace: str, name: str) -> Explanation:
+    prefix = pipeline.options.settings.prefix
+    bus = await Bus.connect(pipeline.nats_url, prefix, "asker", a_telemetry())
+    try:
+        client = ServiceClient(bus, Settings(prefix=prefix, nats_url=pipeline.nats_url))
+        return await explain(LiveSources(client), namespace, name)
+    finally:
+        await bus.close()
+
+
 async def test_an_extender_is_asked(pipeline: Pipeline, extender: Extender) -> None:
     async with a_corner(pipeline, "gpus") as corner:
         await corner.has_nodes(
@@ -114,6 +129,10 @@ async def test_what_it_rejects_is_told_and_tried_again(pipeline: Pipeline, exten
         await corner.has_nodes(roomy("a").label(x="y"))
         await corner.cluster.create(corner.pod("p").request(GPU).limit(GPU))
         await is_told(corner, "p", "0/1 nodes are available: 1 no GPU.")
+        told = await explained(pipeline, "none", "p")
+        assert told.sentence == "none/p does not fit the only node: it is rejected by an extender: no GPU"
+        assert "extenders were asked about 1 node that plugins leave, and left none" in told.notes
+        assert not told.help
         await corner.cluster.change_node("a", {"metadata": {"labels": {"gpus": "1"}}})
         await corner.lands("p", "a", patience=30.0)
 
@@ -124,6 +143,8 @@ async def test_an_extender_that_fails_fails_the_attempt(pipeline: Pipeline, exte
         await corner.has_nodes(roomy("a").label(gpus="1"))
         await corner.cluster.create(corner.pod("p").request(GPU).limit(GPU))
         await corner.is_said("p", "FailedScheduling", "the GPUs are on fire")
+        told = await explained(pipeline, "down", "p")
+        assert told.sentence.endswith("cannot be scheduled now: plugins leave 1 of 1 node, but the GPUs are on fire")
         extender.answers["filter"] = with_gpus
         await corner.lands("p", "a", patience=30.0)
 

@@ -9,6 +9,8 @@ remembers, and the snapshot where it is.
 from collections.abc import Sequence
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from shared.explain.advice import Advisor, Help, answered
 from shared.explain.words import listed
 from shared.messages.explaining import ExplainPod, NodeFindings, PodExplained
@@ -94,7 +96,7 @@ async def _pending(
         return _without_findings(pod, queued, explained, now, why)
     help_: list[Help] = []
     pairs: list[Help] = []
-    if helps and not findings.feasible:
+    if helps and not findings.feasible and findings.extenders is None:
         help_, pairs = await answered(Advisor(pod, findings).help(), sources.explain)
     return of_findings(pod, queued, explained, findings, now, help_, pairs)
 
@@ -120,8 +122,8 @@ def of_findings(
         feasible=findings.feasible,
         waiting=None if queued is None else _waiting(queued, now),
         groups=groups,
-        help=tuple(help_),
-        pairs=tuple(pairs),
+        help=tuple(_apart_from_extenders(help_, explained)),
+        pairs=tuple(_apart_from_extenders(pairs, explained)),
         best=findings.best,
         weights=explained.weights,
         won_by=words.won_by(findings.best),
@@ -129,8 +131,13 @@ def of_findings(
         models=findings.models,
         preemption=sentences.preemption(findings),
         journal=explained.journal,
-        notes=tuple(sentences.notes(queued, explained)),
+        notes=tuple(sentences.notes(queued, explained, findings)),
     )
+
+
+def _apart_from_extenders(found: Sequence[Help], explained: PodExplained) -> Sequence[Help]:
+    """Extenders are not asked about changes."""
+    return [replace(each, certain=False) for each in found] if explained.extenders else found
 
 
 def _waiting(queued: DescribedPod, now: float) -> Waiting:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from shared.explain.advice import Help, going
 from shared.explain.words import SHORT, count, listed
-from shared.messages.explaining import FAILED, NOMINATED, NodeFindings, PodExplained, Remembered
+from shared.messages.explaining import FAILED, MAX_OFFERED, NOMINATED, NodeFindings, PodExplained, Remembered
 from shared.messages.inspection import DescribedPod
 from shared.model.pod import Pod
 from tools.cli.words import gate
@@ -30,6 +30,9 @@ def _verdict(pod: Pod, findings: NodeFindings, groups: Sequence[Group], queued: 
     held = "" if queued is None or not queued.gate else f" is held back by {gate(queued)}"
     if not total:
         return f"{pod.key} has nowhere to go: the cluster has no nodes{held}"
+    if findings.extenders is not None and findings.extenders.failure:
+        left = f"plugins leave {findings.extenders.asked:,} of {count(total, 'node')}"
+        return f"{pod.key}{held and held + ', and'} cannot be scheduled now: {left}, but {findings.extenders.failure}"
     if findings.feasible:
         where = "the only node" if total == 1 else f"{findings.feasible:,} of {total:,} nodes"
         return f"{pod.key}{held} fits {where}" if not held else f"{pod.key}{held}; it would fit {where}"
@@ -72,6 +75,8 @@ def _with_help(
     verdict: str, queued: DescribedPod | None, findings: NodeFindings, help_: Sequence[Help], pairs: Sequence[Help]
 ) -> str:
     """The verdict, and what helps first."""
+    if findings.extenders is not None and findings.extenders.failure:
+        return verdict
     if findings.feasible and queued is not None and not queued.gate:
         last = f" (its last attempt failed: {queued.message.rstrip('.')})" if queued.message else ""
         return f"{verdict}; {_state(queued)}{last}"
@@ -115,11 +120,24 @@ def preemption(findings: NodeFindings) -> str:
     return "no evictions of pods of lower priority would help"
 
 
-def notes(queued: DescribedPod | None, explained: PodExplained) -> Sequence[str]:
+def notes(queued: DescribedPod | None, explained: PodExplained, findings: NodeFindings) -> Sequence[str]:
     """What else one should know."""
     found = list(queued.claims) if queued is not None else []
     if explained.extenders:
-        found.append("extenders are asked only when it is tried: what they would say is not known here")
+        found += _of_extenders(findings)
     if queued is not None and queued.nominated:
         found.append(f"it is nominated to node {queued.nominated}, which its victims are to leave")
     return found
+
+
+def _of_extenders(findings: NodeFindings) -> Sequence[str]:
+    said = findings.extenders
+    if said is None and findings.feasible:
+        return [f"extenders were not asked, because plugins leave more than {MAX_OFFERED:,} nodes"]
+    if said is None:
+        return ["extenders are asked once plugins leave a node; what would help was judged without them"]
+    troubles = [f"an extender that may fail has failed: {each}" for each in said.troubles]
+    if said.failure:
+        return troubles
+    left = "all" if said.left == said.asked else f"{said.left:,}" if said.left else "none"
+    return [f"extenders were asked about {count(said.asked, 'node')} that plugins leave, and left {left}", *troubles]

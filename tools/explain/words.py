@@ -62,6 +62,8 @@ def rejection(status: Status, nodes: int, causes: Sequence[Cause], restricted_by
             return f"{'does' if one else 'do'} not reach its claim {own[0].name}, which needs {labels}"
         case "VolumeRestrictions" if own and own[0].pods:
             return f"{_has(one)} its claim {own[0].name} in use by {own[0].pods[0].key}"
+        case "Extender":
+            return f"{'is' if one else 'are'} rejected by an extender: {status.message}"
         case "":
             by = f" of {listed(list(restricted_by))}" if restricted_by else ""
             return f"{'is' if one else 'are'} not among the nodes{by} that it may go to"

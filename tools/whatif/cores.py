@@ -17,7 +17,7 @@ import msgspec
 from flotilla.events import Action, Resource
 from services.cycle import events as cycle
 from services.cycle.core import CycleCore
-from services.cycle.extenders import AskAboutVictims, AskExtenders
+from services.cycle.extenders import AskAboutVictims, AskExtenders, AskForExplanation
 from services.cycle.queue_client import MIN_PODS, outcome_of
 from services.queue import events as queue
 from services.queue.core import QueueCore
@@ -328,7 +328,7 @@ class Cores:
                     self._post(partial(self._to_worker, message))
                 case cycle.SendCommit(message=commit):
                     self._post(partial(self._watch_commit, commit))
-                case AskExtenders() | AskAboutVictims():
+                case AskExtenders() | AskForExplanation() | AskAboutVictims():
                     raise InvariantBroken("the cycle called extenders, but none is configured")
                 case cycle.WorkerFault(reason=reason):
                     raise InvariantBroken(f"the worker is blamed: {reason}")

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from services.cycle.events import Answered, Hinted, Unschedulable
+from services.cycle.extenders import is_judged
 from shared.bounded import BoundedDict
 from shared.errors import ProtocolError
 from shared.explain.advice import Advisor, Asking, Help
@@ -82,9 +83,14 @@ class Hints:
         return self._look_at if seeks and (self._waiting or current is not None) else None
 
     def on_rejected(self, effect: Unschedulable, now: float) -> list[Hinted]:
-        """Not for members of a gang that another one kept out, nor for pods for which others are evicted."""
+        """Not for members of a gang that another one kept out, nor pods that extenders judge or others are evicted for."""
         info, found = effect.pod, effect.preemption
-        if info is None or effect.unfit.kept_out_by or (found is not None and found.nominated):
+        if (
+            info is None
+            or is_judged(info.class_id)
+            or effect.unfit.kept_out_by
+            or (found is not None and found.nominated)
+        ):
             return []
         told_at = self._told.get(info.uid)
         if told_at is not None and now < told_at + AGAIN:

@@ -11,6 +11,7 @@ from shared.messages.explaining import (
     MAX_EXAMPLES,
     MAX_GROUPS,
     MAX_NAMED,
+    MAX_OFFERED,
     Blocked,
     Cause,
     NamedPod,
@@ -55,6 +56,7 @@ def merge_findings(parts: Sequence[NodeFindings]) -> NodeFindings:
         ),
         ineligible=next((part.ineligible for part in parts if part.ineligible), ""),
         candidates=tuple(candidates),
+        offers=tuple(each for part in parts for each in part.offers)[: MAX_OFFERED + 1],
     )
 
 

@@ -1,8 +1,9 @@
 """Explanations of single pods, one at a time, beside rounds and searches, which they never delay or change.
 
     waiting --first in line--> asking --all answered by the merged summaries--> answered
-                                |  ^
-                                +--+ a summary has changed, or the shards have moved
+                                |  ^                              |
+                                +--+ a summary has changed, or    +--of interest to extenders--> judging --> answered
+                                     the shards have moved
 
 No decision is made, so the only thing ever sent again is the question. Every asker gets an answer within `PATIENCE`.
 """
@@ -14,11 +15,20 @@ from dataclasses import dataclass, field
 import msgspec
 
 from services.cycle.events import Answered, Ask, Effect, ExplanationAsked
+from services.cycle.explanation.extender_views import question_about, with_judgement, without_judgement
 from services.cycle.explanation.merging import merge_findings
+from services.cycle.extenders import AskForExplanation, Extenders, ExtendersExplained
 from shared.errors import FlotillaError
 from shared.framework.profile import MAX_ASKS, Framework, is_mergeable, merge
 from shared.messages.evaluation import Summary
-from shared.messages.explaining import MAX_ASKED_NODES, MAX_SUPPOSED, ExplainNodes, ExplainPod, ShardExplained
+from shared.messages.explaining import (
+    MAX_ASKED_NODES,
+    MAX_SUPPOSED,
+    ExplainNodes,
+    ExplainPod,
+    NodeFindings,
+    ShardExplained,
+)
 from shared.model.objects import Pod, pod_from_msgpack
 
 MAX_WAITING = 16
@@ -27,6 +37,9 @@ PATIENCE = 8.0
 """Seconds until a question is answered without findings, from when it came: less than the askers wait."""
 ASK_DEADLINE = 1.0
 """Seconds until a worker that has not answered is asked again."""
+EXTENDER_PATIENCE = 3.0
+"""Seconds until extenders that are asked for an explanation count as silent."""
+SILENT = f"the extenders have not answered within {EXTENDER_PATIENCE:g} s"
 BUSY = f"{MAX_WAITING} questions are waiting for an explanation already; ask again"
 TOO_MANY_NODES = f"at most {MAX_ASKED_NODES} nodes can be asked about"
 TOO_MUCH_SUPPOSED = f"at most {MAX_SUPPOSED} changed nodes, and removed or added pods, can be supposed"
@@ -49,7 +62,11 @@ class Question:
     borrowed: bool = True
     detailed: bool = False
     """Whether the present ask is for more than counts: not before the guess is worth it."""
+    offers: bool = False
+    """Whether extenders are asked about the nodes that plugins leave."""
     answered: dict[str, ShardExplained] = field(default_factory=dict)
+    judging: tuple[NodeFindings, int] | None = None
+    """While extenders are asked: the findings so far, and the state that they are about."""
 
     @property
     def profile(self) -> str:
@@ -70,13 +87,15 @@ class Question:
             nodes=request.nodes,
             supposed=request.supposed,
             details=self.detailed,
+            offers=self.detailed and self.offers,
             everywhere=request.everywhere,
         )
 
 
 class Questions:
-    def __init__(self, epoch: int, frameworks: Mapping[str, Framework]) -> None:
+    def __init__(self, epoch: int, frameworks: Mapping[str, Framework], extenders: Extenders) -> None:
         self._epoch = epoch
+        self._extenders = extenders
         self._frameworks = frameworks
         self._waiting: deque[Question] = deque()
         self._current: Question | None = None
@@ -93,7 +112,7 @@ class Questions:
         current = self._current
         deadlines = [question.due for question in self._waiting]
         if current is not None:
-            deadlines += [current.due, current.asked_at + ASK_DEADLINE]
+            deadlines += [current.due] if current.judging else [current.due, current.asked_at + ASK_DEADLINE]
         return min(deadlines, default=None)
 
     def on_asked(self, asked: ExplanationAsked, workers: Shards, min_seq: int, now: float) -> list[Effect]:
@@ -112,7 +131,8 @@ class Questions:
             return [Answered(asked.number, request, pod, None, TOO_MUCH_SUPPOSED)]
         if len(self._waiting) >= MAX_WAITING:
             return [Answered(asked.number, request, pod, None, BUSY)]
-        self._waiting.append(Question(asked.number, request, pod, now + PATIENCE))
+        offers = not request.brief and self._extenders.judge_pod(pod)
+        self._waiting.append(Question(asked.number, request, pod, now + PATIENCE, offers=offers))
         return self.begin(workers, min_seq, now)
 
     def begin(self, workers: Shards, min_seq: int, now: float) -> list[Effect]:
@@ -142,10 +162,13 @@ class Questions:
         current = self._current
         if current is None:
             return effects
+        if current.due <= now and current.judging is not None:
+            findings, seq = current.judging
+            return [*effects, *self._end(current, without_judgement(findings, SILENT), seq)]
         if current.due <= now:
             self._current = None
             return [*effects, Answered(current.number, current.request, current.pod, None, why)]
-        if current.asked_at + ASK_DEADLINE <= now:
+        if current.asked_at + ASK_DEADLINE <= now and current.judging is None:
             current.asked_at = now
             message = self._message(current)
             effects += [Ask(worker, message) for worker in workers if worker not in current.answered]
@@ -170,9 +193,27 @@ class Questions:
         answers = [current.answered[worker] for worker in sorted(current.answered)]
         if not self._is_settled(current, answers):
             return self._ask(current, workers, now)
-        self._current = None
         findings = merge_findings([each.findings for each in answers])
         seq = min(each.seq for each in answers)
+        about = question_about(current.pod, findings) if current.offers else None
+        if about is None:
+            return self._end(current, msgspec.structs.replace(findings, offers=()), seq)
+        current.judging = findings, seq
+        current.due = min(current.due, now + EXTENDER_PATIENCE)
+        return [AskForExplanation(self._number, current.ask, about)]
+
+    def on_extenders(self, explained: ExtendersExplained) -> list[Effect]:
+        """Late answers, and those to an earlier ask, are ignored."""
+        current = self._current
+        if current is None or current.judging is None:
+            return []
+        if (explained.number, explained.ask) != (self._number, current.ask):
+            return []
+        findings, seq = current.judging
+        return self._end(current, with_judgement(findings, explained.judgement), seq)
+
+    def _end(self, current: Question, findings: NodeFindings, seq: int) -> list[Effect]:
+        self._current = None
         return [Answered(current.number, current.request, current.pod, findings, "", seq)]
 
     def _is_settled(self, current: Question, answers: list[ShardExplained]) -> bool:
@@ -199,7 +240,7 @@ class Questions:
     def _ask(self, question: Question, workers: Shards, now: float) -> list[Effect]:
         question.ask += 1
         question.asked_at = now
-        question.answered = {}
+        question.answered, question.judging = {}, None
         question.detailed = not question.request.brief and (len(workers) == 1 or not question.borrowed)
         message = self._message(question)
         return [Ask(worker, message) for worker in workers]
