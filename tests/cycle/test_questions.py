@@ -148,7 +148,7 @@ def test_extenders_are_not_asked_about_changes_or_pods_that_do_not_concern_them(
     (answered,) = answers(judging(questions(EXTENDER), brief=True))
     assert answered.findings is not None
     assert answered.findings.extenders is None
-    other = ExtenderConfig("http://x", filter_verb="f", managed_resources=[ManagedResource("example.com/gpu")])
+    other = ExtenderConfig("http://x", filter_verb="f", managed_resources=(ManagedResource("example.com/gpu"),))
     (answered,) = answers(judging(questions(other)))
     assert answered.findings is not None
     assert answered.findings.extenders is None

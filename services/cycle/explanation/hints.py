@@ -83,14 +83,11 @@ class Hints:
         return self._look_at if seeks and (self._waiting or current is not None) else None
 
     def on_rejected(self, effect: Unschedulable, now: float) -> list[Hinted]:
-        """Not for members of a gang that another one kept out, nor pods that extenders judge or others are evicted for."""
+        """Not for pods that extenders judge, that another of their gang kept out, or for which others are evicted."""
         info, found = effect.pod, effect.preemption
-        if (
-            info is None
-            or is_judged(info.class_id)
-            or effect.unfit.kept_out_by
-            or (found is not None and found.nominated)
-        ):
+        if info is None or is_judged(info.class_id) or effect.unfit.kept_out_by:
+            return []
+        if found is not None and found.nominated:
             return []
         told_at = self._told.get(info.uid)
         if told_at is not None and now < told_at + AGAIN:
