@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import lru_cache
 
-from prometheus_client import Counter, Histogram
+from prometheus_client import Counter
 
 from services.binder.events import (
     AttemptEnded,
@@ -82,10 +82,10 @@ class BinderMetrics:
             "scheduler_resourceclaim_creates_total", "Requests to create claims for extended resources.", ("status",)
         )
         # Looking up a labelled metric costs more than counting.
-        self._point = lru_cache(maxsize=1024)(points.labels)
-        self._plugin = lru_cache(maxsize=1024)(plugins.labels)
-        self._wait = lru_cache(maxsize=16)(waits.labels)
-        self._eviction = lru_cache(maxsize=2)(evictions.labels)
+        self._points = points
+        self._plugins = plugins
+        self._waits = waits
+        self._evictions = evictions
         self._evicted = lru_cache(maxsize=2)(evicted.labels)
         self._calls: dict[type[Result], Counter] = {
             kind: calls.labels(kind.__name__.lower()) for kind in (Done, Refused)
@@ -93,16 +93,13 @@ class BinderMetrics:
         self._unknown = calls.labels("unknown")
 
     def point_finished(self, finished: PointFinished) -> None:
-        histogram: Histogram = self._point(finished.point, finished.code, finished.profile)
-        histogram.observe(finished.seconds)
+        self._points.labels(finished.point, finished.code, finished.profile).observe(finished.seconds)
 
     def plugin_finished(self, finished: PluginFinished) -> None:
-        histogram: Histogram = self._plugin(finished.plugin, finished.point, finished.code)
-        histogram.observe(finished.seconds)
+        self._plugins.labels(finished.plugin, finished.point, finished.code).observe(finished.seconds)
 
     def permit_wait_ended(self, ended: PermitWaitEnded) -> None:
-        histogram: Histogram = self._wait(ended.code)
-        histogram.observe(ended.seconds)
+        self._waits.labels(ended.code).observe(ended.seconds)
 
     def device_wait_ended(self, ended: DeviceWaitEnded) -> None:
         for driver in ended.drivers:
@@ -118,8 +115,7 @@ class BinderMetrics:
 
     def eviction_ended(self, ended: EvictionEnded) -> None:
         result = "error" if ended.failed else "success"
-        duration: Histogram = self._eviction(result)
-        duration.observe(ended.seconds)
+        self._evictions.labels(result).observe(ended.seconds)
         total: Counter = self._evicted(result)
         total.inc()
 

@@ -102,7 +102,7 @@ class HttpClient:
             if not waiter.done():
                 waiter.set_exception(NotConnected("the client is closed"))
         self._pool.drain()
-        for connection in self._open_ones:
+        for connection in list(self._open_ones):
             if connection.reusable:
                 connection.close()
             else:
@@ -110,7 +110,7 @@ class HttpClient:
         if self._open_ones:
             self._all_lost = self._loop.create_future()
             await asyncio.wait([self._all_lost], timeout=CLOSE_PATIENCE)
-        for connection in self._open_ones:
+        for connection in list(self._open_ones):
             connection.abort()
 
     # Connections

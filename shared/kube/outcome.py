@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 import msgspec
-from prometheus_client import Counter, Histogram
+from prometheus_client import Counter
 
 from shared.kube.errors import one_line
+from shared.telemetry.histogram import Observations
 from shared.telemetry.metrics import Metrics
 
 
@@ -125,7 +126,7 @@ class CallMetrics:
             "rest_client_request_duration_seconds", "How long calls to the API server take, retries included", ("verb",)
         )
         self._counters: dict[tuple[str, int], Counter] = {}
-        self._histograms: dict[str, Histogram] = {}
+        self._durations: dict[str, Observations] = {}
 
     def count(self, method: str, status: int, seconds: float) -> None:
         """`status` 0: no answer."""
@@ -134,10 +135,10 @@ class CallMetrics:
             code = str(status) if status else "<error>"
             counter = self._counters[method, status] = self._total.labels(method, code)
         counter.inc()
-        histogram = self._histograms.get(method)
-        if histogram is None:
-            histogram = self._histograms[method] = self._seconds.labels(method)
-        histogram.observe(seconds)
+        durations = self._durations.get(method)
+        if durations is None:
+            durations = self._durations[method] = self._seconds.labels(method)
+        durations.observe(seconds)
 
 
 # Rate limit and retries

@@ -7,9 +7,11 @@ from collections import Counter as Counts
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.gc_collector import GCCollector
+
+from shared.telemetry.histogram import Histogram
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 SECONDS = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
@@ -33,7 +35,7 @@ class Metrics:
     def histogram(
         self, name: str, help: str, labels: Sequence[str] = (), buckets: Sequence[float] = SECONDS
     ) -> Histogram:
-        return Histogram(name, help, labels, registry=self.registry, buckets=buckets)
+        return Histogram(self.registry, name, help, labels, buckets)
 
     def exposition(self, names: Sequence[str] = ()) -> bytes:
         """All metrics, or the samples of these names, as clients of Prometheus let them be chosen."""

@@ -1,6 +1,10 @@
 """What Prometheus reads."""
 
+import prometheus_client
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, generate_latest
 
 from shared.telemetry.metrics import Metrics
 
@@ -29,3 +33,40 @@ def test_registries_are_separate_and_names_unique() -> None:
     assert "flotilla_x_total 0.0" in two.exposition().decode()
     with pytest.raises(ValueError, match="flotilla_x"):
         one.counter("flotilla_x_total", "X.")
+
+
+BOUNDS = (0.001, 0.5, 1.0, 250.0)
+OBSERVED = st.lists(
+    st.tuples(st.sampled_from(["a", 'b"\n\\']), st.one_of(st.sampled_from(BOUNDS), st.floats(-1.0, 1e9))), max_size=30
+)
+
+
+@given(OBSERVED)
+def test_histograms_look_like_those_of_the_client_library(observed: list[tuple[str, float]]) -> None:
+    ours, theirs = Metrics(), CollectorRegistry()
+    histogram = ours.histogram("flotilla_x_seconds", "How long\n x takes.", ("who",), BOUNDS)
+    expected = prometheus_client.Histogram(
+        "flotilla_x_seconds", "How long\n x takes.", ("who",), registry=theirs, buckets=BOUNDS
+    )
+    for who, value in observed:
+        histogram.labels(who).observe(value)
+        expected.labels(who).observe(value)
+    assert of_x(ours.exposition()) == of_x(generate_latest(theirs))
+
+
+def of_x(exposition: bytes) -> list[str]:
+    """Without the time of creation."""
+    return [line for line in exposition.decode().splitlines() if "flotilla_x" in line and "_created" not in line]
+
+
+def test_a_histogram_without_labels_exists_from_the_start() -> None:
+    metrics = Metrics()
+    metrics.histogram("flotilla_x_seconds", "X.", buckets=(1, 2))
+    assert 'flotilla_x_seconds_bucket{le="+Inf"} 0.0' in metrics.exposition(["flotilla_x_seconds_bucket"]).decode()
+    with pytest.raises(ValueError, match="flotilla_x_seconds"):
+        metrics.histogram("flotilla_x_seconds", "X.")
+
+
+def test_a_histogram_refuses_another_number_of_labels() -> None:
+    with pytest.raises(ValueError, match="labels"):
+        Metrics().histogram("flotilla_x_seconds", "X.", ("who",)).labels("a", "b")
