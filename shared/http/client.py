@@ -39,6 +39,7 @@ class HttpClient:
         """`most`: connections. `connect_patience`: seconds for making one, proxy and TLS included."""
         self._route = route
         self._tls = tls
+        self._most = most
         self._connect_patience = connect_patience
         self._loop = asyncio.get_running_loop()
         self._generation = 0
@@ -70,7 +71,7 @@ class HttpClient:
         `repeatable`: it may be sent once more if a kept connection turns out to be closed. Raises HttpFailure.
         """
         for again in (False, True):
-            connection = await self._acquire(deadline, fresh=again)
+            connection = self._take(fresh=again) or await self._acquire(deadline)
             try:
                 return await connection.exchange(request, deadline, limit)
             except Closed as failure:
@@ -85,7 +86,7 @@ class HttpClient:
 
         `limit`: bytes of the body that arrive together.
         """
-        connection = await self._acquire(deadline)
+        connection = self._take() or await self._acquire(deadline)
         try:
             await connection.open(request, deadline, limit)
         except BaseException:
@@ -115,18 +116,23 @@ class HttpClient:
 
     # Connections
 
-    async def _acquire(self, deadline: float, *, fresh: bool = False) -> Connection:
-        """`fresh`: if possible a new one. It must be given to `_release`."""
+    def _take(self, *, fresh: bool = False) -> Connection | None:
+        """An idle connection, to be given to `_release`. `fresh`: only if there is no room for a new one."""
         pool = self._pool
-        if not (fresh and pool.reserve()):
-            while (connection := pool.take()) is not None:
-                if connection.reusable:
-                    return connection
-                self._release(connection)
-            if not pool.reserve():
-                handed = await self._wait(deadline)
-                if handed is not None:
-                    return handed
+        if fresh and len(pool) < self._most:
+            return None
+        while (connection := pool.take()) is not None:
+            if connection.reusable:
+                return connection
+            self._release(connection)
+        return None
+
+    async def _acquire(self, deadline: float) -> Connection:
+        """Where none is idle: a new one, or the next that is free, to be given to `_release`."""
+        if not self._pool.reserve():
+            handed = await self._wait(deadline)
+            if handed is not None:
+                return handed
         return await self._connect(deadline)
 
     async def _wait(self, deadline: float) -> Connection | None:

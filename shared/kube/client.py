@@ -346,23 +346,26 @@ class KubeClient:
         self, method: str, path: str, body: bytes | None, content_type: str, deadline: float
     ) -> ApiResponse:
         """Raises HttpFailure, or TimeoutError before the call is sent."""
-        head = await self._head(content_type, deadline)
-        request = self._format.request(method, path, head, body)
+        if self._access.is_stale():
+            await self._freshen(deadline)
+        request = self._format.request(method, path, self._head(content_type), body)
         answer = await self._http.request(request, deadline, repeatable=method in REPEATED)
         self._answer_headers = answer.headers
         wait = None if answer.status < 400 else retry_after(answer.header(b"retry-after"))
         return ApiResponse(answer.status, answer.body, wait)
 
     async def _open(self, path: str, deadline: float) -> StreamedBody:
-        head = await self._head(JSON, deadline)
-        return await self._http.open(self._format.request("GET", path, head, None), deadline)
+        if self._access.is_stale():
+            await self._freshen(deadline)
+        return await self._http.open(self._format.request("GET", path, self._head(JSON), None), deadline)
 
-    async def _head(self, content_type: str, deadline: float) -> bytes:
-        """The headers with today's credentials."""
+    async def _freshen(self, deadline: float) -> None:
+        async with asyncio.timeout_at(deadline):
+            await self._access.freshen()
+
+    def _head(self, content_type: str) -> bytes:
+        """The headers with the present credentials; new connections use their certificate."""
         access = self._access
-        if access.is_stale():
-            async with asyncio.timeout_at(deadline):
-                await access.freshen()
         self._http.use(access.tls)
         if self._heads_of != access.authorization:
             self._heads.clear()

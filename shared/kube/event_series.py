@@ -64,8 +64,8 @@ LONGEST_PAUSE = 30.0
 LONGEST_RETRY_AFTER = 300.0
 """A longer Retry-After of the server is cut to this."""
 POLL = 0.1
-"""Seconds until tokens are checked again. Their calls then go out together, which wakes this process and the API server
-less often.
+"""Seconds for which new Events wait for others, and until tokens are checked again. Their calls then go out together,
+which wakes this process and the API server less often.
 """
 
 UNANSWERED = frozenset({CallOutcome.UNREACHABLE, CallOutcome.UNKNOWN})

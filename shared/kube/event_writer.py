@@ -79,10 +79,10 @@ class EventWriter:
         timer = self._timer
         if timer is None:
             if len(self._writing) < MAX_AT_ONCE:
-                self._poll_in(0.0)
+                self._poll_in(POLL)
         elif fate is Admission.WAITS and self._polls_at > self._loop.time() + POLL:
             timer.cancel()
-            self._poll_in(0.0)
+            self._poll_in(POLL)
 
     async def close(self) -> None:
         """Drop what waits, cancel writes in progress, ignore later Events."""

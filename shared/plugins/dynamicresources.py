@@ -255,7 +255,7 @@ class DynamicResources(
     def pre_bind(self, state: BindingState, node: str) -> Status | PreBindSteps:
         devices = state.get(DEVICES)
         if devices is None or not (devices.decision.claims or devices.decision.special):
-            return SUCCESS
+            return SKIP
         return bind_devices(state.pod, devices, self._binding_timeout)
 
 

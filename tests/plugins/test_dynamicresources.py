@@ -51,5 +51,5 @@ def test_post_filter_fails_if_an_earlier_pre_filter_ended_the_attempt() -> None:
 def test_nothing_is_reserved_or_done_before_binding() -> None:
     plugin, state = DynamicResources(), BindingState(PLAIN)
     assert plugin.reserve(state, "n1") == SUCCESS
-    assert plugin.pre_bind(state, "n1") == SUCCESS
+    assert plugin.pre_bind(state, "n1") == SKIP
     plugin.unreserve(state, "n1")

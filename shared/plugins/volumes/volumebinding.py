@@ -353,5 +353,5 @@ class VolumeBinding(
     def pre_bind(self, state: BindingState, node: str) -> Status | Generator[ApiCall | Pause, ApiAnswer, Status]:
         decision = state.get(DECISION)
         if decision is None or not (decision.bindings or decision.provisions):
-            return SUCCESS
+            return SKIP
         return bind_volumes(state.pod, node, decision, self._patience)
