@@ -8,12 +8,13 @@ import os
 import sys
 from functools import partial
 
-from services.binder.service import main
+from services.binder import service
 from shared.config.sources import settings_of_process
 from shared.runtime import host
 
 WITHOUT_API_CALLS = "FLOTILLA_BENCHMARK_WITHOUT_API_CALLS"
 
+main = partial(service.main, api_calls=os.environ.get(WITHOUT_API_CALLS) != "1")
+
 if __name__ == "__main__":
-    api_calls = os.environ.get(WITHOUT_API_CALLS) != "1"
-    sys.exit(host("binder", settings_of_process("binder"), partial(main, api_calls=api_calls)))
+    sys.exit(host("binder", settings_of_process("binder"), main))

@@ -1,7 +1,8 @@
 """Bus: sends and receives a service's messages.
 
 Every message may be lost: without a connection it is dropped and counted, never kept. Messages of one process arrive in
-order. The connection and its subscriptions are restored automatically.
+order. The connection and its subscriptions are restored automatically. Services of one process have a bus each, on one
+connection (`shared/bus/link.py`); between them messages need no socket (`shared/bus/local.py`).
 """
 
 import asyncio
@@ -16,9 +17,12 @@ from nats.aio.subscription import Subscription as NatsSubscription
 from nats.errors import SlowConsumerError
 
 from shared.bus.access import NatsAccess
-from shared.bus.connection import Connection
+from shared.bus.link import PATIENCE, Link
+from shared.bus.local import Listener, Reach
 from shared.bus.metrics import REPLY, BusMetrics
-from shared.bus.outbox import Outbox, Requests
+from shared.bus.outbox import Outbox
+from shared.bus.requests import Requests
+from shared.bus.rights import LED
 from shared.bus.subjects import CLI, INBOXES, check_name, inbox
 from shared.bus.subscription import Handler, Subscription
 from shared.bus.wire import (
@@ -39,8 +43,6 @@ from shared.telemetry.logs import Repeated
 from shared.telemetry.tracing import TraceContext
 
 UNIQUE_BYTES = 12
-PATIENCE = 30.0
-"""Seconds to wait for NATS when a process starts."""
 MAX_PENDING = 1 << 16
 """Messages that may wait for one handler; further ones are dropped and counted."""
 MAX_PENDING_BYTES = 64 << 20
@@ -69,27 +71,21 @@ Types = (
 
 
 class Bus:
-    """Create it with `Bus.connect`."""
+    """Create it with `Bus.connect`, or with `Bus.on` for one of several in a process."""
 
-    def __init__(self, access: NatsAccess, prefix: str, name: str, telemetry: Telemetry, gates: str) -> None:
+    def __init__(self, link: Link, prefix: str, role: str, telemetry: Telemetry, gates: str) -> None:
         self._prefix = check_name(prefix, "the prefix") + "."
         self._gates = gates
         self._log = telemetry.log
         self._fault = telemetry.fault
         self._metrics = BusMetrics(telemetry.metrics)
         self._limited_log = Repeated(telemetry.log)
-        self._connection = Connection(
-            access,
-            name,
-            telemetry.log,
-            payload=MAX_BYTES,
-            on_lost=self._lost,
-            on_back=self._back,
-            on_error=self._heard_error,
-        )
+        self._link = link
+        self._closes_link = False
+        self._connection = link.connection
         self.pipeline = PipelineIdentity()
-        self._outbox = Outbox(self._connection, self._metrics, self._prefix)
-        self._requests = Requests("")
+        self._outbox = Outbox(link, self._metrics, self._prefix)
+        self._requests = Requests(self._prefix + inbox(role, secrets.token_hex(UNIQUE_BYTES)))
         self._subscriptions: dict[NatsSubscription, Subscription[Any]] = {}
         self._readers: dict[type[Any], MessageReader[Any]] = {}
         self._online = asyncio.Event()
@@ -106,15 +102,22 @@ class Bus:
         patience: float = PATIENCE,
         gates: str = "",
     ) -> "Bus":
-        """Replies come to an inbox of the `role`. `access` may be a plain URL. `gates`: the feature gates of a service.
+        """A bus with a connection of its own, which it closes. For parameters and errors see `on` and `Link.open`."""
+        check_name(prefix, "the prefix")
+        link = await Link.open(access, name, telemetry.log, patience=patience)
+        bus = await cls.on(link, prefix, telemetry, role=role, gates=gates)
+        bus._closes_link = True
+        return bus
 
-        UserError if the URL, a certificate or the credentials are wrong, ClusterError if no server answers in time.
-        """
-        bus = cls(NatsAccess(url=access) if isinstance(access, str) else access, prefix, name, telemetry, gates)
-        await bus._connection.open(patience)
-        bus._requests = Requests(bus._prefix + inbox(role, secrets.token_hex(UNIQUE_BYTES)))
-        await bus._connection.client.subscribe(bus._requests.subject, cb=bus._requests.take)
-        bus._online.set()
+    @classmethod
+    async def on(cls, link: Link, prefix: str, telemetry: Telemetry, *, role: str = CLI, gates: str = "") -> "Bus":
+        """A bus on this connection. Replies come to an inbox of the `role`. `gates`: the feature gates of a service."""
+        bus = cls(link, prefix, role, telemetry, gates)
+        link.join(bus)
+        link.local.open_inbox(bus._requests)
+        await link.connection.client.subscribe(bus._requests.subject, cb=bus._requests.take)
+        if bus.connected:
+            bus._online.set()
         return bus
 
     @property
@@ -135,8 +138,14 @@ class Bus:
         return self._connection.client.version
 
     async def close(self) -> None:
-        """Posted messages are still sent, if that is quick."""
-        await self._connection.close()
+        """Posted messages are still sent, if that is quick; waiting ones are dropped."""
+        self._link.local.close_inbox(self._requests)
+        if self._closes_link:
+            await self._link.close()
+        else:
+            for subscription in list(self._subscriptions.values()):
+                await subscription.close()
+        self._link.leave(self)
         self._requests.fail()
 
     # Sending
@@ -189,12 +198,14 @@ class Bus:
                 raise NoAnswer(subject, Silence.NOT_CONNECTED) from None
         reply_to, answer = self._requests.begin(subject, deadline - time.monotonic())
         try:
-            self._outbox.send(
+            reach = self._outbox.send(
                 subject,
                 headers_for(message, trace, self.pipeline.id, self._gates),
                 self._body(subject, message),
                 reply_to,
             )
+            if reach is not Reach.NOBODY:
+                self._requests.heard(reply_to)
             return await answer
         finally:
             self._requests.end(reply_to)
@@ -240,11 +251,13 @@ class Bus:
         group: str = "",
         most_pending: int = MAX_PENDING,
         ours: bool = True,
+        local: bool = True,
     ) -> Subscription[A | B | C | D | E | F]:
         """Handle messages of these types, one at a time and in order, until the bus is closed; refuse all others.
 
-        Of a `group` of subscribers, one gets each message. Returns once the server knows the subscription. Without
-        `ours`, messages of other pipelines are accepted as well.
+        Of a `group` of subscribers, one gets each message: one of the sender's process if there is one. Returns once
+        the server knows the subscription. Without `ours`, messages of other pipelines are accepted as well. Without
+        `local`, only those of other processes.
         """
         reader: MessageReader[A | B | C | D | E | F] = MessageReader(*(types if isinstance(types, tuple) else (types,)))
         subscription = Subscription(
@@ -266,8 +279,17 @@ class Bus:
             pending_msgs_limit=most_pending,
             pending_bytes_limit=MAX_PENDING_BYTES,
         )
-        subscription.bind(nats, lambda: self._subscriptions.pop(nats, None))
+        listener = Listener(nats, bool(group) or subject in LED, subscription.overflowed)
+        full_subject = self._prefix + subject
+
+        def forget() -> None:
+            self._subscriptions.pop(nats, None)
+            self._link.local.remove(full_subject, listener)
+
+        subscription.bind(nats, forget)
         self._subscriptions[nats] = subscription
+        if local:
+            self._link.local.add(full_subject, listener)
         if self.connected:
             await client.round_trip()
         return subscription
@@ -292,23 +314,26 @@ class Bus:
 
     # The connection
 
-    def _lost(self) -> None:
+    def lost(self) -> None:
         self._online.clear()
         self._metrics.lost()
         self._outbox.clear()
         self._requests.fail()
 
-    def _back(self) -> None:
+    def back(self) -> None:
         self._online.set()
 
-    def _heard_error(self, error: Exception) -> None:
+    def takes(self, error: Exception) -> bool:
         """Handle errors that nats-py reports, except lost connections."""
         if isinstance(error, SlowConsumerError):
             subscription = self._subscriptions.get(error.sub)
             if subscription is not None:
                 subscription.overflowed()
-        elif violation := _VIOLATION.search(str(error)):
+            return subscription is not None
+        violation = _VIOLATION.search(str(error))
+        if violation is not None:
             self._forbidden(*violation.groups())
+        return violation is not None
 
     def _forbidden(self, direction: str, full_subject: str) -> None:
         subject = full_subject.removeprefix(self._prefix.lower())

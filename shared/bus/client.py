@@ -9,6 +9,8 @@ from typing import Any
 
 from nats import errors
 from nats.aio.client import Client, Srv
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
 from nats.aio.transport import TcpTransport
 from nats.protocol.parser import PERMISSIONS_ERR
 
@@ -16,6 +18,7 @@ from shared.errors import UserError
 
 ROUND_TRIP_SECONDS = 1
 """Seconds for a round trip to NATS when the client closes."""
+HEADERS_BEGIN = b"NATS/1.0\r\n"
 MAX_REMEMBERED_HEADERS = 256
 """In bytes; longer headers are not ours, and are parsed each time."""
 
@@ -80,6 +83,22 @@ class NatsClient(Client):
         self._pending_data_size += len(command)
         if self._flush_queue.empty():
             self._flush_queue.put_nowait(asyncio.get_running_loop().create_future())
+
+    def message(self, subject: str, reply_to: str, headers: bytes, body: bytes) -> Msg:
+        """As it would be received. `headers`: as they are sent, with their first line."""
+        parsed = self._parse_header_lines(headers[len(HEADERS_BEGIN) :])
+        return Msg(_client=self, subject=subject, reply=reply_to, data=body, headers=parsed)
+
+    def hand_over(self, to: Subscription, subject: str, reply_to: str, headers: bytes, body: bytes) -> bool:
+        """Let a message of our own wait for the subscription's handler, as if the server had sent it.
+
+        False if too much waits there already.
+        """
+        full = to._pending_queue.full() or to._pending_size + len(body) >= to._pending_bytes_limit
+        if not full:
+            to._pending_size += len(body)
+            to._pending_queue.put_nowait(self.message(subject, reply_to, headers, body))
+        return not full
 
     async def flushed(self, patience: float) -> None:
         """Wait until pending data was given to the system, at most `patience`."""

@@ -122,6 +122,7 @@ class Connection:
             "ping_interval": PING_INTERVAL,
             "max_outstanding_pings": MAX_PINGS,
             "flush_timeout": FLUSH_SECONDS,
+            "no_echo": True,
             **self._authentication(),
         }
         try:

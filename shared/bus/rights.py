@@ -132,6 +132,16 @@ RIGHTS = {
 }
 """By user: the services, then commands that only look, like `flotilla queue`, and `flotilla permit`."""
 
+LEADERS = ("watcher", "queue", "snapshot", "cycle")
+"""Services of which one leads, and the others hear nothing."""
+LED = frozenset(
+    subject
+    for leader in LEADERS
+    for subject in RIGHTS[leader].hears
+    if sum(subject in rights.hears for rights in RIGHTS.values()) == 1
+)
+"""Subjects that one leader hears and nobody else."""
+
 
 def table() -> str:
     """The rights as a Markdown table, without the prefix."""

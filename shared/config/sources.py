@@ -11,7 +11,7 @@ import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from shared.config import settings as settings_module
 from shared.config import values
@@ -224,10 +224,27 @@ class Parser(argparse.ArgumentParser):
 def settings_of_process(service: str, arguments: Sequence[str] | None = None) -> Settings:
     """Read the settings of `python -m services.SERVICE` from environment and flags; a mistake ends the process."""
     parser = Parser(prog=f"python -m services.{service}", description=f"Runs the {service}.")
+    return _read(parser, arguments)[0]
+
+
+def settings_of_group(services: Sequence[str], arguments: Sequence[str] | None = None) -> tuple[Settings, list[str]]:
+    """Read those of `python -m services SERVICE ...`, and which services; a mistake ends the process."""
+    parser = Parser(prog="python -m services", description="Runs several services in one process.")
+    parser.add_argument(
+        "services", nargs="+", choices=services, metavar="SERVICE", help=f"each at most once: {', '.join(services)}"
+    )
+    settings, flags = _read(parser, arguments)
+    wanted: list[str] = flags["services"]
+    if len(set(wanted)) < len(wanted):
+        parser.error("a service is named twice")
+    return settings, wanted
+
+
+def _read(parser: Parser, arguments: Sequence[str] | None) -> tuple[Settings, dict[str, Any]]:
     add_flags(parser)
     flags = vars(parser.parse_args(arguments))
     try:
-        return settings_from(os.environ, flags)
+        return settings_from(os.environ, flags), flags
     except UserError as mistake:
         for line in (*mistake.lines(), *unknown_variables(os.environ)):
             print(f"flotilla: {line}", file=sys.stderr)

@@ -2,6 +2,6 @@
 
 from shared.runtime.context import Context, Health
 from shared.runtime.corerunner import CoreRunner, every
-from shared.runtime.hosting import host
+from shared.runtime.hosting import host, host_together
 
-__all__ = ["Context", "CoreRunner", "Health", "every", "host"]
+__all__ = ["Context", "CoreRunner", "Health", "every", "host", "host_together"]

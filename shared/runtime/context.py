@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -99,6 +99,31 @@ class Health:
     def reasons(self) -> list[str]:
         """One line each; empty if the process is ready."""
         return [f"{key}: {why}" for key, why in self.checks().items() if why]
+
+
+class SharedHealth(Health):
+    """Of a process with several services: ready when all are. Their checks are named `queue.nats` and so on."""
+
+    def __init__(self, services: Mapping[str, Health]) -> None:
+        super().__init__()
+        self.ready()
+        self._services = services
+
+    @property
+    def role(self) -> str:
+        return "; ".join(f"{service} {health.role}" for service, health in self._services.items() if health.role)
+
+    @property
+    def standing_by(self) -> bool:
+        """Never: whether a service does is asked of that one."""
+        return False
+
+    def checks(self) -> dict[str, str]:
+        return {
+            f"{service}.{key}": why
+            for service, health in self._services.items()
+            for key, why in health.checks().items()
+        }
 
 
 class Watchdog:

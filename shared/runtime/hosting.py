@@ -1,4 +1,4 @@
-"""host: runs a service's process, from its settings to its exit code."""
+"""host: runs the process of one or several services, from its settings to its exit code."""
 
 import asyncio
 import gc
@@ -9,14 +9,16 @@ import re
 import signal
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import uvloop
 
 from shared.bus import Bus, NatsAccess
+from shared.bus.link import Link
 from shared.bus.subjects import CLI, check_name
 from shared.config.document import read_config
 from shared.config.settings import Settings
@@ -27,7 +29,7 @@ from shared.runtime.context import Context, Health
 from shared.runtime.corerunner import every
 from shared.runtime.pages import Pages
 from shared.runtime.readiness import LOOK_INTERVAL, ReadinessLog
-from shared.runtime.serving import Site, served
+from shared.runtime.serving import Desk, Site, served, shared_desk
 from shared.runtime.status import StatusReporter
 from shared.telemetry import Telemetry
 from shared.telemetry.logs import logger, set_up
@@ -55,6 +57,26 @@ VALIDATE = "FLOTILLA_VALIDATE"
 Main = Callable[[Context], Awaitable[None]]
 
 
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A service of this process."""
+
+    service: str
+    settings: Settings
+    main: Main
+
+    @property
+    def name(self) -> str:
+        return self.settings.name
+
+
+class MemberFailed(Exception):
+    def __init__(self, service: str, failure: Exception) -> None:
+        self.service = service
+        self.failure = failure
+        super().__init__(service, failure)
+
+
 def host(service: str, settings: Settings, main: Main, site: Site | None = None) -> int:
     """Run `main` until it returns, fails, or SIGTERM or SIGINT asks it to end; return the exit code.
 
@@ -63,15 +85,41 @@ def host(service: str, settings: Settings, main: Main, site: Site | None = None)
 
     The code is 2, after one line, for what the user has to correct, and 1 for failures of the cluster or of ours.
     """
+    return _host(service, settings, {service: main}, site)
+
+
+def host_together(mains: Mapping[str, Main], settings: Settings) -> int:
+    """Run several services, by their kind, in this process, which ends with the first one that ends; see `host`.
+
+    Each has a name, an identity, a Lease, health and metrics of its own, as in a process of its own; messages between
+    them need no socket.
+    """
+    return _host("+".join(mains), settings, mains, None)
+
+
+def _host(title: str, settings: Settings, mains: Mapping[str, Main], site: Site | None) -> int:
     try:
-        name = process_name(service, settings)
-        set_up(service, name, format=settings.log_format, level=settings.log_level)
+        name = process_name(title, settings)
+        members = [Member(service, replace(settings, name=name), main) for service, main in mains.items()]
+        if len(members) > 1:
+            members = [_named_after_service(each) for each in members]
+        names = {member.service: member.name for member in members}
+        set_up(title, name, format=settings.log_format, level=settings.log_level, names=names)
         _look_for_garbage_less_often()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_until_asked(service, _live(service, name, settings, main, site)))
+            runner.run(_until_asked(title, _live(title, name, settings, members, site)))
+    except MemberFailed as failed:
+        return _tell(failed.service, failed.failure)
     except Exception as failure:
-        return _tell(service, failure)
+        return _tell(title, failure)
     return OK
+
+
+def _named_after_service(member: Member) -> Member:
+    """The Leases' candidates of one process differ as well."""
+    settings, suffix = member.settings, f"-{member.service}"
+    identity = settings.identity and settings.identity + suffix
+    return replace(member, settings=replace(settings, name=settings.name + suffix, identity=identity))
 
 
 def process_name(service: str, settings: Settings) -> str:
@@ -120,46 +168,82 @@ async def _until_asked(service: str, life: Coroutine[None, None, None]) -> None:
             raise
 
 
-async def _live(service: str, name: str, settings: Settings, main: Main, site: Site | None) -> None:
-    config = read_config(settings.config)
-    telemetry = _telemetry(service, name, settings)
-    health = Health()
-    pages = Pages(service=service, name=name, settings=settings, health=health, config=config)
+async def _live(title: str, name: str, settings: Settings, members: Sequence[Member], site: Site | None) -> None:
+    """Serve the endpoints, connect, and run the services."""
+    config, log = read_config(settings.config), logger(title)
+    alone = len(members) == 1
+    telemetries = [_telemetry(each, alone=alone) for each in members]
+    pages = [
+        Pages(service=each.service, name=each.name, settings=each.settings, health=Health(), config=config)
+        for each in members
+    ]
+    desks = [Desk(page, each.metrics) for page, each in zip(pages, telemetries, strict=True)]
+    desk = desks[0] if alone else shared_desk(title, name, desks)
+    async with AsyncExitStack() as closing:
+        for telemetry in telemetries:
+            closing.push_async_callback(asyncio.to_thread, telemetry.tracer.close)
+        url = await closing.enter_async_context(served(settings, desk, site))
+        log.info("%s is %s, at %s", title, name, url)
+        for line in unknown_variables(os.environ):
+            log.warning("%s", line)
+        for note in settings.feature_gates.notes():
+            log.warning("feature gate %s", note)
+        for page in pages:
+            page.health.wait_for(NATS, "not connected yet")
+        link = await Link.open(NatsAccess.of(settings), name, log)
+        closing.push_async_callback(link.close)
+        running = {}
+        for member, page, telemetry in zip(members, pages, telemetries, strict=True):
+            member_url = url if alone else f"{url}/{member.service}"
+            run = _run(member, page, telemetry, link, member_url, CLI if site else member.service)
+            running[asyncio.create_task(run, name=member.service)] = member
+        await _until_one_ends(running)
+
+
+async def _run(member: Member, pages: Pages, telemetry: Telemetry, link: Link, url: str, role: str) -> None:
+    """Run a service. `role`: in whose inboxes replies come."""
+    settings = member.settings
+    gates = settings.feature_gates.effect()
+    bus = await Bus.on(link, settings.prefix, telemetry, role=role, gates=gates)
+    health = pages.health
+    health.clear(NATS)
+    health.check(NATS, lambda: "" if bus.connected else "the connection is lost")
+    context = Context(
+        service=member.service,
+        name=member.name,
+        settings=settings,
+        bus=bus,
+        telemetry=telemetry,
+        health=health,
+        http_url=url,
+        validates=os.environ.get(VALIDATE) == "1",
+    )
+    if role == member.service:
+        await StatusReporter(context, pages.began).listen()
+    readiness = ReadinessLog(health, telemetry.log, context.clock)
+    looking = asyncio.create_task(every(LOOK_INTERVAL, readiness.look), name="readiness")
     try:
-        async with served(settings, pages, telemetry.metrics, site) as url:
-            telemetry.log.info("%s is %s, at %s", service, name, url)
-            for line in unknown_variables(os.environ):
-                telemetry.log.warning("%s", line)
-            for note in settings.feature_gates.notes():
-                telemetry.log.warning("feature gate %s", note)
-            health.wait_for(NATS, "not connected yet")
-            gates = settings.feature_gates.effect()
-            access = NatsAccess.of(settings)
-            role = service if site is None else CLI
-            bus = await Bus.connect(access, settings.prefix, name, telemetry, role=role, gates=gates)
-            health.clear(NATS)
-            health.check(NATS, lambda: "" if bus.connected else "the connection is lost")
-            context = Context(
-                service=service,
-                name=name,
-                settings=settings,
-                bus=bus,
-                telemetry=telemetry,
-                health=health,
-                http_url=url,
-                validates=os.environ.get(VALIDATE) == "1",
-            )
-            if site is None:
-                await StatusReporter(context, pages.began).listen()
-            readiness = ReadinessLog(health, telemetry.log, context.clock)
-            looking = asyncio.create_task(every(LOOK_INTERVAL, readiness.look), name="readiness")
-            try:
-                await main(context)
-            finally:
-                looking.cancel()
-                await bus.close()
+        await member.main(context)
     finally:
-        await asyncio.to_thread(telemetry.tracer.close)
+        looking.cancel()
+        await bus.close()
+
+
+async def _until_one_ends(running: Mapping["asyncio.Task[None]", Member]) -> None:
+    """Wait until a service ends, and end the others: one supervisor watches over all of them, and restarts them all."""
+    try:
+        await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        ended = [task for task in running if task.done()]
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        for task in [*ended, *running]:
+            failure = None if task.cancelled() else task.exception()
+            if isinstance(failure, Exception):
+                raise MemberFailed(running[task].service, failure)
+    if any(task.cancelled() for task in ended):
+        raise asyncio.CancelledError
 
 
 def _sink(endpoint: str) -> "SpanSink":
@@ -168,10 +252,11 @@ def _sink(endpoint: str) -> "SpanSink":
     return SpanSink(endpoint)
 
 
-def _telemetry(service: str, name: str, settings: Settings) -> Telemetry:
+def _telemetry(member: Member, *, alone: bool) -> Telemetry:
+    settings = member.settings
     sink = _sink(settings.otlp_endpoint) if settings.otlp_endpoint else None
-    tracer = Tracer(service, name, ratio=settings.trace_ratio, ids=random.Random(), sink=sink)
-    return Telemetry(Metrics(), tracer, logger(service))
+    tracer = Tracer(member.service, member.name, ratio=settings.trace_ratio, ids=random.Random(), sink=sink)
+    return Telemetry(Metrics(of_process=alone), tracer, logger(member.service))
 
 
 def _tell(service: str, failure: Exception) -> int:
@@ -215,11 +300,23 @@ def on_dump_signal(dump: Callable[[], None]) -> Iterator[None]:
         yield
         return
     loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGUSR2, dump)
+    _dumps.append(dump)
+    loop.add_signal_handler(signal.SIGUSR2, _dump_all)
     try:
         yield
     finally:
-        loop.remove_signal_handler(signal.SIGUSR2)
+        _dumps.remove(dump)
+        if not _dumps:
+            loop.remove_signal_handler(signal.SIGUSR2)
+
+
+_dumps: list[Callable[[], None]] = []
+"""Of the services of this process."""
+
+
+def _dump_all() -> None:
+    for dump in _dumps:
+        dump()
 
 
 class _Profiler:

@@ -62,7 +62,9 @@ async def joined(
     context.fault.watch(guarding)
     try:
         if answers:
-            await context.bus.subscribe(PIPELINE_OWNER, WhoOwns, joining.answer, group=OWNER_GROUP, ours=False)
+            await context.bus.subscribe(
+                PIPELINE_OWNER, WhoOwns, joining.answer, group=OWNER_GROUP, ours=False, local=False
+            )
         yield
     finally:
         guarding.cancel()

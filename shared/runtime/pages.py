@@ -59,14 +59,17 @@ class Pages:
     settings: Settings
     health: Health
     config: ConfigSource | None = None
+    services: tuple[str, ...] = ()
+    """Of a process with several, which have pages of their own."""
     began: float = field(default_factory=time.time)
     born: float = field(default_factory=time.monotonic)
     _in_force: dict[str, Any] | None = None
 
-    def index(self) -> str:
-        """HTML with links to all pages."""
+    def index(self, below: str = "") -> str:
+        """HTML with links to all pages, which are below this path."""
         title = html.escape(f"flotilla {self.service}: {self.name}")
-        items = "".join(f'<li><a href="{path}">{path}</a>: {what}</li>\n' for path, what in PATHS.items())
+        items = "".join(f'<li><a href="{below}{path}">{below}{path}</a>: {what}</li>\n' for path, what in PATHS.items())
+        items += "".join(f'<li><a href="/{each}/">/{each}/</a>: of this service</li>\n' for each in self.services)
         head = f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>{title}</title>\n'
         return f"{head}<h1>{title}</h1>\n<ul>\n{items}</ul>\n</html>\n"
 

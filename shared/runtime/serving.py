@@ -13,7 +13,7 @@ import os
 import socket
 import ssl
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -25,9 +25,10 @@ from shared.config.settings import Settings, serves_tls
 from shared.errors import FlotillaError, UserError
 from shared.kube.errors import one_line
 from shared.kube.reviews import Reviews
+from shared.runtime.context import SharedHealth
 from shared.runtime.pages import ALIVE, HealthAnswer, Pages, checks_answer, one_check, ready_at_a_glance
 from shared.telemetry.logs import logger
-from shared.telemetry.metrics import CONTENT_TYPE, Metrics
+from shared.telemetry.metrics import CONTENT_TYPE, Metrics, SharedMetrics
 
 if TYPE_CHECKING:
     from shared.kube.client import KubeClient
@@ -53,6 +54,30 @@ class Site(NamedTuple):
 
     add_to: Callable[[web.Application], None]
     open: frozenset[str] = frozenset()
+
+
+class Desk(NamedTuple):
+    """What is answered from. `services`: with pages of their own below `/SERVICE`, if there are several."""
+
+    pages: Pages
+    metrics: Metrics
+    services: Mapping[str, "Desk"] = {}
+
+
+def shared_desk(title: str, name: str, desks: Iterable[Desk]) -> Desk:
+    """Of a process with these services."""
+    services = {desk.pages.service: desk for desk in desks}
+    first = next(iter(services.values())).pages
+    pages = Pages(
+        service=title,
+        name=name,
+        settings=first.settings,
+        health=SharedHealth({service: desk.pages.health for service, desk in services.items()}),
+        config=first.config,
+        services=tuple(services),
+    )
+    metrics = SharedMetrics({service: desk.metrics for service, desk in services.items()})
+    return Desk(pages, metrics, services)
 
 
 class Guard:
@@ -137,11 +162,11 @@ def _loaded(certificate: str, key: str) -> ssl.SSLContext:
 
 
 @asynccontextmanager
-async def served(settings: Settings, pages: Pages, metrics: Metrics, site: Site | None = None) -> AsyncIterator[str]:
+async def served(settings: Settings, desk: Desk, site: Site | None = None) -> AsyncIterator[str]:
     """Serve the endpoints as the settings say, in clear text or guarded and by TLS, and yield their URL."""
     host, port = settings.http_host, settings.http_port
     if not serves_tls(settings):
-        async with endpoints(host, port, pages, metrics, site=site) as url:
+        async with endpoints(host, port, desk, site=site) as url:
             yield url
         return
 
@@ -150,13 +175,13 @@ async def served(settings: Settings, pages: Pages, metrics: Metrics, site: Site 
         from shared.kube.client import KubeClient  # lazily: workers need it only for this
 
         return await KubeClient.open(
-            settings.api, given=client_connection(pages.config), agent=f"flotilla-{pages.service}"
+            settings.api, given=client_connection(desk.pages.config), agent=f"flotilla-{desk.pages.service}"
         )
 
     reviews = Reviews(connect)
     guard = Guard(reviews, frozenset() if site is None else site.open)
     try:
-        async with endpoints(host, port, pages, metrics, tls=serving_context(settings), guard=guard, site=site) as url:
+        async with endpoints(host, port, desk, tls=serving_context(settings), guard=guard, site=site) as url:
             yield url
     finally:
         await reviews.close()
@@ -166,15 +191,14 @@ async def served(settings: Settings, pages: Pages, metrics: Metrics, site: Site 
 async def endpoints(
     host: str,
     port: int,
-    pages: Pages,
-    metrics: Metrics,
+    desk: Desk,
     *,
     tls: ssl.SSLContext | None = None,
     guard: Guard | None = None,
     site: Site | None = None,
 ) -> AsyncIterator[str]:
     """Serve the endpoints and yield their URL; UserError if the address is not available. `guard` None: open to all."""
-    application = _application(pages, metrics, guard, has_own_root=site is not None)
+    application = _application(desk, guard, has_own_root=site is not None)
     if site is not None:
         site.add_to(application)
     runner = web.AppRunner(application, access_log=None, shutdown_timeout=CLOSE_SECONDS)
@@ -188,19 +212,32 @@ async def endpoints(
         await runner.cleanup()
 
 
-def _application(pages: Pages, metrics: Metrics, guard: Guard | None, *, has_own_root: bool = False) -> web.Application:
-    refused = metrics.counter(
+def _application(desk: Desk, guard: Guard | None, *, has_own_root: bool = False) -> web.Application:
+    refused = desk.metrics.counter(
         "flotilla_http_refused_total", "Requests to the endpoints that were refused, by status.", ("status",)
     )
 
     @web.middleware
     async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
+        """A right to a path covers that path of each service."""
         if guard is not None:
-            denial = await guard.denial(request.method, request.path, request.headers.get("Authorization", ""))
+            service, slash, rest = request.path[1:].partition("/")
+            path = slash + rest if service in desk.services else request.path
+            denial = await guard.denial(request.method, path, request.headers.get("Authorization", ""))
             if denial is not None:
                 refused.labels(str(denial.status)).inc()
                 return web.Response(text=f"{denial.text}\n", status=denial.status, headers=HEADERS)
         return await handler(request)
+
+    app = web.Application(middlewares=[guarded])
+    _add_pages(app, "", desk, has_own_root=has_own_root)
+    for service, own in desk.services.items():
+        _add_pages(app, f"/{service}", own)
+    return app
+
+
+def _add_pages(app: web.Application, below: str, desk: Desk, *, has_own_root: bool = False) -> None:
+    pages, metrics = desk.pages, desk.metrics
 
     async def alive(request: web.Request) -> web.Response:
         return _answer(_checked(request, ALIVE))
@@ -215,7 +252,7 @@ def _application(pages: Pages, metrics: Metrics, guard: Guard | None, *, has_own
 
     async def index(request: web.Request) -> web.Response:
         headers = {**HEADERS, "Content-Security-Policy": "default-src 'none'"}
-        return web.Response(text=pages.index(), content_type="text/html", headers=headers)
+        return web.Response(text=pages.index(below), content_type="text/html", headers=headers)
 
     async def status(request: web.Request) -> web.Response:
         return web.Response(text=pages.statusz(), headers=HEADERS)
@@ -227,23 +264,21 @@ def _application(pages: Pages, metrics: Metrics, guard: Guard | None, *, has_own
         told = await asyncio.to_thread(pages.configz)
         return web.Response(text=json.dumps(told) + "\n", content_type="application/json", headers=HEADERS)
 
-    app = web.Application(middlewares=[guarded])
     for path, handler in (("/healthz", alive), ("/livez", alive), ("/readyz", ready)):
-        app.router.add_get(path, handler)
-        app.router.add_get(f"{path}/{{check}}", handler)
+        app.router.add_get(f"{below}{path}", handler)
+        app.router.add_get(f"{below}{path}/{{check}}", handler)
     if not has_own_root:
-        app.router.add_get("/", index)
-    app.router.add_get("/metrics", exposition)
-    app.router.add_get("/statusz", status)
-    app.router.add_get("/flagz", flags)
-    app.router.add_get("/configz", configuration)
-    return app
+        app.router.add_get(f"{below}/", index)
+    app.router.add_get(f"{below}/metrics", exposition)
+    app.router.add_get(f"{below}/statusz", status)
+    app.router.add_get(f"{below}/flagz", flags)
+    app.router.add_get(f"{below}/configz", configuration)
 
 
 def _checked(request: web.Request, checks: Mapping[str, str]) -> HealthAnswer:
     if "check" in request.match_info:
         return one_check(request.match_info["check"], checks)
-    page = request.path.strip("/")
+    page = request.path.rpartition("/")[2]
     return checks_answer(page, checks, request.query.getall("exclude", []), verbose="verbose" in request.query)
 
 

@@ -5,7 +5,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO
 
@@ -28,15 +28,24 @@ _TIME = "%Y-%m-%dT%H:%M:%S"
 
 
 def set_up(
-    service: str, name: str, *, format: str = "auto", level: str = "info", stream: IO[str] | None = None
+    service: str,
+    name: str,
+    *,
+    format: str = "auto",
+    level: str = "info",
+    stream: IO[str] | None = None,
+    names: Mapping[str, str] | None = None,
 ) -> None:
-    """Send all logging of this process to one stream, standard error by default; UserError for unknown options."""
+    """Send all logging of this process to one stream, standard error by default; UserError for unknown options.
+
+    `names`: of the services in this process, if there are several; others of its lines have `service` and `name`.
+    """
     if format not in FORMATS or level.lower() not in LEVELS:
         raise UserError(f"logs: the format is one of {', '.join(FORMATS)}, the level one of {', '.join(LEVELS)}")
     stream = sys.stderr if stream is None else stream
     as_text = is_text(format, terminal=stream.isatty())
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(TextFormatter() if as_text else JsonFormatter(service, name))
+    handler.setFormatter(TextFormatter() if as_text else JsonFormatter(service, name, names))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
@@ -50,17 +59,18 @@ def logger(service: str) -> logging.Logger:
 class JsonFormatter(logging.Formatter):
     """One object a line. `extra` fields (trace_id, span_id, pod ...) are added."""
 
-    def __init__(self, service: str, name: str) -> None:
+    def __init__(self, service: str, name: str, names: Mapping[str, str] | None = None) -> None:
         super().__init__()
-        self._service = service
-        self._name = name
+        self._process = service, name
+        self._services = {f"{ROOT}.{each}": (each, named) for each, named in (names or {}).items()}
 
     def format(self, record: logging.LogRecord) -> str:
+        service, name = self._services.get(record.name, self._process)
         line: dict[str, object] = {
             "time": f"{time.strftime(_TIME, time.gmtime(record.created))}.{int(record.msecs):03d}Z",
             "level": record.levelname.lower(),
-            "service": self._service,
-            "name": self._name,
+            "service": service,
+            "name": name,
             "logger": record.name,
             "message": record.getMessage(),
         }

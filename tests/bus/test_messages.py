@@ -49,12 +49,12 @@ async def test_an_envelope_has_the_epoch_and_the_trace() -> None:
 
 async def test_one_subscriber_of_a_group_gets_each_message() -> None:
     got: dict[str, list[str]] = {"a": [], "b": [], "alone": []}
-    async with nats_server() as server, a_bus(server) as one, a_bus(server) as two:
+    async with nats_server() as server, a_bus(server) as one, a_bus(server) as two, a_bus(server) as sender:
         await one.subscribe("watcher.relist", Relist, lambda m, _: got["a"].append(m.asker), group="watcher")
         await two.subscribe("watcher.relist", Relist, lambda m, _: got["b"].append(m.asker), group="watcher")
         await two.subscribe("watcher.relist", Relist, lambda m, _: got["alone"].append(m.asker))
         for number in range(100):
-            await one.publish("watcher.relist", Relist(str(number)))
+            await sender.publish("watcher.relist", Relist(str(number)))
         await until(lambda: len(got["alone"]) == 100 and len(got["a"]) + len(got["b"]) == 100)
     assert got["a"] and got["b"]
     assert sorted(got["a"] + got["b"], key=int) == got["alone"]

@@ -19,7 +19,7 @@ from shared.messages.status import Distribution, ProcessStatus
 from shared.model.load import load_of
 from shared.runtime.context import Health
 from shared.runtime.pages import Pages
-from shared.runtime.serving import served
+from shared.runtime.serving import Desk, served
 from shared.telemetry.metrics import Metrics
 from testing.builders import NodeBuilder, node, pod
 from tests.bus.support import PREFIX, a_bus, until
@@ -181,7 +181,7 @@ async def a_site(**given: Any) -> AsyncIterator[tuple[str, aiohttp.ClientSession
     settings = Settings(**given)
     pages = Pages(service="console", name="console", settings=settings, health=Health())
     async with (
-        served(settings, pages, Metrics(), site(settings, Follower())) as url,
+        served(settings, Desk(pages, Metrics()), site(settings, Follower())) as url,
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=False)) as session,
     ):
         yield url, session

@@ -1,19 +1,22 @@
-"""Services that tests host in a process of their own: `python -m tests.runtime.program NAME`."""
+"""Services that tests host in a process of their own: `python -m tests.runtime.program NAME`; or, with several names,
+together in one: as queue, cycle and snapshot.
+"""
 
 import asyncio
 import os
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import NoReturn
 
 import msgspec
 
-from shared.bus import Envelope
+from shared.bus import Envelope, NoAnswer
 from shared.config.settings import Settings
 from shared.errors import UserError
 from shared.messages.queue import Received, Take
 from shared.messages.state import Heartbeat
-from shared.runtime import Context, host, stopping
+from shared.runtime import Context, host, host_together, stopping
 
 SETTINGS = "TEST_SETTINGS"
 """The environment variable that holds them."""
@@ -73,6 +76,24 @@ async def fails_on_a_message(context: Context) -> None:
         tasks.create_task(asyncio.sleep(60))
 
 
+async def asks(context: Context) -> None:
+    """Its neighbour, over and over; ready with the first answer."""
+    for number in range(1_000_000):
+        with suppress(NoAnswer):
+            received = await context.bus.request("queue.take", Take(1, number, 1), Received, timeout=5)
+            assert received.number == number
+            context.health.ready()
+        await asyncio.sleep(0.01)
+
+
+async def ends_when_told(context: Context) -> None:
+    told = asyncio.Event()
+    await context.bus.subscribe("queue.evicted", Heartbeat, lambda _, __: told.set())
+    context.health.ready()
+    await told.wait()
+    raise UserError("told to end")
+
+
 async def stays(context: Context) -> None:
     """The messages it gets."""
     say(f"at {context.http_url}")
@@ -102,10 +123,16 @@ MAINS: dict[str, Callable[[Context], Awaitable[None]]] = {
         breaks,
         breaks_in_a_task,
         fails_on_a_message,
+        asks,
+        ends_when_told,
         stays,
         stays_not_for_long,
     )
 }
 
 if __name__ == "__main__":
-    sys.exit(host("test", msgspec.json.decode(os.environ[SETTINGS], type=Settings), MAINS[sys.argv[1]]))
+    settings = msgspec.json.decode(os.environ[SETTINGS], type=Settings)
+    mains = [MAINS[name] for name in sys.argv[1:]]
+    if len(mains) == 1:
+        sys.exit(host("test", settings, mains[0]))
+    sys.exit(host_together(dict(zip(("queue", "cycle", "snapshot"), mains, strict=False)), settings))

@@ -17,7 +17,7 @@ from shared.kube.client import KubeClient
 from shared.kube.reviews import MAX_CACHED, MAX_WAITING, TTL, Reviews, User
 from shared.runtime.context import Health
 from shared.runtime.pages import PATHS, Pages
-from shared.runtime.serving import served, serving_context
+from shared.runtime.serving import Desk, served, serving_context
 from shared.telemetry.metrics import Metrics
 from testing.simulator.service import Simulator, SimulatorOptions
 from testing.simulator.subresources import ReviewedUser
@@ -55,7 +55,8 @@ async def secured(**settings: object) -> AsyncIterator[Served]:
             wanted = Settings(http_scheme="https", api=ApiSettings(server=asked["us"].url), **settings)  # type: ignore[arg-type]
             health, metrics = Health(), Metrics()
             health.ready()
-            async with served(wanted, Pages(service="queue", name="q", settings=wanted, health=health), metrics) as url:
+            pages = Pages(service="queue", name="q", settings=wanted, health=health)
+            async with served(wanted, Desk(pages, metrics)) as url:
                 yield Served(url, simulator, asked["us"], metrics)
     finally:
         await simulator.stop()
@@ -113,7 +114,8 @@ async def test_without_the_api_server_requests_are_denied() -> None:
 async def test_without_an_api_server_configured_requests_are_denied(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     wanted = Settings(http_scheme="https")
-    async with served(wanted, Pages(service="worker", name="w", settings=wanted, health=Health()), Metrics()) as url:
+    pages = Pages(service="worker", name="w", settings=wanted, health=Health())
+    async with served(wanted, Desk(pages, Metrics())) as url:
         status, text = await get(f"{url}/metrics", RIGHT)
         assert status == 503 and "no API server" in text
         assert (await get(f"{url}/livez"))[0] == 200

@@ -20,7 +20,7 @@ from shared.config.setting_sources import SOURCES
 from shared.config.settings import ApiSettings, Settings
 from shared.runtime.context import Health
 from shared.runtime.pages import PATHS, Pages, without_secrets
-from shared.runtime.serving import endpoints
+from shared.runtime.serving import Desk, endpoints
 from shared.telemetry.metrics import Metrics
 from tests.runtime.test_host import fetch, hosted
 from tests.servers import nats_server
@@ -42,7 +42,7 @@ extenders:
 async def served(health: Health | None = None, **settings: object) -> AsyncIterator[str]:
     wanted = Settings(**settings)  # type: ignore[arg-type]
     pages = Pages(service="queue", name="queue-7", settings=wanted, health=health or Health())
-    async with endpoints("127.0.0.1", 0, pages, Metrics()) as url:
+    async with endpoints("127.0.0.1", 0, Desk(pages, Metrics())) as url:
         yield url
 
 
@@ -170,7 +170,7 @@ async def test_some_metrics_can_be_chosen() -> None:
     for name in ("one", "two"):
         metrics.counter(name, "A counter.").inc()
     pages = Pages(service="queue", name="queue-7", settings=Settings(), health=well())
-    async with endpoints("127.0.0.1", 0, pages, metrics) as url:
+    async with endpoints("127.0.0.1", 0, Desk(pages, metrics)) as url:
         _, everything = await fetch(f"{url}/metrics")
         _, chosen = await fetch(f"{url}/metrics?name[]=one_total&name[]=nonsense")
     assert "two_total 1.0" in everything

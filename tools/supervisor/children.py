@@ -51,15 +51,22 @@ class Child(Protocol):
 
 
 class Service:
-    """`python -m MODULE`, with its settings in the environment."""
+    """`python -m MODULE ARGUMENTS`, with its settings in the environment."""
 
     def __init__(
-        self, name: str, module: str, environment: Mapping[str, str], relay: Relay, fork_server: ForkServer
+        self,
+        name: str,
+        module: str,
+        environment: Mapping[str, str],
+        relay: Relay,
+        fork_server: ForkServer,
+        arguments: Sequence[str] = (),
     ) -> None:
         self.name = name
         self.process: Process | None = None
         self._fork_server = fork_server
         self._module = module
+        self._arguments = arguments
         self._environment = environment
         self._relay = relay
         self._following: asyncio.Task[None] | None = None
@@ -67,7 +74,7 @@ class Service:
         """Pid and port."""
 
     async def start(self) -> None:
-        await self._launch()
+        await self._launch(self._arguments)
 
     async def stop(self) -> None:
         """Terminate it, kill it if it does not end, and pass on its last output."""

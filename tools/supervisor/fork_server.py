@@ -151,8 +151,9 @@ def _next_order(channel: socket.socket, children: set[int]) -> Order | int | Non
     if not raw:
         return None
     order = msgspec.json.decode(raw, type=Order)
-    if order.module in IMPORTED_FIRST:
-        _load(order.module)
+    for module in [order.module, *(f"services.{argument}" for argument in order.arguments)]:
+        if module in IMPORTED_FIRST:
+            _load(module)
     parent = os.getpid()
     signal.pthread_sigmask(signal.SIG_BLOCK, IGNORED_SIGNALS)  # so that the fork loses no signal
     try:

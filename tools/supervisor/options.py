@@ -9,6 +9,14 @@ from shared.errors import UserError
 
 SINGLE = ("watcher", "queue", "snapshot", "cycle")
 """Services of which one leads."""
+APART, CORE = "apart", "core"
+GROUPINGS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    APART: {},
+    CORE: {"core": SINGLE},
+    "pairs": {"core": SINGLE, "pair": ("worker", "binder")},
+    "whole": {"whole": (*SINGLE, "worker", "binder")},
+}
+"""Which services share a process, by its name. Of workers and binders, the first ones are beside leaders."""
 START_PATIENCE = 90.0
 """Seconds. Longer than a snapshot waits after the loss of its ledger, as at every start with an embedded Redis."""
 
@@ -21,6 +29,8 @@ class PipelineOptions:
     binders: int = 1
     standbys: bool = False
     """Run a second process of each service of which one leads."""
+    grouping: str = APART
+    """One of GROUPINGS."""
     settings: Settings = field(default_factory=Settings)
     """Of all services; the pipeline sets names, servers and HTTP addresses."""
     nats_url: str | None = None
@@ -54,3 +64,22 @@ class PipelineOptions:
         binders = {f"binder-{i}": "binder" for i in range(self.binders)}
         standbys = {f"{name}-standby": name for name in SINGLE} if self.standbys else {}
         return {name: name for name in SINGLE} | standbys | workers | binders
+
+    def processes(self) -> dict[str, tuple[str, ...]]:
+        """The services in each process, by its name; all processes but the servers."""
+        found: dict[str, tuple[str, ...]] = {}
+        for name, kind in self.services().items():
+            process = self._process_of(name, kind)
+            found[process] = (*found.get(process, ()), name)
+        return found
+
+    def _process_of(self, name: str, kind: str) -> str:
+        if self.grouping not in GROUPINGS:
+            raise UserError(f"the grouping is one of {', '.join(GROUPINGS)}, not {self.grouping!r}")
+        for group, kinds in GROUPINGS[self.grouping].items():
+            if kind in kinds:
+                number = name.removeprefix(kind)
+                if not set(SINGLE) & set(kinds) or number in ("", "-standby"):
+                    return f"{group}{number}"
+                return group if number == "-0" else name
+        return name

@@ -40,7 +40,7 @@ WARN_INTERVAL = 5.0
 WARN_AGAIN = 30.0
 """Seconds until it is repeated if they have not."""
 IS_STARTING = "service: is starting"
-"""The answer of a service that has no other reason not to be ready."""
+"""The end of the answer of a service that has no other reason not to be ready."""
 STANDS_BY = "ok: standby, "
 """Begins a service's answer while another one leads."""
 CONSOLE = "console"
@@ -58,9 +58,12 @@ class Pipeline:
         self._relay = relay
         self._fork_server = ForkServer(identity.inherited, folder)
         self._kinds = options.services()
+        self._members = options.processes()
+        """The services in each process."""
+        self._process_of = {name: process for process, names in self._members.items() for name in names}
         self._servers: dict[str, NatsServer | RedisServer | Simulator] = {}
         self._services: dict[str, Service] = {}
-        self._restarts = RestartPolicy(configured=self._kinds)
+        self._restarts = RestartPolicy(configured=self._members)
         self._cpu = CpuAccounts()
         self._tasks: set[asyncio.Task[None]] = set()
         self._identity = identity.name
@@ -84,7 +87,7 @@ class Pipeline:
             identity.own(folder)
             with ExitStack() as stack:
                 output = options.output or stack.enter_context((folder / "services.log").open("w"))
-                width = max(map(len, (*options.services(), *EMBEDDED)))
+                width = max(map(len, (*options.processes(), *EMBEDDED)))
                 relay = Relay(output, as_json=options.as_json, width=width, colour=options.colour, live=options.live)
                 pipeline = cls(options, folder, relay, identity)
                 try:
@@ -146,29 +149,35 @@ class Pipeline:
         self.signal(name, SIGKILL)
 
     def signal(self, name: str, number: int) -> None:
-        """Signal this process, if it runs."""
-        child = self._servers.get(name) or self._services[name]
+        """Signal this process, or that of this service, if it runs."""
+        child = self._servers.get(name) or self._services[self._process_of.get(name, name)]
         if child.process is not None and child.process.returncode is None:
             child.process.send_signal(number)
 
+    def pid(self, service: str) -> int | None:
+        """Of the process with this service; None while it does not run."""
+        return self.processes.get(self._process_of[service])
+
     def port(self, name: str) -> int | None:
         """Where a service serves HTTP; None while it does not."""
-        return None if name in self.options.held - self._services.keys() else self._services[name].port
+        process = self._process_of.get(name, name)
+        return None if process in self._held() else self._services[process].port
 
     async def ask(self, name: str, path: str) -> Answer | None:
-        """A service's answer to a GET; None if there is none."""
+        """The answer to a GET of a service, or of a process with several; None if there is none."""
         port = self.port(name)
-        return None if port is None else await get(port, path)
+        shares = len(self._members.get(self._process_of.get(name, name), ())) > 1 and name in self._kinds
+        return None if port is None else await get(port, f"/{self._kinds[name]}{path}" if shares else path)
 
     async def unready(self) -> dict[str, str]:
-        """The services that are not ready, with their reasons."""
-        names = [name for name in self._kinds if name in self._services]
+        """The processes that are not ready, with their reasons."""
+        names = [name for name in self._members if name in self._services]
         reasons = await asyncio.gather(*map(self._why_unready, names))
         return {name: reason for name, reason in zip(names, reasons, strict=True) if reason}
 
     async def standing_by(self) -> dict[str, str]:
         """The services that stand by, with their leaders."""
-        names = [name for name in self._kinds if name in self._services]
+        names = [name for name in self._kinds if self._process_of[name] in self._services]
         answers = await asyncio.gather(*(self.ask(name, "/readyz") for name in names))
         bodies = {name: answer.body.strip() for name, answer in zip(names, answers, strict=True) if answer is not None}
         return {
@@ -179,9 +188,13 @@ class Pipeline:
 
     async def release(self) -> None:
         """Start the services that are held, and wait until they are ready; ClusterError if they are not in time."""
-        for name in sorted(self.options.held - self._services.keys()):
+        for name in sorted(self._held()):
             self._add_service(name)
         await self._wait_until_ready(self._start_deadline())
+
+    def _held(self) -> set[str]:
+        """The processes that are held still, because a service of theirs is."""
+        return {self._process_of[name] for name in self.options.held} - self._services.keys()
 
     async def open_console(self) -> str:
         """Start the console, and return its URL; ClusterError if it does not start. Nothing else depends on it."""
@@ -225,17 +238,21 @@ class Pipeline:
             self._spawn(self._keep_running(server, runs=True))
         if on_servers is not None:
             on_servers(self)
-        for name in sorted(self._kinds, key=lambda name: PRELOADED.index(self._kinds[name])):
-            if name not in self.options.held:
-                self._add_service(name)
+        held = self._held()
+        for name in sorted(self._members.keys() - held, key=self._last_import):
+            self._add_service(name)
         await self._wait_until_ready(deadline)
 
     def _start_deadline(self) -> float:
         return asyncio.get_running_loop().time() + self.options.start_patience
 
+    def _last_import(self, process: str) -> int:
+        return max(PRELOADED.index(self._kinds[name]) for name in self._members[process])
+
     def _add_service(self, name: str) -> None:
-        module = f"services.{self._kinds[name]}"
-        service = Service(name, module, self._environment(name), self._relay, self._fork_server)
+        kinds = [self._kinds[each] for each in self._members[name]]
+        module, arguments = (f"services.{kinds[0]}", []) if len(kinds) == 1 else ("services", kinds)
+        service = Service(name, module, self._environment(name), self._relay, self._fork_server, arguments)
         self._services[name] = service
         self._spawn(self._keep_running(service, runs=False))
         self._spawn(kill_when_frozen(service, self.tell))
@@ -256,7 +273,10 @@ class Pipeline:
         )
         if self.options.nats_url is None:  # certificates in the settings are for another server
             settings = replace(settings, nats_ca=None, nats_cert=None, nats_key=None, nats_credentials=None)
-        return environment_for(settings) | dict(self.options.variables.get(name, {}))
+        environment = environment_for(settings)
+        for service in self._members.get(name, (name,)):
+            environment |= self.options.variables.get(service, {})
+        return environment
 
     async def _wait_until_ready(self, deadline: float) -> None:
         loop = asyncio.get_running_loop()
@@ -330,7 +350,8 @@ class Pipeline:
             why = f" ({reason})" if reason else ""
             self._relay.tell(f"{name} {end_of(code)}{why}; starts again in {pause:g} s", "warning")
         elif not self.failure.done():
-            complaint = self._complaint(reason.removeprefix(f"flotilla {self._kinds[name]}: "))
+            of_service = next((f"flotilla {kind}: " for kind in PRELOADED if f"flotilla {kind}: " in reason), "")
+            complaint = self._complaint(reason.removeprefix(of_service))
             self.failure.set_exception(UserError(f"{name}: {complaint}"))
         return pause
 
@@ -391,7 +412,7 @@ def by_reason(unready: Mapping[str, str]) -> list[tuple[str, str]]:
 def reason_in(unready: str) -> str:
     """Why a service is not ready, in one line, without "is starting" if there is any other reason."""
     reasons = [line.strip() for line in unready.splitlines() if line.strip()]
-    return "; ".join([reason for reason in reasons if reason != IS_STARTING] or reasons)
+    return "; ".join([reason for reason in reasons if not reason.endswith(IS_STARTING)] or reasons)
 
 
 async def _try_start(child: Child) -> FlotillaError | None:

@@ -62,6 +62,8 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         ("--binders", 1, 1, "binder processes"),
         ("--repeat", 1, 1, "runs of each case"),
     )
+    command.add_argument("--grouping", type=names(_groupings), default=["apart"], metavar="NAME",
+        help="which services share a process: apart, core, pairs, whole (default apart)")  # fmt: skip
     command.add_argument("--rate", type=numbers(1), default=None, metavar="N,...",
         help="instead of the cases: create N pods a second, one by one, and measure latency and cost")  # fmt: skip
     add_numbers(command, ("--seconds", 20, 1, "with --rate: seconds at each rate"))
@@ -74,6 +76,12 @@ def _workloads() -> Collection[str]:
     from testing.inprocess.workloads import WORKLOADS
 
     return WORKLOADS
+
+
+def _groupings() -> Collection[str]:
+    from tools.supervisor.options import GROUPINGS
+
+    return GROUPINGS
 
 
 def run(options: argparse.Namespace) -> int:
@@ -91,7 +99,9 @@ def run(options: argparse.Namespace) -> int:
 
     settings = settings_from({key: value for key, value in os.environ.items() if key in KEPT})
     api = None if options.kubeconfig is None else ApiSettings(kubeconfig=options.kubeconfig)
-    pipeline = PipelineOptions(workers=options.workers, binders=options.binders, settings=settings, api=api)
+    pipeline = PipelineOptions(
+        workers=options.workers, binders=options.binders, settings=settings, api=api, grouping=options.grouping[0]
+    )
     pipeline.services()  # validates the options before anything starts
     if options.rate:
         return _run_steadily(options, pipeline)

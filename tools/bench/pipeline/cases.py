@@ -106,6 +106,9 @@ PROCESSES = {
     **{name: name for name in ("watcher", "queue", "snapshot", "cycle")},
     "worker": "workers",
     "binder": "binder",
+    "core": "core",
+    "pair": "pairs",
+    "whole": "whole",
     "nats": "nats",
     "redis": "redis",
 }

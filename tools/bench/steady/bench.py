@@ -113,9 +113,10 @@ def lines_of(run: Figures) -> Iterator[str]:
     shown = ", ".join(f"p{share * 100:g} {1e3 * percentile(run.latencies, share):.0f} ms" for share in PERCENTILES)
     yield ""
     yield f"{run.rate}/s, {run.pods:,} pods: created to bound {shown}"
-    head = ("", *PROCESSES.values(), "total")
-    micros = [run.micros(kind) for kind in PROCESSES]
-    switches = [of_kinds(run.costs.switches, kind) / run.pods for kind in PROCESSES]
+    kinds = [kind for kind in PROCESSES if of_kinds(run.costs.cpu, kind)]
+    head = ("", *(PROCESSES[kind] for kind in kinds), "total")
+    micros = [run.micros(kind) for kind in kinds]
+    switches = [of_kinds(run.costs.switches, kind) / run.pods for kind in kinds]
     rows = [
         head,
         ("CPU, us a pod", *(f"{each:.0f}" for each in micros), f"{sum(micros):.0f}"),
