@@ -10,6 +10,7 @@ from shared.config.settings import ApiSettings, Settings
 from shared.errors import UserError
 from testing.simulator.service import Simulator
 from tests.kube.support import api_server
+from tests.pipeline.support import until
 from tests.servers import nats_server
 from tools.supervisor.options import PipelineOptions
 from tools.supervisor.pipeline import Pipeline
@@ -88,5 +89,9 @@ async def test_a_pipeline_follows_one_that_was_killed_with_its_nats(tmp_path: Pa
             lease["metadata"].pop("resourceVersion")
             lease["spec"]["holderIdentity"] = "elsewhere"
             api.store_raw("leases", lease, group="coordination.k8s.io")
-        async with Pipeline.running(options):  # which returns once all are ready
-            assert "elsewhere" not in {holder_of(api, name) for name in LEADERS}
+
+        async def all_lead_here() -> bool:
+            return "elsewhere" not in {holder_of(api, name) for name in LEADERS}
+
+        async with Pipeline.running(options):  # which returns once all are ready, though the last may be on standby yet
+            await until(all_lead_here, "the Leases are held elsewhere still")
