@@ -111,11 +111,14 @@ class NatsClient(Client):
     async def round_trip(self) -> None:
         """Wait a bounded time until the server has read everything sent before.
 
-        The client's own `flush` alone would overtake pending data.
+        The client's own `flush` would overtake pending data, may lose a cancellation (before Python 3.12), and stops
+        reading for good when an answer comes that nobody waits for any more.
         """
         with suppress(errors.Error, OSError):
             await self.flushed(ROUND_TRIP_SECONDS)
-            await self.flush(ROUND_TRIP_SECONDS)
+            answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+            await self._send_ping(answer)
+            await asyncio.wait((answer,), timeout=ROUND_TRIP_SECONDS)
 
     def forget_pending(self, kind: bytes) -> list[bytes]:
         """Take back pending commands of this kind; release the tasks that wait for them."""

@@ -235,15 +235,26 @@ async def _until_one_ends(running: Mapping["asyncio.Task[None]", Member]) -> Non
         await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
     finally:
         ended = [task for task in running if task.done()]
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+        await _cancel(running)
         for task in [*ended, *running]:
             failure = None if task.cancelled() else task.exception()
             if isinstance(failure, Exception):
                 raise MemberFailed(running[task].service, failure)
     if any(task.cancelled() for task in ended):
         raise asyncio.CancelledError
+
+
+async def _cancel(running: Mapping["asyncio.Task[None]", Member]) -> None:
+    """Twice, if need be: before Python 3.12, asyncio.wait_for may lose a cancellation."""
+    for _ in range(2):
+        going = {task: member for task, member in running.items() if not task.done()}
+        for task in going:
+            task.cancel()
+        if not going or not (await asyncio.wait(going, timeout=stopping.STOP_SECONDS))[1]:
+            return
+    names = ", ".join(member.service for task, member in running.items() if not task.done())
+    logger(names).error("%s: no end within %s s: exiting at once", names, 2 * stopping.STOP_SECONDS)
+    os._exit(FAILED)
 
 
 def _sink(endpoint: str) -> "SpanSink":

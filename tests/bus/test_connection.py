@@ -215,6 +215,21 @@ async def test_a_protocol_error_leads_to_a_reconnect() -> None:
         await until(lambda: got == [5])
 
 
+async def test_a_cancelled_round_trip_does_no_harm() -> None:
+    async with nats_server() as server, a_bus(server) as bus:
+        client = bus._connection.client
+        for turns in range(8):
+            going = asyncio.create_task(client.round_trip())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            going.cancel()
+            await asyncio.gather(going, return_exceptions=True)
+        await client.flush(5)  # so all answers have come
+        reading = client._reading_task
+        assert reading is not None and not reading.done()
+        assert bus.connected
+
+
 async def test_it_subscribes_while_the_server_is_away() -> None:
     got: list[int] = []
     async with nats_server() as server, a_bus(server) as bus:

@@ -30,6 +30,7 @@ USED = {
         "_process_info",
         "_process_op_err",
         "_reading_task",
+        "_send_ping",
         "_server_pool",
         "_transport",
     },
