@@ -9,6 +9,7 @@ apply the deltas since             --> one state, at one sequence number
 import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -29,24 +30,7 @@ from shared.messages.inspection import (
     ReadState,
     StateRead,
 )
-from shared.messages.state import (
-    Change,
-    Delta,
-    Heartbeat,
-    Loads,
-    NodeRemoved,
-    NodeState,
-    NodeUpserted,
-    NominationGone,
-    ObjectRemoved,
-    ObjectUpserted,
-    PodGone,
-    PodNominated,
-    PodOnNode,
-    PodPlaced,
-    SharedHostnames,
-    State,
-)
+from shared.messages.state import Delta, Heartbeat, Loads, NodeState, PodNominated, PodOnNode, State
 from shared.model.load import PodLoad
 from shared.model.objects import (
     ClusterObject,
@@ -68,6 +52,8 @@ from shared.store.schema import (
     decode_object,
     decode_pod,
 )
+from tools.cluster_image import ClusterImage
+from tools.following import GAP_PATIENCE, DeltaFollower
 
 PATIENCE = 60.0
 """Seconds for the whole state."""
@@ -109,7 +95,7 @@ class LiveState(msgspec.Struct, frozen=True):
 
 
 class StateBuilder:
-    """The whole state, from pages of what Redis holds and then deltas. Redis' fields by key are as in its schema."""
+    """What pages of Redis hold, by its keys; fields are as in its schema. Each page may be of another moment."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, Node] = {}
@@ -137,10 +123,6 @@ class StateBuilder:
             case "cluster" if SHARED_HOSTNAMES in fields:
                 self.shared_hostnames = decode_names(fields[SHARED_HOSTNAMES])
 
-    def apply(self, delta: Delta) -> None:
-        for change in delta.changes:
-            self._apply(change, delta.loads)
-
     def state(self, epoch: int, seq: int) -> State:
         """Pods on nodes that are not there are left out, as workers do."""
         loads = Loads()
@@ -154,27 +136,6 @@ class StateBuilder:
         objects = list(self.objects.values())
         return State(epoch, seq, nodes, loads.items, objects, nominations, self.shared_hostnames)
 
-    def _apply(self, change: Change, loads: list[PodLoad]) -> None:
-        match change:
-            case PodPlaced(uid=uid, node=node, load=load, key=key, started=started):
-                self.pods[uid] = (node, loads[load], key, started)
-            case PodGone(uid=uid):
-                self.pods.pop(uid, None)
-            case NodeUpserted(node=node_object):
-                self.nodes[node_object.name] = node_object
-            case NodeRemoved(name=name):
-                self.nodes.pop(name, None)
-            case ObjectUpserted(object=obj):
-                self.objects[kind_of(obj), key_of(obj)] = obj
-            case ObjectRemoved(kind=kind, key=key):
-                self.objects.pop((kind, key), None)
-            case PodNominated(uid=uid, node=node, load=load, key=key):
-                self.nominations[uid] = (node, loads[load], key)
-            case NominationGone(uid=uid):
-                self.nominations.pop(uid, None)
-            case SharedHostnames(values=values):
-                self.shared_hostnames = values
-
     def _load(self, pod: StoredPod) -> PodLoad:
         """Equal loads are one object."""
         raw = bytes(pod.load)
@@ -185,35 +146,37 @@ class StateBuilder:
 
 
 class Gap(Exception):
-    """A delta was missed, or the snapshot began another term: what was read so far is of no use."""
+    """What of the snapshot's deltas was missed: what was read so far is of no use."""
 
 
 class Follower:
     """Keeps the deltas of one term of the snapshot from some sequence number on."""
 
     def __init__(self) -> None:
-        self.epoch = 0
         self.first = 0
         """The state with this number, and all deltas kept, are the state of now."""
         self.deltas: list[Delta] = []
         self.broken = ""
+        self._follower = DeltaFollower()
         self._news = asyncio.Event()
+
+    @property
+    def epoch(self) -> int:
+        return self._follower.epoch
 
     @property
     def last(self) -> int:
         return self.first + len(self.deltas)
 
     def hear(self, message: Delta | Heartbeat, _: Envelope | None = None) -> None:
+        now = time.monotonic()
         if not self.epoch:
-            self.epoch = message.epoch
             self.first = message.seq - isinstance(message, Delta)
-        if message.epoch > self.epoch:
-            self.broken = "the snapshot began another term"
-        elif message.epoch == self.epoch and isinstance(message, Delta) and message.seq > self.last:
-            if message.seq > self.last + 1 or len(self.deltas) >= MAX_DELTAS:
-                self.broken = f"delta {self.last + 1} was missed"
-            else:
-                self.deltas.append(message)
+            self._follower.load(message.epoch, self.first, now)
+        self.deltas += self._follower.take(message, now)
+        if len(self.deltas) > MAX_DELTAS:
+            self.broken = f"more than {MAX_DELTAS} deltas"
+        self._check()
         self._news.set()
 
     async def until(self, seq: int) -> None:
@@ -222,13 +185,18 @@ class Follower:
             async with asyncio.timeout(SILENCE):
                 while not self.broken and (not self.epoch or self.last < seq):
                     self._news.clear()
-                    await self._news.wait()
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(self._news.wait(), GAP_PATIENCE)
+                    self._check()
         except TimeoutError:
             if not self.epoch:
                 raise ClusterError("the snapshot is silent: no heartbeat was heard") from None
-            raise Gap(f"delta {self.last + 1} was missed") from None
+            raise Gap(f"deltas from {self.last + 1}") from None
         if self.broken:
             raise Gap(self.broken)
+
+    def _check(self) -> None:
+        self.broken = self.broken or self._follower.lost(time.monotonic())
 
 
 class LiveSource:
@@ -269,11 +237,11 @@ async def _load(client: Client) -> LiveState:
         await follower.until(until)
     finally:
         await subscription.close()
+    image = ClusterImage(builder.state(follower.epoch, follower.first))
     for delta in follower.deltas:
-        builder.apply(delta)
-    state = builder.state(follower.epoch, follower.last)
-    waiting = [pod for pod in pending if pod.uid not in builder.pods]
-    return LiveState(time.time(), shard_count, state, waiting, configuration, groups)
+        image.apply(delta)
+    waiting = [pod for pod in pending if pod.uid not in image.pods]
+    return LiveState(time.time(), shard_count, image.state(frozenset({0}), 1), waiting, configuration, groups)
 
 
 async def pending_pods(client: Client) -> tuple[list[DescribedPod], list[bytes]]:

@@ -27,12 +27,13 @@ from tests.console.browser import CHROMIUM, Page, a_page
 from tests.pipeline.support import Cluster, a_cluster, plain, web
 from tests.servers import nats_server
 from tools.console import follower as following
-from tools.console.cluster import PATIENCE, ClusterModel
+from tools.console.cluster import ClusterModel
 from tools.console.follower import Follower
 from tools.console.kinds import node_kinds
 from tools.console.overview import Services
 from tools.console.pending import PendingPods, matching
 from tools.console.site import POLICY, files, site
+from tools.following import GAP_PATIENCE
 from tools.live_state import StateBuilder
 from tools.supervisor.options import PipelineOptions
 from tools.supervisor.pipeline import Pipeline
@@ -52,7 +53,7 @@ def loaded(*names: str) -> ClusterModel:
     state.nodes = {name: a_node(name).build() for name in names}
     state.pods = {"uid-p": (names[0], SMALL, "shop/p", None)}
     model = ClusterModel()
-    model.load(state, epoch=1, seq=10)
+    model.load(state, epoch=1, seq=10, now=0.0)
     model.take_changes()
     return model
 
@@ -68,22 +69,22 @@ def cpu_of(model: ClusterModel) -> dict[str, int]:
 def test_deltas_move_amounts_between_nodes_and_name_only_what_changed() -> None:
     model = loaded("a", "b", "c")
     assert cpu_of(model) == {"a": 500, "b": 0, "c": 0}
-    model.take_delta(delta(11, PodPlaced("uid-q", "b", 0, "shop/q"), PodNominated("uid-n", "a", 0, "shop/n")))
-    model.take_delta(delta(12, PodPlaced("uid-p", "b", 0, "shop/p")))
+    model.take(delta(11, PodPlaced("uid-q", "b", 0, "shop/q"), PodNominated("uid-n", "a", 0, "shop/n")), 0.0)
+    model.take(delta(12, PodPlaced("uid-p", "b", 0, "shop/p")), 0.0)
     assert cpu_of(model) == {"a": 0, "b": 1000, "c": 0}
     changes = model.take_changes()
     assert [entry.name for entry in changes.used] == ["b", "a"] and not changes.added and not changes.gone
     assert (model.placed, model.nominations["uid-n"].node) == (1, "a")
-    model.take_delta(delta(13, PodGone("uid-q"), PodGone("uid-p")))
+    model.take(delta(13, PodGone("uid-q"), PodGone("uid-p")), 0.0)
     assert cpu_of(model) == {"a": 0, "b": 0, "c": 0} and not model.pods
 
 
 def test_nodes_come_and_go_with_their_pods() -> None:
     model = loaded("a")
-    model.take_delta(delta(11, NodeUpserted(a_node("b").unschedulable().build()), NodeRemoved("a")))
+    model.take(delta(11, NodeUpserted(a_node("b").unschedulable().build()), NodeRemoved("a")), 0.0)
     assert [entry.name for entry in model.take_changes().added] == ["b", "a"]
     assert model.nodes["b"].unschedulable and model.capacity(model.nodes["a"]) == [0, 0, 0, 0]
-    model.take_delta(delta(12, PodPlaced("uid-q", "b", 0, "shop/q"), NodeUpserted(a_node("a").build())))
+    model.take(delta(12, PodPlaced("uid-q", "b", 0, "shop/q"), NodeUpserted(a_node("a").build())), 0.0)
     assert model.label_keys() == ["zone"]
     assert model.totals() == [("cpu", 1000, 8000), ("memory", 2 << 30, 16 << 30), ("pods", 2, 220)]
 
@@ -91,30 +92,28 @@ def test_nodes_come_and_go_with_their_pods() -> None:
 @pytest.mark.parametrize("lost", [delta(12), delta(3, epoch=2), Heartbeat(2, 1)])
 def test_a_lost_delta_and_another_term_make_the_model_stale(lost: Delta | Heartbeat) -> None:
     model = loaded("a")
-    model.take_delta(delta(10))  # is in the state already
+    model.take(delta(10), 0.0)  # is in the state already
     assert not model.stale
-    if isinstance(lost, Delta):
-        model.take_delta(lost)
-    else:
-        model.take_heartbeat(lost)
+    model.take(lost, 0.0)
+    model.take(Heartbeat(1, 10), GAP_PATIENCE)
     assert model.stale
 
 
 def test_a_delta_may_be_later_than_the_heartbeat_that_names_it() -> None:
     model = loaded("a")
-    for _ in range(PATIENCE):
-        model.take_heartbeat(Heartbeat(1, 11))
-    model.take_delta(delta(11))
+    for at in range(3):
+        model.take(Heartbeat(1, 11), at * GAP_PATIENCE / 4)
+    model.take(delta(11), 0.9 * GAP_PATIENCE)
+    model.take(Heartbeat(1, 12), 2 * GAP_PATIENCE)
     assert not model.stale
-    for _ in range(PATIENCE + 1):
-        model.take_heartbeat(Heartbeat(1, 12))
+    model.take(Heartbeat(1, 12), 3 * GAP_PATIENCE)
     assert model.stale
 
 
 def test_a_model_that_is_loaded_again_has_other_numbers() -> None:
     model = loaded("a")
     (before,) = model.nodes.values()
-    model.load(StateBuilder(), 2, 1)
+    model.load(StateBuilder(), 2, 1, 0.0)
     assert model.take_changes().gone == [before.id]
     assert not model.nodes
 
@@ -128,7 +127,7 @@ def test_nodes_of_one_pool_and_size_are_a_kind() -> None:
         a_node("c").label(pool),
         a_node("d").label(pool).capacity(cpu="500m"),
     ]
-    model.take_delta(delta(11, *(NodeUpserted(each.build()) for each in nodes), PodPlaced("uid-q", "gone", 0, "s/q")))
+    model.take(delta(11, *(NodeUpserted(each.build()) for each in nodes), PodPlaced("uid-q", "gone", 0, "s/q")), 0.0)
     kinds = [(each.name, each.like, each.nodes, each.cpu) for each in node_kinds(model.nodes.values())]
     assert kinds == [("large", "b", 3, 4.0), ("n10", "n10", 1, 4.0), ("large-2", "d", 1, 0.5)]
 

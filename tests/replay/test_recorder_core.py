@@ -7,9 +7,10 @@ from shared.messages.recording import DeciderShown, PodsShown, Recorded, Recorde
 from shared.messages.state import Delta, Heartbeat, NodeState, NodeUpserted, State
 from testing.builders import node, pod
 from testing.inprocess.batches import queued_pod
-from tools.recording.core import GAP_PATIENCE, Effect, Load, RecorderCore, Tick, Write
+from tools.cluster_image import ClusterImage
+from tools.following import GAP_PATIENCE
+from tools.recording.core import Effect, Load, RecorderCore, Tick, Write
 from tools.recording.file import Entry, Gap
-from tools.recording.image import ClusterImage
 
 DECIDER = DeciderShown(7, "cycle", 1, "1.0", 256, Ties())
 PODS = PodsShown(7, "cycle", 2, [RecordedPod("p", queued_pod(pod("p").build()))])
@@ -57,7 +58,7 @@ def test_a_delta_that_is_late_is_waited_for() -> None:
     core = following()
     assert core.handle(delta(12), 0.0) == []
     assert core.handle(Tick(), GAP_PATIENCE - 0.1) == []
-    assert core.handle(delta(11), 0.3) == [Write(delta(11)), Write(delta(12))]
+    assert core.handle(delta(11), 0.9 * GAP_PATIENCE) == [Write(delta(11)), Write(delta(12))]
     assert core.handle(Tick(), 10.0) == []
 
 

@@ -23,10 +23,9 @@ from shared.messages.state import (
 from shared.model.load import PodLoad
 from shared.model.objects import Node
 from shared.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, allocatable
+from tools.following import DeltaFollower
 from tools.live_state import StateBuilder
 
-PATIENCE = 8
-"""Heartbeats, two seconds of them, until a delta that they name counts as lost."""
 MAX_LABEL_VALUES = 200
 """Distinct values of a label by which nodes can be grouped."""
 CORDONED = 1
@@ -80,15 +79,9 @@ class ClusterModel:
         self.nominations: dict[str, Nomination] = {}
         self.resources: list[str] = [CPU, MEMORY, PODS, EPHEMERAL_STORAGE]
         """Columns of the page's nodes: these, then others as they appear."""
-        self.stale = True
-        """Whether the whole state has to be loaded, for the first time or again."""
         self.placed = 0
         """Pods that were given a place while it was followed."""
-        self._epoch = 0
-        self._seq = 0
-        self._named = 0
-        """The newest state that a heartbeat named."""
-        self._patience = PATIENCE
+        self._follower = DeltaFollower()
         self._next_id = 0
         self._requested: dict[str, int] = {}
         self._allocatable: dict[str, int] = {}
@@ -97,8 +90,13 @@ class ClusterModel:
         self._used: dict[int, NodeEntry] = {}
         self._gone: list[int] = []
 
-    def load(self, state: StateBuilder, epoch: int, seq: int) -> None:
-        """The whole state, of this number."""
+    @property
+    def stale(self) -> bool:
+        """Whether the whole state has to be loaded, for the first time or again."""
+        return not self._follower.loaded
+
+    def load(self, state: StateBuilder, epoch: int, seq: int, now: float) -> None:
+        """The whole state, of this number; if it has some of what the next deltas change already, that does no harm."""
         self._gone += [entry.id for entry in self.nodes.values()]
         self.nodes, self.pods, self.nominations = {}, {}, {}
         self._added, self._used = {}, {}
@@ -109,30 +107,16 @@ class ClusterModel:
             self._place(uid, PlacedPod(key, self._entry(name), load))
         for uid, (name, _, key) in state.nominations.items():
             self.nominations[uid] = Nomination(key, name)
-        self._epoch, self._seq, self._named, self._patience = epoch, seq, seq, PATIENCE
-        self.stale = False
+        self._follow(self._follower.load(epoch, seq, now) or [])
 
-    def take_delta(self, delta: Delta) -> None:
-        if self.stale or delta.epoch < self._epoch or (delta.epoch == self._epoch and delta.seq <= self._seq):
-            return
-        if delta.epoch > self._epoch or delta.seq != self._seq + 1:
-            self.stale = True
-            return
-        self._seq = delta.seq
-        for change in delta.changes:
-            self._apply(change, delta.loads)
+    def take(self, message: Delta | Heartbeat, now: float) -> None:
+        self._follow(self._follower.take(message, now))
+        self._follower.lost(now)
 
-    def take_heartbeat(self, heartbeat: Heartbeat) -> None:
-        """A delta may be sent after the heartbeat that names it. One that several heartbeats wait for is lost."""
-        if self.stale or heartbeat.epoch < self._epoch:
-            return
-        if heartbeat.epoch > self._epoch:
-            self.stale = True
-        elif self._seq >= self._named:
-            self._named, self._patience = heartbeat.seq, PATIENCE
-        else:
-            self._patience -= 1
-            self.stale = self._patience == 0
+    def _follow(self, deltas: list[Delta]) -> None:
+        for delta in deltas:
+            for change in delta.changes:
+                self._apply(change, delta.loads)
 
     def _apply(self, change: Change, loads: list[PodLoad]) -> None:
         match change:

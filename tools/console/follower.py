@@ -143,10 +143,8 @@ class Follower:
     def _on_state(self, message: Delta | Heartbeat, envelope: object) -> None:
         if self._loading is not None:
             self._loading.hear(message)
-        elif isinstance(message, Delta):
-            self.cluster.take_delta(message)
         else:
-            self.cluster.take_heartbeat(message)
+            self.cluster.take(message, time.monotonic())
 
     async def _load_forever(self) -> None:
         while True:
@@ -161,9 +159,10 @@ class Follower:
             await self._loading.until(0)
             _, until = await read_pages(self.client, self._loading, builder)
             await self._loading.until(until)
+            now = time.monotonic()
+            self.cluster.load(builder, self._loading.epoch, self._loading.first, now)
             for delta in self._loading.deltas:
-                builder.apply(delta)
-            self.cluster.load(builder, self._loading.epoch, self._loading.last)
+                self.cluster.take(delta, now)
         except Gap as gap:
             raise ClusterError(f"the cluster is read again: {gap}") from gap
         finally:

@@ -15,13 +15,12 @@ from dataclasses import dataclass
 from shared.bounded import BoundedDict
 from shared.messages.recording import DeciderShown, PodsShown, Recorded, RecordedPod
 from shared.messages.state import Delta, Heartbeat, State
+from tools.cluster_image import ClusterImage
+from tools.following import DeltaFollower
 from tools.recording.file import Entry, Gap
-from tools.recording.image import ClusterImage
 
-GAP_PATIENCE = 0.5
-"""Seconds to wait for a missing delta."""
-MAX_EARLY = 1 << 16
-"""Deltas, and decisions, that wait for a state or a delta."""
+MAX_HELD = 1 << 16
+"""Decisions that wait for a state."""
 MAX_PODS = 1 << 14
 """Pods that a next file of the recording begins with."""
 
@@ -53,30 +52,26 @@ class RecorderCore:
         self._recording = recording
         self.image: ClusterImage | None = None
         self.gaps = 0
-        self._loading = False
-        self._epoch = 0
-        self._early: dict[int, Delta] = {}
-        self._held: deque[Recorded] = deque(maxlen=MAX_EARLY)
-        self._gap_ends: float | None = None
+        self._follower = DeltaFollower()
+        self._held: deque[Recorded] = deque(maxlen=MAX_HELD)
         self._decider: DeciderShown | None = None
         self._last: tuple[str, int] = ("", 0)
         """The cycle and the number of its last message."""
         self._pods: BoundedDict[str, RecordedPod] = BoundedDict(MAX_PODS)
 
     def start(self) -> list[Effect]:
-        self._loading = True
         return [Load()]
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         match event:
             case Delta():
-                return [*self._on_delta(event, now)]
+                return [*self._on_delta(event, now), *self._check(now)]
             case Heartbeat():
-                return [*self._on_heartbeat(event, now)]
+                return [*self._on_heartbeat(event, now), *self._check(now)]
             case State():
                 return [*self._on_state(event, now)]
             case Tick():
-                return [*self._on_tick(now)]
+                return [*self._check(now)]
             case _:
                 return [*self._on_decision(event)]
 
@@ -98,42 +93,37 @@ class RecorderCore:
     # Inside
 
     def _on_delta(self, delta: Delta, now: float) -> Iterator[Effect]:
-        if delta.epoch < self._epoch:
-            return
-        yield from self._notice(delta.epoch)
-        self._early[delta.seq] = delta
-        if len(self._early) > MAX_EARLY:
-            del self._early[min(self._early)]
-        yield from self._catch_up(now)
+        yield from self._follow(self._follower.take(delta, now))
 
     def _on_heartbeat(self, heartbeat: Heartbeat, now: float) -> Iterator[Effect]:
-        if heartbeat.epoch < self._epoch:
-            return
-        yield from self._notice(heartbeat.epoch)
-        if self.image is not None and not self._loading:
-            if heartbeat.seq > self.image.seq and self._gap_ends is None:
-                self._gap_ends = now + GAP_PATIENCE
+        self._follower.take(heartbeat, now)
+        if self._follower.loaded and heartbeat.epoch == self._follower.epoch:
             yield Write(heartbeat)
 
     def _on_state(self, state: State, now: float) -> Iterator[Effect]:
-        if not self._loading:
+        if self._follower.loaded:
             return
-        if state.epoch < self._epoch:
+        following = self._follower.load(state.epoch, state.seq, now)
+        if following is None:
             yield Load()
             return
-        self._epoch, self._loading = state.epoch, False
         self.image = ClusterImage(state)
-        self._early = {seq: delta for seq, delta in self._early.items() if seq > state.seq}
         yield Write(state)
-        yield from self._catch_up(now)
+        yield from self._follow(following)
         while self._held:
             yield Write(self._held.popleft())
 
-    def _on_tick(self, now: float) -> Iterator[Effect]:
-        if self._gap_ends is None or now < self._gap_ends or self._loading or self.image is None:
-            return
-        self._gap_ends = None
-        yield from self._lose(f"deltas from {self.image.seq + 1}")
+    def _follow(self, deltas: list[Delta]) -> Iterator[Effect]:
+        for delta in deltas:
+            if self.image is not None:
+                self.image.apply(delta)
+                yield Write(delta)
+
+    def _check(self, now: float) -> Iterator[Effect]:
+        """A new state follows what was lost."""
+        if lost := self._follower.lost(now):
+            yield self._gap(lost)
+            yield Load()
 
     def _on_decision(self, message: Recorded) -> Iterator[Effect]:
         cycle, number = self._last
@@ -152,38 +142,11 @@ class RecorderCore:
         if isinstance(message, PodsShown):
             for each in message.pods:
                 self._pods[each.uid] = each
-        if self._loading:
-            self._held.append(message)
-        else:
+        if self._follower.loaded:
             yield Write(message)
-
-    def _notice(self, epoch: int) -> Iterator[Effect]:
-        """A new term of the snapshot begins with a state of its own."""
-        if epoch > self._epoch:
-            is_first, self._epoch = not self._epoch, epoch
-            self._early.clear()
-            if not is_first:
-                yield from self._lose("what changed between two terms of the snapshot")
-
-    def _lose(self, what: str) -> Iterator[Effect]:
-        if not self._loading:
-            self._loading = True
-            yield self._gap(what)
-            yield Load()
+        else:
+            self._held.append(message)
 
     def _gap(self, what: str) -> Write:
         self.gaps += 1
         return Write(Gap(what))
-
-    def _catch_up(self, now: float) -> Iterator[Effect]:
-        image = self.image
-        if image is None or self._loading:
-            return
-        while (following := self._early.pop(image.seq + 1, None)) is not None:
-            image.apply(following)
-            yield Write(following)
-        self._early = {seq: delta for seq, delta in self._early.items() if seq > image.seq} if self._early else {}
-        if not self._early:
-            self._gap_ends = None
-        elif self._gap_ends is None:
-            self._gap_ends = now + GAP_PATIENCE

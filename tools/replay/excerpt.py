@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from shared.messages.recording import DeciderShown, PodsShown, RecordedPod, RoundDecided, SearchDecided
 from shared.messages.state import Delta, Heartbeat, State
 from shared.model.objects import DEFAULT_NAMESPACE, pod_from_msgpack
+from tools.cluster_image import ClusterImage
 from tools.recording.file import Entry, Header
-from tools.recording.image import ClusterImage
 from tools.replay.replay import Decided
 
 Entries = Callable[[], Iterable[Entry]]

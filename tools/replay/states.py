@@ -14,7 +14,7 @@ from shared.messages.preemption import Candidates, Preempt
 from shared.messages.recording import WorkerShards
 from shared.messages.rounds import ClassAnswer, ClassAsk, Proposals, Propose
 from shared.messages.state import Delta, State
-from tools.recording.image import ClusterImage
+from tools.cluster_image import ClusterImage
 
 MAX_HISTORY = 1 << 16
 """Deltas that can be taken back: decisions arrive a little out of order."""
