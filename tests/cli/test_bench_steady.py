@@ -11,6 +11,7 @@ from tests.cli.commands import flotilla
 from tools.bench.steady.bench import Figures, lines_of
 from tools.bench.steady.costs import Costs, added_up, voluntary_switches
 from tools.bench.steady.load import percentile
+from tools.bench.steady.pages import Pairs, Turn
 from tools.cli.main import main
 
 BEFORE = Costs(cpu={"cycle": 1.0}, messages={"watch": 10.0}, calls={"POST": 5.0, "PUT": 2.0})
@@ -90,3 +91,19 @@ async def test_a_small_run_prints_latency_and_costs(tmp_path: Path) -> None:
 def test_a_cluster_of_ones_own_is_only_for_steady_rates(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench-pipeline", "--kubeconfig", "somewhere"]) == 2
     assert "--kubeconfig: only with --rate" in capsys.readouterr().err
+
+
+def test_pairs_tell_how_much_more_a_page_costs() -> None:
+    def turn(cpu: float, page: int | None = None, replies: float = 10.0) -> Turn:
+        used = {"cycle": cpu, "nats": 0.1, "console": 0.5, "simulator": 9.0}
+        return Turn(1_000, 10.0, Costs(cpu=used, messages={"reply": replies, "watch": 5.0}), page)
+
+    pairs = Pairs([turn(0.9), turn(1.9)], [turn(1.0, 100, 30.0), turn(1.9, 100, 30.0)])
+    assert list(pairs.lines()) == [
+        "  CPU of services and servers, us a pod",
+        "    without a page: 1000, 2000; with one: 1100, 2000",
+        "    % more with one, by pair: +10.0, +0.0",
+        "    mean +5.0 ± 5.0, median +5.0",
+        "  console: 50.0 ms of CPU a second; the page gets 10 bytes a second",
+        "  messages a second more of services: reply 2.00",
+    ]

@@ -26,6 +26,7 @@ examples:
   flotilla bench-pipeline --repeat 5 --classes 50           minimum, median and maximum of five runs
   flotilla bench-pipeline --profile cycle --rounds 1        run the first case with a profiler in the cycle
   flotilla bench-pipeline --rate 50,150,300                 pods that come one by one, at these rates
+  flotilla bench-pipeline --rate 150 --pages 6              what an open page of the console costs
 
 All pods are in the queue before the clock starts, which is once every class has been decided. The clock stops at the
 last decision; with API calls, when the last pod is bound and the queue is empty. CPU is measured in the same period.
@@ -67,6 +68,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--rate", type=numbers(1), default=None, metavar="N,...",
         help="instead of the cases: create N pods a second, one by one, and measure latency and cost")  # fmt: skip
     add_numbers(command, ("--seconds", 20, 1, "with --rate: seconds at each rate"))
+    add_numbers(command, ("--pages", 0, 0, "with --rate: pairs of runs without and with an open page of the console"))
     command.add_argument("--kubeconfig", metavar="FILE", help="with --rate: a cluster instead of the simulator")
     command.add_argument("--profile", choices=SERVICES, metavar="SERVICE",
         help="run the first case only, with a profiler in this service (one process of it)")  # fmt: skip
@@ -107,6 +109,8 @@ def run(options: argparse.Namespace) -> int:
         return _run_steadily(options, pipeline)
     if api is not None:
         raise UserError("--kubeconfig: only with --rate")
+    if options.pages:
+        raise UserError("--pages: only with --rate")
     cases = [
         make_case(workload, size, classes, api_calls=mode == "with")
         for workload in options.workloads or ["plain"]
@@ -132,5 +136,5 @@ def _run_steadily(options: argparse.Namespace, pipeline: "PipelineOptions") -> i
     from tools.cli.processes import interruptible
 
     workload = options.workloads[0] if options.workloads else "plain"
-    case = SteadyCase(options.rate, options.seconds, options.nodes, options.classes[0], workload)
+    case = SteadyCase(options.rate, options.seconds, options.nodes, options.classes[0], workload, pairs=options.pages)
     return interruptible(SteadyBench(pipeline, sys.stdout).run(case))

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import platform
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -13,7 +14,9 @@ from redis.asyncio import Redis
 from tools.bench.pipeline.cases import PROCESSES
 from tools.bench.steady.costs import REDIS_TIMEOUT, Costs, costs_of
 from tools.bench.steady.load import Load, percentile
+from tools.bench.steady.pages import Page, Pairs, Turn, open_page
 from tools.cli.output import Screen, table
+from tools.console.follower import UNWATCHED
 from tools.supervisor.options import PipelineOptions
 from tools.supervisor.pipeline import Pipeline
 
@@ -29,7 +32,10 @@ PERCENTILES = (0.5, 0.9, 0.99)
 
 @dataclass(frozen=True, slots=True)
 class SteadyCase:
-    """`rates`: pods per second, each for `seconds`. `idle`: seconds without pods that are measured first."""
+    """`rates`: pods per second, each for `seconds`. `idle`: seconds without pods that are measured first.
+
+    `pairs`: so often each load in turn without and with an open page of the console; 0: without it, in detail.
+    """
 
     rates: Sequence[int]
     seconds: int
@@ -37,6 +43,7 @@ class SteadyCase:
     classes: int
     workload: str
     idle: int = 10
+    pairs: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +97,9 @@ class SteadyBench:
         await load.all_bound(BOUND_PATIENCE)
         load.take_latencies()
         await asyncio.sleep(SETTLED)
+        if case.pairs:
+            await self._compare(case, pipeline, load, redis)
+            return
         if case.idle:
             self._screen.status(f"idle for {case.idle} s")
             before = await costs_of(pipeline, redis)
@@ -106,6 +116,37 @@ class SteadyBench:
             costs = (await costs_of(pipeline, redis)).since(before)
             for line in lines_of(Figures(rate, pods, load.take_latencies(), costs)):
                 say(line)
+
+    async def _compare(self, case: SteadyCase, pipeline: Pipeline, load: Load, redis: Redis) -> None:
+        """Each load without and with an open page; the console calms down before the next one without."""
+        console = await pipeline.open_console()
+
+        async def turn(rate: int, page: Page | None) -> Turn:
+            received = 0 if page is None else page.received
+            before, began = await costs_of(pipeline, redis), time.monotonic()
+            if rate:
+                await load.create(rate * case.seconds, rate)
+                await load.all_bound(BOUND_PATIENCE)
+                await asyncio.sleep(SETTLED)
+                load.take_latencies()
+            else:
+                await asyncio.sleep(case.seconds)
+            seconds = time.monotonic() - began
+            costs = (await costs_of(pipeline, redis)).since(before)
+            return Turn(rate * case.seconds, seconds, costs, None if page is None else page.received - received)
+
+        for rate in (0, *case.rates):
+            pairs = Pairs()
+            for number in range(1, case.pairs + 1):
+                self._screen.status(f"{rate} pods/s: pair {number} of {case.pairs}")
+                pairs.without.append(await turn(rate, None))
+                async with open_page(console) as page:
+                    await asyncio.sleep(SETTLED)
+                    pairs.within.append(await turn(rate, page))
+                await asyncio.sleep(UNWATCHED + SETTLED)
+            self._screen.say(f"{rate} pods/s:")
+            for line in pairs.lines():
+                self._screen.say(line)
 
 
 def lines_of(run: Figures) -> Iterator[str]:
