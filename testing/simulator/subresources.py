@@ -151,7 +151,9 @@ def rescale(cluster: SimulatedCluster, resource: ApiResource, item: Item, scale:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewedUser:
-    """`may`: verb and path, such as `get /metrics`; `*` is any verb, or any rest of a path."""
+    """`may`: verb and path, such as `get /metrics`, or verb and resource, such as `list apps/replicasets`, and if it is
+    about one object its name, such as `get coordination.k8s.io/leases queue`. `*` is any verb, or any rest of a path.
+    """
 
     token: str = field(repr=False)
     name: str
@@ -172,19 +174,25 @@ def review(users: Sequence[ReviewedUser], denied: Collection[str], resource: Api
             groups = [*user.groups, "system:authenticated"]
             status = {"authenticated": True, "user": {"username": user.name, "uid": user.uid, "groups": groups}}
     elif resource is OWN_ACCESS_REVIEWS:
-        of = spec.get("resourceAttributes") or {}
-        parts = (of.get("group"), of.get("resource"), of.get("subresource"))
-        right = f"{of.get('verb') or ''} {'/'.join(part for part in parts if part)}"
+        right = " ".join(_right(spec)[:2])
         status = {"allowed": right not in denied, "reason": f"{right} is denied" if right in denied else ""}
     else:
-        asked, name = spec.get("nonResourceAttributes") or {}, spec.get("user") or ""
-        verb, path = asked.get("verb") or "", asked.get("path") or ""
-        allowed = any(_allows(rule, verb, path) for user in users if user.name == name for rule in user.may)
+        (verb, path, of), name = _right(spec), spec.get("user") or ""
+        allowed = any(_allows(rule, verb, path, of) for user in users if user.name == name for rule in user.may)
         status = {"allowed": allowed, "reason": "" if allowed else f'no rule lets "{name}" {verb} {path}'}
     return {"metadata": {}, **obj, "kind": resource.kind, "apiVersion": resource.api_version, "status": status}
 
 
-def _allows(rule: str, verb: str, path: str) -> bool:
-    verbs, _, pattern = rule.partition(" ")
+def _right(spec: Object) -> tuple[str, str, str]:
+    """Verb, path or resource, and the name of an object."""
+    if of := spec.get("resourceAttributes"):
+        parts = (of.get("group"), of.get("resource"), of.get("subresource"))
+        return of.get("verb") or "", "/".join(part for part in parts if part), of.get("name") or ""
+    of = spec.get("nonResourceAttributes") or {}
+    return of.get("verb") or "", of.get("path") or "", ""
+
+
+def _allows(rule: str, verb: str, path: str, name: str) -> bool:
+    verbs, pattern, only = (*rule.split(" "), "")[:3]
     fits = path.startswith(pattern[:-1]) if pattern.endswith("*") else path == pattern
-    return verbs in ("*", verb) and fits
+    return verbs in ("*", verb) and fits and only in ("", name)

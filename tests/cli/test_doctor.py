@@ -12,16 +12,18 @@ import yaml  # type: ignore[import-untyped]
 from shared.kube.lease import Lease
 from shared.store.schema import SCHEMA
 from testing.simulator.service import Simulator, SimulatorOptions
+from testing.simulator.subresources import ReviewedUser
 from tests.bus.support import PREFIX
 from tests.cli.operating import Operator, Said
-from tests.deploy.rights import granted
+from tests.deploy.rendering import ROOT
+from tests.deploy.rights import granted, rules_of_accounts
 from tests.kube.support import api_server, client_of
 from tests.servers import configured_redis, nats_server
 from tests.store.support import linked_to
 from tools.cli.doctor import lines
 from tools.doctor.cluster import _clock
 from tools.doctor.findings import Level, Section, note, ok, wrong
-from tools.doctor.rights import RULES, rights_of
+from tools.doctor.rights import ALL, RULES, Right, rights_of
 from tools.doctor.servers import described_redis
 
 ALL_WELL = "✓"
@@ -29,11 +31,16 @@ ALL_WELL = "✓"
 
 @asynccontextmanager
 async def surroundings(
-    operator: Operator, monkeypatch: pytest.MonkeyPatch, *, redis: str = "", denied: frozenset[str] = frozenset()
+    operator: Operator,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    redis: str = "",
+    denied: frozenset[str] = frozenset(),
+    users: tuple[ReviewedUser, ...] = (),
 ) -> AsyncIterator[tuple[Simulator, str]]:
     """An API server, NATS and Redis that the environment names; yields the first and the URL of the last."""
     async with (
-        api_server(SimulatorOptions(kubelet=False, seed=1, denied=denied)) as simulator,
+        api_server(SimulatorOptions(kubelet=False, seed=1, denied=denied, users=users)) as simulator,
         nats_server() as nats,
         configured_redis(redis) as store,
     ):
@@ -41,6 +48,14 @@ async def surroundings(
         monkeypatch.setenv("FLOTILLA_REDIS_URL", store.url)
         monkeypatch.setenv("FLOTILLA_SERVER", simulator.url)
         yield simulator, store.url
+
+
+def resource_of(right: Right) -> str:
+    return f"{right.group}/{right.resource}" if right.group else right.resource
+
+
+def joined(said: Said) -> str:
+    return " ".join(said.out.split())
 
 
 def fixes_of(said: Said, text: str) -> list[str]:
@@ -91,6 +106,28 @@ async def test_missing_rights_are_named_with_a_rule_that_grants_them(
     assert rule == {"apiGroups": [""], "resources": ["pods"], "verbs": ["delete"]}
     text = " ".join(said.out.split())
     assert "may not update leases of coordination.k8s.io in namespace kube-system" in text
+
+
+@pytest.mark.asyncio
+async def test_the_services_own_accounts_are_asked_about(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+    def account(service: str, *without: str) -> ReviewedUser:
+        may = tuple(rule for rule in rules_of_accounts()[service] if rule not in without)
+        return ReviewedUser(token=service, name=f"system:serviceaccount:flotilla-system:flotilla-{service}", may=may)
+
+    users = [account(service) for service in ALL if service != "binder"]
+    ours = ("doctor", "--config", str(ROOT / "k8s" / "base" / "scheduler.yaml"), "--prefix", "flotilla")
+    async with surroundings(operator, monkeypatch, users=(*users, account("binder"))) as (simulator, _):
+        said = await operator.types(*ours)
+        assert said.code == 0
+        assert "that the accounts flotilla-* in namespace flotilla-system need" in joined(said)
+        simulator.faults.fail("POST", "/subjectaccessreviews$", 403, times=1, reason="Forbidden")
+        said = await operator.types(*ours)
+        assert said.code == 0
+        assert "the accounts flotilla-* in namespace flotilla-system may not be asked about" in joined(said)
+    async with surroundings(operator, monkeypatch, users=(*users, account("binder", "delete pods"))):
+        said = await operator.types(*ours)
+    assert (said.code, said.lines[-1]) == (1, "1 thing is wrong (✗)")
+    assert "✗ rights: the account flotilla-binder may not delete pods: without it there is no" in joined(said)
 
 
 @pytest.mark.asyncio
@@ -171,10 +208,10 @@ async def test_a_stale_url_file_and_a_wrong_configuration_are_named(
 
 
 def test_its_rules_are_those_of_the_manifests() -> None:
-    needed = {
-        (f"{right.group}/{right.resource}" if right.group else right.resource, right.verb) for right in rights_of(RULES)
+    needed = {(service, right) for rule in RULES for service in rule.who for right in rights_of([rule])}
+    assert {(service, resource_of(right), right.verb) for service, right in needed} == {
+        (each.service, each.resource, each.verb) for each in granted()
     }
-    assert needed == {(right.resource, right.verb) for right in granted()}
 
 
 def test_a_clock_that_is_seconds_off_is_wrong() -> None:

@@ -78,6 +78,20 @@ def _of_rule(service: str, rule: Object) -> Iterator[Right]:
                 yield Right(service, f"{group}/{resource}" if group else resource, verb)
 
 
+def rules_of_accounts(by: Path = RBAC) -> dict[str, list[str]]:
+    """By service, as a simulated API server takes them: verb, resource, and the name of the object if there is one."""
+    found: dict[str, list[str]] = defaultdict(list)
+    objects: list[Object] = [*yaml.safe_load_all(by.read_text())]
+    roles = {(each["kind"], each["metadata"]["name"]): each["rules"] for each in objects if "rules" in each}
+    for binding in (each for each in objects if "roleRef" in each):
+        for rule in roles[binding["roleRef"]["kind"], binding["roleRef"]["name"]]:
+            for subject in binding["subjects"]:
+                for right in _of_rule(subject["name"].removeprefix("flotilla-"), rule):
+                    names = rule.get("resourceNames", [""])
+                    found[right.service] += (f"{right.verb} {right.resource} {name}".strip() for name in names)
+    return found
+
+
 # The docs
 
 

@@ -48,6 +48,18 @@ def test_an_access_review_follows_the_users_rules(user: str, verb: str, path: st
     assert bool(told["reason"]) is not allowed
 
 
+def test_an_access_review_about_resources_follows_the_users_rules() -> None:
+    desk = Desk(users=(ReviewedUser(token="t", name="account", may=("list apps/replicasets", "patch pods/status")),))
+    for attributes, allowed in (
+        ({"verb": "list", "group": "apps", "resource": "replicasets"}, True),
+        ({"verb": "list", "group": "", "resource": "replicasets"}, False),
+        ({"verb": "patch", "resource": "pods", "subresource": "status", "namespace": "shop"}, True),
+        ({"verb": "patch", "resource": "pods"}, False),
+    ):
+        _, told = desk.call("POST", ACCESS, {"spec": {"user": "account", "resourceAttributes": attributes}})
+        assert told["status"]["allowed"] is allowed
+
+
 def test_a_review_of_ones_own_access_allows_what_is_not_denied() -> None:
     desk = Desk(denied=frozenset({"delete pods", "patch pods/status"}))
     for group, resource, subresource, verb, allowed in (

@@ -116,7 +116,7 @@ async def _check(client: KubeClient, options: ClusterOptions) -> ClusterReport:
     served = await _served_groups(client)
     findings += _missing_apis(served)
     absent = {_group(each.path) for each in RESOURCES.values()} - {_group(path) for path in served}
-    findings += await check_rights(client, options.lease_namespace, absent)
+    findings += await check_rights(client, options.lease_namespace, options.prefix, absent)
     uid = await _cluster_uid(client)
     leases, networks = await _leases(client, options)
     return ClusterReport([*findings, *leases], f"{uid}/{options.lease_namespace}" if uid else "", networks)

@@ -1,29 +1,39 @@
-"""The rights that Flotilla needs at the API server, and which of them this user lacks."""
+"""The rights that Flotilla needs at the API server, and who lacks which: the services' own accounts, or this user.
+
+Whoever may create SubjectAccessReviews can ask about the accounts that k8s/base makes for the services. If these have
+no rights at all, they are not there, and this user's rights are what `flotilla up` and `flotilla run` have.
+"""
 
 import asyncio
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import msgspec
 
 from shared.kube.client import KubeClient
+from shared.kube.errors import Forbidden
 from tools.doctor.findings import Finding, note, ok, wrong
 
-ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+OWN_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 AT_ONCE = 8
 """Reviews at the same time."""
 PATIENCE = 5.0
 """Seconds for one review."""
 LEASES = "leases"
+LEADERS = ("watcher", "queue", "snapshot", "cycle")
+ALL = (*LEADERS, "worker", "binder")
 
 
 class Rule(NamedTuple):
-    """`resources` with their subresource, as `pods/status`. `name`: the one object that it is about; empty: all."""
+    """`resources` with their subresource, as `pods/status`. `who`: the services that need it. `name`: the one object
+    that it is about; empty: all.
+    """
 
     group: str
     resources: tuple[str, ...]
     verbs: tuple[str, ...]
+    who: tuple[str, ...]
     why: str
     name: str = ""
 
@@ -35,38 +45,64 @@ class Right(NamedTuple):
     name: str = ""
 
 
+WATCHER, SNAPSHOT, CYCLE, BINDER = ("watcher",), ("snapshot",), ("cycle",), ("binder",)
+READ = ("list", "watch")
+STORAGE, DEVICES = "storage.k8s.io", "resource.k8s.io"
 RULES = (
-    Rule("", ("pods", "nodes"), ("list", "watch"), "without them nothing is scheduled"),
-    Rule("", ("pods",), ("get",), "pods are looked up before they are evicted, or when no binder reports on them"),
-    Rule("", ("pods",), ("delete",), "without it there is no preemption"),
-    Rule("", ("pods/binding",), ("create",), "without it no pod is bound"),
-    Rule("", ("pods/status",), ("patch", "update"), "without it pods have no condition, and no late binding is fenced"),
-    Rule("", ("nodes",), ("get",), "a node is read before volumes are bound"),
-    Rule("", ("namespaces",), ("get",), "its uid identifies the cluster", name="kube-system"),
-    Rule("", ("namespaces",), ("list", "watch"), "for namespace selectors of pod affinity"),
-    Rule("", ("services", "replicationcontrollers"), ("list", "watch"), "for default spreading"),
-    Rule("apps", ("replicasets", "statefulsets"), ("list", "watch"), "for default spreading"),
-    Rule("", ("persistentvolumes", "persistentvolumeclaims"), ("list", "watch"), "for pods with volumes"),
-    Rule("", ("persistentvolumes", "persistentvolumeclaims"), ("get", "update"), "volumes are bound before the pod"),
+    Rule("", ("pods", "nodes"), READ, WATCHER, "without them nothing is scheduled"),
+    Rule("", ("pods", "nodes"), ("list",), SNAPSHOT, "flotilla dump compares with them"),
+    Rule("", ("nodes",), READ, CYCLE, "for extenders that get whole nodes"),
     Rule(
-        "storage.k8s.io",
+        "",
+        ("pods",),
+        ("get",),
+        ("snapshot", "cycle", "binder"),
+        "pods are looked up before they are evicted, or when no binder reports on them",
+    ),
+    Rule("", ("pods",), ("delete",), BINDER, "without it there is no preemption"),
+    Rule("", ("pods/binding",), ("create",), BINDER, "without it no pod is bound"),
+    Rule(
+        "",
+        ("pods/status",),
+        ("patch",),
+        ("watcher", "snapshot", "binder"),
+        "without it pods have no condition, and no late binding is fenced",
+    ),
+    Rule("", ("pods/status",), ("update",), BINDER, "the claim for extended resources is named there"),
+    Rule("", ("nodes",), ("get",), BINDER, "a node is read before volumes are bound"),
+    Rule("", ("namespaces",), ("get",), (*LEADERS, "binder"), "its uid identifies the cluster", name="kube-system"),
+    Rule("", ("namespaces",), READ, WATCHER, "for namespace selectors of pod affinity"),
+    Rule("", ("services", "replicationcontrollers"), READ, WATCHER, "for default spreading"),
+    Rule("apps", ("replicasets", "statefulsets"), READ, WATCHER, "for default spreading"),
+    Rule("", ("persistentvolumes", "persistentvolumeclaims"), READ, WATCHER, "for pods with volumes"),
+    Rule(
+        "",
+        ("persistentvolumes", "persistentvolumeclaims"),
+        ("get", "update"),
+        BINDER,
+        "volumes are bound before the pod",
+    ),
+    Rule(
+        STORAGE,
         ("storageclasses", "csinodes", "csidrivers", "csistoragecapacities", "volumeattachments"),
-        ("list", "watch"),
+        READ,
+        WATCHER,
         "for pods with volumes",
     ),
-    Rule("storage.k8s.io", ("csinodes",), ("get",), "volumes are bound before the pod"),
-    Rule("policy", ("poddisruptionbudgets",), ("list", "watch"), "preemption spares what budgets protect"),
-    Rule("scheduling.k8s.io", ("podgroups",), ("list", "watch"), "for gangs"),
-    Rule("scheduling.x-k8s.io", ("podgroups",), ("list", "watch"), "for gangs"),
-    Rule("resource.k8s.io", ("resourceclaims", "resourceslices", "deviceclasses"), ("list", "watch"), "for devices"),
-    Rule("resource.k8s.io", ("resourceclaims",), ("get", "create", "update", "delete", "patch"), "for devices"),
-    Rule("resource.k8s.io", ("resourceclaims/status", "resourceclaims/binding"), ("update",), "for devices"),
-    Rule("events.k8s.io", ("events",), ("create", "patch"), "without it pods have no Events"),
-    Rule("authentication.k8s.io", ("tokenreviews",), ("create",), "services ask who reads their metrics"),
-    Rule("authorization.k8s.io", ("subjectaccessreviews",), ("create",), "services ask who reads their metrics"),
-    Rule("coordination.k8s.io", (LEASES,), ("get", "create", "update"), "without them nobody leads"),
+    Rule(STORAGE, ("csinodes",), ("get",), BINDER, "volumes are bound before the pod"),
+    Rule("policy", ("poddisruptionbudgets",), READ, WATCHER, "preemption spares what budgets protect"),
+    Rule("scheduling.k8s.io", ("podgroups",), READ, WATCHER, "for gangs"),
+    Rule("scheduling.x-k8s.io", ("podgroups",), READ, WATCHER, "for gangs"),
+    Rule(DEVICES, ("resourceclaims", "resourceslices", "deviceclasses"), READ, WATCHER, "for devices"),
+    Rule(DEVICES, ("resourceclaims",), ("get", "create", "update", "delete"), BINDER, "for devices"),
+    Rule(DEVICES, ("resourceclaims",), ("get", "list", "patch"), SNAPSHOT, "no late allocation of devices may land"),
+    Rule(DEVICES, ("resourceclaims/status", "resourceclaims/binding"), ("update",), BINDER, "for devices"),
+    Rule("events.k8s.io", ("events",), ("create", "patch"), ("watcher", "binder"), "without it pods have no Events"),
+    Rule("authentication.k8s.io", ("tokenreviews",), ("create",), ALL, "services ask who reads their metrics"),
+    Rule("authorization.k8s.io", ("subjectaccessreviews",), ("create",), ALL, "services ask who reads their metrics"),
+    Rule("coordination.k8s.io", (LEASES,), ("get", "create", "update"), LEADERS, "without them nobody leads"),
 )
-"""What all services need together, as in k8s/base/rbac.yaml; a test compares the two."""
+"""What the services need, as in k8s/base/rbac.yaml; a test compares the two."""
 
 
 def rights_of(rules: Iterable[Rule]) -> Iterator[Right]:
@@ -85,41 +121,82 @@ class _Review(msgspec.Struct):
     status: _Status
 
 
-async def check_rights(client: KubeClient, lease_namespace: str, absent: Collection[str]) -> list[Finding]:
-    """`absent`: API groups that the server does not have, so that no rights to them are needed."""
+async def check_rights(client: KubeClient, namespace: str, prefix: str, absent: Collection[str]) -> list[Finding]:
+    """`namespace`: of the Leases, whose names begin with `prefix`, and of the accounts. `absent`: API groups that the
+    server does not have.
+    """
     rules = [rule for rule in RULES if rule.group not in absent]
-    slots = asyncio.Semaphore(AT_ONCE)
-
-    async def allowed(right: Right) -> bool | None:
-        async with slots:
-            return await _may(client, right, lease_namespace if right.resource == LEASES else "")
-
-    rights = list(rights_of(rules))
-    answers = dict(zip(rights, await asyncio.gather(*map(allowed, rights)), strict=True))
-    if None in answers.values():
+    reviews = _Reviews(client, namespace)
+    accounts = await _of_accounts(reviews, rules, prefix)
+    if accounts is not None and any(map(any, (each.values() for each in accounts.values()))):
+        return _findings_of_accounts(accounts, rules, namespace)
+    own = await reviews.all(list(dict.fromkeys(rights_of(rules))))
+    if own is None:
         return [note("rights: this API server answers no SelfSubjectAccessReview, so they are not known")]
-    missing = [right for right, may in answers.items() if not may]
+    asked = "may not be asked about" if accounts is None else "have none"
+    whose = f"this user's; the accounts flotilla-* in namespace {namespace} {asked}"
+    missing = [right for right, may in own.items() if not may]
     if not missing:
-        return [ok(f"rights: all {len(rights)} that are needed")]
-    return list(_missing(rules, missing, lease_namespace))
+        return [ok(f"rights: all {len(own)} that the services need together ({whose})")]
+    return [note(f"rights: checked are {whose}"), *_missing("", rules, missing, namespace)]
 
 
-def _missing(rules: Iterable[Rule], missing: Collection[Right], namespace: str) -> Iterator[Finding]:
-    """A finding for each rule that is not granted entirely, and one rule that grants it."""
-    by_rule: dict[Rule, list[Right]] = defaultdict(list)
+async def _of_accounts(
+    reviews: "_Reviews", rules: Iterable[Rule], prefix: str
+) -> dict[str, Mapping[Right, bool]] | None:
+    """By service; None if this user may not ask about others."""
+    found: dict[str, Mapping[Right, bool]] = {}
+    for service in ALL:
+        asked = rights_of(rule for rule in rules if service in rule.who)
+        rights = list(dict.fromkeys(_of_its_lease(right, f"{prefix}-{service}") for right in asked))
+        if not found and await reviews.all(rights[:1], service) is None:
+            return None
+        answers = await reviews.all(rights, service)
+        if answers is None:
+            return None
+        found[service] = answers
+    return found
+
+
+def _of_its_lease(right: Right, lease: str) -> Right:
+    """An account may read and write its own Lease only; for `create` no name can be required."""
+    return right._replace(name=lease) if right.resource == LEASES and right.verb != "create" else right
+
+
+def _findings_of_accounts(
+    accounts: Mapping[str, Mapping[Right, bool]], rules: Iterable[Rule], namespace: str
+) -> list[Finding]:
+    findings: list[Finding] = []
+    for service, answers in accounts.items():
+        denied = (right for right, may in answers.items() if not may)
+        missing = [right._replace(name="") if right.resource == LEASES else right for right in denied]
+        findings += _missing(service, [rule for rule in rules if service in rule.who], missing, namespace)
+    if findings:
+        return findings
+    rights = sum(map(len, accounts.values()))
+    return [ok(f"rights: all {rights} that the accounts flotilla-* in namespace {namespace} need")]
+
+
+def _missing(service: str, rules: Iterable[Rule], missing: Collection[Right], namespace: str) -> Iterator[Finding]:
+    """A finding for each rule that is not granted entirely, and one rule that grants it; each right is named once.
+
+    `service`: empty for the user.
+    """
+    left = set(missing)
     for rule in rules:
-        for right in rights_of([rule]):
-            if right in missing:
-                by_rule[rule].append(right)
-    for rule, rights in by_rule.items():
+        rights = [right for right in rights_of([rule]) if right in left]
+        left.difference_update(rights)
+        if not rights:
+            continue
         verbs = list(dict.fromkeys(right.verb for right in rights))
         resources = list(dict.fromkeys(right.resource for right in rights))
         group = f" of {rule.group}" if rule.group else ""
         names = f" ({rule.name})" if rule.name else ""
         where = f" in namespace {namespace}" if LEASES in resources else ""
+        what = f"may not {', '.join(verbs)} {', '.join(resources)}{group}{names}{where}: {rule.why}"
         yield wrong(
-            f"rights: may not {', '.join(verbs)} {', '.join(resources)}{group}{names}{where}: {rule.why}",
-            "apply k8s/base/rbac.yaml, or grant this rule:",
+            f"rights: {f'the account flotilla-{service} ' if service else ''}{what}",
+            f"apply k8s/base/rbac.yaml, or grant this rule{f' to the account flotilla-{service}' if service else ''}:",
             f'  - apiGroups: ["{rule.group}"]',
             f"    resources: [{', '.join(resources)}]",
             *([f"    resourceNames: [{rule.name}]"] if rule.name else []),
@@ -127,22 +204,42 @@ def _missing(rules: Iterable[Rule], missing: Collection[Right], namespace: str) 
         )
 
 
-async def _may(client: KubeClient, right: Right, namespace: str) -> bool | None:
-    """None if the server does not answer such questions."""
-    resource, _, subresource = right.resource.partition("/")
-    attributes = {"group": right.group, "resource": resource, "verb": right.verb}
-    optional = {"subresource": subresource, "name": right.name, "namespace": namespace}
-    attributes |= {key: value for key, value in optional.items() if value}
-    body = {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": attributes},
-    }
-    answer = await client.call("POST", ACCESS_REVIEWS, msgspec.json.encode(body), timeout=PATIENCE)
-    if not 200 <= answer.status < 300:
-        return None
-    try:
-        status = msgspec.json.decode(answer.body, type=_Review).status
-    except (msgspec.DecodeError, ValueError):
-        return None
-    return status.allowed and not status.denied
+class _Reviews:
+    """Asks the API server who may do what."""
+
+    def __init__(self, client: KubeClient, namespace: str) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._slots = asyncio.Semaphore(AT_ONCE)
+
+    async def all(self, rights: Collection[Right], service: str = "") -> dict[Right, bool] | None:
+        """Of this user, or of a service's account; None if the server does not answer such a question."""
+        answers = await asyncio.gather(*(self._may(right, service) for right in rights))
+        found = {right: may for right, may in zip(rights, answers, strict=True) if may is not None}
+        return found if len(found) == len(rights) else None
+
+    async def _may(self, right: Right, service: str) -> bool | None:
+        resource, _, subresource = right.resource.partition("/")
+        attributes = {"group": right.group, "resource": resource, "verb": right.verb}
+        namespace = self._namespace if right.resource == LEASES else ""
+        optional = {"subresource": subresource, "name": right.name, "namespace": namespace}
+        attributes |= {key: value for key, value in optional.items() if value}
+        spec: dict[str, object] = {"resourceAttributes": attributes}
+        if service:
+            accounts = "system:serviceaccounts"
+            spec["user"] = f"system:serviceaccount:{self._namespace}:flotilla-{service}"
+            spec["groups"] = [accounts, f"{accounts}:{self._namespace}", "system:authenticated"]
+        kind = "SubjectAccessReview" if service else "SelfSubjectAccessReview"
+        body = msgspec.json.encode({"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec})
+        try:
+            async with self._slots:
+                answer = await self._client.call("POST", REVIEWS if service else OWN_REVIEWS, body, timeout=PATIENCE)
+        except Forbidden:
+            return None
+        if not 200 <= answer.status < 300:
+            return None
+        try:
+            status = msgspec.json.decode(answer.body, type=_Review).status
+        except (msgspec.DecodeError, ValueError):
+            return None
+        return status.allowed and not status.denied
