@@ -1,12 +1,8 @@
 """Proxies for HTTP. Their URLs may hold a password, so no message shows them."""
 
 import os
-import socket
-import ssl
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from urllib.parse import urlsplit
-
-import aiohttp
 
 from shared.errors import UserError
 
@@ -104,25 +100,3 @@ def checked_proxy(proxy: str, what: str) -> str:
     if not usable:
         raise UserError(f"{what}: only http and https proxies can be used, such as http://host:3128")
     return proxy
-
-
-NOT_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
-"""OpenSSL's reasons for an answer that is not TLS; the second one since 3.2."""
-
-
-def reason_of(cause: Exception) -> str:
-    """Why a request failed."""
-    if isinstance(cause, aiohttp.ClientHttpProxyError):  # whose text has the proxy's URL
-        return f"the proxy says {cause.status} {cause.message}"
-    if isinstance(cause, aiohttp.ClientConnectorError) and getattr(cause.os_error, "reason", "") in NOT_TLS:
-        return "does not support TLS; http://?"
-    if isinstance(cause, aiohttp.ClientConnectorError):  # whose text has Python's own names of TLS objects
-        return f"cannot be reached: {_words_of(cause.os_error)}"
-    return str(cause) or type(cause).__name__
-
-
-def _words_of(error: OSError) -> str:
-    """The operating system's message; TLS and DNS have error numbers of their own."""
-    if error.errno and not isinstance(error, ssl.SSLError | socket.gaierror):
-        return os.strerror(error.errno)
-    return error.strerror or str(error)

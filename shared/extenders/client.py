@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlsplit
 
-import aiohttp
-
 from shared.config.structs import ExtenderConfig, ExtenderTls
 from shared.errors import UserError
 from shared.extenders.talk import Call, ExtenderFailed, Talk, in_order, name_of, timeout_of
-from shared.proxies import proxy_of_environment, reason_of
+from shared.http.client import HttpClient
+from shared.http.connecting import Route
+from shared.http.errors import HttpFailure, Late
+from shared.http.request import Address, RequestFormat, quoted
+from shared.proxies import proxy_of_environment
 
 T = TypeVar("T")
 
@@ -23,7 +25,7 @@ MAX_IN_FLIGHT = 64
 """Calls to one extender at the same time; others wait, and their time runs."""
 MAX_ANSWER_BYTES = 64 << 20
 """The whole objects of 5,000 nodes come to some 50 MB."""
-CHUNK = 1 << 16
+OK = 200
 HEADERS = {"Content-Type": "application/json", "Accept-Encoding": "identity", "User-Agent": "flotilla"}
 
 
@@ -33,15 +35,9 @@ class ExtenderClient:
     def __init__(self, extenders: Iterable[ExtenderConfig]) -> None:
         self.extenders = in_order(extenders)
         self._lines = {extender: _Line(extender) for extender in self.extenders}
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            headers=HEADERS,
-            timeout=aiohttp.ClientTimeout(total=None),
-        )
 
     async def close(self) -> None:
-        await self._session.close()
+        await asyncio.gather(*(line.http.close() for line in self._lines.values()))
 
     async def converse(self, talk: Talk[T]) -> T:
         """Holds a talk to its end, and returns what comes of it."""
@@ -68,31 +64,17 @@ class ExtenderClient:
         line = self._lines[call.extender]
         what = f"extender {line.name}: {call.verb}"
         seconds = timeout_of(call.extender)
-        begun = False
+        deadline = asyncio.get_running_loop().time() + seconds
         try:
-            async with asyncio.timeout(seconds), line.turns:
-                begun = True
-                return await self._post(line, call)
-        except TimeoutError as cause:
-            raise ExtenderFailed(f"{what}: no answer within {seconds:g} s", maybe_done=begun) from cause
-        except (aiohttp.ClientError, OSError) as cause:
-            done = not isinstance(cause, aiohttp.ClientConnectorError | aiohttp.InvalidURL)
-            raise ExtenderFailed(f"{what}: {reason_of(cause)}", maybe_done=done) from cause
-
-    async def _post(self, line: "_Line", call: Call) -> bytes:
-        async with self._session.post(
-            f"{line.url}/{call.verb}",
-            data=call.body,
-            ssl=line.tls,
-            server_hostname=line.server_name,
-            proxy=line.proxy,
-            allow_redirects=False,
-        ) as response:
-            if response.status != 200:
-                where = f"{line.name.rstrip('/')}/{call.verb}"
-                message = f"failed {call.verb} with extender at URL {where}, code {response.status}"
-                raise ExtenderFailed(message, maybe_done=True)
-            return await _read(response, f"extender {line.name}: {call.verb}")
+            answer = await line.http.request(line.request(call), deadline, limit=MAX_ANSWER_BYTES)
+        except HttpFailure as cause:
+            reason = f"no answer within {seconds:g} s" if isinstance(cause, Late) else str(cause)
+            raise ExtenderFailed(f"{what}: {reason}", maybe_done=cause.maybe_received) from cause
+        if answer.status != OK:
+            where = f"{line.name.rstrip('/')}/{call.verb}"
+            message = f"failed {call.verb} with extender at URL {where}, code {answer.status}"
+            raise ExtenderFailed(message, maybe_done=True)
+        return answer.body
 
 
 class _Line:
@@ -100,25 +82,20 @@ class _Line:
 
     def __init__(self, extender: ExtenderConfig) -> None:
         self.name = name_of(extender)
-        self.url = extender.url_prefix.rstrip("/")
-        parts = urlsplit(self.url)
+        url = extender.url_prefix.rstrip("/")
+        parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise UserError(f"extender {self.name}: urlPrefix: not a URL such as http://host:8888/scheduler")
-        self.tls: ssl.SSLContext | bool = tls_of(extender, self.name) if parts.scheme == "https" else True
-        self.server_name = (extender.tls.server_name or None) if extender.tls is not None else None
-        self.proxy = proxy_of_environment(self.url)
-        self.turns = asyncio.Semaphore(MAX_IN_FLIGHT)
+        server, proxy = Address.of(url), proxy_of_environment(url)
+        tls = tls_of(extender, self.name) if server.scheme == "https" else None
+        server_name = (extender.tls.server_name or None) if extender.tls is not None else None
+        route = Route(server, server_name, None if proxy is None else Address.of(proxy))
+        self.http = HttpClient(route, tls, most=MAX_IN_FLIGHT, connect_patience=timeout_of(extender))
+        self._format = RequestFormat(server, route.proxy, HEADERS)
+        self._head = self._format.head({"Authorization": server.basic} if server.basic else {})
 
-
-async def _read(response: aiohttp.ClientResponse, what: str) -> bytes:
-    chunks: list[bytes] = []
-    size = 0
-    async for chunk in response.content.iter_chunked(CHUNK):
-        size += len(chunk)
-        if size > MAX_ANSWER_BYTES:
-            raise ExtenderFailed(f"{what}: the answer is longer than {MAX_ANSWER_BYTES} bytes", maybe_done=True)
-        chunks.append(chunk)
-    return b"".join(chunks)
+    def request(self, call: Call) -> bytes:
+        return self._format.request("POST", quoted(f"/{call.verb}"), self._head, call.body)
 
 
 def tls_of(extender: ExtenderConfig, name: str) -> ssl.SSLContext:

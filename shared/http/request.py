@@ -4,7 +4,7 @@ import base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Self
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from shared.errors import UserError
 
@@ -42,7 +42,7 @@ class Address:
         if parts.username is not None:
             pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
             basic = f"Basic {base64.b64encode(pair.encode()).decode()}"
-        return cls(parts.scheme, host, port, authority, parts.path.rstrip("/"), basic)
+        return cls(parts.scheme, host, port, authority, quoted(parts.path.rstrip("/")), basic)
 
     @property
     def target(self) -> str:
@@ -87,6 +87,11 @@ def header_lines(fields: Mapping[str, str]) -> bytes:
         if not (name and TOKEN.issuperset(name) and value.isascii() and value.isprintable()):
             raise UserError(f"a {name} header cannot be sent: only printable ASCII is possible")
     return "".join(f"{name}: {value}\r\n" for name, value in fields.items()).encode()
+
+
+def quoted(path: str) -> str:
+    """With everything encoded that no path or query may have; what is encoded already stays."""
+    return quote(path, safe="/%?:@!$&'()*+,;=~")
 
 
 def _ascii(host: str) -> str:

@@ -91,6 +91,15 @@ async def test_a_slash_at_the_end_of_the_url_does_not_matter() -> None:
         assert await failure_of(extender, url_prefix=extender.url + "//") == ""
 
 
+async def test_a_verb_cannot_become_a_header() -> None:
+    async with an_extender() as extender:
+        extender.says("fil\r\nter: x", {"NodeNames": ["a"]})
+        async with a_client(extender.config(filter_verb="fil\r\nter: x")) as client:
+            judgement = await judged(client, "a", "b")
+        assert judgement.failure is None
+        assert len(extender.requests("fil\r\nter: x")) == 1
+
+
 # Failures
 
 

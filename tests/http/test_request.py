@@ -3,7 +3,7 @@
 import pytest
 
 from shared.errors import UserError
-from shared.http.request import Address, RequestFormat, connect_request
+from shared.http.request import Address, RequestFormat, connect_request, quoted
 
 
 @pytest.mark.parametrize(
@@ -20,6 +20,11 @@ from shared.http.request import Address, RequestFormat, connect_request
 def test_the_parts_of_a_url(url: str, host: str, port: int, authority: str, path: str) -> None:
     found = Address.of(url)
     assert (found.host, found.port, found.authority, found.path) == (host, port, authority, path)
+
+
+def test_a_path_is_encoded() -> None:
+    assert Address.of("http://host/a b/%20/\u00e4").path == "/a%20b/%20/%C3%A4"
+    assert quoted("/x\r\ny?z=1") == "/x%0D%0Ay?z=1"
 
 
 @pytest.mark.parametrize("url", ["ftp://host", "https://", "host:6443", "https://host:x", "https://host:99999"])
