@@ -60,7 +60,9 @@ from shared.telemetry.logs import Repeated
 LONGEST_PAUSE = 0.04
 """Seconds between two rounds that are not full where pods come fast: fewer and fuller rounds cost less per pod."""
 LOOK_INTERVAL = 0.25
-"""Seconds between two checks for lost workers, and between two updates of metrics."""
+"""Seconds between two checks for lost workers, and between two updates of metrics, while workers send heartbeats."""
+LONGEST_LOOK_INTERVAL = 0.5
+"""The same without heartbeats."""
 FINISH_INTERVAL = 0.01
 """Seconds between two checks whether the last pods are decided."""
 
@@ -133,6 +135,7 @@ class Shell:
         self._snapshot.stop()
         self._repeated = Repeated(context.log)
         self._rounds_before = 0
+        self._looked_at = 0.0
         self._confirmed = asyncio.Event()
         self._questions = 0
         self._askers: dict[int, Envelope] = {}
@@ -151,7 +154,7 @@ class Shell:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._pull())
                 tasks.create_task(self._queue.report())
-                tasks.create_task(every(LOOK_INTERVAL, self._look))
+                tasks.create_task(every(LONGEST_LOOK_INTERVAL, self._look))
                 tasks.create_task(self._context.fault.raised())
                 if self._calls.sends_nodes:
                     tasks.create_task(ListWatch(self._client, NODES, self._full_objects.hear, random.Random()).run())
@@ -214,8 +217,11 @@ class Shell:
         self._send(self._membership.beat(beat, self._context.clock()))
         if self._membership.wants_confirmation():
             self._handle(ConfirmTerm())
+        if self._context.clock() - self._looked_at >= LOOK_INTERVAL:
+            self._look()
 
     def _look(self) -> None:
+        self._looked_at = self._context.clock()
         self._send(self._membership.tick(self._context.clock()))
         for error in list(self._core.refused):
             self._metrics.refused.inc()

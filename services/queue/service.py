@@ -37,7 +37,7 @@ from shared.telemetry.logs import Repeated
 from shared.watch import Effect as WatchEffect
 from shared.watch import Progress, WatchReader
 
-LOOK_INTERVAL = 0.25
+LOOK_INTERVAL = 0.5
 """Seconds between two updates of metrics, and between two checks for a late listing."""
 LISTING = "listing"
 MEMORY = "memory"
@@ -186,15 +186,15 @@ class Shell:
                 found += self._decoder.decode(effect, now)
         if found:
             labels = self._metrics.labels(found, self._core)
-            self._feed(events.WatchEvents(found, self._reader.position if self._listed else None))
+            self._runner.feed(events.WatchEvents(found, self._reader.position if self._listed else None))
             self._metrics.handled(labels, perf_counter() - began)
 
     def _begin(self) -> None:
         """Answers messages from here on: the core knows every pod, so it pops them in the right order."""
         self._listed = True
-        self._feed(events.ListingComplete(self._reader.position))
+        self._runner.feed(events.ListingComplete(self._reader.position))
         if self._take is not None:
-            self._feed(self._take[0])
+            self._runner.feed(self._take[0])
         self._context.health.clear(LISTING)
         waiting = ", ".join(f"{count} {state}" for state, count in self._core.counts().items() if count)
         self._context.log.info("the cluster is listed; pods: %s", waiting or "none")
@@ -203,20 +203,20 @@ class Shell:
         """A Take that comes before the cluster is listed is answered when it is."""
         self._take = (take, envelope)
         if self._listed:
-            self._feed(take)
+            self._runner.feed(take)
             if take.epoch == self._core.cycle_epoch:
                 self._cycle.stop()
 
     def _on_outcomes(self, message: Outcomes, envelope: Envelope) -> None:
         if self._listed:  # until then cycle repeats them
             self._outcomes = (message, envelope)
-            self._feed(message)
+            self._runner.feed(message)
 
     def _on_event(self, message: Forgotten | Assumed | Absorbed | Activate, envelope: Envelope) -> None:
-        self._feed(message)
+        self._runner.feed(message)
 
     def _on_evicted(self, message: Evicted, envelope: Envelope) -> None:
-        self._feed(message)
+        self._runner.feed(message)
         envelope.respond(Received(0, message.attempt, self._core.epoch))
 
     def _on_inspect(self, message: Inspect, envelope: Envelope) -> None:
@@ -244,16 +244,11 @@ class Shell:
             self._cycle.start()
         else:
             self._cycle.stop()
-        self._post_notices()  # the notices of Ticks
         self._metrics.show(self._core)
         self._introspection.expire(self._context.clock())
         self._group_listing.expire(self._context.clock())
 
     # Effects
-
-    def _feed(self, event: events.Event) -> None:
-        self._runner.feed(event)
-        self._post_notices()
 
     def _post_notices(self) -> None:
         while self._notices:
@@ -270,6 +265,8 @@ class Shell:
             case Received():
                 self._respond(self._outcomes, effect)
             case Notice():
+                if not self._notices:
+                    asyncio.get_running_loop().call_soon(self._post_notices)  # all that the event has led to
                 self._notices.append(effect)
             case events.PodEnded():
                 self._metrics.ended(effect)

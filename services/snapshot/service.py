@@ -78,6 +78,10 @@ CHECK_INTERVAL = 2.0
 """Seconds between two checks whether the state is still in Redis, while there is nothing to write."""
 HEARTBEAT_INTERVAL = 0.25
 """Seconds between two heartbeats, and between two checks of deadlines."""
+QUIET_INTERVAL = 1.0
+"""The same while nothing happens; after a change the next heartbeat comes within HEARTBEAT_INTERVAL."""
+QUIET_BEATS = 4
+"""Heartbeats after the last change before they become rare, so that one of them reveals a lost delta."""
 MAX_WAITING = 1 << 12
 """Orders that no binder has room for, or effects that wait to be written; beyond that, commits are not accepted."""
 
@@ -162,6 +166,9 @@ class Shell:
         self._told_epoch = 0
         """The term that the queue knows of."""
         self._check_at = 0.0
+        self._happened = asyncio.Event()
+        """Whether anything was heard or published since the last heartbeat."""
+        self._quiet_beats = 0
         self._look_ups = PodLookUps(client, self._runner.feed, context.log, context.fault)
         self._claim_fences = ClaimFences(client, self._runner.feed, context.log, context.fault)
         self._introspection = Introspection(core.cluster, client.get, context.clock, context.log, context.fault)
@@ -251,7 +258,7 @@ class Shell:
 
     async def _beat(self) -> None:
         while True:
-            await asyncio.sleep(HEARTBEAT_INTERVAL)
+            await self._until_beat()
             now = self._context.clock()
             self._core.cluster.ledger.ahead = self._context.wall() - now
             self._on_watch_effects(self._reader.tick(now))
@@ -267,6 +274,18 @@ class Shell:
             self._metrics.show(self._core, self._binders.dispatcher.waiting)
             self._introspection.expire()
 
+    async def _until_beat(self) -> None:
+        self._quiet_beats = 0 if self._happened.is_set() else self._quiet_beats + 1
+        self._happened.clear()
+        settled = self._begun and self._reader.synced and not len(self._core.cluster.ledger)
+        if settled and self._quiet_beats > QUIET_BEATS:
+            try:
+                async with asyncio.timeout(QUIET_INTERVAL):
+                    await self._happened.wait()
+            except TimeoutError:
+                return
+        await asyncio.sleep(HEARTBEAT_INTERVAL)
+
     # Messages
 
     def _on_watch(self, message: Watched | WatchBeat, envelope: Envelope) -> None:
@@ -281,6 +300,8 @@ class Shell:
             self._bus.post(subjects.WATCHER_SEEN, seen)
         if self._reader.synced:
             self._listed.set()
+        if isinstance(message, Watched):
+            self._happened.set()
         if self._core.seq != seq:  # otherwise only confirmed what was published before: the next heartbeat says so
             self._tell_absorbed()
 
@@ -308,6 +329,7 @@ class Shell:
             return
         if max(self._binders.dispatcher.waiting, self._writer.waiting) > MAX_WAITING:
             return
+        self._happened.set()
         self._spans.begin(commit, envelope.trace, self._context.clock())
         self._runner.feed(commit)
 
@@ -360,6 +382,7 @@ class Shell:
                 self._bus.post(subjects.SNAPSHOT_DELTAS, heartbeat)
                 self._bus.post(subjects.CYCLE_COMMITTED, heartbeat)
             case Delta():
+                self._happened.set()
                 self._bus.post(subjects.SNAPSHOT_DELTAS, effect)
             case Reply(message=committed):
                 self._metrics.conflicts.inc(len(committed.conflicts))
