@@ -32,8 +32,6 @@ from shared.terms import Heard, Newest, Position
 
 NOT_YET_PATIENCE = 20.0
 """Seconds until the state is loaded again for a sequence number that it lacked, unless a heartbeat names it before."""
-FIRST_EVALUATIONS = 1 << 21
-"""Of a class on a node, that are made at once: a part of a second. Heartbeats go out before the next ones."""
 
 
 class WorkerCore:
@@ -44,8 +42,13 @@ class WorkerCore:
         shard_count: int,
         frameworks: Mapping[str, Framework],
         stopwatch: Callable[[], float] | None = None,
+        first_evaluations: int | None = None,
     ) -> None:
-        """`stopwatch`: times plugins, in seconds."""
+        """`stopwatch`: times plugins, in seconds.
+
+        `first_evaluations`: how many of new classes on nodes are made at once; the next ones follow at the next
+        deadline, which is now. None: all.
+        """
         self.name = name
         self.frameworks = frameworks
         self.meters = {profile: PluginMeter(stopwatch) for profile in frameworks}
@@ -62,6 +65,7 @@ class WorkerCore:
         """The cycle's term, and the numbers of the round and the ask."""
         self._ask: Propose | None = None
         """The newest ask, until it is answered."""
+        self._most_first = first_evaluations
         self._first: set[str] = set()
         """Classes that were evaluated for the newest ask already."""
         self._resumes_at: float | None = None
@@ -242,9 +246,9 @@ class WorkerCore:
 
         The answers of these are thrown away: what was evaluated for them is not.
         """
-        at_once = max(1, FIRST_EVALUATIONS // max(1, self.table.size))
-        if len(asks) <= at_once:
+        if self._most_first is None or len(asks) * self.table.size <= self._most_first:
             return []
+        at_once = max(1, self._most_first // self.table.size)
         new = [ask for ask in asks if ask.class_id not in self._first and proposer.is_new(ask.class_id)]
         if len(new) <= at_once:
             return []

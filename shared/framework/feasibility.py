@@ -62,7 +62,7 @@ class Feasibility:
             if (tally := pod_class.feasibility.tallies.get(s))
         }
         for s in self._loaded_ranges:
-            found = self._range(pod_class, s, np.flatnonzero(self.rows(pod_class)))
+            found = self._range(pod_class, s, None)
             if found is not None:
                 ranges[self.answers.scores[s].name] = found
         return ranges
@@ -163,10 +163,12 @@ class Feasibility:
                 if tally[value] == 0:
                     del tally[value]
 
-    def _raw(self, pod_class: PodClass, s: int, rows: Rows) -> Scores:
-        return self.answers.score_pools[s].values.read(int(pod_class.answers.score_slots[s]), rows)
+    def _raw(self, pod_class: PodClass, s: int, rows: Rows | None) -> Scores:
+        """Of these rows, or of all feasible ones."""
+        index = np.flatnonzero(self.rows(pod_class)) if rows is None else rows
+        return self.answers.score_pools[s].values.read(int(pod_class.answers.score_slots[s]), index)
 
-    def _range(self, pod_class: PodClass, s: int, rows: Rows) -> Range | None:
+    def _range(self, pod_class: PodClass, s: int, rows: Rows | None) -> Range | None:
         """Of a score that changes with every placement, or over some rows only: computed, not kept."""
         if not pod_class.weights[s] or s in pod_class.answers.muted:
             return None
@@ -179,6 +181,6 @@ class Feasibility:
     def _recount(self, pod_class: PodClass) -> None:
         for s in self._ranged:
             if pod_class.weights[s]:
-                raw = self._raw(pod_class, s, np.flatnonzero(self.rows(pod_class)))
+                raw = self._raw(pod_class, s, None)
                 values, counts = np.unique(raw, return_counts=True)
                 pod_class.feasibility.tallies[s] = dict(zip(values.tolist(), counts.tolist(), strict=True))

@@ -236,9 +236,13 @@ def refusals(effects: Iterable[SnapshotEffect]) -> dict[str, tuple[str, bool]]:
 
 
 def worker(
-    frameworks: Mapping[str, Framework] = FRAMEWORKS, *, shards: Iterable[int] = (0,), count: int = 1
+    frameworks: Mapping[str, Framework] = FRAMEWORKS,
+    *,
+    shards: Iterable[int] = (0,),
+    count: int = 1,
+    first_evaluations: int | None = None,
 ) -> WorkerCore:
-    return WorkerCore("w", frozenset(shards), count, frameworks)
+    return WorkerCore("w", frozenset(shards), count, frameworks, first_evaluations=first_evaluations)
 
 
 def state(seq: int, *nodes: Node, epoch: int = 1, pods: Sequence[tuple[Pod, str]] = ()) -> State:

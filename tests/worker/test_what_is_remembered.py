@@ -5,7 +5,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from services.worker import core as worker_core
 from services.worker import proposer
 from services.worker.core import WorkerCore
 from services.worker.events import Tick
@@ -126,13 +125,13 @@ def test_with_room_for_few_classes_every_one_of_a_large_round_is_answered(monkey
 # Many classes that are new on many nodes
 
 
-def test_new_classes_are_evaluated_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_classes_are_evaluated_a_few_at_a_time() -> None:
     """1. Five new classes are asked about; two are evaluated at once. 2. Heartbeats go out. 3. All are answered."""
     nodes = [small_node(f"n{i}", cpu=i + 1) for i in range(8)]
     asks = [ask_for(small_pod(f"p{i}", cpu=f"{100 + 40 * i}m"), count=3) for i in range(5)]
     expected = ask(loaded(*nodes), *asks)
-    monkeypatch.setattr(worker_core, "FIRST_EVALUATIONS", 2 * len(nodes))
-    core = loaded(*nodes)
+    core = worker(first_evaluations=2 * len(nodes))
+    core.handle(state(1, *nodes), 0.0)
     for _ in range(2):
         assert core.handle(propose(*asks, round_=1), 5.0) == [], "an ask that is repeated goes on"
         assert core.next_deadline() == 5.0
@@ -141,12 +140,12 @@ def test_new_classes_are_evaluated_a_few_at_a_time(monkeypatch: pytest.MonkeyPat
     assert ask(core, *asks, number=2) == expected, "all are known now"
 
 
-def test_shards_that_are_lost_end_the_evaluation_of_new_classes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shards_that_are_lost_end_the_evaluation_of_new_classes() -> None:
     nodes = [small_node("a"), small_node("b", cpu=9)]
     asks = [ask_for(small_pod(f"p{i}", cpu=f"{100 + 40 * i}m")) for i in range(3)]
     expected = ask(loaded(*nodes), *asks)
-    monkeypatch.setattr(worker_core, "FIRST_EVALUATIONS", 1)
-    core = loaded(*nodes)
+    core = worker(first_evaluations=1)
+    core.handle(state(1, *nodes), 0.0)
     assert core.handle(propose(*asks, round_=1), 5.0) == []
     core.handle(Assign(1, 1, [], core.shard_count), 5.1)
     assert (core.next_deadline() or 9.0) > 5.1, "it does not go on"
