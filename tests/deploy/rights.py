@@ -172,7 +172,7 @@ def _walk(tree: ast.AST) -> Iterator[ast.AST]:
     yield tree
     if not isinstance(tree, ast.JoinedStr):
         for child in ast.iter_child_nodes(tree):
-            if not (isinstance(tree, ast.Compare) and isinstance(child, ast.Constant)):
+            if not (isinstance(tree, ast.Compare) and isinstance(child, ast.Constant | ast.Name)):
                 yield from _walk(child)
     else:
         for part in tree.values:
