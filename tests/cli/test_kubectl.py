@@ -8,24 +8,30 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml  # type: ignore[import-untyped]
 
 from tests.bus.support import PREFIX
+from tests.cli.exec_server import with_a_container
 from tests.cli.test_queue import a_queue, some_pods
+from tests.deploy.rendering import ROOT
+from tests.kube.support import api_server
 from tests.servers import nats_server
+from tools.api_objects import ObjectWriter
 from tools.cli.kubectl import OFFERED, completions, in_cluster, parser, runs_here
 
+LABELS = {"app.kubernetes.io/name": "flotilla", "app.kubernetes.io/component": "cli"}
 SCRIPTS = Path(sys.executable).parent
 needs_kubectl = pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl; .ci/run installs it")
 
 
-async def kubectl(*words: str, **variables: str) -> tuple[int, str, str]:
+async def kubectl(*words: str, typed: str = "", **variables: str) -> tuple[int, str, str]:
     path = os.pathsep.join([str(SCRIPTS), os.environ["PATH"]])
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("FLOTILLA_")}
     environment = inherited | {"PATH": path, "KUBECONFIG": "/nonexistent", **variables}
     process = await asyncio.create_subprocess_exec(
-        "kubectl", *words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+        "kubectl", *words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
     )
-    out, err = await asyncio.wait_for(process.communicate(), 60)
+    out, err = await asyncio.wait_for(process.communicate(typed.encode()), 60)
     assert process.returncode is not None
     return process.returncode, out.decode(), err.decode()
 
@@ -61,6 +67,40 @@ async def test_without_nats_kubectl_execs_into_the_cluster() -> None:
     code, out, err = await kubectl("flotilla", "--context", "nowhere", "queue")
     assert (code, out) == (1, "")
     assert "nowhere" in err, "kubectl's own complaint about the context"
+
+
+@needs_kubectl
+@pytest.mark.asyncio
+async def test_in_the_cluster_its_output_input_and_exit_code_are_those_of_the_command(tmp_path: Path) -> None:
+    async with nats_server() as server, a_queue(server, some_pods()), api_server() as simulator:
+        variables = {"FLOTILLA_NATS_URL": server.url, "FLOTILLA_PREFIX": PREFIX}
+        async with with_a_container(simulator.url, variables) as url:
+            config = kubeconfig(tmp_path, url)
+            pod = {"metadata": {"name": "cli-1", "namespace": "flotilla-system", "labels": LABELS}}
+            pod |= {"spec": {"nodeName": "n1", "containers": [{"name": "cli", "image": "flotilla"}]}}
+            made = {"kind": "Pod", "apiVersion": "v1", **pod, "status": {"phase": "Running"}}
+            writer = ObjectWriter(simulator.url)
+            await writer.create("/api/v1/namespaces", [{"metadata": {"name": "flotilla-system"}}])
+            (deployment,) = yaml.safe_load_all((ROOT / "k8s" / "cli" / "cli.yaml").read_text())
+            await writer.create("/apis/apps/v1/namespaces/flotilla-system/deployments", [deployment])
+            await writer.create("/api/v1/namespaces/flotilla-system/pods", [made])
+            code, out, err = await kubectl("flotilla", "queue", KUBECONFIG=config)
+            assert (code, out.splitlines()[:1], err) == (0, ["queue: 1 unschedulable, 1 active"], "")
+            code, _, err = await kubectl("flotilla", "queue", "--state", "lost", KUBECONFIG=config)
+            assert (code, "--state" in err) == (2, True)
+            code, _, err = await kubectl("flotilla", "capacity", "-f", "-", KUBECONFIG=config, typed="kind: [")
+            assert (code, "-: document 1" in err) == (2, True)
+
+
+def kubeconfig(folder: Path, url: str) -> str:
+    made = {
+        "clusters": [{"name": "c", "cluster": {"server": url}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c"}}],
+        "current-context": "c",
+    }
+    file = folder / "kubeconfig"
+    file.write_text(yaml.safe_dump(made))
+    return str(file)
 
 
 @needs_kubectl
