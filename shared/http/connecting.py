@@ -54,7 +54,7 @@ async def connect(
 
 async def _connect(route: Route, tls: ssl.SSLContext | None, make: Callable[[], Connection]) -> Connection:
     server, proxy = route.server, route.proxy
-    inner = tls if server.scheme == "https" else None
+    inner = (tls or ssl.create_default_context()) if server.scheme == "https" else None
     name = route.server_name or server.host
     if proxy is None:
         return await _open(server, inner, name, make)

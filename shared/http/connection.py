@@ -53,7 +53,7 @@ class Connection(asyncio.Protocol):
 
     async def exchange(self, request: bytes, deadline: float, limit: int) -> Response:
         """Raises HttpFailure without a whole answer. If it raises, or is cancelled, the connection is closed."""
-        self._begin(limit)
+        self._begin(limit, streams=False)
         timer = self._loop.call_at(deadline, self._expire)
         self._waiter = waiter = self._loop.create_future()
         try:
@@ -74,8 +74,7 @@ class Connection(asyncio.Protocol):
 
         `limit`: of what one `read` returns.
         """
-        self._begin(limit)
-        self._streams = True
+        self._begin(limit, streams=True)
         timer = self._loop.call_at(deadline, self._expire)
         try:
             self._write(request)
@@ -107,7 +106,6 @@ class Connection(asyncio.Protocol):
             if self._failure is not None:
                 raise self._failure
             if parser.complete:
-                self._streams = False
                 return b""
             timer = self._loop.call_later(patience, self._expire)
             try:
@@ -120,8 +118,9 @@ class Connection(asyncio.Protocol):
             self._transport.resume_reading()
         return data
 
-    def _begin(self, limit: int) -> None:
+    def _begin(self, limit: int, *, streams: bool) -> None:
         self.uses += 1
+        self._streams = streams
         self._parser.begin(limit)
 
     def _write(self, request: bytes) -> None:

@@ -89,11 +89,14 @@ async def serving(serve: Serve, tls: ssl.SSLContext | None = None) -> AsyncItera
 class Client:
     """An HttpClient with the requests that tests send."""
 
-    def __init__(self, url: str, **options: float) -> None:
-        address = Address.of(url)
-        self._format = RequestFormat(address, None, {"User-Agent": "test"})
-        most = int(options.pop("most", 4))
-        self.http = HttpClient(Route(address), None, most=most, connect_patience=5.0, **options)
+    def __init__(
+        self, url: str, *, most: int = 4, tls: ssl.SSLContext | None = None, proxy: str = "", idle_seconds: float = 15.0
+    ) -> None:
+        address, through = Address.of(url), Address.of(proxy) if proxy else None
+        self._format = RequestFormat(address, through, {"User-Agent": "test"})
+        self.http = HttpClient(
+            Route(address, proxy=through), tls, most=most, connect_patience=20.0, idle_seconds=idle_seconds
+        )
 
     async def get(self, path: str = "/", patience: float = PATIENCE, limit: int = LIMIT) -> tuple[int, bytes]:
         request = self._format.request("GET", path, self._format.head({}), None)
@@ -115,8 +118,8 @@ def _deadline(patience: float) -> float:
 
 
 @asynccontextmanager
-async def client_of(server: Server, **options: float) -> AsyncIterator[Client]:
-    client = Client(server.url, **options)
+async def client_of(server: Server, *, most: int = 4, idle_seconds: float = 15.0) -> AsyncIterator[Client]:
+    client = Client(server.url, most=most, idle_seconds=idle_seconds)
     try:
         yield client
     finally:

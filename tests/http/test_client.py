@@ -1,9 +1,13 @@
 """Requests over real connections: slow, odd and vanished servers, deadlines, and which connections are used again."""
 
 import asyncio
+import ssl
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
+from shared.certificates import Authority
 from shared.http.connection import READ_AHEAD
 from shared.http.errors import BadAnswer, Closed, HttpFailure, Late, NotConnected
 from shared.http.response import MAX_HEAD_BYTES
@@ -230,7 +234,7 @@ async def test_an_answer_before_the_whole_request_was_read() -> None:
         await peer.closed()
 
     async with serving(hasty) as server, client_of(server) as client:
-        assert await client.post(bytes(64 << 20)) == (413, b"")
+        assert await client.post(bytes(16 << 20)) == (413, b"")
         await until(lambda: not client.http.held)
         assert len(server.peers) == 1
 
@@ -292,6 +296,61 @@ async def test_a_stream_is_read_as_it_comes() -> None:
             more.set()
             assert [await body.read(PATIENCE) for _ in range(2)] == [b"bc", b""]
         assert len(server.peers) == 1
+
+
+async def test_a_request_after_a_stream_that_was_not_read() -> None:
+    """1. The whole body has arrived. 2. It is closed unread. 3. The next answer comes in two parts."""
+
+    async def serve(peer: Peer) -> None:
+        await peer.request()
+        await peer.answer(OK)
+        await peer.request()
+        await peer.answer(OK[:-2])
+        await asyncio.sleep(0.01)
+        await peer.answer(OK[-2:])
+        await peer.closed()
+
+    async with serving(serve) as server, client_of(server) as client:
+        (await client.stream()).close()
+        assert await client.get() == (200, b"hello")
+        assert len(server.peers) == 1
+
+
+@pytest.mark.parametrize("proxied", [False, True], ids=["directly", "through a proxy with TLS"])
+async def test_tls(tmp_path: Path, proxied: bool) -> None:
+    authority = Authority.create("test", datetime.now(UTC), timedelta(days=1))
+    pair = authority.sign(("127.0.0.1",), datetime.now(UTC), timedelta(days=1))
+    (tmp_path / "pair").write_text(pair.certificate + pair.key)
+    theirs = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    theirs.load_cert_chain(tmp_path / "pair")
+    ours = ssl.create_default_context(cadata=authority.certificate)
+
+    async def relay(peer: Peer) -> None:
+        asked = await peer.request()
+        host, _, port = asked.split(b" ")[1].decode().partition(":")
+        there, to = await asyncio.open_connection(host, int(port))
+        await peer.answer(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        try:
+            await asyncio.gather(_pump(peer.reader, to), _pump(there, peer.writer))
+        finally:
+            to.close()
+
+    async with serving(answer_all, theirs) as server, serving(relay, theirs) as proxy:
+        client = Client(server.url, tls=ours, proxy=proxy.url if proxied else "")
+        for _ in range(3):
+            assert await client.post(b"x" * 100_000) == (200, b"hello")
+        client.http.use(ssl.create_default_context())
+        with pytest.raises(NotConnected, match="certificate verify failed"):
+            await client.post()
+        await client.http.close()
+        assert (len(server.peers), bool(proxy.peers)) == (1, proxied)
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(1 << 16):
+        writer.write(data)
+        await writer.drain()
+    writer.close()
 
 
 async def test_a_silent_stream() -> None:

@@ -122,5 +122,5 @@ class PoolMachine(RuleBasedStateMachine):
         assert len(self.using) <= len(self.pool) <= MOST
 
 
-PoolMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=40)
+PoolMachine.TestCase.settings = settings(max_examples=25, stateful_step_count=30)
 TestPool = PoolMachine.TestCase

@@ -136,10 +136,10 @@ def test_the_limit_of_a_stream_is_of_what_was_not_taken() -> None:
     parser = begun(limit=8)
     parser.feed(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
     taken = b""
-    for _ in range(100_000):
+    for _ in range(10_000):
         parser.feed(b"5\r\nabcde\r\n")
         taken += parser.take_body()
-    assert taken == b"abcde" * 100_000
+    assert taken == b"abcde" * 10_000
     with pytest.raises(BadAnswer, match="longer than 8 bytes"):
         parser.feed(b"5\r\nabcde\r\n5\r\nabcde\r\n")
 
@@ -147,8 +147,8 @@ def test_the_limit_of_a_stream_is_of_what_was_not_taken() -> None:
 def test_a_stream_in_the_smallest_chunks() -> None:
     parser = begun()
     parser.feed(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
-    parser.feed(b"1\r\nx\r\n" * 100_000)
-    assert parser.take_body() == b"x" * 100_000
+    parser.feed(b"1\r\nx\r\n" * 50_000)
+    assert parser.take_body() == b"x" * 50_000
 
 
 def test_a_compressed_answer_is_refused() -> None:
