@@ -76,9 +76,13 @@ async def test_in_the_cluster_its_output_input_and_exit_code_are_those_of_the_co
         variables = {"FLOTILLA_NATS_URL": server.url, "FLOTILLA_PREFIX": PREFIX}
         async with with_a_container(simulator.url, variables) as url:
             config = kubeconfig(tmp_path, url)
-            pod = {"metadata": {"name": "cli-1", "namespace": "flotilla-system", "labels": LABELS}}
-            pod |= {"spec": {"nodeName": "n1", "containers": [{"name": "cli", "image": "flotilla"}]}}
-            made = {"kind": "Pod", "apiVersion": "v1", **pod, "status": {"phase": "Running"}}
+            made = {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {"name": "cli-1", "namespace": "flotilla-system", "labels": LABELS},
+                "spec": {"nodeName": "n1", "containers": [{"name": "cli", "image": "flotilla"}]},
+                "status": {"phase": "Running"},
+            }
             writer = ObjectWriter(simulator.url)
             await writer.create("/api/v1/namespaces", [{"metadata": {"name": "flotilla-system"}}])
             (deployment,) = yaml.safe_load_all((ROOT / "k8s" / "cli" / "cli.yaml").read_text())
