@@ -53,6 +53,7 @@ from services.cycle.round.round import MAX_POD_BYTES, Round
 from services.cycle.round.runner import UNMERGEABLE, RoundProgress, RoundRunner
 from services.cycle.round.views import NO_VIEW
 from shared.errors import MAX_REMEMBERED, FlotillaError, InvalidConfig, InvariantBroken, ProtocolError
+from shared.framework.failures import Failures
 from shared.framework.profile import Framework
 from shared.messages.evaluation import Ties
 from shared.messages.explaining import PodExplained, ShardExplained
@@ -227,6 +228,11 @@ class CycleCore:
     def preemption_attempts(self) -> int:
         """Pods for which victims were searched."""
         return self._searches.attempts
+
+    @property
+    def failures(self) -> Failures:
+        """What plugins raised."""
+        return self._rounds.failures
 
     @property
     def hints(self) -> Mapping[str, int]:

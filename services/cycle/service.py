@@ -227,6 +227,8 @@ class Shell:
             self._metrics.refused.inc()
             self._repeated.warning("refused", "refused: %s", error)
         self._core.refused.clear()
+        for place, cause in self._core.failures.unexpected():
+            self._repeated.error(place, "an attempt failed: %s", cause, exc_info=cause)
         self._metrics.rounds.inc(self._core.rounds - self._rounds_before)
         self._rounds_before = self._core.rounds
         self._metrics.held.set(self._core.pods_held)

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from flotilla.results import error
 from services.worker.events import Answer, Effect, End, Event, Loaded, Reload, Tick
 from services.worker.explaining import explain
-from services.worker.failures import Failures
 from services.worker.message_limits import fitting_answers, fitting_candidates
 from services.worker.proposer import Proposer
 from services.worker.state_replica import StateReplica
@@ -19,6 +18,7 @@ from services.worker.what_if import pods_placed
 from shared.cluster.nodetable import NodeTable
 from shared.errors import FlotillaError, ProtocolError
 from shared.framework.evaluator import Explanation
+from shared.framework.failures import Failures
 from shared.framework.metering import PluginMeter
 from shared.framework.profile import Framework
 from shared.messages.evaluation import Ties

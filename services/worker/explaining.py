@@ -10,12 +10,12 @@ import numpy as np
 from flotilla.plugin import Ints, Mask
 from flotilla.results import Status, error
 from services.worker.causes import Judged, causes, shortages
-from services.worker.failures import Failures
 from services.worker.preempting import findings
 from services.worker.what_if import cluster_changed
 from shared.cluster.columns import Rows
 from shared.cluster.nodetable import NodeTable
 from shared.framework.evaluator import Question, ShardEvaluator
+from shared.framework.failures import Failures
 from shared.framework.pod_class import PodClass
 from shared.messages.evaluation import Summary
 from shared.messages.explaining import (

@@ -10,12 +10,12 @@ import numpy as np
 
 from flotilla.plugin import Mask
 from flotilla.results import error
-from services.worker.failures import Failures
 from services.worker.preempting import findings
 from shared.cluster.nodetable import NodeTable
 from shared.cluster.topology import domains_of
 from shared.devices.pod_claims import may_claim, own_claims
 from shared.framework.evaluator import Explanation, Question, ShardEvaluator
+from shared.framework.failures import Failures
 from shared.framework.ladders import Rungs
 from shared.framework.metering import PluginMeter
 from shared.framework.pod_class import PodClass

@@ -41,6 +41,7 @@ from shared.messages.evaluation import Rejections, Summary
 from shared.model.kinds import ObjectKind
 from shared.model.load import load_of
 from shared.model.objects import Pod
+from shared.plugins.base import InTreePlugin
 from shared.plugins.dynamicresources import DynamicResources
 from shared.plugins.registry import Factory
 from shared.plugins.volumes.podvolumes import VolumePlugin
@@ -207,9 +208,19 @@ class Framework:
 
     # The points, in the order in which a pod meets them
 
+    def sort_key(self, pod: Pod, queued_at: float, like: Any = None) -> Any:
+        """Raises PluginFailed also if the key does not compare with `like`, another pod's."""
+        plugin = self.queue_sort
+        with named(plugin, "sort_key"):
+            key = plugin.sort_key(pod, queued_at)
+            if like is not None and not isinstance(plugin, InTreePlugin):
+                bool(key < like or like < key or key == like)
+        return key
+
     def run_pre_enqueue(self, pod: Pod, objects: ClusterObjects) -> Status:
         for plugin in self.pre_enqueue:
-            status = plugin.pre_enqueue_among(pod, objects)
+            with named(plugin, "pre_enqueue"):
+                status = plugin.pre_enqueue_among(pod, objects)
             if not status.ok:
                 return status.by(plugin.name)
         return SUCCESS
@@ -315,27 +326,52 @@ def merge(framework: Framework, parts: Iterable[Summary]) -> Summary:
             if name not in plugins:
                 plugins[name] = value
                 continue
-            with named(framework.summaries[name], "merge"):
-                plugins[name] = framework.summaries[name].merge(plugins[name], value)
+            plugin = framework.summaries[name]
+            with named(plugin, "merge"):
+                plugins[name] = as_sent(plugin, plugin.merge(plugins[name], value))
         for name, value in part.late.items():
             if name not in late:
                 late[name] = value
                 continue
-            with named(framework.summaries[name], "merge_feasible"):
-                late[name] = framework.summaries[name].merge_feasible(late[name], value)
+            plugin = framework.summaries[name]
+            with named(plugin, "merge_feasible"):
+                late[name] = as_sent(plugin, plugin.merge_feasible(late[name], value))
         for name, (low, high) in part.ranges.items():
             known = ranges.get(name)
             ranges[name] = (low, high) if known is None else (min(known[0], low), max(known[1], high))
     return Summary(nodes=nodes, feasible=feasible, plugins=plugins, ranges=ranges, late=late)
 
 
+def as_sent(plugin: Plugin, summary: Any) -> Any:
+    """A summary that goes into messages. Raises TypeError if it cannot; in-tree plugins' always can."""
+    if not isinstance(plugin, InTreePlugin):
+        msgspec.msgpack.encode(summary)
+    return summary
+
+
 def is_mergeable(framework: Framework, part: Summary) -> bool:
-    """Whether a shard's summary has the form that its plugins merge."""
+    """Whether a shard's summary has the form that its plugins merge, as far as the worker can be blamed for it."""
     try:
         merge(framework, (part, part))
-    except Exception:
-        return False
+    except Exception as cause:
+        return is_of_plugin(framework, cause)
     return True
+
+
+def is_of_plugin(framework: Framework, cause: Exception) -> bool:
+    """Whether an exception over a worker's summary is the fault of a plugin.
+
+    In-tree plugins merge and follow everything that they summarize: if one raises, the worker sent something else. Of
+    another plugin nobody knows, and no worker is blamed.
+    """
+    if not isinstance(cause, PluginFailed):
+        return False
+    return not isinstance(framework.summaries.get(cause.plugin), InTreePlugin)
+
+
+def plugin_failed(cause: PluginFailed) -> Status:
+    """The status of the pods that a plugin's exception concerns."""
+    return error(str(cause)).by(cause.plugin)
 
 
 def merging_failed(cause: Exception) -> Status:

@@ -1,5 +1,7 @@
 """Pods that are updated, gated, unreadable or deleted, in every state."""
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
@@ -192,7 +194,11 @@ def test_a_gate_that_raises_is_logged_and_gates_only_its_pod() -> None:
     door.state = "broken"
     (problem,) = core.handle(PodPending(pod("a").build(), 100.0), 100.0)
     assert isinstance(problem, Problem)
-    assert str(problem.error) == "Pod default/a: a PreEnqueue plugin raised: ZeroDivisionError: hinge"
+    why = """running "Door" plugin: pre_enqueue: ZeroDivisionError('hinge')"""
+    assert str(problem.error) == f"Pod default/a: {why}"
+    info = core.pod(uid("a"))
+    assert info is not None
+    assert (info.gating_plugin, info.gate_reason) == ("Door", why)
     assert state_of(core, uid("a")) is PodState.GATED
     door.state = "shut"
     core.handle(ClusterChange(NODE_ADDED), 101.0)
@@ -202,7 +208,8 @@ def test_a_gate_that_raises_is_logged_and_gates_only_its_pod() -> None:
     assert names(batch_in(core.handle(Take(1, 1, 5), 101.0))) == ["a"]
 
 
-def test_after_an_error_a_gate_that_raised_leads_to_the_error_backoff() -> None:
+def test_a_gate_that_raised_counts_as_one_that_rejected_the_pod() -> None:
+    """As in kube-scheduler: so after an error it does not lead to the error back-off."""
     core, door = behind_a_door()
     core.handle(PodPending(pod("a").build(), 100.0), 100.0)
     core.handle(Take(1, 1, 5), 100.0)
@@ -211,26 +218,38 @@ def test_after_an_error_a_gate_that_raised_leads_to_the_error_backoff() -> None:
     assert state_of(core, uid("a")) is PodState.GATED
     door.state = "open"
     core.handle(ClusterChange(NODE_ADDED), 100.5)
-    assert state_of(core, uid("a")) is PodState.ERROR_BACKOFF
+    assert state_of(core, uid("a")) is PodState.BACKOFF
     core.validate()
 
 
 def test_a_queue_sort_that_raises_affects_only_its_pod() -> None:
     core, _ = behind_a_door()
 
+    keys: dict[str, Any] = {"a": 1, "c": 0, "d": "text"}
+
     class Picky(QueueSortPlugin):
         name = "Picky"
 
-        def sort_key(self, pod: Pod, queued_at: float) -> int:
-            return {"a": 1, "c": 0}[pod.name]
+        def sort_key(self, pod: Pod, queued_at: float) -> Any:
+            return keys[pod.name]
 
     core._handlers._frameworks["default-scheduler"].queue_sort = Picky()
-    seen = [PodPending(pod(name).build(), 100.0) for name in "abc"]
-    (problem,) = core.handle(WatchEvents(seen), 100.0)
-    assert isinstance(problem, Problem)
-    assert str(problem.error) == "Pod default/b: cannot be queued: KeyError: 'b'"
+    seen = [PodPending(pod(name).build(), 100.0) for name in "abcd"]
+    one, other = [each for each in core.handle(WatchEvents(seen), 100.0) if isinstance(each, Problem)]
+    assert str(one.error) == """Pod default/b: running "Picky" plugin: sort_key: KeyError('b')"""
+    assert str(other.error).startswith("""Pod default/d: running "Picky" plugin: sort_key: TypeError("'<' not""")
     core.validate()
     assert names(batch_in(core.handle(Take(1, 1, 5), 100.0))) == ["c", "a"]
+    assert [state_of(core, uid(name)) for name in "bd"] == [PodState.GATED] * 2
+    keys |= {"b": 5, "d": 4}
+    del keys["a"]  # a pod that has a key keeps it
+    failed = core.handle(Outcomes(1, 1, [Outcome(uid("a"), Verdict.FAILED)]), 100.0)
+    assert [str(each.error) for each in failed if isinstance(each, Problem)] == [
+        """Pod default/a: running "Picky" plugin: sort_key: KeyError('a')"""
+    ]
+    core.handle(ClusterChange(NODE_ADDED), 101.0)
+    core.validate()
+    assert names(batch_in(core.handle(Take(1, 2, 5), 110.0))) == ["d", "b", "a"]
 
 
 # Deletion

@@ -28,8 +28,8 @@ from flotilla.results import Code
 from services.worker import proposer
 from services.worker.core import WorkerCore
 from services.worker.events import Event
-from services.worker.failures import MAX_UNEXPECTED
 from shared.config.points import ExtensionPoint
+from shared.framework.failures import MAX_UNEXPECTED
 from shared.messages.evaluation import Summary, Ties
 from shared.messages.rounds import ClassAnswer, ClassAsk
 from shared.messages.state import PodGone

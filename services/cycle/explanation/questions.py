@@ -19,7 +19,8 @@ from services.cycle.explanation.extender_views import question_about, with_judge
 from services.cycle.explanation.merging import merge_findings
 from services.cycle.extenders import AskForExplanation, Extenders, ExtendersExplained
 from shared.errors import FlotillaError
-from shared.framework.profile import MAX_ASKS, Framework, is_mergeable, merge
+from shared.framework.profile import MAX_ASKS, Framework, is_mergeable, merge, merging_failed
+from shared.framework.signatures import PluginFailed
 from shared.messages.evaluation import Summary
 from shared.messages.explaining import (
     MAX_ASKED_NODES,
@@ -191,7 +192,12 @@ class Questions:
         if len(current.answered) < len(workers):
             return []
         answers = [current.answered[worker] for worker in sorted(current.answered)]
-        if not self._is_settled(current, answers):
+        try:
+            is_settled = self._is_settled(current, answers)
+        except PluginFailed as cause:
+            self._current = None
+            return [Answered(current.number, current.request, current.pod, None, merging_failed(cause).message)]
+        if not is_settled:
             return self._ask(current, workers, now)
         findings = merge_findings([each.findings for each in answers])
         seq = min(each.seq for each in answers)

@@ -3,13 +3,14 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from flotilla.plugin import Tracker
 from flotilla.results import Status, error
 from services.cycle.round.admission import PodInfo
-from services.cycle.round.domain_merge import DomainMerge, Trackers
+from services.cycle.round.domain_merge import DomainMerge, Followers, Trackers
 from services.cycle.round.ladder_merge import LadderMerge, NoPlacement, Placement, WriteSet
 from services.cycle.round.views import ClassView
 from shared.cluster.devices import DeviceDecision, decision_of
+from shared.framework.profile import plugin_failed
+from shared.framework.signatures import PluginFailed
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class RoundResult:
     """Every pod of the round is in exactly one of these lists; `order` has the uids of all, in queue order.
 
     `withheld`: unfit members of a gang of which enough are decided. Their verdict holds only if those are committed.
-    `views`: by class, what is remembered of its pods.
+    `views`: by class, what is remembered of its pods. `broken`: classes with a tracker that raised.
     """
 
     order: list[str]
@@ -49,6 +50,7 @@ class RoundResult:
     deferred: list[PodInfo] = field(default_factory=list)
     withheld: list[tuple[PodInfo, Unfit]] = field(default_factory=list)
     views: dict[str, ClassView] = field(default_factory=dict, compare=False)
+    broken: dict[str, PluginFailed] = field(default_factory=dict, compare=False)
 
 
 ClassVerdict = LadderMerge | DomainMerge | Unfit | Status | None
@@ -132,16 +134,17 @@ def assign(
     `trackers`: those of every class, if decisions of this round matter beyond the nodes that they fill. An unfit class
     is deferred if a decision has changed that. `reservations`: volumes of a gang, whose decisions must be consistent.
     """
-    trackers = trackers or {}
+    followers = Followers(trackers or {})
     result = RoundResult([info.uid for info in pods])
     written = WriteSet()
-    listening: dict[str, list[Tracker]] = {}
     deferred_priority: int | None = None
     for info in pods:
         class_id, priority = info.class_id, info.template.priority
         verdict = verdicts[class_id]
         found: Placement | NoPlacement = NoPlacement.STALE
-        if isinstance(verdict, Unfit) and not (class_id in trackers and trackers[class_id].touched):
+        if class_id in followers.broken:
+            verdict = plugin_failed(followers.broken[class_id])
+        if isinstance(verdict, Unfit) and not followers.is_touched(class_id):
             result.unfit.append((info, verdict))
             continue
         if isinstance(verdict, Status):
@@ -150,7 +153,12 @@ def assign(
         if isinstance(verdict, LadderMerge | DomainMerge) and (
             deferred_priority is None or priority >= deferred_priority
         ):
-            found = verdict.take(written)
+            try:
+                found = verdict.take(written)
+            except PluginFailed as cause:
+                followers.give_up(class_id, cause)
+                result.failed.append((info, plugin_failed(cause)))
+                continue
             if isinstance(found, NoPlacement) and not written:
                 result.failed.append((info, NOTHING_OFFERED))  # the next round would be the same
                 continue
@@ -165,12 +173,7 @@ def assign(
             continue
         written.add(class_id, found.node)
         if found.place is not None:
-            load = info.template.load
-            concerned = listening.get(class_id)
-            if concerned is None:
-                concerned = [tracker for each in trackers.values() for tracker in each.concerned(load)]
-                listening[class_id] = concerned
-            for tracker in concerned:
-                tracker.placed(class_id, load, found.place)
+            followers.placed(class_id, info.template.load, found.place)
         result.decided.append((info, found))
+    result.broken = followers.broken
     return result

@@ -5,13 +5,13 @@ changes the scores of the nodes there. So the class's trackers judge every place
 because a domain that is closed now may open again later.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from flotilla.plugin import Tracker
 from flotilla.results import NodeDomains
 from services.cycle.round.ladder_merge import NoPlacement, Placement, WriteSet, beside
-from shared.framework.profile import PluginTracker
+from shared.framework.profile import Framework, PluginTracker, as_sent
+from shared.framework.signatures import PluginFailed
 from shared.messages.rounds import Ladder
 from shared.model.load import PodLoad
 
@@ -25,17 +25,102 @@ class Trackers:
     @property
     def touched(self) -> bool:
         """Whether a decision has changed which nodes they admit."""
-        return any(each.tracker.touched for each in self.each if each.enforced)
+        for each in self.each:
+            try:
+                if each.enforced and each.tracker.touched:
+                    return True
+            except Exception as cause:
+                raise _failed(each, "touched", cause) from cause
+        return False
 
     def admit(self, place: NodeDomains) -> bool:
-        return all(each.tracker.admits(place) for each in self.each if each.enforced)
+        for each in self.each:
+            try:
+                if each.enforced and not each.tracker.admits(place):
+                    return False
+            except Exception as cause:
+                raise _failed(each, "admits", cause) from cause
+        return True
 
     def shift(self, place: NodeDomains, own: int) -> int:
-        return sum(each.weight * each.tracker.shift(place, own) for each in self.each if each.weight)
+        total = 0
+        for each in self.each:
+            try:
+                total += each.weight * int(each.tracker.shift(place, own)) if each.weight else 0
+            except Exception as cause:
+                raise _failed(each, "shift", cause) from cause
+        return total
 
-    def concerned(self, load: PodLoad) -> list[Tracker]:
+    def concerned(self, load: PodLoad) -> list[PluginTracker]:
         """The trackers that pods with this load may matter to."""
-        return [each.tracker for each in self.each if each.tracker.concerns(load)]
+        concerned: list[PluginTracker] = []
+        for each in self.each:
+            try:
+                concerned += [each] if each.tracker.concerns(load) else []
+            except Exception as cause:
+                raise _failed(each, "concerns", cause) from cause
+        return concerned
+
+    def summaries(self, framework: Framework) -> dict[str, object]:
+        """What the merged summary will be after the round, by plugin."""
+        found: dict[str, object] = {}
+        for each in self.each:
+            try:
+                found[each.plugin] = as_sent(framework.summaries[each.plugin], each.tracker.summary())
+            except Exception as cause:
+                raise _failed(each, "summary", cause) from cause
+        return found
+
+
+class Followers:
+    """The trackers of all classes of a round, which are told of each decision.
+
+    If a tracker raises, its class is `broken`: no further pod of it can be decided in this round.
+    """
+
+    def __init__(self, trackers: Mapping[str, Trackers]) -> None:
+        self.broken: dict[str, PluginFailed] = {}
+        self._trackers = dict(trackers)
+        self._listening: dict[str, list[tuple[str, PluginTracker]]] = {}
+        """By class, the trackers that its pods may matter to, each with its own class."""
+
+    def is_touched(self, class_id: str) -> bool:
+        trackers = self._trackers.get(class_id)
+        try:
+            return trackers is not None and trackers.touched
+        except PluginFailed as cause:
+            self.give_up(class_id, cause)
+            return False
+
+    def placed(self, class_id: str, load: PodLoad, place: NodeDomains) -> None:
+        concerned = self._listening.get(class_id)
+        if concerned is None:
+            concerned = self._listening[class_id] = self._concerned(load)
+        for owner, each in concerned:
+            try:
+                each.tracker.placed(class_id, load, place)
+            except Exception as cause:
+                self.give_up(owner, _failed(each, "placed", cause))
+
+    def give_up(self, class_id: str, cause: PluginFailed) -> None:
+        self.broken.setdefault(class_id, cause)
+        self._trackers.pop(class_id, None)
+        self._listening.clear()
+
+    def _concerned(self, load: PodLoad) -> list[tuple[str, PluginTracker]]:
+        found: list[tuple[str, PluginTracker]] = []
+        for owner, trackers in list(self._trackers.items()):
+            try:
+                found += [(owner, each) for each in trackers.concerned(load)]
+            except PluginFailed as cause:
+                self.give_up(owner, cause)
+        return found
+
+
+def _failed(of: PluginTracker, method: str, cause: Exception) -> PluginFailed:
+    failed = PluginFailed(of.plugin, f"tracker.{method}", repr(cause))
+    failed.__cause__ = cause
+    return failed
 
 
 @dataclass(slots=True)

@@ -33,12 +33,15 @@ from shared.framework.profile import (
     MAX_ASKS,
     Framework,
     is_mergeable,
+    is_of_plugin,
     joined,
     merge,
     merge_rejections,
     merging_failed,
+    plugin_failed,
     unfit_message,
 )
+from shared.framework.signatures import PluginFailed
 from shared.messages.evaluation import Rejections, Summary, Ties
 from shared.messages.limits import HALF_A_MESSAGE
 from shared.messages.rounds import ClassAnswer, ClassAsk, Ladder, Proposals, Propose
@@ -110,6 +113,8 @@ class Round:
         self.unsettled: set[str] = set()
         """Classes that are decided although their summary has changed with the last ask."""
         self._merged: dict[str, Summary] = {}
+        self.broken: list[Exception] = []
+        """What plugins raised, for the log."""
 
     @property
     def held(self) -> list[PodInfo]:
@@ -201,10 +206,7 @@ class Round:
         except Exception as cause:
             if not all(is_mergeable(frameworks[profile], answer.summary) for answer in answers):
                 raise
-            failure = merging_failed(cause)
-            self._answers[class_id] = [
-                (ClassAnswer(class_id, failure=failure), seq) for _, seq in self._answers[class_id]
-            ]
+            self._fail(class_id, merging_failed(cause), cause)
             return True
         self._merged[class_id] = merged
         self._cache.expect(self._guess_key(class_id), profile, merged)
@@ -218,6 +220,12 @@ class Round:
         self.unsettled.add(class_id)  # the summary of the previous ask counts
         return True
 
+    def _fail(self, class_id: str, failure: Status, cause: Exception) -> None:
+        """A plugin fails the class's pods."""
+        self.broken.append(cause)
+        self._cache.drop_guess(self._guess_key(class_id))
+        self._answers[class_id] = [(ClassAnswer(class_id, failure=failure), seq) for _, seq in self._answers[class_id]]
+
     def unusable(self, frameworks: Mapping[str, Framework]) -> list[str]:
         """The workers whose summaries the framework cannot merge."""
         return [
@@ -227,14 +235,14 @@ class Round:
         ]
 
     def _is_usable(self, answer: ClassAnswer, frameworks: Mapping[str, Framework]) -> bool:
+        info = self.classes[answer.class_id]
+        framework = frameworks[info.template.profile]
         try:
-            info = self.classes[answer.class_id]
-            framework = frameworks[info.template.profile]
             merged = merge(framework, [answer.summary, answer.summary])
             if self._is_followed:
                 framework.trackers(info.pod, merged.plugins, merged.late, merged.ranges)
-        except Exception:
-            return False
+        except Exception as cause:
+            return is_of_plugin(framework, cause)
         return True
 
     # Topology
@@ -252,10 +260,17 @@ class Round:
     def _follow(self, frameworks: Mapping[str, Framework]) -> None:
         for class_id, merged in self._merged.items() if self._is_followed else ():
             info = self.classes[class_id]
-            if class_id not in self.open:
-                self._trackers[class_id] = Trackers(
-                    frameworks[info.template.profile].trackers(info.pod, merged.plugins, merged.late, merged.ranges)
-                )
+            if class_id in self.open:
+                continue
+            framework = frameworks[info.template.profile]
+            try:
+                trackers = framework.trackers(info.pod, merged.plugins, merged.late, merged.ranges)
+            except PluginFailed as cause:
+                if not all(self._is_usable(answer, frameworks) for answer, _ in self._answers[class_id]):
+                    raise
+                self._fail(class_id, plugin_failed(cause), cause)
+                continue
+            self._trackers[class_id] = Trackers(trackers)
 
     # Extenders
 
@@ -295,12 +310,22 @@ class Round:
         result = assign(self.pods, verdicts, self._trackers, reservations)
         if result.decided:
             result.views = {info.class_id: self._view(info.class_id) for info in self.classes.values()}
+        self.broken += result.broken.values()
         for class_id, trackers in self._trackers.items() if result.decided else ():
-            merged = self._merged[class_id]
-            changed = {each.plugin: each.tracker.summary() for each in trackers.each}
-            predicted = msgspec.structs.replace(merged, plugins={**merged.plugins, **changed})
-            self._cache.expect(self._guess_key(class_id), self.classes[class_id].template.profile, predicted)
+            self._predict(class_id, trackers, frameworks)
         return result
+
+    def _predict(self, class_id: str, trackers: Trackers, frameworks: Mapping[str, Framework]) -> None:
+        """What the class's merged summary will be. If a plugin cannot say that, workers are asked once more."""
+        profile, merged = self.classes[class_id].template.profile, self._merged[class_id]
+        try:
+            changed = trackers.summaries(frameworks[profile])
+        except PluginFailed as cause:
+            self.broken.append(cause)
+            self._cache.drop_guess(self._guess_key(class_id))
+            return
+        predicted = msgspec.structs.replace(merged, plugins={**merged.plugins, **changed})
+        self._cache.expect(self._guess_key(class_id), profile, predicted)
 
     def _view(self, class_id: str) -> ClassView:
         merged, answers = self._merged.get(class_id), self._answers.get(class_id, ())

@@ -17,6 +17,7 @@ from services.cycle.round.assign import RoundResult
 from services.cycle.round.class_cache import ClassCache
 from services.cycle.round.gang import GangRound
 from services.cycle.round.round import Round, next_pods
+from shared.framework.failures import Failures
 from shared.framework.profile import MAX_ASKS, Framework
 from shared.messages.evaluation import Ties
 from shared.messages.rounds import Proposals
@@ -54,6 +55,8 @@ class RoundRunner:
         """The number of the last round that began."""
         self.current: Round | None = None
         self.cache = ClassCache()
+        self.failures = Failures()
+        """What plugins raised in rounds, for the log."""
         self.min_seq = 0
         """The sequence number of the last commit's answer."""
         self._newest_seq = 0
@@ -221,6 +224,8 @@ class RoundRunner:
             result = round_.decide(self._frameworks)
         except Exception as cause:
             return self._blame(round_, cause, now)
+        for raised in round_.broken:
+            self.failures.note(raised)
         self.current = None
         self._asks.answered(round_.number)
         if round_.gang is not None:

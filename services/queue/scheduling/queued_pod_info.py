@@ -76,8 +76,8 @@ class QueuedPodInfo(msgspec.Struct, eq=False, gc=False):
     """When it was first seen, or its last attempt failed; QueueSort orders by it after priority."""
     sequence: int = 0
     """Breaks ties between pods queued at the same time."""
-    sort_key: Any = ()
-    """The key of the profile's QueueSort, then `sequence`."""
+    sort_key: Any = None
+    """The key of the profile's QueueSort, then `sequence`. None if QueueSort has failed: the pod is gated then."""
     heap_number: int = 0
     """Of its current item in a PodHeap; other items of it are stale."""
     active_at: float | None = None
@@ -102,7 +102,7 @@ class QueuedPodInfo(msgspec.Struct, eq=False, gc=False):
     pending_plugins: tuple[str, ...] = ()
     """The plugins that rejected it last with "pending": when one of them is helped, it skips the back-off."""
     gating_plugin: str | None = None
-    """Empty if a PreEnqueue plugin raised."""
+    """Empty if something raised that names no plugin."""
     gate_reason: str = ""
     """What the gating plugin says."""
     equals: Any = None

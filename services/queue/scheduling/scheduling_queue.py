@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import count
 from math import floor
+from typing import Any
 
 import msgspec
 
@@ -20,6 +21,7 @@ from services.queue.scheduling.queued_pod_info import TRANSITIONS, PodState, Que
 from services.queue.scheduling.queueing_hints import QueueingHints, QueueStrategy
 from shared.errors import FlotillaError, InvariantBroken, UserError
 from shared.framework.profile import Framework
+from shared.framework.signatures import PluginFailed
 from shared.model.objects import Pod
 from shared.plugins.devices.queued_claims import ClaimUsers
 
@@ -117,6 +119,8 @@ class SchedulingQueue:
         self._backoff_policy = backoff
         self._unschedulable_timeout = timeouts.unschedulable
         self._sequence = 0
+        self._some_key: Any = None
+        """The last key that QueueSort has given: the next one must compare with it."""
         self._flushed_at: float | None = None
 
     # Pods
@@ -391,22 +395,33 @@ class SchedulingQueue:
             self.groups.moved(info, now)
 
     def _run_pre_enqueue(self, info: QueuedPodInfo) -> str | None:
-        """The plugin that gates the pod; empty if a PreEnqueue plugin raised."""
+        """The plugin that gates the pod; one that raises gates it until the next event that may help."""
         info.gate_reason = ""
+        if info.sort_key is None:  # it never had a key
+            try:
+                info.sort_key = self._key_of(info, info.pod)
+            except Exception as cause:
+                return self._failed(info, cause)
         if info.uid in self.preemptions:
             return PREEMPTION
         if info.framework.pre_enqueue:
             try:
                 status = info.framework.run_pre_enqueue(info.pod, self._hints.objects)
             except Exception as cause:
-                self._problems.append(as_problem(f"Pod {info.pod.key}: a PreEnqueue plugin raised", cause))
-                return ""
+                return self._failed(info, cause)
             if not status.ok:
                 info.gate_reason = status.message
                 return status.plugin
         status = self.groups.pre_enqueue(info)
         info.gate_reason = status.message
         return None if status.ok else status.plugin
+
+    def _failed(self, info: QueuedPodInfo, cause: Exception) -> str:
+        """Logs what a plugin raised, and names the plugin; empty if the exception does not."""
+        problem = as_problem(f"Pod {info.pod.key}", cause)
+        self._problems.append(problem)
+        info.gate_reason = str(cause) if isinstance(cause, FlotillaError) else repr(cause)
+        return cause.plugin if isinstance(cause, PluginFailed) else ""
 
     def _set_gating_plugin(self, info: QueuedPodInfo, plugin: str | None) -> None:
         """The gating plugin counts as one that rejected the pod, also after its gate has opened."""
@@ -440,8 +455,21 @@ class SchedulingQueue:
         info.queued_at, info.sequence = at, self._sequence
         info.sort_key = self._sort_key(info, info.pod)
 
-    def _sort_key(self, info: QueuedPodInfo, pod: Pod) -> tuple[object, int]:
-        return info.framework.queue_sort.sort_key(pod, info.queued_at), info.sequence
+    def _sort_key(self, info: QueuedPodInfo, pod: Pod) -> tuple[object, int] | None:
+        """If the plugin raises, the pod keeps the key that it has; None without one, which gates it."""
+        try:
+            return self._key_of(info, pod)
+        except Exception as cause:
+            if info.sort_key is None:
+                return None
+            self._problems.append(as_problem(f"Pod {pod.key}", cause))
+            key: tuple[object, int] = info.sort_key
+            return key
+
+    def _key_of(self, info: QueuedPodInfo, pod: Pod) -> tuple[object, int]:
+        key = info.framework.sort_key(pod, info.queued_at, self._some_key)
+        self._some_key = key
+        return key, info.sequence
 
     def validate(self) -> None:
         """Every pod is in one container and knows its state, and all counts and indices agree."""
@@ -474,8 +502,9 @@ class SchedulingQueue:
 
 def as_problem(what: str, cause: Exception) -> FlotillaError:
     """What a plugin raised, as an error of ours."""
-    if isinstance(cause, FlotillaError):
+    if isinstance(cause, FlotillaError) and not isinstance(cause, PluginFailed):
         return cause
-    problem = UserError(f"{what}: {type(cause).__name__}: {cause}")
+    why = str(cause) if isinstance(cause, PluginFailed) else f"{type(cause).__name__}: {cause}"
+    problem = UserError(f"{what}: {why}")
     problem.__cause__ = cause
     return problem
