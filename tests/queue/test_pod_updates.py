@@ -249,7 +249,7 @@ def test_a_queue_sort_that_raises_affects_only_its_pod() -> None:
     ]
     core.handle(ClusterChange(NODE_ADDED), 101.0)
     core.validate()
-    assert names(batch_in(core.handle(Take(1, 2, 5), 110.0))) == ["d", "b", "a"]
+    assert names(batch_in(core.handle(Take(1, 2, 5), 110.0))) == ["a", "d", "b"]
 
 
 # Deletion
