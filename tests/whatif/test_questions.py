@@ -17,8 +17,9 @@ from testing.builders import PodBuilder, node, pod
 from tools.live_state import LiveState
 from tools.whatif.answer import Answer, NodeGroup, NodesNeeded, Question
 from tools.whatif.answering import answer
+from tools.whatif.documents import documents
 from tools.whatif.engine import Engine, binding_notes, deadline_check
-from tools.whatif.manifests import documents, read
+from tools.whatif.manifests import read
 
 
 def a_node(name: str, cpu: int, **labels: str) -> Node:

@@ -86,7 +86,7 @@ def question_of(options: argparse.Namespace) -> "Question":
     """UserError if a file cannot be read."""
     from shared.errors import UserError
     from tools.whatif.answer import Question
-    from tools.whatif.manifests import documents
+    from tools.whatif.documents import documents
 
     manifests = [each for file in options.filename for each in documents(file, _text(file))]
     config = None
@@ -103,7 +103,7 @@ def node_groups(file: str) -> list[Any]:
 
     from shared.errors import UserError
     from tools.whatif.answer import NodeGroup
-    from tools.whatif.manifests import documents
+    from tools.whatif.documents import documents
 
     found = [each for part in documents(file, _text(file)) for each in (part if isinstance(part, list) else [part])]
     try:
@@ -123,7 +123,7 @@ def answer_to(question: "Question", options: argparse.Namespace) -> "Answer":
 async def _state(question: "Question", options: argparse.Namespace) -> "tuple[LiveState, PodsOn]":
     from tools import live_state
     from tools.cli.service_client import connected
-    from tools.whatif.engine import nodes_to_read
+    from tools.whatif.answer import nodes_to_read
 
     if options.folder is not None:
         return live_state.read(Path(options.folder)), {}

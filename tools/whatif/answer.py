@@ -119,3 +119,9 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def count(self, verdict: Verdict) -> int:
         return sum(pod.verdict == verdict for pod in self.pods)
+
+
+def nodes_to_read(question: Question) -> list[str]:
+    """The nodes of which a question needs the pods in full."""
+    likes = [question.like, *(group.like for group in question.node_groups)]
+    return list(dict.fromkeys(name for name in (*question.remove, *question.drain, *likes) if name))

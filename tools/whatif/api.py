@@ -16,10 +16,9 @@ from aiohttp import web
 from shared.errors import FlotillaError, UserError
 from shared.model.objects import Pod, encode_msgpack
 from tools.live_state import LiveState
-from tools.whatif.answer import Answer, Question
-from tools.whatif.child import Job, Problem, encode
-from tools.whatif.engine import nodes_to_read
-from tools.whatif.manifests import documents
+from tools.whatif.answer import Answer, Question, nodes_to_read
+from tools.whatif.documents import documents
+from tools.whatif.job import Job, Problem, encode
 
 PATH = "/api/whatif"
 DOCUMENTS_PATH = "/api/manifests"

@@ -49,12 +49,6 @@ class Asked(NamedTuple):
     """If it is one that waits for something since its last attempt."""
 
 
-def nodes_to_read(question: Question) -> list[str]:
-    """The nodes of which a question needs the pods in full."""
-    likes = [question.like, *(group.like for group in question.node_groups)]
-    return list(dict.fromkeys(name for name in (*question.remove, *question.drain, *likes) if name))
-
-
 def deadline_check(seconds: float) -> Callable[[], None]:
     """Raises ClusterError once the time is over."""
     ends = time.monotonic() + seconds

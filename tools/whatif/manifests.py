@@ -4,12 +4,10 @@ Objects are completed and checked as an API server would when they are created.
 """
 
 import copy
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from shared.config.document import DocumentFault, parse_document
 from shared.errors import UserError
 from shared.model.objects import ClusterObject, Node, ObjectKind, Pod, is_namespaced, node_from, object_from, pod_from
 from testing.simulator.admission import admit_new
@@ -21,7 +19,6 @@ CREATED = "2000-01-01T00:00:00Z"
 """Of every object that is made here; no decision between pods of one question depends on it."""
 MAX_PODS = 100_000
 """Pods of one question, with all replicas."""
-_SEPARATOR = re.compile(r"^---(?:[ \t].*)?$", re.MULTILINE)
 _KINDS = {
     "Namespace": ObjectKind.NAMESPACE,
     "Service": ObjectKind.SERVICE,
@@ -54,23 +51,6 @@ class Manifests:
     pods: list[Pod] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)
     objects: list[ClusterObject] = field(default_factory=list)
-
-
-def documents(name: str, text: str) -> list[object]:
-    """The documents of a YAML or JSON text, parsed. UserError if one cannot be."""
-    found = []
-    for number, part in enumerate(_SEPARATOR.split(text), 1):
-        if not part.strip():
-            continue
-        try:
-            document = parse_document(part)
-        except DocumentFault as fault:
-            raise UserError(f"{name}: document {number}: {fault}") from None
-        if document.repeated:
-            raise UserError(f"{name}: document {number}: {document.repeated[0]}")
-        if document.value is not None:
-            found.append(document.value)
-    return found
 
 
 def read(name: str, values: Iterable[object], namespace: str = "default") -> Manifests:
