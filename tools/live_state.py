@@ -8,12 +8,13 @@ apply the deltas since             --> one state, at one sequence number
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from shared.bus import Bus, Envelope
 from shared.bus.subjects import QUEUE_LIST, SNAPSHOT_DELTAS, SNAPSHOT_LIST, WORKER_READ
@@ -21,7 +22,10 @@ from shared.errors import ClusterError, UserError
 from shared.messages.codec import Message
 from shared.messages.inspection import (
     ConfigurationRead,
+    DescribedGroup,
     DescribedPod,
+    GroupsListed,
+    ListGroups,
     ListPodsOn,
     ListQueue,
     PodsOn,
@@ -34,11 +38,14 @@ from shared.messages.state import Delta, Heartbeat, Loads, NodeState, PodNominat
 from shared.model.load import PodLoad
 from shared.model.objects import (
     ClusterObject,
+    GroupApi,
+    GroupRef,
     Node,
     ObjectKind,
     Pod,
     dec_hook,
     enc_hook,
+    group_of,
     key_of,
     kind_of,
     pod_from_msgpack,
@@ -80,18 +87,28 @@ class Client(Protocol):
     def pages(self, service: str, subject: str, message: Any, reply: type[Any]) -> AsyncIterator[Any]: ...
 
 
-class LiveState(msgspec.Struct, frozen=True):
-    """`pending`: all pods of the queue with their bodies, in its order; `groups`: the pod groups they name, as msgpack.
+class LiveGroup(msgspec.Struct, frozen=True):
+    """A pod group that has an object (as msgpack) or members. `placed`: members that have nodes, names by uid."""
 
-    `at`: the Unix time.
-    """
+    api: GroupApi
+    key: str
+    body: bytes = b""
+    placed: dict[str, str] = {}
+
+    @property
+    def ref(self) -> GroupRef:
+        return GroupRef(self.api, self.key)
+
+
+class LiveState(msgspec.Struct, frozen=True):
+    """`pending`: all pods of the queue with their bodies, in its order. `at`: the Unix time."""
 
     at: float
     shard_count: int
     state: State
     pending: list[DescribedPod]
     configuration: ConfigurationRead
-    groups: list[bytes] = []
+    groups: list[LiveGroup] = []
 
 
 class StateBuilder:
@@ -231,7 +248,8 @@ async def _load(client: Client) -> LiveState:
     try:
         configuration = await client.request("workers", WORKER_READ, ReadConfiguration(), ConfigurationRead)
         await follower.until(0)
-        pending, groups = await pending_pods(client)
+        pending = await pending_pods(client)
+        groups = await pod_groups(client)
         builder = StateBuilder()
         shard_count, until = await read_pages(client, follower, builder)
         await follower.until(until)
@@ -241,17 +259,36 @@ async def _load(client: Client) -> LiveState:
     for delta in follower.deltas:
         image.apply(delta)
     waiting = [pod for pod in pending if pod.uid not in image.pods]
-    return LiveState(time.time(), shard_count, image.state(frozenset({0}), 1), waiting, configuration, groups)
+    placed_since = [pod for pod in pending if pod.uid in image.pods]
+    state = image.state(frozenset({0}), 1)
+    return LiveState(time.time(), shard_count, state, waiting, configuration, with_placed(groups, placed_since))
 
 
-async def pending_pods(client: Client) -> tuple[list[DescribedPod], list[bytes]]:
-    """All pods of the queue with their bodies, in its order; and the pod groups that they name."""
-    pods: list[DescribedPod] = []
-    groups: dict[bytes, None] = {}
-    async for page in client.pages("queue", QUEUE_LIST, ListQueue(bodies=True), QueueListed):
-        pods += page.pods
-        groups |= dict.fromkeys(page.groups)
-    return pods, list(groups)
+async def pending_pods(client: Client) -> list[DescribedPod]:
+    """All pods of the queue with their bodies, in its order."""
+    pages = client.pages("queue", QUEUE_LIST, ListQueue(bodies=True), QueueListed)
+    return [pod async for page in pages for pod in page.pods]
+
+
+async def pod_groups(client: Client) -> list[LiveGroup]:
+    pages = client.pages("queue", QUEUE_LIST, ListGroups(bodies=True), GroupsListed)
+    return [live_group(group) async for page in pages for group in page.groups]
+
+
+def live_group(group: DescribedGroup) -> LiveGroup:
+    api = next(each for each in GroupApi if each.partition("/")[0] == group.api)
+    return LiveGroup(api, f"{group.namespace}/{group.name}", group.body, group.placed)
+
+
+def with_placed(groups: list[LiveGroup], pods: Iterable[DescribedPod]) -> list[LiveGroup]:
+    """The groups with these members, which were placed after the groups were listed."""
+    found = {group.ref: group for group in groups}
+    for described in pods:
+        ref = group_of(pod_from_msgpack(described.body)) if described.body else None
+        if ref is not None:
+            group = found.get(ref) or LiveGroup(*ref)
+            found[ref] = replace(group, placed={**group.placed, described.uid: described.name})
+    return list(found.values())
 
 
 async def pods_on(client: Client, node: str) -> list[Pod]:

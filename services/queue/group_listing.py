@@ -9,14 +9,16 @@ from services.queue.scheduling.queued_pod_info import PodState, QueuedPodInfo
 from shared.bounded import Listings
 from shared.messages.inspection import (
     LONGEST_TEXT,
+    MAX_BODIES_BYTES,
     MAX_GROUPS,
     MAX_MEMBERS,
+    MAX_PLACED,
     DescribedGroup,
     GroupMember,
     GroupsListed,
     ListGroups,
 )
-from shared.model.objects import GroupRef
+from shared.model.objects import GroupRef, encode_msgpack
 
 MAX_MISSING = 8
 """Names of missing pods."""
@@ -36,7 +38,13 @@ class GroupListing:
         if page is None:
             return GroupsListed("", self._date(now), 0, [])
         known = {group.ref: group for group in self._groups.groups()}
-        groups = [self._describe(known[ref], in_full=bool(request.name)) for ref in page.items if ref in known]
+        if request.bodies:
+            page = page.within(MAX_BODIES_BYTES, lambda ref: _size(known.get(ref)))
+        groups = [
+            self._describe(known[ref], in_full=bool(request.name), with_body=request.bodies)
+            for ref in page.items
+            if ref in known
+        ]
         return GroupsListed(page.listing, self._date(now), page.total, groups, page.next)
 
     def expire(self, now: float) -> None:
@@ -47,7 +55,7 @@ class GroupListing:
         refs = (group.ref for group in self._groups.groups())
         return sorted(ref for ref in refs if all(a in ("", b) for a, b in zip(wanted, _parts(ref), strict=True)))
 
-    def _describe(self, group: GroupInfo, *, in_full: bool) -> DescribedGroup:
+    def _describe(self, group: GroupInfo, *, in_full: bool, with_body: bool) -> DescribedGroup:
         held = self._groups.held(group)
         tried = [info for info in group.pods.values() if info.failed_at is not None]
         latest = max(tried, key=lambda info: info.failed_at or 0.0, default=None)
@@ -69,6 +77,8 @@ class GroupListing:
             why[:LONGEST_TEXT],
             missing_names(_names(group), group.minimum),
             tuple(islice(self._members(group), MAX_MEMBERS)) if in_full else (),
+            encode_msgpack(group.object) if with_body and group.object is not None else b"",
+            dict(islice(_placed(group), MAX_PLACED)) if with_body else {},
         )
 
     def _members(self, group: GroupInfo) -> Iterator[GroupMember]:
@@ -76,6 +86,19 @@ class GroupListing:
             yield GroupMember(info.pod.name, self._groups.state_of(info.uid).value, _why(info)[:LONGEST_TEXT])
         for name in sorted(group.names_on_nodes.values()):
             yield GroupMember(name, MemberState.PLACED.value, "on a node")
+
+
+def _placed(group: GroupInfo) -> Iterator[tuple[str, str]]:
+    yield from group.names_on_nodes.items()
+    yield from ((uid, info.pod.name) for uid, info in group.pods.items() if info.state is PodState.BINDING)
+
+
+def _size(group: GroupInfo | None) -> int:
+    """Bytes of a group in a listing with bodies, about."""
+    if group is None:
+        return 0
+    body = 0 if group.object is None else len(encode_msgpack(group.object))
+    return body + sum(len(uid) + len(name) for uid, name in islice(_placed(group), MAX_PLACED))
 
 
 def missing_names(names: Iterable[str], minimum: int) -> tuple[str, ...]:

@@ -31,7 +31,6 @@ from shared.messages.inspection import (
     QueueListed,
     RecordedPreemption,
 )
-from shared.model.objects import GroupApi, ObjectKind, encode_msgpack, group_of
 
 LISTED_STATES = (
     PodState.ACTIVE,
@@ -51,10 +50,6 @@ MAX_SHORTAGES = 32
 DEVICES = "DynamicResources"
 MAX_IN_FULL = 8
 """Pods of one name described in full; there may be two while the earlier one terminates."""
-_GROUP_KINDS = {
-    GroupApi.SCHEDULING: ObjectKind.POD_GROUP,
-    GroupApi.COSCHEDULING: ObjectKind.COSCHEDULING_POD_GROUP,
-}
 _PODS = (Resource.ASSIGNED_POD, Resource.UNSCHEDULABLE_POD)
 
 
@@ -94,7 +89,6 @@ class Introspection:
             left = self._core.left(request.namespace, request.name)
             foreign = self._core.foreign_scheduler(f"{request.namespace}/{request.name}")
         schedulers = self._core.schedulers
-        groups = self._groups(page.items) if request.bodies else []
         unreadable = {} if request.listing else dict(islice(self._core.unreadable.items(), MAX_UNREADABLE))
         return QueueListed(
             page.listing,
@@ -105,16 +99,9 @@ class Introspection:
             page.next,
             schedulers,
             foreign,
-            groups,
             {uid: shorten(problem) for uid, problem in unreadable.items()},
             None if left is None else _left(left, wall - now),
         )
-
-    def _groups(self, infos: Iterable[QueuedPodInfo]) -> list[bytes]:
-        """The pod groups that these pods name, encoded."""
-        refs = dict.fromkeys(ref for info in infos if (ref := group_of(info.pod)) is not None)
-        groups = (self._core.objects.of(_GROUP_KINDS[ref.api]).get(ref.key) for ref in refs)
-        return [encode_msgpack(group) for group in groups if group is not None]
 
     def evictions(self, request: ListEvictions, now: float) -> EvictionsListed:
         """`now` and all times inside are the core's; the answer has Unix times."""

@@ -5,7 +5,9 @@ configuration names a plugin of it.
 """
 
 import inspect
+import sys
 from collections.abc import Collection, Iterator, Mapping
+from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
@@ -96,6 +98,12 @@ def examine(text: bytes, gates: FeatureGates = DEFAULT_GATES) -> tuple[list[str]
     return [*lines, *refused], notes
 
 
+@lru_cache(maxsize=1)
+def _installed(path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
+    """The plugins of the packages found on this path; looking for them reads a file of every package."""
+    return tuple(entry_points(group=GROUP))
+
+
 class Registry(Mapping[str, Factory]):
     """All plugins by name: those in-tree, and those of installed packages, which never take the name of one in-tree.
 
@@ -105,7 +113,7 @@ class Registry(Mapping[str, Factory]):
     def __init__(self, in_tree: Mapping[str, Factory]) -> None:
         self._in_tree = in_tree
         self._entries: dict[str, list[EntryPoint]] = {}
-        for entry in entry_points(group=GROUP):
+        for entry in _installed(tuple(sys.path)):
             if entry.name not in DEFAULT_POINTS:
                 self._entries.setdefault(entry.name, []).append(entry)
         self._classes: dict[str, type[Plugin]] = {}

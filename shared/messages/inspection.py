@@ -17,6 +17,8 @@ MAX_GROUPS = 200
 """Pod groups in one answer."""
 MAX_MEMBERS = 1024
 """Members of a pod group that is asked for by name."""
+MAX_PLACED = 10_000
+"""Members of a pod group that have nodes, in one answer."""
 MAX_NODES = 200
 """Nodes in one answer."""
 MAX_UNREADABLE = 100
@@ -114,9 +116,9 @@ class QueueListed(msgspec.Struct, frozen=True, omit_defaults=True, tag="queue-li
 
     `counts`: pods of the whole queue by state. `total`: pods of the listing; it ends when `next` is zero. Pods that
     have left the queue since are omitted. `schedulers`: the profiles' names. `foreign`: the schedulerName of a pod that
-    was asked for by name, is pending, and has no profile here. `groups`: with bodies, the pod groups that these pods
-    name, as msgpack. `unreadable`: on the first page, pods that are pending and cannot be read, up to a limit, and why;
-    by uid. `left`: how a pod that was asked for by name, and is not in the queue any more, went through it.
+    was asked for by name, is pending, and has no profile here. `unreadable`: on the first page, pods that are pending
+    and cannot be read, up to a limit, and why; by uid. `left`: how a pod that was asked for by name, and is not in the
+    queue any more, went through it.
     """
 
     listing: str
@@ -127,7 +129,6 @@ class QueueListed(msgspec.Struct, frozen=True, omit_defaults=True, tag="queue-li
     next: Count = 0
     schedulers: list[str] = []
     foreign: str = ""
-    groups: list[bytes] = []
     unreadable: dict[str, str] = {}
     left: PodLeft | None = None
 
@@ -167,13 +168,17 @@ class EvictionsListed(msgspec.Struct, frozen=True, omit_defaults=True, tag="evic
 
 
 class ListGroups(msgspec.Struct, frozen=True, omit_defaults=True, tag="list-groups"):
-    """To the queue: pod groups by name, from number `after` on. Empty fields do not restrict."""
+    """To the queue: pod groups by name, from number `after` on. Empty fields do not restrict.
+
+    `bodies`: with their objects and the members that have nodes.
+    """
 
     listing: str = ""
     after: Count = 0
     limit: Count = MAX_GROUPS
     namespace: str = ""
     name: str = ""
+    bodies: bool = False
 
 
 class GroupMember(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -189,7 +194,8 @@ class DescribedGroup(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     `held_since`: when (Unix time) the first of the held members was. `why`: why members are held, or why their last
     attempt failed. `missing`: names of pods that do not exist, as far as the others' names tell. `members` are sent
-    only for groups that were asked for by name, a limited number.
+    only for groups that were asked for by name, a limited number. Only if asked for: `body`, the group as msgpack, and
+    `placed`, the names of members that have nodes, by uid, a limited number.
     """
 
     api: str
@@ -203,6 +209,8 @@ class DescribedGroup(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     why: str = ""
     missing: tuple[str, ...] = ()
     members: tuple[GroupMember, ...] = ()
+    body: bytes = b""
+    placed: dict[str, str] = {}
 
 
 class GroupsListed(msgspec.Struct, frozen=True, omit_defaults=True, tag="groups-listed"):

@@ -47,6 +47,9 @@ SYSTEM = "/api/v1/namespaces/kube-system"
 CLUSTER = "simulation"
 """The uid of the cluster."""
 
+ON_NODE = "spec.nodeName="
+"""A field selector of lists. Others select unfinished pods, which are the only ones that are listed."""
+
 Answer = tuple[int, bytes]
 """Status code and body."""
 
@@ -103,7 +106,8 @@ class ApiServer:
         self.followers: list[Callable[[Change], None]] = []
         self.on_bind: list[Callable[[Pod], None]] = []
         """Called with each pod as it is bound."""
-        self._dice = dice
+        self.grace: Callable[[str], float] = lambda uid: dice.of("grace", uid).choice(GRACE)
+        """Seconds that a pod takes to terminate, by uid."""
 
     # Objects
 
@@ -154,8 +158,7 @@ class ApiServer:
             self.delete_pod(uid)
             return
         self.put_pod(replace(pod, metadata=replace(pod.metadata, deletion_timestamp=TERMINATING)))
-        grace = self._dice.of("grace", uid).choice(GRACE)
-        asyncio.get_running_loop().call_later(grace, self.delete_pod, uid, context=WORLD)
+        asyncio.get_running_loop().call_later(self.grace(uid), self.delete_pod, uid, context=WORLD)
 
     def pod_named(self, name: str) -> Pod | None:
         return next((pod for pod in self.pods.values() if pod.name == name), None)
@@ -240,6 +243,10 @@ class ApiServer:
 
 def with_condition(status: PodStatus, new: PodCondition) -> list[PodCondition]:
     return [*(condition for condition in status.conditions if condition.type != new.type), new]
+
+
+def _is_on(node: str, raw: bytes) -> bool:
+    return bool(msgspec.json.decode(raw)["spec"].get("nodeName") == node)
 
 
 def status(code: int, message: str) -> Answer:
@@ -367,7 +374,11 @@ class Requests:
 
     def _list(self, kind: Kind, query: dict[str, list[str]]) -> Answer:
         version = self._shown()
-        raws = [msgspec.Raw(raw) for raw in self._server.state_at(kind, version)]
+        selector = query.get("fieldSelector", [""])[0]
+        there = self._server.state_at(kind, version)
+        if selector.startswith(ON_NODE):
+            there = [raw for raw in there if _is_on(selector.removeprefix(ON_NODE), raw)]
+        raws = [msgspec.Raw(raw) for raw in there]
         return 200, msgspec.json.encode({"metadata": {"resourceVersion": str(version)}, "items": raws})
 
     def _object(self, method: str, folder: str, body: bytes | None, given: Any) -> Answer:

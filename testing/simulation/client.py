@@ -4,6 +4,7 @@ A call may be executed after its caller has given up or died.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -231,6 +232,7 @@ class SimStream:
         self.kind = kind
         self._transport = transport
         self._data = b""
+        self._in_transit: deque[bytes] = deque()
         self._held: list[bytes] | None = None
         self._ends = False
         self._broken = False
@@ -253,10 +255,12 @@ class SimStream:
         if self._held is not None:
             self._held.append(data)
             return
-        asyncio.get_running_loop().call_later(0.001, self._arrive, data, context=WORLD)
+        self._in_transit.append(data)
+        asyncio.get_running_loop().call_later(0.001, self._arrive, context=WORLD)
 
-    def _arrive(self, data: bytes) -> None:
-        self._data += data
+    def _arrive(self) -> None:
+        """In order, as timers of the same moment need not be."""
+        self._data += self._in_transit.popleft()
         self._wake()
 
     def break_off(self) -> None:

@@ -85,6 +85,7 @@ class Network:
         self._dice = dice
         self._failed = failed
         self._subscriptions: dict[str, list[Subscription]] = {}
+        self._handling: set[asyncio.Task[None]] = set()
 
     def reaches(self, name: str) -> bool:
         return not self.down and name not in self.cut_off
@@ -188,13 +189,27 @@ class Network:
                 self._carry(one.bus.name, self._dice.of("answer", one.bus.name), partial(respond, said))
 
         try:
-            one.handler(message, Envelope(HEADERS, "inbox" if respond is not None else "", answer))
+            handling = one.handler(message, Envelope(HEADERS, "inbox" if respond is not None else "", answer))
         except Exception as cause:
-            what = f"{one.subject}: the handler of {type(message).__name__}"
-            if one.bus.fault is None:
-                self._failed(f"{one.bus.name}: {what} failed: {cause!r}")
-            else:
-                one.bus.fault.report(what, cause)
+            self._report(one.bus, message, one.subject, cause)
+        else:
+            if handling is not None:
+                task = asyncio.ensure_future(self._finish(one, message, handling))
+                self._handling.add(task)
+                task.add_done_callback(self._handling.discard)
+
+    async def _finish(self, one: Subscription, message: Message, handling: Awaitable[None]) -> None:
+        try:
+            await handling
+        except Exception as cause:
+            self._report(one.bus, message, one.subject, cause)
+
+    def _report(self, bus: "SimBus", message: Message, subject: str, cause: Exception) -> None:
+        what = f"{subject}: the handler of {type(message).__name__}"
+        if bus.fault is None:
+            self._failed(f"{bus.name}: {what} failed: {cause!r}")
+        else:
+            bus.fault.report(what, cause)
 
 
 class SimBus:
@@ -234,8 +249,9 @@ class SimBus:
         group: str = "",
         ours: bool = True,
         most_pending: int = 0,
+        local: bool = True,
     ) -> Subscription:
-        """Nothing pends here, so `most_pending` does not matter."""
+        """Nothing pends here, and processes share no connection: `most_pending` and `local` do not matter."""
         subscription = Subscription(self, subject, types if isinstance(types, tuple) else (types,), handler, group)
         if not self.dead:
             self.wires.add(subscription)

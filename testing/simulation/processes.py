@@ -48,6 +48,8 @@ class Surroundings:
         self.skews: dict[str, float] = {}
         """By process: seconds by which its wall clock is ahead."""
         self.round_size = round_size
+        self.validates = True
+        """Whether cores check their invariants."""
         self.releases: dict[str, str] = {}
         """By process: its release, if not this one."""
         self.lied = False
@@ -212,7 +214,7 @@ class Process:
             telemetry=telemetry,
             health=Health(),
             http_url="",
-            validates=True,
+            validates=self._around.validates,
             clock=self.clock,
             wall=self.wall,
         )

@@ -189,6 +189,10 @@ class Redis:
     def _hgetall(self, key: bytes) -> dict[bytes, bytes]:
         return dict(self._hash(key))
 
+    def _hscan(self, key: bytes, cursor: bytes, *options: bytes) -> tuple[int, dict[bytes, bytes]]:
+        """All at once, as Redis may."""
+        return 0, dict(self._hash(key))
+
     def _get(self, key: bytes) -> bytes | None:
         found: bytes | None = self.data.get(key)
         return found

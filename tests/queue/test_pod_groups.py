@@ -4,10 +4,12 @@ from random import Random
 
 import pytest
 
+from services.queue.group_listing import GroupListing
 from services.queue.scheduling import pod_groups as module
 from services.queue.scheduling.pod_groups import GANG_PLUGINS, PodGroups, PoppedTogether
 from services.queue.scheduling.queued_pod_info import PodState
-from shared.model.objects import GroupApi, GroupRef
+from shared.messages.inspection import ListGroups
+from shared.model.objects import GroupApi, GroupRef, object_from_msgpack
 from tests.queue.pod_group_support import OURS, THEIRS, GroupQueue, a_group, a_pod_info
 
 # Gates
@@ -355,3 +357,16 @@ def test_groups_and_assigned_pods_are_observed() -> None:
 def test_popped_pods_are_handed_out() -> None:
     entry = a_pod_info("a", None)
     assert PodGroups().pop_with(entry) == PoppedTogether([entry])
+
+
+def test_a_listing_with_bodies_has_the_group_and_who_of_it_has_a_node() -> None:
+    line = GroupQueue()
+    line.see(2)
+    line.add("a", "b", "c")
+    line.take()
+    line.decide("a", "b")
+    line.bound("b")
+    (plain,) = GroupListing(line.groups).answer(ListGroups(), 0.0).groups
+    (full,) = GroupListing(line.groups).answer(ListGroups(bodies=True), 0.0).groups
+    assert (plain.body, plain.placed, plain.counts) == (b"", {}, full.counts)
+    assert (object_from_msgpack(full.body), full.placed) == (a_group(2), {"a": "a", "b": ""})

@@ -11,7 +11,7 @@ from services.worker.service import Shell
 from shared.bus import Bus, Envelope
 from shared.bus.subjects import QUEUE_LIST, SNAPSHOT_DELTAS
 from shared.framework.loading import load_frameworks
-from shared.messages.inspection import DescribedPod, ListQueue, QueueListed
+from shared.messages.inspection import DescribedGroup, DescribedPod, GroupsListed, ListGroups, ListQueue, QueueListed
 from shared.messages.state import Delta
 from shared.store.link import RedisLink
 from shared.store.schema import Persist
@@ -21,6 +21,8 @@ from tests.servers import nats_server, redis_server
 from tests.store.support import SHARDS, begin, linked
 from tests.worker.test_shell import Clock, a_worker
 from tools.supervisor.servers import NatsServer
+
+GROUP = DescribedGroup("scheduling.k8s.io", "shop", "gang", False, 2, {}, placed={"uid-member": "member"})
 
 
 class Snapshot:
@@ -56,7 +58,7 @@ async def a_pipeline(
         snapshot = Snapshot(core, await begin(link, core), ours)
         tasks = [asyncio.create_task(_work(bus, link, config)), asyncio.create_task(_beat(snapshot))]
         try:
-            await ours.subscribe(QUEUE_LIST, ListQueue, lambda asked, to: _list(asked, to, pending))
+            await ours.subscribe(QUEUE_LIST, (ListQueue, ListGroups), lambda asked, to: _list(asked, to, pending))
             yield nats, snapshot
         finally:
             for task in tasks:
@@ -76,5 +78,8 @@ async def _beat(snapshot: Snapshot) -> None:
         await asyncio.sleep(0.05)
 
 
-def _list(asked: ListQueue, to: Envelope, pods: tuple[DescribedPod, ...]) -> None:
+def _list(asked: ListQueue | ListGroups, to: Envelope, pods: tuple[DescribedPod, ...]) -> None:
+    if isinstance(asked, ListGroups):
+        to.respond(GroupsListed("groups", 1000.0, 1, [GROUP] if asked.bodies else []))
+        return
     to.respond(QueueListed("listing", 1000.0, {}, len(pods), list(pods) if asked.bodies else []))

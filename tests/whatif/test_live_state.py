@@ -13,7 +13,7 @@ from shared.config.settings import Settings
 from shared.errors import ClusterError, UserError
 from shared.messages.inspection import DescribedPod
 from shared.messages.state import Delta, Heartbeat, State
-from shared.model.objects import ObjectKind, object_from
+from shared.model.objects import GROUP_LABEL, GroupApi, ObjectKind, encode_msgpack, object_from
 from testing.builders import node, pod
 from tests.bus.support import PREFIX, a_bus
 from tests.servers import nats_server
@@ -21,14 +21,15 @@ from tests.store.support import plain
 from tests.whatif.support import a_pipeline
 from tools import live_state
 from tools.cli.service_client import ServiceClient
-from tools.live_state import Follower, Gap
+from tools.live_state import Follower, Gap, LiveGroup
 from tools.supervisor.servers import NatsServer
 
 pytestmark = pytest.mark.asyncio
 
 
 def a_waiting(name: str) -> DescribedPod:
-    return DescribedPod(f"uid-{name}", "shop", name, "default-scheduler", "active", 0.0, 0.0, 0.0, body=b"x")
+    body = encode_msgpack(pod(name, "shop").label({GROUP_LABEL: f"group-of-{name}"}).build())
+    return DescribedPod(f"uid-{name}", "shop", name, "default-scheduler", "active", 0.0, 0.0, 0.0, body=body)
 
 
 def same(left: State, right: State) -> bool:
@@ -99,12 +100,17 @@ async def test_pods_that_wait_come_with_their_bodies_unless_they_are_placed_by_n
     config = '{"kind": "KubeSchedulerConfiguration"}'
     async with a_pipeline(core, a_waiting("waits"), a_waiting("placed"), config=config) as (nats, _):
         live = await load(nats)
-    assert [(each.name, each.body) for each in live.pending] == [("waits", b"x")]
+    assert live.pending == [a_waiting("waits")]
+    assert live.groups == [
+        LiveGroup(GroupApi.SCHEDULING, "shop/gang", placed={"uid-member": "member"}),
+        LiveGroup(GroupApi.COSCHEDULING, "shop/group-of-placed", placed={"uid-placed": "placed"}),
+    ]
     assert (live.configuration.config, live.configuration.shard_count) == (config, Settings().shard_count)
     live_state.save(live, tmp_path)
     read = live_state.read(tmp_path)
     assert same(read.state, live.state)
-    assert (read.pending, read.configuration, read.at) == (live.pending, live.configuration, live.at)
+    assert (read.pending, read.groups, read.at) == (live.pending, live.groups, live.at)
+    assert read.configuration == live.configuration
 
 
 async def test_a_folder_without_a_state_is_an_error_that_says_how_to_make_one(tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ from shared.config.points import ExtensionPoint, PluginRef
 from shared.errors import ClusterError, UserError
 from shared.framework.loading import load_scheduler_config
 from shared.messages.inspection import ConfigurationRead, DescribedPod
-from shared.model.objects import Node, Pod, encode_msgpack
+from shared.model.objects import GroupApi, Node, ObjectKind, Pod, encode_msgpack, object_from
 from testing.builders import PodBuilder, node, pod
-from tools.live_state import LiveState
+from tools.live_state import LiveGroup, LiveState
 from tools.whatif.answer import Answer, NodeGroup, NodesNeeded, Question
 from tools.whatif.answering import answer
 from tools.whatif.documents import documents
@@ -79,6 +79,20 @@ def test_pending_pods_are_decided_first_and_a_gated_one_says_so() -> None:
     assert where(told) == {"first": "n1", "gated": "gated", "second": "unschedulable"}
     assert [each.origin for each in told.pods] == ["pending (active)", "pending (active)", "new"]
     assert told.pods[1].message.startswith("gated by SchedulingGates")
+
+
+@pytest.mark.parametrize(("placed", "leaves"), [(2, False), (1, False), (2, True)])
+def test_members_that_run_count_towards_the_minimum_of_their_group(placed: int, leaves: bool) -> None:
+    """One more of a group of three is enough if two run, and stay."""
+    running = [pod(f"run-{i}").request(cpu="1").owner("Job", "j").on("n1") for i in range(placed)]
+    members = {made.build().uid: made.build().name for made in running}
+    group = {"metadata": {"name": "g"}, "spec": {"schedulingPolicy": {"gang": {"minCount": 3}}}}
+    body = encode_msgpack(object_from(ObjectKind.POD_GROUP, group))
+    live = a_live(a_node("n1", 8), a_node("n2", 8), pods=tuple(running))
+    live = replace(live, groups=[LiveGroup(GroupApi.SCHEDULING, "default/g", body, members)])
+    more = a_pod("more", schedulingGroup={"podGroupName": "g"})
+    told = ask(live, more, on={"n1": [made.build() for made in running]}, remove=["n1"] if leaves else [])
+    assert where(told)["more"] == ("n2" if placed == 2 and not leaves else "gated")
 
 
 def test_a_pod_of_higher_priority_preempts() -> None:

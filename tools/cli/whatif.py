@@ -48,6 +48,7 @@ groups.yaml:
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     add_question(command)
+    add_numbers(command, ("--round-size", 1, 1, "pods to decide together at most, all there at once"))
     command.add_argument("--node-groups", metavar="FILE", help="find the cheapest nodes of these groups that help")
     add_numbers(command, ("--steps", 200, 1, "sets of nodes to try for --node-groups"))
     add_output(command, "text", "json")
@@ -69,7 +70,7 @@ def add_question(command: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     import msgspec
 
-    question = question_of(options)
+    question = msgspec.structs.replace(question_of(options), round_size=options.round_size)
     if options.node_groups is not None:
         groups = node_groups(options.node_groups)
         question = msgspec.structs.replace(question, node_groups=groups, steps=options.steps)

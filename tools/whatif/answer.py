@@ -26,7 +26,8 @@ class Question(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     pods and lose those that they have. The pods of both are decided again as their owners would recreate them.
     `config`: a KubeSchedulerConfiguration instead of that of the pipeline. `without_pending`: pods that are pending now
     are not decided. `capacity`: how many more of the only pod fit, at most `limit`; by the values of the label `by`.
-    `node_groups`: the cheapest nodes of these that make all pods fit, found in at most `steps` trials.
+    `node_groups`: the cheapest nodes of these that make all pods fit, found in at most `steps` trials. `round_size`:
+    pods decided together at most, as by a pipeline with this setting to which all pods come at once.
     """
 
     manifests: list[Any] = []
@@ -41,6 +42,7 @@ class Question(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     by: str = ""
     node_groups: list[NodeGroup] = []
     steps: int = 200
+    round_size: int = 1
 
 
 class Victim(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -37,12 +37,27 @@ from shared.framework.loading import load_frameworks
 from shared.messages.binding import Displaced, Evict, Evicted, Notice
 from shared.messages.evaluation import Ties
 from shared.messages.queue import Absorbed, Forgotten, ForgottenPod, Outcome, Outcomes, Take, Verdict
-from shared.messages.state import Delta, Loads, ObjectUpserted, State
+from shared.messages.state import Delta, Loads, ObjectRemoved, ObjectUpserted, State
+from shared.model.devices import ResourceClaim
 from shared.model.kinds import QUEUE_KINDS
 from shared.model.load import PodLoad
-from shared.model.objects import ClusterObject, Node, Pod, key_of, kind_of, pod_from_msgpack
+from shared.model.objects import (
+    ClusterObject,
+    Node,
+    ObjectKind,
+    PersistentVolumeClaim,
+    Pod,
+    key_of,
+    kind_of,
+    object_from_msgpack,
+    pod_from_msgpack,
+)
+from tools.live_state import LiveGroup
+from tools.whatif.claims import owner_of, without_user
 from tools.whatif.loads import pod_of_load
 
+DELETED = 0.02
+"""Seconds of virtual time until a binder has deleted a victim: all pods that can be are decided before."""
 GRACE = 1.0
 """Seconds of virtual time until a victim, or a pod that terminates already, has left its node."""
 HORIZON = 120.0
@@ -98,6 +113,8 @@ class Cores:
         self._order = itertools.count()
         self._taken = self._reported = self._versions = 0
         self._takes = False
+        self._claims: dict[str, dict[tuple[ObjectKind, str], None]] = {}
+        """By uid of a pod: the claims that are reserved for it, or made for it."""
         self.objects = ClusterObjects()
         """As the queue sees them."""
         self.snapshot = SnapshotCore(1, filters=ProfileFilters.of(config))
@@ -121,6 +138,7 @@ class Cores:
         self.snapshot.handle(snapshot.WatchEvents(events), self.now)
         for obj in state.objects:
             self.objects.upsert(obj)
+            self._note_users(obj)
         for each in state.nodes:
             for uid, pod in each.pods.items():
                 load = state.loads[pod.load]
@@ -150,6 +168,15 @@ class Cores:
         self._watch(snapshot.NodeGone(name))
         self._changed(*(ClusterChange(event, before, None) for event in node_events(before, None)))
 
+    def add_group(self, group: LiveGroup) -> None:
+        """A pod group, with its members that are on nodes already."""
+        if group.body:
+            self._show(object_from_msgpack(group.body))
+        for uid in group.placed:
+            placement = self.snapshot.cluster.pods.get(uid)
+            if placement is not None:
+                self._changed(ClusterChange(POD_ADDED, None, pod_of_load(uid, placement, group.ref)))
+
     def add_objects(self, objects: Iterable[ClusterObject]) -> None:
         for obj in objects:
             if kind_of(obj) in QUEUE_KINDS:
@@ -161,8 +188,22 @@ class Cores:
         """To the queue."""
         kind = kind_of(obj)
         before: ClusterObject | None = self.objects.of(kind).get(key_of(obj))
+        self._note_users(obj)
         if self.objects.upsert(obj):
             self._changed(*(ClusterChange(event, before, obj) for event in object_events(kind, before, obj)))
+
+    def _show_removed(self, kind: ObjectKind, key: str) -> None:
+        before: ClusterObject | None = self.objects.of(kind).get(key)
+        if self.objects.remove(kind, key):
+            self._changed(*(ClusterChange(event, before, None) for event in object_events(kind, before, None)))
+
+    def _note_users(self, obj: ClusterObject) -> None:
+        """Remembers which claims a pod leaves behind."""
+        if isinstance(obj, ResourceClaim | PersistentVolumeClaim):
+            users = [user.uid for user in obj.status.reserved_for] if isinstance(obj, ResourceClaim) else []
+            for uid in (owner_of(obj), *users):
+                if uid:
+                    self._claims.setdefault(uid, {})[kind_of(obj), key_of(obj)] = None
 
     def place(self, pods: Iterable[Pod]) -> None:
         """Pods that are on nodes already."""
@@ -170,12 +211,12 @@ class Cores:
             self._watch(snapshot.PodSeen(pod))
             self._changed(ClusterChange(POD_ADDED, None, pod))
 
-    def remove_pods(self, uids: Iterable[str]) -> None:
+    def remove_pods(self, uids: Iterable[str], *, with_claims: bool = True) -> None:
         for uid in uids:
-            self.remove_pod(uid)
+            self.remove_pod(uid, with_claims=with_claims)
 
-    def remove_pod(self, uid: str) -> None:
-        """A pod has left its node, or the queue."""
+    def remove_pod(self, uid: str, *, with_claims: bool = True) -> None:
+        """A pod has left its node, or the queue; what it claimed is free, and the claims that were made for it go."""
         placement = self.snapshot.cluster.pods.get(uid)
         if placement is not None:
             self._watch(snapshot.PodDeleted(uid))
@@ -184,6 +225,16 @@ class Cores:
             self._watch(snapshot.PodDeleted(uid))
             self._tell_queue(queue.WatchEvents([queue.PodGone(uid)]))
         self.outcomes.pop(uid, None)
+        if with_claims:
+            self._release(uid)
+
+    def _release(self, uid: str) -> None:
+        for kind, key in list(self._claims.pop(uid, ())):
+            claim = self.objects.of(kind).get(key)
+            if claim is not None and owner_of(claim) == uid:
+                self._watch(snapshot.ObjectGone(kind, key))
+            elif isinstance(claim, ResourceClaim) and any(user.uid == uid for user in claim.status.reserved_for):
+                self._watch(snapshot.ObjectSeen(without_user(claim, uid)))
 
     def submit(self, pods: Iterable[tuple[Pod, float]]) -> None:
         """Pods to schedule, each with the time since when it is queued; the queue decides their order."""
@@ -350,6 +401,8 @@ class Cores:
                     for change in delta.changes:
                         if isinstance(change, ObjectUpserted):
                             self._show(change.object)
+                        elif isinstance(change, ObjectRemoved):
+                            self._show_removed(change.kind, change.key)
                 case snapshot.Reply(message=committed):
                     self._post(partial(self._to_cycle, committed))
                 case Evict() as evict:
@@ -383,9 +436,9 @@ class Cores:
             priority = 0 if placement is None else placement.load.priority
             self.evicted.append(Eviction(evict.uid, victim, evict.node, priority))
             self.victims.add(victim.uid)
-            self._terminate(victim.uid)
+            self._at(DELETED, partial(self._terminate, victim.uid))
             self._at(GRACE, partial(self.remove_pod, victim.uid))
-        self._tell_queue(Evicted(evict.uid, evict.attempt))
+        self._at(DELETED, partial(self._tell_queue, Evicted(evict.uid, evict.attempt)))
 
     def _terminate(self, uid: str) -> None:
         """The watch shows a victim as terminating, as soon as a binder has deleted it."""

@@ -22,9 +22,11 @@ from shared.errors import ClusterError, UserError
 from shared.framework.loading import load_scheduler_config
 from shared.messages.evaluation import Ties
 from shared.messages.inspection import DescribedPod
-from shared.model.objects import Node, Pod, PodStatus, object_from_msgpack, pod_from_msgpack
+from shared.model.objects import Node, Pod, key_of, kind_of, pod_from_msgpack
 from tools.live_state import LiveState
+from tools.whatif import manifests
 from tools.whatif.answer import Answer, PodAnswer, Question, Verdict, Victim
+from tools.whatif.claims import recreated
 from tools.whatif.cores import Cores, Rejected
 from tools.whatif.manifests import Manifests, read
 
@@ -32,6 +34,8 @@ HOSTNAME = "kubernetes.io/hostname"
 MIRROR = "kubernetes.io/config.mirror"
 MAX_NODES = 10_000
 """Nodes that one question may add."""
+MAX_ROUND_SIZE = 4096
+"""As the setting of the cycle."""
 PASSING_TAINTS = "node.kubernetes.io/"
 """Taints that a node has for its condition, which a new one like it would not have."""
 
@@ -81,6 +85,9 @@ class Engine:
             self.notes.append("extenders are not asked: their profiles decide without them")
         self.notes += binding_notes(self.config)
         self.added = [*self.manifests.nodes, *self.copies(question.like, question.add_nodes)]
+        self.objects = [*self.manifests.objects]
+        """That are created along with the pods."""
+        self.recreated = self._recreate()
 
     def answer(self) -> Answer:
         """Where each pod goes."""
@@ -91,11 +98,12 @@ class Engine:
 
     # Parts of an answer
 
-    def cores(self, round_size: int = 1) -> Cores:
-        """The state, before anything changes."""
-        live = self.live
+    def cores(self, round_size: int = 0) -> Cores:
+        """The state, before anything changes. `round_size`: if not that of the question."""
+        live, round_size = self.live, round_size or self.question.round_size
         cores = Cores(live.state, self.config, ties=self.ties, round_size=round_size, at=live.at, check=self.check)
-        cores.add_objects(map(object_from_msgpack, live.groups))
+        for group in live.groups:
+            cores.add_group(group)
         return cores
 
     def decide(self, cores: Cores, asked: Sequence[Asked]) -> None:
@@ -110,7 +118,6 @@ class Engine:
         question = self.question
         cores.add_nodes(self.added)
         cores.place(self._daemons(question.like, self.added[len(self.manifests.nodes) :]))
-        cores.add_objects(self.manifests.objects)
         cores.place(pod for pod in self.manifests.pods if pod.spec.node_name)
         for name in question.drain:
             node = self.nodes[name]
@@ -118,21 +125,31 @@ class Engine:
             cores.remove_pods(pod.uid for pod in self._pods_on.get(name, ()) if not stays(pod))
         for name in question.remove:
             cores.remove_node(name)
+        cores.add_objects(self.objects)
 
     def asked(self) -> list[Asked]:
         """The pods to decide: those that are pending, those of nodes that go, and those of the question."""
         found: list[Asked] = []
         if not self.question.without_pending:
             found += [_pending(each, self.live.at) for each in self.live.pending if each.body]
+        found += self.recreated
+        found += (Asked(pod, "new", 0.0) for pod in self.manifests.pods if not pod.spec.node_name)
+        return found
+
+    def _recreate(self) -> list[Asked]:
+        """The pods of nodes that go, as their owners would make them again, with the claims that are made for them."""
+        claims = {(kind_of(each), key_of(each)): each for each in self.live.state.objects}
+        found: list[Asked] = []
         for name in (*self.question.drain, *self.question.remove):
             for pod in self._pods_on.get(name, ()):
                 if stays(pod):
                     continue
-                if any(owner.controller for owner in pod.metadata.owner_references):
-                    found.append(Asked(_recreated(pod, len(found)), f"recreated from {name}", 0.0))
-                else:
+                if not any(owner.controller for owner in pod.metadata.owner_references):
                     self.lost.append(pod.key)
-        found += (Asked(pod, "new", 0.0) for pod in self.manifests.pods if not pod.spec.node_name)
+                    continue
+                again, made = recreated(pod, f"{manifests.UID}-again-{len(found)}", claims)
+                found.append(Asked(again, f"recreated from {name}", 0.0))
+                self.objects += made
         return found
 
     def told(self, cores: Cores, asked: Sequence[Asked]) -> Answer:
@@ -196,6 +213,8 @@ class Engine:
 
     def _check_question(self) -> None:
         question = self.question
+        if not 1 <= question.round_size <= MAX_ROUND_SIZE:
+            raise UserError(f"round_size: takes 1 to {MAX_ROUND_SIZE}, not {question.round_size}")
         for field, names in (("remove", question.remove), ("drain", question.drain), ("like", [question.like])):
             for name in names:
                 if name and name not in self.nodes:
@@ -246,15 +265,6 @@ def on_copy(pod: Pod, node: str) -> Pod:
         pod,
         metadata=replace(pod.metadata, name=name, uid=f"whatif-{pod.namespace}/{name}"),
         spec=replace(pod.spec, node_name=node),
-    )
-
-
-def _recreated(pod: Pod, number: int) -> Pod:
-    return replace(
-        pod,
-        metadata=replace(pod.metadata, uid=f"whatif-again-{number}", deletion_timestamp=None),
-        spec=replace(pod.spec, node_name=""),
-        status=PodStatus(),
     )
 
 

@@ -80,7 +80,7 @@ class Trials:
         return known
 
     def clear(self) -> None:
-        self.cores.remove_pods(each.pod.uid for each in self.asked)
+        self.cores.remove_pods((each.pod.uid for each in self.asked), with_claims=False)
         self.cores.settle()
 
     def decide(self, counts: Counts) -> None:

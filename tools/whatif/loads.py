@@ -6,11 +6,14 @@ from shared.model.objects import (
     Affinity,
     Container,
     ContainerPort,
+    GroupApi,
+    GroupRef,
     ObjectMeta,
     PersistentVolumeClaimSource,
     Pod,
     PodAffinity,
     PodAffinityTerm,
+    PodSchedulingGroup,
     PodSpec,
     ResourceRequirements,
     Volume,
@@ -19,7 +22,8 @@ from shared.model.objects import (
 from shared.model.quantity import parse_quantity
 
 
-def pod_of_load(uid: str, placement: Placement) -> Pod:
+def pod_of_load(uid: str, placement: Placement, group: GroupRef | None = None) -> Pod:
+    """`group`: the pod group that it is a member of."""
     load = placement.load
     requests = {name: parse_quantity(f"{n}m" if name == "cpu" else n) for name, n in load.requests.items()}
     ports = [ContainerPort(host_ip=port.ip, protocol=port.protocol, host_port=port.port) for port in load.ports]
@@ -36,8 +40,16 @@ def pod_of_load(uid: str, placement: Placement) -> Pod:
             containers=[Container(resources=ResourceRequirements(requests=requests), ports=ports)],
             volumes=[*claims, *load.disks],
             affinity=_affinity(load) if load.terms else None,
+            scheduling_group=_scheduling_group(group),
         ),
     )
+
+
+def _scheduling_group(group: GroupRef | None) -> PodSchedulingGroup | None:
+    """None for a group that pods name by a label, which their loads have."""
+    if group is None or group.api is not GroupApi.SCHEDULING:
+        return None
+    return PodSchedulingGroup(pod_group_name=group.name)
 
 
 def _affinity(load: PodLoad) -> Affinity:

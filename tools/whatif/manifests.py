@@ -8,8 +8,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec.structs import replace
+
 from shared.errors import UserError
 from shared.model.objects import ClusterObject, Node, ObjectKind, Pod, is_namespaced, node_from, object_from, pod_from
+from shared.model.pod import PodResourceClaimStatus
 from testing.simulator.admission import admit_new
 from testing.simulator.resources import NODES, PODS
 
@@ -17,6 +20,8 @@ Object = dict[str, Any]
 
 CREATED = "2000-01-01T00:00:00Z"
 """Of every object that is made here; no decision between pods of one question depends on it."""
+UID = "whatif"
+"""Begins the uids of objects that are made here."""
 MAX_PODS = 100_000
 """Pods of one question, with all replicas."""
 _KINDS = {
@@ -43,7 +48,7 @@ _OWNERS = {
 """Workloads whose selectors spread their pods."""
 _WORKLOADS = ("Deployment", *_OWNERS, "Job")
 _SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
-TAKEN = ("Pod", "Node", "List", "PriorityClass", "PodGroup", *_WORKLOADS, *_KINDS)
+TAKEN = ("Pod", "Node", "List", "PriorityClass", "PodGroup", "ResourceClaimTemplate", *_WORKLOADS, *_KINDS)
 
 
 @dataclass(slots=True)
@@ -60,6 +65,9 @@ def read(name: str, values: Iterable[object], namespace: str = "default") -> Man
     for part in parts:
         if part["kind"] == "PriorityClass":
             reader.priorities[str(part["metadata"].get("name"))] = part
+        elif part["kind"] == "ResourceClaimTemplate":
+            key = part["metadata"].get("namespace", namespace), part["metadata"].get("name")
+            reader.claim_templates[key] = part
     for part in parts:
         try:
             reader.add(copy.deepcopy(part))
@@ -95,6 +103,7 @@ class _Reader:
     def __init__(self, namespace: str) -> None:
         self.found = Manifests()
         self.priorities: dict[str, Object] = {}
+        self.claim_templates: dict[tuple[str, str], Object] = {}
         self._namespace = namespace
         self._pods = 0
 
@@ -111,10 +120,15 @@ class _Reader:
             group = ObjectKind.COSCHEDULING_POD_GROUP if coscheduling else ObjectKind.POD_GROUP
             metadata.setdefault("namespace", self._namespace)
             self.found.objects.append(object_from(group, obj))
-        elif kind != "PriorityClass":
-            if is_namespaced(_KINDS[kind]):
-                metadata.setdefault("namespace", self._namespace)
-            self.found.objects.append(object_from(_KINDS[kind], obj))
+        elif kind not in ("PriorityClass", "ResourceClaimTemplate"):
+            self._add_object(_KINDS[kind], obj)
+
+    def _add_object(self, kind: ObjectKind, obj: Object) -> None:
+        metadata = obj["metadata"]
+        if is_namespaced(kind):
+            metadata.setdefault("namespace", self._namespace)
+        metadata.setdefault("uid", f"{UID}-{kind}-{metadata.get('namespace', '')}/{metadata.get('name')}")
+        self.found.objects.append(object_from(kind, obj))
 
     def _add_pod(self, obj: Object) -> None:
         self._pods += 1
@@ -124,7 +138,7 @@ class _Reader:
         metadata.setdefault("namespace", self._namespace)
         if not metadata.get("name"):
             metadata["name"] = f"{metadata.get('generateName') or 'pod-'}{self._pods}"
-        metadata["uid"] = f"whatif-{self._pods}"
+        metadata["uid"] = f"{UID}-{self._pods}"
         metadata["creationTimestamp"] = CREATED
         for part in ("resourceVersion", "deletionTimestamp", "managedFields"):
             metadata.pop(part, None)
@@ -132,7 +146,37 @@ class _Reader:
         spec = obj.setdefault("spec", {})
         priority, policy = spec.pop("priority", None), spec.pop("preemptionPolicy", None)
         admit_new(PODS, obj, lambda name: self._priority_class(name, priority, policy))
-        self.found.pods.append(pod_from(obj))
+        made = self._make_claims(metadata, spec)
+        pod = pod_from(obj)
+        self.found.pods.append(replace(pod, status=replace(pod.status, resource_claim_statuses=made)))
+
+    def _make_claims(self, metadata: Object, spec: Object) -> list[PodResourceClaimStatus]:
+        """What controllers make for a pod: claims of its ephemeral volumes, and of devices, which its status names."""
+        owner = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "name": metadata["name"],
+            "uid": metadata["uid"],
+            "controller": True,
+        }
+
+        def make(kind: ObjectKind, name: str, template: Object) -> str:
+            name = f"{metadata['name']}-{name}"
+            given = {**(template.get("metadata") or {}), "name": name, "namespace": metadata["namespace"]}
+            self._add_object(kind, copy.deepcopy({**template, "metadata": {**given, "ownerReferences": [owner]}}))
+            return name
+
+        for volume in spec.get("volumes") or ():
+            if volume.get("ephemeral"):
+                template = volume["ephemeral"]["volumeClaimTemplate"]
+                make(ObjectKind.PERSISTENT_VOLUME_CLAIM, volume["name"], template)
+        made = []
+        for use in spec.get("resourceClaims") or ():
+            found = self.claim_templates.get((metadata["namespace"], use.get("resourceClaimTemplateName", "")))
+            if found is not None:
+                name = make(ObjectKind.RESOURCE_CLAIM, use["name"], found["spec"])
+                made.append(PodResourceClaimStatus(name=use["name"], resource_claim_name=name))
+        return made
 
     def _priority_class(self, name: str, priority: int | None, policy: str | None) -> Object | None:
         """A pod that was written by an API server has its numbers, too, which then count."""
@@ -151,7 +195,7 @@ class _Reader:
         metadata, spec = obj["metadata"], obj["spec"]
         name, namespace = metadata["name"], metadata.setdefault("namespace", self._namespace)
         template, count = spec["template"], _replicas(kind, spec)
-        owner, uid = kind, f"whatif-{kind}-{namespace}-{name}"
+        owner, uid = kind, f"{UID}-{kind}-{namespace}-{name}"
         if kind == "Deployment":
             owner = "ReplicaSet"
             obj = {"metadata": {"name": name, "namespace": namespace}, "spec": {"selector": spec.get("selector")}}
@@ -173,7 +217,7 @@ class _Reader:
             name = f"{volume}-{pod['metadata']['name']}"
             claim = {**copy.deepcopy(template), "metadata": {**template["metadata"], "name": name}}
             claim["metadata"]["namespace"] = namespace
-            self.found.objects.append(object_from(ObjectKind.PERSISTENT_VOLUME_CLAIM, claim))
+            self._add_object(ObjectKind.PERSISTENT_VOLUME_CLAIM, claim)
             volumes = pod["spec"].setdefault("volumes", [])
             volumes.append({"name": volume, "persistentVolumeClaim": {"claimName": name}})
 
@@ -181,7 +225,7 @@ class _Reader:
 def read_node(obj: Object) -> Node:
     metadata = obj["metadata"]
     metadata["creationTimestamp"] = CREATED
-    metadata.setdefault("uid", f"whatif-{metadata.get('name')}")
+    metadata.setdefault("uid", f"{UID}-{metadata.get('name')}")
     metadata.setdefault("labels", {}).setdefault("kubernetes.io/hostname", metadata.get("name"))
     obj.setdefault("spec", {})
     obj.setdefault("status", {})
