@@ -7,7 +7,7 @@ from services.cycle.round.pace import Pace
 from tests.rounds.script import Script, asked, written
 from tests.rounds.support import small_pod
 
-LONGEST = 0.04
+LONGEST = 0.03
 
 
 def rounds(pace: Pace, rate: float, seconds: float) -> list[int]:
@@ -29,7 +29,7 @@ def test_pods_that_come_20_ms_apart_are_decided_one_by_one() -> None:
     assert set(rounds(Pace(LONGEST), 50, 4)) == {1}
 
 
-@pytest.mark.parametrize(("rate", "per_second"), [(150, 50), (300, 26), (1000, 26)])
+@pytest.mark.parametrize(("rate", "per_second"), [(150, 60), (300, 35), (1000, 35)])
 def test_rounds_get_fuller_with_the_rate_and_not_more(rate: int, per_second: int) -> None:
     sizes = rounds(Pace(LONGEST), rate, 4)[50:]
     assert sum(sizes) / len(sizes) >= rate / per_second
