@@ -28,7 +28,7 @@ PACKED = (
 def test_no_difference(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["replay", DEMO]) == 0
     said = capsys.readouterr().out.splitlines()
-    assert said[0] == "compared: 91 rounds, 6 preemption searches; 102 pods"
+    assert said[0] == "compared: 39 rounds, 6 preemption searches; 51 pods"
     assert said[-1] == "no difference"
 
 
@@ -43,12 +43,12 @@ def test_a_recording_of_another_version(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_one_pod(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["replay", DEMO, "--until", "demo/app-05-00029"]) == 0
+    assert main(["replay", DEMO, "--until", "demo/app-05-00077"]) == 0
     what, recorded, replayed, _, best, *others = capsys.readouterr().out.splitlines()
-    assert what.startswith("round 34: pod demo/app-05-00029, judged on the state after change ")
-    assert recorded == "recorded: node node-00008 (score 472)"
-    assert replayed == "replayed: node node-00008 (score 472)"
-    assert best.startswith("  node-00008: 472 (")
+    assert what.startswith("round 87: pod demo/app-05-00077, judged on the state after change ")
+    assert recorded == "recorded: node node-00005 (score 469)"
+    assert replayed == "replayed: node node-00005 (score 469)"
+    assert best.startswith("  node-00005: 469 (")
     assert others[-1] == "rejected: 4 nodes: node(s) had untolerated taint(s)"
 
 
@@ -72,7 +72,7 @@ def test_another_configuration_moves_pods(tmp_path: Path, capsys: pytest.Capture
     config.write_text(PACKED)
     assert main(["replay", DEMO, "--config", str(config)]) == 1
     first, _, _, cpu, *_ = capsys.readouterr().out.splitlines()
-    assert first == "100 pods: 12 as with the recorded configuration, 88 moved, 0 now fit, 0 no longer fit"
+    assert first == "50 pods: 8 as with the recorded configuration, 42 moved, 0 now fit, 0 no longer fit"
     assert cpu.split() == ["cpu", "requested", "11.8%", "11.8%"]
 
 
@@ -93,7 +93,7 @@ def test_a_decision_becomes_a_test(a_clone: Path, capsys: pytest.CaptureFixture[
     whole = capsys.readouterr().out.splitlines()
     assert whole[: len(whole) // 2] == whole[len(whole) // 2 :]
     assert main(["replay", DEMO, "--as-test", "all"]) == 0
-    assert (a_clone / "all.rec").stat().st_size > 2 * (a_clone / "who-makes-way.rec").stat().st_size
+    assert (a_clone / "all.rec").stat().st_size > (a_clone / "who-makes-way.rec").stat().st_size
 
 
 @pytest.mark.parametrize(
