@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -18,6 +19,7 @@ from tests.whatif.test_questions import a_live, a_node, a_pod
 from tools.live_state import LiveState
 from tools.whatif import api
 from tools.whatif.answer import Answer, Question
+from tools.whatif.documents import documents
 
 pytestmark = pytest.mark.asyncio
 
@@ -127,3 +129,20 @@ async def test_the_document_is_what_the_handlers_do() -> None:
     assert set(schemas["Answer"]["properties"]) == set(Answer.__struct_encode_fields__)
     async with served(state) as session, session.get(api.OPENAPI_PATH) as response:
         assert await response.json() == api.openapi()
+
+
+async def test_a_text_that_is_read_past_the_deadline_keeps_others_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    may_end = threading.Event()
+
+    def slow(name: str, text: str) -> list[object]:
+        may_end.wait(30)
+        return documents(name, text)
+
+    monkeypatch.setattr(api, "documents", slow)
+    async with served(AState(), timeout=0.2) as session:
+        assert (await ask(session, "a: 1", api.DOCUMENTS_PATH))[0] == 504
+        assert (await ask(session, "a: 1", api.DOCUMENTS_PATH))[0] == 429
+        may_end.set()
+        async with asyncio.timeout(30):
+            while (await ask(session, "a: 1", api.DOCUMENTS_PATH)) != (200, [{"a": 1}]):
+                pass

@@ -75,6 +75,8 @@ class _Api:
         self._source = source
         self._timeout = timeout
         self._busy = False
+        self._parsing: asyncio.Future[list[object]] | None = None
+        """Of the last text; a thread cannot be stopped at the deadline."""
 
     async def ask(self, request: web.Request) -> web.Response:
         return await self._told(request, Question, self._answer)
@@ -84,7 +86,10 @@ class _Api:
         name = request.query.get("name", "")[:MAX_NAME] or "manifests"
 
         async def parsed(text: str) -> bytes:
-            return msgspec.json.encode(await asyncio.to_thread(documents, name, text))
+            if self._parsing is not None and not self._parsing.done():
+                raise _Refused(429, "a longer text is still being read; try again")
+            self._parsing = asyncio.ensure_future(asyncio.to_thread(documents, name, text))
+            return msgspec.json.encode(await asyncio.shield(self._parsing))
 
         return await self._told(request, str, parsed)
 
