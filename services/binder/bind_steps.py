@@ -24,6 +24,7 @@ from shared.config.structs import ExtenderConfig
 from shared.errors import ClusterError, InvariantBroken
 from shared.extenders.talk import binder_of, in_order
 from shared.extenders.wire import bind_request
+from shared.framework.metering import POST_BIND, UNRESERVE, PluginMeter
 from shared.messages.binding import LONGEST_WAIT, OVERDUE, BindingOutcome
 from shared.messages.state import BindingOrder
 from shared.model.objects import Pod
@@ -55,6 +56,7 @@ class BindSteps:
         reports: OutcomeReports,
         effects: list[events.Effect],
         extenders: Iterable[ExtenderConfig],
+        meter: PluginMeter,
         clock: Callable[[], float],
         begin_next: Callable[[Attempt, float], None],
         date: Callable[[float], float],
@@ -68,6 +70,7 @@ class BindSteps:
         self._reports = reports
         self._effects = effects
         self._extenders = in_order(extenders)
+        self._meter = meter
         self._clock = clock
         self._begin_next = begin_next
         self._date = date
@@ -328,7 +331,9 @@ class BindSteps:
         self._bind_finished(attempt, Code.SUCCESS)
         if attempt.framework.post_bind:
             began = self._clock()
-            errors = extension_points.post_bind(attempt.framework, attempt.cycle, order.node)
+            errors = extension_points.post_bind(
+                attempt.framework, attempt.cycle, order.node, self._meter.of_pod(POST_BIND)
+            )
             self.point_finished(attempt, ExtensionPoint.POST_BIND, Code.SUCCESS, began)
             self._log(attempt, errors)
         self.activate(attempt)
@@ -393,7 +398,8 @@ class BindSteps:
     def _roll_back(self, attempt: Attempt) -> None:
         if attempt.reserved:
             attempt.reserved = False
-            self._log(attempt, extension_points.unreserve(attempt.framework, attempt.cycle, attempt.order.node))
+            meter, node = self._meter.of_pod(UNRESERVE), attempt.order.node
+            self._log(attempt, extension_points.unreserve(attempt.framework, attempt.cycle, node, meter))
 
     def _end(
         self, attempt: Attempt, state: AttemptState, reason: str, outcome: BindingOutcome | None, now: float

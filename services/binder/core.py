@@ -51,6 +51,7 @@ from services.binder.outcome_reports import OutcomeReports
 from shared.config.points import ExtensionPoint
 from shared.config.structs import ExtenderConfig
 from shared.errors import ProtocolError
+from shared.framework.metering import RESERVE, PluginMeter
 from shared.framework.profile import Framework
 from shared.messages.binding import (
     MAX_LISTED,
@@ -106,8 +107,18 @@ class BinderCore:
         self._next_beat = -math.inf
         self._leaving = False
         self._effects: list[events.Effect] = []
+        self.meter = PluginMeter(clock)
+        """Times plugins at Reserve, Permit, Unreserve and PostBind."""
         self._steps = BindSteps(
-            self._attempts, self._reports, self._effects, extenders, clock, self._begin_queued, date, nominates
+            self._attempts,
+            self._reports,
+            self._effects,
+            extenders,
+            self.meter,
+            clock,
+            self._begin_queued,
+            date,
+            nominates,
         )
 
     def handle(self, event: events.Event, now: float) -> list[events.Effect]:
@@ -284,9 +295,10 @@ class BinderCore:
     def _begin(self, attempt: Attempt, now: float) -> None:
         steps, framework, node = self._steps, attempt.framework, attempt.order.node
         self._attempts.make_current(attempt)
+        meter = self.meter.of_pod(RESERVE)
         if framework.reserve:
             began = self._clock()
-            status = extension_points.reserve(framework, attempt.cycle, node)
+            status = extension_points.reserve(framework, attempt.cycle, node, meter)
             steps.point_finished(attempt, ExtensionPoint.RESERVE, status.code, began)
             if not status.ok:
                 steps.fail(attempt, failure(ExtensionPoint.RESERVE, status), now)
@@ -294,7 +306,7 @@ class BinderCore:
             attempt.reserved = True
         if framework.permit:
             began = self._clock()
-            permission = extension_points.permit(framework, attempt.cycle, node)
+            permission = extension_points.permit(framework, attempt.cycle, node, meter)
             code = Code.WAIT if permission.waits else permission.status.code
             steps.point_finished(attempt, ExtensionPoint.PERMIT, code, began)
             if not permission.status.ok:

@@ -10,6 +10,7 @@ import msgspec
 from flotilla.plugin import BindingState, PreBindPlugin
 from flotilla.results import SUCCESS, ApiAnswer, ApiCall, Code, Pause, PreBindSteps, Status, error
 from shared.config.points import ExtensionPoint
+from shared.framework.metering import POST_BIND, UNRESERVE, PluginMeter
 from shared.framework.profile import Framework, PermitOutcome, unfit_message
 from shared.framework.signatures import PluginFailed
 from shared.messages.binding import LONGEST_WAIT
@@ -102,29 +103,32 @@ class PermitWait:
         return rejected(plugin, f"rejected due to timeout after waiting {duration(seconds)} at plugin {plugin}")
 
 
-def reserve(framework: Framework, cycle: BindingState, node: str) -> Status:
+def reserve(framework: Framework, cycle: BindingState, node: str, meter: PluginMeter | None = None) -> Status:
     """All plugins reserve, or none."""
     try:
-        return framework.run_reserve(cycle, node)
+        return framework.run_reserve(cycle, node, meter)
     except Exception as cause:
         unreserve(framework, cycle, node)
         return _raised(cause)
 
 
-def unreserve(framework: Framework, cycle: BindingState, node: str) -> list[str]:
+def unreserve(framework: Framework, cycle: BindingState, node: str, meter: PluginMeter | None = None) -> list[str]:
     """Runs Unreserve of every plugin, in reverse order. Returns their errors."""
     errors: list[str] = []
     for plugin in reversed(framework.reserve):
+        began = 0.0 if meter is None else meter.start()
         try:
             plugin.unreserve(cycle, node)
         except Exception as cause:
             errors.append(f"{plugin.name}.unreserve: {_named(cause)}")
+        if meter is not None:
+            meter.stop(plugin.name, UNRESERVE, began)
     return errors
 
 
-def permit(framework: Framework, cycle: BindingState, node: str) -> PermitOutcome:
+def permit(framework: Framework, cycle: BindingState, node: str, meter: PluginMeter | None = None) -> PermitOutcome:
     try:
-        return framework.run_permit(cycle, node)
+        return framework.run_permit(cycle, node, meter)
     except Exception as cause:
         return PermitOutcome(_raised(cause))
 
@@ -190,14 +194,17 @@ def bind(framework: Framework, cycle: BindingState, node: str) -> tuple[str, Sta
     return "", error("no bind plugin took the pod")
 
 
-def post_bind(framework: Framework, cycle: BindingState, node: str) -> list[str]:
+def post_bind(framework: Framework, cycle: BindingState, node: str, meter: PluginMeter | None = None) -> list[str]:
     """Returns the plugins' errors, which do not change that the pod is bound."""
     errors: list[str] = []
     for plugin in framework.post_bind:
+        began = 0.0 if meter is None else meter.start()
         try:
             plugin.post_bind(cycle, node)
         except Exception as cause:
             errors.append(f"{plugin.name}.post_bind: {_named(cause)}")
+        if meter is not None:
+            meter.stop(plugin.name, POST_BIND, began)
     return errors
 
 

@@ -292,6 +292,7 @@ class Shell:
     def _beat(self, beat: events.SendBeat) -> None:
         context = self._context
         self._metrics.held.set(self._core.held)
+        self._metrics.plugins_timed(self._core.meter)
         message = BinderBeat(
             context.name,
             self._core.incarnation,

@@ -39,6 +39,7 @@ from services.queue.scheduling.queueing_hints import HintCall, QueueingHints
 from services.queue.scheduling.scheduling_queue import Counters, SchedulingQueue, Timeouts
 from shared.cluster.objects import ClusterObjects
 from shared.errors import MAX_REMEMBERED, FlotillaError, InvariantBroken, ProtocolError
+from shared.framework.metering import PluginMeter
 from shared.framework.profile import Framework
 from shared.messages.binding import Evicted, Notice
 from shared.messages.limits import HALF_A_MESSAGE, MAX_BYTES
@@ -84,7 +85,7 @@ class QueueCore:
         """`frameworks` by scheduler name; pods of other schedulers are ignored. `epoch`: the queue's term, 0 for none.
 
         `objects`: the cluster after the events told so far; the teller updates it. `records`: what StoreRetry stored
-        before a restart. `stopwatch`: times hints, in seconds. `date` converts the core's times to Unix times.
+        before a restart. `stopwatch`: times plugins, in seconds. `date` converts the core's times to Unix times.
         """
         self.epoch = epoch
         self.refused: deque[ProtocolError] = deque(maxlen=MAX_REMEMBERED)
@@ -94,7 +95,7 @@ class QueueCore:
         self.schedulers = sorted(frameworks)
         self._hints = QueueingHints(frameworks.values(), self.objects, self._problems, stopwatch)
         self._queue = SchedulingQueue(
-            self._hints, self._problems, backoff or BackoffPolicy(), timeouts or Timeouts(), records or {}
+            self._hints, self._problems, backoff or BackoffPolicy(), timeouts or Timeouts(), records or {}, stopwatch
         )
         self._handlers = EventHandlers(frameworks, self._queue, self._hints)
         self._results = AttemptResults(self._queue, self.objects)
@@ -313,6 +314,11 @@ class QueueCore:
     @property
     def counters(self) -> Counters:
         return self._queue.counters
+
+    @property
+    def meter(self) -> PluginMeter:
+        """Times PreEnqueue plugins."""
+        return self._queue.meter
 
     @property
     def hint_calls(self) -> deque[HintCall]:

@@ -14,6 +14,7 @@ from shared.telemetry.metrics import GrowingSums, Metrics
 from shared.telemetry.tracing import AttributeValue, Tracer
 
 SLI_BUCKETS = [0.01 * 2**i for i in range(20)]
+PLUGIN_BUCKETS = [0.00001 * 1.5**i for i in range(20)]
 HINT_BUCKETS = [0.00001 * 1.5**i for i in range(20)]
 EVENT_BUCKETS = [0.0001 * 2**i for i in range(12)]
 ATTEMPT_BUCKETS = [2.0**i for i in range(5)]
@@ -66,6 +67,12 @@ class QueueMetrics:
                 "Pods scheduled by an attempt that only the time limit caused.",
                 [],
             )
+        )
+        self._plugins = metrics.histogram(
+            "scheduler_plugin_execution_duration_seconds",
+            "Duration of a plugin at PreEnqueue, of a tenth of the pods.",
+            ["plugin", "extension_point", "status"],
+            buckets=PLUGIN_BUCKETS,
         )
         self._hints = metrics.histogram(
             "scheduler_queueing_hint_execution_duration_seconds",
@@ -140,6 +147,9 @@ class QueueMetrics:
         while core.hint_calls:
             call = core.hint_calls.popleft()
             self._hints.labels(call.plugin, call.event, call.answer).observe(call.seconds)
+        while core.meter.timings:
+            timing = core.meter.timings.popleft()
+            self._plugins.labels(timing.plugin, timing.point, timing.status).observe(timing.seconds)
 
 
 class PodSpans:

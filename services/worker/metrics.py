@@ -4,7 +4,6 @@ from services.worker.core import WorkerCore
 from shared.telemetry.metrics import GrowingSums, Metrics
 
 PLUGIN_SECONDS = tuple(0.00001 * 1.5**i for i in range(20))
-SUCCESS = "Success"
 
 
 class WorkerMetrics:
@@ -25,7 +24,7 @@ class WorkerMetrics:
         )
         self._seconds = metrics.histogram(
             "scheduler_plugin_execution_duration_seconds",
-            "Duration of a plugin for all changed nodes of this worker, of a tenth of the evaluations.",
+            "Duration of a plugin for a class, or for all changed nodes of this worker, of a tenth of them.",
             ["plugin", "extension_point", "status"],
             buckets=PLUGIN_SECONDS,
         )
@@ -38,4 +37,4 @@ class WorkerMetrics:
             self._evaluations.show({(plugin, point, profile): count for (plugin, point), count in runs})
             while meter.timings:
                 timing = meter.timings.popleft()
-                self._seconds.labels(timing.plugin, timing.point, SUCCESS).observe(timing.seconds)
+                self._seconds.labels(timing.plugin, timing.point, timing.status).observe(timing.seconds)

@@ -95,10 +95,13 @@ class ShardEvaluator:
         state = ClassState(shown, self.table.objects)
         if private_claims:
             state[PRIVATE_CLAIMS] = True
+        meter = self._meter.of_pod(PRE_FILTER)
         with about(pod):
-            pre = self.framework.run_pre_filter(state)
+            pre = self.framework.run_pre_filter(state, meter)
             looked_at = pre.rejection is None
-            pre_score, skipped_scores = self.framework.run_pre_score(state) if looked_at else (SUCCESS, frozenset())
+            pre_score, skipped_scores = (
+                self.framework.run_pre_score(state, meter) if looked_at else (SUCCESS, frozenset())
+            )
         failure = pre.rejection if pre.rejection is not None and pre.rejection.code is Code.ERROR else None
         state[PRE_FILTERED] = pre
         skipped = pre.skipped if pre.nodes is not None else pre.skipped | {AllowedNodes.name}

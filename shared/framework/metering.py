@@ -1,7 +1,8 @@
 """Counts how often plugins judge classes of pods, and times some of their runs, for metrics.
 
 Plugins judge many nodes at once, so one run is the answer for all nodes of the shards that changed. Every TIMED_EVERYth
-evaluation is timed, as kube-scheduler times a tenth of its cycles.
+evaluation is timed, and every TIMED_EVERYth pod or class at points that look at no nodes, as kube-scheduler times a
+tenth of its cycles.
 """
 
 from collections import Counter, deque
@@ -11,13 +12,16 @@ from typing import NamedTuple
 TIMED_EVERY = 10
 MAX_TIMINGS = 1 << 10
 """Timings that wait to be read; the oldest are dropped first."""
-PRE_FILTER, FILTER, PRE_SCORE, SCORE = "PreFilter", "Filter", "PreScore", "Score"
+PRE_ENQUEUE, PRE_FILTER, FILTER, PRE_SCORE, SCORE = "PreEnqueue", "PreFilter", "Filter", "PreScore", "Score"
+RESERVE, UNRESERVE, PERMIT, POST_BIND = "Reserve", "Unreserve", "Permit", "PostBind"
+SUCCESS = "Success"
 
 
 class Timing(NamedTuple):
     plugin: str
     point: str
     seconds: float
+    status: str = SUCCESS
 
 
 class PluginMeter:
@@ -28,6 +32,7 @@ class PluginMeter:
         self._stopwatch = stopwatch
         self._timing = False
         self._begun = 0
+        self._pods: Counter[str] = Counter()
         self._runs: Counter[tuple[str, tuple[str, ...]]] = Counter()
         """By extension point, and the plugins that run there for a class."""
 
@@ -35,6 +40,12 @@ class PluginMeter:
         """Another evaluation begins."""
         self._timing = self._stopwatch is not None and self._begun % TIMED_EVERY == 0
         self._begun += 1
+
+    def of_pod(self, point: str) -> "PluginMeter | None":
+        """Another pod, or class of pods, comes to this point and those after it; None unless its plugins are timed."""
+        self._timing = self._stopwatch is not None and self._pods[point] % TIMED_EVERY == 0
+        self._pods[point] += 1
+        return self if self._timing else None
 
     def ran(self, point: str, plugins: tuple[str, ...]) -> None:
         """These plugins have judged, or prepared, one class."""
@@ -52,10 +63,10 @@ class PluginMeter:
         """The time, if this evaluation is timed."""
         return self._stopwatch() if self._timing and self._stopwatch is not None else 0.0
 
-    def stop(self, plugin: str, point: str, began: float) -> None:
+    def stop(self, plugin: str, point: str, began: float, status: str = SUCCESS) -> None:
         """The plugin has run since `began`. Those without a name are the engine's own."""
         if self._timing and plugin and self._stopwatch is not None:
-            self.timings.append(Timing(plugin, point, self._stopwatch() - began))
+            self.timings.append(Timing(plugin, point, self._stopwatch() - began, status))
 
 
 def names(plugins: Iterable[str], run: Iterable[bool]) -> tuple[str, ...]:

@@ -35,6 +35,7 @@ from shared.config.points import ExtensionPoint
 from shared.config.structs import ProfileConfig
 from shared.errors import InvalidConfig
 from shared.framework.clusterevents import completed, union
+from shared.framework.metering import PERMIT, PRE_ENQUEUE, PRE_FILTER, PRE_SCORE, RESERVE, PluginMeter
 from shared.framework.signatures import PluginFailed, digest, named, signed, template_of
 from shared.framework.unprepared import prepared, score_failure
 from shared.messages.evaluation import Rejections, Summary
@@ -206,7 +207,7 @@ class Framework:
                 found.append(PluginTracker(name, tracker, weights.get(name, 0), name in filters))
         return found
 
-    # The points, in the order in which a pod meets them
+    # The points, in the order in which a pod meets them. `meter`: times each plugin
 
     def sort_key(self, pod: Pod, queued_at: float, like: Any = None) -> Any:
         """Raises PluginFailed also if the key does not compare with `like`, another pod's."""
@@ -217,22 +218,28 @@ class Framework:
                 bool(key < like or like < key or key == like)
         return key
 
-    def run_pre_enqueue(self, pod: Pod, objects: ClusterObjects) -> Status:
+    def run_pre_enqueue(self, pod: Pod, objects: ClusterObjects, meter: PluginMeter | None = None) -> Status:
         for plugin in self.pre_enqueue:
+            began = 0.0 if meter is None else meter.start()
             with named(plugin, "pre_enqueue"):
                 status = plugin.pre_enqueue_among(pod, objects)
+            if meter is not None:
+                meter.stop(plugin.name, PRE_ENQUEUE, began, status.code)
             if not status.ok:
                 return status.by(plugin.name)
         return SUCCESS
 
-    def run_pre_filter(self, state: ClassState) -> PreFiltered:
+    def run_pre_filter(self, state: ClassState, meter: PluginMeter | None = None) -> PreFiltered:
         nodes: frozenset[str] | None = None
         restricted_by: list[str] = []
         skipped: set[str] = set()
         rejection: Status | None = None
         for plugin in self.pre_filter:
+            began = 0.0 if meter is None else meter.start()
             with named(plugin, "pre_filter"):
                 result = plugin.pre_filter(state)
+            if meter is not None:
+                meter.stop(plugin.name, PRE_FILTER, began, result.status.code)
             if result.status.skipped:
                 skipped.add(plugin.name)
                 continue
@@ -255,12 +262,15 @@ class Framework:
                 return PreFiltered(unresolvable(reason), nodes, names)
         return PreFiltered(rejection, nodes, tuple(sorted(restricted_by)), frozenset(skipped))
 
-    def run_pre_score(self, state: ClassState) -> tuple[Status, frozenset[str]]:
+    def run_pre_score(self, state: ClassState, meter: PluginMeter | None = None) -> tuple[Status, frozenset[str]]:
         """The outcome, and the plugins whose Score is skipped. Without any Score there is nothing to prepare."""
         skipped: set[str] = set()
         for plugin in self.pre_score if self.score else ():
+            began = 0.0 if meter is None else meter.start()
             with named(plugin, "pre_score"):
                 status = plugin.pre_score(state)
+            if meter is not None:
+                meter.stop(plugin.name, PRE_SCORE, began, status.code)
             if status.skipped:
                 skipped.add(plugin.name)
             elif not status.ok:
@@ -268,11 +278,14 @@ class Framework:
                 return failed, frozenset(skipped)
         return self._score_failure or SUCCESS, frozenset(skipped)
 
-    def run_reserve(self, state: BindingState, node: str) -> Status:
+    def run_reserve(self, state: BindingState, node: str, meter: PluginMeter | None = None) -> Status:
         """All or nothing: a refusal takes back what the earlier plugins reserved."""
         for plugin in self.reserve:
+            began = 0.0 if meter is None else meter.start()
             with named(plugin, "reserve"):
                 status = plugin.reserve(state, node)
+            if meter is not None:
+                meter.stop(plugin.name, RESERVE, began, status.code)
             if not status.ok:
                 self.run_unreserve(state, node)
                 return status.by(plugin.name)
@@ -282,11 +295,14 @@ class Framework:
         for plugin in reversed(self.reserve):
             plugin.unreserve(state, node)
 
-    def run_permit(self, state: BindingState, node: str) -> PermitOutcome:
+    def run_permit(self, state: BindingState, node: str, meter: PluginMeter | None = None) -> PermitOutcome:
         waits: dict[str, float] = {}
         for plugin in self.permit:
+            began = 0.0 if meter is None else meter.start()
             with named(plugin, "permit"):
                 permission = plugin.permit(state, node)
+            if meter is not None:
+                meter.stop(plugin.name, PERMIT, began, permission.status.code)
             if permission.status.code is Code.WAIT:
                 waits[plugin.name] = permission.timeout
             elif not permission.status.ok:

@@ -44,10 +44,35 @@ def test_runs_are_counted_for_each_class() -> None:
     assert not meter.timings
 
 
+def test_every_tenth_class_is_timed_at_points_that_look_at_no_nodes() -> None:
+    meter = PluginMeter(Stopwatch())
+    evaluator = an_evaluator(meter)
+    for i in range(2 * TIMED_EVERY):
+        given = pod(f"p{i}").request(cpu=1)
+        pod_class = evaluator.prepare(f"c{i}", (given.host_port(80) if i else given).build())
+        if i % TIMED_EVERY:
+            assert not meter.timings
+            continue
+        timed = {(timing.plugin, timing.point): timing for timing in meter.timings}
+        assert timed["NodePorts", "PreFilter"].status == ("Success" if i else "Skip")
+        assert timed["NodeResourcesFit", "PreFilter"].seconds == 1.0
+        assert ("NodeResourcesFit", "PreScore") in timed
+        assert {point for _, point in timed} == {"PreFilter", "PreScore"}
+        meter.timings.clear()
+        evaluator.release(pod_class)
+
+
+def test_points_are_sampled_apart_from_each_other() -> None:
+    meter = PluginMeter(Stopwatch())
+    timed = [[meter.of_pod(point) is not None for point in ("Reserve", "PostBind")] for _ in range(TIMED_EVERY + 1)]
+    assert timed == [[True, True], *[[False, False]] * (TIMED_EVERY - 1), [True, True]]
+
+
 def test_every_tenth_evaluation_is_timed() -> None:
     meter = PluginMeter(Stopwatch())
     evaluator = an_evaluator(meter)
     pod_class = evaluator.prepare("c", pod("p").request(cpu=1).build())
+    meter.timings.clear()
     evaluator.evaluate([Question(pod_class)])
     first = {(timing.plugin, timing.point): timing.seconds for timing in meter.timings}
     assert first["NodeResourcesFit", "Filter"] == 1.0

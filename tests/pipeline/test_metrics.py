@@ -71,6 +71,14 @@ async def test_every_service_counts_and_no_label_grows_with_the_cluster() -> Non
         assert await value(pipeline, "cycle", "scheduler_scheduling_algorithm_duration_seconds_count") == PODS
         ran = {"plugin": "DefaultBinder", "extension_point": "Bind", "status": "Success"}
         assert await value(pipeline, "binder-0", "scheduler_plugin_execution_duration_seconds_count", **ran) == PODS
+        for service, plugin, point in (
+            ("queue", "SchedulingGates", "PreEnqueue"),
+            ("worker-0", "NodeResourcesFit", "PreFilter"),
+            ("worker-0", "NodeResourcesFit", "PreScore"),
+            ("binder-0", "VolumeBinding", "Reserve"),
+        ):
+            timed = {"plugin": plugin, "extension_point": point, "status": "Success"}
+            assert await value(pipeline, service, "scheduler_plugin_execution_duration_seconds_count", **timed) >= 1
         forbidden = {pod["metadata"]["uid"] for pod in (await corner.cluster.get("/api/v1/pods"))["items"]}
         for service, wanted in COUNTED.items():
             await counts(pipeline, service, [*wanted, *EVERYWHERE], forbidden)

@@ -109,6 +109,17 @@ def test_pods_scheduled_after_a_flush() -> None:
     assert shown("scheduler_pod_scheduled_after_flush_total") == 1.0
 
 
+def test_plugins_at_pre_enqueue_are_timed_for_every_tenth_pod() -> None:
+    queue = Queue()
+    queue.core = QueueCore(FRAMEWORKS, stopwatch=iter(map(float, range(100))).__next__)
+    shown = Shown(queue)
+    queue.add(pod("gated").gate("x"), *(f"p{i}" for i in range(10)))
+    name = "scheduler_plugin_execution_duration_seconds_count"
+    asked = {"plugin": "SchedulingGates", "extension_point": "PreEnqueue"}
+    assert shown(name, status="UnschedulableAndUnresolvable", **asked) == 1.0
+    assert shown(name, status="Success", **asked) == 1.0
+
+
 def test_hint_durations_and_in_flight_events() -> None:
     queue = Queue()
     queue.core = QueueCore(FRAMEWORKS, stopwatch=iter(map(float, range(100))).__next__)

@@ -1,7 +1,7 @@
 """The scheduling queue: every pod in exactly one state, and the rules by which pods move from state to state."""
 
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import count
@@ -20,6 +20,7 @@ from services.queue.scheduling.pod_queues import BackoffPolicy, DeadlineQueue, P
 from services.queue.scheduling.queued_pod_info import TRANSITIONS, PodState, QueuedPodInfo, RetryHistory, RetryRecord
 from services.queue.scheduling.queueing_hints import QueueingHints, QueueStrategy
 from shared.errors import FlotillaError, InvariantBroken, UserError
+from shared.framework.metering import PRE_ENQUEUE, PluginMeter
 from shared.framework.profile import Framework
 from shared.framework.signatures import PluginFailed
 from shared.model.objects import Pod
@@ -85,6 +86,7 @@ class SchedulingQueue:
         backoff: BackoffPolicy,
         timeouts: Timeouts,
         records: Mapping[str, RetryRecord],
+        stopwatch: Callable[[], float] | None = None,
     ) -> None:
         """`records`: of pods whose last attempt failed before a restart."""
         self.pods: dict[str, QueuedPodInfo] = {}
@@ -118,6 +120,7 @@ class SchedulingQueue:
         self._problems = problems
         self._backoff_policy = backoff
         self._unschedulable_timeout = timeouts.unschedulable
+        self.meter = PluginMeter(stopwatch)
         self._sequence = 0
         self._some_key: Any = None
         """The last key that QueueSort has given: the next one must compare with it."""
@@ -406,7 +409,7 @@ class SchedulingQueue:
             return PREEMPTION
         if info.framework.pre_enqueue:
             try:
-                status = info.framework.run_pre_enqueue(info.pod, self._hints.objects)
+                status = info.framework.run_pre_enqueue(info.pod, self._hints.objects, self.meter.of_pod(PRE_ENQUEUE))
             except Exception as cause:
                 return self._failed(info, cause)
             if not status.ok:
