@@ -32,7 +32,7 @@ class PluginMeter:
         self._stopwatch = stopwatch
         self._timing = False
         self._begun = 0
-        self._pods: Counter[str] = Counter()
+        self._pods: dict[str, int] = {}
         self._runs: Counter[tuple[str, tuple[str, ...]]] = Counter()
         """By extension point, and the plugins that run there for a class."""
 
@@ -43,8 +43,9 @@ class PluginMeter:
 
     def of_pod(self, point: str) -> "PluginMeter | None":
         """Another pod, or class of pods, comes to this point and those after it; None unless its plugins are timed."""
-        self._timing = self._stopwatch is not None and self._pods[point] % TIMED_EVERY == 0
-        self._pods[point] += 1
+        before = self._pods.get(point, 0)
+        self._pods[point] = before + 1
+        self._timing = not before % TIMED_EVERY and self._stopwatch is not None
         return self if self._timing else None
 
     def ran(self, point: str, plugins: tuple[str, ...]) -> None:
