@@ -4,7 +4,6 @@ import asyncio
 import os
 import signal
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from typing import Protocol
 
 from shared.config.settings import Settings
@@ -15,8 +14,8 @@ from tools.supervisor.probe import cpu_seconds, get, listening_port
 from tools.supervisor.relay import Level, Relay
 from tools.supervisor.servers import POLL, START_PATIENCE, STOP_PATIENCE, Process, end
 
-NODE_PATIENCE = 0.01
-"""Seconds for the simulator to make up a node."""
+NODE_PATIENCE = 0.04
+"""Seconds for the simulator to make up a node: ten times what it takes on a machine of its own."""
 FLUSH_TIMEOUT = 1.0
 """Seconds for the last output of a process that has ended to arrive."""
 PROBE_INTERVAL = 5.0
@@ -83,10 +82,9 @@ class Service:
         await self.flush()
 
     async def flush(self) -> None:
-        """Wait for the last output of a process that has ended."""
+        """Wait for the last output of a process that has ended; a grandchild may hold it open."""
         if self._following is not None:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._following, FLUSH_TIMEOUT)
+            await asyncio.wait({self._following}, timeout=FLUSH_TIMEOUT)
 
     @property
     def port(self) -> int | None:
@@ -124,7 +122,8 @@ class Simulator(Service):
         """Returns once it replies; if it does not, or this is cancelled, no process is left."""
         process = await self._launch(["--port", str(self._port), "--nodes", str(self._nodes)])
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + START_PATIENCE + NODE_PATIENCE * self._nodes
+        patience = START_PATIENCE + NODE_PATIENCE * self._nodes
+        deadline = loop.time() + patience
         try:
             while process.returncode is None and loop.time() < deadline:
                 port = self.port
@@ -133,7 +132,8 @@ class Simulator(Service):
                     return
                 await asyncio.sleep(POLL)
             await self.flush()
-            raise ClusterError(f"the simulator does not start: {self._relay.last_of(self.name) or 'it has no output'}")
+            how = f"is not ready after {patience:g} s" if process.returncode is None else "has ended"
+            raise ClusterError(f"the simulator {how}: {self._relay.last_of(self.name) or 'it has no output'}")
         except BaseException:
             await end(process, 0)
             raise

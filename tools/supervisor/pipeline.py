@@ -210,7 +210,6 @@ class Pipeline:
         return f"http://127.0.0.1:{service.port}/"
 
     async def _start(self, check: Callable[[], None] | None, on_servers: Callable[["Pipeline"], None] | None) -> None:
-        deadline = self._start_deadline()
         await self._fork_server.prepare()
         self._spawn(self._sample_cpu())
         environment = environment_for(self.options.settings)
@@ -241,7 +240,7 @@ class Pipeline:
         held = self._held()
         for name in sorted(self._members.keys() - held, key=self._last_import):
             self._add_service(name)
-        await self._wait_until_ready(deadline)
+        await self._wait_until_ready(self._start_deadline())
 
     def _start_deadline(self) -> float:
         return asyncio.get_running_loop().time() + self.options.start_patience
