@@ -147,7 +147,8 @@ def pre_bind(
     """
     for plugin in framework.pre_bind:
         began = clock()
-        status = yield from _steps(plugin, cycle, node)
+        answer = _run_pre_bind(plugin, cycle, node)
+        status = answer if isinstance(answer, Status) else (yield from _steps(plugin, answer))
         if not status.skipped:
             finished(plugin.name, status.code, clock() - began)
         if not (status.ok or status.skipped):
@@ -155,12 +156,16 @@ def pre_bind(
             return
 
 
-def _steps(plugin: PreBindPlugin, cycle: BindingState, node: str) -> Generator[tuple[str, Step], ApiAnswer, Status]:
+def _run_pre_bind(plugin: PreBindPlugin, cycle: BindingState, node: str) -> Status | PreBindSteps:
     try:
         answer = plugin.pre_bind(cycle, node)
-        if isinstance(answer, Status):
-            return answer
-        steps = answer if isinstance(answer, Generator) else _one_by_one(answer)
+    except Exception as cause:
+        return _raised(cause)
+    return answer if isinstance(answer, Status | Generator) else _one_by_one(answer)
+
+
+def _steps(plugin: PreBindPlugin, steps: PreBindSteps) -> Generator[tuple[str, Step], ApiAnswer, Status]:
+    try:
         step = next(steps)
         while True:
             step = steps.send((yield plugin.name, step))
