@@ -17,14 +17,14 @@ ANSWERING = 'allow_responses: { max: 1, expires: "1m" }'
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """`answers`: may reply to requests, at their inboxes. `inbox`: the role of its own inboxes, if not its name.
+    """`answers`: may reply to requests, at their inboxes. `inboxes`: the roles of its own inboxes, if not its name.
 
     Subjects with a meaning of their own are excluded from a pattern unless they are named as well.
     """
 
     sends: tuple[str, ...] = ()
     hears: tuple[str, ...] = ()
-    inbox: str = ""
+    inboxes: tuple[str, ...] = ()
     answers: bool = False
 
 
@@ -126,9 +126,9 @@ RIGHTS = {
             s.CYCLE_EXPLAIN,
         ),
         hears=(s.STATUS_ANSWERS, s.SNAPSHOT_DELTAS, s.CYCLE_DECISIONS),
-        inbox=CLI,
+        inboxes=(CLI,),
     ),
-    "permitter": Rights(sends=(s.BINDER_PERMITS,), hears=(s.BINDER_BEATS, s.BINDER_WAITING), inbox=CLI),
+    "permitter": Rights(sends=(s.BINDER_PERMITS,), hears=(s.BINDER_BEATS, s.BINDER_WAITING), inboxes=(CLI,)),
 }
 """By user: the services, then commands that only look, like `flotilla queue`, and `flotilla permit`."""
 
@@ -141,13 +141,30 @@ LED = frozenset(
     if sum(subject in rights.hears for rights in RIGHTS.values()) == 1
 )
 """Subjects that one leader hears and nobody else."""
+GROUPS: Mapping[str, tuple[str, ...]] = {"core": LEADERS}
+"""Users of processes with several services, which have the rights of all of these."""
+
+
+def _of_group(services: tuple[str, ...]) -> Rights:
+    """What services of one group alone say to each other stays in the process or goes to a leader in another one."""
+    of = [RIGHTS[service] for service in services]
+    return Rights(
+        sends=tuple(dict.fromkeys(subject for rights in of for subject in rights.sends)),
+        hears=tuple(dict.fromkeys(subject for rights in of for subject in rights.hears)),
+        inboxes=services,
+        answers=any(rights.answers for rights in of),
+    )
+
+
+USERS = RIGHTS | {name: _of_group(services) for name, services in GROUPS.items()}
+"""All users."""
 
 
 def table() -> str:
     """The rights as a Markdown table, without the prefix."""
     rows = [
         f"| {user} | {_listed(rights.sends)} | {_listed((*rights.hears, *_inboxes(user)))} |"
-        for user, rights in RIGHTS.items()
+        for user, rights in USERS.items()
     ]
     return "\n".join(["| user | publishes to | subscribes to |", "|---|---|---|", *rows]) + "\n"
 
@@ -156,14 +173,14 @@ def authorization(prefix: str = "flotilla", passwords: Mapping[str, str] | None 
     """The authorization block of nats-server's configuration. Without passwords by user, it reads NATS_QUEUE and so on
     from the server's environment.
     """
-    given = {user: f"$NATS_{user.upper()}" for user in RIGHTS}
+    given = {user: f"$NATS_{user.upper()}" for user in USERS}
     if passwords is not None:
-        given = {user: f'"{passwords[user]}"' for user in RIGHTS}
+        given = {user: f'"{passwords[user]}"' for user in USERS}
     return "\n".join(["authorization {", "  users: [", *_users(prefix, given), "  ]", "}"]) + "\n"
 
 
 def _users(prefix: str, passwords: Mapping[str, str]) -> Iterator[str]:
-    for user, rights in RIGHTS.items():
+    for user, rights in USERS.items():
         yield f"    {{ user: {user}, password: {passwords[user]}, permissions: {{"
         yield from _rule("publish", prefix, rights.sends)
         yield from _rule("subscribe", prefix, (*rights.hears, *_inboxes(user)))
@@ -174,7 +191,7 @@ def _users(prefix: str, passwords: Mapping[str, str]) -> Iterator[str]:
 
 def _inboxes(user: str) -> tuple[str, ...]:
     """Every process subscribes to its own, even if it never sends requests."""
-    return (inbox(RIGHTS[user].inbox or user, "*") + ".*",)
+    return tuple(inbox(role, "*") + ".*" for role in USERS[user].inboxes or (user,))
 
 
 def _rule(name: str, prefix: str, allowed: tuple[str, ...]) -> Iterator[str]:

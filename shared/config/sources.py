@@ -230,14 +230,9 @@ def settings_of_process(service: str, arguments: Sequence[str] | None = None) ->
 def settings_of_group(services: Sequence[str], arguments: Sequence[str] | None = None) -> tuple[Settings, list[str]]:
     """Read those of `python -m services SERVICE ...`, and which services; a mistake ends the process."""
     parser = Parser(prog="python -m services", description="Runs several services in one process.")
-    parser.add_argument(
-        "services", nargs="+", choices=services, metavar="SERVICE", help=f"each at most once: {', '.join(services)}"
-    )
+    parser.add_argument("services", nargs="+", choices=services, metavar="SERVICE", help=", ".join(services))
     settings, flags = _read(parser, arguments)
-    wanted: list[str] = flags["services"]
-    if len(set(wanted)) < len(wanted):
-        parser.error("a service is named twice")
-    return settings, wanted
+    return settings, flags["services"]
 
 
 def _read(parser: Parser, arguments: Sequence[str] | None) -> tuple[Settings, dict[str, Any]]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.bus.rights import RIGHTS, authorization
+from shared.bus.rights import USERS, authorization
 from shared.store import rights as redis_rights
 from testing.builders import node
 from tests.certificates import make_certificates
@@ -30,11 +30,11 @@ FAILOVER = 20.0
 """Seconds until all goes on with the next master."""
 
 
-REDIS_USERS = "".join(f"user {redis_rights.rule(user, f'>pw-{user}')}\n" for user in redis_rights.RIGHTS)
+REDIS_USERS = "".join(f"user {redis_rights.rule(user, f'>pw-{user}')}\n" for user in redis_rights.USERS)
 
 
 def redis_user(redis: Watched, user: str) -> dict[str, str]:
-    if user not in redis_rights.RIGHTS:
+    if user not in redis_rights.USERS:
         return {}
     return {"FLOTILLA_REDIS_URL": redis.url.replace("://", f"://{user}:pw-{user}@")}
 
@@ -78,7 +78,7 @@ async def lose_the_master(redis: Watched, cluster: Cluster) -> None:
 async def test_a_pipeline_needs_no_further_rights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pods are bound, one waits, one makes way for another; the master of Redis is lost; all is as before."""
     make_certificates(tmp_path)
-    for user in RIGHTS:
+    for user in USERS:
         monkeypatch.setenv(f"NATS_{user.upper()}", f"pw-{user}")
     tls = f'tls {{ cert_file: "{tmp_path}/server.pem", key_file: "{tmp_path}/server.key" }}\n'
     async with configured_nats(authorization() + tls) as nats, watched(REDIS_USERS) as redis:

@@ -8,7 +8,7 @@ import nats
 import pytest
 
 from shared.bus import Bus, NoAnswer
-from shared.bus.rights import RIGHTS, authorization, table
+from shared.bus.rights import USERS, authorization, table
 from shared.messages.queue import Outcomes, Received, Take
 from shared.messages.state import Heartbeat
 from shared.telemetry import Telemetry
@@ -24,7 +24,7 @@ FORBIDDEN = "flotilla_bus_forbidden_total"
 
 @pytest.fixture(autouse=True)
 def passwords(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for user in RIGHTS:
+    for user in USERS:
         monkeypatch.setenv(f"NATS_{user.upper()}", f"pw-{user}")
     yield
 

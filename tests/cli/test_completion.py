@@ -89,7 +89,7 @@ def test_bash_offers_arguments(complete: Complete) -> None:
     assert set(complete("run ")) >= set(SERVICES)
     assert complete("run --name worker wo") == ["worker"]
     assert complete("run --http 127.0.0.1:80 wa") == ["watcher"]
-    assert not set(complete("run worker ")) & set(SERVICES)
+    assert set(complete("run worker ")) >= set(SERVICES), "several run in one process"
     assert set(complete("completion ")) >= {"bash", "zsh", "fish"}
 
 

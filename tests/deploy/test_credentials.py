@@ -20,9 +20,9 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import NoPermissionError, RedisError
 
-from shared.bus.rights import RIGHTS as NATS_USERS
+from shared.bus.rights import USERS as NATS_USERS
 from shared.config.sources import settings_from
-from shared.store.rights import RIGHTS as REDIS_USERS
+from shared.store.rights import USERS as REDIS_USERS
 from shared.tls import TlsFiles
 from tests.certificates import make_authority
 from tests.deploy.rendering import K8S, NAMESPACE

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.store.rights import RIGHTS as REDIS_USERS
+from shared.store.rights import USERS as REDIS_USERS
 from testing.builders import node
 from tests.bus.test_real_servers import flotilla, lands
 from tests.deploy.test_credentials import make

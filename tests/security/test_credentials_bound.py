@@ -7,7 +7,7 @@ import nats
 import pytest
 from nats.aio.client import Client
 
-from shared.bus.rights import RIGHTS, authorization
+from shared.bus.rights import USERS, authorization
 from shared.bus.subjects import EVERY_SUBJECT
 from tests.bus.support import until
 from tests.servers import ConfiguredNats, configured_nats
@@ -16,13 +16,13 @@ pytestmark = pytest.mark.asyncio
 
 PREFIX = "flotilla."
 SINGLE = {"worker.w1": "worker.*", "binder.b1": "binder.*"}
-INBOXES = [f"inbox.{user}.x.y" for user in (*RIGHTS, "cli")]
+INBOXES = [f"inbox.{user}.x.y" for user in (*USERS, "cli")]
 EVERYTHING = sorted({*EVERY_SUBJECT, *SINGLE, *INBOXES})
 
 
 @pytest.fixture(autouse=True)
 def passwords(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for user in RIGHTS:
+    for user in USERS:
         monkeypatch.setenv(f"NATS_{user.upper()}", f"pw-{user}")
     yield
 
@@ -45,9 +45,9 @@ def allowed(user: str, subjects: tuple[str, ...], subject: str) -> bool:
     return subject in subjects or SINGLE.get(subject) in subjects
 
 
-@pytest.mark.parametrize("user", RIGHTS)
+@pytest.mark.parametrize("user", USERS)
 async def test_nothing_is_sent_but_to_its_own_subjects(user: str) -> None:
-    sends = RIGHTS[user].sends
+    sends = USERS[user].sends
     async with configured_nats(authorization()) as server:
         intruder = Intruder()
         client = await intruder.connect(server, user)
@@ -63,10 +63,10 @@ async def test_nothing_is_sent_but_to_its_own_subjects(user: str) -> None:
         await client.close()
 
 
-@pytest.mark.parametrize("user", RIGHTS)
+@pytest.mark.parametrize("user", USERS)
 async def test_nothing_is_heard_but_its_own_subjects(user: str) -> None:
-    rights = RIGHTS[user]
-    own = f"inbox.{rights.inbox or user}.x.y"
+    rights = USERS[user]
+    own = {f"inbox.{role}.x.y" for role in rights.inboxes or (user,)}
     async with configured_nats(authorization()) as server:
         intruder = Intruder()
         client = await intruder.connect(server, user)
@@ -74,7 +74,7 @@ async def test_nothing_is_heard_but_its_own_subjects(user: str) -> None:
             await client.subscribe(PREFIX + subject)
         for wide in (">", "flotilla.>", "flotilla.inbox.>", "flotilla.*", "_INBOX.>", "$SYS.>"):
             await client.subscribe(wide)
-        hears = {subject for subject in EVERYTHING if allowed(user, rights.hears, subject) or subject == own}
+        hears = {subject for subject in EVERYTHING if allowed(user, rights.hears, subject) or subject in own}
         expected = {PREFIX + subject for subject in EVERYTHING if subject not in hears}
         expected |= {">", "flotilla.>", "flotilla.inbox.>", "flotilla.*", "_inbox.>", "$sys.>"}
         await client.flush()

@@ -99,11 +99,11 @@ class Credentials:
 
 def make(prefix: str, folder: str, lasts: timedelta, authority_files: tuple[Path, Path] | None) -> Credentials:
     """`folder`: where services find `ca.crt`."""
-    from shared.bus.rights import RIGHTS as NATS_USERS
+    from shared.bus.rights import USERS as NATS_USERS
     from shared.bus.rights import authorization
     from shared.certificates import Authority
     from shared.store.rights import DEFAULT_USER, rule
-    from shared.store.rights import RIGHTS as REDIS_USERS
+    from shared.store.rights import USERS as REDIS_USERS
 
     now = datetime.now(UTC)
     if authority_files is None:

@@ -53,7 +53,7 @@ class Command(NamedTuple):
 COMMANDS = {
     "demo": Command("tools.demo", "schedule pods on a simulated cluster and check the result"),
     "up": Command("tools.cli.up", "run all services on this machine"),
-    "run": Command("tools.cli.run", "run one service, as in a container"),
+    "run": Command("tools.cli.run", "run services in one process, as in a container"),
     "health": Command("tools.cli.health", "check whether a service is ready"),
     "status": Command("tools.cli.status", "list all processes, and what is missing or not ready"),
     "doctor": Command("tools.cli.doctor", "check what Flotilla needs here, and say what to mend"),

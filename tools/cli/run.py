@@ -1,4 +1,4 @@
-"""flotilla run: run one service, as in a container."""
+"""flotilla run: run one service, or several in one process, as in a container."""
 
 import argparse
 import importlib
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 SERVICES = ("watcher", "queue", "snapshot", "cycle", "worker", "binder")
 
-DESCRIPTION = "Runs one service until SIGTERM or Ctrl-C. Exit code 2: bad configuration."
+DESCRIPTION = "Runs services until SIGTERM or Ctrl-C, all in one process. Exit code 2: bad configuration."
 EXAMPLES = f"""\
 services:
   watcher    lists and watches the API server, and publishes every change
@@ -27,6 +27,7 @@ examples:
   flotilla run watcher --kubeconfig ~/.kube/config
   flotilla run worker --name worker-7 --nats nats://nats:4222 --redis redis://redis:6379/0
   FLOTILLA_NATS_URL=nats://user:password@nats:4222 flotilla run cycle --config scheduler.yaml
+  flotilla run watcher queue snapshot cycle --name core    messages between these need no socket
 
 Each setting can be a flag, an environment variable or a line in a file (--settings FILE or FLOTILLA_SETTINGS), in
 this order of precedence; flotilla config settings shows what is in force. Variables:
@@ -37,17 +38,20 @@ same name with _FILE appended, such as FLOTILLA_TOKEN_FILE.
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
-    command.add_argument("service", choices=SERVICES, metavar="SERVICE", help=", ".join(SERVICES))
+    command.add_argument("services", nargs="+", choices=SERVICES, metavar="SERVICE", help=", ".join(SERVICES))
     add_flags(command)
 
 
 def run(options: argparse.Namespace) -> int:
     settings = settings_from(os.environ, vars(options))
-    from shared.runtime import host
+    from shared.runtime import host, host_together
 
     check_config(settings)
-    code: int = host(options.service, settings, importlib.import_module(f"services.{options.service}.service").main)
-    return code
+    mains = {name: importlib.import_module(f"services.{name}.service").main for name in options.services}
+    if len(mains) > 1:
+        return host_together(mains, settings)
+    ((service, main),) = mains.items()
+    return host(service, settings, main)
 
 
 def check_config(settings: "Settings") -> None:

@@ -1,6 +1,7 @@
-"""Measures one case on its own pipeline: pods are queued, the cycle is released, and its decisions are timed.
+"""Measures one case on its own pipeline: pods are queued, the cycle is released (or the workers, if it shares a process),
+and its decisions are timed.
 
-The times come from messages of cycle and binders, which the benchmark listens to at no cost to them.
+The times come from messages of snapshot and binders, which the benchmark listens to at no cost to them.
 """
 
 import asyncio
@@ -74,6 +75,7 @@ class Measurement:
         memory, began = PeakMemory(), time.monotonic()
         async with connected_bus(self._pipeline.nats_url, prefix, "bench") as bus, memory.watching(self._pipeline):
             await self._fill()
+            await bus.subscribe(SNAPSHOT_DELTAS, (Delta, Heartbeat), lambda message, _: self._on_delta(message))
             await bus.subscribe(QUEUE_OUTCOMES, Outcomes, lambda message, _: self._on_outcomes(message))
             await bus.subscribe(QUEUE_TAKE, Take, lambda message, _: self._on_outcomes(message))
             await bus.subscribe(SNAPSHOT_BOUND, BindingOutcomes, lambda message, _: self._on_bound(message))
@@ -182,12 +184,16 @@ class Measurement:
             self._cpu = self._cpu_used()
             self._stopped = True
 
-    def _on_outcomes(self, message: Outcomes | Take) -> None:
+    def _on_outcomes(self, message: Outcomes) -> None:
+        """Not heard where cycle and queue share a process."""
         for outcome in message.outcomes:
-            if outcome.verdict in (Verdict.DECIDED, Verdict.SUPERSEDED):
-                self._decided.add(outcome.uid)
-            else:
+            if outcome.verdict not in (Verdict.DECIDED, Verdict.SUPERSEDED):
                 self._rejected[outcome.uid] = outcome.message
+
+    def _on_delta(self, message: Delta | Heartbeat) -> None:
+        if isinstance(message, Heartbeat):
+            return
+        self._decided.update(change.uid for change in message.changes if isinstance(change, PodPlaced))
         if self._began is None and len(self._decided) >= self._case.classes:
             self._toggle()
             self._cpu_before = self._pipeline.cpu()
@@ -205,13 +211,14 @@ class Measurement:
 
 
 def options_of(case: Case, base: PipelineOptions) -> PipelineOptions:
-    """The cycle is held back; binders make API calls or not."""
-    binders = [name for name, kind in base.services().items() if kind == "binder" and not case.api_calls]
+    """Nothing is decided before `release`; binders make API calls or not."""
+    kinds, alone = base.services(), (CYCLE,) in base.processes().values()
+    held = frozenset({CYCLE} if alone else {name for name, kind in kinds.items() if kind == "worker"})
+    binders = [name for name, kind in kinds.items() if kind == "binder" and not case.api_calls]
     added = {name: {WITHOUT_API_CALLS: "1"} for name in binders}
     return replace(
         base,
-        start_patience=base.start_patience + case.nodes * LOAD_SECONDS_A_NODE,
         settings=replace(base.settings, round_size=case.round_size),
-        held=frozenset({CYCLE}),
-        variables={name: {**base.variables.get(name, {}), **added.get(name, {})} for name in base.services()},
+        held=held,
+        variables={name: {**base.variables.get(name, {}), **added.get(name, {})} for name in kinds},
     )
