@@ -15,7 +15,7 @@ def process(service: str, name: str = "", **fields: object) -> ProcessStatus:
         id="1",
         service=service,
         name=name or f"{service}-1",
-        pid=7,
+        pid=sum(map(ord, name or service)),
         host="here",
         version="1",
         started=0.0,
@@ -117,3 +117,9 @@ def test_the_summary_counts_pods() -> None:
     statuses = whole(leader("queue", values=values | {"scheduler_pod_scheduling_attempts_count": 5000.0}))
     assert "1,234 pods pending, 5,000 bound" in summary(statuses, well=True)
     assert next(lines([], WHERE)) == f"no process answers ({WHERE})"
+
+
+def test_services_of_one_process_show_its_cpu_once() -> None:
+    statuses = in_order([leader("queue", "core-queue", pid=9), leader("snapshot", "core-snapshot", pid=9)])
+    head, one, other = [line.split() for line in lines(statuses, WHERE) if "core-" in line or "PROCESS" in line][-3:]
+    assert ("CPU" in head, "1.5s" in one, "1.5s" in other) == (True, True, False)

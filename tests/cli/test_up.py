@@ -38,7 +38,7 @@ async def test_up_prints_addresses_as_json_and_stops_on_ctrl_c(tmp_path: Path) -
         ours = [entry["message"].split()[0] for entry in said if entry["service"] == "flotilla"]
         assert ours == [
             "nats", "redis", "api", "in", "then:",
-            "ready", "watcher", "queue", "snapshot", "cycle", "worker-0", "binder-0", "console:", "in", "then:",
+            "ready", "core", "worker-0", "binder-0", "console:", "in", "then:",
         ]  # fmt: skip
         variables = dict(word.split("=") for word in shlex.split(json.loads(look)["message"]) if "=" in word)
         assert json.loads(Path(variables["KUBECONFIG"]).read_text())["clusters"][0]["cluster"]["server"] in api
@@ -46,7 +46,7 @@ async def test_up_prints_addresses_as_json_and_stops_on_ctrl_c(tmp_path: Path) -
         assert secret.stat().st_mode & 0o777 == 0o600
         assert not [line for line in command.lines if secret.read_text() in line]
         family = command.family()
-        assert len(family) == 11  # the services, the servers, the console, and what the services are forks of
+        assert len(family) == 8  # the services, the servers, the console, and what the services are forks of
         command.process.send_signal(signal.SIGINT)
         assert await command.ends() == 0
         assert left_in(tmp_path) == []
@@ -68,7 +68,7 @@ async def test_a_signal_during_the_start_leaves_nothing_behind(
 
 async def test_no_process_outlives_a_killed_up(tmp_path: Path) -> None:
     async with flotilla(tmp_path, "up", "--workers", "1") as command:
-        await until(lambda: len(command.family()) >= 10)
+        await until(lambda: len(command.family()) >= 7)
         family = command.family()
         command.process.kill()
         await until(lambda: not [process for process in family if alive(process.pid)])
@@ -77,7 +77,7 @@ async def test_no_process_outlives_a_killed_up(tmp_path: Path) -> None:
 
 async def test_the_next_up_removes_the_folder_of_a_killed_one(tmp_path: Path) -> None:
     async with flotilla(tmp_path, "up", "--workers", "1") as command:
-        await until(lambda: len(command.family()) >= 10)
+        await until(lambda: len(command.family()) >= 7)
         family = command.family()
         fork_server = next(each for each in family if "fork server" in " ".join(each.cmdline()))
         fork_server.kill()  # it would remove the folder

@@ -26,7 +26,7 @@ async def show_status(pipeline: "Pipeline") -> None:
 
     rates = Rates()
     while True:
-        answer = await pipeline.ask(QUEUE, QUERY) if QUEUE in pipeline.processes else None
+        answer = await pipeline.ask(QUEUE, QUERY) if pipeline.pid(QUEUE) else None
         counts = counts_in("" if answer is None else answer.body)
         unready = by_reason(await pipeline.unready())
         waiting = "; ".join(f"waiting for {names}: {reason}" for names, reason in unready)

@@ -28,7 +28,7 @@ comes first. Exit code 0: all is well; 1: something is missing or not ready, or 
 EXAMPLES = """\
 columns:
   ROLE    leads, with its term; standby; a worker or binder is one of several
-  CPU     seconds of CPU time since it started
+  CPU     seconds of CPU time since it started, like MEMORY of the whole process if several services share it
   BEHIND  messages of the watcher, or changes of the state, that it has yet to read
 
 examples:
@@ -118,20 +118,24 @@ def summary(statuses: "Sequence[ProcessStatus]", *, well: bool) -> str:
     pending = total(statuses, "scheduler_pending_pods/", service="queue")
     bound = total(statuses, "scheduler_pod_scheduling_attempts_count", service="queue")
     state = "all is well" if well else "not all is well"
-    return f"{state}: {len(statuses)} processes, {pending:,.0f} pods pending, {bound:,.0f} bound since the queue began"
+    processes = len({(each.host, each.pid) for each in statuses})
+    return f"{state}: {processes} processes, {pending:,.0f} pods pending, {bound:,.0f} bound since the queue began"
 
 
 def rows(statuses: "Sequence[ProcessStatus]") -> Iterator[tuple[str, ...]]:
     from tools.status import lags
 
+    shown: set[tuple[str, int]] = set()
     for each, lag in zip(statuses, lags(statuses), strict=True):
+        again = (each.host, each.pid) in shown
+        shown.add((each.host, each.pid))
         yield (
             each.name,
             _role(each, statuses),
             "no" if each.problems else "yes",
             age(each.now - each.started),
-            f"{each.cpu:,.1f}s",
-            f"{each.memory // MIB:,} MiB",
+            "" if again else f"{each.cpu:,.1f}s",
+            "" if again else f"{each.memory // MIB:,} MiB",
             "-" if lag is None else f"{lag:,}",
             str(each.pid),
             each.host,

@@ -50,6 +50,13 @@ NATS_VARIABLES = frozenset(
 def add_arguments(command: argparse.ArgumentParser) -> None:
     add_numbers(command, ("--workers", 2, 1, "number of workers"), ("--binders", 1, 1, "number of binders"))
     add_numbers(command, ("--nodes", 0, 0, "nodes of the simulated cluster, made up in three zones"))
+    command.add_argument(
+        "--grouping",
+        choices=("apart", "core", "pairs", "whole"),
+        default="core",
+        help="which services share a process: none, all but workers and binders (default), and each worker with a"
+        " binder, or all",
+    )
     command.add_argument("--in-cluster", action="store_true", help="use the API server of the surrounding cluster")
     command.add_argument("--no-console", action="store_true", help="do not serve a page that shows what happens")
     add_flags(command, without=PER_SERVICE)
@@ -108,6 +115,7 @@ def options_of(options: argparse.Namespace) -> "PipelineOptions":
     return PipelineOptions(
         workers=options.workers,
         binders=options.binders,
+        grouping=options.grouping,
         settings=settings,
         nats_url=settings.nats_url if "nats_url" in given else None,
         redis_url=settings.redis_url if "redis_url" in given else None,
@@ -188,9 +196,11 @@ def server_addresses(pipeline: "Pipeline") -> list[str]:
 
 
 def service_addresses(pipeline: "Pipeline") -> list[str]:
-    pids = pipeline.processes
-    names = pipeline.options.services()
-    return [_row(name, f"http://127.0.0.1:{pipeline.port(name)}", pids.get(name)) for name in names]
+    pids, rows = pipeline.processes, []
+    for name, services in pipeline.options.processes().items():
+        row = _row(name, f"http://127.0.0.1:{pipeline.port(name)}", pids.get(name))
+        rows.append(row if len(services) == 1 else f"{row}: {', '.join(services)}")
+    return rows
 
 
 def _row(name: str, address: str, pid: int | None) -> str:

@@ -1,5 +1,6 @@
-"""Measures one case on its own pipeline: pods are queued, the cycle is released (or the workers, if it shares a process),
-and its decisions are timed.
+"""Measures one case on its own pipeline: pods are queued, the cycle is released, and its decisions are timed.
+
+If the cycle shares a process, workers are held back instead.
 
 The times come from messages of snapshot and binders, which the benchmark listens to at no cost to them.
 """
@@ -16,10 +17,11 @@ from urllib.parse import urlsplit
 import msgspec
 
 from services.binder.__main__ import WITHOUT_API_CALLS
-from shared.bus.subjects import QUEUE_OUTCOMES, QUEUE_TAKE, SNAPSHOT_BOUND
+from shared.bus.subjects import QUEUE_OUTCOMES, QUEUE_TAKE, SNAPSHOT_BOUND, SNAPSHOT_DELTAS
 from shared.errors import ClusterError
 from shared.messages.binding import BindingOutcomes
 from shared.messages.queue import Outcomes, Take, Verdict
+from shared.messages.state import Delta, Heartbeat, PodPlaced
 from testing.inprocess.workloads import NAMESPACE
 from tools.api_objects import ObjectWriter
 from tools.bench.memory import PeakMemory
@@ -184,7 +186,7 @@ class Measurement:
             self._cpu = self._cpu_used()
             self._stopped = True
 
-    def _on_outcomes(self, message: Outcomes) -> None:
+    def _on_outcomes(self, message: Outcomes | Take) -> None:
         """Not heard where cycle and queue share a process."""
         for outcome in message.outcomes:
             if outcome.verdict not in (Verdict.DECIDED, Verdict.SUPERSEDED):
