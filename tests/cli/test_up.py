@@ -144,12 +144,12 @@ async def test_simulate_prints_its_address_and_stops_on_ctrl_c(tmp_path: Path) -
 
 
 async def test_one_cause_is_one_line_and_what_is_waited_for_is_said(tmp_path: Path) -> None:
-    """Four processes miss Redis."""
+    """Queue and snapshot in one process, and two workers, miss Redis."""
     away = "Redis at 127.0.0.1:1 cannot be reached: Connection refused"
     arguments = ("--redis", "redis://127.0.0.1:1/0", "--log-format", "text", "--no-console", "--workers", "2")
     async with flotilla(tmp_path, "up", *arguments) as command:
         others = await command.prints(lambda line: "WARNING the same at " in line and away in line)
-        waiting = await command.prints(lambda line: "WARNING waiting for " in line)
+        waiting = await command.prints(lambda line: "WARNING waiting for " in line and away in line)
         command.process.send_signal(signal.SIGINT)
         assert await command.ends() == 130
     assert re.match(r"flotilla +\| \d\d:\d\d:\d\d\.\d{3} WARNING ", others)
