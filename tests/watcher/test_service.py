@@ -217,6 +217,7 @@ async def test_an_unreadable_pod_is_reported_to_its_owner_once() -> None:
         )
         assert condition["message"].startswith(problem)
         await until(lambda: len([one for one in world.follower.unreadable if one.name == "bad"]) >= 2)
+        await until_events(world, 2)
         events = await events_of(world)
         assert sorted((e["type"], e["reason"], e["action"], e["regarding"]["name"]) for e in events) == [
             ("Warning", "FailedScheduling", "Scheduling", "bad"),
