@@ -44,6 +44,8 @@ METRICS_DELAY = 0.3
 """Seconds until the queue's metrics are current."""
 LOAD_SECONDS_A_NODE = 1e-3
 """How much longer it may take until everything is ready."""
+STALL_SECONDS_A_NODE = 2e-4
+"""How much longer it may take until the first pods are decided: their classes are new on every node."""
 _ASKS = re.compile(r'^flotilla_bus_messages_total\{direction="out",subject="worker\.\*"\} (\S+)$', re.MULTILINE)
 Report = Callable[[str], None]
 
@@ -134,10 +136,10 @@ class Measurement:
             await asyncio.sleep(POLL)
             if len(done) != count:
                 count, progressed = len(done), time.monotonic()
-            if time.monotonic() - progressed > STALL_TIMEOUT:
+            if time.monotonic() - progressed > STALL_TIMEOUT + self._case.nodes * STALL_SECONDS_A_NODE:
                 reason = next(iter(self._rejected.values()), "")
                 raise ClusterError(
-                    f"no pod was {what} for {STALL_TIMEOUT:g} s ({count} of {self._case.pods}); "
+                    f"no pod was {what} for {time.monotonic() - progressed:.0f} s ({count} of {self._case.pods}); "
                     + (f"{len(self._rejected)} were rejected: {reason}" if reason else "none was rejected")
                 )
             self._check()
