@@ -146,7 +146,7 @@ class Measurement:
 
     async def _until(self, wanted: Callable[[dict[str, int]], bool]) -> None:
         """Wait until the queue's pods by place are as wanted; ClusterError if they no longer change."""
-        before, deadline = dict[str, int](), 0.0
+        before, deadline = dict[str, int](), time.monotonic() + STALL_TIMEOUT
         while not wanted(queues := await queued_pods(self._pipeline)):
             if queues != before:
                 before, deadline = queues, time.monotonic() + STALL_TIMEOUT
