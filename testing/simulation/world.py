@@ -1,7 +1,7 @@
 """A cluster and its scheduler on virtual time: runs a schedule and judges the outcome."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from msgspec.structs import replace
 
@@ -31,6 +31,7 @@ class World(Actions):
     def __init__(self, schedule: Schedule) -> None:
         super().__init__(schedule)
         self.processes: dict[str, Process] = {}
+        self.on_settled: list[Callable[[], Awaitable[None]]] = []
         self.on_end: list[Callable[[], None]] = []
         self.is_calm = schedule.scene.endswith(CALM)
         self.mishaps = Mishaps(self.around, self.processes, self.start)
@@ -57,6 +58,8 @@ class World(Actions):
             self._note("quiet from here on")
             self.mishaps.heal()
             await self._settle()
+            for on_settled in self.on_settled:
+                await on_settled()
         finally:
             keeper.cancel()
             await self.end()
