@@ -171,7 +171,7 @@ async def test_a_volume_is_made_where_the_pod_goes_and_what_fails_is_tried_again
             claim = await storage.get(f"{storage.claims}/{name}")
             assert claim["metadata"]["annotations"][SELECTED_NODE] == where
         expected = 'running PreBind plugin "VolumeBinding": binding volumes: provisioning failed for PVC "b"'
-        assert expected in await corner.cluster.events_of("dynamic", "b", "FailedScheduling")
+        await corner.is_said("b", "FailedScheduling", expected)
 
 
 async def test_pods_of_one_claim_go_to_the_same_node(pipeline: Pipeline) -> None:
