@@ -143,6 +143,8 @@ class Endpoints:
     async def _pod(self, request: web.Request) -> web.Response:
         self._follower.touch()
         found = await self._lookup.pod(*_pod_of(request))
+        if found is None and self._follower.cluster.stale:
+            return _problem(503, "the cluster is being read")
         return (
             _problem(404, "there is no such pod here: it is gone, or of another scheduler")
             if found is None

@@ -32,6 +32,8 @@ MOVES = {
     "in-flight": "attempt",
     "binding": "decided",
 }
+OBVIOUS = ("popped", "UnschedulablePodAdd")
+"""Reasons of moves that say no more than the move."""
 STEPS = {
     "waiting": "waits for permits",
     "preparing": "PreBind",
@@ -99,7 +101,7 @@ def _seconds(text: str | None) -> int | None:
 def _moved(move: Move) -> Happened:
     if move.state == "done":
         return Happened(move.at, "left the queue", "seen on its node" if move.why == "bound" else move.why)
-    return Happened(move.at, MOVES.get(move.state, move.state), move.why)
+    return Happened(move.at, MOVES.get(move.state, move.state), "" if move.why in OBVIOUS else move.why)
 
 
 def _remembered(each: Remembered) -> Happened:

@@ -37,11 +37,12 @@ function score(found) {
   return raw === normalized ? count(weighted) : h("span", { title: `raw ${raw}, normalized ${normalized}` }, count(weighted));
 }
 
-/** What happened, oldest first: [{at, what, why}]. `now`: the server's time. */
+/** What happened, oldest first: [{at, what, why}], each with the time since the one before. `now`: the server's time. */
 export function timeline(now, happened) {
   return h("ol", { class: "timeline" }, happened.map(({ at, what, why }, i) =>
     h("li", { class: i === happened.length - 1 ? "now" : "" },
-      h("time", { dateTime: new Date(1000 * at).toISOString(), title: precise(at) }, `${length(Math.max(0, now - at))} ago`),
+      h("time", { dateTime: new Date(1000 * at).toISOString(), title: precise(at) },
+        i ? `+ ${length(Math.max(0, at - happened[i - 1].at))}` : `${length(Math.max(0, now - at))} ago`),
       h("span", { class: "what" }, what, why ? h("span", { class: "quiet" }, ` ${why}`) : ""))));
 }
 
