@@ -119,7 +119,8 @@ def summary(statuses: "Sequence[ProcessStatus]", *, well: bool) -> str:
     bound = total(statuses, "scheduler_pod_scheduling_attempts_count", service="queue")
     state = "all is well" if well else "not all is well"
     processes = len({(each.host, each.pid) for each in statuses})
-    return f"{state}: {processes} processes, {pending:,.0f} pods pending, {bound:,.0f} bound since the queue began"
+    pods = f"{pending:,.0f} pod{'' if pending == 1 else 's'} pending, {bound:,.0f} bound since the queue began"
+    return f"{state}: {processes} processes, {pods}"
 
 
 def rows(statuses: "Sequence[ProcessStatus]") -> Iterator[tuple[str, ...]]:
