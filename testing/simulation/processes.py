@@ -48,6 +48,8 @@ class Surroundings:
         self.skews: dict[str, float] = {}
         """By process: seconds by which its wall clock is ahead."""
         self.round_size = round_size
+        self.hints = "none"
+        """The setting."""
         self.validates = True
         """Whether cores check their invariants."""
         self.releases: dict[str, str] = {}
@@ -209,7 +211,12 @@ class Process:
         return Context(
             service=self.service,
             name=self.name,
-            settings=Settings(identity=self.name, round_size=self._around.round_size, shard_count=SHARDS),
+            settings=Settings(
+                identity=self.name,
+                round_size=self._around.round_size,
+                shard_count=SHARDS,
+                hints=self._around.hints,
+            ),
             bus=bus,
             telemetry=telemetry,
             health=Health(),
