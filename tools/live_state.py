@@ -8,7 +8,7 @@ apply the deltas since             --> one state, at one sequence number
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -35,6 +35,7 @@ from shared.messages.inspection import (
     StateRead,
 )
 from shared.messages.state import Delta, Heartbeat, Loads, NodeState, PodNominated, PodOnNode, State
+from shared.model.base import LAST_APPLIED
 from shared.model.load import PodLoad
 from shared.model.objects import (
     ClusterObject,
@@ -45,6 +46,7 @@ from shared.model.objects import (
     Pod,
     dec_hook,
     enc_hook,
+    encode_msgpack,
     group_of,
     key_of,
     kind_of,
@@ -70,10 +72,12 @@ PAUSE = 0.05
 """Seconds until something that was not there yet is asked for again."""
 MAX_DELTAS = 1 << 17
 """Deltas that are kept until the state is read: minutes of a busy pipeline."""
-FILE = "live_state.msgpack"
-"""In a dump's folder."""
+FILE, PODS_FILE = "live_state.msgpack", "pods_on_nodes.msgpack"
+"""In a dump's folder: the state, and the full pods of nodes."""
 
 M = TypeVar("M", bound=Message)
+R = TypeVar("R")
+T = TypeVar("T", bound=Pod | ClusterObject)
 
 
 class Client(Protocol):
@@ -293,13 +297,32 @@ def with_placed(groups: list[LiveGroup], pods: Iterable[DescribedPod]) -> list[L
 
 async def pods_on(client: Client, node: str) -> list[Pod]:
     """The unfinished pods on this node, in full. ClusterError if the snapshot cannot list them."""
+    found = await _listed(client, ListPodsOn(node), f"of node {node}")
+    return [pod_from_msgpack(body) for body in found.bodies]
+
+
+async def pods_on_all(client: Client) -> dict[str, list[Pod]]:
+    """The same of all nodes, page by page."""
+    pods: dict[str, list[Pod]] = {}
+    after = ""
+    while True:
+        page = await _listed(client, ListPodsOn(after=after), "on nodes")
+        for body in page.bodies:
+            pod = pod_from_msgpack(body)
+            pods.setdefault(pod.spec.node_name, []).append(pod)
+        if not page.next:
+            return pods
+        after = page.next
+
+
+async def _listed(client: Client, asked: ListPodsOn, which: str) -> PodsOn:
     silent_at = time.monotonic() + SILENCE
     while True:
-        found = await client.request("snapshot", SNAPSHOT_LIST, ListPodsOn(node), PodsOn)
+        found = await client.request("snapshot", SNAPSHOT_LIST, asked, PodsOn)
         if not found.problem:
-            return [pod_from_msgpack(body) for body in found.bodies]
+            return found
         if time.monotonic() > silent_at:
-            raise ClusterError(f"the pods of node {node} cannot be listed: {found.problem} ({client.where})")
+            raise ClusterError(f"the pods {which} cannot be listed: {found.problem} ({client.where})")
         await asyncio.sleep(PAUSE)
 
 
@@ -335,21 +358,54 @@ async def _page(client: Client, asked: ReadState, follower: Follower) -> StateRe
 
 
 def save(live: LiveState, folder: Path) -> None:
-    (folder / FILE).write_bytes(msgspec.msgpack.encode(live, enc_hook=enc_hook))
+    """Without the copies of manifests that kubectl keeps, as those have pods' environment."""
+    state = replace(live.state, objects=[_without_manifest(obj) for obj in live.state.objects])
+    kept = replace(live, state=state, pending=[_without_body_manifest(pod) for pod in live.pending])
+    (folder / FILE).write_bytes(msgspec.msgpack.encode(kept, enc_hook=enc_hook))
+
+
+def _without_body_manifest(described: DescribedPod) -> DescribedPod:
+    if LAST_APPLIED.encode() not in described.body:
+        return described
+    return replace(described, body=encode_msgpack(_without_manifest(pod_from_msgpack(described.body))))
+
+
+def _without_manifest(obj: T) -> T:
+    left = {key: value for key, value in obj.metadata.annotations.items() if key != LAST_APPLIED}
+    if len(left) == len(obj.metadata.annotations):
+        return obj
+    return replace(obj, metadata=replace(obj.metadata, annotations=left))
+
+
+def save_pods(pods_on: Mapping[str, Sequence[Pod]], folder: Path) -> None:
+    """The full pods of nodes."""
+    (folder / PODS_FILE).write_bytes(msgspec.msgpack.encode(pods_on, enc_hook=enc_hook))
 
 
 def read(folder: Path) -> LiveState:
     """The state of a dump. UserError if the folder has none that this release can read."""
+    return _read(folder, FILE, _DECODER)
+
+
+def read_pods(folder: Path) -> dict[str, list[Pod]]:
+    """The full pods of nodes in a dump; UserError likewise."""
+    return _read(folder, PODS_FILE, _PODS_DECODER)
+
+
+def _read(folder: Path, file: str, decoder: msgspec.msgpack.Decoder[R]) -> R:
     try:
-        return _DECODER.decode((folder / FILE).read_bytes())
+        return decoder.decode((folder / file).read_bytes())
     except OSError as cause:
         why = f"{cause.strerror}; make it by flotilla dump --output {folder}"
-        raise UserError(f"{folder / FILE} cannot be read: {why}") from None
+        raise UserError(f"{folder / file} cannot be read: {why}") from None
     except ValueError as cause:
-        raise UserError(f"{folder / FILE}: not a state that this release can read: {cause}") from None
+        raise UserError(f"{folder / file}: not a state that this release can read: {cause}") from None
 
 
 _DECODER: msgspec.msgpack.Decoder[LiveState] = msgspec.msgpack.Decoder(LiveState, dec_hook=dec_hook)
+_PODS_DECODER: msgspec.msgpack.Decoder[dict[str, list[Pod]]] = msgspec.msgpack.Decoder(
+    dict[str, list[Pod]], dec_hook=dec_hook
+)
 
 
 def _stored(fields: Mapping[str, bytes]) -> "list[tuple[str, StoredPod]]":

@@ -84,8 +84,8 @@ class Introspection:
                 envelope.respond(find_pod(asked, self._cluster))
             case MeasureNodes():
                 envelope.respond(measure_nodes(self._cluster))
-            case ListPodsOn(node=node):
-                self._list_pods_on(node, envelope)
+            case ListPodsOn():
+                self._list_pods_on(asked, envelope)
             case CompareCache():
                 self._compare_for(envelope.respond)
 
@@ -103,14 +103,14 @@ class Introspection:
             if task is not None:
                 task.cancel()
 
-    def _list_pods_on(self, node: str, envelope: Envelope) -> None:
+    def _list_pods_on(self, asked: ListPodsOn, envelope: Envelope) -> None:
         """One list at a time, so that askers cost the API server little."""
         if self._listing is not None and not self._listing.done():
             envelope.respond(PodsOn(problem=BUSY))
             return
 
         async def answer() -> None:
-            envelope.respond(await pods_on(self._get, node))
+            envelope.respond(await pods_on(self._get, asked.node, asked.after))
 
         self._listing = asyncio.create_task(answer())
         self._fault.watch(self._listing)

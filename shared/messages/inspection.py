@@ -372,16 +372,24 @@ class CacheCompared(msgspec.Struct, frozen=True, omit_defaults=True, tag="cache-
 
 
 class ListPodsOn(msgspec.Struct, frozen=True, omit_defaults=True, tag="list-pods-on"):
-    """To the snapshot: the unfinished pods on this node, in full, as the API server lists them now."""
+    """To the snapshot: the unfinished pods on this node, in full, as the API server lists them now.
 
-    node: str
+    Without a node: a page of the pods on all nodes, from `after` on, which is the `next` of the page before.
+    """
+
+    node: str = ""
+    after: str = ""
 
 
 class PodsOn(msgspec.Struct, frozen=True, omit_defaults=True, tag="pods-on"):
-    """`bodies`: the pods as msgpack, like those of the queue. `problem`: why they cannot be listed."""
+    """`bodies`: the pods as msgpack, like those of the queue. `problem`: why they cannot be listed.
+
+    `next`: where the next page begins; empty after the last one.
+    """
 
     bodies: list[bytes] = []
     problem: str = ""
+    next: str = ""
 
 
 class ReadState(msgspec.Struct, frozen=True, omit_defaults=True, tag="read-state"):

@@ -48,6 +48,10 @@ class OwnerReference(ApiStruct, frozen=True, kw_only=True):
     controller: bool = False
 
 
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+"""An annotation with an object's whole manifest, a pod's environment included."""
+
+
 class ObjectMeta(ApiStruct, frozen=True, kw_only=True):
     """An object's metadata. Timestamps stay as written (RFC 3339)."""
 

@@ -47,8 +47,8 @@ SYSTEM = "/api/v1/namespaces/kube-system"
 CLUSTER = "simulation"
 """The uid of the cluster."""
 
-ON_NODE = "spec.nodeName="
-"""A field selector of lists. Others select unfinished pods, which are the only ones that are listed."""
+ON_NODE, ON_ANY_NODE = "spec.nodeName=", "spec.nodeName!="
+"""Field selectors of lists. Others select unfinished pods, which are the only ones that are listed."""
 
 Answer = tuple[int, bytes]
 """Status code and body."""
@@ -245,8 +245,8 @@ def with_condition(status: PodStatus, new: PodCondition) -> list[PodCondition]:
     return [*(condition for condition in status.conditions if condition.type != new.type), new]
 
 
-def _is_on(node: str, raw: bytes) -> bool:
-    return bool(msgspec.json.decode(raw)["spec"].get("nodeName") == node)
+def _node_of(raw: bytes) -> str:
+    return str(msgspec.json.decode(raw)["spec"].get("nodeName", ""))
 
 
 def status(code: int, message: str) -> Answer:
@@ -377,7 +377,9 @@ class Requests:
         selector = query.get("fieldSelector", [""])[0]
         there = self._server.state_at(kind, version)
         if selector.startswith(ON_NODE):
-            there = [raw for raw in there if _is_on(selector.removeprefix(ON_NODE), raw)]
+            there = [raw for raw in there if _node_of(raw) == selector.removeprefix(ON_NODE)]
+        elif selector == ON_ANY_NODE:
+            there = [raw for raw in there if _node_of(raw)]
         raws = [msgspec.Raw(raw) for raw in there]
         return 200, msgspec.json.encode({"metadata": {"resourceVersion": str(version)}, "items": raws})
 

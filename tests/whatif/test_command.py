@@ -40,8 +40,9 @@ def types(capsys: pytest.CaptureFixture[str]) -> Types:
 
 @pytest.fixture
 def dump(tmp_path: Path) -> str:
-    live = a_live(a_node("n1", 4), pods=(pod("low").request(cpu="1").on("n1"),))
-    live_state.save(live, tmp_path)
+    low = pod("low").request(cpu="1").owner("ReplicaSet", "low").on("n1")
+    live_state.save(a_live(a_node("n1", 4), pods=(low,)), tmp_path)
+    live_state.save_pods({"n1": [low.build()]}, tmp_path)
     (tmp_path / "pod.yaml").write_text(POD)
     (tmp_path / "two.yaml").write_text(f"{POD}---\n{POD.replace('name: web', 'name: other')}")
     (tmp_path / "groups.yaml").write_text(GROUPS)
@@ -61,6 +62,11 @@ def test_what_does_not_fit_and_why(types: Types, dump: str) -> None:
     _, out, _ = types("whatif", "-f", f"{dump}/two.yaml", "--from", dump, "-o", "json")
     told = json.loads("\n".join(out))
     assert [each["verdict"] for each in told["pods"]] == ["scheduled", "unschedulable"]
+
+
+def test_a_dump_has_the_pods_of_a_node_that_is_drained(types: Types, dump: str) -> None:
+    code, out, _ = types("whatif", "--drain", "n1", "--from", dump, "--round-size", "4")
+    assert (code, out[3]) == (1, "default/low  recreated from n1  unschedulable")
 
 
 def test_the_nodes_that_are_needed(types: Types, dump: str) -> None:

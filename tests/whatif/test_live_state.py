@@ -5,15 +5,17 @@ import random
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from services.snapshot.core import SnapshotCore
 from services.snapshot.events import NodeGone, NodeSeen, ObjectSeen, PodDeleted, PodSeen
 from shared.config.document import ConfigSource, without_secrets
 from shared.config.settings import Settings
 from shared.errors import ClusterError, UserError
-from shared.messages.inspection import DescribedPod
+from shared.messages.inspection import ConfigurationRead, DescribedPod
 from shared.messages.state import Delta, Heartbeat, State
-from shared.model.objects import GROUP_LABEL, GroupApi, ObjectKind, encode_msgpack, object_from
+from shared.model.base import LAST_APPLIED
+from shared.model.objects import GROUP_LABEL, GroupApi, ObjectKind, encode_msgpack, object_from, pod_from_msgpack
 from testing.builders import node, pod
 from tests.bus.support import PREFIX, a_bus
 from tests.servers import nats_server
@@ -111,6 +113,19 @@ async def test_pods_that_wait_come_with_their_bodies_unless_they_are_placed_by_n
     assert same(read.state, live.state)
     assert (read.pending, read.groups, read.at) == (live.pending, live.groups, live.at)
     assert read.configuration == live.configuration
+
+
+async def test_a_dump_has_no_copy_of_a_manifest(tmp_path: Path) -> None:
+    secret = {LAST_APPLIED: '{"env": "hunter2"}', "team": "a"}
+    waiting = replace(pod("p").build(), metadata=replace(pod("p").build().metadata, annotations=secret))
+    claim = object_from(ObjectKind.PERSISTENT_VOLUME_CLAIM, {"metadata": {"name": "c", "annotations": secret}})
+    core = SnapshotCore(1)
+    core.handle(ObjectSeen(claim), 0.0)
+    described = replace(a_waiting("p"), body=encode_msgpack(waiting))
+    live_state.save(live_state.LiveState(0.0, 1, core.state(), [described], ConfigurationRead()), tmp_path)
+    assert b"hunter2" not in (tmp_path / live_state.FILE).read_bytes()
+    (read,) = live_state.read(tmp_path).pending
+    assert pod_from_msgpack(read.body).metadata.annotations == {"team": "a"}
 
 
 async def test_a_folder_without_a_state_is_an_error_that_says_how_to_make_one(tmp_path: Path) -> None:

@@ -210,7 +210,7 @@ def test_with_few_steps_the_best_set_found_is_said_to_be_no_proof() -> None:
         (Question(add_nodes=1), "add_nodes: say which node they are like"),
         (Question(add_nodes=1, like="no"), "like: there is no node no"),
         (Question(drain=["no"]), "drain: there is no node no"),
-        (Question(drain=["n1"]), "the pods of node n1 are not known in full: ask the running pipeline, not a dump"),
+        (Question(drain=["n1"]), "the pods of node n1 are not known in full: ask again, or make another dump"),
         (Question(capacity=True), "capacity: expected one pod, not 0"),
         (Question(capacity=True, node_groups=[NodeGroup("g", 1, 1.0)]), "capacity and node_groups are two questions"),
         (Question(node_groups=[NodeGroup("g", 1, 1.0)]), "node group g: expected either like or template"),

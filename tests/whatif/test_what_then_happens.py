@@ -2,6 +2,8 @@
 
 import random
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from msgspec.structs import replace
@@ -9,7 +11,10 @@ from msgspec.structs import replace
 from testing.simulation.loop import end_all_tasks
 from testing.simulation.substitutes import run_on_virtual_time
 from tests.whatif.world import World
-from tools.whatif.answer import Question, nodes_to_read
+from tools import live_state
+from tools.live_state import LiveState
+from tools.whatif.answer import Answer, Question, nodes_to_read
+from tools.whatif.answering import answer as whatif
 from tools.whatif.engine import Engine
 
 WORLDS, QUESTIONS, PARTS = 20, 10, 4
@@ -43,7 +48,7 @@ async def ask_and_do(seed: int) -> None:
         await world.begin()
         for number in range(QUESTIONS):
             print(f"  question {number}")
-            await compare(world)
+            await compare(world, number)
             world.churn()
             await world.settle()
     finally:
@@ -52,13 +57,15 @@ async def ask_and_do(seed: int) -> None:
         await end_all_tasks()
 
 
-async def compare(world: World) -> None:
+async def compare(world: World, number: int) -> None:
     question = a_question(world)
     pods_on = {name: await world.pods_on(name) for name in nodes_to_read(question)}
     live = await world.live()
     with world.other_uids():
         engine = Engine(live, question, pods_on)
     answer = engine.answer()
+    if number == 0:
+        await from_a_dump(world, live, question, answer)
     await world.do(engine)
     there = {pod.name: pod for pod in world.server.pods.values()}
     asked = [there.get(each.pod.name) for each in engine.asked()]
@@ -78,3 +85,13 @@ async def compare(world: World) -> None:
         info = None if pod is None else world.queued(pod.uid)
         if info is not None and each.verdict == "unschedulable" and each.origin == "new":
             assert each.message == info.last_failure, f"{each.name}: {question}"
+
+
+async def from_a_dump(world: World, live: LiveState, question: Question, answer: Answer) -> None:
+    """A dump of the same moment gives the same answer."""
+    with TemporaryDirectory() as name, world.same_uids():
+        folder = Path(name)
+        live_state.save(live, folder)
+        live_state.save_pods(await world.pods_on_all(), folder)
+        read, pods_on = live_state.read(folder), live_state.read_pods(folder)
+        assert whatif(read, question, pods_on) == answer

@@ -7,7 +7,7 @@ Controllers bind and provision volumes, and make and release claims, as those of
 import asyncio
 import random
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from math import ceil
 from typing import Any
 from unittest.mock import patch
@@ -259,8 +259,11 @@ class World(Actions):
     def other_uids(self) -> Iterator[None]:
         """Gives new objects uids that those of earlier questions do not have."""
         self._made += 1
-        with patch.object(manifests, "UID", f"u{self._made}"):
+        with self.same_uids():
             yield
+
+    def same_uids(self) -> AbstractContextManager[object]:
+        return patch.object(manifests, "UID", f"u{self._made}")
 
     def _show_pods(self, pods: Sequence[Pod]) -> None:
         for each in pods:
@@ -334,6 +337,9 @@ class World(Actions):
 
     async def live(self) -> LiveState:
         return replace(await live_state.load(self._client), at=WALL_BEGINS + self.now)
+
+    async def pods_on_all(self) -> dict[str, list[Pod]]:
+        return await live_state.pods_on_all(self._client)
 
     async def pods_on(self, name: str) -> list[Pod]:
         return await live_state.pods_on(self._client, name)

@@ -33,7 +33,8 @@ Each line is a JSON object. On standard output it includes a `kind`:
   assumed     a pod in the ledger: scheduled, but not yet seen on its node
   summary     counts, and the differences between the cache and the API server
 With a folder these are the files queue.jsonl, node.jsonl, assumed.jsonl and summary.json, and
-live_state.msgpack: what decisions depend on, with the pending pods, for other commands.
+live_state.msgpack and pods_on_nodes.msgpack: what decisions depend on, with all pods but without
+their environment, for other commands.
 
 examples:
   flotilla dump | jq 'select(.kind == "summary")'
@@ -170,6 +171,7 @@ async def _write_live_state(client: "ServiceClient", folder: Path) -> str:
 
     try:
         live_state.save(await live_state.load(client), folder)
+        live_state.save_pods(await live_state.pods_on_all(client), folder)
     except ClusterError as cause:
         return str(cause)
     except OSError as error:

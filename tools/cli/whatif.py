@@ -127,7 +127,9 @@ async def _state(question: "Question", options: argparse.Namespace) -> "tuple[Li
     from tools.whatif.answer import nodes_to_read
 
     if options.folder is not None:
-        return live_state.read(Path(options.folder)), {}
+        folder = Path(options.folder)
+        live = live_state.read(folder)
+        return live, live_state.read_pods(folder) if nodes_to_read(question) else {}
     async with connected(options) as client:
         live = await live_state.load(client)
         known = {each.node.name for each in live.state.nodes}

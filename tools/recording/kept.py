@@ -9,10 +9,9 @@ import msgspec
 
 from shared.messages.recording import PodsShown, RecordedPod
 from shared.messages.state import Change, Delta, ObjectUpserted, State
+from shared.model.base import LAST_APPLIED
 from shared.model.objects import ClusterObject, encode_msgpack, pod_from_msgpack
 from tools.recording.file import Entry
-
-LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 def kept(entry: Entry) -> Entry:

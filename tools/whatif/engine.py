@@ -221,7 +221,7 @@ class Engine:
                     raise UserError(f"{field}: there is no node {name}")
         for name in (*question.remove, *question.drain):
             if name not in self._pods_on and self._occupied(name):
-                raise UserError(f"the pods of node {name} are not known in full: ask the running pipeline, not a dump")
+                raise UserError(f"the pods of node {name} are not known in full: ask again, or make another dump")
         if question.like and question.add_nodes and question.like not in self._pods_on:
             self.notes.append(
                 f"new nodes get no DaemonSet pods: the pods of node {question.like} are not known in full"
