@@ -387,9 +387,10 @@ def read(folder: Path) -> LiveState:
     return _read(folder, FILE, _DECODER)
 
 
-def read_pods(folder: Path) -> dict[str, list[Pod]]:
-    """The full pods of nodes in a dump; UserError likewise."""
-    return _read(folder, PODS_FILE, _PODS_DECODER)
+def read_pods(folder: Path, nodes: Iterable[str]) -> dict[str, list[Pod]]:
+    """The full pods of these nodes in a dump; UserError likewise."""
+    pods_on = _read(folder, PODS_FILE, _PODS_DECODER)
+    return {node: pods_on.get(node, []) for node in nodes}
 
 
 def _read(folder: Path, file: str, decoder: msgspec.msgpack.Decoder[R]) -> R:

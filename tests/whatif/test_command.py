@@ -10,6 +10,7 @@ from services.snapshot.core import SnapshotCore
 from services.snapshot.events import NodeSeen, PodSeen
 from testing.builders import node, pod
 from tests.cli.operating import Operator
+from tests.extenders.server import an_extender
 from tests.whatif.support import a_pipeline
 from tests.whatif.test_questions import a_live, a_node
 from tools import live_state
@@ -116,3 +117,21 @@ async def test_a_running_pipeline_is_asked(
         assert (said.code, said.lines[0]) == (1, "none of 1 pod would be scheduled, 1 unschedulable")
         said = await operator.types("whatif")
         assert (said.code, said.lines) == (0, ["no pod is pending"])
+
+
+@pytest.mark.asyncio
+async def test_an_extender_is_asked(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], dump: str
+) -> None:
+    operator = Operator(monkeypatch, capsys)
+    async with an_extender() as extender:
+        extender.says("filter", {"NodeNames": [], "FailedNodes": {"n1": "no licence"}})
+        config = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
+        asked = {"urlPrefix": extender.url, "filterVerb": "filter", "nodeCacheCapable": True}
+        Path(dump, "other.yaml").write_text(json.dumps({**config, "extenders": [asked]}))
+        arguments = ("-f", f"{dump}/pod.yaml", "--from", dump, "--config", f"{dump}/other.yaml")
+        said = await operator.types("whatif", *arguments)
+        assert (said.code, said.lines[0]) == (1, "none of 1 pod would be scheduled, 1 unschedulable")
+        assert said.lines[-1].startswith("shop/web unschedulable: 0/1 nodes are available: 1 no licence.")
+        ((_, body),) = extender.asked
+        assert (body["Pod"]["metadata"]["name"], body["NodeNames"]) == ("web", ["n1"])

@@ -26,6 +26,8 @@ async def ask(pipeline: Pipeline, question: Question, *nodes: str) -> Answer:
     try:
         client = ServiceClient(bus, Settings(prefix=prefix, nats_url=pipeline.nats_url))
         pods_on = {name: await live_state.pods_on(client, name) for name in nodes}
+        every = await live_state.pods_on_all(client)
+        assert {name: every[name] for name in nodes} == pods_on
         return answer(await live_state.load(client), question, pods_on)
     finally:
         await bus.close()

@@ -1,6 +1,7 @@
 """Questions about changes, capacity and node groups, in small scenes whose answers are known; and their errors."""
 
 import itertools
+import json
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from msgspec.structs import replace
 
 from services.snapshot.core import SnapshotCore
 from services.snapshot.events import NodeSeen, PodSeen
+from shared.config.document import ConfigSource, without_secrets
 from shared.config.points import ExtensionPoint, PluginRef
 from shared.errors import ClusterError, UserError
 from shared.framework.loading import load_scheduler_config
@@ -153,6 +155,21 @@ def test_plugins_at_permit_that_a_profile_has_beyond_the_default_ones_get_a_note
     assert list(binding_notes(replace(config, profiles=(profile, approved)))) == [
         "Permit and PreBind plugins do not run: profile approved decides without Approval"
     ]
+
+
+def test_extenders_that_are_not_asked_are_named() -> None:
+    asked = [{"urlPrefix": url, "filterVerb": "filter"} for url in ("http://me:secret@a/x", "https://b/x")]
+    text = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration", "extenders": asked}
+    live = a_live(a_node("n1", 1))
+    live = replace(live, configuration=ConfigurationRead(without_secrets(ConfigSource("f", json.dumps(text).encode()))))
+
+    def never(extenders: object, talk: object) -> object:
+        raise AssertionError("asked")
+
+    told = answer(live, Question(manifests=[a_pod("p")]), {}, converse=never)
+    (note,) = told.notes
+    assert note.startswith("extenders are not asked, pods are decided without them: http://a/x, https://b/x")
+    assert where(told) == {"p": "n1"}
 
 
 def test_capacity_is_counted_by_group_before_and_after() -> None:

@@ -1,6 +1,7 @@
 """What is answered is what then happens: random questions about a whole pipeline that then does what was asked."""
 
 import random
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -10,6 +11,7 @@ from msgspec.structs import replace
 
 from testing.simulation.loop import end_all_tasks
 from testing.simulation.substitutes import run_on_virtual_time
+from tests.whatif.extender import asked_by_the_cycle, converse
 from tests.whatif.world import World
 from tools import live_state
 from tools.live_state import LiveState
@@ -43,7 +45,9 @@ def test_what_is_answered_is_what_then_happens(part: int) -> None:
 
 
 async def ask_and_do(seed: int) -> None:
-    world = World(seed)
+    world, stack = World(seed), ExitStack()
+    if world.has_extender:
+        stack.enter_context(asked_by_the_cycle())
     try:
         await world.begin()
         for number in range(QUESTIONS):
@@ -52,6 +56,7 @@ async def ask_and_do(seed: int) -> None:
             world.churn()
             await world.settle()
     finally:
+        stack.close()
         for process in world.processes.values():
             process.kill()
         await end_all_tasks()
@@ -62,7 +67,7 @@ async def compare(world: World, number: int) -> None:
     pods_on = {name: await world.pods_on(name) for name in nodes_to_read(question)}
     live = await world.live()
     with world.other_uids():
-        engine = Engine(live, question, pods_on)
+        engine = Engine(live, question, pods_on, converse=converse)
     answer = engine.answer()
     if number == 0:
         await from_a_dump(world, live, question, answer)
@@ -93,5 +98,6 @@ async def from_a_dump(world: World, live: LiveState, question: Question, answer:
         folder = Path(name)
         live_state.save(live, folder)
         live_state.save_pods(await world.pods_on_all(), folder)
-        read, pods_on = live_state.read(folder), live_state.read_pods(folder)
-        assert whatif(read, question, pods_on) == answer
+        read, pods_on = live_state.read(folder), live_state.read_pods(folder, nodes_to_read(question))
+        again = whatif(read, question, pods_on, converse=converse)
+        assert again == answer, f"{again}\n{answer}"

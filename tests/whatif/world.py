@@ -41,6 +41,7 @@ from testing.simulation.loop import Gate
 from testing.simulation.network import SimBus
 from testing.simulation.processes import WALL_BEGINS, Process
 from testing.simulation.schedule import Schedule
+from tests.whatif.extender import CONFIG
 from tools import live_state
 from tools.cli.service_client import ServiceClient
 from tools.live_state import LiveState
@@ -74,6 +75,7 @@ class World(Actions):
     def __init__(self, seed: int) -> None:
         self.draw = draw = random.Random(seed)
         super().__init__(Schedule(seed, f"plain{CALM}", draw.choice(ROUND_SIZES), 0.0, ()))
+        self.has_extender = draw.random() < 0.25
         self.around.validates = False  # tests/simulation does
         self.name = "asker"
         self.processes: dict[str, Process] = {}
@@ -336,7 +338,10 @@ class World(Actions):
     # Who asks
 
     async def live(self) -> LiveState:
-        return replace(await live_state.load(self._client), at=WALL_BEGINS + self.now)
+        live = replace(await live_state.load(self._client), at=WALL_BEGINS + self.now)
+        if self.has_extender:
+            live = replace(live, configuration=replace(live.configuration, config=CONFIG))
+        return live
 
     async def pods_on_all(self) -> dict[str, list[Pod]]:
         return await live_state.pods_on_all(self._client)

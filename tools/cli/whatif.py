@@ -116,9 +116,11 @@ def node_groups(file: str) -> list[Any]:
 def answer_to(question: "Question", options: argparse.Namespace) -> "Answer":
     from tools.whatif.answering import answer
     from tools.whatif.engine import deadline_check
+    from tools.whatif.extending import calls
 
     live, pods_on = asyncio.run(_state(question, options))
-    return answer(live, question, pods_on, deadline_check(options.timeout))
+    with calls() as converse:
+        return answer(live, question, pods_on, deadline_check(options.timeout), converse)
 
 
 async def _state(question: "Question", options: argparse.Namespace) -> "tuple[LiveState, PodsOn]":
@@ -129,7 +131,8 @@ async def _state(question: "Question", options: argparse.Namespace) -> "tuple[Li
     if options.folder is not None:
         folder = Path(options.folder)
         live = live_state.read(folder)
-        return live, live_state.read_pods(folder) if nodes_to_read(question) else {}
+        names = nodes_to_read(question)
+        return live, live_state.read_pods(folder, names) if names else {}
     async with connected(options) as client:
         live = await live_state.load(client)
         known = {each.node.name for each in live.state.nodes}

@@ -51,7 +51,7 @@ def capacity(engine: Engine) -> Answer:
     before = None
     if question.add_nodes or engine.manifests.nodes or question.remove or question.drain or question.config is not None:
         unchanged = replace(question, manifests=_pods_only(question), add_nodes=0, remove=[], drain=[], config=None)
-        before, _ = _measured(Engine(engine.live, unchanged, {}, engine.check))
+        before, _ = _measured(Engine(engine.live, unchanged, {}, engine.check, engine.converse))
     state = engine.live.state
     return Answer(
         state.epoch,

@@ -10,6 +10,7 @@ import msgspec
 from shared.errors import FlotillaError, UserError
 from shared.model.objects import pod_from_msgpack
 from tools.whatif.answering import answer
+from tools.whatif.extending import calls
 from tools.whatif.job import Problem, decode
 
 
@@ -17,7 +18,9 @@ def main() -> None:
     job = decode(sys.stdin.buffer.read())
     pods_on = {node: [pod_from_msgpack(body) for body in bodies] for node, bodies in job.pods_on.items()}
     try:
-        told = msgspec.json.encode(answer(job.live, job.question, pods_on))
+        with calls() as converse:
+            asks = job.question.config is None  # whoever asks over HTTP does not choose whom this process calls
+            told = msgspec.json.encode(answer(job.live, job.question, pods_on, converse=converse if asks else None))
     except FlotillaError as cause:
         told = msgspec.json.encode(Problem(str(cause), isinstance(cause, UserError)))
     sys.stdout.buffer.write(told)

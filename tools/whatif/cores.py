@@ -2,7 +2,7 @@
 
 They start with a state, and hear of changes as from the watch and binders: a decided pod is bound at
 once, victims leave a moment after they are chosen. Messages take no time and are never lost, so the same state and the
-same changes give the same decisions. Nothing outside is called: no extender, no API server.
+same changes give the same decisions. Nothing outside is called but extenders, if they are to be asked.
 """
 
 import heapq
@@ -17,7 +17,7 @@ import msgspec
 from flotilla.events import Action, Resource
 from services.cycle import events as cycle
 from services.cycle.core import CycleCore
-from services.cycle.extenders import AskAboutVictims, AskExtenders, AskForExplanation
+from services.cycle.extenders import AskAboutVictims, AskExtenders, Extenders, ExtendersAnswered, VictimsAnswered
 from services.cycle.queue_client import MIN_PODS, outcome_of
 from services.queue import events as queue
 from services.queue.core import QueueCore
@@ -30,7 +30,7 @@ from services.snapshot.core import SnapshotCore
 from services.worker import events as worker
 from services.worker.core import WorkerCore
 from shared.cluster.objects import ClusterObjects
-from shared.config.structs import KubeSchedulerConfig
+from shared.config.structs import ExtenderConfig, KubeSchedulerConfig
 from shared.errors import InvariantBroken
 from shared.framework.clusterevents import ClusterEvent
 from shared.framework.loading import load_frameworks
@@ -54,6 +54,7 @@ from shared.model.objects import (
 )
 from tools.live_state import LiveGroup
 from tools.whatif.claims import owner_of, without_user
+from tools.whatif.extending import Converse, ExtenderAsker
 from tools.whatif.loads import pod_of_load
 
 DELETED = 0.02
@@ -98,8 +99,13 @@ class Cores:
         round_size: int = 1,
         at: float = 0.0,
         check: Callable[[], None] = lambda: None,
+        extenders: Sequence[ExtenderConfig] = (),
+        converse: Converse | None = None,
     ) -> None:
-        """`at`: the Unix time. `check` is called now and then while pods are decided; it raises to end a run."""
+        """`at`: the Unix time. `check` is called now and then while pods are decided; it raises to end a run.
+
+        `extenders`: those that are asked, by `converse`.
+        """
         self.frameworks = load_frameworks(config)
         self.outcomes: dict[str, cycle.Outcome] = {}
         self.evicted: list[Eviction] = []
@@ -123,7 +129,16 @@ class Cores:
             self.objects,
             backoff=BackoffPolicy(initial=config.pod_initial_backoff_seconds, maximum=config.pod_max_backoff_seconds),
         )
-        self.cycle = CycleCore(1, self.frameworks, round_size=round_size, ties=ties)
+        self._asker = None
+        if converse is not None:
+            self._asker = ExtenderAsker(extenders, converse, self.snapshot.cluster.nodes.reported)
+        self.cycle = CycleCore(
+            1,
+            self.frameworks,
+            round_size=round_size,
+            ties=ties,
+            extenders=Extenders(extenders if self._asker is not None else ()),
+        )
         self.worker = WorkerCore(WORKER, frozenset({0}), 1, self.frameworks)
         self._fill(state)
         self.worker.handle(self.snapshot.state(), self.now)
@@ -379,8 +394,8 @@ class Cores:
                     self._post(partial(self._to_worker, message))
                 case cycle.SendCommit(message=commit):
                     self._post(partial(self._watch_commit, commit))
-                case AskExtenders() | AskForExplanation() | AskAboutVictims():
-                    raise InvariantBroken("the cycle called extenders, but none is configured")
+                case AskExtenders() | AskAboutVictims():
+                    self._post(partial(self._ask_extenders, effect))
                 case cycle.WorkerFault(reason=reason):
                     raise InvariantBroken(f"the worker is blamed: {reason}")
                 case cycle.EndTerm(why=why):
@@ -389,6 +404,17 @@ class Cores:
                     self._on_outcome(effect)
                 case _:
                     pass  # nothing is recorded or explained
+
+    def _ask_extenders(self, asked: AskExtenders | AskAboutVictims) -> None:
+        self._check()
+        if self._asker is None:
+            raise InvariantBroken("the cycle called extenders, but none is configured")
+        if isinstance(asked, AskExtenders):
+            judgements = {each.class_id: self._asker.judge(each) for each in asked.questions}
+            self._to_cycle(ExtendersAnswered(asked.round, asked.ask, judgements))
+        else:
+            left = {each.class_id: self._asker.left(each) for each in asked.questions}
+            self._to_cycle(VictimsAnswered(asked.search, left))
 
     def _watch_commit(self, commit: snapshot.Event) -> None:
         self._carry_out_snapshot(self.snapshot.handle(commit, self.now))

@@ -17,8 +17,9 @@ from services.queue.scheduling.queued_pod_info import PodState
 from shared.config.document import ConfigSource
 from shared.config.feature_gates import FeatureGates
 from shared.config.points import ExtensionPoint
-from shared.config.structs import KubeSchedulerConfig
+from shared.config.structs import ExtenderConfig, KubeSchedulerConfig
 from shared.errors import ClusterError, UserError
+from shared.extenders.talk import name_of
 from shared.framework.loading import load_scheduler_config
 from shared.messages.evaluation import Ties
 from shared.messages.inspection import DescribedPod
@@ -28,6 +29,7 @@ from tools.whatif import manifests
 from tools.whatif.answer import Answer, PodAnswer, Question, Verdict, Victim
 from tools.whatif.claims import recreated
 from tools.whatif.cores import Cores, Rejected
+from tools.whatif.extending import Converse, tells_all
 from tools.whatif.manifests import Manifests, read
 
 HOSTNAME = "kubernetes.io/hostname"
@@ -68,8 +70,14 @@ class Engine:
     """One state, on which a question is asked. UserError if the question does not fit it."""
 
     def __init__(
-        self, live: LiveState, question: Question, pods_on: PodsOn, check: Callable[[], None] = lambda: None
+        self,
+        live: LiveState,
+        question: Question,
+        pods_on: PodsOn,
+        check: Callable[[], None] = lambda: None,
+        converse: Converse | None = None,
     ) -> None:
+        """`converse`: how extenders are asked, if they are."""
         self.live = live
         self.question = question
         self.check = check
@@ -81,8 +89,8 @@ class Engine:
         self.ties = live.configuration.ties or Ties()
         self._pods_on = pods_on
         self._check_question()
-        if self.config.extenders:
-            self.notes.append("extenders are not asked: their profiles decide without them")
+        self.converse = converse
+        self._extenders = self._asked_extenders()
         self.notes += binding_notes(self.config)
         self.added = [*self.manifests.nodes, *self.copies(question.like, question.add_nodes)]
         self.objects = [*self.manifests.objects]
@@ -101,7 +109,16 @@ class Engine:
     def cores(self, round_size: int = 0) -> Cores:
         """The state, before anything changes. `round_size`: if not that of the question."""
         live, round_size = self.live, round_size or self.question.round_size
-        cores = Cores(live.state, self.config, ties=self.ties, round_size=round_size, at=live.at, check=self.check)
+        cores = Cores(
+            live.state,
+            self.config,
+            ties=self.ties,
+            round_size=round_size,
+            at=live.at,
+            check=self.check,
+            extenders=self._extenders,
+            converse=self.converse,
+        )
         for group in live.groups:
             cores.add_group(group)
         return cores
@@ -210,6 +227,16 @@ class Engine:
 
     def daemons(self, like: str, node: Node) -> list[Pod]:
         return self._daemons(like, [node])
+
+    def _asked_extenders(self) -> list[ExtenderConfig]:
+        """Notes those that are not asked."""
+        given = self.question.config is not None
+        asked = [each for each in self.config.extenders if self.converse is not None and (given or tells_all(each))]
+        names = ", ".join(name_of(each) for each in self.config.extenders if each not in asked)
+        if names:
+            why = "" if self.converse is None else "; --config with the whole configuration would ask them"
+            self.notes.append(f"extenders are not asked, pods are decided without them: {names}{why}")
+        return asked
 
     def _check_question(self) -> None:
         question = self.question
