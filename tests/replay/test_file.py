@@ -6,12 +6,13 @@ import pytest
 
 from shared.messages.recording import PodsShown, RecordedPod
 from shared.messages.state import Delta, NodeUpserted, ObjectUpserted
+from shared.model.base import LAST_APPLIED
 from shared.model.objects import ObjectKind, object_from, pod_from_msgpack
 from testing.builders import node, pod
 from testing.inprocess.batches import queued_pod
 from tools.cli.main import main
 from tools.recording.file import FRAME, MAGIC, Entry, Gap, Header, RecordingReader, RecordingWriter, UnreadableRecording
-from tools.recording.kept import LAST_APPLIED, kept
+from tools.recording.kept import kept
 
 ENTRIES: list[Entry] = [
     Header("1.0", 1.5),

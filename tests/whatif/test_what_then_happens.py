@@ -25,7 +25,7 @@ WORLDS, QUESTIONS, PARTS = 20, 10, 4
 def a_question(world: World) -> Question:
     draw, names = world.draw, list(world.server.nodes)
     manifests = [each for _ in range(draw.randrange(0, 5)) for each in world.some(5)]
-    question = Question(manifests=[*manifests], round_size=world.around.round_size)
+    question = Question(manifests=[*manifests])
     match draw.choice(["", "", "add", "drain", "remove"]):
         case "add":
             return replace(question, add_nodes=draw.randrange(1, 3), like=draw.choice(names))

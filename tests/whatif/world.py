@@ -51,11 +51,9 @@ from tools.whatif.engine import Engine, stays
 from tools.whatif.manifests import read
 
 ZONE, HOSTNAME, GROUP = "topology.kubernetes.io/zone", "kubernetes.io/hostname", "scheduling.x-k8s.io/pod-group"
-PROCESSES = ("watcher", "queue", "snapshot", "cycle", "w1", "b1")
-MORE_WORKERS = ("w2",)
-ROUND_SIZES = (1, 1, 3, 256)
-"""Rounds of more pods than one may depend on the number of workers, and on how soon victims are deleted: they have one
-worker, and nobody preempts."""
+PROCESSES = ("watcher", "queue", "snapshot", "cycle", "w1", "w2", "b1")
+ROUND_SIZE = 1
+"""What is decided in rounds of more pods depends on which of them arrive together."""
 LATE, MADE = "late", "made"
 """Storage classes whose volumes wait for the first pod: volumes that are there, and volumes that are made then."""
 GRACE, BEAT = 0.5, 1.0
@@ -74,7 +72,7 @@ class World(Actions):
 
     def __init__(self, seed: int) -> None:
         self.draw = draw = random.Random(seed)
-        super().__init__(Schedule(seed, f"plain{CALM}", draw.choice(ROUND_SIZES), 0.0, ()))
+        super().__init__(Schedule(seed, f"plain{CALM}", ROUND_SIZE, 0.0, ()))
         self.has_extender = draw.random() < 0.25
         self.around.validates = False  # tests/simulation does
         self.name = "asker"
@@ -104,7 +102,7 @@ class World(Actions):
             self._add_node(f"n{i}", i)
         for i in range(draw.randrange(2, 6)):
             self._add_volume(f"volume-{i}", f"z{i % 2}")
-        for name in (*PROCESSES, *(MORE_WORKERS if self.around.round_size == 1 else ())):
+        for name in PROCESSES:
             self.processes[name] = Process(name, self.around)
         await asyncio.sleep(3.0)
         for _ in range(draw.randrange(2, 9)):
@@ -181,8 +179,6 @@ class World(Actions):
         requests = {"cpu": draw.choice(["500m", "1", "1500m", "2"]), "memory": "256Mi"}
         container = {"name": "c", "image": "image", "resources": {"requests": requests}}
         spec: Object = {"containers": [container], "priority": draw.randrange(most + 1)}
-        if self.around.round_size > 1:
-            spec["preemptionPolicy"] = "Never"
         return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
     def _gang(self, most: int) -> list[Object]:
