@@ -11,6 +11,7 @@ from urllib.parse import quote
 import aiohttp
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from shared.config.settings import Settings
 from shared.messages.inspection import DescribedPod, ListQueue
@@ -167,6 +168,8 @@ def test_figures_of_services_are_of_the_last_minute() -> None:
         services.take([process(at, cpu, *counts)], at)
     shown = services.shown
     assert shown["processes"][0]["cpu"] == pytest.approx(10 / 65, abs=1e-3)
+    services.take([process(170.0, 15.0), replace(process(170.0, 15.0), service="cycle", name="cycle")], 170.0)
+    assert [each["memory"] for each in services.shown["processes"]] == [64, None], "of one process, once"
     (duration,) = shown["durations"]
     assert duration[:2] == ["from the queue to the node", 110] and duration[2][0] == pytest.approx(0.55)
     assert shown["counters"][0] == ["rounds", 1650.0, 10.0]

@@ -79,10 +79,15 @@ def _identity(status: ProcessStatus) -> tuple[str, str, int, float]:
 
 
 def _processes(before: Sequence[ProcessStatus], now: Sequence[ProcessStatus]) -> Iterator[dict[str, Any]]:
-    """`cpu`: the share of one CPU lately, or None if it is not known yet."""
+    """`cpu`: the share of one CPU lately, or None if it is not known yet.
+
+    It and `memory` are told of the first service of a process only.
+    """
+    seen: set[tuple[str, int]] = set()
     earlier = {_identity(each): each for each in before}
     for each, lag in zip(now, lags(now), strict=True):
-        first = earlier.get(_identity(each))
+        first, shared = earlier.get(_identity(each)), (each.host, each.pid) in seen
+        seen.add((each.host, each.pid))
         elapsed = 0.0 if first is None else each.now - first.now
         yield {
             "service": each.service,
@@ -93,8 +98,8 @@ def _processes(before: Sequence[ProcessStatus], now: Sequence[ProcessStatus]) ->
             "leader": each.leader,
             "host": each.host,
             "pid": each.pid,
-            "cpu": None if first is None or elapsed <= 0 else round((each.cpu - first.cpu) / elapsed, 3),
-            "memory": each.memory,
+            "cpu": None if first is None or elapsed <= 0 or shared else round((each.cpu - first.cpu) / elapsed, 3),
+            "memory": None if shared else each.memory,
             "lag": lag,
             "problems": list(each.problems.values()),
         }

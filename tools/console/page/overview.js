@@ -89,7 +89,7 @@ function processes(all) {
       : each.role === "leader" ? h("span", {}, "leads", h("span", { class: "quiet small" }, ` term ${count(each.term)}`))
         : each.role === "standby" ? h("span", { class: "quiet" }, `stands by: ${each.leader} leads`) : h("span", { class: "quiet" }, "works"),
     each.cpu === null ? "–" : percent(each.cpu),
-    bytes(each.memory),
+    each.memory === null ? "–" : bytes(each.memory),
     each.lag === null ? "–" : count(each.lag),
     each.pid, each.host]));
 }
