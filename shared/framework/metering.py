@@ -7,7 +7,7 @@ tenth of its cycles.
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 TIMED_EVERY = 10
 MAX_TIMINGS = 1 << 10
@@ -41,7 +41,7 @@ class PluginMeter:
         self._timing = self._stopwatch is not None and self._begun % TIMED_EVERY == 0
         self._begun += 1
 
-    def of_pod(self, point: str) -> "PluginMeter | None":
+    def of_pod(self, point: str) -> Self | None:
         """Another pod, or class of pods, comes to this point and those after it; None unless its plugins are timed."""
         before = self._pods.get(point, 0)
         self._pods[point] = before + 1
