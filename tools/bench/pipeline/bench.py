@@ -19,7 +19,7 @@ from redis.asyncio import Redis
 from shared.errors import ClusterError, FlotillaError
 from shared.runtime.hosting import PROFILE
 from tools.bench.pipeline.cases import Case, Figures, heading, loading, row, shortfall, spread
-from tools.bench.pipeline.measurement import Measurement, options_of
+from tools.bench.pipeline.measurement import Measurement, options_of, take_lease
 from tools.cli.output import Screen
 from tools.cli.processes import root_cause
 from tools.supervisor.options import PipelineOptions
@@ -85,7 +85,7 @@ class Bench:
             self._screen.status(f"{which}: {text}")
 
         say("starting NATS, Redis, the simulated API server and all services")
-        async with Pipeline.running(options_of(case, options)) as pipeline:
+        async with Pipeline.running(options_of(case, options), on_servers=take_lease) as pipeline:
 
             def toggle_profiler() -> None:
                 if profiled is not None:

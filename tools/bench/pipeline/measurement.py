@@ -1,6 +1,6 @@
 """Measures one case on its own pipeline: pods are queued, the cycle is released, and its decisions are timed.
 
-If the cycle shares a process, workers are held back instead.
+If the cycle shares a process, it is held back by its Lease, which the benchmark has.
 
 The times come from messages of snapshot and binders, which the benchmark listens to at no cost to them.
 """
@@ -13,6 +13,7 @@ from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
 from urllib.parse import urlsplit
+from urllib.request import Request, urlopen
 
 import msgspec
 
@@ -33,6 +34,10 @@ from tools.supervisor.pipeline import Pipeline
 from tools.supervisor.probe import get
 
 CYCLE = "cycle"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
+LEASE_SECONDS = 3600
+LEASE_TIMEOUT = 10.0
+JSON = {"Content-Type": "application/json"}
 OK = 200
 POLL = 0.1
 STATUS_INTERVAL = 1.0
@@ -84,7 +89,10 @@ class Measurement:
             await bus.subscribe(QUEUE_TAKE, Take, lambda message, _: self._on_outcomes(message))
             await bus.subscribe(SNAPSHOT_BOUND, BindingOutcomes, lambda message, _: self._on_bound(message))
             self._report("cycle starts")
-            await self._pipeline.release()
+            if shares(self._pipeline.options):
+                await ObjectWriter(self._pipeline.api_url or "").delete([f"{LEASES}/{lease_of_cycle(self._pipeline)}"])
+            else:
+                await self._pipeline.release()
             loading = time.monotonic() - began
             await self._follow(self._decided, "decided", self._is_decided)
             if api_calls:
@@ -215,14 +223,31 @@ class Measurement:
 
 
 def options_of(case: Case, base: PipelineOptions) -> PipelineOptions:
-    """Nothing is decided before `release`; binders make API calls or not."""
-    kinds, alone = base.services(), (CYCLE,) in base.processes().values()
-    held = frozenset({CYCLE} if alone else {name for name, kind in kinds.items() if kind == "worker"})
+    """The cycle is held back; binders make API calls or not."""
+    kinds = base.services()
     binders = [name for name, kind in kinds.items() if kind == "binder" and not case.api_calls]
     added = {name: {WITHOUT_API_CALLS: "1"} for name in binders}
     return replace(
         base,
         settings=replace(base.settings, round_size=case.round_size),
-        held=held,
+        held=frozenset() if shares(base) else frozenset({CYCLE}),
         variables={name: {**base.variables.get(name, {}), **added.get(name, {})} for name in kinds},
     )
+
+
+def shares(options: PipelineOptions) -> bool:
+    """Whether the cycle shares a process, which cannot be held back without other services."""
+    return (CYCLE,) not in options.processes().values()
+
+
+def take_lease(pipeline: Pipeline) -> None:
+    """Before the services start: a cycle that shares a process stands by until the Lease is deleted."""
+    if shares(pipeline.options):
+        spec = {"holderIdentity": "bench", "leaseDurationSeconds": LEASE_SECONDS, "leaseTransitions": 1}
+        lease = {"metadata": {"name": lease_of_cycle(pipeline)}, "spec": spec}
+        request = Request(f"{pipeline.api_url}{LEASES}", msgspec.json.encode(lease), JSON, method="POST")
+        urlopen(request, timeout=LEASE_TIMEOUT).close()
+
+
+def lease_of_cycle(pipeline: Pipeline) -> str:
+    return f"{pipeline.options.settings.prefix}-{CYCLE}"
