@@ -15,7 +15,6 @@ from shared.config.setting_sources import Given
 from shared.config.settings import ApiSettings, Settings
 from shared.config.sources import add_flags, all_given, environment_of, settings_of, unknown_variables
 from shared.errors import ClusterError, FlotillaError, UserError
-from shared.telemetry.logs import is_text
 from tools.cli.arguments import add_numbers
 from tools.cli.output import uses_colour
 
@@ -97,6 +96,7 @@ def _with_origin(cause: FlotillaError, given: Mapping[str, Given]) -> FlotillaEr
 
 
 def options_of(options: argparse.Namespace) -> "PipelineOptions":
+    from shared.telemetry.logs import is_text  # lazily: help needs none of what it imports
     from testing.simulator.__main__ import MAX_NODES
     from tools.supervisor.options import PipelineOptions
 
