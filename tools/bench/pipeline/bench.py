@@ -89,7 +89,7 @@ class Bench:
 
             def toggle_profiler() -> None:
                 if profiled is not None:
-                    os.kill(pipeline.processes[profiled[0]], signal.SIGUSR2)
+                    pipeline.signal(profiled[0], signal.SIGUSR2)
 
             if not self._headed:
                 self._headed = True
