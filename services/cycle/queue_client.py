@@ -147,7 +147,13 @@ class QueueClient:
             number += 1
             take = Take(self._epoch, number, room, self._for_take())
             self._unanswered.start()
-            batch = await self._ask(subjects.QUEUE_TAKE, take, Batch, TAKE_PATIENCE + ANSWER_PATIENCE, self._reported)
+            try:
+                batch = await self._ask(
+                    subjects.QUEUE_TAKE, take, Batch, TAKE_PATIENCE + ANSWER_PATIENCE, self._reported
+                )
+            except asyncio.CancelledError:
+                self._report(take.outcomes)  # again, if the queue has them
+                raise
             self._unanswered.stop()
             self._hears_outcomes = batch.hears_outcomes
             if take.outcomes and not batch.hears_outcomes:

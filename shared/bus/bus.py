@@ -137,6 +137,10 @@ class Bus:
         """Of NATS; empty before the first connection."""
         return self._connection.client.version
 
+    def withdraw(self) -> None:
+        """Leave messages of this process that only one leader gets to another one's leader: our term has ended."""
+        self._link.local.withdraw(self._subscriptions)
+
     async def close(self) -> None:
         """Posted messages are still sent, if that is quick; waiting ones are dropped."""
         self._link.local.close_inbox(self._requests)

@@ -9,11 +9,11 @@ overtakes another one of its sender when a leader or a connection changes.
     there is none                                     -> NATS gets it
 
 Only one counts where a leader listens that no other process doubles (`LED` in rights.py), and in a group of
-subscribers, of which any one will do. A leader subscribes when its term begins and ends with its Lease, so a deposed
-one takes messages of its own process away from its successor no longer than that.
+subscribers, of which any one will do. A leader subscribes when its term begins, and withdraws before it releases its
+Lease; one that has lost it takes messages of its own process away from its successor until it has noticed.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from enum import Enum, auto
 from typing import NamedTuple
 
@@ -60,6 +60,12 @@ class LocalDelivery:
             listeners.remove(listener)
         if not listeners:
             self._listeners.pop(subject, None)
+
+    def withdraw(self, subscriptions: Container[NatsSubscription]) -> None:
+        """None of these is the only one that counts any more."""
+        for subject, listeners in list(self._listeners.items()):
+            for listener in [each for each in listeners if each.alone and each.subscription in subscriptions]:
+                self.remove(subject, listener)
 
     def open_inbox(self, requests: Requests) -> None:
         self._inboxes[requests.inbox] = requests

@@ -68,8 +68,10 @@ MAX_RETRIES = 3
 """Retries of one call."""
 MAX_REFUSAL = 1 << 20
 """Bytes that are read of an answer that refuses a stream."""
-REPEATED = frozenset({"GET", "PUT", "DELETE"})
-"""Methods that are sent again at once if a kept connection turns out to be closed."""
+REPEATED = "GET"
+"""The method that is sent again at once if a kept connection turns out to be closed: of others it is not known
+whether they were carried out, and the answer to a second one would not tell.
+"""
 NOT_LIMITED = "/apis/coordination.k8s.io/"
 """Lease renewals are not rate limited: a late one loses the Lease."""
 
@@ -349,7 +351,7 @@ class KubeClient:
         if self._access.is_stale():
             await self._freshen(deadline)
         request = self._format.request(method, path, self._head(content_type), body)
-        answer = await self._http.request(request, deadline, repeatable=method in REPEATED)
+        answer = await self._http.request(request, deadline, repeatable=method == REPEATED)
         self._answer_headers = answer.headers
         wait = None if answer.status < 400 else retry_after(answer.header(b"retry-after"))
         return ApiResponse(answer.status, answer.body, wait)

@@ -86,6 +86,7 @@ async def leadership(
     try:
         yield Leadership(name, await keeper.leads(), keeper)
     finally:
+        context.bus.withdraw()
         await keeper.end()
 
 

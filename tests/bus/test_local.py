@@ -194,3 +194,17 @@ async def test_a_service_that_ends_leaves_the_others_their_connection() -> None:
         await until(lambda: got == [1])
         other.post(SHARED, Heartbeat(1, 2))
         await until(lambda: got == [1, 2])
+
+
+async def test_a_leader_whose_term_has_ended_leaves_messages_to_its_successor() -> None:
+    """Until its bus is closed it hears others, but takes nothing of its own process away."""
+    ended, successor = list[int](), list[int]()
+    async with nats_server() as server, two_on_a_link(server) as (one, two), a_bus(server) as other:
+        await one.subscribe(LEADERS, Take, lambda message, _: ended.append(message.number))
+        await other.subscribe(LEADERS, Take, lambda message, _: successor.append(message.number))
+        two.post(LEADERS, Take(1, 1, 1))
+        await until(lambda: ended == [1])
+        one.withdraw()
+        two.post(LEADERS, Take(1, 2, 1))
+        await until(lambda: successor == [2])
+    assert ended == [1]

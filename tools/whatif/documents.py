@@ -5,13 +5,18 @@ import re
 from shared.config.document import DocumentFault, parse_document
 from shared.errors import UserError
 
+MOST = 2_000
+"""Documents of one text."""
 _SEPARATOR = re.compile(r"^---(?:[ \t].*)?$", re.MULTILINE)
 
 
 def documents(name: str, text: str) -> list[object]:
     """The documents of a YAML or JSON text, parsed. UserError if one cannot be."""
     found = []
-    for number, part in enumerate(_SEPARATOR.split(text), 1):
+    parts = _SEPARATOR.split(text, MOST)
+    if len(parts) > MOST:
+        raise UserError(f"{name}: more than {MOST} documents; ask in several parts")
+    for number, part in enumerate(parts, 1):
         if not part.strip():
             continue
         try:
