@@ -14,7 +14,7 @@ The cycle holds a pod from the batch that brought it until its outcome: decided,
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -22,7 +22,6 @@ from flotilla.results import error
 from services.cycle.answer_checks import AnswerChecks
 from services.cycle.commits import CONFLICTS, Commits, ConflictCounts, PlannedNomination, faults_of
 from services.cycle.events import (
-    Answered,
     ConfirmTerm,
     Decided,
     Effect,
@@ -39,9 +38,7 @@ from services.cycle.events import (
     failed,
     unschedulable,
 )
-from services.cycle.explanation.hints import Hints
-from services.cycle.explanation.journal import Journal
-from services.cycle.explanation.questions import Questions
+from services.cycle.explanation.explanations import Explanations
 from services.cycle.extenders import Extenders, ExtendersAnswered, ExtendersExplained, VictimsAnswered
 from services.cycle.preemption.search_queue import SearchProgress, SearchQueue
 from services.cycle.recording import Decider, Recording
@@ -56,15 +53,12 @@ from shared.errors import MAX_REMEMBERED, FlotillaError, InvalidConfig, Invarian
 from shared.framework.failures import Failures
 from shared.framework.profile import Framework
 from shared.messages.evaluation import Ties
-from shared.messages.explaining import PodExplained, ShardExplained
+from shared.messages.explaining import ShardExplained
 from shared.messages.preemption import Candidates
 from shared.messages.queue import Batch
 from shared.messages.recording import RecordDecisions
 from shared.messages.rounds import Proposals
 from shared.messages.state import EPOCH_SHIFT, Committed, Conflict, Heartbeat
-
-OWN_QUESTION = 0
-"""The number of the cycle's own questions about pods; people's count from 1."""
 
 
 class CycleCore:
@@ -121,11 +115,7 @@ class CycleCore:
             at_once=round_size,
             stands_alone=self._rounds.cache.stands_alone,
         )
-        self._questions = Questions(epoch, frameworks, self._extenders)
-        self._hints = Hints(on=hints)
-        self._journal = Journal()
-        self._began: float | None = None
-        """When the first event came: from then on decisions are remembered."""
+        self.explanations = Explanations(epoch, frameworks, self._extenders, hints=hints)
         self._pace = Pace(longest_pause)
         self._begin_at: float | None = None
 
@@ -133,13 +123,12 @@ class CycleCore:
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         """InvariantBroken: the core can no longer account for its pods, and must not be used further."""
-        if self._began is None:
-            self._began = now
+        self.explanations.begin(now)
         try:
             effects = self._handle(event, now)
             for effect in effects:
                 if isinstance(effect, Unschedulable | Failed):
-                    self._journal.unplaced(effect, self._rounds.begun, self._rounds.min_seq, now)
+                    self.explanations.journal.unplaced(effect, self._rounds.begun, self._rounds.min_seq, now)
             return self._with_hints(effects, now)
         except FlotillaError:
             raise
@@ -147,33 +136,10 @@ class CycleCore:
             raise InvariantBroken(f"cycle broke down over {type(event).__name__}: {cause!r}") from cause
 
     def _with_hints(self, effects: list[Effect], now: float) -> list[Effect]:
-        """Takes the answers to its own questions, and asks the next one if nothing else is to be done."""
-        if not self._hints.on:
-            return effects
-        kept: list[Effect] = []
-        while True:
-            for effect in effects:
-                if isinstance(effect, Answered) and effect.number == OWN_QUESTION:
-                    kept += self._hints.on_answered(effect, now)
-                    continue
-                kept.append(effect)
-                if isinstance(effect, Unschedulable):
-                    kept += self._hints.on_rejected(effect, now)
-            effects = self._ask_for_hint(now)
-            if not effects:
-                break
-        self.refused.extend(self._hints.problems)
-        self._hints.problems.clear()
-        return kept
-
-    def _ask_for_hint(self, now: float) -> list[Effect]:
-        has_pods = bool(self._held) or self.is_committing or self._searches.is_busy
-        request = self._hints.next(now, idle=bool(self._workers) and not has_pods and self._questions.are_answered)
-        if request is None:
-            return []
-        return self._questions.on_asked(
-            ExplanationAsked(OWN_QUESTION, request), self._workers, self._newest_needed, now
-        )
+        is_idle = not (self._held or self.is_committing or self._searches.is_busy)
+        effects, problems = self.explanations.with_hints(effects, self._workers, self._newest_needed, now, idle=is_idle)
+        self.refused.extend(problems)
+        return effects
 
     def _handle(self, event: Event, now: float) -> list[Effect]:
         match event:
@@ -186,7 +152,7 @@ class CycleCore:
             case Candidates():
                 return self._on_candidates(event, now)
             case ExplanationAsked():
-                return self._questions.on_asked(event, self._workers, self._newest_needed, now)
+                return self.explanations.on_asked(event, self._workers, self._newest_needed, now)
             case ShardExplained():
                 return self._on_explained(event, now)
             case Committed():
@@ -201,8 +167,7 @@ class CycleCore:
             case RecordDecisions():
                 return [*self._recording.ask(event, now)]
             case ExtendersExplained():
-                effects = self._questions.on_extenders(event)
-                return effects + self._questions.begin(self._workers, self._newest_needed, now)
+                return self.explanations.on_extenders(event, self._workers, self._newest_needed, now)
             case VictimsAnswered():
                 return self._on_search(self._searches.on_victims(event), now)
             case Tick():
@@ -214,8 +179,7 @@ class CycleCore:
             self._rounds.next_deadline(),
             self._commits.unanswered.next_deadline(),
             self._searches.next_deadline(),
-            self._questions.next_deadline(),
-            self._hints.next_deadline(),
+            self.explanations.next_deadline(),
         )
         return min((by for by in deadlines if by is not None), default=None)
 
@@ -233,11 +197,6 @@ class CycleCore:
     def failures(self) -> Failures:
         """What plugins raised."""
         return self._rounds.failures
-
-    @property
-    def hints(self) -> Mapping[str, int]:
-        """Pods by what became of their hints."""
-        return self._hints.counts
 
     @property
     def pods_held(self) -> int:
@@ -293,8 +252,7 @@ class CycleCore:
         self._checks.on_workers(event)
         self._rounds.on_workers(self._workers)
         effects = self._searches.on_workers(self._workers, now)
-        effects += self._questions.on_workers(self._workers, now)
-        effects += self._questions.begin(self._workers, self._newest_needed, now)
+        effects += self.explanations.on_workers(self._workers, self._newest_needed, now)
         if self._rounds.current is None:
             return effects + self._search(now) + self._begin(now)
         return effects + self._send_planned(now) + self._rounds.ask_again(now)
@@ -309,14 +267,13 @@ class CycleCore:
             newest = f"and the snapshot's newest is {heartbeat.seq}"
             self.refused.append(ProtocolError(f"the queue named a later sequence number, {newest}"))
             self._searches.wait_for(max(self._rounds.min_seq, heartbeat.seq))
-            self._questions.wait_for(max(self._rounds.min_seq, heartbeat.seq))
+            self.explanations.wait_for(max(self._rounds.min_seq, heartbeat.seq))
         return [*self._commits.resend(now)] if is_new else []
 
     def _on_tick(self, now: float) -> list[Effect]:
         effects: list[Effect] = [*self._commits.unanswered.due(now), *self._rounds.repeat_asks(now)]
         effects += self._on_search(self._searches.on_tick(self._workers, now), now)
-        effects += self._questions.on_tick(self._workers, now)
-        effects += self._questions.begin(self._workers, self._newest_needed, now)
+        effects += self.explanations.on_tick(self._workers, self._newest_needed, now)
         effects += self._on_round(self._rounds.late_extenders(now), now)
         if self._begin_at is not None and now >= self._begin_at:
             self._begin_at = None
@@ -355,10 +312,9 @@ class CycleCore:
 
     def _on_explained(self, explained: ShardExplained, now: float) -> list[Effect]:
         """A wrong answer is no fault that counts, because nothing rests on it; its worker is asked again."""
-        if not self._questions.awaits(explained) or self._is_refused(explained):
+        if not self.explanations.awaits(explained) or self._is_refused(explained):
             return []
-        effects = self._questions.on_explained(explained, self._workers, now)
-        return effects + self._questions.begin(self._workers, self._newest_needed, now)
+        return self.explanations.on_explained(explained, self._workers, self._newest_needed, now)
 
     def _is_refused(self, answer: Proposals | Candidates | ShardExplained) -> bool:
         why = self._checks.refusal(answer)
@@ -476,7 +432,7 @@ class CycleCore:
             self._conflicts.won(info)
             decided = Decided(info.uid, placement.node, pod=info)
             if conflict is None:
-                self._journal.placed(info, placement, number, result.views.get(info.class_id, NO_VIEW), now)
+                self.explanations.journal.placed(info, placement, number, result.views.get(info.class_id, NO_VIEW), now)
             effects.append(decided if conflict is None else Superseded(info.uid, pod=info))
         if not lost:
             return effects + self._end(RoundResult(result.order, unfit=result.withheld))
@@ -516,30 +472,6 @@ class CycleCore:
         self._backlog.extendleft(reversed(self._rounds.abandon()))
         waiting = lost | {info.uid: self._backlog.popleft() for info in result.deferred}
         self._backlog.extendleft(waiting[uid] for uid in reversed(result.order) if uid in waiting)
-
-    # Explanations
-
-    def explained(self, answered: Answered, now: float, date: Callable[[float], float]) -> PodExplained:
-        """The answer to a question, with what is remembered. `date` converts times of this core to Unix times."""
-        request, pod = answered.request, answered.pod
-        uid, journal = self._journal.of(request.uid, request.namespace, request.name, date)
-        framework = None if pod is None else self.frameworks.get(pod.spec.scheduler_name)
-        weights = (
-            {} if framework is None else dict(zip((p.name for p in framework.score), framework.weights, strict=True))
-        )
-        return PodExplained(
-            epoch=self.epoch,
-            seq=answered.seq,
-            now=date(now),
-            since=date(self._began or now),
-            profiles=tuple(sorted(self.frameworks)),
-            weights=weights,
-            findings=answered.findings,
-            problem=answered.problem,
-            uid=uid,
-            journal=journal,
-            extenders=pod is not None and self._extenders.judge_pod(pod),
-        )
 
     def validate(self) -> None:
         """Raises InvariantBroken unless every held pod is in the backlog, a round, a search or a commit, and once."""

@@ -233,7 +233,7 @@ class Shell:
         self._rounds_before = self._core.rounds
         self._metrics.held.set(self._core.pods_held)
         self._metrics.preemption_attempts.show({(): self._core.preemption_attempts})
-        self._metrics.hints.show({(result,): pods for result, pods in self._core.hints.items()})
+        self._metrics.hints.show({(result,): pods for result, pods in self._core.explanations.hints.items()})
 
     def _on_trouble(self, text: str) -> None:
         """An extender misbehaves in a way that fails no attempt."""
@@ -322,7 +322,7 @@ class Shell:
     def _answer(self, answered: Answered) -> None:
         asker = self._askers.pop(answered.number, None)
         if asker is not None:
-            asker.respond(self._core.explained(answered, self._context.clock(), self._context.date))
+            asker.respond(self._core.explanations.explained(answered, self._context.clock(), self._context.date))
 
     def _tell(self, effect: Outcome) -> None:
         info, now, log = effect.pod, self._context.clock(), self._context.log

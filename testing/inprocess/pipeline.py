@@ -205,7 +205,7 @@ class Pipeline:
                 case AskExtenders() | AskForExplanation() | AskAboutVictims():
                     raise InvariantBroken("the cycle called extenders, but none is configured")
                 case cycle.Answered(number=number):
-                    self._explained[number] = copy(self.cycle.explained(effect, self.now, float))
+                    self._explained[number] = copy(self.cycle.explanations.explained(effect, self.now, float))
                 case cycle.WorkerFault(worker=name, reason=reason):
                     raise InvariantBroken(f"{name} is blamed: {reason}")
                 case cycle.EndTerm(why=why):

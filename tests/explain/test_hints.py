@@ -37,7 +37,7 @@ def test_pods_that_fit_nowhere_are_told_what_would_help() -> None:
     pipeline.settle()
     text = "It would fit if there were a node like n0 with 3 cpu, or if it asked for at most 2 cpu (1 less)."
     assert pipeline.hints == {f"default/p{i}": text for i in range(3)}
-    assert pipeline.cycle.hints == {"told": 3, "none": 0, "dropped": 0}
+    assert pipeline.cycle.explanations.hints == {"told": 3, "none": 0, "dropped": 0}
 
 
 def test_nothing_is_sought_unless_hints_are_wanted() -> None:
@@ -70,7 +70,7 @@ def test_decisions_do_not_wait_for_a_hint_that_nobody_answers(lost: type) -> Non
     assert isinstance(pipeline.outcomes["default/fits"], cycle.Decided)
     assert pipeline.now == submitted
     pipeline.settle()
-    assert pipeline.cycle.hints == {"told": 0, "none": 0, "dropped": 1}
+    assert pipeline.cycle.explanations.hints == {"told": 0, "none": 0, "dropped": 1}
 
 
 # Alone
