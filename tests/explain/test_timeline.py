@@ -47,3 +47,11 @@ def test_repeated_steps_are_one_and_a_failure_has_its_reason() -> None:
         ("PreBind", ""),
         ("binding failed", "no volume"),
     ]
+
+
+def test_the_decision_comes_before_the_call_although_the_cycle_notes_it_later() -> None:
+    decided = Remembered(PLACED, 13.61, 2, 7, 99, "n1", feasible=3, nodes=5)
+    told = arranged(None, (), (decided,), AttemptFound("binder-0", 4, STEPS))
+    assert [each.what for each in told][:2] == ["decided: n1", "waits for permits"]
+    earlier = AttemptFound("binder-0", 4, (Step(3.0, "binding"), Step(4.0, "failed")))
+    assert [each.what for each in arranged(None, (), (decided,), earlier)][-1] == "decided: n1"

@@ -22,6 +22,10 @@ from shared.messages.explaining import EVICTED, FAILED, NOMINATED, PLACED, Expla
 from shared.messages.inspection import ListQueue, Move, QueueListed
 from tools.cli.service_client import ServiceClient
 
+AT_ONCE = 1.0
+"""Seconds by which a binder's first step may seem to be before the decision: the cycle notes a decision when the
+snapshot has answered, which has sent the order by then.
+"""
 BINDERS_PATIENCE = 0.5
 """Seconds to wait for the binder that knows the pod; none may."""
 MOVES = {
@@ -85,9 +89,13 @@ def arranged(
     decided = any(each.kind == PLACED for each in journal)
     found = [Happened(float(at), "created") for at in (_seconds(created),) if at is not None]
     found += (_moved(each) for each in moves if not (decided and each.state == "binding"))
-    found += map(_remembered, journal)
-    if attempt is not None:
-        found += _steps(attempt)
+    steps = [] if attempt is None else list(_steps(attempt))
+    for each in journal:
+        happened = _remembered(each)
+        if each.kind == PLACED and steps and 0.0 < each.at - steps[0].at < AT_ONCE:
+            happened = msgspec.structs.replace(happened, at=steps[0].at)
+        found.append(happened)
+    found += steps
     return sorted(found, key=lambda each: each.at)
 
 
