@@ -94,16 +94,34 @@ def in_order(statuses: Iterable[ProcessStatus]) -> list[ProcessStatus]:
 
 def missing(statuses: Iterable[ProcessStatus]) -> list[Finding]:
     """Which processes should have answered and have not."""
+    statuses = list(statuses)
     by_service: dict[str, list[ProcessStatus]] = defaultdict(list)
     for each in statuses:
         by_service[each.service].append(each)
     found = [Finding(text) for service in SERVICES if (text := _without(service, by_service[service]))]
+    there = len(by_service["worker"])
+    known = there
     for service, of in PEERS.items():
         heard = {name for each in by_service[service] if each.role == LEADER for name in each.hears} - {*SERVICES}
-        for name in sorted(heard - {each.name for each in by_service[of]}):
+        silent = sorted(heard - {each.name for each in by_service[of]})
+        known += len(silent) if of == "worker" else 0
+        for name in silent:
             why = "it is busy, or of an earlier release"
             found.append(Finding(f"{name} does not answer, but the {service} hears it: {why}"))
+    due = expected_workers(statuses)
+    if there and known < due:
+        found.append(Finding(f"{there} of {due} workers answer"))
     return found
+
+
+def expected_workers(statuses: Iterable[ProcessStatus]) -> int:
+    """How many were started together, by the settings of those that answer; 0 if unknown."""
+    return max((each.expected_workers for each in statuses), default=0)
+
+
+def processes(statuses: Iterable[ProcessStatus]) -> int:
+    """How many there are; services that share one answer each for themselves."""
+    return len({(each.host, each.pid) for each in statuses})
 
 
 def _without(service: str, statuses: Sequence[ProcessStatus]) -> str:

@@ -35,6 +35,7 @@ class ProcessStatus(msgspec.Struct, frozen=True, omit_defaults=True, tag="proces
     `positions`: how far it has read or written: `watch`, the number of the watcher's last message, and `seq`, the
     state's sequence number.
     `hears`: the names of the processes whose heartbeats it hears.
+    `expected_workers`: how many workers run beside it, as its settings say; 0 if unknown.
     `values`: counters and gauges of its metrics, under their names; what they have by label is `name/label value`.
     `distributions`: its histograms of durations, all labels together.
     """
@@ -60,3 +61,4 @@ class ProcessStatus(msgspec.Struct, frozen=True, omit_defaults=True, tag="proces
     hears: tuple[str, ...] = ()
     values: dict[str, SignedSeconds] = {}
     distributions: dict[str, Distribution] = {}
+    expected_workers: Count = 0

@@ -115,6 +115,7 @@ class StatusReporter:
             hears=tuple(sorted(reported.peers())),
             values=values_of(context.metrics),
             distributions=distributions_of(context.metrics),
+            expected_workers=context.settings.expected_workers,
         )
 
 

@@ -78,6 +78,13 @@ def test_a_worker_that_the_cycle_hears_and_that_does_not_answer_is_named() -> No
     assert text.startswith("worker-2 does not answer, but the cycle hears it")
 
 
+def test_a_worker_that_is_gone_is_missed_once_nobody_hears_it() -> None:
+    statuses = whole(leader("cycle", hears=("worker-1",), expected_workers=2), without="cycle")
+    assert texts(statuses) == ["1 of 2 workers answer"]
+    assert any(line.split()[:4] == ["worker-1", "1", "of", "2"] for line in lines(statuses, WHERE))
+    assert texts(in_order([*statuses, process("worker", "worker-2"), process("worker", "worker-3")])) == []
+
+
 def test_one_cause_is_one_line() -> None:
     away = {"cluster": "the API server does not answer"}
     statuses = whole(*(process("binder", f"binder-{n}", problems=away) for n in (2, 3)))
@@ -116,6 +123,10 @@ def test_the_summary_counts_pods() -> None:
     values = {"scheduler_pending_pods/active": 1200.0, "scheduler_pending_pods/gated": 34.0}
     statuses = whole(leader("queue", values=values | {"scheduler_pod_scheduling_attempts_count": 5000.0}))
     assert "1,234 pods pending, 5,000 bound" in summary(statuses, well=True)
+    assert summary([leader("queue")], well=False).startswith("not all is well: 1 process, 0 pods pending, 0 bound")
+    assert "pods unknown" in summary(whole(process("queue"), without="queue"), well=False)
+    moving = {"flotilla_queue_pods/in-flight": 6.0, "flotilla_queue_pods/binding": 2.0}
+    assert "0 pods pending, 6 in flight, 2 binding, 0 bound" in summary([leader("queue", values=moving)], well=True)
     assert next(lines([], WHERE)) == f"no process answers ({WHERE})"
 
 

@@ -26,7 +26,7 @@ def a_context(bus: Bus, service: str = "queue", name: str = "queue-1") -> Contex
     return Context(
         service=service,
         name=name,
-        settings=Settings(),
+        settings=Settings(expected_workers=2),
         bus=bus,
         telemetry=telemetry,
         health=Health(),
@@ -56,6 +56,7 @@ async def test_a_process_answers_once_with_its_role_and_why_it_is_not_ready() ->
     assert (one.role, one.term, one.since, one.pipeline) == (LEADER, 7, 990.0, "cluster/kube-system")
     assert one.problems == {"service": "is starting", "watcher": "x" * MAX_TEXT}
     assert (one.positions, one.hears) == ({"watch": 41}, ("watcher",))
+    assert one.expected_workers == 2
     assert one.memory > 1 << 20
     assert one.cpu > 0.0
 

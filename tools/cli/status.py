@@ -113,14 +113,28 @@ def lines(statuses: "Sequence[ProcessStatus]", where: str) -> Iterator[str]:
 
 
 def summary(statuses: "Sequence[ProcessStatus]", *, well: bool) -> str:
+    from tools.status import processes
+
+    state = "all is well" if well else "not all is well"
+    number = processes(statuses)
+    return f"{state}: {number} process{'' if number == 1 else 'es'}, {_pods(statuses)}"
+
+
+def _pods(statuses: "Sequence[ProcessStatus]") -> str:
+    """How many wait, are being decided or bound, and are bound, as the queue counts them."""
+    from shared.messages.status import LEADER
     from tools.status import total
 
-    pending = total(statuses, "scheduler_pending_pods/", service="queue")
-    bound = total(statuses, "scheduler_pod_scheduling_attempts_count", service="queue")
-    state = "all is well" if well else "not all is well"
-    processes = len({(each.host, each.pid) for each in statuses})
-    pods = f"{pending:,.0f} pod{'' if pending == 1 else 's'} pending, {bound:,.0f} bound since the queue began"
-    return f"{state}: {processes} processes, {pods}"
+    queues = [each for each in statuses if each.service == "queue"]
+    if not any(each.role == LEADER for each in queues):
+        return "pods unknown without a queue that leads"
+    pending = total(queues, "scheduler_pending_pods/")
+    found = [f"{pending:,.0f} pod{'' if pending == 1 else 's'} pending"]
+    for place, words in (("in-flight", "in flight"), ("binding", "binding")):
+        if number := total(queues, f"flotilla_queue_pods/{place}"):
+            found.append(f"{number:,.0f} {words}")
+    bound = total(queues, "scheduler_pod_scheduling_attempts_count")
+    return ", ".join([*found, f"{bound:,.0f} bound since the queue began"])
 
 
 def rows(statuses: "Sequence[ProcessStatus]") -> Iterator[tuple[str, ...]]:
@@ -145,8 +159,10 @@ def rows(statuses: "Sequence[ProcessStatus]") -> Iterator[tuple[str, ...]]:
 
 def _role(status: "ProcessStatus", statuses: "Sequence[ProcessStatus]") -> str:
     from shared.messages.status import LEADER
-    from tools.status import LED
+    from tools.status import LED, expected_workers
 
     if status.service not in LED:
-        return f"1 of {sum(each.service == status.service for each in statuses)}"
+        there = sum(each.service == status.service for each in statuses)
+        due = expected_workers(statuses) if status.service == "worker" else 0
+        return f"1 of {max(there, due)}"
     return f"leads ({age(status.now - status.since)})" if status.role == LEADER else status.role or "starting"
