@@ -127,6 +127,21 @@ async def test_ignored_settings_and_the_source_of_a_dead_nats_url_are_reported(
         assert "(the URL comes from FLOTILLA_NATS_URL_FILE" in command.lines[-1]
 
 
+async def test_a_second_pipeline_on_a_nats_that_has_one_is_refused_before_it_starts_a_redis(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with flotilla(tmp_path, "up", "--workers", "1", "--no-console", "--log-format", "text") as first:
+        look = await first.prints(lambda line: "FLOTILLA_NATS_URL_FILE=" in line)
+        await first.prints(lambda line: "ready in" in line)
+        url = next(word.split("=")[1] for word in shlex.split(look) if word.startswith("FLOTILLA_NATS_URL_FILE="))
+        monkeypatch.setenv("FLOTILLA_NATS_URL_FILE", url)
+        async with flotilla(tmp_path, "up", "--grouping", "pairs", "--no-console") as second:
+            assert await second.ends() == 2
+        (refusal,) = second.lines
+        assert "has a pipeline (core-watcher, core-queue, core-snapshot, core-cycle, 2 more)" in refusal
+        assert "unset FLOTILLA_NATS_URL_FILE, " in refusal
+
+
 async def test_simulate_prints_its_address_and_stops_on_ctrl_c(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("secret\n")
     async with flotilla(tmp_path, "simulate", "--token-file", str(tmp_path / "token")) as command:

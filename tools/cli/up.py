@@ -69,7 +69,9 @@ def run(options: argparse.Namespace) -> int:
     pipeline_options.services()  # validates the options before anything starts
     ready = asyncio.Event()
     try:
-        work = _up(pipeline_options, ready, warnings_about(given, os.environ), console=not options.no_console)
+        origin = given["nats_url"].origin if "nats_url" in given else ""
+        warnings = warnings_about(given, os.environ)
+        work = _up(pipeline_options, ready, warnings, origin, console=not options.no_console)
         code = interruptible(work)
     except FlotillaError as cause:
         raise _with_origin(cause, given) from cause
@@ -128,7 +130,10 @@ def options_of(options: argparse.Namespace) -> "PipelineOptions":
     )
 
 
-async def _up(options: "PipelineOptions", ready: asyncio.Event, warnings: Sequence[str], *, console: bool) -> int:
+async def _up(
+    options: "PipelineOptions", ready: asyncio.Event, warnings: Sequence[str], nats_origin: str, *, console: bool
+) -> int:
+    """`nats_origin`: where the URL of NATS comes from, empty if from nowhere."""
     from tools.cli.live import show_status
     from tools.supervisor.pipeline import Pipeline
 
@@ -137,6 +142,10 @@ async def _up(options: "PipelineOptions", ready: asyncio.Event, warnings: Sequen
             from shared.kube.access import find_access
 
             asyncio.run(find_access(options.api))
+        if nats_origin and options.redis_url is None:
+            from tools.cli.taken import refuse_taken
+
+            asyncio.run(refuse_taken(options.settings, nats_origin))
         if options.settings.config is None:
             return  # the defaults are valid
         from tools.cli.run import check_config  # slow to import, so start the services first
