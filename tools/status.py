@@ -28,6 +28,8 @@ QUIET = 0.2
 """Seconds without a further answer after which those that nobody knows of are not waited for."""
 MAX_PROCESSES = 4096
 """Answers kept."""
+ROOTS = ("nats", "cluster", "redis")
+"""Checks about servers: what they say is why much else is missing."""
 FAR_BEHIND = 5000
 """Messages or changes that a reader is behind, from which on it is said."""
 
@@ -138,20 +140,26 @@ def _without(service: str, statuses: Sequence[ProcessStatus]) -> str:
 
 def findings(statuses: Sequence[ProcessStatus]) -> list[Finding]:
     """What is wrong, and what is worth knowing; one line for each cause."""
-    found = missing(statuses)
+    causes = _causes(statuses)
+    found = [finding for key, finding in causes if key in ROOTS] + missing(statuses)
     for service in LED:
         leaders = [each for each in statuses if (each.service, each.role) == (service, LEADER)]
         if len(leaders) > 1:
             names = ", ".join(f"{each.name} (term {each.term})" for each in leaders)
             found.append(Finding(f"two lead as {service}: {names}; the one with the lower term will notice"))
-    causes: dict[str, list[str]] = defaultdict(list)
-    for each in statuses:
-        for key, why in each.problems.items():
-            causes[f"{key}: {why}"].append(each.name)
-    found += [Finding(f"not ready: {', '.join(names)}: {cause}") for cause, names in causes.items()]
+    found += [finding for key, finding in causes if key not in ROOTS]
     found += [Finding(f"{each.name} is {lag:,} behind", wrong=False) for each, lag in _far_behind(statuses)]
     found += _differences(statuses)
     return found
+
+
+def _causes(statuses: Iterable[ProcessStatus]) -> list[tuple[str, Finding]]:
+    """Why processes are not ready, each cause once, with the check that says so."""
+    names: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for each in statuses:
+        for key, why in each.problems.items():
+            names[key, why].append(each.name)
+    return [(key, Finding(f"not ready: {', '.join(of)}: {key}: {why}")) for (key, why), of in names.items()]
 
 
 def _differences(statuses: Sequence[ProcessStatus]) -> list[Finding]:

@@ -102,6 +102,8 @@ class _Joining:
         if self._client is None:
             agent = f"flotilla-{context.service}"
             self._client = await KubeClient.open(context.settings.api, given=self._given, agent=agent)
+            if not context.bus.pipeline.id:
+                context.health.wait_for(CLUSTER, f"asks {self._client.server} which cluster this is")
         before = context.wall()
         uid = await _cluster_uid(self._client)
         ahead = offset_from_date(self._client.date, before, context.wall())

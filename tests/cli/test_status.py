@@ -91,6 +91,16 @@ def test_one_cause_is_one_line() -> None:
     assert texts(statuses) == ["not ready: binder-2, binder-3: cluster: the API server does not answer"]
 
 
+def test_a_server_that_is_away_comes_before_what_it_keeps_from_starting() -> None:
+    starting = {"service": "is starting", "cluster": "asks http://a which cluster this is"}
+    statuses = whole(process("cycle", problems=starting), without="cycle")
+    assert texts(statuses) == [
+        "not ready: cycle-1: cluster: asks http://a which cluster this is",
+        "no cycle leads yet",
+        "not ready: cycle-1: service: is starting",
+    ]
+
+
 def test_two_leaders_and_two_pipelines_are_found() -> None:
     statuses = whole(leader("cycle", "cycle-2", term=4, pipeline="b/x"), leader("cycle", "cycle-3", pipeline="a/x"))
     found = texts(statuses)

@@ -36,7 +36,13 @@ def another_cluster() -> AbstractAsyncContextManager[Simulator]:
 
 @asynccontextmanager
 async def a_member(
-    nats: NatsServer, api: Simulator, *, answers: bool = True, wall: float = 1e9, election: LeaderElection = ELECTION
+    nats: NatsServer,
+    api: Simulator,
+    *,
+    answers: bool = True,
+    wall: float = 1e9,
+    election: LeaderElection = ELECTION,
+    health: Health | None = None,
 ) -> AsyncIterator[Context]:
     telemetry = a_telemetry()
     async with a_bus(nats, telemetry) as bus:
@@ -46,7 +52,7 @@ async def a_member(
             settings=Settings(prefix=PREFIX, nats_url=nats.url, api=ApiSettings(server=api.url)),
             bus=bus,
             telemetry=telemetry,
-            health=Health(),
+            health=health or Health(),
             http_url="",
             wall=lambda: wall,
         )
@@ -150,6 +156,21 @@ async def test_joining_waits_for_the_api_server(monkeypatch: Any) -> None:
         async with a_member(nats, api) as context:
             assert context.bus.pipeline.id == pipeline_id(uid_of(api), "kube-system")
             assert joining.CLUSTER not in context.health.reasons()
+
+
+async def test_while_the_api_server_is_silent_it_is_said_what_is_waited_for() -> None:
+    health = Health()
+
+    async def join(nats: NatsServer, api: Simulator) -> None:
+        async with a_member(nats, api, health=health):
+            raise AssertionError
+
+    async with nats_server() as nats, api_server() as api:
+        api.faults.delay("GET", "namespaces/kube-system", 60.0)
+        member = asyncio.create_task(join(nats, api))
+        await until(lambda: f"cluster: asks {api.url} which cluster this is" in health.reasons())
+        member.cancel()
+        await asyncio.gather(member, return_exceptions=True)
 
 
 async def test_a_missing_right_is_named() -> None:
