@@ -280,7 +280,14 @@ async def test_queue_prints_a_line_for_each_pod(operator: Operator) -> None:
         assert (await operator.types("queue", "--group-by", "namespace", "-w")).code == 2
         assert len((await operator.types("queue", "--state", "active")).lines) == 3
         assert (await operator.types("queue", "--limit", "1")).lines[-1] == "1 more"
-        assert (await operator.types("queue", "-n", "nowhere")).lines == ["queue: 1 unschedulable, 1 active"]
+        assert (await operator.types("queue", "-n", "nowhere")).lines == [
+            "queue: 1 unschedulable, 1 active",
+            "none in namespace nowhere",
+        ]
+        assert (await operator.types("queue", "-n", "shop", "--state", "gated", "--state", "active")).lines == [
+            "queue: 1 unschedulable, 1 active",
+            "none in namespace shop that is gated or active",
+        ]
 
 
 @pytest.mark.asyncio
@@ -317,7 +324,8 @@ async def test_no_reply_is_one_line_and_exit_code_1(operator: Operator, monkeypa
         assert said.code == 1
         assert said.err == (
             f"flotilla: no reply from the queue: no listener "
-            f"(NATS at 127.0.0.1:{server.url.rpartition(':')[2]}, prefix 'test')\n"
+            f"(NATS at 127.0.0.1:{server.url.rpartition(':')[2]}, prefix 'test'); "
+            "it is starting, down, or has another prefix: flotilla status says which\n"
         )
         monkeypatch.setenv("FLOTILLA_NATS_URL", server.url.replace("flotilla:", "flotilla:wrong"))
         refused = await operator.types("queue")

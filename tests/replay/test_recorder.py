@@ -10,17 +10,17 @@ from services.snapshot.events import NodeSeen
 from shared.bus import Bus
 from shared.bus.subjects import CYCLE_DECISIONS, CYCLE_RECORD
 from shared.config.settings import Settings
+from shared.errors import ClusterError, UserError
 from shared.messages.evaluation import Ties
 from shared.messages.recording import DeciderShown, RecordDecisions, RoundDecided
 from shared.messages.state import Delta, State
 from testing.builders import node
 from tests.bus.support import PREFIX, a_bus, until
+from tests.servers import nats_server
 from tests.whatif.support import a_pipeline
 from tools.cli.service_client import ServiceClient
 from tools.recording.file import Entry, Header, RecordingReader
 from tools.recording.recorder import Files, Recorder
-
-pytestmark = pytest.mark.asyncio
 
 DECIDER = DeciderShown(7, "cycle", 1, "1.0", 256, Ties())
 
@@ -38,6 +38,7 @@ async def a_cycle(bus: Bus) -> asyncio.Queue[RecordDecisions]:
     return asked
 
 
+@pytest.mark.asyncio
 async def test_files_rotate_and_each_begins_with_the_state(tmp_path: Path) -> None:
     core = SnapshotCore(1)
     core.handle(NodeSeen(node("first").capacity(cpu=1).build()), 0.0)
@@ -79,6 +80,7 @@ async def test_files_rotate_and_each_begins_with_the_state(tmp_path: Path) -> No
     assert rounds == list(range(rounds[0], number + 1))
 
 
+@pytest.mark.asyncio
 async def test_it_ends_at_its_size(tmp_path: Path) -> None:
     core = SnapshotCore(1)
     core.handle(NodeSeen(node("first").capacity(cpu=1).build()), 0.0)
@@ -91,3 +93,23 @@ async def test_it_ends_at_its_size(tmp_path: Path) -> None:
         assert recorder.is_full
         assert asked.empty()
     assert isinstance(entries(tmp_path / "r")[0], Header)
+
+
+@pytest.mark.asyncio
+async def test_nothing_is_left_of_a_recording_that_cannot_begin(tmp_path: Path) -> None:
+    async with nats_server() as nats, a_bus(nats) as bus:
+        files = Files(tmp_path / "r", 2_000, 0, Header("1.0", 0.0))
+        recorder = Recorder(ServiceClient(bus, Settings(prefix=PREFIX, nats_url=nats.url)), files)
+        with pytest.raises(ClusterError, match=r"workers: no listener .* flotilla status says which"):
+            await asyncio.wait_for(recorder.run(), 10)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_that_exists_is_kept_unless_forced(tmp_path: Path) -> None:
+    path = tmp_path / "r"
+    path.write_text("of value")
+    with pytest.raises(UserError, match="r exists: choose another name, or overwrite it with --force"):
+        Files(path, 2_000, 0, Header("1.0", 0.0))
+    assert path.read_text() == "of value"
+    Files(path, 2_000, 0, Header("1.0", 0.0), force=True).close()
+    assert entries(path) == [Header("1.0", 0.0)]

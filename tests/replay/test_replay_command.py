@@ -38,8 +38,21 @@ def test_a_recording_of_another_version(tmp_path: Path, capsys: pytest.CaptureFi
         writer = RecordingWriter(file)
         writer.add(Header("0.0.7", 1.0))
         writer.flush()
-    assert main(["replay", str(path)]) == 0
+    assert main(["replay", str(path)]) == 2
     assert capsys.readouterr().out.startswith("recorded with flotilla 0.0.7, replayed with ")
+
+
+def test_a_recording_that_lost_its_decisions(tmp_path: Path, a_clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "r"
+    path.write_bytes(Path(DEMO).read_bytes()[:100])
+    assert main(["replay", str(path)]) == 2
+    said = capsys.readouterr().out.splitlines()
+    assert "no difference" not in said
+    assert said[2].startswith("nothing to compare: ")
+    assert said[-1] == "the file is damaged: the file was cut off within its last frame"
+    assert main(["replay", str(path), "--as-test", "other"]) == 2
+    assert "has no decision to compare" in capsys.readouterr().err
+    assert not list(a_clone.iterdir())
 
 
 def test_one_pod(capsys: pytest.CaptureFixture[str]) -> None:

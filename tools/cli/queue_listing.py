@@ -41,6 +41,13 @@ def summary(page: "QueueListed") -> str:
     return f"queue: {counts or 'empty'}"
 
 
+def none(request: "ListQueue") -> str:
+    """For a queue that is not empty, but has no pod that was asked for."""
+    namespace = f" in namespace {request.namespace}" if request.namespace else ""
+    states = f" that is {' or '.join(request.states)}" if request.states else ""
+    return f"none{namespace}{states}"
+
+
 def rows(page: "QueueListed", *, wide: bool = False, width: int | None = None) -> list[tuple[str, ...]]:
     """With the heads of the columns. A narrow terminal has no room for what pods wait for."""
     if wide:

@@ -33,6 +33,7 @@ SIZES = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "kB": 10**3, "MB
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--output", type=Path, required=True, metavar="FILE", help="the file to write")
+    command.add_argument("--force", action="store_true", help="overwrite the file if it exists")
     command.add_argument("--duration", type=seconds, metavar="TIME", help="such as 10m (default: until Ctrl-C)")
     command.add_argument(
         "--max-size",
@@ -91,9 +92,12 @@ async def _record(options: argparse.Namespace) -> int:
     async with connected(options) as client:
         header = Header(version("flotilla"), time.time())
         if options.anonymize:
-            files: Files = AnonymousFile(options.output, options.max_size or ANONYMOUS_SIZE, header)
+            files: Files = AnonymousFile(
+                options.output, options.max_size or ANONYMOUS_SIZE, header, force=options.force
+            )
         else:
-            files = Files(options.output, options.max_size or DEFAULT_SIZE, options.rotate, header)
+            most = options.max_size or DEFAULT_SIZE
+            files = Files(options.output, most, options.rotate, header, force=options.force)
         recorder = Recorder(client, files)
         recording = asyncio.create_task(recorder.run())
         loop = asyncio.get_running_loop()

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from tools.replay.replay import Comparison, Difference, Stopped
 
 NO_DIFFERENCE, DIFFERENCES, UNREADABLE = 0, 1, 2
+NOTHING_TO_COMPARE = 2
+"""Of a recording without decisions, as of a pipeline that was idle or a file that lost them."""
 SHOWN = 10
 """Differences that are listed."""
 MOST_LISTED = 40
@@ -30,7 +32,7 @@ DESCRIPTION = """\
 Decides everything in a recording again, each time on the state that was judged then, and compares.
 With --config, decides it from the first state on with another configuration as well, and lists the
 pods that are placed elsewhere.
-Exit code 0: no difference, 1: differences, 2: the file cannot be read.
+Exit code 0: no difference, 1: differences, 2: the file cannot be read, or has no decision to compare.
 """
 EXAMPLES = """\
 examples:
@@ -90,11 +92,17 @@ def _compare(options: argparse.Namespace) -> int:
         size = 1 if replay.decisions is None else replay.decisions.round_size
         by = "" if replay.header is None else replay.header.version
         print("\n".join([*of_version(by), *divided(options.shards, size), *lines(found, reader.damage)]))
+    return exit_code(found)
+
+
+def exit_code(found: "Comparison") -> int:
+    if not found.decisions:
+        return NOTHING_TO_COMPARE
     return DIFFERENCES if found.different else NO_DIFFERENCE
 
 
 def _keep_as_test(options: argparse.Namespace) -> int:
-    """Writes the recording, or the decision about one pod, where the tests find it, and replays what was written."""
+    """Writes the recording, or the decision about one pod, where the tests find it, once it has replayed that."""
     from shared.errors import UserError
     from tools.recording.file import MAGIC, RecordingReader, RecordingWriter
     from tools.replay.excerpt import excerpt
@@ -122,12 +130,15 @@ def _keep_as_test(options: argparse.Namespace) -> int:
     if writer.size > LARGEST_TEST:
         hint = "" if options.until else "; --until POD keeps the decision about one pod"
         raise UserError(f"--as-test: it takes {writer.size:,} bytes, and a test at most {LARGEST_TEST:,}{hint}")
-    path.write_bytes(content.getvalue())
+    content.seek(0)
     reader = RecordingReader(path)
-    found = Replay().take_all(reader.entries())
+    found = Replay().take_all(reader.entries_in(content))
+    if not found.decisions:
+        raise UserError(f"--as-test: {options.file} has no decision to compare")
+    path.write_bytes(content.getvalue())
     print("\n".join(lines(found, reader.damage)))
     print(f"kept as {path}: pytest tests/replay/test_recordings.py -k {options.as_test}")
-    return DIFFERENCES if found.different else NO_DIFFERENCE
+    return exit_code(found)
 
 
 def of_version(recorded: str) -> list[str]:
@@ -154,6 +165,8 @@ def lines(found: "Comparison", damage: list[str]) -> list[str]:
         f"decisions: {found.decisions:,}" + (f" ({verdicts})" if verdicts else ""),
         f"differences: {found.different:,} ({kinds})" if found.different else "no difference",
     ]
+    if not found.decisions:
+        said[-1] = "nothing to compare: no decision was recorded, or none that can be decided again"
     if found.mixed:
         said.insert(2, f"of these, {found.mixed:,} rounds and searches were judged on several states")
     said += [f"  {each.text()}" for each in found.differences[:SHOWN]]

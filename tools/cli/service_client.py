@@ -25,6 +25,7 @@ CONNECT_TIMEOUT = 3.0
 REPLY_TIMEOUT = 10.0
 COMPARISON_TIMEOUT = 150.0
 """For comparing the cache with the API server; the snapshot gives up earlier."""
+UNANSWERED = "it is starting, down, or has another prefix: flotilla status says which"
 HINT = "set --nats or FLOTILLA_NATS_URL; flotilla up prints the variables to set"
 
 M = TypeVar("M", bound=Message)
@@ -44,7 +45,7 @@ class ServiceClient:
         try:
             return await self.bus.request(subject, message, reply, timeout=timeout)
         except NoAnswer as none:
-            raise ClusterError(f"no reply from the {service}: {none.silence} ({self.where})") from none
+            raise ClusterError(f"no reply from the {service}: {none.silence} ({self.where}); {UNANSWERED}") from none
 
     async def pages(self, service: str, subject: str, message: Any, reply: type[Any]) -> AsyncIterator[Any]:
         """All pages of a listing. ClusterError if the service restarts meanwhile."""

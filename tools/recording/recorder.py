@@ -40,14 +40,15 @@ FLUSH = 0.5
 class Files:
     """The newest file of a recording has the given name, the one before it `.1`, and so on up to `.count`."""
 
-    def __init__(self, path: Path, max_size: int, count: int, header: Header) -> None:
-        """UserError if the file cannot be written."""
+    def __init__(self, path: Path, max_size: int, count: int, header: Header, *, force: bool = False) -> None:
+        """UserError if the file cannot be written, or exists; `force`: overwrite it."""
         self.size = 0
         """Of all files written."""
         self._path = path
         self._max_size = max_size
         self._count = count
         self._header = header
+        self._force = force
         self._part = 0
         self._open()
 
@@ -82,6 +83,10 @@ class Files:
         self.flush()
         self._file.close()
 
+    def remove(self) -> None:
+        if self._path.is_file():
+            self._path.unlink()
+
     def _numbered(self, number: int) -> Path:
         return self._path.with_name(f"{self._path.name}.{number}")
 
@@ -92,8 +97,13 @@ class Files:
         self._writer.add(Header(self._header.version, self._header.at, self._part))
 
     def _created(self) -> IO[bytes]:
+        how = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if self._force else os.O_EXCL)
         try:
-            return os.fdopen(os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb", buffering=1 << 16)
+            return os.fdopen(os.open(self._path, how, 0o600), "wb", buffering=1 << 16)
+        except FileExistsError:
+            raise UserError(
+                f"--output: {self._path} exists: choose another name, or overwrite it with --force"
+            ) from None
         except OSError as cause:
             raise UserError(f"--output: cannot write {self._path}: {cause.strerror}") from cause
 
@@ -104,11 +114,11 @@ class AnonymousFile(Files):
     No name ever gets onto the disk.
     """
 
-    def __init__(self, path: Path, max_size: int, header: Header) -> None:
-        """UserError if the file cannot be written."""
+    def __init__(self, path: Path, max_size: int, header: Header, *, force: bool = False) -> None:
+        """UserError if the file cannot be written, or exists; `force`: overwrite it."""
         self._devices = WithoutDevices()
         self._names = Pseudonyms()
-        super().__init__(path, max_size, 0, header)
+        super().__init__(path, max_size, 0, header, force=force)
 
     def add(self, entry: Entry) -> None:
         """UserError if the entry has something that no pseudonym can stand for."""
@@ -149,7 +159,7 @@ class Recorder:
         self._failure: Exception | None = None
 
     async def run(self) -> None:
-        """Until cancelled, or the file is full. ClusterError if the state cannot be loaded."""
+        """Until cancelled, or the file is full. ClusterError, and no file, if the state cannot be loaded."""
         bus = self._client.bus
         deltas = await bus.subscribe(SNAPSHOT_DELTAS, (Delta, Heartbeat), lambda message, _: self._feed(message))
         told = (DeciderShown, PodsShown, RoundDecided, SearchDecided, CommitAnswered)
@@ -170,6 +180,8 @@ class Recorder:
             await decisions.close()
             await deltas.close()
             self._files.close()
+            if self._failure is not None and not self.core.is_recording:
+                self._files.remove()
 
     async def _renew(self) -> None:
         """Asks the cycle, once there is a state, and writes what was heard."""
