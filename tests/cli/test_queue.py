@@ -67,6 +67,9 @@ class Waiting(QueueCore):
     def nominated(self) -> dict[str, list[str]]:
         return {self.node: [info.uid for info in self.infos]} if self.node else {}
 
+    def left(self, namespace: str, name: str) -> None:
+        return None
+
     def foreign_scheduler(self, key: str) -> str:
         return self.foreign.get(key, "")
 
