@@ -1,5 +1,6 @@
 """flotilla doctor, against a simulated API server and real NATS and Redis servers."""
 
+import re
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -9,22 +10,24 @@ from pathlib import Path
 import pytest
 import yaml  # type: ignore[import-untyped]
 
+from shared.config.settings import Settings
 from shared.kube.lease import Lease
 from shared.store.schema import SCHEMA
 from testing.simulator.service import Simulator, SimulatorOptions
 from testing.simulator.subresources import ReviewedUser
-from tests.bus.support import PREFIX
+from tests.bus.support import PREFIX, a_telemetry
 from tests.cli.operating import Operator, Said
+from tests.cli.test_status import leader, process, whole
 from tests.deploy.rendering import ROOT
 from tests.deploy.rights import granted, rules_of_accounts
 from tests.kube.support import api_server, client_of
 from tests.servers import configured_redis, nats_server
 from tests.store.support import linked_to
 from tools.cli.doctor import lines
-from tools.doctor.cluster import _clock
+from tools.doctor.cluster import ClusterReport, _clock
 from tools.doctor.findings import Level, Section, note, ok, wrong
 from tools.doctor.rights import ALL, RULES, Right, rights_of
-from tools.doctor.servers import described_redis
+from tools.doctor.servers import NatsOptions, check_nats, check_redis, described_processes, described_redis
 
 ALL_WELL = "✓"
 
@@ -124,10 +127,12 @@ async def test_the_services_own_accounts_are_asked_about(operator: Operator, mon
         said = await operator.types(*ours)
         assert said.code == 0
         assert "the accounts flotilla-* in namespace flotilla-system may not be asked about" in joined(said)
-    async with surroundings(operator, monkeypatch, users=(*users, account("binder", "delete pods"))):
+    without, lacks = (*users, account("binder", "delete pods")), frozenset({"create pods/binding"})
+    async with surroundings(operator, monkeypatch, users=without, denied=lacks):
         said = await operator.types(*ours)
     assert (said.code, said.lines[-1]) == (1, "1 thing is wrong (✗)")
     assert "✗ rights: the account flotilla-binder may not delete pods: without it there is no" in joined(said)
+    assert re.search(r"- rights: this user, as whom .* would work, lacks 1 of \d+: create pods/binding ", joined(said))
 
 
 @pytest.mark.asyncio
@@ -205,6 +210,41 @@ async def test_a_stale_url_file_and_a_wrong_configuration_are_named(
 
 
 # Its parts
+
+
+@pytest.mark.asyncio
+async def test_live_leases_of_leaders_whose_nats_is_not_named_are_wrong() -> None:
+    async def cluster() -> ClusterReport:
+        return ClusterReport([], networks=(("theirs", "one-queue"), ("theirs", "one-cycle")))
+
+    nowhere = NatsOptions(Settings(nats_url="nats://127.0.0.1:1"), origin="")
+    report = await check_nats(nowhere, a_telemetry(), cluster)
+    assert [finding.level for finding in report.findings] == [Level.NOTE, Level.WRONG]
+    assert "held by leaders on a NATS that is not named here: one-cycle, one-queue" in report.findings[1].text
+    assert not report.answers
+
+
+@pytest.mark.parametrize(("runs", "text"), [(True, "they say above"), (False, "flotilla up starts its own")])
+@pytest.mark.asyncio
+async def test_no_redis_by_default_is_no_offer_to_start_one_beside_a_pipeline(runs: bool, text: str) -> None:
+    async def cluster() -> ClusterReport:
+        return ClusterReport([])
+
+    async def running() -> bool:
+        return runs
+
+    (finding,) = await check_redis(Settings(redis_url="redis://127.0.0.1:1"), "", cluster, running)
+    assert (finding.level, text in finding.text) == (Level.NOTE, True)
+
+
+def test_all_that_processes_miss_is_one_finding() -> None:
+    away = {"cluster": "the API server does not answer"}
+    statuses = [leader("queue", problems=away, version="2"), process("worker"), process("binder", problems=away)]
+    differs, missing = described_processes(statuses, PREFIX, "")
+    assert (differs.level, missing.level) == (Level.NOTE, Level.WRONG)
+    assert missing.text.startswith("processes: not ready: queue-1, binder-1: cluster: the API server does not answer; ")
+    assert "no watcher answers; no snapshot answers" in missing.text
+    assert described_processes(whole(), PREFIX, "") == [ok("processes: all 6 are ready")]
 
 
 def test_its_rules_are_those_of_the_manifests() -> None:

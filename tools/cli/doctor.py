@@ -65,7 +65,7 @@ async def examine(settings: "Settings", given: Mapping[str, Given]) -> "list[Sec
     from tools.doctor.cluster import ClusterOptions, ClusterReport, check_cluster
     from tools.doctor.findings import Section, bounded
     from tools.doctor.machine import check_config, check_machine
-    from tools.doctor.servers import NatsOptions, check_nats, check_redis
+    from tools.doctor.servers import NatsOptions, NatsReport, check_nats, check_redis
 
     source = read_config(settings.config)
     try:
@@ -91,11 +91,21 @@ async def examine(settings: "Settings", given: Mapping[str, Given]) -> "list[Sec
     origins = {field: given[field].origin if field in given else "" for field in ("nats_url", "redis_url")}
     options = NatsOptions(settings, origins["nats_url"], stale_url(given.get("nats_url")))
     telemetry = silent_telemetry("flotilla.doctor")
-    sections = await asyncio.gather(
-        checking,
-        bounded("NATS and processes", check_nats(options, telemetry, known)),
-        bounded("Redis", check_redis(settings, origins["redis_url"], known)),
-    )
+    heard = NatsReport([])
+
+    async def nats() -> "list[Finding]":
+        nonlocal heard
+        heard = await check_nats(options, telemetry, known)
+        return heard.findings
+
+    asking = asyncio.create_task(bounded("NATS and processes", nats()))
+
+    async def running() -> bool:
+        await asyncio.shield(asking)
+        return heard.answers
+
+    redis = bounded("Redis", check_redis(settings, origins["redis_url"], known, running))
+    sections = await asyncio.gather(checking, asking, redis)
     in_process = check_machine(os.environ) + check_config(source, settings.feature_gates)
     return [Section("this machine", in_process), *sections]
 

@@ -1,7 +1,8 @@
 """The rights that Flotilla needs at the API server, and who lacks which: the services' own accounts, or this user.
 
 Whoever may create SubjectAccessReviews can ask about the accounts that k8s/base makes for the services. If these have
-no rights at all, they are not there, and this user's rights are what `flotilla up` and `flotilla run` have.
+no rights at all, they are not there, and this user's rights are what `flotilla up` and `flotilla run` have. If they
+have some, what this user lacks is worth knowing.
 """
 
 import asyncio
@@ -20,6 +21,8 @@ AT_ONCE = 8
 """Reviews at the same time."""
 PATIENCE = 5.0
 """Seconds for one review."""
+MAX_NAMED = 5
+"""Rights that are named in one line."""
 LEASES = "leases"
 LEADERS = ("watcher", "queue", "snapshot", "cycle")
 ALL = (*LEADERS, "worker", "binder")
@@ -128,9 +131,9 @@ async def check_rights(client: KubeClient, namespace: str, prefix: str, absent: 
     rules = [rule for rule in RULES if rule.group not in absent]
     reviews = _Reviews(client, namespace)
     accounts = await _of_accounts(reviews, rules, prefix)
-    if accounts is not None and any(map(any, (each.values() for each in accounts.values()))):
-        return _findings_of_accounts(accounts, rules, namespace)
     own = await reviews.all(list(dict.fromkeys(rights_of(rules))))
+    if accounts is not None and any(map(any, (each.values() for each in accounts.values()))):
+        return [*_findings_of_accounts(accounts, rules, namespace), *_beside_accounts(own)]
     if own is None:
         return [note("rights: this API server answers no SelfSubjectAccessReview, so they are not known")]
     asked = "may not be asked about" if accounts is None else "have none"
@@ -175,6 +178,18 @@ def _findings_of_accounts(
         return findings
     rights = sum(map(len, accounts.values()))
     return [ok(f"rights: all {rights} that the accounts flotilla-* in namespace {namespace} need")]
+
+
+def _beside_accounts(own: Mapping[Right, bool] | None) -> list[Finding]:
+    """This user's rights are not those of the accounts; only what is started here needs them."""
+    if own is None:
+        return [note("rights: this user's, which flotilla up and flotilla run would have, are not known")]
+    lacks = [f"{right.verb} {right.resource}" for right, may in own.items() if not may]
+    if not lacks:
+        return []
+    named = ", ".join(lacks[:MAX_NAMED]) + (f" and {len(lacks) - MAX_NAMED} more" if len(lacks) > MAX_NAMED else "")
+    text = f"rights: this user, as whom flotilla up and flotilla run would work, lacks {len(lacks)} of {len(own)}"
+    return [note(f"{text}: {named}")]
 
 
 def _missing(service: str, rules: Iterable[Rule], missing: Collection[Right], namespace: str) -> Iterator[Finding]:

@@ -2,20 +2,21 @@
 
 import logging
 import re
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from shared.bus import Bus, NatsAccess
 from shared.bus.access import where
 from shared.config.settings import Settings
 from shared.errors import ClusterError, UserError
+from shared.messages.status import ProcessStatus
 from shared.store.link import RedisLink, connect
 from shared.store.reader import pipeline_of
 from shared.store.schema import Keys, check_schema, others
 from shared.telemetry import Telemetry
 from tools.doctor.cluster import ClusterReport
 from tools.doctor.findings import Finding, note, ok, wrong
-from tools.status import asking
+from tools.status import asking, processes
 from tools.status import findings as status_findings
 
 PATIENCE = 2.0
@@ -30,6 +31,8 @@ SILENT.propagate = False
 
 Cluster = Callable[[], Awaitable[ClusterReport]]
 """Waits for what is known of the cluster."""
+Running = Callable[[], Awaitable[bool]]
+"""Waits for whether any process of a pipeline answers."""
 
 
 class NatsOptions(NamedTuple):
@@ -40,60 +43,78 @@ class NatsOptions(NamedTuple):
     stale: str = ""
 
 
-async def check_nats(options: NatsOptions, telemetry: Telemetry, cluster: Cluster) -> list[Finding]:
+class NatsReport(NamedTuple):
+    """`answers`: whether any process does, under this prefix."""
+
+    findings: list[Finding]
+    answers: bool = False
+
+
+async def check_nats(options: NatsOptions, telemetry: Telemetry, cluster: Cluster) -> NatsReport:
     settings = options.settings
     access = NatsAccess.of(settings)
     try:
         bus = await Bus.connect(access, settings.prefix, "flotilla-doctor", telemetry, patience=PATIENCE)
     except UserError as cause:
-        return [wrong(str(cause), f"correct {options.origin or 'FLOTILLA_NATS_URL'}, or the server: docs/nats.md")]
+        fix = f"correct {options.origin or 'FLOTILLA_NATS_URL'}, or the server: docs/nats.md"
+        return NatsReport([wrong(str(cause), fix)])
     except ClusterError as cause:
         if options.origin:
-            return [wrong(str(cause), options.stale or f"start it, or correct {options.origin}")]
+            return NatsReport([wrong(str(cause), options.stale or f"start it, or correct {options.origin}")])
         text = f"no NATS at {where(settings.nats_url)}: flotilla up starts its own"
-        return [note(text, "name yours by FLOTILLA_NATS_URL or --nats")]
+        missing = note(text, "name yours by FLOTILLA_NATS_URL or --nats")
+        return NatsReport([missing, *_elsewhere("", (await cluster()).networks)])
     try:
         text = f"NATS {bus.server_version} at {where(settings.nats_url)}"
         is_new = _at_least(bus.server_version, OLDEST_NATS)
         found = [ok(text) if is_new else wrong(text, "version 2.2 or newer is needed")]
         report = await cluster()
-        found += await _processes(bus, settings, report.pipeline)
-        return found + _elsewhere(bus.network, report.networks)
+        async with asking(bus) as asker:
+            statuses = await asker.ask()
+        found += described_processes(statuses, settings.prefix, report.pipeline)
+        if bus.network:
+            found += _elsewhere(bus.network, report.networks)
+        return NatsReport(found, bool(statuses))
     finally:
         await bus.close()
 
 
-async def _processes(bus: Bus, settings: Settings, pipeline: str) -> list[Finding]:
-    async with asking(bus) as asker:
-        statuses = await asker.ask()
+def described_processes(statuses: Sequence[ProcessStatus], prefix: str, pipeline: str) -> list[Finding]:
+    """`pipeline`: the identity of one in this cluster; empty if it is not known."""
     if not statuses:
-        return [note(f"no process of Flotilla answers under the prefix {settings.prefix!r}")]
+        return [note(f"no process of Flotilla answers under the prefix {prefix!r}")]
     found = status_findings(statuses)
     problems = [note(f"processes: {each.text}") for each in found if not each.wrong]
-    problems += [wrong(f"processes: {each.text}", "flotilla status shows all of them") for each in found if each.wrong]
+    if any(each.wrong for each in found):  # one cause may be behind all of them
+        text = "; ".join(each.text for each in found if each.wrong)
+        problems.append(wrong(f"processes: {text}", "flotilla status shows all of them"))
     owners = {each.pipeline for each in statuses if each.pipeline}
     if pipeline and owners and pipeline not in owners:
-        text = f"the prefix {settings.prefix!r} on this NATS belongs to the pipeline of another cluster: {owners.pop()}"
+        text = f"the prefix {prefix!r} on this NATS belongs to the pipeline of another cluster: {owners.pop()}"
         problems.append(wrong(text, "set FLOTILLA_PREFIX or --prefix to another one, or use another NATS"))
-    return problems or [ok(f"processes: all {len(statuses)} are ready")]
+    number = processes(statuses)
+    return problems or [ok(f"processes: {f'all {number} are' if number > 1 else 'the only one is'} ready")]
 
 
 def _elsewhere(network: str, leaders: Iterable[tuple[str, str]]) -> list[Finding]:
-    """Whether the leaders of this cluster use another NATS than this one."""
-    holders = sorted({holder for theirs, holder in leaders if network and theirs != network})
+    """Whether the leaders of this cluster use another NATS than this one; it is empty if none was reached."""
+    holders = sorted({holder for theirs, holder in leaders if theirs != network})
     if not holders:
         return []
-    text = f"the Leases are held by leaders on another NATS than this one: {', '.join(holders)}"
+    what = "another NATS than this one" if network else "a NATS that is not named here"
+    text = f"the Leases are held by leaders on {what}: {', '.join(holders)}"
     return [wrong(text, "stop that pipeline, or connect to its NATS (FLOTILLA_NATS_URL, --nats)")]
 
 
-async def check_redis(settings: Settings, origin: str, cluster: Cluster) -> list[Finding]:
+async def check_redis(settings: Settings, origin: str, cluster: Cluster, running: Running) -> list[Finding]:
     """`origin`: the flag or variable that names the URL; empty for the default."""
     try:
         link = await connect(settings.redis_url, SILENT, PATIENCE)
     except UserError as cause:
         return [wrong(str(cause), f"correct {origin or 'FLOTILLA_REDIS_URL'}, or the server: docs/redis.md")]
     except ClusterError as cause:
+        if not origin and await running():
+            return [note("the processes that run have a Redis that is not named here: they say above if they miss it")]
         if not origin:
             text = "no Redis at its default address: flotilla up starts its own"
             return [note(text, "name yours by FLOTILLA_REDIS_URL or --redis")]
