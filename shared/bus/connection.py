@@ -37,7 +37,8 @@ _REFUSES = re.compile(r"authorization violation|authentication (expired|revoked)
 
 
 class Connection:
-    """`on_lost` and `on_back` are called each time, `on_error` for errors while the connection is open.
+    """`on_lost` and `on_back` are called each time, `on_error` for errors while the connection is open, `on_away` with
+    the reason when an attempt to open it has failed.
 
     The server must accept messages of `payload` bytes.
     """
@@ -52,6 +53,7 @@ class Connection:
         on_lost: Callable[[], None],
         on_back: Callable[[], None],
         on_error: Callable[[Exception], None],
+        on_away: Callable[[str], None],
     ) -> None:
         self._servers = read_url(access.url)
         self.where = self._servers.where
@@ -64,6 +66,7 @@ class Connection:
         self._on_lost = on_lost
         self._on_back = on_back
         self._on_error = on_error
+        self._on_away = on_away
         self._opening = self._open = False
         self._refusals: dict[str, str] = {}
         self._refused: asyncio.Event = asyncio.Event()
@@ -155,7 +158,9 @@ class Connection:
             if len(self._refusals) >= len(self._servers.urls):
                 self._refused.set()
         elif self._opening and not refusal:
-            self._limited_log.warning("away", "NATS at %s cannot be reached yet: %s", self.where, self._reason(error))
+            why = f"NATS at {self.where} cannot be reached yet: {self._reason(error)}"
+            self._limited_log.warning("away", "%s", why)
+            self._on_away(why)
 
     def _refusal(self, error: Exception) -> str:
         """What the user has to correct, as the rest of a sentence about the server; empty otherwise."""

@@ -1,6 +1,7 @@
 """Link: a process's connection to NATS, and local delivery beside it; the buses of all its services share one."""
 
 import logging
+from collections.abc import Callable
 from typing import Protocol
 
 from shared.bus.access import NatsAccess
@@ -25,7 +26,7 @@ class User(Protocol):
 class Link:
     """Create it with `Link.open`."""
 
-    def __init__(self, access: NatsAccess, name: str, log: logging.Logger) -> None:
+    def __init__(self, access: NatsAccess, name: str, log: logging.Logger, on_away: Callable[[str], None]) -> None:
         self._users: list[User] = []
         self.connection = Connection(
             access,
@@ -35,18 +36,25 @@ class Link:
             on_lost=self._lost,
             on_back=self._back,
             on_error=self._heard_error,
+            on_away=on_away,
         )
         self.local = LocalDelivery(self.connection.client)
 
     @classmethod
     async def open(
-        cls, access: NatsAccess | str, name: str, log: logging.Logger, *, patience: float = PATIENCE
+        cls,
+        access: NatsAccess | str,
+        name: str,
+        log: logging.Logger,
+        *,
+        patience: float = PATIENCE,
+        on_away: Callable[[str], None] = lambda why: None,
     ) -> "Link":
-        """`access` may be a plain URL.
+        """`access` may be a plain URL. `on_away` is told why no server has answered yet.
 
         UserError if the URL, a certificate or the credentials are wrong, ClusterError if no server answers in time.
         """
-        link = cls(NatsAccess(url=access) if isinstance(access, str) else access, name, log)
+        link = cls(NatsAccess(url=access) if isinstance(access, str) else access, name, log, on_away)
         await link.connection.open(patience)
         return link
 

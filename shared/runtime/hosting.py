@@ -188,9 +188,13 @@ async def _live(title: str, name: str, settings: Settings, members: Sequence[Mem
             log.warning("%s", line)
         for note in settings.feature_gates.notes():
             log.warning("feature gate %s", note)
-        for page in pages:
-            page.health.wait_for(NATS, "not connected yet")
-        link = await Link.open(NatsAccess.of(settings), name, log)
+
+        def wait_for_nats(why: str) -> None:
+            for page in pages:
+                page.health.wait_for(NATS, why)
+
+        wait_for_nats("not connected yet")
+        link = await Link.open(NatsAccess.of(settings), name, log, on_away=wait_for_nats)
         closing.push_async_callback(link.close)
         running = {}
         for member, page, telemetry in zip(members, pages, telemetries, strict=True):

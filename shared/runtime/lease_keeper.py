@@ -205,7 +205,7 @@ class LeaseKeeper:
     def _on_blocked(self, why: str) -> None:
         if why:
             self._context.health.wait_for(TERM, why)
-            self._log.info("%s cannot be taken: %s", self._name, why)
+            self._log.warning("%s cannot be taken: %s", self._name, why)
         else:
             self._context.health.clear(TERM)
 

@@ -46,6 +46,7 @@ def test_another_cause_another_server_and_information_are_printed() -> None:
         ("https://h: GET Lease kube-system/flotilla-queue: 403 no", "https://h: 403 no"),
         ("Redis at h:1 cannot be reached: x; trying again for another 3 s (and 8 more like it)",
          "Redis at h:1 cannot be reached: x"),
+        ("flotilla-queue cannot be taken: flotilla-snapshot is held by x", "flotilla-snapshot is held by x"),
         ("nothing has been heard for 12 s", "nothing has been heard for 12 s"),
     ],
 )  # fmt: skip

@@ -12,6 +12,7 @@ import psutil
 import pytest
 import pytest_asyncio
 
+from shared.errors import UserError
 from tests.supervisor.waiting import alive, until
 from tools.supervisor.forked_process import UNKNOWN_END, ForkedProcess, ForkServer
 from tools.supervisor.servers import end
@@ -128,3 +129,17 @@ async def test_signalling_a_process_whose_end_is_not_reported_yet(fork_server: F
     assert process.returncode is None
     process.send_signal(signal.SIGTERM)
     assert await process.wait() == -signal.SIGKILL
+
+
+async def test_a_module_that_is_missing_is_told_in_a_line_and_not_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "nats.py").write_text("import a_module_that_is_missing\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    fork_server = ForkServer()
+    try:
+        for _ in range(2):
+            with pytest.raises(UserError, match=r"^No module named 'a_module_that_is_missing': .* run make setup$"):
+                await launch(fork_server, "services.snapshot")
+    finally:
+        await fork_server.stop()

@@ -42,11 +42,11 @@ async def test_after_a_clean_stop_the_next_start_decides_at_once() -> None:
 
 
 @asynccontextmanager
-async def command(server: Simulator, log: Path) -> AsyncIterator[psutil.Process]:
+async def command(server: Simulator, log: Path, *arguments: str) -> AsyncIterator[psutil.Process]:
     """Run `flotilla up`; all of its processes are killed at the end."""
     with log.open("wb") as output:
         up = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "tools.cli.main", "up", "--server", server.url, "--workers", "1"),
+            *(sys.executable, "-m", "tools.cli.main", "up", "--server", server.url, "--workers", "1", *arguments),
             stdout=output,
             stderr=output,
             start_new_session=True,
@@ -63,17 +63,17 @@ async def command(server: Simulator, log: Path) -> AsyncIterator[psutil.Process]
         await until(lambda: not any(alive(each.pid) for each in everything))
 
 
-async def test_after_everything_was_killed_the_next_start_waits_for_no_lease(
+async def test_after_everything_was_killed_the_next_start_waits_for_no_lease_also_with_another_grouping(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     async with api_server() as server:
         server.store_raw("nodes", raw_node("n"))
         holders = []
-        for name in ("first", "second"):
+        for name, grouping in (("first", "apart"), ("second", "core")):
             server.store_raw("pods", raw_pod(name, cpu="1m"))
             log = tmp_path / f"{name}.log"
-            async with command(server, log):
+            async with command(server, log, "--grouping", grouping):
                 await until(lambda name=name: is_bound(server, name), patience=60)  # type: ignore[misc]
                 lease = server.stored("leases", "flotilla-snapshot", "kube-system", group="coordination.k8s.io")
                 holders.append(lease["spec"]["holderIdentity"])

@@ -61,8 +61,11 @@ def test_ends_in_words() -> None:
     [
         ("service: is starting\n", "service: is starting"),
         ("service: is starting\nterm: Lease x\nnats: lost\n", "term: Lease x; nats: lost"),
+        ("queue.service: is starting\nqueue.term: x\ncycle.service: is starting\ncycle.term: x\ncycle.nats: lost\n",
+         "queue.term, cycle.term: x; cycle.nats: lost"),
+        ("queue.service: is starting\ncycle.service: is starting\n", "queue.service, cycle.service: is starting"),
         ("", ""),
     ],
-)
+)  # fmt: skip
 def test_reasons_are_in_one_line_and_starting_counts_only_alone(body: str, reason: str) -> None:
     assert reason_in(body) == reason

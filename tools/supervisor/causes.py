@@ -16,7 +16,7 @@ MAX_CAUSES = 256
 """Causes remembered."""
 
 _REPORT = re.compile(r"\d\d:\d\d:\d\d\.\d{3} (?:WARNING|ERROR) +\S+: (?P<message>.*)")
-_CHECK = re.compile(r"^not ready: [\w-]+: ")
+_CHECK = re.compile(r"^(not ready: [\w-]+|[\w-]+ cannot be taken): ")
 _REQUEST = re.compile(r"(https?://\S+?): [A-Z]+ \S.*?: ")
 _NEXT = re.compile(r"; (trying again|listing again).*| \(and \d+ more like it\)")
 _NUMBER = re.compile(r"\d+(\.\d+)?")

@@ -64,7 +64,13 @@ class Ended(msgspec.Struct, frozen=True, tag=True):
     code: int
 
 
-Report = Started | Ended
+class Unusable(msgspec.Struct, frozen=True, tag=True):
+    """Services cannot be imported: the fork server ends, and a new one would not help."""
+
+    why: str
+
+
+Report = Started | Ended | Unusable
 
 
 def main() -> None:
@@ -74,7 +80,11 @@ def main() -> None:
     for number in IGNORED_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     gc.disable()  # while modules are imported next to nothing is garbage
-    order = _serve(channel)
+    try:
+        order = _serve(channel)
+    except ImportError as cause:
+        _report(channel, Unusable(f"{cause}: the installation is incomplete; in a clone of Flotilla, run make setup"))
+        order = None
     if order is None:
         if folder is not None:
             _remove(folder)

@@ -11,7 +11,8 @@ from signal import SIGKILL
 
 import msgspec
 
-from tools.supervisor.fork_server import Ended, Order, Report, Started
+from shared.errors import UserError
+from tools.supervisor.fork_server import Ended, Order, Report, Started, Unusable
 from tools.supervisor.servers import die_with_parent, end
 
 LINE_LIMIT = 1 << 16
@@ -60,6 +61,8 @@ class ForkServer:
         self._process: asyncio.subprocess.Process | None = None
         self._channel: socket.socket | None = None
         self._lock = asyncio.Lock()
+        self._unusable = ""
+        """Why no service can be imported."""
         self._last_number = 0
         self._starting: dict[int, tuple[asyncio.Future[ForkedProcess], asyncio.StreamReader]] = {}
         """By order: who waits for the process, and its output."""
@@ -68,13 +71,14 @@ class ForkServer:
     async def prepare(self) -> None:
         """Start to import what services need, so that the first service waits for less of it."""
         async with self._lock:
-            if self._channel is None:
+            if self._channel is None and not self._unusable:
                 await self._start()
 
     async def launch(
         self, module: str, arguments: Sequence[str], environment: Mapping[str, str], title: str = ""
     ) -> ForkedProcess:
-        """Run `python -m module arguments`; OSError where there is no room for another process.
+        """Run `python -m module arguments`; OSError where there is no room for another process, UserError if
+        services cannot be imported.
 
         `title`: how `ps` shows it, by default the module.
         """
@@ -83,7 +87,7 @@ class ForkServer:
         try:
             output = await _reader(reading)
             if self._channel is None:
-                raise ConnectionResetError(LOST)
+                raise self._loss()
             self._last_number += 1
             order = Order(self._last_number, title or module, module, list(arguments), dict(environment))
             socket.send_fds(self._channel, [msgspec.json.encode(order)], [writing])
@@ -135,6 +139,8 @@ class ForkServer:
                 self._on_started(report)
             case Ended(pid, code):
                 self._running.pop(pid).on_end(code)
+            case Unusable(why):
+                self._unusable = why
 
     def _on_started(self, report: Started) -> None:
         started, output = self._starting.pop(report.number)
@@ -148,6 +154,9 @@ class ForkServer:
         else:
             started.set_result(process)
 
+    def _loss(self) -> Exception:
+        return UserError(self._unusable) if self._unusable else ConnectionResetError(LOST)
+
     def _lose(self) -> None:
         if self._channel is None:
             return
@@ -156,7 +165,7 @@ class ForkServer:
         self._channel = None
         for started, _ in self._starting.values():
             if not started.done():
-                started.set_exception(ConnectionResetError(LOST))
+                started.set_exception(self._loss())
         for process in self._running.values():
             process.on_end(UNKNOWN_END)
         self._starting.clear()

@@ -25,7 +25,7 @@ from tools.supervisor.children import (
 from tools.supervisor.fork_server import PRELOADED
 from tools.supervisor.forked_process import ForkServer
 from tools.supervisor.host_identity import HostIdentity, host_identity
-from tools.supervisor.options import PipelineOptions
+from tools.supervisor.options import SINGLE, PipelineOptions
 from tools.supervisor.probe import Answer, CpuAccounts, get
 from tools.supervisor.relay import Level, Relay
 from tools.supervisor.servers import START_PATIENCE, NatsServer, RedisServer, temporary_folder
@@ -260,7 +260,7 @@ class Pipeline:
         settings = replace(
             self.options.settings,
             name=name,
-            identity=f"{self._identity}-{name}",
+            identity=self._identity_of(name),
             expected_workers=self.options.workers,
             nats_url=self.nats_url,
             redis_url=self.redis_url,
@@ -276,6 +276,14 @@ class Pipeline:
         for service in self._members.get(name, (name,)):
             environment |= self.options.variables.get(service, {})
         return environment
+
+    def _identity_of(self, process: str) -> str:
+        """In Leases, where a service has the same identity, whichever services it shares its process with. A process
+        of several services appends each one's kind, so a standby needs a name of its own.
+        """
+        members = self._members.get(process, (process,))
+        shares = len(members) > 1 and set(SINGLE) <= set(members)
+        return self._identity if shares else f"{self._identity}-{process}"
 
     async def _wait_until_ready(self, deadline: float) -> None:
         loop = asyncio.get_running_loop()
@@ -324,6 +332,8 @@ class Pipeline:
                 self._on_start(child, again=again)
                 again = True
                 pause = await self._until_end(child)
+            elif isinstance(problem, UserError):  # no start helps
+                raise problem
             else:
                 pause = self._on_end(child.name, 1, str(problem))
 
@@ -409,9 +419,15 @@ def by_reason(unready: Mapping[str, str]) -> list[tuple[str, str]]:
 
 
 def reason_in(unready: str) -> str:
-    """Why a service is not ready, in one line, without "is starting" if there is any other reason."""
-    reasons = [line.strip() for line in unready.splitlines() if line.strip()]
-    return "; ".join([reason for reason in reasons if not reason.endswith(IS_STARTING)] or reasons)
+    """Why a process is not ready, in one line, without "is starting" if there is any other reason. What several of its
+    services say is there once.
+    """
+    lines = [line.strip() for line in unready.splitlines() if line.strip()]
+    checks: dict[str, list[str]] = {}
+    for line in [line for line in lines if not line.endswith(IS_STARTING)] or lines:
+        check, _, why = line.partition(": ")
+        checks.setdefault(why, []).append(check)
+    return "; ".join(f"{', '.join(of)}: {why}" for why, of in checks.items())
 
 
 async def _try_start(child: Child) -> FlotillaError | None:
