@@ -139,7 +139,7 @@ async def test_a_second_pipeline_on_a_nats_that_has_one_is_refused_before_it_sta
             assert await second.ends() == 2
         (refusal,) = second.lines
         assert "has a pipeline (core-watcher, core-queue, core-snapshot, core-cycle, 2 more)" in refusal
-        assert "unset FLOTILLA_NATS_URL_FILE, " in refusal
+        assert "for another cluster, unset FLOTILLA_NATS_URL_FILE (" in refusal
 
 
 async def test_simulate_prints_its_address_and_stops_on_ctrl_c(tmp_path: Path) -> None:

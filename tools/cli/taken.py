@@ -26,8 +26,9 @@ async def refuse_taken(settings: Settings, origin: str) -> None:
         at = f"NATS at {where(settings.nats_url)}, prefix {settings.prefix!r}"
         how = f"leave out {origin}" if origin.startswith("-") else f"unset {origin}"
         raise UserError(
-            f"{at}, has a pipeline ({', '.join(names)}), which would not share the Redis of this one: {how}, and this"
-            f" one starts a NATS of its own; or stop that pipeline, or set --prefix to another one"
+            f"{at}, has a pipeline ({', '.join(names)}), which would not share the Redis of this one. For the same"
+            f" cluster, stop that one first; for another cluster, {how} (this one then starts a NATS of its own) or set"
+            " --prefix to another one"
         )
 
 
