@@ -205,10 +205,11 @@ def server_addresses(pipeline: "Pipeline") -> list[str]:
 
 
 def service_addresses(pipeline: "Pipeline") -> list[str]:
-    pids, rows = pipeline.processes, []
+    """A service that shares a process is named after both elsewhere, as pair-0-worker."""
+    pids, kinds, rows = pipeline.processes, pipeline.options.services(), []
     for name, services in pipeline.options.processes().items():
         row = _row(name, f"http://127.0.0.1:{pipeline.port(name)}", pids.get(name))
-        rows.append(row if len(services) == 1 else f"{row}: {', '.join(services)}")
+        rows.append(row if len(services) == 1 else f"{row}: {', '.join(kinds[each] for each in services)}")
     return rows
 
 
