@@ -217,6 +217,21 @@ class Parser(argparse.ArgumentParser):
         named.setdefault("allow_abbrev", False)
         super().__init__(*args, **named)  # type: ignore[arg-type]
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """Knows all: the command whose argument it is refuses it, since only its flags are what may be meant."""
+        known, others = super().parse_known_args(args, namespace)
+        if others:
+            guess = did_you_mean(others[0].partition("=")[0], self._option_string_actions, "--")
+            self.error(f"unrecognized arguments: {' '.join(others)}{guess}")
+        return known, others
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as wrong:
+            wrong.message += did_you_mean(value, map(str, action.choices or ()))
+            raise
+
     def error(self, message: str) -> NoReturn:
         self.exit(BAD_USAGE, f"{self.prog}: {message} (see {self.prog} --help)\n")
 

@@ -28,7 +28,12 @@ def ended(*arguments: str) -> int:
         (["demo", "--workers", "0"], "flotilla demo: argument --workers: must be at least 1, not 0"),
         (["demo", "--round-size", "0"], "argument --round-size: must be at least 1, not 0"),
         (["demo", "--pods", "many"], "argument --pods: must be a whole number, not 'many'"),
-        (["demo", "--config", "x"], "flotilla: unrecognized arguments: --config x"),
+        (["statsu"], "'version') (did you mean status?) (see flotilla --help)"),
+        (["demo", "--config", "x"], "flotilla demo: unrecognized arguments: --config x (see flotilla demo --help)"),
+        (
+            ["queue", "--grup-by=reason"],
+            "flotilla queue: unrecognized arguments: --grup-by=reason (did you mean --group-by?) (see flotilla queue",
+        ),
         (["demo", "--nodes", "2", "--pods", "121"], "flotilla: --pods: must be at most 60 per node, 120 here, not 121"),
         (["demo", "--workers", "65"], "flotilla: 65 workers cannot share 64 shards: each needs at least one"),
         (

@@ -24,7 +24,7 @@ async def explained(pipeline: Pipeline, given: Pod | PodBuilder, nodes: tuple[st
     pairs: list[Help] = []
     if not answer.findings.feasible:
         found, pairs = await answered(Advisor(made, answer.findings).help(), ask)
-    return of_findings(made, None, answer, answer.findings, answer.now, found, pairs)
+    return of_findings(made, None, answer, answer.findings, answer.now, found, pairs, nodes)
 
 
 def placed_on(pipeline: Pipeline, given: Pod | PodBuilder) -> str:

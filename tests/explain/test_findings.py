@@ -13,6 +13,7 @@ from shared.model.objects import Pod, encode_msgpack
 from shared.model.wellknown import HOSTNAME, ZONE
 from testing.builders import PodBuilder, node, pod, selector
 from testing.inprocess.pipeline import Pipeline
+from tests.explain.support import explained
 
 
 def a_cluster(shards: int, seed: int = 7) -> Pipeline:
@@ -167,3 +168,15 @@ def test_what_cannot_be_answered_is_refused_with_a_reason() -> None:
     assert asked(pipeline, pod("a"), nodes=tuple(map(str, range(9)))).problem.startswith("at most 8 nodes")
     too_much = Supposed(gone=tuple(map(str, range(65))))
     assert "at most 64 changed nodes, and removed or added pods" in asked(pipeline, pod("a"), supposed=too_much).problem
+
+
+@pytest.mark.asyncio
+async def test_a_node_that_does_not_exist_is_said_to_be_none() -> None:
+    pipeline = a_cluster(2)
+    real, none = (await explained(pipeline, pod("a").request(cpu=100), ("node-03", "nope"))).asked_nodes
+    assert (real.node, real.exists) == ("node-03", True)
+    assert (none.node, none.text, none.exists) == ("nope", "there is no node of this name", False)
+    elsewhere = await explained(pipeline, pod("a").claim("missing"), ("node-03", "nope"))
+    assert elsewhere.feasible == 0
+    assert [each.exists for each in elsewhere.asked_nodes] == [True, True]
+    assert all(each.text.startswith("nodes were not judged") for each in elsewhere.asked_nodes)

@@ -98,7 +98,7 @@ async def _pending(
     pairs: list[Help] = []
     if helps and not findings.feasible and findings.extenders is None:
         help_, pairs = await answered(Advisor(pod, findings).help(), sources.explain)
-    return of_findings(pod, queued, explained, findings, now, help_, pairs)
+    return of_findings(pod, queued, explained, findings, now, help_, pairs, nodes)
 
 
 def of_findings(
@@ -109,8 +109,9 @@ def of_findings(
     now: float,
     help_: Sequence[Help] = (),
     pairs: Sequence[Help] = (),
+    nodes: Sequence[str] = (),
 ) -> Explanation:
-    """`queued`: as the queue describes the pod; None for a pod that is only supposed."""
+    """`queued`: as the queue describes the pod; None for a pod that is only supposed. `nodes`: that were asked for."""
     groups = words.groups(findings, pod)
     return Explanation(
         pod=pod.key,
@@ -127,7 +128,7 @@ def of_findings(
         best=findings.best,
         weights=explained.weights,
         won_by=words.won_by(findings.best),
-        asked_nodes=_asked(findings, pod),
+        asked_nodes=(*_asked(findings, pod), *_not_judged(nodes, findings)),
         models=findings.models,
         preemption=sentences.preemption(findings),
         journal=explained.journal,
@@ -163,6 +164,16 @@ def _asked(findings: NodeFindings, pod: Pod) -> tuple[NodeSaid, ...]:
         else:
             said.append(NodeSaid(node=verdict.node, fits=False, text=words.of_node(verdict, findings, pod)))
     return tuple(said)
+
+
+def _not_judged(nodes: Sequence[str], findings: NodeFindings) -> list[NodeSaid]:
+    """The nodes without a verdict. If PreFilter rejects the pod, no node has one, whether or not it exists."""
+    judged = {verdict.node for verdict in findings.verdicts}
+    left = [node for node in dict.fromkeys(nodes) if node not in judged]
+    if findings.pre_filter is not None:
+        text = f"nodes were not judged, since the pod fits none: {findings.pre_filter.message}"
+        return [NodeSaid(node=node, fits=False, text=text) for node in left]
+    return [NodeSaid(node=node, fits=False, text="there is no node of this name", exists=False) for node in left]
 
 
 def _without_findings(pod: Pod, queued: DescribedPod, explained: PodExplained, now: float, why: str) -> Explanation:

@@ -17,11 +17,12 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeSaid(msgspec.Struct, frozen=True, kw_only=True):
-    """About one node that was asked about by name."""
+    """About one node that was asked about by name; `exists`: false if there is none of this name."""
 
     node: str
     fits: bool
     text: str
+    exists: bool = True
     score: ScoredNode | None = None
 
 
