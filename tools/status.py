@@ -24,6 +24,8 @@ PEERS: Mapping[str, str] = {"cycle": "worker", "snapshot": "binder"}
 """Which service's processes report to the leader of which."""
 PATIENCE = 2.0
 """Seconds to wait for processes that should answer."""
+SOON = 0.5
+"""The same where the answer is only a remark."""
 QUIET = 0.2
 """Seconds without a further answer after which those that nobody knows of are not waited for."""
 MAX_PROCESSES = 4096
@@ -160,6 +162,12 @@ def _causes(statuses: Iterable[ProcessStatus]) -> list[tuple[str, Finding]]:
         for key, why in each.problems.items():
             names[key, why].append(each.name)
     return [(key, Finding(f"not ready: {', '.join(of)}: {key}: {why}")) for (key, why), of in names.items()]
+
+
+async def not_ready(bus: Bus) -> list[str]:
+    """Why processes that answer soon are not ready, each cause once."""
+    async with asking(bus) as asker:
+        return [finding.text for _, finding in _causes(await asker.ask(SOON))]
 
 
 def _differences(statuses: Sequence[ProcessStatus]) -> list[Finding]:

@@ -15,12 +15,13 @@ from services.queue.events import PodPending, PodUnreadable
 from services.queue.introspection import ANY_EVENT, MAX_LINES, Introspection, awaited_events, describe, labels
 from services.queue.scheduling.queued_pod_info import PodState, QueuedPodInfo
 from shared.bus import Envelope
-from shared.bus.subjects import QUEUE_LIST
+from shared.bus.subjects import QUEUE_LIST, STATUS_ANSWERS, STATUS_ASK
 from shared.framework.loading import load_frameworks
 from shared.messages.codec import encode
 from shared.messages.inspection import LONGEST_TEXT, MAX_PODS, ListQueue, Move, QueueListed
 from shared.messages.limits import MAX_BYTES
 from shared.messages.queue import Outcome, Outcomes, Take, Verdict
+from shared.messages.status import AskStatus, ProcessStatus
 from shared.model.objects import DEFAULT_SCHEDULER, encode_msgpack, pod_from_msgpack
 from testing.builders import PodBuilder, pod
 from tests.bus.support import a_bus
@@ -303,6 +304,29 @@ async def test_queue_shows_the_details_of_one_pod(operator: Operator) -> None:
         assert "Rejected by:  NodeAffinity" in by_key.lines
         assert by_key.lines[-1].split()[2:] == ["unschedulable", "ScheduleAttemptFailure"]
         assert (await operator.types("queue", "web", "-n", "shop")).out == by_key.out
+
+
+@pytest.mark.asyncio
+async def test_a_binding_that_takes_long_comes_with_what_is_not_ready(operator: Operator) -> None:
+    since, why = time.time() - 30, "not ready: snapshot: term: Redis is away"
+    binding = an_info(pod("web"), PodState.BINDING, at=since)
+    problems = {"term": "Redis is away"}
+
+    async with nats_server() as server, a_queue(server, Waiting(binding)), a_bus(server) as bus:
+
+        def answer(asked: AskStatus, _: Envelope) -> None:
+            bus.post(
+                STATUS_ANSWERS,
+                ProcessStatus(asked.id, "snapshot", "snapshot", 1, "h", "1.0", 1.0, 2.0, 0.0, 1, problems=problems),
+            )
+
+        await bus.subscribe(STATUS_ASK, AskStatus, answer)
+        operator.reaches(server)
+        assert (await operator.types("queue")).lines[-1] == why
+        assert (await operator.types("queue", "web")).lines[0] == why
+        binding.record(time.time(), PodState.ACTIVE, "again")
+        binding.state = PodState.ACTIVE
+        assert why not in (await operator.types("queue")).out
 
 
 @pytest.mark.asyncio

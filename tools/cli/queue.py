@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tools.cli.arguments import PodName, add_nats_flags, add_output, add_pod, at_least, pod_name
 from tools.cli.output import plain, table, terminal_width
-from tools.cli.queue_listing import details, none, queue_pages, rows, summary
+from tools.cli.queue_listing import details, held_up, none, queue_pages, rows, summary
 
 if TYPE_CHECKING:
     from shared.messages.inspection import ListQueue, QueueListed
@@ -90,7 +90,7 @@ async def _show(options: argparse.Namespace, wanted: PodName | None, request: "L
         if options.output == "json":
             print(await _as_json(pages))
         elif wanted is None:
-            await _print_table(pages, request, wide=options.output == "wide")
+            await _print_table(client, pages, request, wide=options.output == "wide")
         else:
             await _print_pod(client, pages, wanted)
     return 0
@@ -103,7 +103,7 @@ async def _print_pod(client: "ServiceClient", pages: "AsyncIterator[QueueListed]
         last = page
         for pod in page.pods:
             found = True
-            print("\n".join(details(pod, page.now)))
+            print("\n".join([*await held_up(client, page.now, [pod]), *details(pod, page.now)]))
     if not found and last is not None:
         await _explain_absence(client, last, wanted)
 
@@ -130,19 +130,25 @@ async def _explain_absence(client: "ServiceClient", page: "QueueListed", wanted:
     )
 
 
-async def _print_table(pages: "AsyncIterator[QueueListed]", request: "ListQueue", *, wide: bool) -> None:
+async def _print_table(
+    client: "ServiceClient", pages: "AsyncIterator[QueueListed]", request: "ListQueue", *, wide: bool
+) -> None:
     width = terminal_width(sys.stdout)
     shown = total = 0
+    held: list[str] = []
     async for page in pages:
         if not shown:
             print(summary(page))
         if not page.total and any(page.counts.values()):
             print(none(request))
+        held = held or await held_up(client, page.now, page.pods)
         if page.pods:
             print("\n".join(table(rows(page, wide=wide, width=width), width)))
         shown, total = shown + len(page.pods), page.total
     if shown < total:
         print(f"{total - shown:,} more")
+    for why in held:
+        print(why)
 
 
 async def _as_json(pages: "AsyncIterator[QueueListed]") -> str:

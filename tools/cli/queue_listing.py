@@ -1,10 +1,10 @@
 """The pods of the queue, page by page, and how `flotilla queue` shows them."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from tools.cli.output import age
-from tools.cli.words import first_events, gate, reasons, waits_for, why_pending
+from tools.cli.words import IN_FLIGHT, first_events, gate, reasons, waits_for, why_pending
 
 if TYPE_CHECKING:
     from shared.messages.inspection import DescribedPod, ListQueue, QueueListed
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 NARROW = 100
 """Columns of a terminal from which on a line has room for what a pod waits for."""
+SLOW = 3.0
+"""Seconds in flight or binding after which a pod may be held up."""
 HEAD = ("POD", "STATE", "SINCE", "ATTEMPTS", "WHY", "WAITS FOR")
 WIDE_HEAD = (*HEAD[:4], "PRIORITY", "SCHEDULER", "NOMINATED", "PLUGINS", "WHY", "EVENTS")
 
@@ -46,6 +48,14 @@ def none(request: "ListQueue") -> str:
     namespace = f" in namespace {request.namespace}" if request.namespace else ""
     states = f" that is {' or '.join(request.states)}" if request.states else ""
     return f"none{namespace}{states}"
+
+
+async def held_up(client: "ServiceClient", now: float, pods: "Iterable[DescribedPod]") -> list[str]:
+    """What keeps the pipeline from deciding or binding, if that takes long for one of the pods."""
+    from tools.status import not_ready
+
+    is_slow = any(pod.state in IN_FLIGHT and now - pod.since > SLOW for pod in pods)
+    return await not_ready(client.bus) if is_slow else []
 
 
 def rows(page: "QueueListed", *, wide: bool = False, width: int | None = None) -> list[tuple[str, ...]]:

@@ -44,6 +44,7 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """`sentence`: the verdict, and the change that helps first, for a person.
 
+    `binding`: decided, and not yet seen on its node.
     `state`: pending, placed, preempted, or unknown. `groups`: nodes by their first rejection. `pairs`: two changes that
     help together, where none does alone. `won_by`: what the best node is better by. `journal`: decisions as they were
     made, the last one first. `now`: Unix time. `notes`: what else one should know.
@@ -52,6 +53,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     pod: str
     sentence: str
     state: str
+    binding: bool = False
     now: float
     uid: str = ""
     nodes: int = 0

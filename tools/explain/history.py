@@ -18,6 +18,7 @@ def told(key: str, remembered: PodExplained, *, node: str, is_binding: bool) -> 
         pod=key,
         sentence=_sentence(key, placed, evicted, remembered, node, is_binding=is_binding),
         state="placed" if node else "preempted" if evicted is not None else "unknown",
+        binding=is_binding,
         now=remembered.now,
         uid=remembered.uid,
         nodes=0 if placed is None else placed.nodes,
