@@ -55,6 +55,7 @@ from tests.simulator.support import PODS, Desk
 from tests.simulator.support import node as plain_node
 from tests.simulator.support import pod as plain_pod
 from tools.cli.dump import MAX_SHOWN, difference, pending_differences, verdict
+from tools.cli.service_client import UNANSWERED
 from tools.supervisor.servers import NatsServer
 
 NOW = 1000.0
@@ -365,7 +366,7 @@ async def test_differences_give_exit_code_1(operator: Operator, tmp_path: Path) 
         assert said.err.splitlines() == [
             f"{folder}: 1 queue, 2 node, 0 assumed",
             "the live state is not part of the dump: no reply from the workers: no listener"
-            f" (NATS at {where(server.url)}, prefix 'test')",
+            f" (NATS at {where(server.url)}, prefix 'test'); {UNANSWERED}",
             "the cache differs from the 1 nodes and 0 pods of the API server in 1 objects",
             "  node gone: cached, not listed",
         ]
