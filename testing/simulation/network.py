@@ -257,6 +257,9 @@ class SimBus:
             self.wires.add(subscription)
         return subscription
 
+    def withdraw(self) -> None:
+        """No other service shares the process."""
+
     def post(self, subject: str, message: Message, *, trace: TraceContext | None = None) -> None:
         if self.talks and (raw := self.said(message)) is not None:
             if (sent := self._sent(message, raw)) is None:

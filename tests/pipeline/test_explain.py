@@ -49,6 +49,18 @@ async def plain(operator: Operator, *arguments: str) -> dict[str, Any]:
     return found
 
 
+async def is_placed(operator: Operator, name: str) -> dict[str, Any]:
+    """Its explanation, once the queue has seen that it is bound."""
+    told: dict[str, Any] = {}
+
+    async def is_seen() -> bool:
+        told.update(await plain(operator, name))
+        return bool(told["state"] == "placed")
+
+    await until(is_seen, f"{name} is not placed")
+    return told
+
+
 async def waits(operator: Operator, corner: Corner, made: PodBuilder) -> str:
     """Creates the pod and waits until it was tried; the name by which it is asked about."""
     await corner.cluster.create(made)
@@ -82,7 +94,7 @@ async def test_a_pod_that_fits_nowhere_is_explained_helped_and_then_scheduled(
         assert "tried 1 time, waits for:" in text
         await corner.cluster.change_node("c", {"spec": {"unschedulable": False}})
         await corner.lands("web", "c")
-        assert (await plain(operator, name))["state"] == "placed"
+        await is_placed(operator, name)
 
 
 async def test_an_event_says_what_would_help_and_the_condition_what_kube_scheduler_says(pipeline: Pipeline) -> None:
@@ -114,8 +126,7 @@ async def test_a_bound_pod_is_explained_by_its_decision_and_a_victim_by_its_pree
         await corner.has_nodes(node("a").capacity(cpu=2), node("b").capacity(cpu=1))
         await corner.cluster.create(corner.pod("low").request(cpu=2))
         await corner.lands("low", "a")
-        told = await plain(operator, "victims/low")
-        assert told["state"] == "placed"
+        told = await is_placed(operator, "victims/low")
         assert told["sentence"] == "victims/low is on node a: it was the only one of 2 nodes on which it fitted"
         await corner.cluster.create(corner.pod("high").request(cpu=2), priorityClassName=HIGH)
         await corner.lands("high", "a")
