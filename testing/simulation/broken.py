@@ -239,7 +239,7 @@ BROKEN: Mapping[str, Broken] = {
     "commits-unverified": Broken("plain", "messages pause lose_lease", (CommitChecks, "decisions", lambda *_: {})),
     # A Redis that went back in time passes for one that has everything.
     "histories-alike": Broken(
-        "plain", "redis_rolls_back late_calls", (term, "_history", lambda _: "the only one"), seconds=30.0, first=2
+        "plain", "redis_rolls_back late_calls", (term, "_history", lambda _: "the only one"), seconds=30.0, first=31
     ),
     # The same, where a replica that lagged behind is the new master, and the old one still answers some.
     "masters-alike": Broken(
@@ -260,6 +260,7 @@ BROKEN: Mapping[str, Broken] = {
         seconds=30.0,
         every=5.0,
         often={"create": 10.0, "delete": 8.0, "rush": 2.0, "go": 3.0},
+        first=12,
     ),
     # Binders evict victims for a pod that is pending, wherever it is nominated by then.
     "nominated-anywhere": Broken(
