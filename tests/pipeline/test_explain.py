@@ -54,8 +54,10 @@ async def is_placed(operator: Operator, name: str) -> dict[str, Any]:
     told: dict[str, Any] = {}
 
     async def is_seen() -> bool:
-        told.update(await plain(operator, name))
-        return bool(told["state"] == "placed")
+        found = await plain(operator, name)
+        told.clear()
+        told.update(found)
+        return told["state"] == "placed" and not told.get("binding")
 
     await until(is_seen, f"{name} is not placed")
     return told
