@@ -324,9 +324,10 @@ class Progress:
     def due(self, reader: WatchReader, message: Watched | WatchBeat) -> WatchSeen | None:
         """The report to send after the reader has taken this message, if one is due."""
         epoch, seq = reader.position
-        is_first, is_beat = epoch != self._epoch, isinstance(message, WatchBeat)
-        self._unreported += 0 if isinstance(message, WatchBeat) else size_of(message)
-        if not (is_beat or is_first or self._unreported >= REPORT_BYTES):
-            return None
+        is_first = epoch != self._epoch
+        if isinstance(message, Watched):
+            self._unreported += size_of(message)
+            if not is_first and self._unreported < REPORT_BYTES:
+                return None
         self._epoch, self._unreported = epoch, 0
         return WatchSeen(self._asker, epoch, seq, reader.versions if is_first else {})

@@ -318,7 +318,7 @@ class QueueCore:
     @property
     def meter(self) -> PluginMeter:
         """Times PreEnqueue plugins."""
-        return self._queue.meter
+        return self._queue.plugins.meter
 
     @property
     def hint_calls(self) -> deque[HintCall]:

@@ -6,9 +6,10 @@ from services.queue import events
 from services.queue.pod_conditions import unreadable_notice
 from services.queue.scheduling.cluster_event import ClusterChange, anything, freed_room
 from services.queue.scheduling.in_flight_events import DeferredEvents, Position
+from services.queue.scheduling.queue_plugins import as_problem
 from services.queue.scheduling.queued_pod_info import PodState
 from services.queue.scheduling.queueing_hints import QueueingHints
-from services.queue.scheduling.scheduling_queue import AttemptResult, SchedulingQueue, as_problem
+from services.queue.scheduling.scheduling_queue import AttemptResult, SchedulingQueue
 from shared.bounded import BoundedDict
 from shared.errors import InvariantBroken
 from shared.framework.profile import Framework

@@ -180,9 +180,8 @@ class Shell:
         await self._wait_for_followers()
         if isinstance(said, ObjectEvents):
             if began - self._heard_at.get(kind, 0.0) < GATHER_SECONDS:
-                await asyncio.sleep(
-                    GATHER_SECONDS
-                )  # what comes meanwhile waits in the connection and goes out together
+                # what comes meanwhile waits in the connection and goes out together
+                await asyncio.sleep(GATHER_SECONDS)
             self._heard_at[kind] = self._context.clock()
 
     async def _on_trouble(self, resource: WatchedResource, trouble: Interruption) -> None:

@@ -14,7 +14,7 @@ PATIENCE = 30.0
 
 
 class User(Protocol):
-    """A bus on the link. It is told of each loss and return, and of errors until one user takes it."""
+    """A bus on the link. The link calls `takes` of one user after the other until one returns True."""
 
     def lost(self) -> None: ...
 
@@ -50,7 +50,7 @@ class Link:
         patience: float = PATIENCE,
         on_away: Callable[[str], None] = lambda why: None,
     ) -> "Link":
-        """`access` may be a plain URL. `on_away` is told why no server has answered yet.
+        """`access` may be a plain URL. `on_away` gets the reason each time no server answers.
 
         UserError if the URL, a certificate or the credentials are wrong, ClusterError if no server answers in time.
         """

@@ -4,9 +4,8 @@
     result = await client.execute(ApiCall("POST", path, body))
     await client.close()
 
-Calls are retried only if that does no harm: reads and merge patches after any failure; PUT and DELETE, which name a
-version or uid, if a kept connection turns out to be closed; and every call that the server certainly did not execute
-(429 after the time that it names, 401 once with newer credentials).
+Calls are retried only if that does no harm: reads and merge patches after any failure, and every call that the server
+certainly did not execute (429 after the time that it names, 401 once with newer credentials).
 """
 
 import asyncio
@@ -68,10 +67,6 @@ MAX_RETRIES = 3
 """Retries of one call."""
 MAX_REFUSAL = 1 << 20
 """Bytes that are read of an answer that refuses a stream."""
-REPEATED = "GET"
-"""The method that is sent again at once if a kept connection turns out to be closed: of others it is not known
-whether they were carried out, and the answer to a second one would not tell.
-"""
 NOT_LIMITED = "/apis/coordination.k8s.io/"
 """Lease renewals are not rate limited: a late one loses the Lease."""
 
@@ -351,7 +346,8 @@ class KubeClient:
         if self._access.is_stale():
             await self._freshen(deadline)
         request = self._format.request(method, path, self._head(content_type), body)
-        answer = await self._http.request(request, deadline, repeatable=method == REPEATED)
+        # Whether a PUT or DELETE without an answer was executed, the answer to a second one would not say.
+        answer = await self._http.request(request, deadline, repeatable=method == "GET")
         self._answer_headers = answer.headers
         wait = None if answer.status < 400 else retry_after(answer.header(b"retry-after"))
         return ApiResponse(answer.status, answer.body, wait)

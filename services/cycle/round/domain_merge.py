@@ -73,7 +73,7 @@ class Trackers:
 
 
 class Followers:
-    """The trackers of all classes of a round, which are told of each decision.
+    """The trackers of all classes of a round, which follow each decision.
 
     If a tracker raises, its class is `broken`: no further pod of it can be decided in this round.
     """

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import count
 from math import floor
-from typing import Any
 
 import msgspec
 
@@ -17,12 +16,11 @@ from services.queue.scheduling.left_pods import LeftPods
 from services.queue.scheduling.nominator import PREEMPTION, Nominator, PendingPreemptions
 from services.queue.scheduling.pod_groups import RELEASED, PodGroups
 from services.queue.scheduling.pod_queues import BackoffPolicy, DeadlineQueue, PodContainer, PodHeap, UnschedulablePods
+from services.queue.scheduling.queue_plugins import QueuePlugins
 from services.queue.scheduling.queued_pod_info import TRANSITIONS, PodState, QueuedPodInfo, RetryHistory, RetryRecord
 from services.queue.scheduling.queueing_hints import QueueingHints, QueueStrategy
-from shared.errors import FlotillaError, InvariantBroken, UserError
-from shared.framework.metering import PRE_ENQUEUE, PluginMeter
+from shared.errors import FlotillaError, InvariantBroken
 from shared.framework.profile import Framework
-from shared.framework.signatures import PluginFailed
 from shared.model.objects import Pod
 from shared.plugins.devices.queued_claims import ClaimUsers
 
@@ -117,13 +115,10 @@ class SchedulingQueue:
             PodState.BINDING: self._binding,
         }
         self._hints = hints
-        self._problems = problems
+        self.plugins = QueuePlugins(hints.objects, problems, stopwatch)
         self._backoff_policy = backoff
         self._unschedulable_timeout = timeouts.unschedulable
-        self.meter = PluginMeter(stopwatch)
         self._sequence = 0
-        self._some_key: Any = None
-        """The last key that QueueSort has given: the next one must compare with it."""
         self._flushed_at: float | None = None
 
     # Pods
@@ -145,7 +140,7 @@ class SchedulingQueue:
     def update(self, info: QueuedPodInfo, pod: Pod, body: msgspec.Raw, now: float) -> ClusterChange | None:
         """Takes in a new version of the pod. Returns the event for other pods if it has lost a nomination."""
         old, state = info.pod, info.state
-        sort_key = self._sort_key(info, pod)
+        sort_key = self.plugins.sort_key(info, pod)
         if state in WAITING:
             self.by_state[state].discard(info)
         info.update(pod, body)
@@ -384,7 +379,7 @@ class SchedulingQueue:
 
     def _enqueue(self, info: QueuedPodInfo, state: PodState, now: float, why: str) -> None:
         """Moves the pod to active or a back-off if all gates are open; they are not asked again after the back-off."""
-        plugin = self._run_pre_enqueue(info)
+        plugin = self._gate(info)
         if plugin is None:
             self.move(info, state, now, why)
             if state is PodState.ACTIVE and why in (ADDED, UPDATED):
@@ -397,34 +392,17 @@ class SchedulingQueue:
             self._gated.add(info)
             self.groups.moved(info, now)
 
-    def _run_pre_enqueue(self, info: QueuedPodInfo) -> str | None:
+    def _gate(self, info: QueuedPodInfo) -> str | None:
         """The plugin that gates the pod; one that raises gates it until the next event that may help."""
-        info.gate_reason = ""
-        if info.sort_key is None:  # it never had a key
-            try:
-                info.sort_key = self._key_of(info, info.pod)
-            except Exception as cause:
-                return self._failed(info, cause)
         if info.uid in self.preemptions:
+            info.gate_reason = ""
             return PREEMPTION
-        if info.framework.pre_enqueue:
-            try:
-                status = info.framework.run_pre_enqueue(info.pod, self._hints.objects, self.meter.of_pod(PRE_ENQUEUE))
-            except Exception as cause:
-                return self._failed(info, cause)
-            if not status.ok:
-                info.gate_reason = status.message
-                return status.plugin
+        plugin = self.plugins.gate(info)
+        if plugin is not None:
+            return plugin
         status = self.groups.pre_enqueue(info)
         info.gate_reason = status.message
         return None if status.ok else status.plugin
-
-    def _failed(self, info: QueuedPodInfo, cause: Exception) -> str:
-        """Logs what a plugin raised, and names the plugin; empty if the exception does not."""
-        problem = as_problem(f"Pod {info.pod.key}", cause)
-        self._problems.append(problem)
-        info.gate_reason = str(cause) if isinstance(cause, FlotillaError) else repr(cause)
-        return cause.plugin if isinstance(cause, PluginFailed) else ""
 
     def _set_gating_plugin(self, info: QueuedPodInfo, plugin: str | None) -> None:
         """The gating plugin counts as one that rejected the pod, also after its gate has opened."""
@@ -456,23 +434,7 @@ class SchedulingQueue:
         """Behind all pods of its priority that are queued already."""
         self._sequence += 1
         info.queued_at, info.sequence = at, self._sequence
-        info.sort_key = self._sort_key(info, info.pod)
-
-    def _sort_key(self, info: QueuedPodInfo, pod: Pod) -> tuple[object, int] | None:
-        """If the plugin raises, the pod keeps the key that it has; None without one, which gates it."""
-        try:
-            return self._key_of(info, pod)
-        except Exception as cause:
-            if info.sort_key is None:
-                return None
-            self._problems.append(as_problem(f"Pod {pod.key}", cause))
-            key: tuple[object, int] = info.sort_key
-            return key
-
-    def _key_of(self, info: QueuedPodInfo, pod: Pod) -> tuple[object, int]:
-        key = info.framework.sort_key(pod, info.queued_at, self._some_key)
-        self._some_key = key
-        return key, info.sequence
+        info.sort_key = self.plugins.sort_key(info, info.pod)
 
     def validate(self) -> None:
         """Every pod is in one container and knows its state, and all counts and indices agree."""
@@ -501,13 +463,3 @@ class SchedulingQueue:
         due = Counter((plugin, info.framework.name) for info in self.pods.values() for plugin in info.rejecting_plugins)
         if +self.counters.rejecting != due or min(self.counters.rejecting.values(), default=0) < 0:
             raise InvariantBroken("pods are counted wrongly by the plugins that rejected them")
-
-
-def as_problem(what: str, cause: Exception) -> FlotillaError:
-    """What a plugin raised, as an error of ours."""
-    if isinstance(cause, FlotillaError) and not isinstance(cause, PluginFailed):
-        return cause
-    why = str(cause) if isinstance(cause, PluginFailed) else f"{type(cause).__name__}: {cause}"
-    problem = UserError(f"{what}: {why}")
-    problem.__cause__ = cause
-    return problem
