@@ -22,6 +22,12 @@ async def answer_all(peer: Peer) -> None:
         await peer.answer(OK)
 
 
+async def answer_byte_by_byte(peer: Peer) -> None:
+    for at in range(len(OK)):
+        await peer.answer(OK[at : at + 1])
+        await asyncio.sleep(0)
+
+
 async def test_a_connection_is_kept() -> None:
     async with serving(answer_all) as server, client_of(server) as client:
         for _ in range(3):
@@ -38,12 +44,7 @@ async def test_concurrent_requests_share_a_limited_number_of_connections() -> No
 
 
 async def test_an_idle_connection_is_closed() -> None:
-    async def once(peer: Peer) -> None:
-        await peer.request()
-        await peer.answer(OK)
-        await peer.closed()
-
-    async with serving(once) as server, client_of(server, idle_seconds=0.05) as client:
+    async with serving(answer_all) as server, client_of(server, idle_seconds=0.05) as client:
         await client.get()
         await until(server.peers[0].gone)
         assert await client.get() == (200, b"hello")
@@ -68,9 +69,7 @@ async def test_a_server_that_goes_at_each_byte(size: int) -> None:
 async def test_a_slow_answer() -> None:
     async def slow(peer: Peer) -> None:
         while await peer.request():
-            for at in range(len(OK)):
-                await peer.answer(OK[at : at + 1])
-                await asyncio.sleep(0)
+            await answer_byte_by_byte(peer)
 
     async with serving(slow) as server, client_of(server) as client:
         assert await client.get() == (200, b"hello")
@@ -299,15 +298,13 @@ async def test_a_stream_is_read_as_it_comes() -> None:
 
 
 async def test_a_request_after_a_stream_that_was_not_read() -> None:
-    """1. The whole body has arrived. 2. It is closed unread. 3. The next answer comes in two parts."""
+    """1. The whole body has arrived. 2. It is closed unread. 3. The next answer comes byte by byte."""
 
     async def serve(peer: Peer) -> None:
         await peer.request()
         await peer.answer(OK)
         await peer.request()
-        await peer.answer(OK[:-2])
-        await asyncio.sleep(0.01)
-        await peer.answer(OK[-2:])
+        await answer_byte_by_byte(peer)
         await peer.closed()
 
     async with serving(serve) as server, client_of(server) as client:
