@@ -85,7 +85,7 @@ def test_one_at_a_time_and_no_more_than_may_wait() -> None:
     assert (refused.number, refused.problem) == (99, BUSY)
 
 
-def test_late_workers_are_asked_again_and_whoever_asked_is_told_in_time() -> None:
+def test_late_workers_are_asked_again_and_the_question_is_answered_in_time() -> None:
     asked = questions()
     first = asks(asked.on_asked(ExplanationAsked(1, REQUEST), WORKERS, SEQ, 0.0))
     asked.on_asked(ExplanationAsked(2, REQUEST), WORKERS, SEQ, 0.5)

@@ -23,13 +23,13 @@ def client(bus: Bus, take: Callable[[Batch], None] = lambda batch: None) -> Queu
 
 
 class PlayedQueue:
-    """Answers each Take when told to. `hears`: it handles the outcomes in a Take."""
+    """Answers a Take when `answer` is called. `hears`: it handles the outcomes in a Take."""
 
     def __init__(self, bus: Bus, *, hears: bool) -> None:
         self.takes: list[tuple[Take, Envelope]] = []
         self.reports: list[str] = []
         self._bus = bus
-        self._hears = hears
+        self.hears = hears
 
     async def listen(self) -> None:
         await self._bus.subscribe("queue.take", Take, lambda take, envelope: self.takes.append((take, envelope)))
@@ -37,7 +37,7 @@ class PlayedQueue:
 
     def answer(self) -> None:
         take, envelope = self.takes[-1]
-        envelope.respond(Batch(take.epoch, take.number, [], hears_outcomes=self._hears))
+        envelope.respond(Batch(take.epoch, take.number, [], hears_outcomes=self.hears))
 
     def in_takes(self) -> list[str]:
         return [outcome.uid for take, _ in self.takes for outcome in take.outcomes]
@@ -104,7 +104,7 @@ async def test_outcomes_in_a_take_are_reported_if_a_queue_of_the_last_release_an
         feed.tell(Outcome("decided", Verdict.DECIDED))
         queue.answer()
         await until(lambda: queue.in_takes() == ["decided"])
-        vars(queue)["_hears"] = False
+        queue.hears = False
         queue.answer()
         await until(lambda: queue.reports == ["decided"])
 

@@ -1,9 +1,18 @@
-"""Hints for Events: sought beside decisions, once for each class and message, dropped rather than late."""
+"""Hints for Events: searched for beside decisions, once per class and message, and dropped rather than late."""
 
 import pytest
 
 from services.cycle import events as cycle
-from services.cycle.explanation.hints import AGAIN, KNOWN_FOR, MAX_PODS, MAX_SEARCHES, PATIENCE, QUIET, Hints
+from services.cycle.explanation.hints import (
+    AGAIN,
+    KNOWN_FOR,
+    MAX_PODS,
+    MAX_SEARCHES,
+    PATIENCE,
+    QUIET,
+    Hints,
+    hint_text,
+)
 from services.cycle.round.admission import PodInfo
 from services.cycle.round.assign import Unfit
 from shared.explain.advice import Help
@@ -31,7 +40,7 @@ def larger(number: int) -> list[Pod]:
 # The pipeline's cores
 
 
-def test_pods_that_fit_nowhere_are_told_what_would_help() -> None:
+def test_a_pod_that_fits_nowhere_gets_a_hint_of_what_would_help() -> None:
     pipeline = a_pipeline(hints=True)
     pipeline.submit([*larger(3), pod("fits").request(cpu=1).build()])
     pipeline.settle()
@@ -40,7 +49,7 @@ def test_pods_that_fit_nowhere_are_told_what_would_help() -> None:
     assert pipeline.cycle.explanations.hints == {"told": 3, "none": 0, "dropped": 0}
 
 
-def test_nothing_is_sought_unless_hints_are_wanted() -> None:
+def test_without_the_setting_no_hint_is_searched_for() -> None:
     asked: list[object] = []
 
     def heard(message: object) -> tuple[float, ...]:
@@ -106,7 +115,7 @@ def test_one_search_serves_the_class_and_later_pods_of_it() -> None:
     assert told[0].text == "It would fit if there were one more node like a (4 cpu)."
     assert [each.uid for each in hints.on_rejected(rejected(infos[2]), now + 1)] == [infos[2].uid]
     assert hints.next_deadline() is None
-    assert not hints.on_rejected(rejected(infos[2]), now + 2)  # told lately
+    assert not hints.on_rejected(rejected(infos[2]), now + 2)  # it has its hint already
     assert not hints.on_rejected(rejected(infos[0]), now + KNOWN_FOR)
     assert hints.next_deadline() is None
     assert not hints.on_rejected(rejected(infos[0]), now + AGAIN)
@@ -140,8 +149,8 @@ def test_what_waits_is_bounded() -> None:
     info = an_info("p")
     for i in range(MAX_SEARCHES + 3):
         hints.on_rejected(rejected(info, str(i)), 0.0)
-    for _ in range(MAX_PODS + 4):
-        hints.on_rejected(rejected(an_info(f"p{_}"), "0"), 0.0)
+    for i in range(MAX_PODS + 4):
+        hints.on_rejected(rejected(an_info(f"p{i}"), "0"), 0.0)
     assert hints.counts["dropped"] == 3 + 5
 
 
@@ -170,14 +179,10 @@ def test_a_defect_costs_the_hint_only(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_the_text_of_a_hint(found: list[str], text: str) -> None:
-    from services.cycle.explanation.hints import hint_text
-
     assert hint_text([Help(text=each, kind="k", nodes=1) for each in found]) == text
 
 
 def test_uncertain_help_is_named_as_such_and_only_without_better() -> None:
-    from services.cycle.explanation.hints import hint_text
-
     unsure = Help(text="its claim x existed", kind="k", nodes=1, certain=False)
     sure = Help(text="a", kind="k", nodes=1)
     assert hint_text([unsure]) == "As far as the rest of it is concerned, it would fit if its claim x existed."

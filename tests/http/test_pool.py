@@ -22,7 +22,7 @@ def test_the_last_used_connection_is_used_first() -> None:
     assert (it.take(), it.take(), it.take()) == ("b", "a", None)
 
 
-def test_no_more_than_so_many() -> None:
+def test_the_number_of_connections_is_bounded() -> None:
     it = pool()
     assert [it.reserve() for _ in range(4)] == [True, True, True, False]
     it.wait("first")

@@ -62,7 +62,7 @@ def test_pods_whose_volumes_differ_share_the_rest() -> None:
     assert one.spec.tolerations is other.spec.tolerations
 
 
-def test_only_so_many_parts_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_remembered_parts_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_parts, "MAX_PARTS", 2)
     decoder = PodDecoder()
     raws = [encode_msgpack(pod("p").label(app=str(number)).build()) for number in range(3)]

@@ -259,5 +259,5 @@ def edited(spec: dict[str, Any], kind: str, change: dict[str, Any]) -> dict[str,
         case "pod-anti-affinity":
             del spec["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][change["term"]]
         case _:
-            raise AssertionError(f"nobody knows how to make a change of kind {kind}")
+            raise AssertionError(f"this test cannot make a change of kind {kind}")
     return spec

@@ -107,7 +107,7 @@ async def test_it_binds_and_goes_on_after_kills_and_without_nats(nats: Configure
 
 
 async def test_leaders_may_be_in_different_groups(nats: ConfiguredNats, tmp_path: Path) -> None:
-    """A leader hears those in its own process and in the other one alike; what the standbys have is not in the way."""
+    """A leader hears services in its own process and in the other alike; standbys beside them do not interfere."""
     async with api_server() as api:
         options = options_for(nats, api, tmp_path, standbys=True)
         leads = {"watcher": "core", "queue": "core-standby", "snapshot": "core", "cycle": "core-standby"}

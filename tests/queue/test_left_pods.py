@@ -1,4 +1,4 @@
-"""How pods that left the queue went through it is remembered for a while."""
+"""The queue remembers the moves of the last pods that left it."""
 
 from services.queue.introspection import Introspection
 from services.queue.scheduling.left_pods import LeftPods
@@ -12,7 +12,7 @@ def left(queue: Queue, name: str) -> PodLeft | None:
     return Introspection(queue.core).answer(ListQueue(namespace="default", name=name), queue.now).left
 
 
-def test_a_bound_pod_is_told_as_it_went() -> None:
+def test_the_moves_of_pods_that_were_bound_or_deleted_are_listed() -> None:
     queue = Queue()
     queue.add("a", "b")
     queue.at(101.0).take()

@@ -359,7 +359,7 @@ def test_popped_pods_are_handed_out() -> None:
     assert PodGroups().pop_with(entry) == PoppedTogether([entry])
 
 
-def test_a_listing_with_bodies_has_the_group_and_who_of_it_has_a_node() -> None:
+def test_a_listing_with_bodies_has_the_group_and_its_placed_members() -> None:
     line = GroupQueue()
     line.see(2)
     line.add("a", "b", "c")

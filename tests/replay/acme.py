@@ -1,4 +1,4 @@
-"""A cluster in which every name that somebody invented has `acme` in it, and decisions of all sorts about its pods."""
+"""A cluster in which every invented name contains `acme`, and decisions of all sorts about its pods."""
 
 import json
 import random

@@ -75,7 +75,7 @@ def replayed(entries: Sequence[Entry], shards: int | None = None) -> Comparison:
 
 
 @pytest.mark.parametrize(("shards", "round_size"), [(2, 8), (3, 1)])
-def test_nothing_that_somebody_invented_is_left(shards: int, round_size: int, tmp_path: Path) -> None:
+def test_no_invented_name_is_left(shards: int, round_size: int, tmp_path: Path) -> None:
     entries = acme.recorded(7, shards, round_size)
     before = replayed(entries)
     reasons = {pod.reason for each in entries if isinstance(each, RoundDecided) for pod in each.pods}

@@ -1,4 +1,4 @@
-"""What a recording holds is decided again without a difference, whatever happened on the wire."""
+"""A replay makes the recorded decisions again without a difference, also after mishaps on the wire."""
 
 import random
 from collections.abc import Callable, Sequence

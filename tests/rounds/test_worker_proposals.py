@@ -302,7 +302,7 @@ POINTS = (ExtensionPoint.PRE_FILTER, ExtensionPoint.FILTER, ExtensionPoint.PRE_S
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_whatever_a_plugin_raises_in_its_name_is_in_the_pods_message(method: str) -> None:
+def test_the_message_of_a_failed_pod_names_the_plugin_and_the_method_that_raised(method: str) -> None:
     core = loaded(A, B, frameworks=framework_with(Faulty, *POINTS))
     bad, good = small_pod("bad", **{"raises-in": method}), small_pod("good")
     got = ask(core, ask_for(bad, count=3), ask_for(good, count=3))

@@ -1,5 +1,6 @@
-"""Services that tests host in a process of their own: `python -m tests.runtime.program NAME`; or, with several names,
-together in one: as queue, cycle and snapshot.
+"""Services that tests host in a process of their own: `python -m tests.runtime.program NAME`.
+
+With several names they share one process, as queue, cycle and snapshot.
 """
 
 import asyncio
@@ -86,12 +87,12 @@ async def asks(context: Context) -> None:
         await asyncio.sleep(0.01)
 
 
-async def ends_when_told(context: Context) -> None:
-    told = asyncio.Event()
-    await context.bus.subscribe("queue.evicted", Heartbeat, lambda _, __: told.set())
+async def ends_on_a_message(context: Context) -> None:
+    received = asyncio.Event()
+    await context.bus.subscribe("queue.evicted", Heartbeat, lambda _, __: received.set())
     context.health.ready()
-    await told.wait()
-    raise UserError("told to end")
+    await received.wait()
+    raise UserError("asked to end")
 
 
 async def stays(context: Context) -> None:
@@ -124,7 +125,7 @@ MAINS: dict[str, Callable[[Context], Awaitable[None]]] = {
         breaks_in_a_task,
         fails_on_a_message,
         asks,
-        ends_when_told,
+        ends_on_a_message,
         stays,
         stays_not_for_long,
     )

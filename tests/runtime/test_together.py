@@ -1,4 +1,4 @@
-"""Several services in one process, as those who run it see it."""
+"""Several services in one process: its pages, metrics, log and end."""
 
 import json
 import signal
@@ -61,13 +61,13 @@ async def samples(url: str, name: str, **labels: str) -> list[tuple[str, float]]
 
 
 async def test_the_process_ends_with_the_first_that_ends_which_its_log_names() -> None:
-    async with nats_server() as server, hosted("serves ends_when_told", server, name="both") as process:
+    async with nats_server() as server, hosted("serves ends_on_a_message", server, name="both") as process:
         await process.url()
         async with a_bus(server) as bus:
             await bus.publish("queue.evicted", Heartbeat(1, 1))
             code, said, log = await process.end()
     assert (code, said) == (2, "good-bye")
-    assert log[-1] == "flotilla cycle: told to end"
+    assert log[-1] == "flotilla cycle: asked to end"
 
 
 async def test_an_exception_in_one_is_a_fault_of_that_one() -> None:

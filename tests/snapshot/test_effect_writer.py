@@ -60,7 +60,7 @@ def test_without_further_decisions_ends_of_attempts_are_written_and_acknowledged
     assert asyncio.run(written([ENDS, ACKNOWLEDGED])) == ([[ENDS]], [ACKNOWLEDGED])
 
 
-def test_whatever_else_is_to_be_written_waits_for_nothing() -> None:
+def test_only_ends_of_attempts_may_wait() -> None:
     log = SnapshotLog(A)
     log.handle(commit(1, (P, "a", log.core.seq)))
     (assumed,) = log.core.ledger.values()

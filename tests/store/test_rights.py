@@ -103,6 +103,7 @@ FORBIDDEN = {
         ("EVAL", "return redis.call('SET', 'flotilla:answer', 'x')", "1", "flotilla:queue"),
     ],
     "snapshot": [("HGETALL", "flotilla:queue"), ("SET", "flotilla:queue:term", "99"), ("UNLINK", "flotilla:queue")],
+    "core": [],
 }
 FORBIDDEN_TO_ALL = [
     ("GET", "other:meta"),
@@ -122,6 +123,6 @@ FORBIDDEN_TO_ALL = [
 @pytest.mark.parametrize("user", USERS)
 async def test_a_user_has_no_further_rights(user: str) -> None:
     async with with_users() as (server, _), linked_to(as_user(server, user)) as link:
-        for command in FORBIDDEN.get(user, []) + FORBIDDEN_TO_ALL:
+        for command in FORBIDDEN[user] + FORBIDDEN_TO_ALL:
             with pytest.raises(UserError, match=r"^Redis at .* refuses access: "):
                 await link.call(*command)

@@ -131,7 +131,7 @@ async def test_signalling_a_process_whose_end_is_not_reported_yet(fork_server: F
     assert await process.wait() == -signal.SIGKILL
 
 
-async def test_a_module_that_is_missing_is_told_in_a_line_and_not_tried_again(
+async def test_a_missing_module_is_one_line_and_not_imported_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "nats.py").write_text("import a_module_that_is_missing\n")
