@@ -12,37 +12,52 @@ from services.snapshot.store.effect_writer import EffectWriter, _can_wait
 from services.snapshot.store.terms import Terms
 from shared.messages.queue import ForgottenPod
 from shared.messages.state import Committed, Delta
+from shared.runtime import Health
+from shared.runtime.leadership import Leadership
+from shared.store.link import RedisLink
 from shared.store.schema import Persist
+from shared.store.term import open_term
+from tests.bus.support import until
 from tests.rounds.support import SnapshotLog, commit, small_node, small_pod
+from tests.servers import redis_server
+from tests.store.support import LOG, PIPELINE, PREFIX, linked
 
 A, P = small_node("a"), small_pod("p")
 
 
-class Writes:
-    """As Terms, with a Redis that remembers what was written together."""
+class RecordedTerms(Terms):
+    """`written`: what was written together."""
 
-    def __init__(self) -> None:
+    def __init__(self, link: RedisLink) -> None:
+        lead = cast(Leadership, None)  # no other term begins here
+        super().__init__(lead, link, PREFIX, Health(), LOG)
         self.written: list[list[Persist]] = []
 
     async def write(self, persists: Sequence[Persist]) -> bool:
         self.written.append(list(persists))
-        return True
+        return await super().write(persists)
 
 
 async def written(*added: Sequence[Effect]) -> tuple[list[list[Persist]], list[Effect]]:
     """What is written together, and what is then carried out, if these are added one after the other."""
-    told: list[Effect] = []
-    terms, loop = Writes(), asyncio.get_running_loop()
-    writer = EffectWriter(SnapshotCore(1), cast(Terms, terms), 1, told.append, lambda: None, loop.time)
-    running = asyncio.create_task(writer.run())
-    for effects in added:
-        for effect in effects:
-            writer.add(effect)
-        await asyncio.sleep(0)
-    while writer.waiting:
-        await asyncio.sleep(0.001)
-    running.cancel()
-    return terms.written, told
+    carried_out: list[Effect] = []
+    core, loop = SnapshotCore(1), asyncio.get_running_loop()
+    async with redis_server() as redis, linked(redis) as link:
+        term = RecordedTerms(link)
+        term.epoch = core.epoch
+        await open_term(link, PREFIX, core.epoch, PIPELINE)
+        assert await term.begin(core, 1)
+        writer = EffectWriter(core, term, 1, carried_out.append, lambda: None, loop.time)
+        running = asyncio.create_task(writer.run())
+        for effects in added:
+            for effect in effects:
+                writer.add(effect)
+            await asyncio.sleep(0)
+        await until(lambda: len(carried_out) == 1)
+        assert not writer.waiting
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    return term.written, carried_out
 
 
 ENDS = Persist(settled=(P.uid,))
@@ -51,9 +66,9 @@ ACKNOWLEDGED = AcknowledgeBinder(1, 1, lambda received: None)
 
 def test_ends_of_attempts_are_written_with_the_next_decisions() -> None:
     decisions = Persist(answer=Committed(1, 1, 1, []))
-    together, told = asyncio.run(written([ENDS, ACKNOWLEDGED], [], [decisions]))
+    together, carried_out = asyncio.run(written([ENDS, ACKNOWLEDGED], [], [decisions]))
     assert together == [[ENDS, decisions]]
-    assert told == [ACKNOWLEDGED]
+    assert carried_out == [ACKNOWLEDGED]
 
 
 def test_without_further_decisions_ends_of_attempts_are_written_and_acknowledged_soon() -> None:

@@ -324,7 +324,7 @@ async def test_reading_pauses_while_a_follower_is_behind(monkeypatch: pytest.Mon
             assert created < 2000, "it says everything, whether anybody keeps up or not"
             put(world, f"p{created}")
             created += 1
-            await asyncio.sleep(0.015)  # most are told by themselves
+            await asyncio.sleep(0.015)  # so that most are published in messages of their own
         world.follower.silent = False
         world.follower.say_how_far(WatchBeat(*world.follower.reader.position))
         await agree(world)
