@@ -3,13 +3,14 @@
 import random
 from collections.abc import Callable, Sequence
 from functools import cache
+from pathlib import Path
 
 import msgspec
 import pytest
 
 from shared.messages.evaluation import Ties
 from shared.messages.queue import Gang
-from shared.messages.recording import RoundDecided
+from shared.messages.recording import RoundDecided, SearchDecided
 from shared.model.objects import Node, Pod
 from testing.builders import node, pod, selector
 from tests.replay.worlds import Overheard
@@ -17,11 +18,12 @@ from tests.rounds.gangs import GangRun, members
 from tests.rounds.preempting_world import Full, Preempting
 from tests.rounds.support import FRAMEWORKS
 from tests.rounds.world import BadLuck
-from tools.recording.file import Entry
+from tools.recording.file import Entry, RecordingReader
 from tools.replay.replay import Comparison, Replay
 
 ZONE, HOSTNAME = "zone", "kubernetes.io/hostname"
 STEPS = 3
+DEMO = Path(__file__).parents[1] / "recordings" / "demo.rec"
 
 
 def replayed(entries: Sequence[Entry], shards: int | None = None) -> Comparison:
@@ -118,3 +120,14 @@ def test_a_wrong_decision_is_found() -> None:
     assert difference.pod == first.uid
     assert f"recorded node {other.node} (score {first.score})" in difference.text()
     assert f"replayed node {first.node} (score {first.score})" in difference.text()
+
+
+def test_a_difference_names_the_victims() -> None:
+    entries = [*RecordingReader(DEMO).entries()]
+    at, record = next((i, each) for i, each in enumerate(entries) if isinstance(each, SearchDecided))
+    wrong = msgspec.structs.replace(record.pods[0], node="elsewhere")
+    entries[at] = msgspec.structs.replace(record, pods=[wrong, *record.pods[1:]])
+    (difference,) = replayed(entries).differences
+    names = ", ".join(difference.victims[uid] for uid in wrong.victims)
+    assert names.startswith("demo/")
+    assert f"recorded nominated to node elsewhere, victims {names}, replayed nominated to node " in difference.text()

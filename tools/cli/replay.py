@@ -194,7 +194,8 @@ def explained_lines(stopped: "Stopped") -> list[str]:
 
     totals = sorted(stopped.scores, key=lambda node: (-sum(stopped.scores[node].values()), node))
     lines = [f"{stopped.what}: pod {stopped.pod}, judged on the state after change {stopped.seq}"]
-    lines += [f"recorded: {said(stopped.recorded)}", f"replayed: {said(stopped.replayed)}"]
+    sides = {"recorded": stopped.recorded, "replayed": stopped.replayed}
+    lines += [f"{side}: {said(each, stopped.victims)}" for side, each in sides.items()]
     if totals:
         lines.append(f"feasible: {len(totals):,} nodes, before the pods ahead of it in the round; the best ones:")
     for node in totals[:SHOWN]:

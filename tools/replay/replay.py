@@ -8,7 +8,6 @@ from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from services.cycle.round.admission import PodInfo
 from shared.config.document import ConfigSource
 from shared.config.feature_gates import FeatureGates
 from shared.framework.loading import load_frameworks
@@ -30,20 +29,27 @@ Decided = RoundDecided | SearchDecided
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """`what`: the round or search. `recorded` and `replayed`: what was decided about the pod."""
+    """`what`: the round or search. `recorded` and `replayed`: what was decided about the pod.
+
+    `victims`: names by uid.
+    """
 
     what: str
     pod: str
     recorded: PodDecided
     replayed: PodDecided
+    victims: Mapping[str, str]
 
     def text(self) -> str:
-        return f"{self.what}: pod {self.pod}: recorded {said(self.recorded)}, replayed {said(self.replayed)}"
+        recorded, replayed = (said(each, self.victims) for each in (self.recorded, self.replayed))
+        return f"{self.what}: pod {self.pod}: recorded {recorded}, replayed {replayed}"
 
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """A pod's decision. `scores`: of feasible nodes, by plugin; `rejected`: the number of other nodes, by reason."""
+    """A pod's decision. `scores`: of feasible nodes, by plugin; `rejected`: the number of other nodes, by reason;
+    `victims`: names by uid.
+    """
 
     what: str
     pod: str
@@ -52,6 +58,7 @@ class Stopped:
     replayed: PodDecided
     scores: Mapping[str, Mapping[str, int]]
     rejected: Mapping[str, int]
+    victims: Mapping[str, str]
 
 
 @dataclass(slots=True)
@@ -185,13 +192,13 @@ class Replay:
             found.verdicts[was.verdict] += 1
             found.pods.add(was.uid)
             if was != now:
-                self._differ(what, decisions.pods[was.uid], was, now)
+                self._differ(what, decisions.pods[was.uid].key, was, now, history)
         if isinstance(record, RoundDecided) and record.gang is not None and record.gang.outcome:
             found.gangs += 1
             if gang != record.gang.outcome:
                 of_gang = PodDecided(record.gang.key, 0, "deferred", reason=f"the gang is {record.gang.outcome}")
                 now = PodDecided(record.gang.key, 0, "deferred", reason=f"the gang is {gang}")
-                self._differ(what, None, of_gang, now)
+                self._differ(what, record.gang.key, of_gang, now, history)
 
     def _stop(self, record: Decided, decisions: Decisions, history: History) -> None:
         """Explains the decision if the pod is in it. Steps of gangs are decided all the same, for later ones."""
@@ -209,18 +216,25 @@ class Replay:
             reasons = Counter(status.message for status in explained.rejected.values())
             seq, name = max(record.classes[pod.of].seqs), decisions.pods[pod.uid].key
             why = dict(reasons.most_common())
-            self.stopped = Stopped(what, name, seq, pod, replayed[wanted], explained.scores, why)
+            victims = _victims(pod, replayed[wanted], history)
+            self.stopped = Stopped(what, name, seq, pod, replayed[wanted], explained.scores, why, victims)
 
     def _is_wanted(self, pod: PodDecided, decisions: Decisions) -> bool:
         if pod.verdict == "deferred" or pod.uid not in decisions.pods:
             return False
         return pod.uid in self._until or decisions.pods[pod.uid].key in self._until
 
-    def _differ(self, what: str, info: PodInfo | None, was: PodDecided, now: PodDecided) -> None:
+    def _differ(self, what: str, pod: str, was: PodDecided, now: PodDecided, history: History) -> None:
         self.found.different += 1
         self.found.kinds[_kind(was, now)] += 1
         if len(self.found.differences) < MAX_DIFFERENCES:
-            self.found.differences.append(Difference(what, was.uid if info is None else info.key, was, now))
+            self.found.differences.append(Difference(what, pod, was, now, _victims(was, now, history)))
+
+
+def _victims(was: PodDecided, now: PodDecided, history: History) -> dict[str, str]:
+    """Names by uid, of victims that have not left yet."""
+    pods = history.image.pods
+    return {uid: pods[uid].key for uid in (*was.victims, *now.victims) if uid in pods}
 
 
 def _kind(was: PodDecided, now: PodDecided) -> str:
@@ -241,8 +255,8 @@ def _how(decider: DeciderShown) -> tuple[object, ...]:
     return decider.config, decider.feature_gates, decider.round_size, decider.ties
 
 
-def said(decided: PodDecided) -> str:
-    """What was decided, for people."""
+def said(decided: PodDecided, victims: Mapping[str, str]) -> str:
+    """What was decided, for people. `victims`: names by uid; others are shown by uid."""
     match decided.verdict:
         case "placed":
             extra = "".join(
@@ -252,7 +266,8 @@ def said(decided: PodDecided) -> str:
             )
             return f"node {decided.node} (score {decided.score}{extra})"
         case "nominated":
-            return f"nominated to node {decided.node}, victims {', '.join(decided.victims) or 'none'}"
+            names = ", ".join(victims.get(uid, uid) for uid in decided.victims)
+            return f"nominated to node {decided.node}, victims {names or 'none'}"
         case "deferred":
             return decided.reason or "left for a later round"
         case _:
