@@ -8,7 +8,7 @@ apply the deltas since             --> one state, at one sequence number
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -190,6 +190,8 @@ class Follower:
         return self.first + len(self.deltas)
 
     def hear(self, message: Delta | Heartbeat, _: Envelope | None = None) -> None:
+        if self.broken:
+            return
         now = time.monotonic()
         if not self.epoch:
             self.first = message.seq - isinstance(message, Delta)
@@ -221,16 +223,16 @@ class Follower:
 
 
 class LiveSource:
-    """A running pipeline, for those who ask again and again."""
+    """A running pipeline, as of each call. `client`: called each time; it raises ClusterError before there is one."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Callable[[], Client]) -> None:
         self._client = client
 
     async def live(self) -> LiveState:
-        return await load(self._client)
+        return await load(self._client())
 
     async def pods_on(self, node: str) -> list[Pod]:
-        return await pods_on(self._client, node)
+        return await pods_on(self._client(), node)
 
 
 async def load(client: Client) -> LiveState:

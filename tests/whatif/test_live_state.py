@@ -159,6 +159,16 @@ async def test_a_missed_delta_or_another_term_begins_again() -> None:
         await follower.until(6)
 
 
+async def test_more_deltas_than_are_kept_begin_again_and_use_no_more_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_state, "MAX_DELTAS", 3)
+    follower = Follower()
+    for seq in range(1, 11):
+        follower.hear(Delta(1, seq, []))
+    assert len(follower.deltas) == 4
+    with pytest.raises(Gap, match="more than 3 deltas"):
+        await follower.until(5)
+
+
 async def test_no_secret_of_the_configuration_is_told() -> None:
     text = b"""
 kind: KubeSchedulerConfiguration

@@ -18,9 +18,9 @@ from shared.runtime.serving import Site
 from tools.console.follower import Follower
 from tools.console.kinds import node_kinds
 from tools.console.lookup import Lookup
-from tools.console.questions import LiveSource
 from tools.console.reasons import Reasons
 from tools.explain.timeline import timeline
+from tools.live_state import LiveSource
 from tools.whatif.api import routes
 
 PAGE = Path(__file__).parent / "page"
@@ -98,7 +98,7 @@ class Endpoints:
         app.router.add_get("/api/node", self._node)
         app.router.add_get("/api/labels", self._labels)
         app.router.add_get("/api/kinds", self._kinds)
-        app.router.add_routes(routes(LiveSource(self._follower)))
+        app.router.add_routes(routes(LiveSource(lambda: self._follower.client)))
 
     @web.middleware
     async def _checked(self, request: web.Request, handler: Handler) -> web.StreamResponse:
