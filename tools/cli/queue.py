@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tools.cli.arguments import PodName, add_nats_flags, add_output, add_pod, at_least, pod_name
 from tools.cli.output import plain, table, terminal_width
-from tools.cli.queue_listing import details, held_up, none, queue_pages, rows, summary
+from tools.cli.queue_listing import details, is_slow, no_match, queue_pages, rows, summary
 
 if TYPE_CHECKING:
     from shared.messages.inspection import ListQueue, QueueListed
@@ -97,13 +97,16 @@ async def _show(options: argparse.Namespace, wanted: PodName | None, request: "L
 
 
 async def _print_pod(client: "ServiceClient", pages: "AsyncIterator[QueueListed]", wanted: PodName) -> None:
+    from tools.status import not_ready
+
     last: QueueListed | None = None
     found = False
     async for page in pages:
         last = page
         for pod in page.pods:
             found = True
-            print("\n".join([*await held_up(client, page.now, [pod]), *details(pod, page.now)]))
+            why = await not_ready(client.bus) if is_slow([pod], page.now) else []
+            print("\n".join([*why, *details(pod, page.now)]))
     if not found and last is not None:
         await _explain_absence(client, last, wanted)
 
@@ -133,22 +136,25 @@ async def _explain_absence(client: "ServiceClient", page: "QueueListed", wanted:
 async def _print_table(
     client: "ServiceClient", pages: "AsyncIterator[QueueListed]", request: "ListQueue", *, wide: bool
 ) -> None:
+    from tools.status import not_ready
+
     width = terminal_width(sys.stdout)
     shown = total = 0
-    held: list[str] = []
+    slow = False
     async for page in pages:
         if not shown:
             print(summary(page))
         if not page.total and any(page.counts.values()):
-            print(none(request))
-        held = held or await held_up(client, page.now, page.pods)
+            print(no_match(request))
+        slow = slow or is_slow(page.pods, page.now)
         if page.pods:
             print("\n".join(table(rows(page, wide=wide, width=width), width)))
         shown, total = shown + len(page.pods), page.total
     if shown < total:
         print(f"{total - shown:,} more")
-    for why in held:
-        print(why)
+    if slow:
+        for why in await not_ready(client.bus):
+            print(why)
 
 
 async def _as_json(pages: "AsyncIterator[QueueListed]") -> str:

@@ -43,19 +43,16 @@ def summary(page: "QueueListed") -> str:
     return f"queue: {counts or 'empty'}"
 
 
-def none(request: "ListQueue") -> str:
-    """For a queue that is not empty, but has no pod that was asked for."""
+def no_match(request: "ListQueue") -> str:
+    """The line about a queue that has pods, but none of those that were asked for."""
     namespace = f" in namespace {request.namespace}" if request.namespace else ""
     states = f" that is {' or '.join(request.states)}" if request.states else ""
     return f"none{namespace}{states}"
 
 
-async def held_up(client: "ServiceClient", now: float, pods: "Iterable[DescribedPod]") -> list[str]:
-    """What keeps the pipeline from deciding or binding, if that takes long for one of the pods."""
-    from tools.status import not_ready
-
-    is_slow = any(pod.state in IN_FLIGHT and now - pod.since > SLOW for pod in pods)
-    return await not_ready(client.bus) if is_slow else []
+def is_slow(pods: "Iterable[DescribedPod]", now: float) -> bool:
+    """Whether one of the pods is being decided or bound for so long that something may hold it up."""
+    return any(pod.state in IN_FLIGHT and now - pod.since > SLOW for pod in pods)
 
 
 def rows(page: "QueueListed", *, wide: bool = False, width: int | None = None) -> list[tuple[str, ...]]:
