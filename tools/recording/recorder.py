@@ -61,9 +61,7 @@ class Files:
         return self._count > 0
 
     def add(self, entry: Entry) -> None:
-        before = self._writer.size
-        self._writer.add(kept(entry))
-        self.size += self._writer.size - before
+        self._write(kept(entry))
 
     def flush(self) -> None:
         before = self._writer.size
@@ -86,6 +84,11 @@ class Files:
     def remove(self) -> None:
         if self._path.is_file():
             self._path.unlink()
+
+    def _write(self, entry: Entry) -> None:
+        before = self._writer.size
+        self._writer.add(entry)
+        self.size += self._writer.size - before
 
     def _numbered(self, number: int) -> Path:
         return self._path.with_name(f"{self._path.name}.{number}")
@@ -124,7 +127,7 @@ class AnonymousFile(Files):
         """UserError if the entry has something that no pseudonym can stand for."""
         entry = self._devices.of(kept(entry))
         self._names.see(entry)
-        super().add(entry)
+        self._write(entry)
 
     def close(self) -> None:
         self.flush()
