@@ -17,9 +17,9 @@ from shared.config.sources import add_flags, all_given, environment_of, settings
 from shared.errors import ClusterError, FlotillaError, UserError
 from tools.cli.arguments import add_numbers
 from tools.cli.output import uses_colour
+from tools.supervisor.options import CORE, GROUPINGS, PipelineOptions
 
 if TYPE_CHECKING:
-    from tools.supervisor.options import PipelineOptions
     from tools.supervisor.pipeline import Pipeline
 
 DESCRIPTION = """\
@@ -51,8 +51,8 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     add_numbers(command, ("--nodes", 0, 0, "nodes of the simulated cluster, made up in three zones"))
     command.add_argument(
         "--grouping",
-        choices=("apart", "core", "pairs", "whole"),
-        default="core",
+        choices=GROUPINGS,
+        default=CORE,
         help="which services share a process: none, all but workers and binders (default), and each worker with a"
         " binder, or all",
     )
@@ -97,10 +97,9 @@ def _with_origin(cause: FlotillaError, given: Mapping[str, Given]) -> FlotillaEr
     return kind(f"{cause} (the URL comes from {url.origin})")
 
 
-def options_of(options: argparse.Namespace) -> "PipelineOptions":
+def options_of(options: argparse.Namespace) -> PipelineOptions:
     from shared.telemetry.logs import is_text  # lazily: help needs none of what it imports
     from testing.simulator.__main__ import MAX_NODES
-    from tools.supervisor.options import PipelineOptions
 
     given = all_given(os.environ, vars(options))
     settings = settings_of(given)
@@ -131,7 +130,7 @@ def options_of(options: argparse.Namespace) -> "PipelineOptions":
 
 
 async def _up(
-    options: "PipelineOptions", ready: asyncio.Event, warnings: Sequence[str], nats_origin: str, *, console: bool
+    options: PipelineOptions, ready: asyncio.Event, warnings: Sequence[str], nats_origin: str, *, console: bool
 ) -> int:
     """`nats_origin`: where the URL of NATS comes from, empty if from nowhere."""
     from tools.cli.live import show_status

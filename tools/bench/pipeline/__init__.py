@@ -4,16 +4,13 @@ import argparse
 import os
 import sys
 from collections.abc import Collection
-from typing import TYPE_CHECKING
 
 from shared.config.settings import ApiSettings
 from shared.config.sources import settings_from
 from shared.errors import UserError
 from tools.cli.arguments import add_numbers, names, numbers
 from tools.cli.run import SERVICES
-
-if TYPE_CHECKING:
-    from tools.supervisor.options import PipelineOptions
+from tools.supervisor.options import APART, GROUPINGS, PipelineOptions
 
 DESCRIPTION = """\
 For each case, starts NATS, Redis, a simulated API server and all services on this machine, and
@@ -63,8 +60,8 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         ("--binders", 1, 1, "binder processes"),
         ("--repeat", 1, 1, "runs of each case"),
     )
-    command.add_argument("--grouping", type=names(_groupings), default=["apart"], metavar="NAME",
-        help="which services share a process: apart, core, pairs, whole (default apart)")  # fmt: skip
+    command.add_argument("--grouping", choices=GROUPINGS, default=APART,
+        help=f"which services share a process (default {APART}), as in flotilla up")  # fmt: skip
     command.add_argument("--rate", type=numbers(1), default=None, metavar="N,...",
         help="instead of the cases: create N pods a second, one by one, and measure latency and cost")  # fmt: skip
     add_numbers(command, ("--seconds", 20, 1, "with --rate: seconds at each rate"))
@@ -78,12 +75,6 @@ def _workloads() -> Collection[str]:
     from testing.inprocess.workloads import WORKLOADS
 
     return WORKLOADS
-
-
-def _groupings() -> Collection[str]:
-    from tools.supervisor.options import GROUPINGS
-
-    return GROUPINGS
 
 
 def run(options: argparse.Namespace) -> int:
@@ -102,7 +93,7 @@ def run(options: argparse.Namespace) -> int:
     settings = settings_from({key: value for key, value in os.environ.items() if key in KEPT})
     api = None if options.kubeconfig is None else ApiSettings(kubeconfig=options.kubeconfig)
     pipeline = PipelineOptions(
-        workers=options.workers, binders=options.binders, settings=settings, api=api, grouping=options.grouping[0]
+        workers=options.workers, binders=options.binders, settings=settings, api=api, grouping=options.grouping
     )
     pipeline.services()  # validates the options before anything starts
     if options.rate:
@@ -131,7 +122,7 @@ def run(options: argparse.Namespace) -> int:
     return interruptible(bench.run(cases, options.repeat))
 
 
-def _run_steadily(options: argparse.Namespace, pipeline: "PipelineOptions") -> int:
+def _run_steadily(options: argparse.Namespace, pipeline: PipelineOptions) -> int:
     from tools.bench.steady.bench import SteadyBench, SteadyCase
     from tools.cli.processes import interruptible
 
