@@ -11,10 +11,12 @@ import os
 import ssl
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import uvloop
@@ -31,7 +33,10 @@ DAY = timedelta(days=1)
 AT_ONCE = 32
 """Calls at the same time where no rate is given."""
 WARM_UP = 200
+START_SECONDS = 30.0
 STOP_SECONDS = 5.0
+
+Call = Callable[[], Coroutine[Any, Any, None]]
 
 
 def main() -> None:
@@ -69,21 +74,17 @@ async def _measure(settings: ApiSettings, rate: int, seconds: float) -> tuple[fl
         await client.close()
 
 
-async def _steadily(call: Callable[[], Awaitable[None]], rate: int, seconds: float) -> int:
+async def _steadily(call: Call, rate: int, seconds: float) -> int:
     """One every 1/`rate` s, whether or not earlier ones are answered."""
     began, count = time.monotonic(), int(rate * seconds)
     async with asyncio.TaskGroup() as group:
         for i in range(count):
             await asyncio.sleep(began + i / rate - time.monotonic())
-            group.create_task(_await(call))
+            group.create_task(call())
     return count
 
 
-async def _await(call: Callable[[], Awaitable[None]]) -> None:
-    await call()
-
-
-async def _at_once(call: Callable[[], Awaitable[None]], seconds: float) -> int:
+async def _at_once(call: Call, seconds: float) -> int:
     until, count = time.monotonic() + seconds, 0
 
     async def some() -> None:
@@ -107,32 +108,30 @@ def _event(number: int) -> PodEvent:
 # The server
 
 
-class _server:
-    """A simulated API server in a process of its own; its URL."""
-
-    def __init__(self, folder: Path, secure: bool) -> None:
-        if secure:
-            authority = Authority.create("bench", datetime.now(UTC), DAY)
-            pair = authority.sign((HOST,), datetime.now(UTC), DAY)
-            (folder / "ca.pem").write_text(authority.certificate)
-            (folder / "server.pem").write_text(pair.certificate + pair.key)
-        context = multiprocessing.get_context("spawn")
-        self._ours, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, folder if secure else None), daemon=True)
-
-    def __enter__(self) -> str:
-        self._process.start()
-        url: str = self._ours.recv()
-        return url
-
-    def __exit__(self, *_: object) -> None:
-        self._ours.send(None)
-        self._process.join(STOP_SECONDS)
-        self._process.terminate()
+@contextmanager
+def _server(folder: Path, secure: bool) -> Iterator[str]:
+    """A simulated API server in a process of its own; its URL. ClusterError if it does not start."""
+    if secure:
+        authority = Authority.create("bench", datetime.now(UTC), DAY)
+        pair = authority.sign((HOST,), datetime.now(UTC), DAY)
+        (folder / "ca.pem").write_text(authority.certificate)
+        (folder / "server.pem").write_text(pair.certificate + pair.key)
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_serve, args=(theirs, folder if secure else None), daemon=True)
+    process.start()
+    try:
+        if not ours.poll(START_SECONDS):
+            raise ClusterError(f"the simulated API server does not start within {START_SECONDS:g} s")
+        yield ours.recv()
+        ours.send(None)
+        process.join(STOP_SECONDS)
+    finally:
+        process.terminate()
 
 
 def _serve(caller: Connection, folder: Path | None) -> None:
-    """Until the caller says something."""
+    """Sends the caller its URL, and serves until the caller sends anything."""
     tls = None
     if folder is not None:
         tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)

@@ -1,6 +1,6 @@
 """Measures one case on its own pipeline: pods are queued, the cycle is released, and its decisions are timed.
 
-If the cycle shares a process, it is held back by its Lease, which the benchmark has.
+If the cycle shares a process, it is held back by its Lease, which the benchmark holds.
 
 The times come from messages of snapshot and binders, which the benchmark listens to at no cost to them.
 """
@@ -47,10 +47,8 @@ MAX_WITHOUT_API_CALLS = 25.0
 """Seconds after which such a run stops: after 30 the snapshot looks up assumed pods that are not bound."""
 METRICS_DELAY = 0.3
 """Seconds until the queue's metrics are current."""
-LOAD_SECONDS_A_NODE = 1e-3
-"""How much longer it may take until everything is ready."""
 STALL_SECONDS_A_NODE = 2e-4
-"""How much longer it may take until the first pods are decided: their classes are new on every node."""
+"""How much longer pods may take to be decided: their classes are new on every node."""
 _ASKS = re.compile(r'^flotilla_bus_messages_total\{direction="out",subject="worker\.\*"\} (\S+)$', re.MULTILINE)
 Report = Callable[[str], None]
 
