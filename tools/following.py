@@ -56,7 +56,7 @@ class DeltaFollower:
         return []
 
     def lost(self, now: float) -> str:
-        """What was lost, told once; the whole state has to be loaded again then. Empty if nothing was."""
+        """What was lost, reported once; then the whole state must be loaded again. Empty if nothing was."""
         if self._gap_ends is not None and now >= self._gap_ends:
             self._lose(f"deltas from {self.seq + 1}")
         lost, self._lost = self._lost, ""

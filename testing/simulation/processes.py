@@ -63,7 +63,7 @@ class Surroundings:
 EXPLAINED = ("gets no further pod",)
 """In log messages that report problems of the cluster, not of the process."""
 BLAMED = ("is at fault (", "gets no shards until it", "where the snapshot wrote the state", "an attempt failed: ")
-"""In log messages that blame another process, or tell what came of it, expected after a lie, or a loss of terms."""
+"""In log messages that blame another process, or report a failure it caused: expected after a lie, or a lost term."""
 
 
 class Injected(Exception):

@@ -12,7 +12,7 @@ from tools.cli.service_client import CONNECT_TIMEOUT, silent_telemetry
 from tools.status import asking
 
 PATIENCE = 1.0
-"""Seconds to wait for an answer. Nobody answers on a free NATS."""
+"""Seconds to wait for an answer; on a free NATS none comes."""
 NAMED = 4
 """Processes that the complaint names."""
 

@@ -81,7 +81,7 @@ def _identity(status: ProcessStatus) -> tuple[str, str, int, float]:
 def _processes(before: Sequence[ProcessStatus], now: Sequence[ProcessStatus]) -> Iterator[dict[str, Any]]:
     """`cpu`: the share of one CPU lately, or None if it is not known yet.
 
-    It and `memory` are told of the first service of a process only.
+    Of services that share a process, only the first has it and `memory`.
     """
     seen: set[tuple[str, int]] = set()
     earlier = {_identity(each): each for each in before}

@@ -52,7 +52,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--devices",
         action="store_true",
-        help=f"nodes have GPUs, and each pod claims one ({PODS_WITH_DEVICES} pods if not told otherwise)",
+        help=f"nodes have GPUs, and each pod claims one ({PODS_WITH_DEVICES} pods by default)",
     )
     console = "serve a page that shows what happens; on a terminal until Ctrl-C"
     command.add_argument("--console", action="store_true", help=console)

@@ -1,8 +1,8 @@
 """The rights that Flotilla needs at the API server, and who lacks which: the services' own accounts, or this user.
 
-Whoever may create SubjectAccessReviews can ask about the accounts that k8s/base makes for the services. If these have
-no rights at all, they are not there, and this user's rights are what `flotilla up` and `flotilla run` have. If they
-have some, what this user lacks is worth knowing.
+A user who may create SubjectAccessReviews can ask about the accounts that k8s/base makes for the services. If these
+have no right at all, they do not exist, and what counts are this user's rights, with which `flotilla up` and `flotilla
+run` work. If they have some, what this user lacks is only a note.
 """
 
 import asyncio
@@ -132,7 +132,7 @@ async def check_rights(client: KubeClient, namespace: str, prefix: str, absent: 
     reviews = _Reviews(client, namespace)
     accounts = await _of_accounts(reviews, rules, prefix)
     own = await reviews.all(list(dict.fromkeys(rights_of(rules))))
-    if accounts is not None and any(map(any, (each.values() for each in accounts.values()))):
+    if accounts is not None and any(any(each.values()) for each in accounts.values()):
         return [*_findings_of_accounts(accounts, rules, namespace), *_beside_accounts(own)]
     if own is None:
         return [note("rights: this API server answers no SelfSubjectAccessReview, so they are not known")]
@@ -152,7 +152,7 @@ async def _of_accounts(
     for service in ALL:
         asked = rights_of(rule for rule in rules if service in rule.who)
         rights = list(dict.fromkeys(_of_its_lease(right, f"{prefix}-{service}") for right in asked))
-        if not found and await reviews.all(rights[:1], service) is None:
+        if not found and await reviews.all(rights[:1], service) is None:  # one refusal instead of one for each right
             return None
         answers = await reviews.all(rights, service)
         if answers is None:

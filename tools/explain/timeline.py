@@ -85,7 +85,7 @@ async def _attempt(client: ServiceClient, uid: str) -> AttemptFound | None:
 def arranged(
     created: str | None, moves: Sequence[Move], journal: Sequence[Remembered], attempt: AttemptFound | None
 ) -> list[Happened]:
-    """A decision that the journal has is not told again as a move to the binder."""
+    """If the journal has the decision, the queue's move to the binder is left out."""
     decided = any(each.kind == PLACED for each in journal)
     found = [Happened(float(at), "created") for at in (_seconds(created),) if at is not None]
     found += (_moved(each) for each in moves if not (decided and each.state == "binding"))

@@ -60,7 +60,7 @@ class WithoutDevices:
         return resource in self._extended or resource.startswith(DEVICE_CLASS_PREFIX)
 
     def _decided(self, entry: RoundDecided | SearchDecided) -> Entry:
-        """Whatever claims devices is decided by them."""
+        """Classes with a pod that claims devices are not compared."""
         of = {pod.of for pod in entry.pods if pod.uid in self._uids or pod.devices is not None}
         if not of:
             return entry

@@ -1,6 +1,6 @@
 """Words that an anonymized recording keeps: those of Kubernetes, and those of which Flotilla makes its messages.
 
-So the message about a pod comes out alike, whatever its names have become. A test finds what is missing here.
+So the message about a pod comes out alike with pseudonyms. A test finds words that are missing here.
 """
 
 WORDS = frozenset(

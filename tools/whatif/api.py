@@ -79,7 +79,7 @@ class _Api:
         """Of the last text; a thread cannot be stopped at the deadline."""
 
     async def ask(self, request: web.Request) -> web.Response:
-        return await self._told(request, Question, self._answer)
+        return await self._respond(request, Question, self._answer)
 
     async def read(self, request: web.Request) -> web.Response:
         """In a thread: YAML takes its time, and the server has other requests."""
@@ -91,9 +91,11 @@ class _Api:
             self._parsing = asyncio.ensure_future(asyncio.to_thread(documents, name, text))
             return msgspec.json.encode(await asyncio.shield(self._parsing))
 
-        return await self._told(request, str, parsed)
+        return await self._respond(request, str, parsed)
 
-    async def _told(self, request: web.Request, kind: type[T], answer: Callable[[T], Awaitable[bytes]]) -> web.Response:
+    async def _respond(
+        self, request: web.Request, kind: type[T], answer: Callable[[T], Awaitable[bytes]]
+    ) -> web.Response:
         try:
             asked = await _read(request, kind)
             if self._busy:
@@ -101,7 +103,7 @@ class _Api:
             self._busy = True
             try:
                 async with asyncio.timeout(self._timeout):
-                    told = await answer(asked)
+                    body = await answer(asked)
             finally:
                 self._busy = False
         except _Refused as refused:
@@ -110,7 +112,7 @@ class _Api:
             return _problem(504, f"the answer takes longer than {self._timeout:g} s; ask about fewer pods")
         except FlotillaError as cause:
             return _problem(400 if isinstance(cause, UserError) else 503, str(cause))
-        return web.Response(body=told, content_type=JSON, headers=HEADERS)
+        return web.Response(body=body, content_type=JSON, headers=HEADERS)
 
     async def describe(self, _: web.Request) -> web.Response:
         return web.Response(body=msgspec.json.encode(openapi()), content_type=JSON, headers=HEADERS)

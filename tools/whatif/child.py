@@ -19,7 +19,7 @@ def main() -> None:
     pods_on = {node: [pod_from_msgpack(body) for body in bodies] for node, bodies in job.pods_on.items()}
     try:
         with calls() as converse:
-            asks = job.question.config is None  # whoever asks over HTTP does not choose whom this process calls
+            asks = job.question.config is None  # a question must not name the servers that this process calls
             told = msgspec.json.encode(answer(job.live, job.question, pods_on, converse=converse if asks else None))
     except FlotillaError as cause:
         told = msgspec.json.encode(Problem(str(cause), isinstance(cause, UserError)))

@@ -34,7 +34,7 @@ PERCENTILES = (0.5, 0.9, 0.99)
 class SteadyCase:
     """`rates`: pods per second, each for `seconds`. `idle`: seconds without pods that are measured first.
 
-    `pairs`: so often each load in turn without and with an open page of the console; 0: without it, in detail.
+    `pairs`: runs of each load in turn without and with an open page of the console; 0: only without it, in detail.
     """
 
     rates: Sequence[int]

@@ -90,8 +90,8 @@ class Pairs:
         yield f"  console: {console:.1f} ms of CPU a second; the page gets {received:,.0f} bytes a second"
         before, after = _rates(self.without), _rates(self.within)
         more = {subject: rate - before.get(subject, 0.0) for subject, rate in after.items() if subject in ASKED}
-        told = ", ".join(f"{subject} {rate:.2f}" for subject, rate in sorted(more.items()))
-        yield f"  messages a second more of services: {told or 'none'}"
+        added = ", ".join(f"{subject} {rate:.2f}" for subject, rate in sorted(more.items()))
+        yield f"  messages a second that services send in addition: {added or 'none'}"
 
 
 def _rates(turns: Sequence[Turn]) -> dict[str, float]:

@@ -21,7 +21,7 @@ export async function outcome(answer) {
     answer.needed ? h("p", {}, placedSentence(answer)) : null,
     answer.capacity?.message ? h("p", { class: "quiet small" }, `The next one does not fit: ${answer.capacity.message}`) : null,
     (answer.notes ?? []).map((note) => h("p", { class: "quiet small" }, note)),
-    lost.length ? h("p", { class: "problem" }, `Nobody would make these again: ${lost.join(", ")}`) : null,
+    lost.length ? h("p", { class: "problem" }, `No owner would recreate these: ${lost.join(", ")}`) : null,
     h("section", { class: "sheet", "aria-label": "Map" }, drawn),
     answer.capacity ? capacityGroups(answer) : null,
     pods.length ? podRows(pods) : null);

@@ -4,7 +4,7 @@ import { h, put } from "./dom.js";
 import { plural } from "./format.js";
 import { get, listen } from "./live.js";
 
-const MOST = 20; // nodes of a kind, unless told otherwise
+const DEFAULT_MAX = 20; // nodes of a kind
 const EXAMPLE = `- {name: large, max: 5, price: 8, template: {
     metadata: {labels: {size: large}},
     status: {allocatable: {cpu: "32", memory: 128Gi, pods: "110"}}}}`;
@@ -30,7 +30,7 @@ export function groupChooser(kept) {
 }
 
 function row(kind, chosen) {
-  const group = chosen.get(kind.name) ?? { name: kind.name, like: kind.like, max: MOST, price: kind.cpu || 1, wanted: false };
+  const group = chosen.get(kind.name) ?? { name: kind.name, like: kind.like, max: DEFAULT_MAX, price: kind.cpu || 1, wanted: false };
   chosen.set(kind.name, { ...group, like: kind.like });
   const set = (name, value) => chosen.set(kind.name, { ...chosen.get(kind.name), [name]: value });
   const number = (name, title, properties) => {
