@@ -9,7 +9,7 @@ from shared.runtime.unanswered import Unanswered
 GATHER_SECONDS = 0.01
 """An outcome waits this long for others to go in the same report."""
 BOUND_GATHER_SECONDS = 0.1
-"""So does one of a pod that is bound: the watch shows it, too, so nobody waits for it."""
+"""The outcome of a bound pod waits this long: nothing waits for it, as the watch shows it, too."""
 MAX_GATHERED = 64
 """Outcomes that are sent without waiting for more."""
 REPEAT_SECONDS = 1.0

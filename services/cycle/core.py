@@ -78,7 +78,7 @@ class CycleCore:
         """`longest_pause`: seconds between two rounds that are not full, at most, where many pods come.
 
         `incarnation` distinguishes this cycle from another one of the same epoch. `decider`: what recorders hear of it.
-        `hints`: whether pods that fit nowhere are told what would help.
+        `hints`: whether pods that fit nowhere get Events with what would help.
         """
         if round_size < 1:
             raise InvalidConfig("roundSize", f"must be at least 1, not {round_size}")

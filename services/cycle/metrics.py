@@ -51,7 +51,7 @@ class CycleMetrics:
         self.hints = GrowingSums(
             metrics.counter(
                 "flotilla_hints_total",
-                "Pods that fit nowhere, by what became of the hint for their Event: told, none, dropped.",
+                "Pods that fit nowhere, by the result of the search for a hint: sent, none, dropped.",
                 ["result"],
             )
         )

@@ -1,7 +1,7 @@
 """The cycle's side of the queue: pulls pods while there is room for them, and reports what became of them.
 
 Requests are repeated under the same number until they are answered; the queue handles each once. Outcomes of pods that
-are decided go with the next Take, because nobody waits for them.
+are decided go with the next Take, because nothing waits for them.
 """
 
 import asyncio

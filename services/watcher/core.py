@@ -6,7 +6,7 @@ between ListingBegins and ListingEnds; events of a kind never do, because the AP
 A kind that the server does not serve counts as one without objects: the stream has an empty listing of it.
 
 Updates of pods that Flotilla has placed are published with the next change of a pod, or a moment later: snapshot and
-queue know where these pods are, and nobody waits for what else is new.
+queue know where these pods are, and nothing waits for the rest.
 """
 
 from collections.abc import Iterable, Sequence

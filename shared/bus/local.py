@@ -33,7 +33,7 @@ class Reach(Enum):
 
 
 class Listener(NamedTuple):
-    """`alone`: nobody else needs what it gets. `overflowed` is called when too much waits for it."""
+    """`alone`: no other subscriber needs what it gets. `overflowed` is called when too much waits for it."""
 
     subscription: NatsSubscription
     alone: bool

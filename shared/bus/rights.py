@@ -140,7 +140,7 @@ LED = frozenset(
     for subject in RIGHTS[leader].hears
     if sum(subject in rights.hears for rights in RIGHTS.values()) == 1
 )
-"""Subjects that one leader hears and nobody else."""
+"""Subjects with one subscriber: a leader."""
 GROUPS: Mapping[str, tuple[str, ...]] = {"core": LEADERS}
 """Users of processes with several services, which have the rights of all of these."""
 

@@ -63,7 +63,8 @@ class Settings:
     """Workers that start together: the cycle assigns shards as soon as this many send heartbeats; 0: unknown, after
     half a second without a new one."""
     hints: str = "none"
-    """Where pods that fit nowhere are told what would help: `events` or `none`. Sought when no pod is to be decided."""
+    """`events`: a pod that fits nowhere gets an Event with what would help, found while the cycle is idle. `none`: it
+    does not."""
     seed: int = 0
     """Decides between equally good nodes."""
     trace_ratio: float = 0.01

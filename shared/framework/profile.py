@@ -378,7 +378,7 @@ def is_of_plugin(framework: Framework, cause: Exception) -> bool:
     """Whether an exception over a worker's summary is the fault of a plugin.
 
     In-tree plugins merge and follow everything that they summarize: if one raises, the worker sent something else. Of
-    another plugin nobody knows, and no worker is blamed.
+    another plugin is unknown, and no worker is blamed.
     """
     if not isinstance(cause, PluginFailed):
         return False

@@ -1,6 +1,6 @@
 """HttpClient: requests to one server over kept connections.
 
-Each connection carries one request at a time: on a pipelined connection that breaks, nobody knows how many of the
+Each connection carries one request at a time: on a pipelined connection that breaks, it is unknown how many of the
 requests were carried out. A request that waits for a connection, or for the handshake of a new one, was not sent.
 """
 

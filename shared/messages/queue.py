@@ -127,7 +127,7 @@ class Hint(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Outcomes(msgspec.Struct, frozen=True, omit_defaults=True, tag="outcomes"):
-    """From the cycle, repeated until Received. `hints`: about pods whose outcomes the queue has been told."""
+    """From the cycle, repeated until Received. `hints`: about pods whose outcomes it has reported before."""
 
     epoch: Count
     number: Count

@@ -46,7 +46,7 @@ def test_a_pod_that_fits_nowhere_gets_a_hint_of_what_would_help() -> None:
     pipeline.settle()
     text = "It would fit if there were a node like n0 with 3 cpu, or if it asked for at most 2 cpu (1 less)."
     assert pipeline.hints == {f"default/p{i}": text for i in range(3)}
-    assert pipeline.cycle.explanations.hints == {"told": 3, "none": 0, "dropped": 0}
+    assert pipeline.cycle.explanations.hints == {"sent": 3, "none": 0, "dropped": 0}
 
 
 def test_without_the_setting_no_hint_is_searched_for() -> None:
@@ -79,7 +79,7 @@ def test_decisions_do_not_wait_for_a_hint_that_nobody_answers(lost: type) -> Non
     assert isinstance(pipeline.outcomes["default/fits"], cycle.Decided)
     assert pipeline.now == submitted
     pipeline.settle()
-    assert pipeline.cycle.explanations.hints == {"told": 0, "none": 0, "dropped": 1}
+    assert pipeline.cycle.explanations.hints == {"sent": 0, "none": 0, "dropped": 1}
 
 
 # Alone

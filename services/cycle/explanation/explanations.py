@@ -25,7 +25,7 @@ class Explanations:
     def __init__(
         self, epoch: int, frameworks: Mapping[str, Framework], extenders: Extenders, *, hints: bool = False
     ) -> None:
-        """`hints`: whether pods that fit nowhere are told what would help."""
+        """`hints`: whether pods that fit nowhere get Events with what would help."""
         self.journal = Journal()
         self._epoch = epoch
         self._frameworks = frameworks

@@ -1,13 +1,13 @@
-"""Hints: what would help pods that fit nowhere, for their Events. Sought once for each class of pod and message.
+"""Hints: what would help pods that fit nowhere, for their Events. One search for each class of pod and message.
 
-    rejected --known lately--> told
+    rejected --found lately--> sent
         |
-        +--> waiting --idle--> seeking --all its questions answered--> told
-                |                 |
-                +-- too late -----+--> dropped
+        +--> waiting --idle--> searching --all its questions answered--> sent
+                |                  |
+                +---- too late ----+--> dropped
 
 Nothing waits for a hint. Its questions go the way of `flotilla explain`'s (`questions.py`), one at a time, and each
-only after the cycle has had no pod for a while. What cannot be sought in time is dropped.
+only after the cycle has had no pod for a while. A search that takes too long is dropped.
 """
 
 from collections import OrderedDict
@@ -28,7 +28,7 @@ MOST = 2
 MOST_ASKED = 8
 """Changes that workers are asked about for one hint."""
 QUIET = 0.25
-"""Seconds without a pod in the cycle before a question is asked, and between two looks whether that is so."""
+"""Seconds without a pod in the cycle before a question is asked, and between two checks for that."""
 PAUSE = 1.0
 """Seconds between the beginnings of two searches."""
 PATIENCE = 30.0
@@ -36,12 +36,12 @@ PATIENCE = 30.0
 KNOWN_FOR = 60.0
 """Seconds for which other pods of the class with the same message get the same hint."""
 AGAIN = 365.0
-"""Seconds until a pod is told again: Events of the same reason count as repeats of the first for 360 s."""
+"""Seconds until a pod can get another hint: for 360 s an Event of the same reason counts as a repeat of the first."""
 MAX_SEARCHES = 64
 """Classes and messages that wait; further ones get no hint."""
 MAX_PODS = 1024
 """Pods that wait for one hint; further ones get it when they are tried again."""
-MAX_TOLD = 1 << 14
+MAX_NOTIFIED = 1 << 14
 MAX_KNOWN = 1024
 
 Key = tuple[str, str]
@@ -68,13 +68,13 @@ class Hints:
         self._waiting: OrderedDict[Key, _Search] = OrderedDict()
         self._current: _Search | None = None
         self._known: BoundedDict[Key, tuple[str, float]] = BoundedDict(MAX_KNOWN)
-        self._told: BoundedDict[str, float] = BoundedDict(MAX_TOLD)
-        """By uid, when a pod was told, or began to wait for it."""
+        self._sent: BoundedDict[str, float] = BoundedDict(MAX_NOTIFIED)
+        """When a pod got its last hint, by uid."""
         self._busy_at = 0.0
         self._look_at = 0.0
         self._not_before = 0.0
-        self.counts = {"told": 0, "none": 0, "dropped": 0}
-        """Pods by what became of their hints: told, none was found, or it was not sought in time."""
+        self.counts = {"sent": 0, "none": 0, "dropped": 0}
+        """Pods by the result of the search: a hint was sent, nothing helps, or the search was dropped."""
         self.problems: list[ProtocolError] = []
 
     def next_deadline(self) -> float | None:
@@ -89,13 +89,13 @@ class Hints:
             return []
         if found is not None and found.nominated:
             return []
-        told_at = self._told.get(info.uid)
-        if told_at is not None and now < told_at + AGAIN:
+        sent_at = self._sent.get(info.uid)
+        if sent_at is not None and now < sent_at + AGAIN:
             return []
         key = info.class_id, effect.unfit.message
         text, found_at = self._known.get(key, ("", -KNOWN_FOR))
         if now < found_at + KNOWN_FOR:
-            return self._tell([info.uid], text, now)
+            return self._send([info.uid], text, now)
         search = self._current if self._current is not None and self._current.key == key else self._waiting.get(key)
         if search is None and len(self._waiting) < MAX_SEARCHES:
             search = self._waiting[key] = _Search(key, info.pod, now + PATIENCE)
@@ -106,7 +106,7 @@ class Hints:
         return []
 
     def next(self, now: float, *, idle: bool) -> ExplainPod | None:
-        """The question to ask now, if there is one. `idle`: the cycle has no pod, and nobody else asks."""
+        """The question to ask now, if there is one. `idle`: the cycle has no pod and no other question."""
         if not idle:
             self._busy_at = now
         self._drop_late(now)
@@ -138,15 +138,15 @@ class Hints:
             self.counts["dropped"] += len(current.uids)
             return []
         self._known[current.key] = end, now
-        return self._tell(list(current.uids), end, now)
+        return self._send(list(current.uids), end, now)
 
-    def _tell(self, uids: Sequence[str], text: str, now: float) -> list[Hinted]:
+    def _send(self, uids: Sequence[str], text: str, now: float) -> list[Hinted]:
         if not text:
             self.counts["none"] += len(uids)
             return []
-        self.counts["told"] += len(uids)
+        self.counts["sent"] += len(uids)
         for uid in uids:
-            self._told[uid] = now
+            self._sent[uid] = now
         return [Hinted(uid, text) for uid in uids]
 
     def _drop_late(self, now: float) -> None:

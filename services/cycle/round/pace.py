@@ -23,7 +23,7 @@ class Pace:
         """When the next round that is not full may begin."""
 
     def began(self, pods: int, now: float) -> None:
-        """A round with so many pods begins."""
+        """A round of `pods` pods begins."""
         self._recent = self._recent * exp(min(self._began - now, 0.0) / MEMORY) + pods
         self._began = now
         self.not_before = now + min(PAUSE_PER_RATE * self._recent / MEMORY, self._longest)

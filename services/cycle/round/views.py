@@ -17,7 +17,7 @@ _Head = tuple[int | str, ...]
 class ClassView(NamedTuple):
     """`feasible` of `nodes` were so for the class at the beginning of its round. `heads`: how its ladders begin.
 
-    They are kept as they came and compared when somebody asks, which is seldom.
+    They are kept as they came, and compared only when `flotilla explain` asks.
     """
 
     feasible: int = 0

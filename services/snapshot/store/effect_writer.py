@@ -29,9 +29,8 @@ from shared.store.schema import Persist
 GATHER_SECONDS = 0.005
 """Seconds between two writes: each costs a round trip, however little it writes."""
 LATEST = 0.1
-"""Seconds after which ends of attempts are written, if nothing else is: nobody waits for them, so they go with the next
-decisions.
-"""
+"""Seconds after which ends of attempts are written without anything else: nothing waits for them, so they go with the
+next decisions."""
 MAX_WAITING = 1 << 14
 """Effects that may wait while Redis is away; beyond that, the whole state is written once it is back."""
 MAX_BATCH = 1 << 9
