@@ -139,7 +139,7 @@ SOURCES = (
     Source("trace_url", values.url("http", "https"), shown=values.masked),
     Source(
         "log_format", values.OneOf(("auto", "json", "text")), "--log-format", "FORMAT",
-        "auto, json or text (default auto: text on a terminal)",
+        "auto, json or text (default auto: JSON in a container without a terminal, else text)",
     ),
     Source(
         "log_level", values.OneOf(("debug", "info", "warning", "error")), "--log-level", "LEVEL",
