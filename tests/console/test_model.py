@@ -102,10 +102,16 @@ def test_nodes_of_one_pool_and_size_are_a_kind() -> None:
         a_node("b").label(pool),
         a_node("c").label(pool),
         a_node("d").label(pool).capacity(cpu="500m"),
+        a_node("e").label({"node.kubernetes.io/instance-type": "large-2"}).capacity(cpu="2"),
     ]
     model.take(delta(11, *(NodeUpserted(each.build()) for each in nodes), PodPlaced("uid-q", "gone", 0, "s/q")), 0.0)
     kinds = [(each.name, each.like, each.nodes, each.cpu) for each in node_kinds(model.nodes.values())]
-    assert kinds == [("large", "b", 3, 4.0), ("n10", "n10", 1, 4.0), ("large-2", "d", 1, 0.5)]
+    assert kinds == [
+        ("large", "b", 3, 4.0),
+        ("n10", "n10", 1, 4.0),
+        ("large-2", "d", 1, 0.5),
+        ("large-2-2", "e", 1, 2.0),
+    ]
 
 
 def described(name: str, state: str, message: str = "", **more: Any) -> DescribedPod:

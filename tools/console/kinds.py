@@ -1,7 +1,7 @@
 """The kinds of nodes in the cluster: groups of nodes of which more could be added, for a question what if."""
 
-from collections import Counter
 from collections.abc import Iterable
+from itertools import chain, count
 
 import msgspec
 
@@ -29,11 +29,12 @@ def node_kinds(nodes: Iterable[NodeEntry]) -> list[NodeKind]:
         key = node.labels.get(label, ""), *sorted(node.allocatable.items())
         kinds.setdefault(key, []).append(node)
     found: list[NodeKind] = []
-    names: Counter[str] = Counter()
+    names: set[str] = set()
     for members in sorted(kinds.values(), key=len, reverse=True)[:MAX_GROUPS]:
         like = min(members, key=lambda node: (node.unschedulable, node.name))
         name = like.labels.get(label) or like.name
-        names[name] += 1
-        unique = name if names[name] == 1 else f"{name}-{names[name]}"
+        others = (f"{name}-{number}" for number in count(2))
+        unique = next(each for each in chain([name], others) if each not in names)
+        names.add(unique)
         found.append(NodeKind(unique, like.name, len(members), like.allocatable.get(CPU, 0) / 1000))
     return found
