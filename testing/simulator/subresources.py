@@ -1,6 +1,6 @@
 """Bindings, evictions, scale, and the token and access reviews.
 
-Access reviews know non-resource paths only (`/metrics`): components ask about those before they answer.
+Access reviews know non-resource paths (`/metrics`), about which components ask before they answer, and resources.
 """
 
 from collections.abc import Collection, Sequence

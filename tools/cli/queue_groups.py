@@ -10,6 +10,7 @@ from shared.explain.words import amount
 from shared.messages.inspection import DescribedPod, ListQueue, MeasureNodes, NodesMeasured
 from shared.model.objects import Pod, pod_from_msgpack
 from shared.model.resources import filter_requests
+from tools.cli.queue_listing import queue_pages
 from tools.cli.words import gate, lacking, reasons
 
 if TYPE_CHECKING:
@@ -41,7 +42,6 @@ class Group:
 
 async def print_groups(client: "ServiceClient", request: ListQueue, by: str, *, as_json: bool) -> None:
     from shared.bus.subjects import SNAPSHOT_LIST
-    from tools.cli.queue_listing import queue_pages
 
     groups: dict[str, Group] = {}
     async for page in queue_pages(client, request):
