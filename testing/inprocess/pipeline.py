@@ -80,7 +80,7 @@ class Pipeline:
         """By uid, what would help a pod that fits nowhere."""
         self.problems: list[FlotillaError] = []
         self.recorded: list[Recorded] = []
-        """What the cycle has told of its decisions, if it was asked to."""
+        """What the cycle has sent about its decisions, if it was asked to."""
         self._frameworks = frameworks
         self._fate = fate
         self._binds = binds

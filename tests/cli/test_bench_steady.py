@@ -105,5 +105,5 @@ def test_pairs_tell_how_much_more_a_page_costs() -> None:
         "    % more with one, by pair: +10.0, +0.0",
         "    mean +5.0 ± 5.0, median +5.0",
         "  console: 50.0 ms of CPU a second; the page gets 10 bytes a second",
-        "  messages a second more of services: reply 2.00",
+        "  messages a second that services send in addition: reply 2.00",
     ]

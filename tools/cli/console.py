@@ -10,7 +10,7 @@ from shared.errors import UserError
 from tools.cli.arguments import at_least
 
 HTTP_PORT = 8123
-"""Where `flotilla console` serves the page unless told otherwise: a place to come back to."""
+"""Where `flotilla console` serves the page by default: a place to come back to."""
 FIELDS = frozenset({"nats_url", "prefix", "trace_ratio", "log_format", "log_level"})
 
 DESCRIPTION = """\

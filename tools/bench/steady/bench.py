@@ -139,10 +139,10 @@ class SteadyBench:
             pairs = Pairs()
             for number in range(1, case.pairs + 1):
                 self._screen.status(f"{rate} pods/s: pair {number} of {case.pairs}")
-                pairs.without.append(await turn(rate, None))
+                pairs.without_page.append(await turn(rate, None))
                 async with open_page(console) as page:
                     await asyncio.sleep(SETTLED)
-                    pairs.within.append(await turn(rate, page))
+                    pairs.with_page.append(await turn(rate, page))
                 await asyncio.sleep(UNWATCHED + SETTLED)
             self._screen.say(f"{rate} pods/s:")
             for line in pairs.lines():

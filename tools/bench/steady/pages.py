@@ -30,7 +30,12 @@ class Page:
         self.loaded = asyncio.Event()
 
     async def read(self, url: str) -> None:
-        async with aiohttp.ClientSession(read_bufsize=1 << 24) as session, session.get(f"{url}api/stream") as stream:
+        """Until it is cancelled, or the console ends the stream."""
+        timeout = aiohttp.ClientTimeout(total=None)
+        async with (
+            aiohttp.ClientSession(read_bufsize=1 << 24, timeout=timeout) as session,
+            session.get(f"{url}api/stream") as stream,
+        ):
             async for line in stream.content:
                 self.received += len(line)
                 if b'"loaded":true' in line:
@@ -39,15 +44,18 @@ class Page:
 
 @asynccontextmanager
 async def open_page(url: str) -> AsyncIterator[Page]:
-    """Once it has the cluster; closed with the context."""
+    """Once it has the cluster; closed with the context. ClusterError if the console ends the stream before."""
     page = Page()
     reading = asyncio.create_task(page.read(url))
     try:
-        async with asyncio.timeout(LOADED_PATIENCE):
-            await page.loaded.wait()
+        try:
+            async with asyncio.timeout(LOADED_PATIENCE):
+                await page.loaded.wait()
+        except TimeoutError:
+            raise ClusterError(f"the console shows no cluster within {LOADED_PATIENCE:g} s") from None
         yield page
-    except TimeoutError:
-        raise ClusterError(f"the console shows no cluster within {LOADED_PATIENCE:g} s") from None
+        if reading.done():
+            raise ClusterError("the console has ended the page's stream: what was measured is of no use")
     finally:
         reading.cancel()
         await asyncio.gather(reading, return_exceptions=True)
@@ -71,24 +79,26 @@ class Turn:
 class Pairs:
     """Turns without and with a page, in pairs."""
 
-    without: list[Turn] = field(default_factory=list)
-    within: list[Turn] = field(default_factory=list)
+    without_page: list[Turn] = field(default_factory=list)
+    with_page: list[Turn] = field(default_factory=list)
 
     def lines(self) -> Iterator[str]:
         """CPU by pod, or by second if there are none; then what the page makes processes send."""
-        unit = "us a pod" if self.without[0].pods else "ms a second"
+        unit = "us a pod" if self.without_page[0].pods else "ms a second"
         yield f"  CPU of services and servers, {unit}"
-        yield f"    without a page: {_listed(self.without)}; with one: {_listed(self.within)}"
-        ratios = [100 * (b.cpu() / a.cpu() - 1) for a, b in zip(self.without, self.within, strict=True) if a.pods]
+        yield f"    without a page: {_listed(self.without_page)}; with one: {_listed(self.with_page)}"
+        ratios = [
+            100 * (b.cpu() / a.cpu() - 1) for a, b in zip(self.without_page, self.with_page, strict=True) if a.pods
+        ]
         if len(ratios) > 1:
             each, error = ", ".join(f"{ratio:+.1f}" for ratio in ratios), stdev(ratios) / len(ratios) ** 0.5
             yield f"    % more with one, by pair: {each}"
             yield f"    mean {mean(ratios):+.1f} ± {error:.1f}, median {median(ratios):+.1f}"
-        seconds = sum(turn.seconds for turn in self.within)
-        console = 1e3 * sum(turn.costs.cpu.get(CONSOLE, 0.0) for turn in self.within) / seconds
-        received = sum(turn.received or 0 for turn in self.within) / seconds
+        seconds = sum(turn.seconds for turn in self.with_page)
+        console = 1e3 * sum(turn.costs.cpu.get(CONSOLE, 0.0) for turn in self.with_page) / seconds
+        received = sum(turn.received or 0 for turn in self.with_page) / seconds
         yield f"  console: {console:.1f} ms of CPU a second; the page gets {received:,.0f} bytes a second"
-        before, after = _rates(self.without), _rates(self.within)
+        before, after = _rates(self.without_page), _rates(self.with_page)
         more = {subject: rate - before.get(subject, 0.0) for subject, rate in after.items() if subject in ASKED}
         added = ", ".join(f"{subject} {rate:.2f}" for subject, rate in sorted(more.items()))
         yield f"  messages a second that services send in addition: {added or 'none'}"
