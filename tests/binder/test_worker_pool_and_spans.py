@@ -94,7 +94,7 @@ def test_what_answers_mean_for_a_victim(answered: Answered, reply: eviction.Repl
 
 
 @pytest.mark.asyncio
-async def test_a_pool_works_in_order_with_so_many_at_a_time() -> None:
+async def test_a_pool_works_in_order_with_a_bounded_number_at_a_time() -> None:
     begun: list[int] = []
     go_on = asyncio.Event()
 

@@ -64,7 +64,7 @@ def test_a_claim_that_has_devices_names_them() -> None:
     assert told(allocated("c", "a", "b")) == ["claim default/c has d/p/a, d/p/b"]
 
 
-def test_only_so_many_devices_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_examined_devices_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shortages, "MAX_DEVICES", 2)
     (line,) = told(claim(exactly("r")))
     assert line.endswith("2 (of the first 2) devices satisfy its selectors, 2 of them are not in use")

@@ -171,7 +171,7 @@ async def test_an_answer_that_never_ends_is_cut_off(monkeypatch: pytest.MonkeyPa
         assert await failure_of(extender) == told
 
 
-async def test_only_so_many_requests_are_under_way() -> None:
+async def test_the_number_of_requests_under_way_is_bounded() -> None:
     async with an_extender() as extender:
 
         def answer(body: dict[str, Any]) -> Any:

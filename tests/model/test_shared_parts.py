@@ -1,4 +1,4 @@
-"""PodDecoder and NodeDecoder decode as always, and pods and nodes alike share what is equal in them."""
+"""PodDecoder and NodeDecoder decode like the plain decoders; pods and nodes share the parts that are equal."""
 
 from typing import Any
 

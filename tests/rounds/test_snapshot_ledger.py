@@ -311,7 +311,7 @@ def test_a_failure_about_another_version_says_nothing_of_the_present_one() -> No
     assert other.handle(failed(P.uid, FIRST, "refused", version="7", sole=False)) == []
 
 
-def test_a_pod_that_has_changed_is_ordered_anew_once_that_is_in_the_ledger() -> None:
+def test_a_pod_that_has_changed_is_ordered_again_once_that_is_in_the_ledger() -> None:
     log = versioned()
     persist, dispatch = log.handle(stale(P.uid, FIRST, "7", "8"))
     assert isinstance(persist, Persist)

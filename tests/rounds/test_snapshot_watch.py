@@ -57,7 +57,7 @@ def test_a_pending_pod_is_no_affair_of_the_snapshot() -> None:
     assert log.pods() == {P.uid: "a"}
 
 
-def test_a_bound_pod_whose_load_changes_is_published_anew() -> None:
+def test_a_bound_pod_whose_load_changes_is_published_again() -> None:
     log = SnapshotLog(A)
     log.handle(PodSeen(bound(P, "a")))
     resized = bound(small_pod("p", cpu="3"), "a")

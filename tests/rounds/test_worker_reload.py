@@ -54,7 +54,7 @@ def until(core: WorkerCore, end: float) -> list[float]:
 
 
 @pytest.mark.parametrize("seq", [0, 1])
-def test_a_heartbeat_of_what_it_has_is_no_news(seq: int) -> None:
+def test_a_heartbeat_of_its_own_state_is_no_news(seq: int) -> None:
     core = following()
     assert core.handle(Heartbeat(1, seq), 1.0) == []
     assert core.next_deadline() is None
@@ -226,7 +226,7 @@ def test_heartbeats_and_proposals_while_a_gap_is_mended_do_not_ask_again() -> No
     assert until(core, 10.0)[0] == asked_at + RELOAD_PATIENCE
 
 
-def test_no_more_than_so_many_deltas_wait_for_a_state() -> None:
+def test_the_number_of_deltas_that_wait_for_a_state_is_bounded() -> None:
     """Only the oldest are dropped, which a state that is under way most likely includes."""
     core = following()
     assert core.handle(delta(2, epoch=2), 1.0) == [Reload()]

@@ -129,7 +129,7 @@ def test_a_new_epoch_is_loaded_whole() -> None:
 
 
 @pytest.mark.parametrize("old", [state(1, C, epoch=2), state(9, C, epoch=1)])
-def test_a_state_older_than_what_it_has_is_passed_over(old: State) -> None:
+def test_a_state_older_than_its_own_is_passed_over(old: State) -> None:
     core = worker()
     core.handle(state(2, A, epoch=2), 0.0)
     assert core.handle(old, 0.0) == []

@@ -123,7 +123,7 @@ async def test_a_recreated_cluster_at_the_same_address_is_noticed(monkeypatch: A
     """Also without any message: the pipeline may be idle, or the only one."""
     monkeypatch.setattr(joining, "LOOK_EVERY", 0.05)
     async with nats_server() as nats, api_server() as api, a_member(nats, api) as context:
-        put_up_anew(api, "new-uid")
+        recreate(api, "new-uid")
         why = await end_of(context)
     assert isinstance(why, ClusterError)
     assert str(why).startswith("the API server is that of another cluster now: the pipeline of cluster new-uid ")
@@ -181,7 +181,7 @@ async def test_a_missing_right_is_named() -> None:
                 raise AssertionError
 
 
-def put_up_anew(api: Simulator, uid: str) -> None:
+def recreate(api: Simulator, uid: str) -> None:
     """As by a cluster that was deleted and made again: at the same address, and everything has another uid."""
     api.store_raw("namespaces", {"metadata": {"name": "kube-system", "uid": uid}})
 

@@ -101,7 +101,7 @@ class Asker:
 
 
 def played(schedule: Schedule, *, asks: bool = True) -> tuple[list[tuple[str, str]], Counter[str]]:
-    """The bindings in their order, and what was told. Raises AssertionError if an invariant does not hold."""
+    """The bindings in their order, and how often each answer was given. AssertionError if an invariant is broken."""
     bound: dict[str, str] = {}
 
     def on_change(change: Change) -> None:

@@ -40,12 +40,12 @@ def test_how_many_nodes_are_enough(nodes: int, percentage: int, wanted: int) -> 
 
 
 @pytest.mark.parametrize("percentage", [None, 0, 100])
-def test_all_nodes_are_considered_unless_told_otherwise(percentage: int | None) -> None:
+def test_all_nodes_are_considered_by_default_and_at_100_percent(percentage: int | None) -> None:
     evaluator, pod_class = evaluated(300, percentage)
     assert sample_nodes(evaluator, evaluator.feasible_rows(pod_class), 1.0, 1) is None
 
 
-def test_so_many_feasible_nodes_are_considered_and_other_ones_each_round() -> None:
+def test_only_the_wanted_number_of_feasible_nodes_is_considered_and_other_ones_each_round() -> None:
     evaluator, pod_class = evaluated(400, 30, full=100)
     seen: set[int] = set()
     for round_ in range(3):
