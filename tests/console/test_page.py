@@ -1,6 +1,5 @@
 """The console's API and its page in a real browser beside a real pipeline."""
 
-import asyncio
 import json
 import re
 from collections.abc import AsyncIterator
@@ -15,7 +14,7 @@ import pytest
 from shared.config.settings import Settings
 from testing.builders import node
 from tests.console.browser import CHROMIUM, Page, a_page
-from tests.pipeline.support import Cluster, a_cluster, plain, web
+from tests.pipeline.support import Cluster, a_cluster, plain, until, web
 from tools.supervisor.options import PipelineOptions
 from tools.supervisor.pipeline import Pipeline
 
@@ -66,6 +65,10 @@ async def rows(url: str, **query: str) -> dict[str, str]:
     return {each["name"]: each["state"] for each in (await get(f"{url}/api/pods", **query))["pods"]}
 
 
+async def timeline(url: str, name: str) -> list[str]:
+    return [each["what"] for each in await get(f"{url}/api/timeline", namespace="shop", name=name)]
+
+
 @pytest.mark.asyncio
 async def test_a_pipeline_in_the_api_and_in_a_browser() -> None:
     async with a_console() as (url, cluster):
@@ -86,11 +89,15 @@ async def test_a_pipeline_in_the_api_and_in_a_browser() -> None:
 
 
 async def api_answers(url: str) -> None:
-    expected = {"huge": "unschedulable", "small": "placed"}
+    async def both_are_shown() -> bool:
+        return await rows(url) == {"huge": "unschedulable", "small": "placed"}
 
-    async with asyncio.timeout(20):
-        while await rows(url) != expected:
-            await asyncio.sleep(0.05)
+    async def end_is_known() -> bool:
+        """The binder and the queue, each of which may be the first to see that the pod is bound."""
+        return {"bound", "left the queue"} <= set(await timeline(url, "small"))
+
+    await until(both_are_shown, "the console does not show both pods", 20.0)
+    await until(end_is_known, "the timeline of small has no end", 20.0)
     assert await rows(url, text="Insufficient") == {"huge": "unschedulable"}
     assert await rows(url, state="placed") == {"small": "placed"}
     assert await rows(url, offset="1") == {"small": "placed"}
@@ -108,7 +115,7 @@ async def api_answers(url: str) -> None:
     assert (await get(f"{url}/api/preemptions"), await get(f"{url}/api/gangs")) == ([], [])
     explained = await get(f"{url}/api/explanation", namespace="shop", name="huge")
     assert explained["sentence"].startswith("shop/huge fits none of 2 nodes") and explained["help"]
-    happened = [each["what"] for each in await get(f"{url}/api/timeline", namespace="shop", name="small")]
+    happened = await timeline(url, "small")
     assert happened[:3] == ["created", "queued", "attempt"] and happened[3].startswith("decided: n1")
     assert sorted(happened[4:]) == ["bound", "left the queue", "the call that binds"]
     rejections = await get(f"{url}/api/rejections", namespace="shop", name="huge")
