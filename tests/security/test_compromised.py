@@ -149,14 +149,19 @@ async def test_a_compromised_worker_puts_no_pod_where_there_is_no_room(tmp_path:
 async def test_absurd_numbers_stop_nothing(tmp_path: Path) -> None:
     """Impossible epochs, rounds and sequence numbers, from worker and binder."""
     async with a_place(tmp_path) as place:
+
+        async def arrives(name: str, subject: str) -> None:
+            received = f'flotilla_bus_messages_total{{direction="in",subject="{subject}"}}'
+            await until(lambda: place.told(name, received), f"{name} has received nothing on {subject}")
+
         async with place.intruder("worker") as worker:
             for _ in range(10):
                 worker.post("worker.beats", WorkerBeat("worker-0", "x", FAR, FAR, [0, 1], 64, FAR))
                 worker.post("cycle.answers", Proposals("worker-0", FAR, FAR, FAR, FAR, list(range(64)), []))
-                await asyncio.sleep(0.05)
+            await arrives("cycle", "cycle.answers")
         async with place.intruder("binder") as binder:
             binder.post("binder.withdrawals", Withdraw("x", FAR, "forged", "forged", epoch=FAR))
-            await asyncio.sleep(0.05)
+            await arrives("binder-0", "binder.withdrawals")
         await place.cluster.create(web("p", "a").request(cpu=2))
         await lands(place.cluster, "p", 30.0)
         assert await place.cluster.node_of("a", "p") == "free"
