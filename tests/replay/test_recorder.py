@@ -105,6 +105,15 @@ async def test_nothing_is_left_of_a_recording_that_cannot_begin(tmp_path: Path) 
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.asyncio
+async def test_a_full_disk_ends_it_with_the_reason() -> None:
+    async with a_pipeline(SnapshotCore(1)) as (nats, _), a_bus(nats) as bus:
+        files = Files(Path("/dev/full"), 1 << 20, 0, Header("1.0", 0.0), force=True)
+        recorder = Recorder(ServiceClient(bus, Settings(prefix=PREFIX, nats_url=nats.url)), files)
+        with pytest.raises(UserError, match="--output: cannot write /dev/full: No space left on device"):
+            await asyncio.wait_for(recorder.run(), 10)
+
+
 def test_a_file_that_exists_is_kept_unless_forced(tmp_path: Path) -> None:
     path = tmp_path / "r"
     path.write_text("of value")

@@ -4,8 +4,8 @@ import asyncio
 import os
 import secrets
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from io import BytesIO
 from pathlib import Path
 from typing import IO
@@ -37,6 +37,15 @@ FLUSH = 0.5
 """Seconds after which what was heard is in the file."""
 
 
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """UserError if the disk takes no more."""
+    try:
+        yield
+    except OSError as cause:
+        raise UserError(f"--output: cannot write {path}: {cause.strerror}") from cause
+
+
 class Files:
     """The newest file of a recording has the given name, the one before it `.1`, and so on up to `.count`."""
 
@@ -65,7 +74,8 @@ class Files:
 
     def flush(self) -> None:
         before = self._writer.size
-        self._writer.flush()
+        with _writing(self._path):
+            self._writer.flush()
         self.size += self._writer.size - before
 
     def rotate(self) -> None:
@@ -78,8 +88,8 @@ class Files:
         self._open()
 
     def close(self) -> None:
-        self.flush()
-        self._file.close()
+        with _writing(self._path), self._file:
+            self.flush()
 
     def remove(self) -> None:
         if self._path.is_file():
@@ -87,7 +97,8 @@ class Files:
 
     def _write(self, entry: Entry) -> None:
         before = self._writer.size
-        self._writer.add(entry)
+        with _writing(self._path):
+            self._writer.add(entry)
         self.size += self._writer.size - before
 
     def _numbered(self, number: int) -> Path:
@@ -101,14 +112,13 @@ class Files:
 
     def _created(self) -> IO[bytes]:
         how = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if self._force else os.O_EXCL)
-        try:
-            return os.fdopen(os.open(self._path, how, 0o600), "wb", buffering=1 << 16)
-        except FileExistsError:
-            raise UserError(
-                f"--output: {self._path} exists: choose another name, or overwrite it with --force"
-            ) from None
-        except OSError as cause:
-            raise UserError(f"--output: cannot write {self._path}: {cause.strerror}") from cause
+        with _writing(self._path):
+            try:
+                return os.fdopen(os.open(self._path, how, 0o600), "wb", buffering=1 << 16)
+            except FileExistsError:
+                raise UserError(
+                    f"--output: {self._path} exists: choose another name, or overwrite it with --force"
+                ) from None
 
 
 class AnonymousFile(Files):
@@ -133,7 +143,7 @@ class AnonymousFile(Files):
         self.flush()
         self._names.settle()
         self._file.seek(0)
-        with self._target:
+        with _writing(self._path), self._target:
             writer = RecordingWriter(self._target)
             for entry in RecordingReader(self._path).entries_in(self._file):
                 writer.add(self._names.of(entry))
@@ -162,7 +172,10 @@ class Recorder:
         self._failure: Exception | None = None
 
     async def run(self) -> None:
-        """Until cancelled, or the file is full. ClusterError, and no file, if the state cannot be loaded."""
+        """Until cancelled, or the file is full. ClusterError, and no file, if the state cannot be loaded.
+
+        UserError if the disk is full, or the recording cannot be made anonymous.
+        """
         bus = self._client.bus
         deltas = await bus.subscribe(SNAPSHOT_DELTAS, (Delta, Heartbeat), lambda message, _: self._feed(message))
         told = (DeciderShown, PodsShown, RoundDecided, SearchDecided, CommitAnswered)
@@ -182,9 +195,11 @@ class Recorder:
                 self._loading.cancel()
             await decisions.close()
             await deltas.close()
-            self._files.close()
-            if self._failure is not None and not self.core.is_recording:
-                self._files.remove()
+            try:
+                self._files.close()
+            finally:
+                if self._failure is not None and not self.core.is_recording:
+                    self._files.remove()
 
     async def _renew(self) -> None:
         """Asks the cycle, once there is a state, and writes what was heard."""
@@ -195,16 +210,22 @@ class Recorder:
                 self._client.bus.post(CYCLE_RECORD, RecordDecisions(self._recording, LEASE))
                 renew_at = now + RENEW
             self._feed(Tick())
-            self._files.flush()
+            try:
+                self._files.flush()
+            except UserError as cause:
+                self._fail(cause)
             await asyncio.sleep(FLUSH)
 
     def _feed(self, event: RecorderEvent) -> None:
         try:
             for effect in self.core.handle(event, self._clock()):
                 self._carry_out(effect)
-        except UserError as cause:  # something that cannot be made anonymous
-            self._failure = cause
-            self._ended.set()
+        except UserError as cause:
+            self._fail(cause)
+
+    def _fail(self, cause: Exception) -> None:
+        self._failure = self._failure or cause
+        self._ended.set()
 
     def _carry_out(self, effect: Load | Write) -> None:
         match effect:
@@ -235,5 +256,4 @@ class Recorder:
             live = await live_state.load(self._client)
             self._feed(live.state)
         except FlotillaError as cause:
-            self._failure = cause
-            self._ended.set()
+            self._fail(cause)
