@@ -26,7 +26,7 @@ from tests.store.support import linked_to
 from tools.cli.doctor import lines
 from tools.doctor.cluster import ClusterReport, _clock
 from tools.doctor.findings import Level, Section, note, ok, wrong
-from tools.doctor.rights import ALL, RULES, Right, rights_of
+from tools.doctor.rights import ALL, LEADERS, RULES, Right, rights_of
 from tools.doctor.servers import NatsOptions, check_nats, check_redis, described_processes, described_redis
 
 ALL_WELL = "✓"
@@ -133,6 +133,28 @@ async def test_the_services_own_accounts_are_asked_about(operator: Operator, mon
     assert (said.code, said.lines[-1]) == (1, "1 thing is wrong (✗)")
     assert "✗ rights: the account flotilla-binder may not delete pods: without it there is no" in joined(said)
     assert re.search(r"- rights: this user, as whom .* would work, lacks 1 of \d+: create pods/binding ", joined(said))
+
+
+@pytest.mark.asyncio
+async def test_the_account_of_a_process_with_several_services_is_asked_about(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of = rules_of_accounts()
+    rules = {
+        "core": [rule for service in LEADERS for rule in of[service]],
+        "worker": of["worker"],
+        "binder": of["binder"],
+    }
+
+    def account(name: str) -> ReviewedUser:
+        may = tuple(rule for rule in rules[name] if rule != "list nodes")
+        return ReviewedUser(token=name, name=f"system:serviceaccount:flotilla-system:flotilla-{name}", may=may)
+
+    ours = ("doctor", "--config", str(ROOT / "k8s" / "base" / "scheduler.yaml"), "--prefix", "flotilla")
+    async with surroundings(operator, monkeypatch, users=tuple(map(account, rules))):
+        said = await operator.types(*ours)
+    assert (said.code, said.lines[-1]) == (1, "1 thing is wrong (✗)")
+    assert "✗ rights: the account flotilla-core may not list nodes: without them nothing is scheduled" in joined(said)
 
 
 @pytest.mark.asyncio

@@ -3,7 +3,7 @@
 import functools
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,11 @@ import yaml  # type: ignore[import-untyped]
 
 ROOT = Path(__file__).parents[2]
 K8S = ROOT / "k8s"
-OVERLAYS = ("beside", "instead", "external")
+OVERLAYS = ("beside", "instead", "external", "core")
 FOLDERS = (*(f"overlays/{name}" for name in OVERLAYS), "monitoring", "cli", "console")
 NAMESPACE = "flotilla-system"
 SERVICES = ("watcher", "queue", "snapshot", "cycle", "worker", "binder")
+CORE = {"core": ("watcher", "queue", "snapshot", "cycle"), "worker": ("worker",), "binder": ("binder",)}
 NAME_LABEL, COMPONENT_LABEL = "app.kubernetes.io/name", "app.kubernetes.io/component"
 
 Object = dict[str, Any]
@@ -55,8 +56,13 @@ def labels_of(workload: Object) -> dict[str, str]:
     return labels
 
 
+def components(overlay: str) -> Mapping[str, tuple[str, ...]]:
+    """Our workloads, and the services that a process of each runs."""
+    return CORE if overlay == "core" else {service: (service,) for service in SERVICES}
+
+
 def service_of(workload: Object) -> str:
-    """Which of ours it runs, empty if none."""
+    """Which component of ours it is, empty if none."""
     labels = labels_of(workload)
     return labels[COMPONENT_LABEL] if labels[NAME_LABEL] == "flotilla" else ""
 

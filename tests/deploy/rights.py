@@ -3,7 +3,7 @@
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +17,7 @@ RBAC = K8S / "base" / "rbac.yaml"
 METHODS = {"create": "POST", "update": "PUT", "patch": "PATCH", "delete": "DELETE"}
 PATH = re.compile(r"/api/v1/\w|/apis/[^/]+/[^/]+/\w")
 REVIEWS = ROOT / "shared" / "kube" / "reviews.py"
+ROLES = frozenset({"Role", "ClusterRole"})
 LEASES = "coordination.k8s.io/leases"
 
 
@@ -58,12 +59,12 @@ def rights_of(service: str, method: str, path: str) -> set[Right]:
 
 @cache
 def granted(by: Path = RBAC) -> frozenset[Right]:
-    return frozenset(_granted(by))
+    return frozenset(granted_by([*yaml.safe_load_all(by.read_text())]))
 
 
-def _granted(by: Path) -> Iterator[Right]:
-    found: list[Object] = [*yaml.safe_load_all(by.read_text())]
-    roles = {(each["kind"], each["metadata"]["name"]): each["rules"] for each in found if "rules" in each}
+def granted_by(found: Sequence[Object]) -> Iterator[Right]:
+    """By the accounts of the bindings among these objects."""
+    roles = {(each["kind"], each["metadata"]["name"]): each["rules"] for each in found if each["kind"] in ROLES}
     for binding in found:
         if "roleRef" in binding:
             for rule in roles[binding["roleRef"]["kind"], binding["roleRef"]["name"]]:

@@ -13,14 +13,16 @@ import yaml  # type: ignore[import-untyped]
 
 from shared.config.setting_sources import SOURCES
 from shared.config.sources import settings_from
-from tests.deploy.rendering import ROOT, SERVICES, pod_of, rendered, workloads
+from tests.deploy.rendering import CORE, ROOT, SERVICES, pod_of, rendered, workloads
 from tools.cli.main import main, parser
 
 DEPLOY = ROOT / "deploy"
 BASE = DEPLOY / "docker-compose.yml"
+CORE_FILE = DEPLOY / "docker-compose.core.yml"
 KUBECONFIG = DEPLOY / "docker-compose.kubeconfig.yml"
 SCHEDULERS = {DEPLOY / "scheduler.yaml": {"default-scheduler"}, DEPLOY / "scheduler-beside.yaml": {"flotilla"}}
-WITH_REDIS = frozenset({"queue", "snapshot", "worker"})
+WITH_REDIS = frozenset({"queue", "snapshot", "core", "worker"})
+COMPONENTS = (*SERVICES, "core")
 
 Object = dict[str, Any]
 
@@ -63,7 +65,7 @@ def test_docker_compose_takes_it_with_a_kubeconfig(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     found = yaml.safe_load(done.stdout)["services"]
     assert "simulator" not in found or found["simulator"]["profiles"] == ["simulator"]
-    for name in SERVICES:
+    for name in COMPONENTS:
         (config,) = (each for each in found[name]["volumes"] if "scheduler" in str(each))
         assert "scheduler-beside.yaml" in str(config)
         if name != "worker":
@@ -71,6 +73,15 @@ def test_docker_compose_takes_it_with_a_kubeconfig(tmp_path: Path) -> None:
             assert settings["FLOTILLA_SERVER"] == "" and found[name]["user"] == "1000:1000"
             mounted = {each["target"] for each in found[name]["volumes"] if isinstance(each, dict)}
             assert settings["FLOTILLA_KUBECONFIG"] in mounted
+
+
+def test_docker_compose_takes_it_with_the_leaders_in_one_process() -> None:
+    done = compose(BASE, CORE_FILE)
+    assert (done.returncode, done.stderr) == (0, "")
+    found = yaml.safe_load(done.stdout)["services"]
+    assert all(name not in found or found[name]["profiles"] == ["apart"] for name in CORE["core"])
+    core = services()["core"]
+    assert core["profiles"] == ["core"] and core["command"] == ["run", *CORE["core"]]
 
 
 def test_containers_are_locked_in() -> None:
@@ -108,7 +119,7 @@ def test_images_are_named_once() -> None:
 
 def test_services_start_after_what_they_need() -> None:
     found = services()
-    for name in SERVICES:
+    for name in COMPONENTS:
         assert found[name]["depends_on"] == {
             "config": {"condition": "service_completed_successfully"},
             "nats": {"condition": "service_healthy"},
@@ -136,7 +147,7 @@ def test_health_checks_are_understood() -> None:
 def test_settings_are_settings() -> None:
     known = {source.variable for source in SOURCES}
     known |= {f"{source.variable}_FILE" for source in SOURCES if source.secret}
-    for name in SERVICES:
+    for name in COMPONENTS:
         service = services()[name]
         given = service["environment"]
         assert given.keys() <= known
@@ -158,7 +169,7 @@ def test_scheduler_configurations_are_right(path: Path, capsys: pytest.CaptureFi
 def test_prometheus_scrapes_all_services() -> None:
     (job,) = read(DEPLOY / "prometheus.yml")["scrape_configs"]
     (discovery,) = job["dns_sd_configs"]
-    assert set(discovery["names"]) == set(SERVICES)
+    assert set(discovery["names"]) == set(COMPONENTS)
     image = (DEPLOY / "Dockerfile").read_text()
     assert f"FLOTILLA_HTTP_PORT={discovery['port']}" in image
 

@@ -19,6 +19,7 @@ from tests.deploy.rendering import (
     OVERLAYS,
     SERVICES,
     Object,
+    components,
     labels_of,
     named,
     of_kind,
@@ -37,7 +38,7 @@ VERSIONS = ("1.30", "1.36")
 CUSTOM = frozenset({"PrometheusRule", "ServiceMonitor"})
 """Kinds of the Prometheus Operator, which Kubernetes has no schemas for."""
 CLUSTER_WIDE = frozenset({"Namespace", "PriorityClass", "ClusterRole", "ClusterRoleBinding"})
-MADE_BY_USERS = frozenset({*(f"flotilla-{service}" for service in SERVICES), "nats-server", "valkey-server"})
+MADE_BY_USERS = frozenset({*(f"flotilla-{service}" for service in (*SERVICES, "core")), "nats-server", "valkey-server"})
 """Secrets; docs/install.md says how."""
 WITH_REDIS = frozenset({"queue", "snapshot", "worker"})
 
@@ -96,12 +97,12 @@ def test_names_are_said_once_and_everything_is_in_our_namespace(folder: str) -> 
 @every_overlay
 def test_every_service_is_there_more_than_once(overlay: str) -> None:
     ours = {service_of(each): each for each in workloads(objects(overlay)) if service_of(each)}
-    assert set(ours) == set(SERVICES)
+    assert ours.keys() == components(overlay).keys()
     assert all(each["spec"]["replicas"] >= 2 for each in ours.values())
     assert ours["worker"]["kind"] == "StatefulSet"
-    for service, each in ours.items():
+    for component, each in ours.items():
         (container,) = pod_of(each)["containers"]
-        assert container["args"] == ["run", service]
+        assert container["args"] == ["run", *components(overlay)[component]]
         assert container["image"].partition(":")[0] == "flotilla"
 
 
@@ -171,7 +172,7 @@ def test_selectors_select_their_own_pods_and_no_others(overlay: str) -> None:
         named_ports = {port["name"] for container in pod_of(selected_one)["containers"] for port in container["ports"]}
         assert {port["targetPort"] for port in service["spec"]["ports"]} <= named_ports
     budgets = {each["metadata"]["name"] for each in of_kind(found, "PodDisruptionBudget")}
-    assert budgets == {f"flotilla-{service}" for service in SERVICES}
+    assert budgets == {f"flotilla-{component}" for component in components(overlay)}
 
 
 @every_overlay
@@ -209,12 +210,13 @@ def test_each_service_is_given_what_it_uses(overlay: str) -> None:
             pod = pod_of(workload)
             given = environment(container)
             assert given["FLOTILLA_NAME"] == {"fieldRef": {"fieldPath": "metadata.name"}}
-            if service in SINGLE:  # the uid of the pod, of which one container lives at a time
+            services = components(overlay)[service]
+            if set(services) & set(SINGLE):  # the uid of the pod, of which one container lives at a time
                 assert given["POD_UID"] == {"fieldRef": {"fieldPath": "metadata.uid"}}
                 assert given["FLOTILLA_IDENTITY"] == "$(FLOTILLA_NAME)-$(POD_UID)"
                 names = [variable["name"] for variable in container["env"]]
                 assert names.index("FLOTILLA_IDENTITY") > max(map(names.index, ("FLOTILLA_NAME", "POD_UID")))
-            assert ("FLOTILLA_REDIS_URL_FILE" in given) == (service in WITH_REDIS)
+            assert ("FLOTILLA_REDIS_URL_FILE" in given) == bool(WITH_REDIS & set(services))
             (source,) = given["FLOTILLA_FEATURE_GATES"].values()
             (config,) = (each["configMap"]["name"] for each in pod["volumes"] if "configMap" in each)
             assert source == {"name": config, "key": "feature-gates", "optional": True}
@@ -249,7 +251,7 @@ def test_what_is_mounted_is_there(overlay: str) -> None:
                     secrets.add(source["secret"].get("secretName") or source["secret"]["name"])
     assert secrets <= MADE_BY_USERS
     accounts = {each["metadata"]["name"] for each in of_kind(found, "ServiceAccount")}
-    assert accounts == {f"flotilla-{service}" for service in SERVICES}
+    assert accounts == {f"flotilla-{component}" for component in components(overlay)}
 
 
 @every_overlay
@@ -271,7 +273,7 @@ def test_our_own_pods_always_have_a_scheduler() -> None:
     """Those of `instead` by what runs before them, which is `beside`, and by themselves."""
     wanted = {pod_of(each).get("schedulerName", "default-scheduler") for each in workloads(objects("instead"))}
     assert wanted == {"flotilla"}
-    for overlay in ("beside", "external"):
+    for overlay in ("beside", "external", "core"):
         assert not any("schedulerName" in pod_of(each) for each in workloads(objects(overlay)))
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.deploy.rendering import Object, labels_of, of_kind, rendered, selects, service_of, workloads
+from tests.deploy.rendering import OVERLAYS, Object, labels_of, of_kind, rendered, selects, service_of, workloads
 
 ANYWHERE = "anywhere"
 NAMES, API, NATS, REDIS, HTTP = (53,), (443, 6443), (4222,), (6379,), (8080,)
@@ -11,10 +11,11 @@ NEEDS = {
     "queue": {NATS, API, NAMES, REDIS},
     "snapshot": {NATS, API, NAMES, REDIS},
     "cycle": {NATS, API, NAMES},
+    "core": {NATS, API, NAMES, REDIS},
     "worker": {NATS, API, NAMES, REDIS},
     "binder": {NATS, API, NAMES},
 }
-SERVERS = {"nats": (NATS, frozenset(NEEDS)), "valkey": (REDIS, frozenset({"queue", "snapshot", "worker"}))}
+SERVERS = {"nats": NATS, "valkey": REDIS}
 
 
 def policies(found: list[Object]) -> list[Object]:
@@ -39,13 +40,13 @@ def allowed(found: list[Object], direction: str, labels: dict[str, str]) -> list
     return rules
 
 
-@pytest.mark.parametrize("overlay", ["beside", "instead", "external"])
+@pytest.mark.parametrize("overlay", OVERLAYS)
 def test_everything_else_is_forbidden(overlay: str) -> None:
     forbidding = [spec for spec in policies(rendered(f"overlays/{overlay}")) if spec["podSelector"] == {}]
     assert forbidding == [{"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}]
 
 
-@pytest.mark.parametrize("overlay", ["beside", "instead", "external"])
+@pytest.mark.parametrize("overlay", OVERLAYS)
 def test_services_reach_what_they_use(overlay: str) -> None:
     found = rendered(f"overlays/{overlay}")
     for name, labels in pods(found).items():
@@ -61,11 +62,12 @@ def test_services_reach_what_they_use(overlay: str) -> None:
                 assert reached == []
 
 
-@pytest.mark.parametrize("overlay", ["beside", "instead"])
+@pytest.mark.parametrize("overlay", ["beside", "instead", "core"])
 def test_servers_are_reached_by_their_users(overlay: str) -> None:
     found = rendered(f"overlays/{overlay}")
     everyone = pods(found)
-    for server, (port, users) in SERVERS.items():
+    for server, port in SERVERS.items():
+        users = {name for name, needs in NEEDS.items() if port in needs} & everyone.keys()
         (rule,) = allowed(found, "Ingress", everyone[server])
         assert ports(rule) == port
         assert {name for name, labels in everyone.items() for peer in rule["from"] if _is(peer, labels)} == users

@@ -12,13 +12,14 @@ from shared.config.settings import ApiSettings, Settings
 from testing.builders import node
 from testing.simulator.service import Simulator, SimulatorOptions
 from tests.deploy.recorder import Recorder, recorders
-from tests.deploy.rendering import SERVICES
+from tests.deploy.rendering import CORE, SERVICES, rendered
 from tests.deploy.rights import (
     LEASES,
     METHODS,
     Right,
     documented,
     granted,
+    granted_by,
     named_by,
     rights_of,
 )
@@ -68,6 +69,12 @@ def differences(granted: Iterable[Right], done: Iterable[Right]) -> str:
 
 def test_the_docs_tell_of_the_rights_that_are_granted() -> None:
     assert differences(documented(), granted()) == ""
+
+
+def test_the_account_of_several_services_has_their_rights_and_they_have_none() -> None:
+    process_of = {service: process for process, services in CORE.items() for service in services}
+    expected = {right._replace(service=process_of[right.service]) for right in granted()}
+    assert differences(granted_by(rendered("overlays/core")), expected) == ""
 
 
 @pytest.mark.parametrize("service", SERVICES)

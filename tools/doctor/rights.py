@@ -1,8 +1,8 @@
 """The rights that Flotilla needs at the API server, and who lacks which: the services' own accounts, or this user.
 
-A user who may create SubjectAccessReviews can ask about the accounts that k8s/base makes for the services. If these
-have no right at all, they do not exist, and what counts are this user's rights, with which `flotilla up` and `flotilla
-run` work. If they have some, what this user lacks is only a note.
+A user who may create SubjectAccessReviews can ask about the accounts that k8s/base makes for the services, or
+k8s/overlays/core for a process with several. If these have no right at all, they do not exist, and what counts are this
+user's rights, with which `flotilla up` and `flotilla run` work. If they have some, what this user lacks is only a note.
 """
 
 import asyncio
@@ -26,6 +26,8 @@ MAX_NAMED = 5
 LEASES = "leases"
 LEADERS = ("watcher", "queue", "snapshot", "cycle")
 ALL = (*LEADERS, "worker", "binder")
+CORE = "core"
+"""The account of a process with all LEADERS."""
 
 
 class Rule(NamedTuple):
@@ -147,17 +149,21 @@ async def check_rights(client: KubeClient, namespace: str, prefix: str, absent: 
 async def _of_accounts(
     reviews: "_Reviews", rules: Iterable[Rule], prefix: str
 ) -> dict[str, Mapping[Right, bool]] | None:
-    """By service; None if this user may not ask about others."""
+    """By account; None if this user may not ask about others."""
     found: dict[str, Mapping[Right, bool]] = {}
     for service in ALL:
         asked = rights_of(rule for rule in rules if service in rule.who)
         rights = list(dict.fromkeys(_of_its_lease(right, f"{prefix}-{service}") for right in asked))
         if not found and await reviews.all(rights[:1], service) is None:  # one refusal instead of one for each right
             return None
-        answers = await reviews.all(rights, service)
+        account, answers = service, await reviews.all(rights, service)
+        if service in LEADERS and answers is not None and not any(answers.values()):
+            of_core = await reviews.all(rights, CORE)
+            if of_core is not None and any(of_core.values()):
+                account, answers = CORE, of_core
         if answers is None:
             return None
-        found[service] = answers
+        found[account] = {**found.get(account, {}), **answers}
     return found
 
 
@@ -170,10 +176,12 @@ def _findings_of_accounts(
     accounts: Mapping[str, Mapping[Right, bool]], rules: Iterable[Rule], namespace: str
 ) -> list[Finding]:
     findings: list[Finding] = []
-    for service, answers in accounts.items():
+    for account, answers in accounts.items():
+        services = LEADERS if account == CORE else (account,)
         denied = (right for right, may in answers.items() if not may)
         missing = [right._replace(name="") if right.resource == LEASES else right for right in denied]
-        findings += _missing(service, [rule for rule in rules if service in rule.who], missing, namespace)
+        concerned = [rule for rule in rules if set(services) & set(rule.who)]
+        findings += _missing(account, concerned, missing, namespace)
     if findings:
         return findings
     rights = sum(map(len, accounts.values()))
