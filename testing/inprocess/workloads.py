@@ -16,6 +16,9 @@ RUN_SECONDS = "simulator.flotilla.io/run-seconds"
 ZONES = 10
 NODE_TYPES = 5
 CPU_OF_NODE, MAX_PODS_OF_NODE = 4_000, 110
+FILLERS_OF_NODE = 4
+URGENT = "urgent"
+"""The priority class of pods that preempt."""
 CPU, MEMORY = 100, 500
 """Thousandths and MiB that pods ask for; each class a little more than the one before."""
 
@@ -41,10 +44,14 @@ def make_node(
     }
 
 
+def node_name(i: int) -> str:
+    return f"node-{i:06}"
+
+
 def node(i: int) -> Object:
     """4 cpu, 32 GiB, 110 pods."""
     labels = {ZONE: f"zone-{i % ZONES}", REGION: "region-0", INSTANCE_TYPE: f"type-{i % NODE_TYPES}"}
-    return make_node(f"node-{i:06}", f"{CPU_OF_NODE}m", "32Gi", labels)
+    return make_node(node_name(i), f"{CPU_OF_NODE}m", "32Gi", labels)
 
 
 def spread(labels: dict[str, str], key: str, when: str, skew: int) -> Object:
@@ -67,7 +74,8 @@ class Workload:
 
     `claims`: every pod has a volume of its own, bound already, in one of the zones. `owned`: the pods of a kind belong
     to a ReplicaSet, and so are spread by the system's defaults. `devices`: how every pod asks for a device. `churns`:
-    pods end soon after they are bound, and give their devices back.
+    pods end soon after they are bound, and give their devices back. `preempts`: nodes are full of pods of lower
+    priority, and each pod takes the room of half of a node's.
     """
 
     name: str
@@ -76,16 +84,20 @@ class Workload:
     owned: bool = False
     devices: str = ""
     churns: bool = False
+    preempts: bool = False
 
     def pod(self, i: int, classes: int) -> Object:
         """Of all classes in turn."""
         kind = i % classes
         labels = {"app": f"app-{kind:02}"}
-        requests = {"cpu": f"{CPU + kind}m", "memory": f"{MEMORY + kind}Mi"}
+        cpu = CPU_OF_NODE // 2 - kind if self.preempts else CPU + kind
+        requests = {"cpu": f"{cpu}m", "memory": f"{MEMORY + kind}Mi"}
         container = {"name": "app", "image": "registry.example/app:1", "resources": {"requests": requests}}
         spec: Object = {"containers": [container], **self.rule(labels)}
         if self.claims:
             spec["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": f"claim-{i:06}"}}]
+        if self.preempts:
+            spec["priorityClassName"] = URGENT
         name = f"pod-{i:06}"
         metadata: Object = {"name": name, "namespace": NAMESPACE, "uid": f"uid-{i}", "labels": labels}
         if self.owned:
@@ -96,10 +108,18 @@ class Workload:
         made: Object = {"metadata": metadata, "spec": spec}
         return claiming(self.devices, made) if self.devices else made
 
+    def fillers(self, nodes: int) -> Iterator[Object]:
+        """The pods that fill the nodes."""
+        for i in range(nodes * FILLERS_OF_NODE if self.preempts else 0):
+            requests = {"cpu": f"{CPU_OF_NODE // FILLERS_OF_NODE}m"}
+            container = {"name": "app", "image": "registry.example/app:1", "resources": {"requests": requests}}
+            spec = {"containers": [container], "nodeName": node_name(i % nodes), "terminationGracePeriodSeconds": 1}
+            yield {"metadata": {"name": f"filler-{i:06}", "namespace": NAMESPACE}, "spec": spec}
+
     def of_nodes(self, nodes: int) -> Iterator[tuple[str, Object]]:
         """The nodes' devices and their class, as (kind, object)."""
         if self.devices:
-            yield from device_objects(self.devices, [node(i)["metadata"]["name"] for i in range(nodes)])
+            yield from device_objects(self.devices, [node_name(i) for i in range(nodes)])
 
     def of_devices(self, nodes: int, pods: int) -> Iterator[tuple[str, Object]]:
         """The nodes' devices and the pods' claims, as (kind, object)."""
@@ -115,6 +135,8 @@ class Workload:
             yield "replicasets", {"metadata": metadata, "spec": {"selector": {"matchLabels": {"app": name}}}}
         if self.devices and self.devices != "extended":
             yield CLAIM_TEMPLATES, template_of(self.devices, NAMESPACE)
+        if self.preempts:
+            yield "priorityclasses", {"metadata": {"name": URGENT}, "value": 1_000}
         for i in range(pods) if self.claims else ():
             yield "persistentvolumes", _volume(i)
             yield "persistentvolumeclaims", _claim(i)
@@ -143,6 +165,9 @@ WORKLOADS = {
         Workload("devices-churn", devices="template", churns=True),
     )
 }
+
+PREEMPTION = Workload("preemption", preempts=True)
+"""Apart from the others: without API calls nobody evicts."""
 
 
 def _volume(i: int) -> Object:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import services.cycle
+from testing.inprocess.workloads import Object
 from tests.cli.commands import flotilla
 from tests.supervisor.waiting import alive
 from tools.bench.pipeline import cases
@@ -58,12 +59,28 @@ def rows(lines: Sequence[str]) -> list[dict[str, str]]:
     return [cells(line) for line in below if line.split()[1:2] in (["yes"], ["no"])]
 
 
+def cpu_of(pod: Object) -> str:
+    cpu: str = pod["spec"]["containers"][0]["resources"]["requests"]["cpu"]
+    return cpu
+
+
 def test_pods_cycle_through_all_classes() -> None:
     specs = [str(pod["spec"]) for pod in CASE.make_pods()]
     assert len(specs) == 10_000
     assert len(set(specs)) == 50
     assert specs[:50] == specs[50:100]
     assert len(list(CASE.make_nodes())) == 5_000
+
+
+def test_preemptors_need_half_of_a_node_that_others_fill() -> None:
+    case = Case(api_calls=True, round_size=256, classes=2, nodes=3, pods=3, workload="preemption")
+    cases.check(case)
+    fillers, pods = list(case.make_fillers()), list(case.make_pods())
+    assert sorted(pod["spec"]["nodeName"] for pod in fillers) == sorted(4 * [f"node-{i:06}" for i in range(3)])
+    assert {cpu_of(pod) for pod in fillers} == {"1000m"}
+    assert [cpu_of(pod) for pod in pods] == ["2000m", "1999m", "2000m"]
+    urgent = [obj["metadata"]["name"] for path, obj in case.make_objects() if path.endswith("/priorityclasses")]
+    assert {pod["spec"]["priorityClassName"] for pod in pods} == {*urgent}
 
 
 def test_costs_are_per_pod_and_kind_of_process() -> None:
@@ -99,6 +116,12 @@ def test_several_runs_are_summarised_by_minimum_median_and_maximum() -> None:
         (["--nodes", "10"], "flotilla: --pods: must be at most 400 for 1 classes on 10 nodes, not 10000"),
         (["--pods", "1000"], "flotilla: --pods: must be at least 1024 for 1 classes in rounds of 256, not 1000"),
         (["--strict-pods", "99"], "flotilla: --strict-pods: must be at least 100 for 50 classes in rounds of 1"),
+        (["--workloads", "preemption"], "flotilla: --modes: preemption needs API calls (`with`)"),
+        (
+            ["--workloads", "preemption", "--modes", "with", "--nodes", "9"],
+            "flotilla: --pods: must be at most 9, as many as nodes, not 10000",
+        ),
+        (["--workloads", "preemption", "--rate", "5"], "flotilla: --workloads: preemption cannot be combined with"),
         (["--profile", "nats"], "argument --profile: invalid choice: 'nats'"),
         (["--profile", "cycle", "--repeat", "2"], "flotilla: --profile: cannot be combined with --repeat"),
         (["--workers", "65"], "flotilla: 65 workers cannot share 64 shards"),

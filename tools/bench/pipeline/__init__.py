@@ -22,11 +22,14 @@ examples:
   flotilla bench-pipeline --modes without --rounds 256      only rounds, without API calls
   flotilla bench-pipeline --repeat 5 --classes 50           minimum, median and maximum of five runs
   flotilla bench-pipeline --profile cycle --rounds 1        run the first case with a profiler in the cycle
+  flotilla bench-pipeline --modes with --rounds 256 --classes 1 --nodes 1000 --pods 1000 --workloads preemption
+                                                            1,000 pods that preempt two others each
   flotilla bench-pipeline --rate 50,150,300                 pods that come one by one, at these rates
   flotilla bench-pipeline --rate 150 --pages 6              what an open page of the console costs
 
-All pods are in the queue before the clock starts, which is once every class has been decided. The clock stops at the
-last decision; with API calls, when the last pod is bound and the queue is empty. CPU is measured in the same period.
+All pods are in the queue before the clock starts, which is once every class has been decided; with preemption, which
+needs `--modes with` and at least as many nodes as pods, when the cycle starts. The clock stops at the last
+decision; with API calls, when the last pod is bound and the queue is empty. CPU is measured in the same period.
 
 Exit code 0: every pod was decided and bound; 1: otherwise; 130: Ctrl-C.
 """
@@ -72,9 +75,9 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def _workloads() -> Collection[str]:
-    from testing.inprocess.workloads import WORKLOADS
+    from tools.bench.pipeline.cases import KINDS
 
-    return WORKLOADS
+    return KINDS
 
 
 def run(options: argparse.Namespace) -> int:
@@ -123,9 +126,12 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _run_steadily(options: argparse.Namespace, pipeline: PipelineOptions) -> int:
+    from testing.inprocess.workloads import WORKLOADS
     from tools.bench.steady.bench import SteadyBench, SteadyCase
     from tools.cli.processes import interruptible
 
     workload = options.workloads[0] if options.workloads else "plain"
+    if workload not in WORKLOADS:
+        raise UserError(f"--workloads: {workload} cannot be combined with --rate")
     case = SteadyCase(options.rate, options.seconds, options.nodes, options.classes[0], workload, pairs=options.pages)
     return interruptible(SteadyBench(pipeline, sys.stdout).run(case))

@@ -6,15 +6,17 @@ from statistics import median
 
 from shared.errors import UserError
 from testing.inprocess.device_workloads import devices_per_node
-from testing.inprocess.workloads import CPU, CPU_OF_NODE, MAX_PODS_OF_NODE, WORKLOADS, Object, node
+from testing.inprocess.workloads import CPU, CPU_OF_NODE, MAX_PODS_OF_NODE, PREEMPTION, WORKLOADS, Object, node
 from tools.cli.processes import MIB
 
 PLURALS = {"deviceclass": "deviceclasses", "resourceslice": "resourceslices"}
 GROUPS = {
     "replicasets": "/apis/apps/v1",
+    "priorityclasses": "/apis/scheduling.k8s.io/v1",
     **dict.fromkeys((*PLURALS.values(), "resourceclaimtemplates"), "/apis/resource.k8s.io/v1"),
 }
 """Of kinds that are not of the core."""
+KINDS = {**WORKLOADS, PREEMPTION.name: PREEMPTION}
 MIN_ROUNDS = 4
 """The first one or two end before the clock starts."""
 
@@ -33,14 +35,22 @@ class Case:
     def make_nodes(self) -> Iterator[Object]:
         return (node(i) for i in range(self.nodes))
 
+    def make_fillers(self) -> Iterator[Object]:
+        """Pods that are on the nodes already."""
+        return KINDS[self.workload].fillers(self.nodes)
+
+    @property
+    def preempts(self) -> bool:
+        return KINDS[self.workload].preempts
+
     def make_pods(self) -> Iterator[Object]:
         """Pods of all classes in turn."""
-        workload = WORKLOADS[self.workload]
+        workload = KINDS[self.workload]
         return (workload.pod(i, self.classes) for i in range(self.pods))
 
     def make_objects(self) -> Iterator[tuple[str, Object]]:
         """Objects that must exist before the pods, as (path, object)."""
-        workload = WORKLOADS[self.workload]
+        workload = KINDS[self.workload]
         of_nodes = ((PLURALS[kind], obj) for kind, obj in workload.of_nodes(self.nodes))
         for plural, obj in (*of_nodes, *workload.objects(self.pods, self.classes)):
             namespace = obj["metadata"].get("namespace")
@@ -86,7 +96,10 @@ class Figures:
 
 def check(case: Case) -> None:
     """UserError if not all pods fit, or too few would be left when the clock starts."""
-    devices = WORKLOADS[case.workload].devices
+    if case.preempts:
+        _check_preemption(case)
+        return
+    devices = KINDS[case.workload].devices
     most = devices_per_node(devices) if devices else MAX_PODS_OF_NODE
     room = case.nodes * min(most, CPU_OF_NODE // (CPU + case.classes - 1))
     flag = "--strict-pods" if case.round_size == 1 else "--pods"
@@ -100,6 +113,15 @@ def check(case: Case) -> None:
             f"{flag}: must be at least {least} for {case.classes} classes in rounds of {case.round_size}, "
             f"not {case.pods}"
         )
+
+
+def _check_preemption(case: Case) -> None:
+    """UserError without API calls, which evict the victims, or with more pods than nodes."""
+    if not case.api_calls:
+        raise UserError("--modes: preemption needs API calls (`with`), which evict the victims")
+    if case.pods > case.nodes:
+        flag = "--strict-pods" if case.round_size == 1 else "--pods"
+        raise UserError(f"{flag}: must be at most {case.nodes}, as many as nodes, not {case.pods}")
 
 
 PROCESSES = {

@@ -54,7 +54,8 @@ Report = Callable[[str], None]
 
 
 class Measurement:
-    """The clock starts when as many pods are decided as there are classes, and stops when all are, or by `_stop_clock`.
+    """The clock starts when as many pods are decided as there are classes, or with the cycle where pods preempt others;
+    it stops when all are, or by `_stop_clock`.
 
     Calls `toggle` when measuring starts and when it ends, and `report` with the status.
     """
@@ -65,6 +66,7 @@ class Measurement:
         self._report = report
         self._toggle = toggle
         self._next_status = 0.0
+        self._keys = {f"{NAMESPACE}/{pod['metadata']['name']}" for pod in case.make_pods()}
         self._decided: set[str] = set()
         self._bound: set[str] = set()
         self._rejected: dict[str, str] = {}
@@ -91,6 +93,8 @@ class Measurement:
                 await ObjectWriter(self._pipeline.api_url or "").delete([f"{LEASES}/{lease_of_cycle(self._pipeline)}"])
             else:
                 await self._pipeline.release()
+            if self._case.preempts:
+                self._start_clock()
             loading = time.monotonic() - began
             await self._follow(self._decided, "decided", self._is_decided)
             if api_calls:
@@ -128,6 +132,7 @@ class Measurement:
         for path, objects in groupby(sorted(case.make_objects(), key=itemgetter(0)), key=itemgetter(0)):
             self._report(f"creating objects at {path}")
             await creator.create(path, (obj for _, obj in objects))
+        await creator.create(f"/api/v1/namespaces/{NAMESPACE}/pods", case.make_fillers())
         self._report(f"creating {case.pods:,} pods")
         await creator.create(f"/api/v1/namespaces/{NAMESPACE}/pods", case.make_pods())
         await self._until(lambda queues: queues.get("active", 0) == case.pods)
@@ -187,6 +192,12 @@ class Measurement:
         """CPU seconds by process since the clock started."""
         return {name: spent - self._cpu_before.get(name, 0.0) for name, spent in self._pipeline.cpu().items()}
 
+    def _start_clock(self) -> None:
+        self._toggle()
+        self._cpu_before = self._pipeline.cpu()
+        self._decided_before = len(self._decided)
+        self._began = time.monotonic()
+
     def _stop_clock(self) -> None:
         if self._began is not None and not self._stopped:
             self._seconds = time.monotonic() - self._began
@@ -203,12 +214,10 @@ class Measurement:
     def _on_delta(self, message: Delta | Heartbeat) -> None:
         if isinstance(message, Heartbeat):
             return
-        self._decided.update(change.uid for change in message.changes if isinstance(change, PodPlaced))
+        placed = (change for change in message.changes if isinstance(change, PodPlaced))
+        self._decided.update(change.uid for change in placed if change.key in self._keys)
         if self._began is None and len(self._decided) >= self._case.classes:
-            self._toggle()
-            self._cpu_before = self._pipeline.cpu()
-            self._decided_before = len(self._decided)
-            self._began = time.monotonic()
+            self._start_clock()
         if len(self._decided) >= self._case.pods:
             self._stop_clock()
 
