@@ -84,12 +84,12 @@ class GroupListing:
     def _members(self, group: GroupInfo) -> Iterator[GroupMember]:
         for info in sorted(group.pods.values(), key=lambda info: info.pod.name):
             yield GroupMember(info.pod.name, self._groups.state_of(info.uid).value, _why(info)[:LONGEST_TEXT])
-        for name in sorted(group.names_on_nodes.values()):
+        for name in sorted(member.name for member in group.on_nodes.values()):
             yield GroupMember(name, MemberState.PLACED.value, "on a node")
 
 
 def _placed(group: GroupInfo) -> Iterator[tuple[str, str]]:
-    yield from group.names_on_nodes.items()
+    yield from ((uid, member.name) for uid, member in group.on_nodes.items())
     yield from ((uid, info.pod.name) for uid, info in group.pods.items() if info.state is PodState.BINDING)
 
 
@@ -118,7 +118,7 @@ def missing_names(names: Iterable[str], minimum: int) -> tuple[str, ...]:
 
 
 def _names(group: GroupInfo) -> list[str]:
-    return [*(info.pod.name for info in group.pods.values()), *group.names_on_nodes.values()]
+    return [*(info.pod.name for info in group.pods.values()), *(member.name for member in group.on_nodes.values())]
 
 
 def _parts(ref: GroupRef) -> tuple[str, str]:

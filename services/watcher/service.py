@@ -46,7 +46,7 @@ from shared.kube.listwatch import (
     WatchStarted,
 )
 from shared.messages.watch import OBJECT_KINDS, Kind, Relist, WatchBeat, Watched, WatchSeen
-from shared.model.kinds import DEVICE_KINDS, QUEUE_KINDS
+from shared.model.kinds import DEVICE_KINDS, GROUP_KINDS
 from shared.runtime import Context, CoreRunner, every
 from shared.runtime.context import Watchdog
 from shared.runtime.joining import joined
@@ -263,7 +263,7 @@ class Shell:
                 plural = RESOURCES[kind].plural
                 self._context.health.clear(plural)
                 self._listwatches[kind].list_again()  # so that all of it is published once the server serves it again
-                is_rare = OBJECT_KINDS[kind] in QUEUE_KINDS | DEVICE_KINDS  # many clusters lack these APIs
+                is_rare = OBJECT_KINDS[kind] in GROUP_KINDS | DEVICE_KINDS  # many clusters lack these APIs
                 level = logging.INFO if is_rare else logging.WARNING
                 self._context.log.log(level, "%s: treated as empty: %s; will be requested again", plural, problem)
             case ObjectSkipped(kind=kind, problem=problem):

@@ -23,6 +23,7 @@ from shared.model.storage import (
 from shared.model.workloads import (
     Namespace,
     PodDisruptionBudget,
+    PodGroup,
     ReplicaSet,
     ReplicationController,
     Service,
@@ -81,6 +82,7 @@ class ClusterObjects:
         self.csi_drivers: Mapping[str, CSIDriver] = of[ObjectKind.CSI_DRIVER]
         self.volume_attachments: Mapping[str, VolumeAttachment] = of[ObjectKind.VOLUME_ATTACHMENT]
         self.disruption_budgets: Mapping[str, PodDisruptionBudget] = of[ObjectKind.POD_DISRUPTION_BUDGET]
+        self.pod_groups: Mapping[str, PodGroup] = of[ObjectKind.POD_GROUP]
         self.devices = Devices(
             of[ObjectKind.RESOURCE_CLAIM], of[ObjectKind.RESOURCE_SLICE], of[ObjectKind.DEVICE_CLASS]
         )

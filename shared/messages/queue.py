@@ -7,7 +7,8 @@ from enum import StrEnum
 
 import msgspec
 
-from shared.model.base import Count, Seconds
+from shared.model.base import Count, Integer, Seconds
+from shared.model.workloads import TopologyConstraint
 
 
 class Take(msgspec.Struct, frozen=True, omit_defaults=True, tag="take"):
@@ -28,10 +29,25 @@ TAKE_PATIENCE = 1.0
 
 
 class Gang(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A group of pods that are placed together or not at all. `least`: how many more members must be placed."""
+    """A group of pods that are placed together or not at all. `least`: how many more members must be placed.
+
+    `topology`: its constraints, at most MAX_TOPOLOGY_LEVELS, widest domain first. `placed_on`: nodes of its members
+    that have one, at most MAX_PLACED_ON, those with the most members first: the others go to the same domains.
+    `priority`: of all its members; None if each has its own.
+    """
 
     key: str
     least: Count
+    topology: tuple[TopologyConstraint, ...] = ()
+    placed_on: tuple[str, ...] = ()
+    priority: Integer | None = None
+    never_preempts: bool = False
+
+
+MAX_PLACED_ON = 8
+"""Nodes in a Gang: they only name its domains."""
+MAX_PLACED_ON_CHARACTERS = 512
+"""Of the nodes in a Gang together, as each of its pods carries them."""
 
 
 class ClaimRef(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -32,6 +32,9 @@ from shared.model.storage import (
     VolumeAttachment,
 )
 from shared.model.workloads import (
+    MAX_TOPOLOGY_LEVELS,
+    PREFERRED_TOPOLOGY,
+    REQUIRED_TOPOLOGY,
     GroupApi,
     Namespace,
     PodDisruptionBudget,
@@ -78,6 +81,9 @@ _DECODERS: Mapping[ObjectKind, msgspec.json.Decoder[Any]] = {
 }
 _ANY: Callable[[bytes | msgspec.Raw], ClusterObject] = msgspec.msgpack.Decoder(ClusterObject, dec_hook=dec_hook).decode
 
+MAX_LABEL_KEY = 317
+"""Characters: a DNS subdomain, a slash and a name of 63."""
+
 LABELLED = frozenset({ObjectKind.NAMESPACE, ObjectKind.PERSISTENT_VOLUME})
 DATED = frozenset({ObjectKind.DEVICE_CLASS})
 OWNED = frozenset({ObjectKind.PERSISTENT_VOLUME_CLAIM, ObjectKind.RESOURCE_CLAIM})
@@ -89,6 +95,8 @@ ANNOTATED: Mapping[ObjectKind, frozenset[str]] = {
     ObjectKind.STORAGE_CLASS: frozenset({DEFAULT_STORAGE_CLASS}),
     ObjectKind.CSI_NODE: frozenset({MIGRATED_PLUGINS}),
     ObjectKind.RESOURCE_CLAIM: frozenset({EXTENDED_RESOURCE_CLAIM}),
+    ObjectKind.POD_GROUP: frozenset({REQUIRED_TOPOLOGY, PREFERRED_TOPOLOGY}),
+    ObjectKind.COSCHEDULING_POD_GROUP: frozenset({REQUIRED_TOPOLOGY, PREFERRED_TOPOLOGY}),
 }
 """The annotations kept, by kind; other kinds keep none."""
 
@@ -167,4 +175,17 @@ def finish_object(kind: ObjectKind, obj: ClusterObject) -> ClusterObject:
     msgspec.structs.force_setattr(obj, "metadata", trimmed)
     if (api := _GROUP_APIS.get(kind)) is not None:
         msgspec.structs.force_setattr(obj, "api_version", api.value)  # list items do not name their kind
+    if isinstance(obj, PodGroup):
+        _check_topology(obj)
     return obj
+
+
+def _check_topology(group: PodGroup) -> None:
+    levels = group.topology
+    if len(levels) > MAX_TOPOLOGY_LEVELS:
+        why = f"names {len(levels)} topology levels, and at most {MAX_TOPOLOGY_LEVELS} are possible"
+        raise InvalidObject("PodGroup", group.key, "spec.schedulingConstraints.topology", why)
+    for level in levels:
+        if not level.key or len(level.key) > MAX_LABEL_KEY:
+            why = f"a node label's key has 1 to {MAX_LABEL_KEY} characters, this one {len(level.key)}"
+            raise InvalidObject("PodGroup", group.key, "spec.schedulingConstraints.topology", why)

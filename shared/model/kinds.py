@@ -42,5 +42,7 @@ STILL_COUNTED = frozenset(
 
 DEVICE_KINDS = frozenset({ObjectKind.RESOURCE_CLAIM, ObjectKind.RESOURCE_SLICE, ObjectKind.DEVICE_CLASS})
 
-QUEUE_KINDS = frozenset({ObjectKind.POD_GROUP, ObjectKind.COSCHEDULING_POD_GROUP})
+GROUP_KINDS = frozenset({ObjectKind.POD_GROUP, ObjectKind.COSCHEDULING_POD_GROUP})
+
+QUEUE_KINDS = frozenset({ObjectKind.COSCHEDULING_POD_GROUP})
 """Kinds that only the queue needs: no state keeps them, and only queueing hints read them."""

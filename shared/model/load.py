@@ -30,6 +30,7 @@ class PodLoad(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     `claims` are the names of the persistent volume claims that the pod uses, those made for it included; `disks` are
     the volumes without a claim that matter to other pods. `preempted`: terminating, as a victim of another pod.
+    `group`: its PodGroup of scheduling.k8s.io, in its namespace, with which it may have to be evicted.
     """
 
     namespace: str
@@ -44,6 +45,7 @@ class PodLoad(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     claims: tuple[str, ...] = ()
     disks: tuple[Volume, ...] = ()
     preempted: bool = False
+    group: str = ""
 
 
 def load_of(pod: Pod) -> PodLoad:
@@ -62,6 +64,7 @@ def load_of(pod: Pod) -> PodLoad:
         claims=claim_names(pod) if volumes else (),
         disks=tuple(volume for volume in volumes if _matters_to_others(volume)),
         preempted=_makes_way(pod),
+        group=group.pod_group_name or "" if (group := pod.spec.scheduling_group) is not None else "",
     )
 
 

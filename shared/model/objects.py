@@ -99,6 +99,11 @@ from shared.model.storage import (
 )
 from shared.model.workloads import (
     GROUP_LABEL,
+    GROUP_VERSIONS,
+    PREFERRED_TOPOLOGY,
+    REQUIRED_TOPOLOGY,
+    Chosen,
+    DisruptionMode,
     GangPolicy,
     GroupApi,
     GroupRef,
@@ -112,8 +117,10 @@ from shared.model.workloads import (
     PodGroupSpec,
     ReplicaSet,
     ReplicationController,
+    SchedulingConstraints,
     SchedulingPolicy,
     Service,
     StatefulSet,
+    TopologyConstraint,
     group_of,
 )

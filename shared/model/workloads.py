@@ -6,8 +6,8 @@ from typing import NamedTuple
 from msgspec import field
 
 from shared.model.affinity import LabelSelector
-from shared.model.base import ApiStruct, ClusterWide, Namespaced
-from shared.model.pod import Pod
+from shared.model.base import ApiStruct, ClusterWide, Integer, Namespaced
+from shared.model.pod import Pod, PodResourceClaim
 
 
 class Namespace(ClusterWide, frozen=True, kw_only=True):
@@ -59,15 +59,26 @@ class PodDisruptionBudget(Namespaced, frozen=True, kw_only=True):
 
 
 # Groups of pods that are placed together or not at all, as two APIs have them:
-# - `scheduling.k8s.io/v1alpha2`: the pod says spec.schedulingGroup.podGroupName, the group spec.schedulingPolicy.gang.
+# - `scheduling.k8s.io`: the pod says spec.schedulingGroup.podGroupName, the group spec.schedulingPolicy.gang. Its
+#   versions differ in disruptionMode, a word in v1alpha2 and an object with one key since v1alpha3.
 # - `scheduling.x-k8s.io/v1alpha1`, of the coscheduling plugin: the pod has a label, the group says spec.minMember.
-# One PodGroup reads both. Groups of equal names but of different APIs are different groups.
+# One PodGroup reads all of them. Groups of equal names but of different APIs are different groups.
 
 GROUP_LABEL = "scheduling.x-k8s.io/pod-group"
 """The pod label of the coscheduling API that names its group; empty counts as missing."""
+REQUIRED_TOPOLOGY = "flotilla.io/required-topology"
+"""A group's annotation: node labels, separated by commas, widest domain first. All its pods go to one domain each."""
+PREFERRED_TOPOLOGY = "flotilla.io/preferred-topology"
+"""As REQUIRED_TOPOLOGY, for domains that the group's pods should share if they can."""
+MAX_TOPOLOGY_LEVELS = 8
+"""Topology constraints of one group, required and preferred ones together."""
+GROUP_VERSIONS = ("v1beta1", "v1alpha3", "v1alpha2")
+"""Versions of scheduling.k8s.io that have groups, the preferred one first."""
 
 
 class GroupApi(StrEnum):
+    """`SCHEDULING` stands for all versions of its API group: its value is part of messages of earlier releases."""
+
     SCHEDULING = "scheduling.k8s.io/v1alpha2"
     COSCHEDULING = "scheduling.x-k8s.io/v1alpha1"
 
@@ -100,12 +111,39 @@ class SchedulingPolicy(ApiStruct, frozen=True, kw_only=True):
     gang: GangPolicy | None = None
 
 
+class TopologyConstraint(ApiStruct, frozen=True, kw_only=True):
+    """The group's pods share one value of the node label `key`; if `preferred`, only where they can."""
+
+    key: str
+    preferred: bool = False
+
+
+class SchedulingConstraints(ApiStruct, frozen=True, kw_only=True):
+    topology: list[TopologyConstraint] = field(default_factory=list)
+
+
+class Chosen(ApiStruct, frozen=True, kw_only=True):
+    """A choice without parameters."""
+
+
+class DisruptionMode(ApiStruct, frozen=True, kw_only=True):
+    """How the pods of a group may be evicted: `all` of them together, or each by itself."""
+
+    all: Chosen | None = None
+
+
 class PodGroupSpec(ApiStruct, frozen=True, kw_only=True):
-    """`scheduling_policy` is of `scheduling.k8s.io`, the other fields are of `scheduling.x-k8s.io`."""
+    """`min_member` and `schedule_timeout_seconds` are of `scheduling.x-k8s.io`, all others of `scheduling.k8s.io`."""
 
     scheduling_policy: SchedulingPolicy | None = None
     min_member: int | None = None
     schedule_timeout_seconds: int | None = None
+    scheduling_constraints: SchedulingConstraints | None = None
+    resource_claims: list[PodResourceClaim] = field(default_factory=list)
+    disruption_mode: str | DisruptionMode | None = None
+    priority: Integer | None = None
+    preemption_policy: str | None = None
+    parent_composite_pod_group_name: str | None = None
 
 
 class PodGroup(Namespaced, frozen=True, kw_only=True):
@@ -138,6 +176,37 @@ class PodGroup(Namespaced, frozen=True, kw_only=True):
         if self.api is not GroupApi.COSCHEDULING or seconds is None or seconds <= 0:
             return None
         return float(seconds)
+
+    @property
+    def topology(self) -> tuple[TopologyConstraint, ...]:
+        """The constraints on its domains: required ones of specification and annotation, then the preferred ones."""
+        constraints, annotations = self.spec.scheduling_constraints, self.metadata.annotations
+        if constraints is None and not annotations:
+            return ()
+        of_spec = [] if constraints is None else [constraint.key for constraint in constraints.topology]
+        required = dict.fromkeys((*of_spec, *_listed(annotations.get(REQUIRED_TOPOLOGY, ""))), False)
+        preferred = dict.fromkeys(_listed(annotations.get(PREFERRED_TOPOLOGY, "")), True)
+        levels = required | {key: True for key in preferred if key not in required}
+        return tuple(TopologyConstraint(key=key, preferred=is_preferred) for key, is_preferred in levels.items())
+
+    @property
+    def priority(self) -> int | None:
+        """Of all its pods, whatever they say themselves; None if each has its own."""
+        return self.spec.priority
+
+    @property
+    def never_preempts(self) -> bool:
+        return self.spec.preemption_policy == "Never"
+
+    @property
+    def is_evicted_whole(self) -> bool:
+        """Whether a victim among its pods makes victims of all of them."""
+        mode = self.spec.disruption_mode
+        return mode.all is not None if isinstance(mode, DisruptionMode) else mode == "PodGroup"
+
+
+def _listed(text: str) -> list[str]:
+    return [name for part in text.split(",") if (name := part.strip())]
 
 
 def group_of(pod: Pod) -> GroupRef | None:

@@ -7,6 +7,8 @@ import pytest
 from shared.errors import InvalidObject
 from shared.model.objects import (
     GROUP_LABEL,
+    PREFERRED_TOPOLOGY,
+    REQUIRED_TOPOLOGY,
     GroupApi,
     GroupRef,
     ObjectKind,
@@ -23,7 +25,7 @@ OURS, THEIRS = ObjectKind.POD_GROUP, ObjectKind.COSCHEDULING_POD_GROUP
 
 
 def read(of: ObjectKind, spec: Any, **more: Any) -> PodGroup:
-    obj = object_from(of, {"metadata": {"name": "g", "namespace": "ns"}, "spec": spec, **more})
+    obj = object_from(of, {"metadata": {"name": "g", "namespace": "ns"}, "spec": spec} | more)
     assert isinstance(obj, PodGroup)
     assert object_from_msgpack(encode_msgpack(obj)) == obj
     assert kind_of(obj) is of
@@ -61,6 +63,51 @@ def test_an_invalid_group_is_refused_with_the_field(kind: ObjectKind) -> None:
     spec = {"schedulingPolicy": {"gang": {"minCount": "many"}}, "minMember": "many"}
     with pytest.raises(InvalidObject, match=r"^PodGroup ns/g: spec\.(schedulingPolicy\.gang\.minCount|minMember)"):
         read(kind, spec)
+
+
+@pytest.mark.parametrize(
+    ("spec", "whole"),
+    [
+        ({}, False),
+        ({"disruptionMode": "Pod"}, False),
+        ({"disruptionMode": "PodGroup"}, True),
+        ({"disruptionMode": {"single": {}}}, False),
+        ({"disruptionMode": {"all": {}}}, True),
+    ],
+)
+def test_the_disruption_mode_of_each_version(spec: Any, whole: bool) -> None:
+    assert read(OURS, spec).is_evicted_whole is whole
+
+
+def test_priority_and_preemption_policy_are_the_groups() -> None:
+    group = read(OURS, {"priority": 0, "preemptionPolicy": "Never"})
+    assert (group.priority, group.never_preempts) == (0, True)
+    assert (read(OURS, {}).priority, read(OURS, {}).never_preempts) == (None, False)
+
+
+@pytest.mark.parametrize("kind", [OURS, THEIRS])
+def test_topology_constraints_are_ordered_and_a_required_one_outweighs_a_preferred_one(kind: ObjectKind) -> None:
+    annotations = {REQUIRED_TOPOLOGY: "block, rack", PREFERRED_TOPOLOGY: "rack,host", "other": "x"}
+    metadata = {"name": "g", "namespace": "ns", "annotations": annotations}
+    spec = {"schedulingConstraints": {"topology": [{"key": "zone"}]}}
+    group = read(kind, spec, metadata=metadata)
+    assert [(level.key, level.preferred) for level in group.topology] == [
+        ("zone", False),
+        ("block", False),
+        ("rack", False),
+        ("host", True),
+    ]
+    assert "other" not in group.metadata.annotations
+
+
+@pytest.mark.parametrize(
+    ("keys", "problem"),
+    [(",".join("abcdefghi"), "names 9 topology levels, and at most 8"), ("x" * 318, "has 1 to 317 characters")],
+)
+def test_a_group_with_impossible_constraints_is_refused(keys: str, problem: str) -> None:
+    metadata = {"name": "g", "namespace": "ns", "annotations": {PREFERRED_TOPOLOGY: keys}}
+    with pytest.raises(InvalidObject, match=problem):
+        read(OURS, {}, metadata=metadata)
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,22 @@ from random import Random
 
 import pytest
 
+from flotilla.results import Status
 from services.queue.group_listing import GroupListing
 from services.queue.scheduling import pod_groups as module
 from services.queue.scheduling.pod_groups import GANG_PLUGINS, PodGroups, PoppedTogether
 from services.queue.scheduling.queued_pod_info import PodState
 from shared.messages.inspection import ListGroups
-from shared.model.objects import GroupApi, GroupRef, object_from_msgpack
+from shared.messages.queue import Gang
+from shared.model.objects import (
+    GroupApi,
+    GroupRef,
+    ObjectKind,
+    PodGroup,
+    TopologyConstraint,
+    object_from,
+    object_from_msgpack,
+)
 from tests.queue.pod_group_support import OURS, THEIRS, GroupQueue, a_group, a_pod_info
 
 # Gates
@@ -370,3 +380,51 @@ def test_a_listing_with_bodies_has_the_group_and_its_placed_members() -> None:
     (full,) = GroupListing(line.groups).answer(ListGroups(bodies=True), 0.0).groups
     assert (plain.body, plain.placed, plain.counts) == (b"", {}, full.counts)
     assert (object_from_msgpack(full.body), full.placed) == (a_group(2), {"a": "a", "b": ""})
+
+
+def a_rack_group(least: int, **spec: object) -> PodGroup:
+    gang = {"schedulingPolicy": {"gang": {"minCount": least}}}
+    racks = {"schedulingConstraints": {"topology": [{"key": "rack"}]}}
+    group = object_from(ObjectKind.POD_GROUP, {"metadata": {"name": "g"}, "spec": gang | racks | spec})
+    assert isinstance(group, PodGroup)
+    return group
+
+
+def test_a_late_member_of_a_group_with_topology_is_told_where_the_others_are() -> None:
+    line = GroupQueue()
+    line.groups.set_group(a_rack_group(2, priority=7, preemptionPolicy="Never"))
+    for number in range(3):
+        line.groups.assigned(f"placed-{number}", OURS, f"placed-{number}", "n1" if number else "n0")
+    line.add("late")
+    together = line.groups.pop_with(line.pods["late"])
+    assert not isinstance(together, Status)
+    assert together.gang == Gang(str(OURS), 1, (TopologyConstraint(key="rack"),), ("n1", "n0"), 7, never_preempts=True)
+
+
+def test_the_nodes_named_to_the_cycle_are_bounded() -> None:
+    line = GroupQueue()
+    line.groups.set_group(a_rack_group(1))
+    for number in range(20):
+        line.groups.assigned(f"placed-{number}", OURS, f"placed-{number}", f"{number:0>100}")
+    line.add("late")
+    together = line.groups.pop_with(line.pods["late"])
+    assert not isinstance(together, Status)
+    assert together.gang is not None
+    assert together.gang.placed_on == tuple(f"{number:0>100}" for number in range(5))
+
+
+@pytest.mark.parametrize(
+    ("spec", "own_priority", "alone"),
+    [({}, 0, True), ({"priority": 5}, 5, True), ({"priority": 5}, 0, False), ({"preemptionPolicy": "Never"}, 0, False)],
+)
+def test_a_late_member_goes_alone_unless_the_group_says_something_else_of_it(
+    spec: dict[str, object], own_priority: int, alone: bool
+) -> None:
+    line = GroupQueue()
+    group = object_from(ObjectKind.POD_GROUP, {"metadata": {"name": "g"}, "spec": spec})
+    assert isinstance(group, PodGroup)
+    line.groups.set_group(group)
+    line.add("late", priority=own_priority)
+    together = line.groups.pop_with(line.pods["late"])
+    assert not isinstance(together, Status)
+    assert (together.gang is None) is alone

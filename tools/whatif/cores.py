@@ -39,7 +39,7 @@ from shared.messages.evaluation import Ties
 from shared.messages.queue import Absorbed, Forgotten, ForgottenPod, Outcome, Outcomes, Take, Verdict
 from shared.messages.state import Delta, Loads, ObjectRemoved, ObjectUpserted, State
 from shared.model.devices import ResourceClaim
-from shared.model.kinds import QUEUE_KINDS
+from shared.model.kinds import GROUP_KINDS, QUEUE_KINDS
 from shared.model.load import PodLoad
 from shared.model.objects import (
     ClusterObject,
@@ -152,7 +152,8 @@ class Cores:
         events += map(snapshot.ObjectSeen, state.objects)
         self.snapshot.handle(snapshot.WatchEvents(events), self.now)
         for obj in state.objects:
-            self.objects.upsert(obj)
+            if kind_of(obj) not in GROUP_KINDS:  # the queue learns of groups by `add_group`
+                self.objects.upsert(obj)
             self._note_users(obj)
         for each in state.nodes:
             for uid, pod in each.pods.items():

@@ -17,6 +17,7 @@ The queue reserves nothing for held members, so they may wait for ever. A group 
 FIRST_EVENT says so by an Event on one of them; the owners of all are notified after the group's time-out.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -26,7 +27,7 @@ from typing import NamedTuple
 from flotilla.results import SUCCESS, Status, unresolvable
 from services.queue.scheduling.queued_pod_info import PodState, QueuedPodInfo
 from shared.errors import InvariantBroken
-from shared.messages.queue import Gang
+from shared.messages.queue import MAX_PLACED_ON, MAX_PLACED_ON_CHARACTERS, Gang
 from shared.model.objects import GroupApi, GroupRef, Pod, PodGroup, group_of
 
 _PLUGINS: Mapping[GroupApi, str] = {GroupApi.SCHEDULING: "GangScheduling", GroupApi.COSCHEDULING: "Coscheduling"}
@@ -63,6 +64,11 @@ _STATES: Mapping[PodState, MemberState] = {
 }
 
 
+class MemberOnNode(NamedTuple):
+    name: str
+    node: str
+
+
 @dataclass(slots=True, eq=False)
 class GroupInfo:
     ref: GroupRef
@@ -70,8 +76,8 @@ class GroupInfo:
     """None while there is no such object."""
     pods: dict[str, QueuedPodInfo] = field(default_factory=dict)
     """The members that the queue has; others are on nodes."""
-    names_on_nodes: dict[str, str] = field(default_factory=dict)
-    """By uid, of members that are on nodes."""
+    on_nodes: dict[str, MemberOnNode] = field(default_factory=dict)
+    """By uid."""
     counts: dict[MemberState, int] = field(default_factory=lambda: dict.fromkeys(MemberState, 0))
 
     @property
@@ -86,6 +92,32 @@ class GroupInfo:
     def missing(self) -> int:
         """Members still to be placed; if at most one, each goes by itself."""
         return max(self.minimum - self.counts[MemberState.PLACED], 0)
+
+    def decides_for(self, pod: Pod) -> bool:
+        """Whether the group says where its pod may go or whom it may preempt, even if no other pod depends on it."""
+        group = self.object
+        if group is None:
+            return False
+        never = group.never_preempts and pod.spec.preemption_policy != "Never"
+        return bool(group.topology) or never or group.priority not in (None, pod.priority)
+
+    def gang(self) -> Gang:
+        """What the cycle must know of the group; at least one of the pods popped together must be placed."""
+        least = max(self.missing, 1)
+        if self.object is None:
+            return Gang(str(self.ref), least)
+        topology = self.object.topology
+        placed_on = self._placed_on() if topology else ()
+        return Gang(str(self.ref), least, topology, placed_on, self.object.priority, self.object.never_preempts)
+
+    def _placed_on(self) -> tuple[str, ...]:
+        nodes = Counter(member.node for member in self.on_nodes.values())
+        nodes.update(info.node for info in self.pods.values() if info.state is PodState.BINDING)
+        found: list[str] = []
+        for node, _ in nodes.most_common():
+            if node and sum(map(len, found)) + len(node) <= MAX_PLACED_ON_CHARACTERS:
+                found.append(node)
+        return tuple(found[:MAX_PLACED_ON])
 
     @property
     def can_release(self) -> bool:
@@ -154,7 +186,9 @@ class PodGroups:
             case PodGroup() as group:
                 self.delete_group(group.ref) if now is None else self.set_group(group)
             case Pod() as pod:
-                self.remove(pod.uid) if now is None else self.assigned(pod.uid, group_of(pod), pod.name)
+                self.remove(pod.uid) if now is None else self.assigned(
+                    pod.uid, group_of(pod), pod.name, pod.spec.node_name
+                )
 
     def set_group(self, pod_group: PodGroup) -> None:
         group = self._group(pod_group.ref)
@@ -188,15 +222,15 @@ class PodGroups:
         group.pods[uid] = info
         self._set(uid, group, state, now)
 
-    def assigned(self, uid: str, ref: GroupRef | None, name: str = "") -> None:
-        """Takes in that a pod of this name is on a node."""
+    def assigned(self, uid: str, ref: GroupRef | None, name: str = "", node: str = "") -> None:
+        """Takes in that a pod of this name is on this node."""
         known = self._members.get(uid)
         if known is not None and known.group.ref != ref:
             self.remove(uid)
         if ref is not None:
             group = self._group(ref)
             group.pods.pop(uid, None)
-            group.names_on_nodes[uid] = name
+            group.on_nodes[uid] = MemberOnNode(name, node)
             self._set(uid, group, MemberState.PLACED, 0.0)
 
     def remove(self, uid: str) -> None:
@@ -206,7 +240,7 @@ class PodGroups:
         group = known.group
         group.counts[known.state] -= 1
         group.pods.pop(uid, None)
-        group.names_on_nodes.pop(uid, None)
+        group.on_nodes.pop(uid, None)
         if known.state is MemberState.HELD:
             self._end_hold(uid, group)
         self._drop_if_empty(group)
@@ -234,7 +268,7 @@ class PodGroups:
         ref, missing = group.ref, group.missing
         if group.object is None:
             return _no_group(ref)
-        if missing <= 1:
+        if missing <= 1 and not group.decides_for(first.pod):
             return PoppedTogether([first])
         if group.total < group.minimum:
             return _too_few(ref)
@@ -242,7 +276,7 @@ class PodGroups:
             return _rejected(ref, "waiting for pods from a gang that cannot be scheduled yet")
         pods = self._in_state(group, MemberState.READY)
         pods.sort(key=lambda info: (-info.pod.priority, info.seen_at, info.uid))
-        return PoppedTogether(pods[: max(missing, MAX_POPPED_TOGETHER)], Gang(str(ref), missing))
+        return PoppedTogether(pods[: max(missing, MAX_POPPED_TOGETHER)], group.gang())
 
     def released(self) -> list[QueuedPodInfo]:
         """Members that need not be held any more, to be queued again through all their gates."""
@@ -378,7 +412,7 @@ class PodGroups:
                 raise InvariantBroken(f"group {ref} is held, but can be released: {group.counts}")
             if ref in self._first_events and not group.counts[MemberState.HELD]:
                 raise InvariantBroken(f"group {ref} gets an Event about held members, and has none")
-            if group.names_on_nodes.keys() & group.pods.keys():
+            if group.on_nodes.keys() & group.pods.keys():
                 raise InvariantBroken(f"group {ref} has members in the queue and on nodes")
         held = {uid for uid, member in self._members.items() if member.state is MemberState.HELD}
         if held != set(self._held_since) or not self._deadlines.keys() <= held:

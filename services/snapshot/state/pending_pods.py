@@ -198,7 +198,9 @@ def _claims_of(change: PodChange, body: _Body) -> list[ClaimName]:
 
 
 def _difference(said: PodLoad, known: PodLoad) -> str:
-    """Labels and deletion may change any time, and do not invalidate a decision."""
+    """Labels and deletion may change any time, and do not invalidate a decision. Nor does the group: it is not a part
+    of the shape, and counts only for pods on nodes, as the watch shows them.
+    """
     if said == known:
         return ""
     if said.priority != known.priority:
@@ -206,6 +208,6 @@ def _difference(said: PodLoad, known: PodLoad) -> str:
     if said.requests != known.requests:
         return OTHER_REQUESTS
     changed = msgspec.structs.replace(
-        said, labels=known.labels, terminating=known.terminating, preempted=known.preempted
+        said, labels=known.labels, terminating=known.terminating, preempted=known.preempted, group=known.group
     )
     return "" if changed == known else "it has other ports, volumes or affinity"
