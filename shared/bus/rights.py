@@ -30,12 +30,21 @@ class Rights:
 
 RIGHTS = {
     "watcher": Rights(
-        sends=(s.PIPELINE_OWNER, s.STATUS_ANSWERS, s.WATCH), hears=(s.STATUS_ASK, s.WATCHER_RELIST, s.WATCHER_SEEN)
+        sends=(s.PIPELINE_OWNER, s.LEASES_RELEASED, s.STATUS_ANSWERS, s.WATCH),
+        hears=(s.LEASES_RELEASED, s.STATUS_ASK, s.WATCHER_RELIST, s.WATCHER_SEEN),
     ),
     "queue": Rights(
-        sends=(s.PIPELINE_OWNER, s.STATUS_ANSWERS, s.WATCHER_RELIST, s.WATCHER_SEEN, s.BINDER_NOTICES),
+        sends=(
+            s.PIPELINE_OWNER,
+            s.LEASES_RELEASED,
+            s.STATUS_ANSWERS,
+            s.WATCHER_RELIST,
+            s.WATCHER_SEEN,
+            s.BINDER_NOTICES,
+        ),
         hears=(
             s.PIPELINE_OWNER,
+            s.LEASES_RELEASED,
             s.STATUS_ASK,
             s.WATCH,
             s.QUEUE_TAKE,
@@ -51,6 +60,7 @@ RIGHTS = {
     "snapshot": Rights(
         sends=(
             s.PIPELINE_OWNER,
+            s.LEASES_RELEASED,
             s.STATUS_ANSWERS,
             s.WATCHER_RELIST,
             s.WATCHER_SEEN,
@@ -63,6 +73,7 @@ RIGHTS = {
         ),
         hears=(
             s.PIPELINE_OWNER,
+            s.LEASES_RELEASED,
             s.STATUS_ASK,
             s.WATCH,
             s.QUEUE_EVICTED,
@@ -77,6 +88,7 @@ RIGHTS = {
     "cycle": Rights(
         sends=(
             s.PIPELINE_OWNER,
+            s.LEASES_RELEASED,
             s.STATUS_ANSWERS,
             s.QUEUE_TAKE,
             s.QUEUE_OUTCOMES,
@@ -84,7 +96,15 @@ RIGHTS = {
             s.CYCLE_DECISIONS,
             ANY_WORKER,
         ),
-        hears=(s.STATUS_ASK, s.WORKER_BEATS, s.CYCLE_ANSWERS, s.CYCLE_COMMITTED, s.CYCLE_RECORD, s.CYCLE_EXPLAIN),
+        hears=(
+            s.LEASES_RELEASED,
+            s.STATUS_ASK,
+            s.WORKER_BEATS,
+            s.CYCLE_ANSWERS,
+            s.CYCLE_COMMITTED,
+            s.CYCLE_RECORD,
+            s.CYCLE_EXPLAIN,
+        ),
         answers=True,
     ),
     "worker": Rights(

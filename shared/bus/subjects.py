@@ -6,6 +6,7 @@ from functools import lru_cache
 from shared.errors import UserError
 
 PIPELINE_OWNER = "pipeline.owner"
+LEASES_RELEASED = "leases.released"
 STATUS_ASK = "status.ask"
 STATUS_ANSWERS = "status.answers"
 WATCH = "watch"

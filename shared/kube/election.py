@@ -31,6 +31,8 @@ from shared.terms import TERMS_BEGIN, is_possible
 
 JITTER = 1.2
 """A candidate adds up to this many retry periods, at random, to each of its waits."""
+HINT_PAUSE = 0.1
+"""Seconds from one read of the Lease to the next where others say that it is released."""
 EARLY_SHARE = 0.25
 """Share of a retry period after which a candidate asks again that got no answer, and after which a leader reads a
 Lease that another process has changed."""
@@ -116,7 +118,12 @@ class Raise:
     beyond: int
 
 
-Event = Looked | Written | Overtaken | Failed | Tick | Raise
+@dataclass(frozen=True, slots=True)
+class SaidReleased:
+    """The last leader says that the Lease is free: worth a look at once."""
+
+
+Event = Looked | Written | Overtaken | Failed | Tick | Raise | SaidReleased
 
 # Effects
 
@@ -223,6 +230,10 @@ class Election:
         match event:
             case Tick():
                 return self._ask(now) if self._asked is None and now >= self._ask_at else []
+            case SaidReleased():
+                if not self.term:
+                    self._ask_at = min(self._ask_at, max(now, self._asked_at + HINT_PAUSE))
+                return []
             case Raise(beyond=beyond):
                 self._newest = max(self._newest, beyond)
                 self._want_new_term(wall)

@@ -27,6 +27,7 @@ Message = (
     | watch.WatchBeat
     | watch.Relist
     | watch.WatchSeen
+    | identity.LeaseReleased
     | queue.Take
     | queue.Batch
     | queue.Outcomes

@@ -18,6 +18,12 @@ class Owner(msgspec.Struct, frozen=True, omit_defaults=True, tag="owner"):
     since: Seconds
 
 
+class LeaseReleased(msgspec.Struct, frozen=True, omit_defaults=True, tag="lease-released"):
+    """From the last leader to the standbys of its service: the Lease of this name is free. Only the Lease proves it."""
+
+    lease: str
+
+
 class NameTaken(msgspec.Struct, frozen=True, omit_defaults=True, tag="name-taken"):
     """From the leader of `epoch` that receives its heartbeats, to the process with this name and incarnation: end.
 

@@ -82,7 +82,7 @@ async def leadership(
     another pipeline holds the Leases. `schedulers`: that the leader serves, recorded in the Lease.
     """
     keeper = LeaseKeeper(context, config, name, given, tuple(schedulers))
-    keeper.start()
+    await keeper.start()
     try:
         yield Leadership(name, await keeper.leads(), keeper)
     finally:

@@ -15,6 +15,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from shared.bus import Envelope
+from shared.bus.subjects import LEASES_RELEASED
 from shared.config.structs import LeaderElection
 from shared.errors import ClusterError, UserError
 from shared.kube.access import ClientConnection
@@ -34,6 +36,7 @@ from shared.kube.election import (
     OwnershipTracker,
     Raise,
     Record,
+    SaidReleased,
     Tick,
     Timings,
     Write,
@@ -42,6 +45,7 @@ from shared.kube.election import (
     describe_holder,
 )
 from shared.kube.lease import Lease
+from shared.messages.identity import LeaseReleased
 from shared.runtime.context import Context
 from shared.runtime.stopping import RELEASE_CALL
 from shared.telemetry.logs import Repeated
@@ -126,6 +130,7 @@ class LeaseKeeper:
         self._campaigning: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
         self._raise_beyond: int | None = None
+        self._said_released = False
         self._ending = False
         self._turned_at = time.monotonic()
         """When the service's loop last turned."""
@@ -135,9 +140,10 @@ class LeaseKeeper:
 
     # In the service's loop
 
-    def start(self) -> None:
+    async def start(self) -> None:
         self._master.set(0)
-        self._thread.start()
+        await self._context.bus.subscribe(LEASES_RELEASED, LeaseReleased, self._on_said_released)
+        self._start_thread()
 
     async def leads(self) -> Lead:
         """Wait for the Lease, or raise the fault that ends this process before."""
@@ -185,6 +191,17 @@ class LeaseKeeper:
         if loop is not None:
             with contextlib.suppress(RuntimeError):  # the thread has ended
                 loop.call_soon_threadsafe(what)
+
+    def _start_thread(self) -> None:
+        self._thread.start()
+
+    def _on_said_released(self, said: LeaseReleased, envelope: Envelope) -> None:
+        if said.lease == self._name and self._led is None:
+            self._in_thread(self._look_soon)
+
+    def _on_released(self) -> None:
+        self._log.info("%s is released", self._name)
+        self._context.bus.post(LEASES_RELEASED, LeaseReleased(self._name))
 
     def _on_turn(self) -> None:
         self._turned_at = time.monotonic()
@@ -298,9 +315,16 @@ class LeaseKeeper:
         self._raise_beyond = max(beyond, self._raise_beyond or 0)
         self._wake.set()
 
+    def _look_soon(self) -> None:
+        self._said_released = True
+        self._wake.set()
+
     async def _pause(self) -> Event:
         """Wait until the election has something to ask."""
         self._in_service(self._on_turn)
+        if self._said_released:
+            self._said_released = False
+            return SaidReleased()
         beyond, self._raise_beyond = self._raise_beyond, None
         if beyond is not None:
             return Raise(beyond)
@@ -406,6 +430,6 @@ class LeaseKeeper:
     async def _release(self, lease: Lease) -> None:
         try:
             if await lease.release(self._election.wanted, RELEASE_CALL, settled=self.settled):
-                self._in_service(self._log.info, "%s is released", self._name)
+                self._in_service(self._on_released)
         except ClusterError as cause:
             self._in_service(self._log.warning, "%s could not be released: %s", self._name, cause)

@@ -107,7 +107,7 @@ def _keeper(keeper: Any) -> Any:
     """Keeps the Lease in a task instead of a thread."""
 
     class Keeper(keeper):  # type: ignore[misc]
-        def start(self) -> None:
+        def _start_thread(self) -> None:
             self._thread = _Thread(asyncio.create_task(self._live_in_task()))
 
         async def _live_in_task(self) -> None:

@@ -4,6 +4,7 @@ import pytest
 
 from shared.config.structs import LeaderElection
 from shared.kube.election import (
+    HINT_PAUSE,
     JITTER,
     Effect,
     Election,
@@ -17,6 +18,7 @@ from shared.kube.election import (
     Overtaken,
     Raise,
     Record,
+    SaidReleased,
     Tick,
     Timings,
     Write,
@@ -100,6 +102,20 @@ def test_a_standby_polls_and_names_the_leader() -> None:
     assert script.next == 3.2, f"the period and half of {JITTER} periods"
     assert script.handle(Tick(), 3.1) == []
     assert script.handle(Tick(), 3.2) == [Look(PATIENCE)]
+
+
+def test_a_standby_looks_at_once_where_the_lease_is_said_to_be_released() -> None:
+    candidate = Script()
+    candidate.handle(Tick())
+    candidate.handle(Looked(record("other")))
+    assert candidate.next > HINT_PAUSE
+    assert candidate.handle(SaidReleased(), at=0.01) == []
+    assert candidate.next == HINT_PAUSE, "each read costs the API server, whatever is said how often"
+    assert candidate.handle(Tick(), at=HINT_PAUSE) == [Look(5.0)]
+    assert candidate.handle(Looked(record("other")), at=HINT_PAUSE) == [Follow("other")], "only the Lease proves it"
+    assert candidate.handle(SaidReleased(), at=1.0) == []
+    assert candidate.handle(Tick(), at=1.0) == [Look(5.0)]
+    assert isinstance(candidate.handle(Looked(record("")), at=1.0)[0], Write)
 
 
 def test_an_expired_lease_is_taken() -> None:

@@ -155,6 +155,18 @@ async def test_one_leads_and_the_other_stands_by() -> None:
         assert world.spec()["holderIdentity"] == ""
 
 
+async def test_a_standby_leads_as_soon_as_the_lease_is_released() -> None:
+    rare = replace(LONG, retry_period=40.0)
+    async with a_world() as world:
+        first = await Candidate.stands(world, "one", rare)
+        epoch = (await first.leads()).epoch
+        second = await Candidate.stands(world, "two", rare)
+        await until(lambda: second.context.health.standing_by)
+        await first.stop()
+        assert is_next((await second.leads()).epoch, epoch), "it would have looked 40 s after its last look"
+        await second.stop()
+
+
 async def test_a_standby_with_a_fault_ends() -> None:
     async with a_world() as world:
         first = await Candidate.stands(world, "one")

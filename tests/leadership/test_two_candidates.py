@@ -25,6 +25,7 @@ from shared.kube.election import (
     Overtaken,
     Raise,
     Record,
+    SaidReleased,
     Tick,
     Timings,
     Write,
@@ -165,6 +166,8 @@ DELAYS = st.sampled_from([0.0, 0.01, 0.3, 2.0, 4.9, 7.0, 12.0, 20.0, -1.0])
 FATES = st.lists(st.tuples(DELAYS, DELAYS), min_size=1, max_size=30)
 SLEEPS = st.lists(st.tuples(st.floats(0.0, LASTS), st.sampled_from(NAMES), st.floats(0.1, 40.0)), max_size=8)
 
+TIMES = st.lists(st.tuples(st.floats(0.0, LASTS), st.sampled_from(NAMES)), max_size=4)
+
 
 def play(world: World, sleeps: list[tuple[float, str, float]], raises: list[tuple[float, str]]) -> list[Candidate]:
     candidates = [Candidate(name, world) for name in NAMES]
@@ -181,12 +184,18 @@ def raise_term(candidate: Candidate) -> None:
         candidate.feed(Raise(0))
 
 
-@given(FATES, SLEEPS, st.lists(st.tuples(st.floats(0.0, LASTS), st.sampled_from(NAMES)), max_size=4))
+@given(FATES, SLEEPS, TIMES, TIMES)
 def test_no_two_lead_at_once_and_terms_rise(
-    fates: list[Fate], sleeps: list[tuple[float, str, float]], raises: list[tuple[float, str]]
+    fates: list[Fate],
+    sleeps: list[tuple[float, str, float]],
+    raises: list[tuple[float, str]],
+    hints: list[tuple[float, str]],
 ) -> None:
     world = World(fates)
     candidates = play(world, sleeps, raises)
+    for at, name in hints:
+        candidate = candidates[NAMES.index(name)]
+        world.at(at, lambda candidate=candidate: candidate.feed(SaidReleased()))  # type: ignore[misc]
     for moment in itertools.accumulate(itertools.repeat(0.5, int(LASTS / 0.5))):
         world.run(moment)
         leaders = [candidate.name for candidate in candidates if candidate.believes]

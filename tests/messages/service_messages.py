@@ -30,7 +30,7 @@ from shared.messages.binding import (
     Withdraw,
 )
 from shared.messages.evaluation import Rejections
-from shared.messages.identity import NameTaken, Owner, WhoOwns
+from shared.messages.identity import LeaseReleased, NameTaken, Owner, WhoOwns
 from shared.messages.preemption import Candidate, Candidates, Preempt, PreemptAsk, ShardFindings
 from shared.messages.queue import (
     Absorbed,
@@ -250,6 +250,7 @@ SERVICE_MESSAGES: dict[type, st.SearchStrategy[Any]] = {
     IsPlaced: st.builds(IsPlaced, TEXT),
     PlacedNow: st.builds(PlacedNow, COUNTS, st.booleans()),
     WhoOwns: st.builds(WhoOwns, TEXT),
+    LeaseReleased: st.builds(LeaseReleased, TEXT),
     NameTaken: st.builds(NameTaken, COUNTS, TEXT, TEXT, TEXT, TIMES),
     Owner: st.builds(Owner, TEXT, TIMES),
     Outdated: st.builds(Outdated, COUNTS, TEXT, COUNTS),
