@@ -57,7 +57,7 @@ from flotilla.results import (
 from shared.errors import UserError
 from shared.model.objects import encode_msgpack
 
-API_VERSION = (1, 0)
+API_VERSION = (1, 1)
 """The major number rises when a plugin may have to change, the minor one when something was added."""
 
 ALL_OBJECTS = tuple(ObjectKind)
@@ -287,11 +287,16 @@ class ScaleToHighest:
 
 
 class ScorePlugin(Plugin):
-    """`unranged`: a raw score that is left out of the range over which scores are normalized."""
+    """`unranged`: a raw score that is left out of the range over which scores are normalized.
+
+    `packs`: pods of any class raise the score of the node they go to. A profile with such a plugin is decided class by
+    class, as pods that were judged together would not see the nodes that the others fill.
+    """
 
     score_reads: ClassVar[Reads] = Reads.PODS
     normalizer: ClassVar[Normalizer | None] = None
     unranged: ClassVar[int | None] = None
+    packs: bool = False
 
     def scores_alike(self, state: ClassState) -> bool:
         """Whether the merged summary shows that all nodes get the same score; then the plugin counts as skipped."""

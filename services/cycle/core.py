@@ -45,8 +45,9 @@ from services.cycle.recording import Decider, Recording
 from services.cycle.round.admission import Admission, PodInfo, uid_of
 from services.cycle.round.assign import RoundResult
 from services.cycle.round.gang import take_gang
+from services.cycle.round.next_pods import MAX_POD_BYTES
 from services.cycle.round.pace import Pace
-from services.cycle.round.round import MAX_POD_BYTES, Round
+from services.cycle.round.round import Round
 from services.cycle.round.runner import UNMERGEABLE, RoundProgress, RoundRunner
 from services.cycle.round.views import NO_VIEW
 from shared.errors import MAX_REMEMBERED, FlotillaError, InvalidConfig, InvariantBroken, ProtocolError
@@ -287,7 +288,7 @@ class CycleCore:
             return []
         if self.round_size == 1 and (self._searches.is_busy or self._commits.has_nominations):
             return []  # strict mode: the next pod must see this one's nomination
-        if len(self._backlog) < self.round_size:
+        if len(self._backlog) < self.round_size and not self._rounds.passed_over:
             if self.is_committing:
                 return []
             if now < self._pace.not_before:

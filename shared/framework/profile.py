@@ -123,6 +123,8 @@ class Framework:
         self._sees_loads = any(isinstance(p, PerNodeFilter | PerNodeScore) for p in (*self.filter, *self.score))
         made = {ref.name: ref.weight for ref in profile.plugins.get(ExtensionPoint.SCORE, ())}
         self.weights = [made[plugin.name] for plugin in self.score]
+        self.packs = any(plugin.packs and weight for plugin, weight in zip(self.score, self.weights, strict=True))
+        """Whether a pod raises the score of its node for the pods that follow."""
         self.volumes = [plugin for plugin in self.filter if isinstance(plugin, VolumePlugin)]
         self.devices = next((plugin for plugin in self.filter if isinstance(plugin, DynamicResources)), None)
         self.summaries = {name: plugin for name, plugin in self._made.items() if isinstance(plugin, SummaryPlugin)}

@@ -310,6 +310,7 @@ class NodeResourcesFit(InTreePlugin, PreFilterPlugin, BatchFilter, PreScorePlugi
         ratio = strategy.requested_to_capacity_ratio
         points = [] if ratio is None else [(p.utilization, p.score * MAX_NODE_SCORE // 10) for p in ratio.shape]
         self._shape = shape_table(points) if points else np.zeros(101, dtype=np.int64)
+        self.packs = strategy.type == "MostAllocated" or bool((np.diff(self._shape) > 0).any())
 
     def signature(self, pod: Pod) -> Hashable:
         placed = placed_requests(pod)

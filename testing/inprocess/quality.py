@@ -141,13 +141,9 @@ def scenes(nodes: int, pods: int) -> list[Scene]:
     plain = [_node(i) for i in range(nodes)]
     mixed = [_node(i, cpus=(4, 8, 16)[i % 3]) for i in range(nodes)]
     some = range(pods)
-    weights = [{"name": name, "weight": 1} for name in ("cpu", "memory")]
-    fit = {"name": "NodeResourcesFit", "args": {"scoringStrategy": {"type": "MostAllocated", "resources": weights}}}
-    most_allocated = {
-        "apiVersion": "kubescheduler.config.k8s.io/v1",
-        "kind": "KubeSchedulerConfiguration",
-        "profiles": [{"pluginConfig": [fit]}],
-    }
+    most_allocated = _scored_by("MostAllocated")
+    shape = [{"utilization": 0, "score": 0}, {"utilization": 100, "score": 10}]
+    ratio = _scored_by("RequestedToCapacityRatio", requestedToCapacityRatio={"shape": shape})
     replica_sets = []
     for app in range(APPS):
         metadata = {"name": _app(app), "namespace": "default", "uid": _app(app)}
@@ -159,6 +155,7 @@ def scenes(nodes: int, pods: int) -> list[Scene]:
         Scene("nodes of three sizes", mixed, [_pod(i) for i in some]),
         Scene("small and large pods", mixed, [_pod(i, cpu=(50, 1500)[i % 7 == 0]) for i in some]),
         Scene("packed (MostAllocated)", mixed, [_pod(i) for i in some], config=most_allocated),
+        Scene("packed (RequestedToCapacityRatio)", mixed, [_pod(i) for i in some], config=ratio),
         Scene("of ReplicaSets (system defaults)", plain, [_pod(i, owned=True) for i in some], replica_sets),
         *(
             Scene(name, plain, [_pod(i, **rule(i)) for i in some])
@@ -178,6 +175,17 @@ def scenes(nodes: int, pods: int) -> list[Scene]:
             "some nodes with soft taints", [_node(i, taint=i % 4 == 0) for i in range(nodes)], [_pod(i) for i in some]
         ),
     ]
+
+
+def _scored_by(strategy: str, **parameters: Object) -> Object:
+    """A configuration with this scoring strategy of NodeResourcesFit."""
+    weights = [{"name": name, "weight": 1} for name in ("cpu", "memory")]
+    fit = {"scoringStrategy": {"type": strategy, "resources": weights, **parameters}}
+    return {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "profiles": [{"pluginConfig": [{"name": "NodeResourcesFit", "args": fit}]}],
+    }
 
 
 def _node(i: int, *, cpus: int = 8, taint: bool = False) -> Object:

@@ -140,13 +140,13 @@ def test_all_names_are_listed_once(installs: Installs) -> None:
             "from flotilla.plugin import PreEnqueuePlugin\n"
             "class P(PreEnqueuePlugin):\n    name = 'P'\n    api_version = (2, 0)",
             "acme:P",
-            "acme:P needs version 2.0 of flotilla.plugin, this is 1.0",
+            "acme:P needs version 2.0 of flotilla.plugin, this is 1.1",
         ),
         (
             "from flotilla.plugin import PreEnqueuePlugin\n"
             "class P(PreEnqueuePlugin):\n    name = 'P'\n    api_version = (1, 7)",
             "acme:P",
-            "acme:P needs version 1.7 of flotilla.plugin, this is 1.0",
+            "acme:P needs version 1.7 of flotilla.plugin, this is 1.1",
         ),
     ],
 )

@@ -5,7 +5,7 @@ ask --all answered--> settle: every class judged by the merged summary? --yes-->
  +---------------------------------+
 """
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
@@ -16,7 +16,6 @@ from services.cycle.extenders import (
     is_judged,
     judged,
     left_out,
-    max_judged,
     plain_class,
     question_of,
 )
@@ -26,6 +25,7 @@ from services.cycle.round.class_cache import ClassCache
 from services.cycle.round.domain_merge import DomainMerge, Trackers
 from services.cycle.round.gang import GangRound
 from services.cycle.round.ladder_merge import LadderMerge
+from services.cycle.round.next_pods import MAX_POD_BYTES
 from services.cycle.round.views import NO_VIEW, ClassView, view_of
 from shared.extenders.talk import PLUGIN as EXTENDER
 from shared.extenders.talk import Judgement
@@ -43,36 +43,8 @@ from shared.framework.profile import (
 )
 from shared.framework.signatures import PluginFailed
 from shared.messages.evaluation import Rejections, Summary, Ties
-from shared.messages.limits import HALF_A_MESSAGE
 from shared.messages.rounds import ClassAnswer, ClassAsk, Ladder, Proposals, Propose
 from shared.model.objects import Pod
-
-MIN_UNIFORM = 256
-"""Consecutive pods of one class that share a round of any size."""
-MAX_POD_BYTES = HALF_A_MESSAGE
-"""Whole pods in one message: half of what a message may hold."""
-
-
-def next_pods(waiting: deque[PodInfo], round_size: int, cache: ClassCache) -> list[PodInfo]:
-    """Takes the next round's pods: up to the round size, and as many as fit in a commit.
-
-    Consecutive pods of one class are decided together as they would be one by one, also in strict mode; unless one
-    matters to the next by more than the resources it takes.
-    """
-    pods = [waiting.popleft()]
-    size, uniform = pods[0].size, cache.stands_alone(pods[0].class_id)
-    judged_pods = int(is_judged(pods[0].class_id))
-    while waiting and len(pods) < max(round_size, MIN_UNIFORM):
-        following = waiting[0]
-        if following.gang is not None and pods[0].gang is None:
-            break
-        size += following.size
-        uniform = uniform and following.class_id == pods[0].class_id
-        judged_pods += is_judged(following.class_id)
-        if size > MAX_POD_BYTES or (len(pods) >= round_size and not uniform) or judged_pods > max_judged(cache.nodes):
-            break
-        pods.append(waiting.popleft())
-    return pods
 
 
 class Round:

@@ -16,7 +16,8 @@ from services.cycle.round.admission import PodInfo
 from services.cycle.round.assign import RoundResult
 from services.cycle.round.class_cache import ClassCache
 from services.cycle.round.gang import GangRound
-from services.cycle.round.round import Round, next_pods
+from services.cycle.round.next_pods import next_pods
+from services.cycle.round.round import Round
 from shared.framework.failures import Failures
 from shared.framework.profile import MAX_ASKS, Framework
 from shared.messages.evaluation import Ties
@@ -61,6 +62,9 @@ class RoundRunner:
         """The sequence number of the last commit's answer."""
         self._newest_seq = 0
         """The newest sequence number that a worker has seen."""
+        self.passed_over = 0
+        """Pods that the last round left for others, because their classes are decided apart."""
+        self._packing = frozenset(name for name, framework in frameworks.items() if framework.packs)
         self._epoch = epoch
         self._frameworks = frameworks
         self._ties = ties
@@ -76,7 +80,8 @@ class RoundRunner:
     def begin(self, backlog: deque[PodInfo], gang: GangRound | None, now: float) -> list[Effect]:
         """Takes the pods at the head of the backlog; or of a gang, the open members for its next step."""
         self.begun += 1
-        pods = next_pods(backlog if gang is None else gang.open, self._round_size, self.cache)
+        waiting = backlog if gang is None else gang.open
+        pods, self.passed_over = next_pods(waiting, self._round_size, self.cache, self._packing)
         self.current = Round(self.begun, pods, self.cache, gang)
         return self._ask(self.current, now)
 

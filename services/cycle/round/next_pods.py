@@ -1,0 +1,69 @@
+"""Chooses the pods of the next round."""
+
+from collections import deque
+from collections.abc import Collection
+from typing import NamedTuple
+
+from services.cycle.extenders import is_judged, max_judged
+from services.cycle.round.admission import PodInfo
+from services.cycle.round.class_cache import ClassCache
+from shared.messages.limits import HALF_A_MESSAGE
+
+MIN_UNIFORM = 256
+"""Consecutive pods of one class that share a round of any size."""
+MAX_POD_BYTES = HALF_A_MESSAGE
+"""Whole pods in one message: half of what a message may hold."""
+
+
+class NextPods(NamedTuple):
+    """`passed_over`: how many pods were left for the rounds that follow, as they cannot share this one."""
+
+    pods: list[PodInfo]
+    passed_over: int
+
+
+def next_pods(
+    waiting: deque[PodInfo], round_size: int, cache: ClassCache, packing: Collection[str] = frozenset()
+) -> NextPods:
+    """Takes the next round's pods: up to the round size, and as many as fit in a commit.
+
+    Consecutive pods of one class are decided together as they would be one by one, also in strict mode; unless one
+    matters to the next by more than the resources it takes.
+
+    `packing`: profiles in which a pod raises the score of its node. Classes of these have rounds of their own, because
+    pods of a class see the nodes that its other pods fill, and no others. So pods of other classes are passed over, up
+    to a round size; but none is overtaken by a pod of lower priority.
+    """
+    first = waiting.popleft()
+    pods, passed_over = [first], list[PodInfo]()
+    floor: int | None = None
+    size, uniform = first.size, cache.stands_alone(first.class_id)
+    judged_pods = int(is_judged(first.class_id))
+    is_sorted_out = bool(packing) and round_size > 1 and first.gang is None
+    while waiting and len(pods) < max(round_size, MIN_UNIFORM):
+        following = waiting[0]
+        if following.gang is not None and first.gang is None:
+            break
+        if is_sorted_out and not _may_share(first, following, packing):
+            if len(passed_over) == round_size:
+                break
+            passed_over.append(waiting.popleft())
+            floor = following.template.priority if floor is None else max(floor, following.template.priority)
+            continue
+        if floor is not None and following.template.priority < floor:
+            break
+        size += following.size
+        uniform = uniform and following.class_id == first.class_id
+        judged_pods += is_judged(following.class_id)
+        if size > MAX_POD_BYTES or (len(pods) >= round_size and not uniform) or judged_pods > max_judged(cache.nodes):
+            break
+        pods.append(waiting.popleft())
+    waiting.extendleft(reversed(passed_over))
+    return NextPods(pods, len(passed_over))
+
+
+def _may_share(first: PodInfo, other: PodInfo, packing: Collection[str]) -> bool:
+    """Whether a round that began with the first pod may decide the other one."""
+    if first.template.profile in packing:
+        return other.class_id == first.class_id
+    return other.template.profile not in packing
