@@ -35,6 +35,7 @@ from shared.model.workloads import (
     MAX_TOPOLOGY_LEVELS,
     PREFERRED_TOPOLOGY,
     REQUIRED_TOPOLOGY,
+    CompositePodGroup,
     GroupApi,
     Namespace,
     PodDisruptionBudget,
@@ -60,6 +61,7 @@ ClusterObject = (
     | VolumeAttachment
     | PodDisruptionBudget
     | PodGroup
+    | CompositePodGroup
     | ResourceClaim
     | ResourceSlice
     | DeviceClass

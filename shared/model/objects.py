@@ -99,10 +99,13 @@ from shared.model.storage import (
 )
 from shared.model.workloads import (
     GROUP_LABEL,
-    GROUP_VERSIONS,
     PREFERRED_TOPOLOGY,
     REQUIRED_TOPOLOGY,
     Chosen,
+    CompositeGangPolicy,
+    CompositePodGroup,
+    CompositePodGroupSpec,
+    CompositeSchedulingPolicy,
     DisruptionMode,
     GangPolicy,
     GroupApi,

@@ -8,6 +8,15 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from testing.simulator.errors import Cause, forbidden_value, invalid, invalid_value, required, unsupported_value
+from testing.simulator.group_admission import (
+    composite_group_causes,
+    coscheduling_group_causes,
+    default_group,
+    later_pod_group_causes,
+    pod_group_causes,
+    resized_group_causes,
+    workload_causes,
+)
 from testing.simulator.metadata import cannot_unmarshal, expect, expect_objects, metadata_causes, qualified_name_causes
 from testing.simulator.pod_admission import (
     TAINT_EFFECTS,
@@ -20,9 +29,12 @@ from testing.simulator.pod_admission import (
     pod_update_causes,
 )
 from testing.simulator.resources import (
+    COMPOSITE_POD_GROUPS,
     COSCHEDULING_POD_GROUPS,
     DEFINITIONS,
     DISRUPTION_BUDGETS,
+    LATER_POD_GROUPS,
+    LATER_WORKLOADS,
     NAMESPACES,
     NODES,
     POD_GROUPS,
@@ -72,7 +84,6 @@ IMMUTABLE_EVENT_FIELDS = (
     *("regarding", "related", "reason", "note", "type", "action", "eventTime"),
     *("reportingController", "reportingInstance", *DEPRECATED),
 )
-MAX_TEMPLATES = 8
 MAX_CONSUMERS = 256
 """Pods for which a claim of devices can be reserved."""
 IMMUTABLE = "field is immutable"
@@ -98,6 +109,8 @@ def admit_new(resource: ApiResource, obj: Object, priority_classes: PriorityClas
         obj["status"] = {"phase": "Active"}
     elif resource is RESOURCE_CLAIMS:
         default_requests(obj)
+    elif resource in (POD_GROUPS, *LATER_POD_GROUPS, COMPOSITE_POD_GROUPS):
+        default_group(resource, obj, priority_classes)
     elif resource in _WITH_TEMPLATE:
         default_workload(resource, obj)
     elif resource is SERVICES:
@@ -239,62 +252,10 @@ def check_micro_time(field: str, value: Any) -> None:
         raise cannot_unmarshal(field, value, "MicroTime, as in 2006-01-02T15:04:05.000000Z")
 
 
-def pod_group_causes(group: Object) -> Iterator[Cause]:
-    """Validate a PodGroup of scheduling.k8s.io."""
-    return policy_causes("spec.schedulingPolicy", _part(group, "spec").get("schedulingPolicy"))
-
-
-def workload_causes(workload: Object) -> Iterator[Cause]:
-    templates = _part(workload, "spec").get("podGroupTemplates")
-    if not templates:
-        yield required("spec.podGroupTemplates")
-        return
-    expect_objects("spec.podGroupTemplates", templates, "slice of PodGroupTemplate")
-    if len(templates) > MAX_TEMPLATES:
-        yield invalid_value("spec.podGroupTemplates", len(templates), f"must have at most {MAX_TEMPLATES} items")
-    for index, template in enumerate(templates):
-        where = f"spec.podGroupTemplates[{index}]"
-        if not template.get("name"):
-            yield required(f"{where}.name")
-        yield from policy_causes(f"{where}.schedulingPolicy", template.get("schedulingPolicy"))
-
-
-def policy_causes(where: str, policy: Any) -> Iterator[Cause]:
-    """Exactly one policy must be set, and a gang needs a positive minCount."""
-    expect(where, policy, dict, "PodGroupSchedulingPolicy")
-    named = [name for name in ("basic", "gang") if (policy or {}).get(name) is not None]
-    if len(named) != 1:
-        yield invalid_value(where, ", ".join(named), "must specify exactly one of: `basic`, `gang`")
-    elif named == ["gang"]:
-        expect(f"{where}.gang", policy["gang"], dict, "GangSchedulingPolicy")
-        yield from _count_causes(f"{where}.gang.minCount", policy["gang"].get("minCount") or 0)
-
-
-def coscheduling_group_causes(group: Object) -> Iterator[Cause]:
-    """Validate a PodGroup of scheduling.x-k8s.io as its CustomResourceDefinition does."""
-    spec = _part(group, "spec")
-    if spec.get("minMember") is not None:
-        yield from _count_causes("spec.minMember", spec["minMember"])
-    timeout = spec.get("scheduleTimeoutSeconds")
-    if timeout is not None and not _is_integer(timeout):
-        yield invalid_value("spec.scheduleTimeoutSeconds", timeout, "must be of type integer")
-
-
 def fixed_spec_causes(obj: Object, old: Object) -> Iterator[Cause]:
     """The spec of pod groups, workloads and claims of devices is immutable."""
     if obj.get("spec") != old.get("spec"):
         yield forbidden_value("spec", IMMUTABLE)
-
-
-def _count_causes(where: str, count: Any) -> Iterator[Cause]:
-    if not _is_integer(count):
-        raise cannot_unmarshal(where, count, "int32")
-    if count < 1:
-        yield invalid_value(where, count, "must be greater than or equal to 1")
-
-
-def _is_integer(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def node_causes(node: Object) -> Iterator[Cause]:
@@ -367,7 +328,9 @@ _RULES: dict[ApiResource, Callable[[Object], Iterator[Cause]]] = {
     DISRUPTION_BUDGETS: budget_causes,
     DEFINITIONS: definition_causes,
     POD_GROUPS: pod_group_causes,
-    WORKLOADS: workload_causes,
+    **dict.fromkeys(LATER_POD_GROUPS, later_pod_group_causes),
+    COMPOSITE_POD_GROUPS: composite_group_causes,
+    **dict.fromkeys((WORKLOADS, *LATER_WORKLOADS), workload_causes),
     COSCHEDULING_POD_GROUPS: coscheduling_group_causes,
     builtin("leases", "coordination.k8s.io"): lease_causes,
     **dict.fromkeys(_WITH_TEMPLATE, template_causes),
@@ -375,6 +338,7 @@ _RULES: dict[ApiResource, Callable[[Object], Iterator[Cause]]] = {
 _UPDATE_RULES: dict[ApiResource, Callable[[Object, Object], Iterator[Cause]]] = {
     PODS: pod_update_causes,
     POD_GROUPS: fixed_spec_causes,
+    **dict.fromkeys((*LATER_POD_GROUPS, COMPOSITE_POD_GROUPS), resized_group_causes),
     WORKLOADS: fixed_spec_causes,
     RESOURCE_CLAIMS: fixed_spec_causes,
     builtin("persistentvolumeclaims"): claim_causes,

@@ -9,6 +9,7 @@ from testing.simulator.resources import ApiResource, Object, StorageKey
 
 UNKNOWN = "<unknown>"
 NONE = "<none>"
+_TEMPLATE_REF = "spec.podGroupTemplateRef.workload"
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +160,15 @@ def _node_selector(obj: Object, now: float) -> str:
     return ",".join(f"{key}={value}" for key, value in at(obj, "spec.template.spec.nodeSelector", {}).items()) or NONE
 
 
+def _workload(group: Object, now: float) -> str:
+    """Of a pod group, in the form of any version."""
+    return str(at(group, "spec.workloadRef.workloadName", at(group, f"{_TEMPLATE_REF}.workloadName")))
+
+
+def _template(group: Object, now: float) -> str:
+    return str(at(group, "spec.workloadRef.templateName", at(group, f"{_TEMPLATE_REF}.podGroupTemplateName")))
+
+
 def _job_status(job: Object, now: float) -> str:
     true = {each.get("type") for each in at(job, "status.conditions", []) if each.get("status") == "True"}
     return next((type_ for type_ in ("Complete", "Failed", "Suspended") if type_ in true), "Running")
@@ -294,8 +304,14 @@ _COLUMNS: dict[StorageKey, tuple[Column, ...]] = {
     ),
     ("scheduling.k8s.io", "podgroups"): (
         Column("Policy", lambda group, now: ",".join(sorted(at(group, "spec.schedulingPolicy", {}))) or NONE),
-        Column("Workload", "spec.podGroupTemplateRef.workload.workloadName", wide=True),
-        Column("Template", "spec.podGroupTemplateRef.workload.podGroupTemplateName", wide=True),
+        Column("Workload", _workload, wide=True),
+        Column("Template", _template, wide=True),
+    ),
+    ("scheduling.k8s.io", "compositepodgroups"): (
+        Column("Policy", lambda group, now: ",".join(sorted(at(group, "spec.schedulingPolicy", {}))) or NONE),
+        Column("Parent", "spec.parentCompositePodGroupName", wide=True),
+        Column("Workload", _workload, wide=True),
+        Column("Template", _template, wide=True),
     ),
     ("scheduling.x-k8s.io", "podgroups"): (
         Column("Phase", "status.phase", ""),

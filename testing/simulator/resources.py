@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import product
 from typing import Any
 
 Object = dict[str, Any]
@@ -164,6 +163,16 @@ RESOURCES = (
     _type("scheduling.k8s.io/v1", "PriorityClass", "priorityclasses pc", "cluster"),
     _type("scheduling.k8s.io/v1alpha2", "Workload", "workloads", "generations"),
     _type("scheduling.k8s.io/v1alpha2", "PodGroup", "podgroups", "generations", "status"),
+    *(
+        _type(f"scheduling.k8s.io/{version}", kind, names, "generations", status)
+        for version, kind, names, status in (
+            ("v1beta1", "Workload", "workloads", ""),
+            ("v1beta1", "PodGroup", "podgroups", "status"),
+            ("v1alpha3", "Workload", "workloads", ""),
+            ("v1alpha3", "PodGroup", "podgroups", "status"),
+            ("v1alpha3", "CompositePodGroup", "compositepodgroups", "status"),
+        )
+    ),
     _type("scheduling.x-k8s.io/v1alpha1", "PodGroup", "podgroups pg pgs", "generations custom", "status"),
     _type("coordination.k8s.io/v1", "Lease", "leases"),
     replace(_type("events.k8s.io/v1", "Event", "events ev", fields=NEW_EVENT_FIELDS), stored_as=("", "events")),
@@ -189,13 +198,15 @@ RESOURCES = (
 
 
 BUILTIN = {(each.group, each.version, each.plural): each for each in RESOURCES}
+LATER_VERSIONS = frozenset({("scheduling.k8s.io", "v1alpha3"), ("scheduling.k8s.io", "v1beta1")})
+"""Groups and versions of Kubernetes v1.37, which lacks v1alpha2: served only when asked for."""
 
 
 class Catalog:
     """The resource types served, by group, version and plural."""
 
     def __init__(self) -> None:
-        self._served = dict(BUILTIN)
+        self._served = {key: each for key, each in BUILTIN.items() if key[:2] not in LATER_VERSIONS}
 
     def find(self, group: str, version: str, plural: str) -> ApiResource | None:
         return self._served.get((group, version, plural))
@@ -208,11 +219,16 @@ class Catalog:
             self._served.setdefault((resource.group, resource.version, resource.plural), resource)
 
     def serve(self, group: str, versions: tuple[str, ...]) -> None:
-        """Serve a group's built-in types in these versions only, as another release does."""
+        """Serve a group's built-in types in these versions only, as another release does.
+
+        A version without types of its own has those of all others.
+        """
         self._served = {key: resource for key, resource in self._served.items() if key[0] != group}
-        for version, resource in product(versions, RESOURCES):
-            if resource.group == group:
-                self._served[group, version, resource.plural] = replace(resource, version=version)
+        for version in versions:
+            own = [each for each in RESOURCES if (each.group, each.version) == (group, version)]
+            others = [replace(each, version=version) for each in RESOURCES if each.group == group]
+            for resource in own or others:
+                self._served[group, version, resource.plural] = resource
 
     def groups(self) -> dict[str, list[str]]:
         """The versions of each group; the core group has an empty name."""
@@ -243,6 +259,9 @@ RESOURCE_CLAIMS = builtin("resourceclaims", "resource.k8s.io")
 DISRUPTION_BUDGETS = builtin("poddisruptionbudgets", "policy")
 WORKLOADS = builtin("workloads", "scheduling.k8s.io", "v1alpha2")
 POD_GROUPS = builtin("podgroups", "scheduling.k8s.io", "v1alpha2")
+LATER_POD_GROUPS = tuple(builtin("podgroups", "scheduling.k8s.io", version) for version in ("v1alpha3", "v1beta1"))
+LATER_WORKLOADS = tuple(builtin("workloads", "scheduling.k8s.io", version) for version in ("v1alpha3", "v1beta1"))
+COMPOSITE_POD_GROUPS = builtin("compositepodgroups", "scheduling.k8s.io", "v1alpha3")
 COSCHEDULING_POD_GROUPS = builtin("podgroups", "scheduling.x-k8s.io", "v1alpha1")
 DEFINITIONS = builtin("customresourcedefinitions", "apiextensions.k8s.io")
 

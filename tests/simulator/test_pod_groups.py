@@ -104,6 +104,76 @@ def test_groups_are_discovered_and_shown_in_tables() -> None:
     assert cells(desk, COSCHEDULING)["MinMember"] == 2
 
 
+LATER = "/apis/scheduling.k8s.io/{}/namespaces/default/{}"
+
+
+def later_desk() -> Desk:
+    """As a server of Kubernetes v1.37."""
+    desk = Desk()
+    desk.cluster.catalog.serve("scheduling.k8s.io", ("v1", "v1beta1", "v1alpha3"))
+    return desk
+
+
+def test_a_later_server_has_other_versions_and_groups_of_groups() -> None:
+    assert Desk().refused("GET", LATER.format("v1beta1", "podgroups"))["code"] == 404
+    desk = later_desk()
+    assert desk.refused("GET", GROUPS)["code"] == 404
+    names = {version: desk.get(f"/apis/scheduling.k8s.io/{version}")["resources"] for version in ("v1beta1", "v1")}
+    assert {each["name"] for each in names["v1beta1"]} == {"workloads", "podgroups", "podgroups/status"}
+    assert {each["name"] for each in names["v1"]} == {"priorityclasses"}
+    desk.post(LATER.format("v1beta1", "podgroups"), group())
+    assert desk.get(f"{LATER.format('v1alpha3', 'podgroups')}/g")["spec"] == group()["spec"]
+    composite = {"schedulingPolicy": {"gang": {"minGroupCount": 2}}, "workloadRef": {"workloadName": "w"}}
+    path = LATER.format("v1alpha3", "compositepodgroups")
+    desk.post(path, {"metadata": {"name": "c"}, "spec": composite})
+    assert cells(desk, path)["Policy"] == "gang"
+    assert (
+        desk.refused("POST", path, {"metadata": {"name": "d"}, "spec": {"schedulingPolicy": {"basic": {}}}})["code"]
+        == 422
+    )
+
+
+def test_only_the_minimum_of_a_later_group_may_change() -> None:
+    desk, path = later_desk(), LATER.format("v1beta1", "podgroups")
+    desk.post(path, group())
+    changed = desk.patch(f"{path}/g", {"spec": {"schedulingPolicy": {"gang": {"minCount": 5}}}}, MERGE)
+    assert changed["spec"]["schedulingPolicy"] == {"gang": {"minCount": 5}}
+    assert desk.refused("PATCH", f"{path}/g", {"spec": {"priority": 5}}, MERGE)["code"] == 422
+
+
+@pytest.mark.parametrize(
+    ("later", "mode", "is_valid"),
+    [
+        (False, "PodGroup", True),
+        (False, "All", False),
+        (True, {"all": {}}, True),
+        (True, {"all": {}, "single": {}}, False),
+        (True, {}, False),
+    ],
+)
+def test_each_version_has_its_own_form_of_disruption_mode(later: bool, mode: Any, is_valid: bool) -> None:
+    desk, path = (later_desk(), LATER.format("v1beta1", "podgroups")) if later else (Desk(), GROUPS)
+    body = group()
+    body["spec"]["disruptionMode"] = mode
+    if is_valid:
+        assert desk.post(path, body)["spec"]["disruptionMode"] == mode
+    else:
+        assert desk.refused("POST", path, body)["code"] == 422
+
+
+def test_a_group_has_the_priority_of_its_class() -> None:
+    desk = later_desk()
+    classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
+    desk.post(classes, {"metadata": {"name": "high"}, "value": 100, "preemptionPolicy": "Never"})
+    body = group()
+    body["spec"]["priorityClassName"] = "high"
+    made = desk.post(LATER.format("v1beta1", "podgroups"), body)
+    assert (made["spec"]["priority"], made["spec"]["preemptionPolicy"]) == (100, "Never")
+    unknown = group("h")
+    unknown["spec"]["priorityClassName"] = "none"
+    assert desk.refused("POST", LATER.format("v1beta1", "podgroups"), unknown)["code"] == 403
+
+
 def cells(desk: Desk, path: str) -> dict[str, Any]:
     assert isinstance(desk.ask("GET", path, accept=TABLE), Response)
     _, table = desk.call("GET", path, accept=TABLE)
