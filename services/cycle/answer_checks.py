@@ -213,6 +213,9 @@ def _malformed(ladder: Ladder, topology: Topology | None, keys: Sequence[str]) -
         return "not one score and tie for each node"
     if len(ladder.volumes) not in (0, length) or len(ladder.devices) not in (0, length):
         return "not one decision about volumes and devices for each node"
+    bindings = [0 if each is None else len(each.bindings) for each in ladder.volumes]
+    if ladder.choices and [len(each) for each in ladder.choices] != bindings:
+        return "not one list of free volumes for each claim that gets one"
     if any(len(column) != length for column in ladder.domains.values()):
         return "not one value of each label for each node"
     followed = () if topology is None else topology.keys

@@ -184,6 +184,7 @@ def judged(ladder: Ladder, judgement: Judgement) -> Ladder:
         ties=[ladder.ties[at] for at in order],
         domains={key: [column[at] for at in order] for key, column in ladder.domains.items()},
         volumes=[ladder.volumes[at] for at in order] if ladder.volumes else [],
+        choices=[ladder.choices[at] for at in order] if ladder.choices else [],
         devices=[ladder.devices[at] for at in order] if ladder.devices else [],
     )
 

@@ -11,6 +11,7 @@ import numpy as np
 from flotilla.plugin import Mask
 from flotilla.results import error
 from services.worker.preempting import findings
+from services.worker.volume_choices import VolumeChoices
 from shared.cluster.nodetable import NodeTable
 from shared.cluster.topology import domains_of
 from shared.devices.pod_claims import may_claim, own_claims
@@ -62,6 +63,7 @@ class Proposer:
         }
         self._classes: OrderedDict[str, tuple[ShardEvaluator, PodClass]] = OrderedDict()
         self._round = 0
+        self._choices = VolumeChoices()
         self._of_one_pod: set[str] = set()
         """Classes of this round that were prepared from a pod whose own claims have devices already."""
 
@@ -71,6 +73,7 @@ class Proposer:
         A plugin that fails on one class does not affect the others.
         """
         by_profile: dict[str, list[ClassAsk]] = {}
+        self._choices = VolumeChoices()
         if round_ != self._round:
             self._round = round_
             self._forget_classes_of_one_pod()
@@ -295,6 +298,7 @@ class Proposer:
             strata=strata,
             cut=rungs.cut,
             volumes=volumes,
+            choices=self._choices.of(evaluator, pod_class, rungs.rows, volumes),
             devices=evaluator.devices(pod_class, rungs.rows),
         )
 

@@ -216,6 +216,17 @@ class ShardEvaluator:
                 decided = [plugin.volumes_for(pod_class.state, view) for view in views]
         return decided if any(each is not None for each in decided) else []
 
+    def volume_choices(self, pod_class: PodClass, rows: Rows, taken: int) -> list[list[list[str]]]:
+        """For each of these rows and each of the bindings there, the free volumes that the claim would get there, one
+        after the other, if up to `taken` volumes were given to pods of other classes.
+        """
+        choices: list[list[list[str]]] = []
+        for plugin in self.framework.volumes:
+            views = (TableView(self.table, rows[i : i + 1]) for i in range(len(rows)))
+            with named(plugin, "choices_for"):
+                choices = [plugin.choices_for(pod_class.state, view, taken) for view in views]
+        return choices
+
     def is_one_at_a_time(self, pod_class: PodClass, strata: tuple[str, ...]) -> bool:
         """Whether a placement may change what other nodes have for the class, so that no second one is proposed."""
         plugin = self.framework.devices

@@ -67,7 +67,8 @@ class Ladder(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     `complete`: there are no further ones. `ties` break equal scores, the larger one wins. `domains`: the nodes'
     values of the requested labels. With `strata` there is one ladder per combination of values of these labels, one
     after the other; `cut` lists the combinations that could continue. `volumes` and `devices`, if any: what each
-    placement decides about these.
+    placement decides about these. `choices`, if another class of the ask may take its volumes: for each binding, the
+    free volumes that the claim can get there, in the order in which it would; empty if it can get no other.
     """
 
     nodes: list[str] = []
@@ -79,6 +80,7 @@ class Ladder(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     cut: list[list[str | None]] = []
     volumes: list[VolumeDecision | None] = []
     devices: list[PlacedDevices | None] = []
+    choices: list[list[list[str]]] = []
 
 
 class ClassAnswer(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

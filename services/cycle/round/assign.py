@@ -8,6 +8,7 @@ from services.cycle.round.admission import PodInfo
 from services.cycle.round.domain_merge import DomainMerge, Followers, Trackers
 from services.cycle.round.ladder_merge import LadderMerge, NoPlacement, Placement, WriteSet
 from services.cycle.round.views import ClassView
+from services.cycle.round.volumes import RoundVolumes
 from shared.cluster.devices import DeviceDecision, decision_of
 from shared.framework.profile import plugin_failed
 from shared.framework.signatures import PluginFailed
@@ -136,7 +137,7 @@ def assign(
     """
     followers = Followers(trackers or {})
     result = RoundResult([info.uid for info in pods])
-    written = WriteSet()
+    written, volumes = WriteSet(), RoundVolumes()
     deferred_priority: int | None = None
     for info in pods:
         class_id, priority = info.class_id, info.template.priority
@@ -165,6 +166,8 @@ def assign(
             if isinstance(found, Placement) and (mismatch := _mismatch(info, found)):
                 result.failed.append((info, error(mismatch)))
                 continue
+            if isinstance(found, Placement):
+                found = volumes.take(info, found) or NoPlacement.STALE
             if reservations is not None and isinstance(found, Placement) and not reservations.allow(info, found):
                 found = NoPlacement.STALE
         if isinstance(found, NoPlacement):

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from flotilla.results import NodeDomains
 from shared.cluster.devices import PlacedDevices
@@ -12,7 +13,10 @@ from shared.messages.rounds import Ladder
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """`seen`: the sequence number it was evaluated at. `place`: its node's domains, if they matter in this round."""
+    """`seen`: the sequence number it was evaluated at. `place`: its node's domains, if they matter in this round.
+
+    `choices`: for each claim that gets a free volume, those it could get there; as in the ladder.
+    """
 
     node: str
     score: int
@@ -20,6 +24,7 @@ class Placement:
     place: NodeDomains | None = None
     volumes: VolumeDecision | None = None
     devices: PlacedDevices | None = None
+    choices: list[list[str]] | None = None
 
 
 class NoPlacement(Enum):
@@ -50,9 +55,20 @@ class WriteSet:
         return self._class_of.get(node, class_id) != class_id
 
 
-def beside(ladder: Ladder, at: int) -> tuple[VolumeDecision | None, PlacedDevices | None]:
-    """What a placement of the ladder decides about volumes and devices."""
-    return ladder.volumes[at] if ladder.volumes else None, ladder.devices[at] if ladder.devices else None
+class Beside(NamedTuple):
+    """What a placement decides about volumes and devices."""
+
+    volumes: VolumeDecision | None
+    devices: PlacedDevices | None
+    choices: list[list[str]] | None
+
+
+def beside(ladder: Ladder, at: int) -> Beside:
+    return Beside(
+        ladder.volumes[at] if ladder.volumes else None,
+        ladder.devices[at] if ladder.devices else None,
+        ladder.choices[at] if ladder.choices else None,
+    )
 
 
 class LadderMerge:
@@ -85,8 +101,7 @@ class LadderMerge:
                 break
             self._heads[best] += 1
             if not written.is_stale(self._class_id, node):
-                volumes, devices = beside(ladder, at)
-                return Placement(node, score, seen, volumes=volumes, devices=devices)
+                return Placement(node, score, seen, None, *beside(ladder, at))
             self._skipped_score = score
         self._over = True
         return NoPlacement.STALE

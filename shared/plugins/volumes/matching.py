@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -116,16 +117,16 @@ def _selected(nodes: NodeView, required: NodeSelector | None) -> Mask:
 
 
 class _ByLabel:
-    """The best volumes for each value of a label, among those that a single value selects."""
+    """The volumes for each value of a label, the best first, among those that a single value selects."""
 
     def __init__(self, key: str) -> None:
         self.best: dict[str, list[int]] = {}
-        self._key = key
+        self.key = key
         self._known: tuple[Sequence[str], int] | None = None
         self._by_value: Ranks = np.empty((0, 0), dtype=np.int64)
 
     def look_up(self, nodes: NodeView, most: int) -> Ranks:
-        column = nodes.label(self._key)
+        column = nodes.label(self.key)
         if self._known is None or self._known[0] is not column.values or self._known[1] != len(column.values):
             self._known = column.values, len(column.values)
             # The last column is for nodes without the label.
@@ -133,7 +134,7 @@ class _ByLabel:
             for value, ranks in self.best.items():
                 number = column.number(value)
                 if number is not None:
-                    self._by_value[: len(ranks), number] = ranks
+                    self._by_value[: min(most, len(ranks)), number] = ranks[:most]
         return self._by_value[:, column.numbers]
 
 
@@ -153,29 +154,33 @@ class Reach:
             required = _required(volume)
             alone = None if required is None else _only_requirement(required)
             if required is None:
-                self._add(self._everywhere, rank)
+                self._everywhere.append(rank)
             elif alone is None:
                 _, ranks = self._others.setdefault(msgspec.msgpack.encode(required), (required, []))
-                self._add(ranks, rank)
+                ranks.append(rank)
             else:
                 by_label = self._by_label.setdefault(alone.key, _ByLabel(alone.key))
                 for value in set(alone.values):
-                    self._add(by_label.best.setdefault(value, []), rank)
+                    by_label.best.setdefault(value, []).append(rank)
 
     def ranks(self, nodes: NodeView) -> Ranks:
         best = np.full((self._most, len(nodes)), NONE, dtype=np.int64)
-        for i, rank in enumerate(self._everywhere):
+        for i, rank in enumerate(self._everywhere[: self._most]):
             best[i] = rank
         for by_label in self._by_label.values():
             best = _merged(best, by_label.look_up(nodes, self._most))
         for selector, ranks in self._others.values():
             reached = selected_nodes(nodes, selector)
-            best = _merged(best, np.where(reached, np.array(ranks, dtype=np.int64)[:, None], NONE))
+            best = _merged(best, np.where(reached, np.array(ranks[: self._most], dtype=np.int64)[:, None], NONE))
         return best
 
-    def _add(self, ranks: list[int], rank: int) -> None:
-        if len(ranks) < self._most:
-            ranks.append(rank)
+    def ranks_of(self, node: NodeView, most: int) -> list[int]:
+        """The `most` best that this node, a view of one, reaches."""
+        labels = node.node(0).metadata.labels
+        reached = [self._everywhere[:most]]
+        reached += [by.best.get(labels[by.key], [])[:most] for by in self._by_label.values() if by.key in labels]
+        reached += [ranks[:most] for selector, ranks in self._others.values() if selected_nodes(node, selector)[0]]
+        return sorted(chain.from_iterable(reached))[:most]
 
 
 def _only_requirement(required: NodeSelector) -> NodeSelectorRequirement | None:
@@ -296,3 +301,12 @@ class Matching:
                 takes = open_ & found & (choice == NOTHING) & ~(taken == best).any(axis=0)
                 choice[takes] = best[takes]
         return choices
+
+    def in_order(self, i: int, node: NodeView, most: int) -> list[str]:
+        """Of the i-th claim: the free volumes that this node, a view of one, reaches, in the order in which the claim
+        would get them; empty if a volume is reserved for it.
+        """
+        reserved, free = self._offers[i]
+        if reserved:
+            return []
+        return [self.volumes[free.numbers[rank]].name for rank in free.reach.ranks_of(node, most)]

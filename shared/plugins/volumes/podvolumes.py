@@ -30,6 +30,12 @@ class VolumePlugin(Plugin):
     def volumes_for(self, state: ClassState, node: NodeView) -> VolumeDecision | None:
         """For a node that the filter admitted, as a view of one; None if nothing is left to decide."""
 
+    @abstractmethod
+    def choices_for(self, state: ClassState, node: NodeView, taken: int) -> list[list[str]]:
+        """For each binding of that decision, what it would be if up to `taken` volumes were given to other pods: the
+        free volumes in their order. None for a volume that is reserved for the claim.
+        """
+
 
 class ReadsVolumes(InTreePlugin):
     """A plugin that reads nothing of a pod but its volumes."""

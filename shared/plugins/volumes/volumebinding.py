@@ -324,6 +324,16 @@ class VolumeBinding(
             provisions=[claim.key for claim in claims.selected] + [claim.key for claim, at in pairs if at == NOTHING],
         )
 
+    def choices_for(self, state: ClassState, node: NodeView, taken: int) -> list[list[str]]:
+        """With StorageCapacityScoring other volumes mean another score, so that there is no choice."""
+        matching = state[PREPARED].matching
+        chosen = matching.choose(node)[:, 0].tolist()
+        return [
+            [] if self._scorer is not None else matching.in_order(i, node, taken + i + 1)
+            for i, at in enumerate(chosen)
+            if at != NOTHING
+        ]
+
     def pre_score(self, state: ClassState) -> Status:
         return SKIP if self._scorer is None or state.get(PREPARED) is None else SUCCESS
 
