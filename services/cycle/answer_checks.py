@@ -21,6 +21,8 @@ MAX_HEARTBEATS = 8
 """Heartbeats of the snapshot without the new term that a worker claims to know; after them it counts as a lie."""
 MAX_COUNTED = 1 << 32
 """Nodes that one worker can have counted."""
+MAX_SCORE = 1 << 52
+"""The sum of the scores of the nodes of a domain, which is compared as it is."""
 MAX_NODES = 1 << 18
 """Nodes whose shards are cached."""
 
@@ -129,9 +131,11 @@ class AnswerChecks:
         return ""
 
     def proposals(
-        self, proposals: Proposals, least: int, classes: Iterable[str], keys: Sequence[str] = ()
+        self, proposals: Proposals, least: int, classes: Iterable[str], keys: Sequence[str] = (), labels: int = 0
     ) -> WorkerFault | None:
-        """`least`: the sequence number that was asked for. `classes`, `keys`: what was asked about."""
+        """`least`: the sequence number that was asked for. `classes`, `keys`: what was asked about. `labels`: the
+        number of labels by which places are counted.
+        """
         wrong = self._wrong(proposals, least, [answer.class_id for answer in proposals.answers], classes)
         if wrong is not None:
             return wrong
@@ -146,6 +150,16 @@ class AnswerChecks:
                     return _foreign_node(proposals.worker, foreign)
             if not _is_plausible(answer.summary.nodes, answer.summary.feasible):
                 return WorkerFault(proposals.worker, "answer", "an absurd count of nodes")
+            for counted in answer.places:
+                if len(counted.values) != labels:
+                    return WorkerFault(proposals.worker, "answer", "not one value of each label for counted places")
+                if not _is_plausible(counted.places, counted.nodes) or abs(counted.score) > MAX_SCORE:
+                    return WorkerFault(proposals.worker, "answer", "an absurd count of places")
+        foreign = self._foreign(proposals.worker, list(proposals.values))
+        if foreign is not None:
+            return _foreign_node(proposals.worker, foreign)
+        if any(len(values) != labels for values in proposals.values.values()):
+            return WorkerFault(proposals.worker, "answer", "not one value of each label for a node")
         return None
 
     def candidates(self, candidates: Candidates, least: int, classes: Iterable[str]) -> WorkerFault | None:

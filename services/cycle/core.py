@@ -45,6 +45,7 @@ from services.cycle.recording import Decider, Recording
 from services.cycle.round.admission import Admission, PodInfo, uid_of
 from services.cycle.round.assign import RoundResult
 from services.cycle.round.gang import take_gang
+from services.cycle.round.gang_memory import GangMemory
 from services.cycle.round.next_pods import MAX_POD_BYTES
 from services.cycle.round.pace import Pace
 from services.cycle.round.round import Round
@@ -108,6 +109,7 @@ class CycleCore:
             record=self._record_round,
         )
         self._conflicts = ConflictCounts()
+        self._gang_memory = GangMemory()
         self._searches = SearchQueue(
             epoch,
             frameworks,
@@ -296,7 +298,7 @@ class CycleCore:
                 return []
         effects: list[Effect] = []
         while self._backlog:
-            gang = take_gang(self._backlog)
+            gang = take_gang(self._backlog, self._gang_memory)
             refused = None if gang is None else gang.refused(MAX_POD_BYTES)
             if refused is None:
                 self._begin_at = None
@@ -431,6 +433,7 @@ class CycleCore:
                 continue
             self._held.discard(info.uid)
             self._conflicts.won(info)
+            self._gang_memory.placed(info, placement.node, now)
             decided = Decided(info.uid, placement.node, pod=info)
             if conflict is None:
                 self.explanations.journal.placed(info, placement, number, result.views.get(info.class_id, NO_VIEW), now)

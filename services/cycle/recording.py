@@ -81,7 +81,7 @@ class Recording:
 
     def round(self, round_: Round, result: RoundResult, workers: Shards) -> Iterator[Record]:
         """`result`: of the round, or of this step of a gang, which has taken it."""
-        yield from self._pods(round_.pods)
+        yield from self._pods(round_.pods if round_.gang is None else round_.gang.members)
         classes = list(round_.classes)
         shown = [
             ClassDecided(each, _seqs(round_.judged_on.get(each, {}), workers), incomparable=_why(round_, each))
@@ -178,7 +178,11 @@ def pods_of_search(search: CandidateSearch, progress: SearchProgress) -> list[Po
 
 def step_of(gang: GangRound) -> GangStep:
     """The step that it has just taken."""
-    return GangStep(gang.key, gang.least, len(gang.members), gang.steps == 1, gang.verdict if gang.is_over else "")
+    outcome = gang.verdict if gang.is_over else ""
+    if gang.steps > 1:
+        return GangStep(gang.key, gang.least, len(gang.members), outcome=outcome)
+    uids = [info.uid for info in gang.members]
+    return GangStep(gang.key, gang.least, len(gang.members), first=True, outcome=outcome, pods=uids, gang=gang.message)
 
 
 def _shards(workers: Shards) -> list[WorkerShards]:

@@ -11,6 +11,7 @@ from flotilla.results import error
 from services.worker.events import Answer, Effect, End, Event, Loaded, Reload, Tick
 from services.worker.explaining import explain
 from services.worker.message_limits import fitting_answers, fitting_candidates
+from services.worker.places import values_of
 from services.worker.proposer import Proposer
 from services.worker.state_replica import StateReplica
 from services.worker.table_builder import TableBuilder
@@ -25,7 +26,7 @@ from shared.messages.evaluation import Ties
 from shared.messages.explaining import ExplainNodes, ShardExplained
 from shared.messages.identity import NameTaken
 from shared.messages.preemption import Candidates, Preempt
-from shared.messages.rounds import ClassAnswer, ClassAsk, Proposals, Propose
+from shared.messages.rounds import ClassAnswer, ClassAsk, Proposals, Propose, Scope
 from shared.messages.state import Delta, Heartbeat, State
 from shared.messages.workers import Assign
 from shared.terms import Heard, Newest, Position
@@ -223,7 +224,7 @@ class WorkerCore:
         proposer = self._proposer_for(propose.ties)
         first = self._first_evaluations(proposer, propose.classes)
         with pods_placed(replica.table, propose.given, propose.loads):
-            proposed = proposer.propose(first or propose.classes, propose.round, propose.keys)
+            proposed = proposer.propose(first or propose.classes, propose.round, propose.keys, propose.scope)
         if first:
             self._resumes_at = now
             return []
@@ -238,6 +239,7 @@ class WorkerCore:
             shards=sorted(replica.shards),
             answers=fitting_answers(proposed),
             incarnation=self.incarnation,
+            values=_values(replica.table, propose.scope),
         )
         return [Answer(answer)]
 
@@ -316,6 +318,10 @@ class WorkerCore:
                 replica.table, self.frameworks, ties, share, self.meters, self.failures
             )
         return proposer
+
+
+def _values(table: NodeTable, scope: Scope | None) -> dict[str, list[str | None]]:
+    return {} if scope is None or scope.count_by is None else values_of(table, scope.count_by, scope.values_of)
 
 
 def _answers(found: Candidates, search: Preempt, shards: frozenset[int]) -> bool:

@@ -18,7 +18,7 @@ MIN_VICTIMS = 1 << 12
 
 def fitting_answers(answers: list[ClassAnswer]) -> list[ClassAnswer]:
     """Keeps the first answers that fit, at least one; the cycle must ask about the other classes again."""
-    if sum(len(answer.ladder.nodes) for answer in answers) < MIN_RUNGS:
+    if sum(len(answer.ladder.nodes) + len(answer.places) for answer in answers) < MIN_RUNGS:
         return answers
     room = MAX_BYTES
     fitting: list[ClassAnswer] = []

@@ -6,10 +6,13 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
+from flotilla.nodes import LabelValue
 from flotilla.plugin import Mask
 from flotilla.results import error
+from services.worker.places import Counted, count_places
 from services.worker.preempting import findings
 from services.worker.volume_choices import VolumeChoices
 from shared.cluster.nodetable import NodeTable
@@ -23,7 +26,7 @@ from shared.framework.pod_class import PodClass
 from shared.framework.profile import Framework
 from shared.messages.evaluation import Summary, Ties
 from shared.messages.preemption import PreemptAsk, ShardFindings
-from shared.messages.rounds import ClassAnswer, ClassAsk, Ladder
+from shared.messages.rounds import ClassAnswer, ClassAsk, Ladder, Scope
 from shared.model.objects import Pod
 
 CLASS_MEMORY = 1 << 30
@@ -36,10 +39,20 @@ FEWEST_NODES = 100
 
 
 class RoundContext(NamedTuple):
-    """What the asks of one message share. `keys`: labels whose values each ladder lists."""
+    """What the asks of one message share. `keys`: labels whose values each ladder lists. `within`: the scope's rows."""
 
     round: int
     keys: tuple[str, ...]
+    scope: Scope | None = None
+    within: Mask | None = None
+
+    @property
+    def counts(self) -> bool:
+        return self.scope is not None and self.scope.count_by is not None
+
+    @property
+    def options(self) -> int:
+        return 0 if self.scope is None else self.scope.options
 
 
 class Proposer:
@@ -67,7 +80,9 @@ class Proposer:
         self._of_one_pod: set[str] = set()
         """Classes of this round that were prepared from a pod whose own claims have devices already."""
 
-    def propose(self, asks: list[ClassAsk], round_: int, keys: Sequence[str] = ()) -> list[ClassAnswer]:
+    def propose(
+        self, asks: list[ClassAsk], round_: int, keys: Sequence[str] = (), scope: Scope | None = None
+    ) -> list[ClassAnswer]:
         """Returns an answer for each ask. `keys`: labels whose values are listed for each proposed node.
 
         A plugin that fails on one class does not affect the others.
@@ -80,12 +95,14 @@ class Proposer:
         for ask in asks:
             by_profile.setdefault(ask.profile, []).append(ask)
         answers: list[ClassAnswer] = []
+        within = None if scope is None or not scope.within else labelled(self.table, scope.within)
+        context = RoundContext(round_, tuple(keys), scope, within)
         for profile, group in by_profile.items():
             most = self._most_new_classes() if any(ask.class_id not in self._classes for ask in group) else len(group)
             for start in range(0, len(group), most):
                 part = group[start : start + most]
                 self._make_room(part)
-                answers += self._propose(profile, part, RoundContext(round_, tuple(keys)))
+                answers += self._propose(profile, part, context)
         return answers
 
     def is_new(self, class_id: str) -> bool:
@@ -103,7 +120,7 @@ class Proposer:
         if isinstance(pod_class, ClassAnswer):
             return pod_class, Explanation()
         try:
-            (evaluated,) = evaluator.evaluate(self._questions(evaluator, [(ask, pod_class)], 0))
+            (evaluated,) = evaluator.evaluate(self._questions(evaluator, [(ask, pod_class)], RoundContext(0, ())))
             by = pod_class.pre.restricted_by
             answer = ClassAnswer(ask.class_id, summary=evaluated.summary, restricted_by=by)
             return answer, evaluator.explain(pod_class)
@@ -218,46 +235,86 @@ class Proposer:
         if not ready:
             return []
         classes = [pod_class for _, pod_class in ready]
-        evaluated = evaluator.evaluate(self._questions(evaluator, ready, context.round))
+        within = context.within
+        evaluated = evaluator.evaluate(self._questions(evaluator, ready, context))
         topologies = [evaluator.topology(pod_class) for pod_class in classes]
-        nominated = [own_node(self.table, pod_class, evaluator.feasible_rows(pod_class)) for pod_class in classes]
+        nominated = [self._own_node(evaluator, pod_class, context) for pod_class in classes]
         among = [
-            each.among if own is None or ask.each else own
+            own if own is not None and not ask.each else None if each.among is within else each.among
             for (ask, _), each, own in zip(ready, evaluated, nominated, strict=True)
         ]
         strata = [
-            () if topology is None or ask.each or own is not None else topology.strata
+            () if topology is None or self._lists(ask, context) or own is not None else topology.strata
             for (ask, _), topology, own in zip(ready, topologies, nominated, strict=True)
         ]
         counts = [
-            0 if ask.each else min(ask.count, 1) if evaluator.is_one_at_a_time(pod_class, of_strata) else ask.count
+            0
+            if self._lists(ask, context)
+            else min(ask.count, 1)
+            if evaluator.is_one_at_a_time(pod_class, of_strata)
+            else ask.count
             for (ask, pod_class), of_strata in zip(ready, strata, strict=True)
         ]
         ladders = [
-            evaluator.ladders.offers(pod_class, mask) if ask.each else rungs
+            self._listed(evaluator, ask, pod_class, mask, context) or rungs
             for (ask, pod_class), mask, rungs in zip(
-                ready, among, evaluator.ladders.climb(classes, counts, among, strata), strict=True
+                ready, among, evaluator.ladders.climb(classes, counts, among, strata, within), strict=True
             )
         ]
         return [
             ClassAnswer(
                 ask.class_id,
                 score_failure=pod_class.score_failure,
-                summary=each.summary,
+                summary=each.summary if within is None else self._of_scope(each.summary, within),
                 ladder=self._ladder(evaluator, pod_class, rungs, of_strata, context.keys),
-                rejections=[] if each.summary.feasible and not ask.each else evaluator.rejections(pod_class),
+                rejections=[]
+                if each.summary.feasible and not ask.each
+                else evaluator.rejections(pod_class, context.within),
                 restricted_by=pod_class.pre.restricted_by,
                 topology=topology,
                 via_nominated=own is not None,
                 by_itself=each.by_itself,
                 runner_up=evaluator.runner_up(pod_class, int(rungs.rows[0]))
-                if len(rungs.rows) == 1 and mask is None
+                if len(rungs.rows) == 1 and mask is None and within is None
                 else None,
+                **self._places(evaluator, pod_class, context)._asdict(),
             )
             for (ask, pod_class), each, rungs, of_strata, topology, own, mask in zip(
                 ready, evaluated, ladders, strata, topologies, nominated, among, strict=True
             )
         ]
+
+    # Scopes
+
+    def _lists(self, ask: ClassAsk, context: RoundContext) -> bool:
+        """Whether nodes are listed or counted, and none is taken by more than one pod."""
+        return ask.each or context.counts or bool(context.options)
+
+    def _listed(
+        self, evaluator: ShardEvaluator, ask: ClassAsk, pod_class: PodClass, among: Mask | None, context: RoundContext
+    ) -> Rungs | None:
+        if not context.options and (context.counts or not ask.each):
+            return None
+        within = context.within
+        here = within if among is None else among if within is None else among & within
+        return evaluator.ladders.offers(pod_class, here, context.options)
+
+    def _own_node(self, evaluator: ShardEvaluator, pod_class: PodClass, context: RoundContext) -> Mask | None:
+        """The row that the pod is nominated to, if it is to be compared with no other one."""
+        if context.counts or context.options:
+            return None
+        feasible = evaluator.feasible_rows(pod_class)
+        return own_node(self.table, pod_class, feasible if context.within is None else feasible & context.within)
+
+    def _places(self, evaluator: ShardEvaluator, pod_class: PodClass, context: RoundContext) -> Counted:
+        if context.scope is None or context.scope.count_by is None:
+            return Counted([], ())
+        loosely = evaluator.is_one_at_a_time(pod_class, ())
+        return count_places(evaluator, pod_class, context.within, context.scope.count_by, loosely=loosely)
+
+    def _of_scope(self, summary: Summary, within: Mask) -> Summary:
+        """Nodes elsewhere do not exist for the gang."""
+        return msgspec.structs.replace(summary, nodes=int(np.count_nonzero(within & self.table.valid[: len(within)])))
 
     def _evaluate_alone(
         self, evaluator: ShardEvaluator, ask: ClassAsk, pod_class: PodClass, context: RoundContext
@@ -268,20 +325,22 @@ class Proposer:
             return ClassAnswer(ask.class_id, failure=self._failures.status(cause))
 
     def _questions(
-        self, evaluator: ShardEvaluator, ready: list[tuple[ClassAsk, PodClass]], round_: int
+        self, evaluator: ShardEvaluator, ready: list[tuple[ClassAsk, PodClass]], context: RoundContext
     ) -> list[Question]:
         return [
-            Question(pod_class, ask.guess, ask.borrowed, partial(self._among, evaluator, ask, round_))
+            Question(pod_class, ask.guess, ask.borrowed, partial(self._among, evaluator, ask, context))
             for ask, pod_class in ready
         ]
 
-    def _among(self, evaluator: ShardEvaluator, ask: ClassAsk, round_: int, feasible: Mask) -> Mask | None:
-        """The rows to consider, None for all."""
+    def _among(self, evaluator: ShardEvaluator, ask: ClassAsk, context: RoundContext, feasible: Mask) -> Mask | None:
+        """The rows to consider, None for all. A gang's domain is looked at as a whole."""
+        if context.scope is not None and ask.among is None:
+            return context.within
         if ask.among is None:
-            return sample_nodes(evaluator, feasible, self._share, round_)
+            return sample_nodes(evaluator, feasible, self._share, context.round)
         among = np.zeros(self.table.size, dtype=np.bool_)
         among[[row for name in ask.among if (row := self.table.row_of(name)) is not None]] = True
-        return among
+        return among if context.within is None else among & context.within
 
     def _ladder(
         self, evaluator: ShardEvaluator, pod_class: PodClass, rungs: Rungs, strata: tuple[str, ...], keys: Sequence[str]
@@ -321,6 +380,15 @@ class Proposer:
 
 def _no_profile(ask: ClassAsk) -> ClassAnswer:
     return ClassAnswer(ask.class_id, failure=error(f"there is no profile {ask.profile!r}"))
+
+
+def labelled(table: NodeTable, labels: Mapping[str, str]) -> Mask:
+    """The rows of nodes with these labels."""
+    rows: Mask = np.ones(table.size, dtype=np.bool_)
+    for key, value in labels.items():
+        number = table.label_values(key).known(value)
+        rows &= False if number is None else table.columns.of_nodes(LabelValue(key))[: table.size] == number
+    return rows
 
 
 def own_node(table: NodeTable, pod_class: PodClass, feasible: Mask) -> Mask | None:

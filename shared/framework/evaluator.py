@@ -9,15 +9,16 @@ import heapq
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
-from flotilla.plugin import SUCCESS, ClassState, Code, Ints, Mask, Pod, Status, Topology
+from flotilla.plugin import SUCCESS, ClassState, Code, DomainFilter, Ints, Mask, Pod, Status, Topology
 from shared.cluster.columns import Rows
 from shared.cluster.devices import PlacedDevices
 from shared.cluster.nodetable import NodeTable
-from shared.cluster.view import TableView
+from shared.cluster.view import Planned, TableView
 from shared.cluster.volumes import VolumeDecision
 from shared.framework.answers import PRE_FILTERED, AllowedNodes, Answers, scores_alike
 from shared.framework.feasibility import Feasibility
@@ -196,6 +197,21 @@ class ShardEvaluator:
     def feasible_rows(self, pod_class: PodClass) -> Mask:
         return self._feasibility.rows(pod_class)
 
+    def totals(self, pod_class: PodClass, rows: Rows) -> Ints:
+        """The total scores of these rows, for a class that was evaluated; negative where it is not feasible."""
+        totals: Ints = self._class_rows.keys[pod_class.slot, rows] >> self.tie_bits
+        return totals
+
+    def rejected_with(self, pod_class: PodClass, rows: Rows, planned: Ints) -> Iterator[tuple[Rows, Status]]:
+        """Of these rows, by index: what rejects a pod beside `planned` others of its class, grouped by status."""
+        view = Planned(planned, [pod_class.kind], np.zeros(len(rows), dtype=np.intp))
+        yield from self.judge.statuses(pod_class, self.judge.judge(pod_class, rows, view))
+
+    @cached_property
+    def domain_filters(self) -> frozenset[str]:
+        """The filters whose rejection other placements may end, as they depend on the state of topology domains."""
+        return frozenset(plugin.name for plugin in self._answers.filters if isinstance(plugin, DomainFilter))
+
     def topology(self, pod_class: PodClass) -> Topology | None:
         """The labels by which decisions about other pods matter to this class; None if they only fill nodes."""
         view, found, name = TableView(self.table), dict[str, Topology | None](), ""
@@ -258,9 +274,12 @@ class ShardEvaluator:
         for at, status in self.judge.statuses(pod_class, self.judge.judge(pod_class, rows)):
             yield rows[at], status
 
-    def rejections(self, pod_class: PodClass) -> list[Rejections]:
-        """How many nodes each status rejected."""
-        return [Rejections(status, len(rows)) for rows, status in self.rejected(pod_class)]
+    def rejections(self, pod_class: PodClass, within: Mask | None = None) -> list[Rejections]:
+        """How many nodes each status rejected; `within`: of these rows."""
+        rejected = (
+            (rows if within is None else rows[within[rows]], status) for rows, status in self.rejected(pod_class)
+        )
+        return [Rejections(status, len(rows)) for rows, status in rejected if rows.size]
 
     def explain(self, pod_class: PodClass) -> Explanation:
         """Why each node was rejected, or how it was scored; for a class that was evaluated."""

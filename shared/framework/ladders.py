@@ -91,8 +91,10 @@ class Ladders:
         wanted: Sequence[int],
         among: Sequence[Mask | None],
         strata: Sequence[tuple[str, ...]] | None = None,
+        within: Mask | None = None,
     ) -> list[Rungs]:
-        """For each ranked class up to `wanted` placements in greedy order; `among` limits the rows.
+        """For each ranked class up to `wanted` placements in greedy order; `among` limits the rows of a class, and
+        `within` those of all classes.
 
         `strata`: label keys; a class that has some gets a ladder for each of the domains that its feasible rows are in,
         one after the other, and its share of the placements in each.
@@ -100,7 +102,7 @@ class Ladders:
         groups: list[_Group] = []
         for i, (pod_class, n, mask) in enumerate(zip(classes, wanted, among, strict=True)):
             keys = strata[i] if strata is not None else ()
-            groups += self._groups(i, pod_class, n, mask, keys)
+            groups += self._groups(i, pod_class, n, mask, keys, within)
         best = [g.closed or self._class_rows.best(classes[g.owner].slot, g.wanted, g.among) for g in groups]
         sizes = [len(rows) for rows, _ in best]
         if not any(sizes) or all(g.wanted == 1 for g in groups):
@@ -112,18 +114,29 @@ class Ladders:
             found[group.owner].append((group, of_group))
         return [_joined(of_class) for of_class in found]
 
-    def offers(self, pod_class: PodClass, among: Mask | None) -> Rungs:
-        """Every feasible row of a ranked class once."""
-        rows, keys = self._class_rows.best(pod_class.slot, self._table.size, among)
-        return Rungs(rows, keys, True, [])
+    def offers(self, pod_class: PodClass, among: Mask | None, most: int = 0) -> Rungs:
+        """Every feasible row of a ranked class once; or only the best, if there are more than `most`."""
+        wanted = most + 1 if most else self._table.size
+        rows, keys = self._class_rows.best(pod_class.slot, min(wanted, self._table.size), among)
+        if not most:
+            return Rungs(rows, keys, True, [])
+        order = np.argsort(-keys, kind="stable")[:most]
+        return Rungs(rows[order], keys[order], len(rows) <= most, [])
 
     def _groups(
-        self, owner: int, pod_class: PodClass, wanted: int, among: Mask | None, keys: tuple[str, ...]
+        self,
+        owner: int,
+        pod_class: PodClass,
+        wanted: int,
+        among: Mask | None,
+        keys: tuple[str, ...],
+        within: Mask | None,
     ) -> list[_Group]:
+        here = within if among is None else among if within is None else among & within
         if not keys:
-            return [_Group(owner, wanted, among)]
+            return [_Group(owner, wanted, here)]
         feasible = self._feasibility.rows(pod_class)
-        rows = np.flatnonzero(feasible if among is None else feasible & among)
+        rows = np.flatnonzero(feasible if here is None else feasible & here)
         strata = self._strata_by(keys).split(rows)
         share = min(wanted, 2 * -(-wanted // max(1, len(strata))) + SPARE_RUNGS)
         groups: list[_Group] = []
@@ -132,7 +145,7 @@ class Ladders:
             mask[members] = True
             groups.append(_Group(owner, share, mask, domains))
         if wanted > 1 and among is None:
-            groups += self._closed_groups(owner, pod_class, share, keys)
+            groups += self._closed_groups(owner, pod_class, share, keys, within)
         return groups
 
     def _strata_by(self, keys: tuple[str, ...]) -> Strata:
@@ -144,9 +157,12 @@ class Ladders:
             known = self._strata[keys] = position, Strata(self._table, keys)
         return known[1]
 
-    def _closed_groups(self, owner: int, pod_class: PodClass, share: int, keys: tuple[str, ...]) -> Iterator[_Group]:
+    def _closed_groups(
+        self, owner: int, pod_class: PodClass, share: int, keys: tuple[str, ...], within: Mask | None
+    ) -> Iterator[_Group]:
         """Of rows in domains that are closed now and may open before the round is over."""
         rows = self._feasibility.closed_rows(pod_class)
+        rows = rows if within is None else rows[within[rows]]
         if not rows.size:
             return
         none = np.zeros(len(rows), dtype=np.int64)

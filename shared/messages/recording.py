@@ -11,7 +11,7 @@ import msgspec
 from shared.cluster.devices import PlacedDevices
 from shared.cluster.volumes import VolumeDecision
 from shared.messages.evaluation import Ties
-from shared.messages.queue import QueuedPod
+from shared.messages.queue import Gang, QueuedPod
 from shared.model.base import Count, Integer, Seconds
 
 
@@ -97,7 +97,8 @@ class PodDecided(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 class GangStep(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A round that is a step of a gang. `members`: of the gang, which needs `least` of them. `first`: none is decided
-    before this step. `outcome`: of the gang, after its last step.
+    before this step. `outcome`: of the gang, after its last step. The first step has the `pods` of all members, in
+    order, and the `gang` as it was decided; recordings of earlier releases have neither.
     """
 
     key: str
@@ -105,6 +106,8 @@ class GangStep(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     members: Count
     first: bool = False
     outcome: Literal["", "placed", "unfit", "failed"] = ""
+    pods: list[str] = []
+    gang: Gang | None = None
 
 
 class RoundDecided(FromCycle, frozen=True, omit_defaults=True, tag="round-decided"):

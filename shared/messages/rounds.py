@@ -30,6 +30,20 @@ class ClassAsk(msgspec.Struct, frozen=True, omit_defaults=True):
     private_claims: bool = False
 
 
+class Scope(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a step of a gang differs from any round.
+
+    `within`: consider only nodes with these labels. `count_by`: no placements, but how many pods of each class would
+    fit, by the values of these labels, which may be none. `options`: list up to this many of the best nodes, each once.
+    `values_of`: tell the values of the `count_by` labels on these nodes.
+    """
+
+    within: dict[str, str] = {}
+    count_by: list[str] | None = None
+    options: Count = 0
+    values_of: list[str] = []
+
+
 class Given(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A member of the same gang that is already assigned to this node in this round. `load` is an index into the ask's
     loads. `name`: of a pod with a decision about devices.
@@ -47,7 +61,7 @@ class Propose(msgspec.Struct, frozen=True, omit_defaults=True, tag="propose"):
     """`round` and `ask` only rise within an epoch. A worker answers once it has applied the state up to `min_seq`.
 
     `keys`: node labels by whose values the round tracks its decisions. `given`: members of the same gang, to be
-    treated as placed although the state does not show them.
+    treated as placed although the state does not show them. `scope`: of a gang, if its step is not like any round.
     """
 
     epoch: Count
@@ -59,6 +73,7 @@ class Propose(msgspec.Struct, frozen=True, omit_defaults=True, tag="propose"):
     keys: list[str] = []
     given: list[Given] = []
     loads: list[PodLoad] = []
+    scope: Scope | None = None
 
 
 class Ladder(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -83,6 +98,18 @@ class Ladder(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     choices: list[list[list[str]]] = []
 
 
+class Places(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """For how many pods of a class the nodes with these values of the labels have room, if only they are placed.
+
+    `nodes`: feasible ones, and the sum of their scores.
+    """
+
+    values: list[str | None]
+    places: Count
+    nodes: Count = 0
+    score: Integer = 0
+
+
 class ClassAnswer(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """`unknown`: ask again with the pod. `failure`: a plugin failed. `pre_filter`: PreFilter rejected all nodes.
 
@@ -91,7 +118,7 @@ class ClassAnswer(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     feasible node. `via_nominated`: the ladder holds only the pod's own nominated node, which is feasible.
     `by_itself`: evaluated with the shard's own summary, because there was no usable guess. `topology`: the labels
     by which other decisions of the round affect this class, if any. `runner_up`: the second best node and its score, if
-    the ladder is too short to tell.
+    the ladder is too short to tell. `places`: what was counted; `limited_by`: the plugins that reject further pods.
     """
 
     class_id: str
@@ -107,12 +134,14 @@ class ClassAnswer(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     via_nominated: bool = False
     by_itself: bool = False
     runner_up: tuple[str, Integer] | None = None
+    places: list[Places] = []
+    limited_by: tuple[str, ...] = ()
 
 
 class Proposals(msgspec.Struct, frozen=True, omit_defaults=True, tag="proposals"):
     """`seq`: the state that the worker evaluated; `shards`: those that it answers for.
 
-    `incarnation`: of the sender, as in its heartbeats.
+    `incarnation`: of the sender, as in its heartbeats. `values`: of the scope's nodes that it has.
     """
 
     worker: str
@@ -123,3 +152,4 @@ class Proposals(msgspec.Struct, frozen=True, omit_defaults=True, tag="proposals"
     shards: list[Count]
     answers: list[ClassAnswer]
     incarnation: str = ""
+    values: dict[str, list[str | None]] = {}

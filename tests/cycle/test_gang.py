@@ -16,6 +16,7 @@ from services.cycle.round.gang import (
     take_gang,
     undecided,
 )
+from services.cycle.round.gang_memory import GangMemory
 from services.cycle.round.ladder_merge import LadderMerge, Placement
 from shared.cluster.devices import PlacedDevices
 from shared.cluster.volumes import VolumeDecision
@@ -69,7 +70,7 @@ def told(found: Sequence[tuple[PodInfo, Unfit]]) -> dict[str, Unfit]:
 def test_only_the_members_at_the_head_of_the_backlog_are_taken() -> None:
     other, single = member("d", Gang("ns/h", 1)), member("s", None)
     backlog = deque([A, B, other, C, single])
-    gang = take_gang(backlog)
+    gang = take_gang(backlog, GangMemory())
     assert gang is not None
     assert (gang.key, gang.least, gang.members) == ("ns/g", 2, [A, B])
     assert list(backlog) == [other, C, single]
@@ -77,9 +78,9 @@ def test_only_the_members_at_the_head_of_the_backlog_are_taken() -> None:
 
 def test_a_pod_by_itself_is_no_gang() -> None:
     backlog = deque([member("s", None), A])
-    assert take_gang(backlog) is None
+    assert take_gang(backlog, GangMemory()) is None
     assert len(backlog) == 2
-    assert take_gang(deque()) is None
+    assert take_gang(deque(), GangMemory()) is None
 
 
 def test_a_gang_that_needs_no_more_members_is_none() -> None:

@@ -126,7 +126,7 @@ def test_members_keep_apart(shards: int, round_size: int) -> None:
     assert not {placed[f"a{i}"] for i in range(3)} & {placed[f"b{i}"] for i in range(2)}
     too_few = decide(hosts(3), Gang("ns/db", 5), pods, shards=shards, round_size=round_size)
     assert too_few.decisions == []
-    assert set(too_few.unfit(pods)["a0"].unfit.plugins) == {"GangScheduling", "InterPodAffinity"}
+    assert {"GangScheduling", "InterPodAffinity"} <= set(too_few.unfit(pods)["a0"].unfit.plugins)
 
 
 @everywhere

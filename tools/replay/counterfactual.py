@@ -17,7 +17,9 @@ from services.cycle.extenders import Extenders
 from services.cycle.preemption.candidate_search import CandidateSearch, Preemption, SearchCase
 from services.cycle.round.admission import Admission, PodInfo
 from services.cycle.round.assign import RoundResult, Unfit
+from services.cycle.round.attempts import MAX_DOMAINS_TRIED
 from services.cycle.round.gang import GangRound
+from services.cycle.round.placement_search import MAX_STEPS as MAX_SEARCH_STEPS
 from services.cycle.round.round import Round
 from shared.framework.profile import Framework
 from shared.messages.evaluation import Ties
@@ -42,6 +44,8 @@ from tools.replay.states import History, Judges
 ALL = [WorkerShards("worker", [0])]
 MAX_STEPS = 64
 """Rounds about the same pods, of which some are deferred each time."""
+MAX_GANG_STEPS = MAX_STEPS * (1 + MAX_DOMAINS_TRIED) + MAX_SEARCH_STEPS
+"""Of one gang, which tries several domains and then searches."""
 ZONE = "topology.kubernetes.io/zone"
 RESOURCES = ("cpu", "memory")
 
@@ -75,6 +79,8 @@ class Run:
         """Pods that were evicted in the recording: without that, they stay."""
         self._members: dict[str, dict[str, None]] = {}
         """By gang: those that its steps have named so far."""
+        self._gangs: dict[str, Gang] = {}
+        """As their first steps named them."""
         self._rounds = 0
 
     def take(self, entry: Entry) -> None:
@@ -153,13 +159,16 @@ class Run:
         uids = [pod.uid for pod in record.pods]
         if step is not None:
             members = self._members.setdefault(step.key, {})
-            members.update(dict.fromkeys(uids))
+            members.update(dict.fromkeys((*step.pods, *uids)))
+            if step.gang is not None:
+                self._gangs[step.key] = step.gang
             if not step.outcome:
                 return
             uids = list(self._members.pop(step.key))
+        of_gang = None if step is None else self._gangs.pop(step.key, Gang(step.key, step.least))
         wanted = [self._pods[uid] for uid in uids if uid in self._pods and uid not in history.image.pods]
         for info in wanted:
-            info.gang = None if step is None else Gang(step.key, step.least)
+            info.gang = of_gang
             self._waiting.pop(info.uid, None)
         if wanted:
             self._decide(wanted, history)
@@ -174,13 +183,16 @@ class Run:
     def _decide(self, pods: Sequence[PodInfo], history: History) -> None:
         gang = None if pods[0].gang is None else GangRound(pods)
         open_ = list(pods)
-        for _ in range(MAX_STEPS):
+        for _ in range(MAX_STEPS if gang is None else MAX_GANG_STEPS):
+            is_asked = gang is not None and bool(gang.asked())
+            open_ = open_ if gang is None else gang.asked() or list(gang.open)
             try:
                 result = self._round(open_, gang, history)
             except Incomparable as why:
                 result = RoundResult([], failed=[(info, error(str(why))) for info in open_])
             if gang is not None:
-                gang.open.clear()
+                if not is_asked:
+                    gang.open.clear()
                 gang.take(result)
                 open_ = list(gang.open)
                 if not gang.is_over:

@@ -19,7 +19,15 @@ from shared.framework.evaluator import Explanation
 from shared.framework.profile import MAX_ASKS, Framework, merge
 from shared.messages.evaluation import Ties
 from shared.messages.queue import Gang
-from shared.messages.recording import ClassDecided, PodDecided, RecordedPod, RoundDecided, SearchDecided, WorkerShards
+from shared.messages.recording import (
+    ClassDecided,
+    GangStep,
+    PodDecided,
+    RecordedPod,
+    RoundDecided,
+    SearchDecided,
+    WorkerShards,
+)
 from shared.messages.rounds import ClassAsk
 from tools.replay.states import History, Judges, ReplayWorkers
 
@@ -64,7 +72,7 @@ class Decisions:
     def round(self, record: RoundDecided, history: History) -> tuple[list[PodDecided], str]:
         """What is decided about each pod, and about the gang, if this is the last step of one."""
         step = record.gang
-        of_gang = None if step is None else Gang(step.key, step.least)
+        of_gang = None if step is None else step.gang or Gang(step.key, step.least)
         pods = [self.info(pod, record.classes[pod.of], of_gang) for pod in record.pods]
         gang = self._gang(record, pods)
         groups = _groups(record.classes)
@@ -132,12 +140,26 @@ class Decisions:
         step = record.gang
         if step is None:
             return None
-        gang = GangRound(pods) if step.first else self._gangs.get(step.key)
+        gang = self._begun(step, pods) if step.first else self._gangs.get(step.key)
         if gang is None:
             raise Incomparable("an earlier step of its gang is missing or differs")
         self._gangs[step.key] = None
-        gang.open = deque()
+        asked = {info.uid for info in pods}
+        gang.open = deque(info for info in gang.open if gang.asked() or info.uid not in asked)
         return gang
+
+    def _begun(self, step: GangStep, pods: Sequence[PodInfo]) -> GangRound:
+        """Incomparable if a member was not recorded."""
+        if step.gang is None:
+            gang = GangRound(pods)
+            gang.attempts.end_with_this()
+            return gang
+        if not self.pods.keys() >= set(step.pods):
+            raise Incomparable("a member of its gang is missing")
+        members = [self.pods[uid] for uid in step.pods]
+        for info in members:
+            info.gang = step.gang
+        return GangRound(members)
 
     def _check(self, groups: Iterable[Sequence[int]], history: History) -> None:
         for seqs in groups:

@@ -27,6 +27,8 @@ def excerpt(entries: Entries, pod: str) -> Iterator[Entry]:
     if not wanted:
         return
     uids = {each.uid for record in wanted for each in record.pods}
+    gangs = [record.gang for record in wanted if isinstance(record, RoundDecided) and record.gang is not None]
+    uids |= {uid for step in gangs for uid in step.pods}
     seqs = [seq for record in wanted for each in record.classes for seq in each.seqs]
     first, last = min(seqs, default=0), max(seqs, default=0)
     image: ClusterImage | None = None

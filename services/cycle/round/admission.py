@@ -282,8 +282,10 @@ def _size(key: _Key) -> int:
 
 
 def needed(gang: Gang | None) -> Gang | None:
-    """None if enough members are placed, so that no member depends on the others any more."""
-    return gang if gang is not None and gang.least > 0 else None
+    """None if enough members are placed, so that no member depends on the others any more; unless a topology says
+    where it must lie.
+    """
+    return gang if gang is not None and (gang.least > 0 or gang.topology) else None
 
 
 def _unreadable(info: PodInfo, cause: Exception) -> Status:

@@ -7,6 +7,8 @@ from flotilla.results import Status, error
 from services.cycle.round.admission import PodInfo
 from services.cycle.round.domain_merge import DomainMerge, Followers, Trackers
 from services.cycle.round.ladder_merge import LadderMerge, NoPlacement, Placement, WriteSet
+from services.cycle.round.placement_search import Offered
+from services.cycle.round.scopes import Counted
 from services.cycle.round.views import ClassView
 from services.cycle.round.volumes import RoundVolumes
 from shared.cluster.devices import DeviceDecision, decision_of
@@ -41,7 +43,9 @@ class RoundResult:
     """Every pod of the round is in exactly one of these lists; `order` has the uids of all, in queue order.
 
     `withheld`: unfit members of a gang of which enough are decided. Their verdict holds only if those are committed.
-    `views`: by class, what is remembered of its pods. `broken`: classes with a tracker that raised.
+    `views`: by class, what is remembered of its pods. `broken`: classes with a tracker that raised. Of a gang's step,
+    `is_followed`: members matter to each other beyond the nodes that they fill; `counted`, `offered`: what it asked for
+    instead of placements.
     """
 
     order: list[str]
@@ -52,6 +56,9 @@ class RoundResult:
     withheld: list[tuple[PodInfo, Unfit]] = field(default_factory=list)
     views: dict[str, ClassView] = field(default_factory=dict, compare=False)
     broken: dict[str, PluginFailed] = field(default_factory=dict, compare=False)
+    is_followed: bool = False
+    counted: Counted | None = None
+    offered: dict[str, Offered] | None = None
 
 
 ClassVerdict = LadderMerge | DomainMerge | Unfit | Status | None

@@ -5,11 +5,12 @@
       +-deferred-+
 
 Each step asks about the open members, with those decided so far as given, and assigns them like any round. When no
-member is open, the decided ones are committed together if they are enough. A gang that does not fit leaves the cycle,
-and holds no resources meanwhile.
+member is open, the decided ones are committed together if they are enough. If they are not, all are taken back and the
+gang is tried in another domain or in another way (`Attempts`). A gang that does not fit leaves the cycle, and holds no
+resources meanwhile.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, TypeVar
@@ -17,12 +18,17 @@ from typing import Literal, TypeVar
 import msgspec
 
 from flotilla.results import Status, error
+from services.cycle.extenders import is_judged
 from services.cycle.round.admission import PodInfo, needed
 from services.cycle.round.assign import Reservations, RoundResult, Unfit, device_decision
+from services.cycle.round.attempts import Attempts, in_order
+from services.cycle.round.domains import Domain, Level
+from services.cycle.round.gang_memory import GangMemory, placed_too
 from services.cycle.round.ladder_merge import Placement
+from services.cycle.round.placement_search import MAX_OPTIONS, MAX_STEPS, PlacementSearch
 from services.cycle.round.views import ClassView
 from shared.cluster.volumes import VolumeDecision
-from shared.messages.rounds import Given
+from shared.messages.rounds import Given, Scope
 from shared.messages.state import Loads
 from shared.model.load import PodLoad
 
@@ -32,12 +38,16 @@ MAX_MEMBERS = 1024
 """Pods decided together: one ask has all of them as given, and one commit decides them."""
 MAX_IDLE_STEPS = 8
 """Consecutive steps without a verdict on any member."""
+MAX_COUNTED = 64
+"""Classes of a gang that are counted; others are taken to have room everywhere."""
 WAITING = "pod group is unschedulable, waiting for minCount pods from a gang to be scheduled"
+READS_LABELS = "NodeAffinity"
+"""Of the plugins whose events requeue a gang, the one that waits for other labels of nodes."""
 
 T = TypeVar("T")
 
 
-def take_gang(backlog: deque[PodInfo]) -> "GangRound | None":
+def take_gang(backlog: deque[PodInfo], memory: GangMemory) -> "GangRound | None":
     """Takes the gang at the head of the backlog, if there is one: all consecutive members."""
     if not backlog or backlog[0].gang is None:
         return None
@@ -45,7 +55,7 @@ def take_gang(backlog: deque[PodInfo]) -> "GangRound | None":
     members: list[PodInfo] = []
     while backlog and backlog[0].gang is not None and backlog[0].gang.key == key:
         members.append(backlog.popleft())
-    return GangRound(members)
+    return GangRound(memory.informed(members))
 
 
 class GangRound:
@@ -53,10 +63,20 @@ class GangRound:
 
     def __init__(self, members: Sequence[PodInfo]) -> None:
         gangs = [info.gang for info in members if info.gang is not None]
-        self.key = gangs[0].key
-        self.least = max(gang.least for gang in gangs)
+        least = max(1, *(gang.least for gang in gangs))
+        placed_on = tuple(dict.fromkeys(node for gang in gangs for node in gang.placed_on))
+        self.message = msgspec.structs.replace(gangs[0], least=least, placed_on=placed_on)
+        """What the queue said of it, and what was placed since."""
+        self.key, self.least = self.message.key, least
         self.members = list(members)
         self.open = deque(members)
+        levels = [Level(constraint.key, not constraint.preferred) for constraint in self.message.topology]
+        self.attempts = Attempts(levels, Counter(info.class_id for info in members), self.least)
+        self._search: PlacementSearch | None = None
+        self._is_followed = False
+        """Whether members matter to each other beyond the nodes that they fill."""
+        self._reported: tuple[int, dict[str, tuple[PodInfo, Unfit]]] | None = None
+        """Of the first attempt: how many members it placed, and why not the others."""
         self._decided: dict[str, tuple[PodInfo, Placement]] = {}
         self._unfit: dict[str, tuple[PodInfo, Unfit]] = {}
         self._failed: dict[str, tuple[PodInfo, Status]] = {}
@@ -84,6 +104,27 @@ class GangRound:
 
     # Steps
 
+    @property
+    def scope(self) -> Scope | None:
+        """What the present step asks beyond what any round does; it is about `asked` members."""
+        now = self.attempts.now
+        if now is None:
+            return None
+        if now.kind == "count":
+            return Scope(count_by=[level.key for level in self.attempts.levels], values_of=list(self.message.placed_on))
+        if now.kind == "search":
+            return Scope(now.domain.labels, count_by=[], options=MAX_OPTIONS)
+        return Scope(now.domain.labels) if now.domain.within else None
+
+    def asked(self) -> list[PodInfo]:
+        """A member of each class that is counted or searched for; empty if open members are to be assigned."""
+        now = self.attempts.now
+        if now is None or now.kind == "fill":
+            return []
+        one_of_each = {info.class_id: info for info in reversed(self.members)}
+        classes = list(self.wanted)[:MAX_COUNTED] if self._search is None else self._search.open
+        return [one_of_each[class_id] for class_id in classes]
+
     def given(self) -> tuple[list[Given], list[PodLoad]]:
         """The decided members, which workers assume on their nodes while they judge the next step."""
         loads = Loads()
@@ -103,22 +144,102 @@ class GangRound:
         return Reservations(self._decided.values())
 
     def take(self, result: RoundResult) -> None:
-        """The result of a step, whose pods were taken from `open`; deferred ones are put back."""
+        """The result of a step. Members to assign were taken from `open`; deferred ones are put back."""
         self.steps += 1
-        self._decided |= {info.uid: (info, placement) for info, placement in result.decided}
-        self._unfit |= {info.uid: (info, unfit) for info, unfit in result.unfit}
         self._failed |= {info.uid: (info, status) for info, status in result.failed}
         self._views |= result.views
+        self._is_followed |= result.is_followed
+        if result.counted is not None and not self._failed:
+            self.attempts.take_counts(result.counted)
+            self._begin_attempt()
+        elif self._search is not None and not self._failed:
+            self._go_on_searching(self._search, result)
+        elif result.counted is None and result.offered is None:
+            self._take_assigned(result)
+
+    def _take_assigned(self, result: RoundResult) -> None:
+        self._decided |= {info.uid: (info, placement) for info, placement in result.decided}
+        self._unfit |= {info.uid: (info, unfit) for info, unfit in result.unfit}
         self.open.extendleft(reversed(result.deferred))
         self._idle_steps = self._idle_steps + 1 if len(result.deferred) == len(result.order) else 0
         if self._idle_steps == MAX_IDLE_STEPS:
             stuck = error(f"{self._name}: no member was decided in {MAX_IDLE_STEPS} steps")
             self._failed |= {info.uid: (info, stuck) for info in result.deferred}
+        if not self.open and not self._failed and len(self._decided) < self.least:
+            self._fail_attempt()
+
+    def _go_on_searching(self, search: PlacementSearch, result: RoundResult) -> None:
+        """Tells the result which member goes where next. Once enough are placed, the others go where they fit."""
+        search.take(result.offered or {})
+        self._decided.clear()
+        of_class = {class_id: deque(infos) for class_id, infos in self._by_class().items()}
+        for class_id, placement in search.placed:
+            info = of_class[class_id].popleft()
+            self._decided[info.uid] = info, placement
+        if self._decided and search.outcome != "none":
+            result.decided = [next(reversed(self._decided.values()))]
+            result.order, result.deferred = [info.uid for info, _ in result.decided], []
+        if search.outcome == "found":
+            self.open = deque(info for info in self.members if info.uid not in self._decided)
+            self._search = None
+            self.attempts.found()
+        elif search.outcome == "none":
+            self.attempts.search_steps -= search.steps
+            self.attempts.is_cut |= search.is_cut
+            self._fail_attempt()
+
+    def _fail_attempt(self) -> None:
+        if self._reported is None:
+            self._reported = len(self._decided), dict(self._unfit)
+        may_search = not any(is_judged(class_id) for class_id in self.wanted)
+        self.attempts.fail(is_exact=self._is_exact, may_search=may_search)
+        self._begin_attempt()
+
+    def _begin_attempt(self) -> None:
+        now = self.attempts.now
+        self._search = None
+        self._idle_steps = 0
+        if now is None:
+            return
+        self._decided, self._unfit = {}, {}
+        self.open = deque(self.members)
+        if now.kind == "fill" and now.hardest_first:
+            by_class = self._by_class()
+            self.open = deque(info for each in in_order(self.wanted, now.domain) for info in by_class[each])
+        elif now.kind == "search":
+            steps = min(self.attempts.search_steps, MAX_STEPS)
+            self._search = PlacementSearch(self.wanted, self.least, any_order=self._is_followed, steps=steps)
+
+    @property
+    def _is_exact(self) -> bool:
+        """Whether members placed one after the other find a placement if there is one."""
+        if len(self.wanted) > 1 or self._is_followed:
+            return False
+        first = self.members[0]
+        return first.claims is None and not first.template.load.claims
+
+    @property
+    def wanted(self) -> dict[str, int]:
+        """Its members by class, in queue order."""
+        return dict(Counter(info.class_id for info in self.members))
+
+    def _by_class(self) -> dict[str, list[PodInfo]]:
+        by_class: dict[str, list[PodInfo]] = {}
+        for info in self.members:
+            by_class.setdefault(info.class_id, []).append(info)
+        return by_class
 
     @property
     def is_over(self) -> bool:
         """One failed member is enough."""
-        return bool(self._failed) or not self.open
+        if self._failed or self.attempts.now is None:
+            return True
+        return self._search is None and self.attempts.now.kind != "count" and not self.open
+
+    @property
+    def domains(self) -> list[Domain]:
+        """All domains that it may lie in, the best first; the whole cluster if it has no constraints."""
+        return self.attempts.domains
 
     # The end
 
@@ -173,17 +294,38 @@ class GangRound:
 
     def _unfit_of(self, info: PodInfo) -> Unfit:
         """What rejects one member rejects all: when that changes, all must be tried again."""
-        unfit = [why for _, why in self._in_order(self._unfit)]
-        plugins = tuple(sorted({PLUGIN, *(plugin for why in unfit for plugin in why.plugins)}))
-        if info.uid in self._unfit:
-            return replace(self._unfit[info.uid][1], plugins=plugins, kept_out_by=self._kept_out_by)
+        fitting, of_member = self._reported or (len(self._decided), self._unfit)
+        unfit = [why for _, why in self._in_order(of_member)]
+        plugins = tuple(sorted({*self._rejecting, *(plugin for why in unfit for plugin in why.plugins)}))
+        kept_out_by = tuple(info.key for info in self.members if info.uid in of_member)
+        if info.uid in of_member:
+            why = replace(of_member[info.uid][1], plugins=plugins, kept_out_by=kept_out_by)
+            return why.also(self._in_a_sentence)
         reason = f": {unfit[0].message}" if unfit else ""
-        found = f"only {len(self._decided)} of the {self.least} members of {self._name} that are needed fit"
-        return Unfit(f"{WAITING}: {found}{reason}", plugins, kept_out_by=self._kept_out_by)
+        found = f"only {fitting} of the {self.least} members of {self._name} that are needed fit"
+        why = Unfit(f"{WAITING}: {found}{reason}", plugins, kept_out_by=kept_out_by)
+        return why.also(self._in_a_sentence)
 
     @property
-    def _kept_out_by(self) -> tuple[str, ...]:
-        return tuple(info.key for info in self.members if info.uid in self._unfit)
+    def _rejecting(self) -> set[str]:
+        """The plugins whose events requeue the gang, beside those that reject members."""
+        found = self.attempts.counted
+        waits_for_labels = {READS_LABELS} if self.attempts.levels else set()
+        return {PLUGIN, *waits_for_labels, *(() if found is None else found.limited_by)}
+
+    @property
+    def why(self) -> str:
+        """One sentence about the whole gang, if it does not fit and there is more to say than why members do not."""
+        reason = self.attempts.why(len(self.members))
+        if not self.attempts.is_cut:
+            return reason
+        ended = f"the search for a placement ended after {self.steps} steps, so there may be one"
+        return f"{reason}; {ended}" if reason else ended
+
+    @property
+    def _in_a_sentence(self) -> str:
+        why = self.why
+        return f"{self._name[0].upper()}{self._name[1:]}: {why}." if why else ""
 
 
 def _with_bindings(info: PodInfo, placement: Placement, given: Mapping[str, str]) -> Placement:
@@ -202,11 +344,12 @@ def undecided(result: RoundResult, lost: Mapping[str, PodInfo]) -> dict[str, Pod
     The gang needs fewer members then, as the others are placed.
     """
     again = dict(lost) | {info.uid: info for info, _ in result.withheld}
-    placed = len(result.decided) - len(lost)
+    placed = [placement.node for info, placement in result.decided if info.uid not in lost]
     return {uid: _needing_fewer(info, placed) for uid, info in again.items()} if placed else again
 
 
-def _needing_fewer(info: PodInfo, placed: int) -> PodInfo:
+def _needing_fewer(info: PodInfo, placed: Sequence[str]) -> PodInfo:
     if info.gang is None:
         return info
-    return replace(info, gang=needed(msgspec.structs.replace(info.gang, least=info.gang.least - placed)))
+    gang = placed_too(info.gang, placed)
+    return replace(info, gang=needed(msgspec.structs.replace(gang, least=max(0, gang.least - len(placed)))))

@@ -26,6 +26,7 @@ from services.cycle.round.domain_merge import DomainMerge, Trackers
 from services.cycle.round.gang import GangRound
 from services.cycle.round.ladder_merge import LadderMerge
 from services.cycle.round.next_pods import MAX_POD_BYTES
+from services.cycle.round.scopes import counted, failure_of, offered
 from services.cycle.round.views import NO_VIEW, ClassView, view_of
 from shared.extenders.talk import PLUGIN as EXTENDER
 from shared.extenders.talk import Judgement
@@ -53,6 +54,8 @@ class Round:
         self.number = number
         self.pods = pods
         self.gang = gang
+        self.scope = None if gang is None else gang.scope
+        """What the step asks, if it is one of a gang that is not like any round."""
         self.ask = 0
         self.min_seq = 0
         """The sequence number that workers were last asked to wait for."""
@@ -111,6 +114,8 @@ class Round:
         self.least_seq = None
         for class_id in self.open:
             guess = self._cache.guess(self._guess_key(class_id))
+            if guess is None and self._within:
+                guess = self._cache.guess(plain_class(class_id))
             borrowed = self._cache.borrowed(self.classes[class_id].template.profile)
             self._guesses[class_id] = (borrowed, True) if guess is None else (guess, False)
 
@@ -121,7 +126,7 @@ class Round:
         self.asked_keys = self.keys
         given, loads = ([], []) if self.gang is None else self.gang.given()
         classes, keys = self._class_asks(worker, workers), list(self.asked_keys)
-        return Propose(epoch, self.number, self.ask, min_seq, ties, classes, keys, given=given, loads=loads)
+        return Propose(epoch, self.number, self.ask, min_seq, ties, classes, keys, given, loads, self.scope)
 
     def _class_asks(self, worker: str, workers: int) -> list[ClassAsk]:
         """Includes a pod of each class that the worker does not know, while there is room; it asks for the others."""
@@ -143,8 +148,12 @@ class Round:
         return asks
 
     def _guess_key(self, class_id: str) -> str:
-        """The class whose merged summary is the guess for this one."""
-        return class_id if class_id in self._among else plain_class(class_id)
+        """The class whose merged summary is the guess for this one. Within a domain, scores have other ranges."""
+        return (class_id if class_id in self._among else plain_class(class_id)) + self._within
+
+    @property
+    def _within(self) -> str:
+        return "" if self.scope is None or not self.scope.within else f"|{sorted(self.scope.within.items())}"
 
     # Settling
 
@@ -247,7 +256,9 @@ class Round:
     # Extenders
 
     def questions(self) -> tuple[ExtenderQuestion, ...]:
-        """Questions to extenders that are not answered yet."""
+        """Questions to extenders that are not answered yet. They are about placements, not about what is counted."""
+        if self._lists:
+            return ()
         for class_id, info in self.classes.items():
             if is_judged(class_id) and class_id not in self._judgements and class_id not in self.open:
                 question = question_of(class_id, info.pod, (answer for answer, _ in self._answers[class_id]))
@@ -276,15 +287,39 @@ class Round:
 
     def decide(self, frameworks: Mapping[str, Framework]) -> RoundResult:
         """Assigns the pods, and predicts the merged summaries after these decisions."""
+        if self._lists:
+            return self._listed()
         self._follow(frameworks)
         verdicts = {class_id: self._verdict(class_id) for class_id in self.classes}
         reservations = None if self.gang is None else self.gang.reservations()
         result = assign(self.pods, verdicts, self._trackers, reservations)
+        result.is_followed = self._is_followed
         if result.decided:
             result.views = {info.class_id: self._view(info.class_id) for info in self.classes.values()}
         self.broken += result.broken.values()
         for class_id, trackers in self._trackers.items() if result.decided else ():
             self._predict(class_id, trackers, frameworks)
+        return result
+
+    @property
+    def _lists(self) -> bool:
+        """Whether workers count places or offer nodes, instead of proposing placements."""
+        return self.scope is not None and self.scope.count_by is not None
+
+    def _listed(self) -> RoundResult:
+        """What workers have counted or offered. A class that was not settled counts as if it was not asked about."""
+        answers = {class_id: of_class for class_id, of_class in self._answers.items() if class_id not in self.open}
+        failures = {class_id: failure_of(of_class) for class_id, of_class in answers.items()}
+        result = RoundResult([info.uid for info in self.pods], is_followed=self._is_followed)
+        result.failed = [(info, why) for info in self.pods if (why := failures.get(info.class_id)) is not None]
+        result.deferred = [info for info in self.pods if failures.get(info.class_id) is None]
+        if self.scope is None or self.gang is None:
+            return result
+        if self.scope.options:
+            result.offered = {class_id: offered(answers.get(class_id, ())) for class_id in self.classes}
+            result.views = {class_id: self._view(class_id) for class_id in self.classes}
+        else:
+            result.counted = counted(answers, self.gang.wanted, self.answered.values())
         return result
 
     def _predict(self, class_id: str, trackers: Trackers, frameworks: Mapping[str, Framework]) -> None:

@@ -80,8 +80,10 @@ class RoundRunner:
     def begin(self, backlog: deque[PodInfo], gang: GangRound | None, now: float) -> list[Effect]:
         """Takes the pods at the head of the backlog; or of a gang, the open members for its next step."""
         self.begun += 1
-        waiting = backlog if gang is None else gang.open
-        pods, self.passed_over = next_pods(waiting, self._round_size, self.cache, self._packing)
+        pods, self.passed_over = ([] if gang is None else gang.asked()), 0
+        if not pods:
+            waiting = backlog if gang is None else gang.open
+            pods, self.passed_over = next_pods(waiting, self._round_size, self.cache, self._packing)
         self.current = Round(self.begun, pods, self.cache, gang)
         return self._ask(self.current, now)
 
@@ -133,7 +135,8 @@ class RoundRunner:
         round_, worker = self.current, proposals.worker
         if round_ is None:
             return RoundProgress()
-        fault = self._checks.proposals(proposals, round_.least_seq or 0, round_.open, round_.asked_keys)
+        labels = 0 if round_.scope is None else len(round_.scope.count_by or ())
+        fault = self._checks.proposals(proposals, round_.least_seq or 0, round_.open, round_.asked_keys, labels)
         if fault is not None:
             return RoundProgress([fault, self._ask_worker(round_, worker)])
         self.cache.remember_known(proposals)
