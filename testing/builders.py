@@ -32,6 +32,7 @@ from shared.model.objects import (
     PodAffinityTerm,
     PodCondition,
     PodResourceClaim,
+    PodSchedulingGroup,
     PodSpec,
     PodStatus,
     PreferredSchedulingTerm,
@@ -121,6 +122,10 @@ class PodBuilder:
 
     def never_preempting(self) -> Self:
         return self._spec(preemption_policy="Never")
+
+    def in_group(self, name: str) -> Self:
+        """Of scheduling.k8s.io."""
+        return self._spec(scheduling_group=PodSchedulingGroup(pod_group_name=name))
 
     def scheduler(self, name: str) -> Self:
         return self._spec(scheduler_name=name)

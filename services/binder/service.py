@@ -14,6 +14,7 @@ from services.binder.core import MAX_HELD, BinderCore
 from services.binder.eviction_calls import EvictionCalls
 from services.binder.eviction_core import EvictionCore
 from services.binder.eviction_state import Answered, EvictedAcknowledged
+from services.binder.group_status import GroupStatusWriter
 from services.binder.metrics import BinderMetrics, BindSpans
 from services.binder.outcome_reports import REPEAT_SECONDS
 from services.binder.status_reporter import StatusReporter
@@ -142,6 +143,7 @@ class Shell:
         )
         self._status: StatusReporter | None = None
         self._releases: ClaimReleases | None = None
+        self._groups: GroupStatusWriter | None = None
         self._calls: WorkerPool[events.Call | events.LookUp | events.Nominate] | None = None
         self._eviction_calls: EvictionCalls | None = None
         if client is not None:
@@ -150,6 +152,7 @@ class Shell:
             calls = ApiCalls(client, feed, core.awaits, context.clock, metrics, self._spans, extenders)
             self._status = status
             self._releases = ClaimReleases(client, context.bus, lambda: core.epoch, context.log)
+            self._groups = GroupStatusWriter(client, context.wall, context.log)
             self._calls = WorkerPool(calls.make, max_workers=MAX_CALLS, max_waiting=2 * MAX_HELD, failed=self._failed)
             self._eviction_calls = EvictionCalls(context, client, status, metrics, feed, self._failed)
 
@@ -177,7 +180,14 @@ class Shell:
             await listing.close()
             await withdrawals.close()
             self._runner.close()
-            for closing in (self._reports, self._calls, self._eviction_calls, self._releases, self._status):
+            for closing in (
+                self._reports,
+                self._calls,
+                self._eviction_calls,
+                self._releases,
+                self._groups,
+                self._status,
+            ):
                 if closing is not None:
                     await closing.close()
 
@@ -235,6 +245,9 @@ class Shell:
                 self._status.notice(notice)
             if self._releases is not None:
                 self._releases.put(notice)
+        if self._groups is not None:
+            for group in message.groups:
+                self._groups.put(group)
 
     # Effects
 

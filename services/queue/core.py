@@ -120,6 +120,7 @@ class QueueCore:
         for effect in effects:
             if isinstance(effect, Notice) and not effect.told_as:
                 queue.conditions.sent(effect, now)
+        effects += queue.group_conditions.take(now)
         effects += self._resend_conditions(now)
         if self._session.waiting is not None:
             effects += self._serve(self._session.waiting, now)

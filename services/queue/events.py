@@ -8,7 +8,7 @@ from services.queue.scheduling.cluster_event import ClusterChange
 from services.queue.scheduling.in_flight_events import Position
 from services.queue.scheduling.queued_pod_info import RetryRecord
 from shared.errors import FlotillaError
-from shared.messages.binding import Evicted, Notice
+from shared.messages.binding import Evicted, GroupNotice, Notice
 from shared.messages.queue import Absorbed, Activate, Assumed, Batch, Forgotten, Outcomes, Received, Take
 from shared.model.objects import Pod
 
@@ -110,5 +110,7 @@ class Problem(msgspec.Struct, frozen=True):
 
 Message = Activate | Take | Outcomes | Evicted | Forgotten | Assumed | Absorbed
 Event = WatchEvent | WatchEvents | ListingComplete | Message | Tick
-Effect = SendBatch | Received | Notice | PodEnded | StoreRetry | PodStale | Problem
-"""`Received`: answer the Outcomes of this epoch and number. `Notice`: have a binder write it to the pod."""
+Effect = SendBatch | Received | Notice | GroupNotice | PodEnded | StoreRetry | PodStale | Problem
+"""`Received`: answer the Outcomes of this epoch and number. `Notice`, `GroupNotice`: have a binder write it to the pod,
+or to its group.
+"""

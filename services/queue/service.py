@@ -8,6 +8,7 @@ from typing import Any
 from flotilla.events import Action, Resource
 from services.queue import events
 from services.queue.core import QueueCore
+from services.queue.group_conditions import MAX_GROUP_NOTICES
 from services.queue.group_listing import GroupListing
 from services.queue.introspection import Introspection
 from services.queue.metrics import PodSpans, QueueMetrics
@@ -22,7 +23,7 @@ from shared.config.document import read_config
 from shared.framework.loading import load_frameworks, load_scheduler_config
 from shared.framework.profile import Framework
 from shared.kube.access import client_connection
-from shared.messages.binding import Evicted, Notice, Notices
+from shared.messages.binding import Evicted, GroupNotice, Notice, Notices
 from shared.messages.inspection import ListEvictions, ListGroups, ListQueue
 from shared.messages.queue import Absorbed, Activate, Assumed, Batch, Forgotten, Inspect, Outcomes, Received, Take
 from shared.messages.watch import Relist, WatchBeat, Watched
@@ -127,6 +128,7 @@ class Shell:
         self._take: tuple[Take, Envelope] | None = None
         self._outcomes: tuple[Outcomes, Envelope] | None = None
         self._notices: list[Notice] = []
+        self._group_notices: list[GroupNotice] = []
 
     async def run(self) -> None:
         bus = self._bus
@@ -251,10 +253,11 @@ class Shell:
     # Effects
 
     def _post_notices(self) -> None:
-        while self._notices:
-            count = count_for_one_message(self._notices)
+        while self._notices or self._group_notices:
+            count, of_groups = count_for_one_message(self._notices), self._group_notices[:MAX_GROUP_NOTICES]
             batch, self._notices = self._notices[:count], self._notices[count:]
-            self._bus.post(subjects.BINDER_NOTICES, Notices(batch, self._core.epoch))
+            self._group_notices = self._group_notices[len(of_groups) :]
+            self._bus.post(subjects.BINDER_NOTICES, Notices(batch, self._core.epoch, of_groups))
 
     def _carry_out(self, effect: events.Effect) -> None:
         match effect:
@@ -264,10 +267,13 @@ class Shell:
                     self._spans.popped(batch, self._context.clock())
             case Received():
                 self._respond(self._outcomes, effect)
-            case Notice():
-                if not self._notices:
+            case Notice() | GroupNotice():
+                if not (self._notices or self._group_notices):
                     asyncio.get_running_loop().call_soon(self._post_notices)  # all that the event has led to
-                self._notices.append(effect)
+                if isinstance(effect, Notice):
+                    self._notices.append(effect)
+                else:
+                    self._group_notices.append(effect)
             case events.PodEnded():
                 self._metrics.ended(effect)
                 self._spans.ended(effect)

@@ -19,7 +19,7 @@ from services.snapshot.state.pending_pods import PendingPods
 from shared.errors import ProtocolError
 from shared.messages.watch import OBJECT_KINDS, Kind, NodeChange, ObjectChange, PodChange, Unreadable
 from shared.model.kinds import QUEUE_KINDS, STILL_COUNTED
-from shared.model.objects import object_from_msgpack
+from shared.model.objects import ClusterObject, PodGroup, PodGroupStatus, object_from_msgpack
 from shared.model.shared_parts import NodeDecoder, PodDecoder
 
 
@@ -64,7 +64,7 @@ class WatchDecoder:
             case ObjectChange(kind=kind) if kind in QUEUE_KINDS:
                 return None
             case ObjectChange(gone=False, body=body, version=version):
-                return ObjectSeen(object_from_msgpack(body), version)
+                return ObjectSeen(_without_status(object_from_msgpack(body)), version)
             case ObjectChange(kind=kind, key=key):
                 return ObjectGone(kind, key)
             case Unreadable(kind=Kind.POD):
@@ -116,3 +116,8 @@ class WatchDecoder:
             return NodeSeen(self._decode_node(change.body), change.problem)
         except msgspec.DecodeError as cause:
             return NodeUnreadable(change.name, str(cause))
+
+
+def _without_status(obj: ClusterObject) -> ClusterObject:
+    """No worker reads the status of a pod group, which changes whenever the group is tried."""
+    return msgspec.structs.replace(obj, status=PodGroupStatus()) if isinstance(obj, PodGroup) else obj

@@ -71,7 +71,7 @@ class PodScheduled(msgspec.Struct, frozen=True, gc=False):
     generation: int = 0
 
     def fields(self) -> dict[str, object]:
-        return _condition(POD_SCHEDULED, FALSE, self.reason, self.message, self.since, self.generation)
+        return condition_fields(POD_SCHEDULED, FALSE, self.reason, self.message, self.since, self.generation)
 
 
 class DisruptionTarget(msgspec.Struct, frozen=True, gc=False):
@@ -87,7 +87,7 @@ class DisruptionTarget(msgspec.Struct, frozen=True, gc=False):
 
     def fields(self) -> dict[str, object]:
         status = FALSE if self.cancelled else TRUE
-        return _condition(DISRUPTION_TARGET, status, PREEMPTED, self.message, self.since, self.generation)
+        return condition_fields(DISRUPTION_TARGET, status, PREEMPTED, self.message, self.since, self.generation)
 
 
 class BindingFenced(msgspec.Struct, frozen=True, gc=False):
@@ -98,7 +98,7 @@ class BindingFenced(msgspec.Struct, frozen=True, gc=False):
 
     def fields(self) -> dict[str, object]:
         message = f"{self.by} gave up bindings that name resourceVersion {self.version or 'none'}"
-        return _condition(BINDING_FENCED, TRUE, "VersionChanged", message, None, 0)
+        return condition_fields(BINDING_FENCED, TRUE, "VersionChanged", message, None, 0)
 
 
 Condition = PodScheduled | DisruptionTarget | BindingFenced
@@ -247,9 +247,10 @@ def preemption_condition(pod: ObservedPod, message: str, now: float) -> Disrupti
     return DisruptionTarget(message, None, pod.generation)
 
 
-def _condition(
+def condition_fields(
     type_: str, status: str, reason: str, message: str, since: float | None, generation: int
 ) -> dict[str, object]:
+    """`since` and `generation` as in PodScheduled."""
     fields: dict[str, object] = {"type": type_, "status": status, "reason": reason, "message": message}
     if since is not None:
         fields["lastTransitionTime"] = datetime.fromtimestamp(since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -287,11 +287,30 @@ class Notice(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     told_as: str = ""
 
 
+class GroupNotice(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """Write to a PodGroup of scheduling.k8s.io whether it was placed. `reason` is kube-scheduler's: Scheduled if it
+    was, otherwise Unschedulable or SchedulerError.
+    """
+
+    key: str
+    uid: str
+    reason: str
+    message: str = ""
+
+    @property
+    def is_placed(self) -> bool:
+        return self.reason == GROUP_SCHEDULED
+
+
+GROUP_SCHEDULED = "Scheduled"
+
+
 class Notices(msgspec.Struct, frozen=True, omit_defaults=True, tag="notices"):
-    """To any one binder. `epoch`: the queue's."""
+    """To any one binder. `epoch`: the queue's. `groups`: not written by binders of the last release."""
 
     notices: list[Notice]
     epoch: Count = 0
+    groups: list[GroupNotice] = []
 
 
 # What happened to a pod

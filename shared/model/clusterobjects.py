@@ -35,11 +35,13 @@ from shared.model.workloads import (
     MAX_TOPOLOGY_LEVELS,
     PREFERRED_TOPOLOGY,
     REQUIRED_TOPOLOGY,
+    SCHEDULED_CONDITIONS,
     CompositePodGroup,
     GroupApi,
     Namespace,
     PodDisruptionBudget,
     PodGroup,
+    PodGroupStatus,
     ReplicaSet,
     ReplicationController,
     Service,
@@ -179,7 +181,13 @@ def finish_object(kind: ObjectKind, obj: ClusterObject) -> ClusterObject:
         msgspec.structs.force_setattr(obj, "api_version", api.value)  # list items do not name their kind
     if isinstance(obj, PodGroup):
         _check_topology(obj)
+        msgspec.structs.force_setattr(obj, "status", _trimmed_status(obj))
     return obj
+
+
+def _trimmed_status(group: PodGroup) -> PodGroupStatus:
+    kept = [] if group.api is GroupApi.COSCHEDULING else group.status.conditions
+    return PodGroupStatus(conditions=[each for each in kept if each.type in SCHEDULED_CONDITIONS])
 
 
 def _check_topology(group: PodGroup) -> None:

@@ -118,6 +118,7 @@ from shared.model.workloads import (
     PodDisruptionBudgetStatus,
     PodGroup,
     PodGroupSpec,
+    PodGroupStatus,
     ReplicaSet,
     ReplicationController,
     SchedulingConstraints,

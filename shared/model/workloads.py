@@ -7,7 +7,7 @@ from msgspec import field
 
 from shared.model.affinity import LabelSelector
 from shared.model.base import ApiStruct, ClusterWide, Integer, Namespaced
-from shared.model.pod import Pod, PodResourceClaim
+from shared.model.pod import Pod, PodCondition, PodResourceClaim
 
 
 class Namespace(ClusterWide, frozen=True, kw_only=True):
@@ -144,11 +144,20 @@ class PodGroupSpec(ApiStruct, frozen=True, kw_only=True):
     parent_composite_pod_group_name: str | None = None
 
 
+SCHEDULED_CONDITIONS = frozenset({"PodGroupScheduled", "PodGroupInitiallyScheduled"})
+"""The condition that tells whether a group was placed: of v1alpha2, and of later versions."""
+
+
+class PodGroupStatus(ApiStruct, frozen=True, kw_only=True):
+    conditions: list[PodCondition] = field(default_factory=list)
+
+
 class PodGroup(Namespaced, frozen=True, kw_only=True):
     """A group of either API. Decoding sets `api_version`; an unknown one counts as `scheduling.k8s.io`."""
 
     api_version: str = ""
     spec: PodGroupSpec = field(default_factory=PodGroupSpec)
+    status: PodGroupStatus = field(default_factory=PodGroupStatus)
 
     @property
     def api(self) -> GroupApi:
@@ -191,6 +200,10 @@ class PodGroup(Namespaced, frozen=True, kw_only=True):
     def priority(self) -> int | None:
         """Of all its pods, whatever they say themselves; None if each has its own."""
         return self.spec.priority
+
+    @property
+    def scheduled_condition(self) -> PodCondition | None:
+        return next((each for each in self.status.conditions if each.type in SCHEDULED_CONDITIONS), None)
 
     @property
     def never_preempts(self) -> bool:

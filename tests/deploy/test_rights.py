@@ -91,6 +91,7 @@ async def test_a_run_does_what_is_granted_and_nothing_else(tmp_path: Path, monke
         await volumes_are_bound(pipeline)
         await devices_are_allocated(pipeline)
         await preempt_a_pod(pipeline)
+        await a_group_is_placed(pipeline)
         await an_owner_is_told_of_a_pod_that_cannot_be_read(simulator)
         monkeypatch.setenv("FLOTILLA_NATS_URL", pipeline.nats_url)
         assert await asyncio.to_thread(main, ["dump", "--output", str(tmp_path / "dump")]) == 0
@@ -185,6 +186,21 @@ async def preempt_a_pod(pipeline: Pipeline) -> None:
         await corner.knows(pods=1)
         await corner.cluster.create(corner.pod("urgent").request(cpu=1), priorityClassName="much")
         await corner.lands("urgent", "only")
+
+
+async def a_group_is_placed(pipeline: Pipeline) -> None:
+    async with a_corner(pipeline, "together") as corner:
+        await corner.has_nodes(node("place").capacity(cpu=2, memory="8Gi"))
+        folder = f"/apis/scheduling.k8s.io/v1alpha2/namespaces/{corner.namespace}/podgroups"
+        await corner.cluster.create_at(folder, "pair", spec={"schedulingPolicy": {"gang": {"minCount": 2}}})
+        for name in ("pair-0", "pair-1"):
+            await corner.cluster.create(corner.pod(name).request(cpu=1), schedulingGroup={"podGroupName": "pair"})
+
+        async def is_told() -> bool:
+            status = (await corner.cluster.get(f"{folder}/pair")).get("status", {})
+            return [each["status"] for each in status.get("conditions", [])] == ["True"]
+
+        await until(is_told, "the group does not show that it was placed")
 
 
 async def an_owner_is_told_of_a_pod_that_cannot_be_read(simulator: Simulator) -> None:

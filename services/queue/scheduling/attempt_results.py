@@ -84,6 +84,7 @@ class AttemptResults:
             return []
         if info.state is not PodState.IN_FLIGHT:
             return self._on_late_rejection(info, outcome)
+        queue.group_conditions.failed(info.pod, outcome)
         notice = failure_notice(info.pod, outcome, queue.nominator.unshown(info.pod))
         if outcome.deallocate or outcome.delete:
             notice = replace(notice, releases=claim_releases(outcome, self._objects.devices.claims))

@@ -171,6 +171,8 @@ class PodGroups:
         self._groups: dict[GroupRef, GroupInfo] = {}
         self._members: dict[str, _Member] = {}
         self._to_release: dict[GroupRef, GroupInfo] = {}
+        self._completed: dict[GroupRef, GroupInfo] = {}
+        """Groups that may lack no member since `take_completed`."""
         self._first_events: dict[GroupRef, float] = {}
         """When groups with held members get their first Event; in order of time, removed once they did."""
         self._held_since: dict[str, float] = {}
@@ -193,6 +195,7 @@ class PodGroups:
     def set_group(self, pod_group: PodGroup) -> None:
         group = self._group(pod_group.ref)
         group.object = pod_group
+        self._completed[group.ref] = group
         self._check_release(group)
         self._update_deadlines(group)
 
@@ -320,7 +323,18 @@ class PodGroups:
             heappop(heap)
         return heap[0][0] if heap else None
 
+    def take_completed(self) -> list[GroupInfo]:
+        """Groups that may lack no member since the last call."""
+        if not self._completed:
+            return []
+        completed, self._completed = self._completed, {}
+        return [group for group in completed.values() if not group.missing]
+
     # Introspection
+
+    def get(self, ref: GroupRef) -> GroupInfo | None:
+        """Read only."""
+        return self._groups.get(ref)
 
     def groups(self) -> list[GroupInfo]:
         """Read only."""
@@ -355,6 +369,8 @@ class PodGroups:
             group.counts[before] -= 1
         group.counts[state] += 1
         self._members[uid] = _Member(group, state)
+        if state is MemberState.PLACED:
+            self._completed[group.ref] = group
         if before is MemberState.HELD:
             self._end_hold(uid, group)
         if state is MemberState.HELD:

@@ -9,6 +9,7 @@ from math import floor
 
 import msgspec
 
+from services.queue.group_conditions import GroupConditions
 from services.queue.pod_conditions import UnconfirmedConditions
 from services.queue.scheduling.cluster_event import ClusterChange, anything, freed_room, pod_events
 from services.queue.scheduling.in_flight_events import InFlightEvents
@@ -95,6 +96,7 @@ class SchedulingQueue:
         self.conditions = UnconfirmedConditions()
         self.left = LeftPods()
         self.groups = PodGroups()
+        self.group_conditions = GroupConditions(self.groups)
         self.claim_users = ClaimUsers()
         self.events = InFlightEvents(hints)
         numbers = count(1)
@@ -335,7 +337,7 @@ class SchedulingQueue:
 
     def next_deadline(self) -> float | None:
         times = [self.preemptions.next_deadline(), self.conditions.next_deadline()]
-        times += [self.groups.next_deadline(), self.groups.next_first_event()]
+        times += [self.groups.next_deadline(), self.groups.next_first_event(), self.group_conditions.next_deadline()]
         times += [info.backoff_ends for info in (self._backoff.first(), self._error_backoff.first()) if info]
         times += [info.deadline for info in (self._in_flight.first(), self._binding.first()) if info]
         if (oldest := self._unschedulable.first()) is not None:
@@ -451,6 +453,7 @@ class SchedulingQueue:
         if sum(map(len, self.by_state.values())) != len(self.pods):
             raise InvariantBroken(f"{len(self.pods)} pods are known, but not as many are in the containers")
         self.groups.validate()
+        self.group_conditions.validate()
         self.events.validate({info.uid for state in IN_FLIGHT for info in self.by_state[state]})
         self.nominator.validate(self.pods)
         self.preemptions.validate(self.pods)
