@@ -70,7 +70,7 @@ _PARTS: dict[ObjectKind, Raw] = {
     },
     ObjectKind.POD_GROUP: {
         "spec": {"schedulingPolicy": {"gang": {"minCount": 3}}, "podGroupTemplateRef": {"workload": {}}},
-        "status": {"conditions": [{"type": "PodGroupScheduled", "status": "False"}]},
+        "status": {"conditions": [{"type": "DisruptionTarget", "status": "True"}]},
     },
     ObjectKind.COSCHEDULING_POD_GROUP: {
         "spec": {"minMember": 3, "scheduleTimeoutSeconds": 30, "minResources": {"cpu": "3"}},

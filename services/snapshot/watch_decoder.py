@@ -19,7 +19,7 @@ from services.snapshot.state.pending_pods import PendingPods
 from shared.errors import ProtocolError
 from shared.messages.watch import OBJECT_KINDS, Kind, NodeChange, ObjectChange, PodChange, Unreadable
 from shared.model.kinds import QUEUE_KINDS, STILL_COUNTED
-from shared.model.objects import ClusterObject, PodGroup, PodGroupStatus, object_from_msgpack
+from shared.model.objects import ClusterObject, PodGroup, object_from_msgpack
 from shared.model.shared_parts import NodeDecoder, PodDecoder
 
 
@@ -120,4 +120,4 @@ class WatchDecoder:
 
 def _without_status(obj: ClusterObject) -> ClusterObject:
     """No worker reads the status of a pod group, which changes whenever the group is tried."""
-    return msgspec.structs.replace(obj, status=PodGroupStatus()) if isinstance(obj, PodGroup) else obj
+    return msgspec.structs.replace(obj, status=None) if isinstance(obj, PodGroup) else obj

@@ -35,7 +35,6 @@ from shared.model.workloads import (
     MAX_TOPOLOGY_LEVELS,
     PREFERRED_TOPOLOGY,
     REQUIRED_TOPOLOGY,
-    SCHEDULED_CONDITIONS,
     CompositePodGroup,
     GroupApi,
     Namespace,
@@ -185,9 +184,9 @@ def finish_object(kind: ObjectKind, obj: ClusterObject) -> ClusterObject:
     return obj
 
 
-def _trimmed_status(group: PodGroup) -> PodGroupStatus:
-    kept = [] if group.api is GroupApi.COSCHEDULING else group.status.conditions
-    return PodGroupStatus(conditions=[each for each in kept if each.type in SCHEDULED_CONDITIONS])
+def _trimmed_status(group: PodGroup) -> PodGroupStatus | None:
+    condition = None if group.api is GroupApi.COSCHEDULING else group.scheduled_condition
+    return None if condition is None else PodGroupStatus(conditions=[condition])
 
 
 def _check_topology(group: PodGroup) -> None:

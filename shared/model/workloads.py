@@ -157,7 +157,7 @@ class PodGroup(Namespaced, frozen=True, kw_only=True):
 
     api_version: str = ""
     spec: PodGroupSpec = field(default_factory=PodGroupSpec)
-    status: PodGroupStatus = field(default_factory=PodGroupStatus)
+    status: PodGroupStatus | None = None
 
     @property
     def api(self) -> GroupApi:
@@ -203,7 +203,8 @@ class PodGroup(Namespaced, frozen=True, kw_only=True):
 
     @property
     def scheduled_condition(self) -> PodCondition | None:
-        return next((each for each in self.status.conditions if each.type in SCHEDULED_CONDITIONS), None)
+        conditions = () if self.status is None else self.status.conditions
+        return next((each for each in conditions if each.type in SCHEDULED_CONDITIONS), None)
 
     @property
     def never_preempts(self) -> bool:

@@ -16,13 +16,13 @@ from shared.messages.state import (
 )
 from shared.messages.watch import Kind, ObjectChange, Unreadable
 from shared.model.kinds import QUEUE_KINDS, STILL_COUNTED
-from shared.model.objects import Node, NodeStatus, ObjectKind, Pod, encode_msgpack, key_of
+from shared.model.objects import Node, NodeStatus, ObjectKind, Pod, encode_msgpack, key_of, object_from
 from shared.model.wellknown import HOSTNAME, PREFER_AVOID_PODS
 from shared.store.schema import Persist
 from testing.builders import node
 from testing.inprocess.pipeline import bound
 from tests.rounds.support import SnapshotLog, changes, commit, failed, refusals, relabelled, small_node, small_pod
-from tests.samples import an_object
+from tests.samples import an_object, raw_object
 
 A = small_node("a")
 P, Q = small_pod("p"), small_pod("q")
@@ -204,3 +204,13 @@ def test_objects_that_only_the_queue_reads_are_ignored(kind: ObjectKind) -> None
     assert decoder.decode(ObjectChange(kind, key_of(obj), body=msgspec.Raw(encode_msgpack(obj)))) is None
     assert decoder.decode(ObjectChange(kind, key_of(obj), gone=True)) is None
     assert decoder.decode(Unreadable(Kind(kind.value), "u", "default", "x", "spec: what is that?")) is None
+
+
+def test_no_worker_hears_of_the_status_of_a_group() -> None:
+    decoder, bare = WatchDecoder(frozenset(), lambda uid: False), an_object(ObjectKind.POD_GROUP)
+    condition = {"type": "PodGroupScheduled", "status": "False", "reason": "Unschedulable", "message": "no room"}
+    raw = raw_object(ObjectKind.POD_GROUP) | {"status": {"conditions": [condition]}}
+    told = object_from(ObjectKind.POD_GROUP, raw)
+    assert told != bare
+    body = msgspec.Raw(encode_msgpack(told))
+    assert decoder.decode(ObjectChange(ObjectKind.POD_GROUP, key_of(told), body=body)) == ObjectSeen(bare)
