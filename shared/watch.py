@@ -6,7 +6,7 @@ knows what the watcher knows, even if messages were lost.
 """
 
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -72,8 +72,8 @@ class WatchReader:
 
     def __init__(self, asker: str) -> None:
         self.refused: deque[ProtocolError] = deque(maxlen=MAX_REMEMBERED)
-        self.listings = 0
-        """Complete listings of pods."""
+        self.listings: Counter[Kind] = Counter()
+        """Complete listings, by kind."""
         self._asker = asker
         self._newest = Newest((0, 0))
         """The watcher's epoch, and the number of its last message."""
@@ -118,6 +118,11 @@ class WatchReader:
         return len(self._objects[kind].names)
 
     def start(self, now: float) -> list[Effect]:
+        return [self._ask(now)]
+
+    def start_over(self, now: float) -> list[Effect]:
+        """Trust nothing that was shown until now: request a listing, and be synced after that."""
+        self._distrust()
         return [self._ask(now)]
 
     def next_deadline(self) -> float | None:
@@ -268,7 +273,7 @@ class WatchReader:
         if listed is None:
             return []
         objects.complete, objects.version = True, version
-        self.listings += kind is Kind.POD
+        self.listings[kind] += 1
         return [_gone(kind, key, *objects.names.pop(key)) for key in list(objects.names) if key not in listed]
 
     def validate(self) -> None:

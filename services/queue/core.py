@@ -109,6 +109,11 @@ class QueueCore:
         """The snapshot's term."""
         self._snapshot_seq = 0
 
+    def take_over(self, epoch: int, records: Mapping[str, RetryRecord], now: float) -> None:
+        """A standby, which has followed the watch, leads from now on. `records`: as at the start."""
+        self.epoch = epoch
+        self._queue.restore(records, now)
+
     def handle(self, event: events.Event, now: float) -> list[events.Effect]:
         queue = self._queue
         self._hints.clear_cache()

@@ -1,7 +1,7 @@
 """The queue's shell: connects the core with the watcher, cycle, the snapshot, binders and Redis."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from time import perf_counter
 from typing import Any
 
@@ -26,21 +26,19 @@ from shared.kube.access import client_connection
 from shared.messages.binding import Evicted, GroupNotice, Notice, Notices
 from shared.messages.inspection import ListEvictions, ListGroups, ListQueue
 from shared.messages.queue import Absorbed, Activate, Assumed, Batch, Forgotten, Inspect, Outcomes, Received, Take
-from shared.messages.watch import Relist, WatchBeat, Watched
+from shared.messages.watch import WatchBeat, Watched
 from shared.runtime import Context, CoreRunner, every
-from shared.runtime.clocks import ClockOffsets
 from shared.runtime.context import Watchdog
+from shared.runtime.following import LISTING, WatchFollower
 from shared.runtime.hosting import on_dump_signal
 from shared.runtime.joining import joined
 from shared.runtime.leadership import leadership
 from shared.runtime.shown_versions import compare_shown_versions
 from shared.telemetry.logs import Repeated
-from shared.watch import Effect as WatchEffect
-from shared.watch import Progress, WatchReader
+from shared.watch import Seen
 
 LOOK_INTERVAL = 0.5
 """Seconds between two updates of metrics, and between two checks for a late listing."""
-LISTING = "listing"
 MEMORY = "memory"
 
 
@@ -54,27 +52,25 @@ async def main(context: Context) -> None:
     ) as store:
         await store.probe()
         given = client_connection(source)
+        core = QueueCore(
+            frameworks,
+            backoff=BackoffPolicy(initial=config.pod_initial_backoff_seconds, maximum=config.pod_max_backoff_seconds),
+            timeouts=Timeouts(unschedulable=settings.unschedulable_patience),
+            stopwatch=perf_counter,
+            date=context.date,
+        )
+        standby = Standby(context, core, annotations=awaits_annotations(frameworks.values()))
+        lease, stand_by = f"{settings.prefix}-queue", standby.follower.stand_by
         async with (
             joined(context, config.leader_election, given, answers=True),
-            leadership(context, config.leader_election, f"{settings.prefix}-queue", given) as lead,
+            leadership(context, config.leader_election, lease, given, stand_by=stand_by) as lead,
         ):
             context.health.wait_for(LISTING, "the cluster has not been listed yet")
             context.health.wait_for(MEMORY, "retry records have not been read yet")
             records = await store.load(lead, context.bus.pipeline.id)
             context.health.clear(MEMORY)
-            core = QueueCore(
-                frameworks,
-                epoch=lead.epoch,
-                backoff=BackoffPolicy(
-                    initial=config.pod_initial_backoff_seconds, maximum=config.pod_max_backoff_seconds
-                ),
-                timeouts=Timeouts(unschedulable=settings.unschedulable_patience),
-                records=records,
-                stopwatch=perf_counter,
-                date=context.date,
-            )
-            annotations = awaits_annotations(frameworks.values())
-            shell = Shell(context, core, store, lead.later_version, annotations=annotations)
+            core.take_over(lead.epoch, records, context.clock())
+            shell = Shell(context, standby, store, lead.later_version)
             with on_dump_signal(shell.dump):
                 await lead.during(shell.run())
 
@@ -88,30 +84,48 @@ def awaits_annotations(frameworks: Iterable[Framework]) -> bool:
     return Action.UPDATE_NODE_ANNOTATION in awaited
 
 
+class Standby:
+    """The pods and the cluster that the watcher's stream shows; a new leader reads the retry history from Redis."""
+
+    def __init__(self, context: Context, core: QueueCore, *, annotations: bool = False) -> None:
+        """`annotations`: of nodes, are kept for hints."""
+        self.core = core
+        self.decoder = WatchDecoder(core.objects, annotations=annotations)
+        self.follower = WatchFollower(context, self._apply)
+        self._clock = context.clock
+        self._runner: CoreRunner[events.Event, events.Effect] = CoreRunner(
+            core, None, self._drop, context, core.validate
+        )
+
+    def _apply(self, changes: Sequence[Seen]) -> None:
+        now = self._clock()
+        if found := [event for change in changes for event in self.decoder.decode(change, now)]:
+            self._runner.feed(events.WatchEvents(found))
+
+    def _drop(self, effect: events.Effect) -> None:
+        """The leader carries effects out."""
+        if isinstance(effect, events.PodStale):
+            self.follower.doubt()
+
+
 class Shell:
     def __init__(
         self,
         context: Context,
-        core: QueueCore,
+        standby: Standby,
         store: RetryStore | None = None,
         later_version: Callable[[], Awaitable[int]] | None = None,
-        *,
-        annotations: bool = False,
     ) -> None:
-        """`store`: without it, retry records do not survive a restart. `annotations`: of nodes, are kept for hints.
-
-        `later_version`: as that of `Leadership`.
-        """
+        """`store`: without it, retry records do not survive a restart. `later_version`: as that of `Leadership`."""
         self._context = context
         self._bus = context.bus
-        self._core = core
+        self._core = core = standby.core
         self._store = store
-        self._reader = WatchReader(context.name)
-        context.reported.positions["watch"] = lambda: self._reader.position[1]
-        self._watcher = Watchdog(context.health, context.clock, "watcher", "nothing has been heard from a watcher")
+        self._follower = standby.follower
+        self._follower.apply, self._follower.heard = self._apply, self._on_heard
+        self._reader = standby.follower.reader
         self._later_version = later_version
-        self._progress = Progress(context.name)
-        self._decoder = WatchDecoder(core.objects, annotations=annotations)
+        self._decoder = standby.decoder
         self._runner: CoreRunner[events.Event, events.Effect] = CoreRunner(
             core, events.Tick(), self._carry_out, context, core.validate
         )
@@ -119,7 +133,6 @@ class Shell:
         self._group_listing = GroupListing(core.groups, context.date)
         self._metrics = QueueMetrics(context.metrics)
         self._spans = PodSpans(context.tracer, core)
-        self._clocks = ClockOffsets(context)
         missing = "pods wait, and no cycle has asked for any"
         self._cycle = Watchdog(context.health, context.clock, "cycle", missing)
         self._cycle.stop()
@@ -133,7 +146,7 @@ class Shell:
     async def run(self) -> None:
         bus = self._bus
         self._context.health.ready()
-        await bus.subscribe(subjects.WATCH, (Watched, WatchBeat), self._on_watch)
+        await self._follower.begin()
         answering: list[Subscription[Any]] = [
             await bus.subscribe(subjects.QUEUE_TAKE, Take, self._on_take),
             await bus.subscribe(subjects.QUEUE_OUTCOMES, Outcomes, self._on_outcomes),
@@ -143,13 +156,16 @@ class Shell:
         await bus.subscribe(subjects.QUEUE_FORGOTTEN, (Forgotten, Assumed, Absorbed), self._on_event)
         await bus.subscribe(subjects.QUEUE_EVICTED, Evicted, self._on_evicted)
         await bus.subscribe(subjects.QUEUE_ACTIVATE, Activate, self._on_event)
-        self._on_watch_effects(self._reader.start(self._context.clock()))
+        if self._reader.synced:
+            self._begin()
+        else:
+            self._follower.carry_out(self._reader.start(self._context.clock()))
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(every(LOOK_INTERVAL, self._look))
                 tasks.create_task(self._context.fault.raised())
                 if self._later_version is not None:
-                    shown = self._reader, self._later_version, self._context.clock, self._on_watch_effects
+                    shown = self._reader, self._later_version, self._context.clock, self._follower.carry_out
                     tasks.create_task(compare_shown_versions(*shown))
                 if self._store is not None:
                     tasks.create_task(self._store.run())
@@ -166,26 +182,13 @@ class Shell:
 
     # Messages
 
-    def _on_watch(self, message: Watched | WatchBeat, envelope: Envelope) -> None:
-        if isinstance(message, WatchBeat):
-            self._clocks.heard("watcher", message.at)
-        self._on_watch_effects(self._reader.take(message, self._context.clock()))
-        if message.epoch == self._reader.epoch:
-            self._watcher.reset()
-        seen = self._progress.due(self._reader, message)
-        if seen is not None:
-            self._bus.post(subjects.WATCHER_SEEN, seen)
+    def _on_heard(self, message: Watched | WatchBeat) -> None:
         if self._reader.synced and not self._listed:
             self._begin()
 
-    def _on_watch_effects(self, effects: Iterable[WatchEffect]) -> None:
+    def _apply(self, changes: Sequence[Seen]) -> None:
         now, began = self._context.clock(), perf_counter()
-        found: list[events.WatchEvent] = []
-        for effect in effects:
-            if isinstance(effect, Relist):
-                self._bus.post(subjects.WATCHER_RELIST, effect)
-            else:
-                found += self._decoder.decode(effect, now)
+        found = [event for change in changes for event in self._decoder.decode(change, now)]
         if found:
             labels = self._metrics.labels(found, self._core)
             self._runner.feed(events.WatchEvents(found, self._reader.position if self._listed else None))
@@ -238,7 +241,7 @@ class Shell:
                 envelope.respond(self._group_listing.answer(request, now))
 
     def _look(self) -> None:
-        self._on_watch_effects(self._reader.tick(self._context.clock()))
+        self._follower.tick()
         for refused in (self._core.refused, self._reader.refused):
             while refused:
                 self._limited_log.warning("refused", "refused: %s", refused.popleft())
@@ -283,7 +286,7 @@ class Shell:
             case events.PodStale(key=key):
                 self._metrics.stale.inc()
                 self._limited_log.warning("stale", "pod %s: ignored an old version without its node", key)
-                self._on_watch_effects(self._reader.doubt(self._context.clock()))
+                self._follower.doubt()
             case events.Problem(error=error):
                 self._limited_log.warning(str(error), "%s", error)
 

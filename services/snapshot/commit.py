@@ -59,8 +59,12 @@ class CommitHandler:
         self._cluster = cluster
         self._refused = refused
         self._checks = CommitChecks(cluster, filters, pending)
-        self._cycle_epoch, self._cycle = (0, "") if answer is None else (answer.epoch, answer.cycle)
         self._decided_at = 0
+        self.take_over(answer)
+
+    def take_over(self, answer: Committed | None) -> None:
+        """`answer`: the last one of earlier terms."""
+        self._cycle_epoch, self._cycle = (0, "") if answer is None else (answer.epoch, answer.cycle)
         self.answer = answer
         self.begin_term()
 

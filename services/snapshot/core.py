@@ -84,6 +84,12 @@ class SnapshotCore:
         self._handlers = EventHandlers(self.cluster)
         self._commits = CommitHandler(self.cluster, answer, self.refused, filters or {}, pending)
 
+    def take_over(self, epoch: int, ledger: Iterable[LedgerEntry], answer: Committed | None, now: float) -> None:
+        """A standby, which has followed the watch, leads from now on. `ledger` and `answer`: of the term before."""
+        self.cluster.now = now
+        self.cluster.take_over(epoch, ledger, self._handlers.bound)
+        self._commits.take_over(answer)
+
     def begin(self, now: float) -> list[Effect]:
         """The watch has listed everything: takes over the ledger of the term before."""
         self._ledger.begin(now)

@@ -1,7 +1,7 @@
 """The snapshot's shell: connects the core with the watcher, cycle, binders, Redis, workers and the queue."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -59,10 +59,9 @@ from shared.messages.binding import (
 from shared.messages.inspection import CompareCache, FindPod, ListCache, ListLedger, ListPodsOn, MeasureNodes
 from shared.messages.queue import Absorbed, Assumed, Forgotten, ForgottenPod
 from shared.messages.state import Commit, Delta, Heartbeat, Outdated
-from shared.messages.watch import Relist, WatchBeat, Watched
+from shared.messages.watch import Kind, WatchBeat, Watched
 from shared.runtime import Context, CoreRunner
-from shared.runtime.clocks import ClockOffsets
-from shared.runtime.context import Watchdog
+from shared.runtime.following import LISTING, WatchFollower
 from shared.runtime.hosting import on_dump_signal
 from shared.runtime.joining import joined
 from shared.runtime.leadership import leadership
@@ -71,8 +70,7 @@ from shared.runtime.stopping import SNAPSHOT_WRITES
 from shared.store.link import connect
 from shared.store.schema import Persist
 from shared.telemetry.logs import Repeated
-from shared.watch import Effect as WatchEffect
-from shared.watch import Progress, WatchReader
+from shared.watch import Seen
 
 CHECK_INTERVAL = 2.0
 """Seconds between two checks whether the state is still in Redis, while there is nothing to write."""
@@ -97,30 +95,57 @@ async def main(context: Context) -> None:
         link = await connect(settings.redis_url, context.log, on_away=partial(context.health.wait_for, "redis"))
         context.health.clear("redis")
         try:
+            standby = Standby(context, schedulers, ProfileFilters.of(config))
+            lease = f"{settings.prefix}-snapshot"
             async with (
                 joined(context, config.leader_election, given, answers=True),
-                leadership(context, config.leader_election, f"{settings.prefix}-snapshot", given, schedulers) as lead,
+                leadership(
+                    context, config.leader_election, lease, given, schedulers, standby.follower.stand_by
+                ) as lead,
             ):
-                context.health.wait_for("listing", "the cluster has not been listed yet")
+                context.health.wait_for(LISTING, "the cluster has not been listed yet")
                 pipeline = context.bus.pipeline.id
                 terms = Terms(lead, link, settings.prefix, context.health, context.log, pipeline)
                 recovered = await terms.take()
                 settled = lead.settled and recovered.epoch <= lead.before
-                pending = PendingPods()
                 ledger = [entry for entry in recovered.ledger if entry.bound or not settled]
-                core = SnapshotCore(terms.epoch, ledger, recovered.answer, ProfileFilters.of(config), pending)
+                standby.core.take_over(terms.epoch, ledger, recovered.answer, context.clock())
                 lost = ledger_is_lost(recovered, lead.before) and not settled
                 barrier = FencingBarrier(client, schedulers | lead.served, terms.epoch, context.log, context.fault)
                 is_first = max(lead.before, recovered.epoch) == 0
                 freshness = None if is_first else ListFreshness(lead.version, context.log)
-                start = TermStart(barrier, freshness, lost, recovered.doubtful)
-                decoder = WatchDecoder(schedulers, core.is_bound, pending)
-                shell = Shell(context, client, terms, core, decoder, start, lead.settle, lead.later_version)
+                start = TermStart(barrier, freshness, lost, recovered.doubtful, recovered.read)
+                shell = Shell(context, client, terms, standby, start, lead.settle, lead.later_version)
                 await lead.during(shell.run())
         finally:
             await link.close()
     finally:
         await client.close()
+
+
+class Standby:
+    """What the watcher's stream shows of the cluster; everything else a new leader reads from Redis."""
+
+    def __init__(self, context: Context, schedulers: frozenset[str], filters: Mapping[str, ProfileFilters]) -> None:
+        pending = PendingPods()
+        self.core = SnapshotCore(0, filters=filters, pending=pending)
+        self.decoder = WatchDecoder(schedulers, self.core.is_bound, pending)
+        self.follower = WatchFollower(context, self._apply)
+        self._runner: CoreRunner[Event, Effect] = CoreRunner(self.core, None, self._drop, context, self.core.validate)
+
+    def _apply(self, changes: Sequence[Seen]) -> None:
+        events: list[WatchEvent] = []
+        for change in changes:
+            with suppress(ProtocolError):  # the leader reports it
+                if (event := self.decoder.decode(change)) is not None:
+                    events.append(event)
+        if events:
+            self._runner.feed(WatchEvents(events))
+
+    def _drop(self, effect: Effect) -> None:
+        """The leader carries effects out."""
+        if isinstance(effect, PodStale):
+            self.follower.doubt()
 
 
 class Shell:
@@ -129,8 +154,7 @@ class Shell:
         context: Context,
         client: KubeClient,
         terms: Terms,
-        core: SnapshotCore,
-        decoder: WatchDecoder,
+        standby: Standby,
         start: TermStart,
         settle: Callable[[], bool],
         later_version: Callable[[], Awaitable[int]],
@@ -142,24 +166,28 @@ class Shell:
         self._context = context
         self._bus = context.bus
         self._terms = terms
-        self._core = core
+        self._core = core = standby.core
         self._start: TermStart | None = start
         self._settle = settle
-        self._decoder = decoder
-        self._reader = WatchReader(context.name)
-        context.reported.positions |= {"watch": lambda: self._reader.position[1], "seq": lambda: core.seq}
-        self._watcher = Watchdog(context.health, context.clock, "watcher", "nothing has been heard from a watcher")
+        self._decoder = standby.decoder
+        self._follower = standby.follower
+        self._follower.apply, self._follower.heard = self._apply, self._on_heard
+        self._reader = standby.follower.reader
+        context.reported.positions["seq"] = lambda: core.seq
+        terms.read = lambda: (*self._reader.position, self._reader.versions.get(Kind.POD, 0))
         self._later_version = later_version
-        self._progress = Progress(context.name)
         self._writer = EffectWriter(
             core, terms, context.settings.shard_count, self._carry_out, self._on_term, context.clock
         )
         self._spans = CommitSpans(context.telemetry.tracer)
-        self._clocks = ClockOffsets(context)
         self._runner: CoreRunner[Event, Effect] = CoreRunner(core, None, self._add, context, core.validate)
         core.cluster.ledger.ahead = context.wall() - context.clock()
-        self._binders = Binders(context, core, self._clocks, self._runner.feed, self._writer.add)
+        self._binders = Binders(context, core, self._follower.clocks, self._runner.feed, self._writer.add)
         self._listed = asyncio.Event()
+        if self._reader.synced:
+            self._listed.set()
+        self._has_changed = False
+        """Whether the watch has changed the state since the queue was last told."""
         self._begun = False
         self._closed = False
         """Reports of binders are not heard any more."""
@@ -178,7 +206,7 @@ class Shell:
 
     async def run(self) -> None:
         bus = self._bus
-        await bus.subscribe(subjects.WATCH, (Watched, WatchBeat), self._on_watch)
+        await self._follower.begin()
         await bus.subscribe(subjects.SNAPSHOT_COMMITS, Commit, self._on_commit)
         await bus.subscribe(subjects.SNAPSHOT_BOUND, (BindingOutcomes, Recalled), self._on_bound)
         await bus.subscribe(subjects.BINDER_BEATS, BinderBeat, self._binders.on_beat)
@@ -190,7 +218,7 @@ class Shell:
             with on_dump_signal(self._introspection.dump):
                 async with asyncio.TaskGroup() as tasks:
                     self._context.fault.watch(tasks.create_task(self._beat(), name="beat"))
-                    shown = self._reader, self._later_version, self._context.clock, self._on_watch_effects
+                    shown = self._reader, self._later_version, self._context.clock, self._follower.carry_out
                     tasks.create_task(compare_shown_versions(*shown))
                     tasks.create_task(self._work())
                     tasks.create_task(self._context.fault.raised())
@@ -201,15 +229,12 @@ class Shell:
             self._introspection.close()
 
     async def _work(self) -> None:
-        self._on_watch_effects(self._reader.start(self._context.clock()))
-        await self._listed.wait()
         if self._start is not None:
-            self._core.assume_again(await self._start.run(self._reader, self._context, self._relist))
-            self._metrics.unfenced.set(len(self._start.barrier.aside))
+            await self._know_the_cluster(self._start)
             self._start = None
         self._begun = True
         await self._writer.begin()
-        self._context.health.clear("listing")
+        self._context.health.clear(LISTING)
         self._context.health.ready()
         counts = ", ".join(f"{what} {number:,}" for what, number in self._core.cluster.counts().items())
         self._context.log.info("term %d begins with: %s", self._core.epoch, counts)
@@ -219,8 +244,18 @@ class Shell:
             await self._finish()
             raise
 
-    def _relist(self) -> None:
-        self._bus.post(subjects.WATCHER_RELIST, Relist(self._context.name, self._reader.versions))
+    async def _know_the_cluster(self, start: TermStart) -> None:
+        """Returns once the state has all that earlier terms have bound."""
+        if self._follower.stood_by and not start.lost:
+            await self._listed.wait()
+            if await start.is_known(self._reader, self._context, self._follower.relist):
+                self._context.log.info("this standby has read all that the last leader had read")
+                return
+        self._listed.clear()
+        self._follower.start_over()
+        await self._listed.wait()
+        self._core.assume_again(await start.run(self._reader, self._context, self._follower.relist))
+        self._metrics.unfenced.set(len(start.barrier.aside))
 
     async def _finish(self) -> None:
         """Writes what was accepted, and settles what was ordered. Further requests go to the next snapshot.
@@ -261,7 +296,7 @@ class Shell:
             await self._until_beat()
             now = self._context.clock()
             self._core.cluster.ledger.ahead = self._context.wall() - now
-            self._on_watch_effects(self._reader.tick(now))
+            self._follower.tick()
             if self._begun:
                 self._runner.feed(Tick())
                 self._runner.feed(Beat())
@@ -288,40 +323,31 @@ class Shell:
 
     # Messages
 
-    def _on_watch(self, message: Watched | WatchBeat, envelope: Envelope) -> None:
-        if isinstance(message, WatchBeat):
-            self._clocks.heard("watcher", message.at)
-        seq = self._core.seq
-        self._on_watch_effects(self._reader.take(message, self._context.clock()))
-        if message.epoch == self._reader.epoch:
-            self._watcher.reset()
-        seen = self._progress.due(self._reader, message)
-        if seen is not None:
-            self._bus.post(subjects.WATCHER_SEEN, seen)
+    def _on_heard(self, message: Watched | WatchBeat) -> None:
         if self._reader.synced:
             self._listed.set()
         if isinstance(message, Watched):
             self._happened.set()
-        if self._core.seq != seq:  # otherwise only confirmed what was published before: the next heartbeat says so
+        if self._has_changed:  # otherwise only confirmed what was published before: the next heartbeat says so
+            self._has_changed = False
             self._tell_absorbed()
 
-    def _on_watch_effects(self, effects: Iterable[WatchEffect]) -> None:
+    def _apply(self, changes: Sequence[Seen]) -> None:
         events: list[WatchEvent] = []
-        for effect in effects:
-            if isinstance(effect, Relist):
-                self._bus.post(subjects.WATCHER_RELIST, effect)
-                continue
+        for change in changes:
             if self._start is not None:
-                self._start.barrier.on_watch(effect)
+                self._start.barrier.on_watch(change)
             try:
-                event = self._decoder.decode(effect)
+                event = self._decoder.decode(change)
             except ProtocolError as cause:
                 self._repeated.error("watch", "%s", cause)
                 continue
             if event is not None:
                 events.append(event)
         if events:
+            seq = self._core.seq
             self._runner.feed(WatchEvents(events))
+            self._has_changed |= self._core.seq != seq
 
     def _on_commit(self, commit: Commit, envelope: Envelope) -> None:
         """Commits that are not accepted are repeated by cycle."""
@@ -409,7 +435,7 @@ class Shell:
             case PodStale(key=key):
                 self._metrics.stale.inc()
                 self._repeated.warning("stale", "pod %s: ignored an old version without its node", key)
-                self._on_watch_effects(self._reader.doubt(self._context.clock()))
+                self._follower.doubt()
             case NodeOpened(node=node):
                 self._context.log.info("node %s is open again", node)
             case Problem(error=UnreadableObject() as error):

@@ -21,7 +21,7 @@ from services.watcher.events import (
     Event,
     KindMissing,
     KindUnavailable,
-    ListAll,
+    ListAgain,
     NewestShown,
     ObjectSkipped,
     Publish,
@@ -72,6 +72,7 @@ class WatcherCore:
         self._updates_due: float | None = None
         self._kinds = {kind: KindState() for kind in RESOURCES}
         self._list_at: float | None = None
+        self._to_list: set[Kind] = set()
         self._listed_at: float | None = None
 
     def handle(self, event: Event, now: float) -> list[Effect]:
@@ -88,8 +89,8 @@ class WatcherCore:
                 for kind in RESOURCES.keys() & shown.keys():
                     self._kinds[kind].versions.claim(shown[kind])
                 return []
-            case RelistRequested():
-                return self._on_asked(now)
+            case RelistRequested(kinds=kinds):
+                return self._on_asked(kinds or frozenset(RESOURCES), now)
             case Tick():
                 is_due = self._updates_due is not None and now >= self._updates_due
                 return [*(self._publish_updates() if is_due else ()), *self._on_tick(now)]
@@ -259,10 +260,11 @@ class WatcherCore:
 
     # Requested listings
 
-    def _on_asked(self, now: float) -> list[Effect]:
+    def _on_asked(self, kinds: frozenset[Kind], now: float) -> list[Effect]:
         """A request that comes before the first message needs no listing: its sender will hear everything."""
         if not self._seq:
             return []
+        self._to_list |= kinds & RESOURCES.keys()
         if self._list_at is None:
             earliest = now if self._listed_at is None else self._listed_at + RELIST_PAUSE
             self._list_at = min(max(now, earliest), now + RELIST_PAUSE)
@@ -272,8 +274,10 @@ class WatcherCore:
         if self._list_at is None or now < self._list_at:
             return []
         self._list_at, self._listed_at = None, now
-        missing = [kind for kind in RESOURCES if self.is_missing(kind)]
-        return [ListAll(), *(self._publish(kind, [ListingBegins(kind), ListingEnds(kind)]) for kind in missing)]
+        kinds, self._to_list = frozenset(self._to_list), set()
+        missing = [kind for kind in RESOURCES if kind in kinds and self.is_missing(kind)]
+        empty = (self._publish(kind, [ListingBegins(kind), ListingEnds(kind)]) for kind in missing)
+        return [ListAgain(kinds), *empty]
 
     # Messages
 

@@ -32,7 +32,9 @@ class NewestShown:
 
 @dataclass(frozen=True, slots=True)
 class RelistRequested:
-    """Event: a follower requests a listing."""
+    """Event: a follower requests a listing, of these kinds only if any are named."""
+
+    kinds: frozenset[Kind] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +55,10 @@ class Publish:
 
 
 @dataclass(frozen=True, slots=True)
-class ListAll:
-    """Effect: list all kinds again; kinds that are being listed, after that."""
+class ListAgain:
+    """Effect: list these kinds again; those that are being listed, after that."""
+
+    kinds: frozenset[Kind]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,4 +98,4 @@ class KindMissing:
 
 
 Event = Received | KindUnavailable | NewestShown | RelistRequested | Tick | Beat
-Effect = Publish | ListAll | ReportProblem | ObjectSkipped | StaleState | KindMissing
+Effect = Publish | ListAgain | ReportProblem | ObjectSkipped | StaleState | KindMissing

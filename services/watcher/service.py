@@ -15,7 +15,7 @@ from services.watcher.events import (
     Event,
     KindMissing,
     KindUnavailable,
-    ListAll,
+    ListAgain,
     NewestShown,
     ObjectSkipped,
     Publish,
@@ -199,10 +199,10 @@ class Shell:
 
     def _on_relist(self, message: Relist, envelope: Envelope) -> None:
         self._metrics.asked.inc()
-        self._context.log.info("%s requests a listing", message.asker)
+        self._context.log.info("%s requests a listing of %s", message.asker, ", ".join(message.kinds) or "all kinds")
         self._runner.feed(NewestShown(message.versions))
         self._follows(WatchSeen(message.asker, self._core.epoch, self._core.seq))  # it hears everything from here on
-        self._runner.feed(RelistRequested())
+        self._runner.feed(RelistRequested(frozenset(kind for kind in Kind if kind.value in message.kinds)))
 
     def _on_seen(self, message: WatchSeen, envelope: Envelope) -> None:
         if (message.epoch, message.seq) > (self._core.epoch, self._core.seq):
@@ -248,9 +248,10 @@ class Shell:
                 self._publish(replace(beat, at=self._context.wall()))
             case Publish(message=message):
                 self._publish(message)
-            case ListAll():
-                for listwatch in self._listwatches.values():
-                    listwatch.list_again()
+            case ListAgain(kinds=kinds):
+                for kind, listwatch in self._listwatches.items():
+                    if kind in kinds:
+                        listwatch.list_again()
             case ReportProblem(change=change):
                 self._metrics.unreadable.labels(change.kind).inc()
                 where = f"{change.namespace}/{change.name}" if change.namespace else change.name

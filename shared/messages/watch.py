@@ -198,8 +198,10 @@ class WatchSeen(msgspec.Struct, frozen=True, omit_defaults=True, tag="watch-seen
 class Relist(msgspec.Struct, frozen=True, omit_defaults=True, tag="relist"):
     """To the watcher: list everything again, because a follower has missed a message or has just started.
 
-    `versions`: the highest resourceVersions that it was shown, by kind.
+    `versions`: the highest resourceVersions that it was shown, by kind. `kinds`: only these need to be listed; empty:
+    all.
     """
 
     asker: str
     versions: dict[str, Count] = {}
+    kinds: list[str] = []

@@ -75,19 +75,39 @@ async def leadership(
     name: str,
     given: ClientConnection = DEFAULT_CONNECTION,
     schedulers: Iterable[str] = (),
+    stand_by: Callable[[], Awaitable[None]] | None = None,
 ) -> AsyncIterator[Leadership]:
     """Wait until this process leads; raise the fault that ends the process before that.
 
     At the end the Lease `name` is released, unless it is lost. UserError, before or as the cause of LeaseLost, if
-    another pipeline holds the Leases. `schedulers`: that the leader serves, recorded in the Lease.
+    another pipeline holds the Leases. `schedulers`: that the leader serves, recorded in the Lease. `stand_by`: runs
+    while another process leads, and is cancelled when this one does.
     """
     keeper = LeaseKeeper(context, config, name, given, tuple(schedulers))
     await keeper.start()
+    standing_by: asyncio.Task[None] | None = None
+    if stand_by is not None:
+        standing_by = asyncio.create_task(_stand_by(keeper, stand_by), name="standing by")
+        context.fault.watch(standing_by)
     try:
-        yield Leadership(name, await keeper.leads(), keeper)
+        lead = await keeper.leads()
+        await _end(standing_by)
+        yield Leadership(name, lead, keeper)
     finally:
+        await _end(standing_by)
         context.bus.withdraw()
         await keeper.end()
+
+
+async def _stand_by(keeper: LeaseKeeper, work: Callable[[], Awaitable[None]]) -> None:
+    await keeper.follows.wait()
+    await work()
+
+
+async def _end(standing_by: "asyncio.Task[None] | None") -> None:
+    if standing_by is not None:
+        standing_by.cancel()
+        await asyncio.gather(standing_by, return_exceptions=True)
 
 
 class LaterTerm:

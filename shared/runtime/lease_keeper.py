@@ -115,6 +115,8 @@ class LeaseKeeper:
         self.settled = 0
         """The term of which nothing is in progress any more."""
         self._term_changed = asyncio.Event()
+        self.follows = asyncio.Event()
+        """Another process was seen to lead."""
         self._version_asked: list[asyncio.Future[int]] = []
         self.lost: asyncio.Future[None] = self._loop.create_future()
         self.lost.add_done_callback(lambda lost: lost.cancelled() or lost.exception())
@@ -232,6 +234,7 @@ class LeaseKeeper:
             health.clear(TERM)
         before = health.role
         health.stand_by(holder, self._context.wall())
+        self.follows.set()
         if health.role != before:
             self._log.info("%s: %s", self._name, health.role)
 

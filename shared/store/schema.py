@@ -56,6 +56,18 @@ class Persist:
     answer: Committed | None = None
 
 
+class ReadPosition(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """How far the leader of `term` had read the watcher's stream when it wrote last.
+
+    `epoch`, `seq`: of the last message. `version`: the highest resourceVersion of a pod that it was shown.
+    """
+
+    term: int
+    epoch: int
+    seq: int
+    version: int
+
+
 class StoredPod(msgspec.Struct, array_like=True, gc=False):
     """Where a pod is, or is nominated. The load stays encoded: distinct loads are far fewer than pods."""
 
@@ -68,7 +80,7 @@ class StoredPod(msgspec.Struct, array_like=True, gc=False):
 _ENCODER = msgspec.msgpack.Encoder(enc_hook=enc_hook)
 
 
-def encode(value: Node | ClusterObject | PodLoad | LedgerEntry | Committed | Sequence[str]) -> bytes:
+def encode(value: Node | ClusterObject | PodLoad | LedgerEntry | Committed | ReadPosition | Sequence[str]) -> bytes:
     return _ENCODER.encode(value)
 
 
@@ -94,6 +106,7 @@ decode_load = checked(msgspec.msgpack.Decoder(PodLoad).decode, "load")
 decode_names = checked(msgspec.msgpack.Decoder(list[str]).decode, "list of names")
 decode_object = checked(object_from_msgpack, "object")
 decode_entry = checked(msgspec.msgpack.Decoder(LedgerEntry, dec_hook=dec_hook).decode, "ledger entry")
+decode_read = checked(msgspec.msgpack.Decoder(ReadPosition).decode, "position in the watcher's stream")
 decode_answer = checked(msgspec.msgpack.Decoder(Committed).decode, "answer")
 
 

@@ -31,7 +31,7 @@ FENCE = Script(
 -- KEYS: meta, ledger, answer. ARGV: schema, oldest readable schema, epoch, history of the server, pipeline or ''.
 -- What another history has left may miss the last that was written, so it counts as lost until FINISH. So does a ledger
 -- of which something is gone.
-local found = redis.call('HMGET', KEYS[1], 'schema', 'epoch', 'lost', 'history', 'pipeline', 'entries')
+local found = redis.call('HMGET', KEYS[1], 'schema', 'epoch', 'lost', 'history', 'pipeline', 'entries', 'watch')
 if found[1] then
   local schema = tonumber(found[1])
   if not schema or schema > tonumber(ARGV[1]) or schema < tonumber(ARGV[2]) then return {'schema', found[1]} end
@@ -44,8 +44,8 @@ local lost = (found[3] or not found[2] or found[4] ~= ARGV[4] or emptied) and 1 
 redis.call('HSET', KEYS[1], 'schema', ARGV[1], 'epoch', ARGV[3], 'history', ARGV[4])
 if ARGV[5] ~= '' then redis.call('HSET', KEYS[1], 'pipeline', ARGV[5]) end
 if lost == 1 then redis.call('HSET', KEYS[1], 'lost', '1') end
-redis.call('HDEL', KEYS[1], 'seq', 'run', 'write')
-return {'done', found[2] or '0', redis.call('HVALS', KEYS[2]), redis.call('GET', KEYS[3]) or '', lost}
+redis.call('HDEL', KEYS[1], 'seq', 'run', 'write', 'watch')
+return {'done', found[2] or '0', redis.call('HVALS', KEYS[2]), redis.call('GET', KEYS[3]) or '', lost, found[7] or ''}
 """
 )
 
@@ -113,7 +113,8 @@ return {'done'}
 APPLY = Script(
     """
 -- KEYS: meta, answer, ledger, hashes. ARGV: epoch, run, last write known done, number of this write, seq or '',
--- answer or ''; then for each hash how many arguments set and how many remove, and these: field, value, ...; field, ...
+-- answer or '', how far the leader has read the watch; then for each hash how many arguments set and how many remove,
+-- and these: field, value, ...; field, ...
 """
     + _GUARD_RUN
     + """
@@ -122,7 +123,7 @@ local function spread(command, key, from, last)
     redis.call(command, key, unpack(ARGV, start, math.min(start + 3999, last)))
   end
 end
-local at = 7
+local at = 8
 for number = 4, #KEYS do
   local sets, removes = tonumber(ARGV[at]), tonumber(ARGV[at + 1])
   spread('HSET', KEYS[number], at + 2, at + 1 + sets)
@@ -131,18 +132,18 @@ for number = 4, #KEYS do
 end
 if ARGV[6] ~= '' then redis.call('SET', KEYS[2], ARGV[6]) end
 if ARGV[5] ~= '' then redis.call('HSET', KEYS[1], 'seq', ARGV[5]) end
-redis.call('HSET', KEYS[1], 'entries', redis.call('HLEN', KEYS[3]), 'write', ARGV[4])
+redis.call('HSET', KEYS[1], 'entries', redis.call('HLEN', KEYS[3]), 'watch', ARGV[7], 'write', ARGV[4])
 return {'done'}
 """
 )
 
 FINISH = Script(
     """
--- KEYS: meta, answer, ledger, next ledger. ARGV: as the first six of APPLY, how many entries there are.
+-- KEYS: meta, answer, ledger, next ledger. ARGV: as the first seven of APPLY, how many entries there are.
 """
     + _GUARD_RUN
     + """
-if redis.call('HLEN', KEYS[4]) ~= tonumber(ARGV[7]) then return {'lost'} end
+if redis.call('HLEN', KEYS[4]) ~= tonumber(ARGV[8]) then return {'lost'} end
 if redis.call('EXISTS', KEYS[4]) == 1 then
   redis.call('RENAME', KEYS[4], KEYS[3])
 else
@@ -150,7 +151,7 @@ else
 end
 if ARGV[6] ~= '' then redis.call('SET', KEYS[2], ARGV[6]) else redis.call('UNLINK', KEYS[2]) end
 redis.call('HDEL', KEYS[1], 'lost')
-redis.call('HSET', KEYS[1], 'seq', ARGV[5], 'entries', ARGV[7], 'write', ARGV[4])
+redis.call('HSET', KEYS[1], 'seq', ARGV[5], 'entries', ARGV[8], 'watch', ARGV[7], 'write', ARGV[4])
 return {'done'}
 """
 )

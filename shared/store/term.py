@@ -11,7 +11,17 @@ from shared.errors import ProtocolError, UserError
 from shared.messages.state import Committed, LedgerEntry
 from shared.store.errors import Deposed, StateLost
 from shared.store.link import Argument, RedisLink
-from shared.store.schema import OLDEST_READABLE, SCHEMA, Keys, check_schema, decode_answer, decode_entry, others
+from shared.store.schema import (
+    OLDEST_READABLE,
+    SCHEMA,
+    Keys,
+    ReadPosition,
+    check_schema,
+    decode_answer,
+    decode_entry,
+    decode_read,
+    others,
+)
 from shared.store.scripts import FENCE
 from shared.terms import MAX_AHEAD
 
@@ -27,7 +37,8 @@ class Recovered:
     state was written since Redis had none, or since it is another process than the one written to, which may lack the
     last writes, or because something was removed from the ledger. The ledger is then empty, `doubtful` has the readable
     part of it, and `answer` answers no commit: it only names the last cycle, so that one of a reused term is refused.
-    `evicts`: the policy by which the server may evict our keys.
+    `evicts`: the policy by which the server may evict our keys. `read`: how far the leader of the last term had read
+    the watcher's stream, if that is known and nothing is lost. What it knew besides the ledger, it knew from there.
     """
 
     epoch: int
@@ -36,6 +47,7 @@ class Recovered:
     lost: bool
     doubtful: tuple[LedgerEntry, ...] = ()
     evicts: str = ""
+    read: ReadPosition | None = None
 
 
 async def open_term(link: RedisLink, prefix: str, epoch: int, pipeline: str = "") -> Recovered:
@@ -52,11 +64,12 @@ async def open_term(link: RedisLink, prefix: str, epoch: int, pipeline: str = ""
     arguments: list[Argument] = [SCHEMA, OLDEST_READABLE, epoch, history, pipeline]
     found = await link.run(FENCE, [keys.meta, keys.ledger, keys.answer], arguments)
     match found:
-        case [b"done", earlier, entries, answer, lost]:
+        case [b"done", earlier, entries, answer, lost, read]:
             if not lost and _history(await link.info()) == history:
                 ledger = sorted(map(decode_entry, entries), key=lambda entry: (entry.deadline, entry.uid))
                 decoded = _last_answer(answer, epoch)
-                return Recovered(int(earlier), ledger, decoded, lost=False, evicts=evicts)
+                position = _read_in(read, int(earlier))
+                return Recovered(int(earlier), ledger, decoded, lost=False, evicts=evicts, read=position)
             doubtful: list[LedgerEntry] = []
             for raw in entries:
                 with suppress(ProtocolError):
@@ -75,6 +88,15 @@ def _last_answer(raw: bytes, epoch: int) -> Committed | None:
     """None if there is none, or it names a cycle that never led."""
     answer = decode_answer(raw) if raw else None
     return answer if answer is not None and answer.epoch <= epoch + MAX_AHEAD else None
+
+
+def _read_in(raw: bytes, term: int) -> ReadPosition | None:
+    """None if the leader of another term wrote it: a release that does not write it may have led since."""
+    try:
+        read = decode_read(raw) if raw else None
+    except ProtocolError:
+        return None
+    return read if read is not None and read.term == term else None
 
 
 def _history(info: Mapping[str, Any]) -> str:

@@ -1,7 +1,7 @@
 """The writer of a term: writes the complete state once, and from then on what changes."""
 
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Self
 
 from shared.cluster.nodetable import shard_of
@@ -25,7 +25,7 @@ from shared.model.load import PodLoad
 from shared.model.objects import ObjectKind, key_of, kind_of
 from shared.store.errors import Deposed, StateLost
 from shared.store.link import Argument, RedisLink
-from shared.store.schema import SHARED_HOSTNAMES, Keys, Persist, check_schema, encode, encode_pod
+from shared.store.schema import SHARED_HOSTNAMES, Keys, Persist, ReadPosition, check_schema, encode, encode_pod
 from shared.store.scripts import APPLY, BEGIN, FINISH, Script
 from shared.store.term import refuse
 
@@ -138,11 +138,24 @@ class EncodedLoads:
         return encoded
 
 
+def _not_known() -> None:
+    return None
+
+
 class Writer:
     """Not for concurrent use."""
 
-    def __init__(self, link: RedisLink, prefix: str, epoch: int, shard_count: int) -> None:
+    def __init__(
+        self,
+        link: RedisLink,
+        prefix: str,
+        epoch: int,
+        shard_count: int,
+        read: Callable[[], ReadPosition | None] = _not_known,
+    ) -> None:
+        """`read`: how far the leader has read the watcher's stream; None if the next one must not rely on it."""
         self.epoch = epoch
+        self._read = read
         self.shard_count = shard_count
         self._link = link
         self._prefix = prefix
@@ -154,7 +167,14 @@ class Writer:
         self._whole = False
 
     @classmethod
-    async def open(cls, link: RedisLink, prefix: str, epoch: int, shard_count: int) -> Self:
+    async def open(
+        cls,
+        link: RedisLink,
+        prefix: str,
+        epoch: int,
+        shard_count: int,
+        read: Callable[[], ReadPosition | None] = _not_known,
+    ) -> Self:
         """`open_term` has opened the term before."""
         schema, stored = await link.call("HMGET", Keys(prefix).meta, "schema", "epoch")
         check_schema(prefix, schema)
@@ -162,7 +182,7 @@ class Writer:
             raise StateLost(f"Redis key {prefix}:meta: the term of epoch {epoch} is not open")
         if int(stored) > epoch:
             raise Deposed(epoch, int(stored))
-        return cls(link, prefix, epoch, shard_count)
+        return cls(link, prefix, epoch, shard_count, read)
 
     async def rewrite(self, state: State, ledger: Iterable[LedgerEntry], answer: Committed | None) -> None:
         """Replaces everything. Until it is complete readers see no state, and the previous ledger counts.
@@ -253,7 +273,9 @@ class Writer:
         self._last += 1
         numbers: list[Argument] = [self.epoch, self._run, self._done, self._last, "" if seq is None else seq]
         encoded = b"" if answer is None else encode(answer)
-        self._check(await self._link.run(script, keys, [*numbers, encoded, *arguments]))
+        read = self._read()
+        where = b"" if read is None else encode(read)
+        self._check(await self._link.run(script, keys, [*numbers, encoded, where, *arguments]))
         self._done = self._last
 
     def _check(self, answer: list[object]) -> None:

@@ -49,7 +49,7 @@ async def test_every_pod_is_bound_once_while_each_leader_is_killed(tmp_path: Pat
 
 @pytest.mark.parametrize("kind", SINGLE)
 async def test_a_standby_takes_over_at_once_from_a_leader_that_ends(kind: str, tmp_path: Path) -> None:
-    async with a_fleet(tmp_path, (kind,), **LONG) as fleet:
+    async with a_fleet(tmp_path, tuple(dict.fromkeys(("watcher", kind))), **LONG) as fleet:
         await fleet.ready(f"{kind}-1")
         answer = await fleet.ask(f"{kind}-1", "/readyz")
         assert answer is not None and answer.status == 200
@@ -82,7 +82,7 @@ async def test_a_leader_that_wakes_up_deposed_does_no_harm_and_ends(tmp_path: Pa
 
 
 async def test_a_restarted_leader_takes_its_lease_at_once(tmp_path: Path) -> None:
-    async with a_fleet(tmp_path, ("queue",), **LONG) as fleet:
+    async with a_fleet(tmp_path, ("watcher", "queue"), **LONG) as fleet:
         await fleet.ready("queue-1")
         before = fleet.term("queue")
         fleet.signal("queue-0", signal.SIGKILL)

@@ -115,3 +115,24 @@ def test_a_wrong_clock_delays_no_pod_beyond_the_maximum() -> None:
     new = Queue(BackoffPolicy(initial=1.0, maximum=10.0), records={uid("a"): RetryRecord(1, 1, 0, 9000.0, 9001)})
     new.add("a")
     assert new.core.next_deadline() == 111.0
+
+
+def test_a_standby_queues_the_pods_that_it_knows_by_their_records() -> None:
+    queue = Queue()
+    queue.add("a", "b")
+    queue.take()
+    queue.fail("a")
+    queue.reject("b")
+    restarted = again(queue, "a", "b", "c", now=101.5)
+    standby = Queue()
+    standby.at(101.5).add("a", "b", "c")
+    assert standby.state("a") is PodState.ACTIVE
+    standby.core.take_over(7, queue.stored, standby.now)
+    standby.core.validate()
+    standby.tell(ListingComplete((1, 1)))
+    assert standby.core.epoch == 7
+    for name in "abc":
+        assert standby.state(name) == restarted.state(name)
+    for new in (standby, restarted):
+        new.at(110.0)
+    assert standby.take() == restarted.take()

@@ -11,8 +11,10 @@ from services.snapshot.store.term_start import (
     MAX_SECONDS,
     ListFreshness,
     StartStep,
+    has_read,
 )
-from shared.messages.watch import Kind, ListingBegins, ListingEnds, Watched
+from shared.messages.watch import Kind, ListingBegins, ListingEnds, WatchBeat, Watched
+from shared.store.schema import ReadPosition
 from shared.watch import WatchReader
 
 LOG = logging.getLogger("freshness")
@@ -87,3 +89,29 @@ def test_slow_listings_are_given_up_after_a_time() -> None:
     assert freshness.step(following.reader, 50.0) is StartStep.LIST_AGAIN
     following.list(Kind.POD, "11")
     assert freshness.step(following.reader, 50.0 + MAX_SECONDS) is StartStep.UNKNOWN
+
+
+# A standby
+
+
+@pytest.mark.parametrize(
+    ("last", "known"),
+    [
+        ((1, len(Kind), 12), True),
+        ((1, len(Kind) + 1, 12), False),
+        ((1, len(Kind) - 1, 99), True),
+        ((0, 500, 0), True),
+        ((0, 500, 1), False),
+        ((2, 1, 0), False),
+    ],
+    ids=["as far", "further", "less far", "in an earlier stream", "a later state there", "in a later stream"],
+)
+def test_a_standby_must_have_read_as_far_as_the_last_leader(last: tuple[int, int, int], known: bool) -> None:
+    assert has_read(Following("12").reader, ReadPosition(5, *last)) is known
+
+
+def test_a_standby_that_has_missed_something_knows_too_little() -> None:
+    following = Following("12")
+    following.reader.take(WatchBeat(1, len(Kind) + 1), 0.0)
+    assert not following.reader.synced
+    assert not has_read(following.reader, ReadPosition(5, 1, 1, 0))

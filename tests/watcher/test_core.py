@@ -12,7 +12,7 @@ from services.watcher.core import MAX_CHANGES, RELIST_PAUSE, UPDATE_PATIENCE, Wa
 from services.watcher.events import (
     Beat,
     Effect,
-    ListAll,
+    ListAgain,
     ObjectSkipped,
     Publish,
     Received,
@@ -240,19 +240,19 @@ def test_a_request_before_the_first_message_needs_no_listing() -> None:
     core = WatcherCore(1)
     assert core.handle(RelistRequested(), NOW) == []
     core.handle(Received(Kind.NODE, ListStarted("1"), NOW), NOW)
-    assert core.handle(RelistRequested(), NOW) == [ListAll()]
+    assert core.handle(RelistRequested(), NOW) == [ListAgain(frozenset(RESOURCES))]
 
 
 def test_requested_listings_are_rate_limited() -> None:
     core = WatcherCore(1)
     core.handle(Received(Kind.NODE, ListStarted("1"), NOW), NOW)
-    assert core.handle(RelistRequested(), NOW) == [ListAll()]
+    assert core.handle(RelistRequested(), NOW) == [ListAgain(frozenset(RESOURCES))]
     assert core.handle(RelistRequested(), NOW + 0.1) == core.handle(RelistRequested(), NOW + 0.2) == []
     assert core.next_deadline() == NOW + RELIST_PAUSE
     assert core.handle(Tick(), NOW + RELIST_PAUSE - 0.1) == []
-    assert core.handle(Tick(), NOW + RELIST_PAUSE) == [ListAll()]
+    assert core.handle(Tick(), NOW + RELIST_PAUSE) == [ListAgain(frozenset(RESOURCES))]
     assert core.next_deadline() is None
-    assert core.handle(RelistRequested(), NOW + 3 * RELIST_PAUSE) == [ListAll()]
+    assert core.handle(RelistRequested(), NOW + 3 * RELIST_PAUSE) == [ListAgain(frozenset(RESOURCES))]
 
 
 # Updates of placed pods

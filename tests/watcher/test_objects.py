@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from services.watcher.core import WatcherCore
-from services.watcher.events import Effect, KindMissing, KindUnavailable, ListAll, Received, RelistRequested
+from services.watcher.events import Effect, KindMissing, KindUnavailable, ListAgain, Received, RelistRequested
 from services.watcher.kind_state import REFUSAL_TIMEOUT
 from services.watcher.resources import RESOURCES
 from shared.kube.listwatch import ListDone, ListPage, ListStarted, ObjectEvents, WatchStarted
@@ -111,7 +111,7 @@ def test_a_missing_kind_is_published_again_only_on_request() -> None:
     assert core.handle(Received(CLASSES, ListStarted()), 60.0) == []
     assert denied(core, 60.1) == []
     effects = core.handle(RelistRequested(), 61.0)
-    assert effects[0] == ListAll()
+    assert effects[0] == ListAgain(frozenset(RESOURCES))
     assert changes(effects) == EMPTY
 
 

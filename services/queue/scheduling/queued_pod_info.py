@@ -212,6 +212,10 @@ class RetryHistory:
         """Records to store, or to delete if None; the reader clears it."""
         self._records = dict(records)
 
+    def restore(self, records: Mapping[str, RetryRecord]) -> None:
+        """Of earlier terms."""
+        self._records.update(records)
+
     def get(self, uid: str) -> RetryRecord | None:
         return self._records.get(uid)
 

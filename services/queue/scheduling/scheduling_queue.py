@@ -139,6 +139,15 @@ class SchedulingQueue:
         backoff = PodState.ERROR_BACKOFF if info.errors else PodState.BACKOFF
         self._enqueue(info, backoff if info.backs_off(now) else PodState.ACTIVE, now, ADDED)
 
+    def restore(self, records: Mapping[str, RetryRecord], now: float) -> None:
+        """Takes in the retry records of earlier terms. Pods that are queued already are queued again, by them."""
+        self.retries.restore(records)
+        for uid in [uid for uid in records if uid in self.pods]:
+            info = self.pods[uid]
+            self.move(info, PodState.DONE, now, "its retry record is read")
+            self.claim_users.remove(info.pod)
+            self.add(info.pod, info.framework, info.seen_at, info.body, now)
+
     def update(self, info: QueuedPodInfo, pod: Pod, body: msgspec.Raw, now: float) -> ClusterChange | None:
         """Takes in a new version of the pod. Returns the event for other pods if it has lost a nomination."""
         old, state = info.pod, info.state

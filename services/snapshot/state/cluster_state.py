@@ -86,6 +86,29 @@ class ClusterState:
         self.epoch, self.seq = epoch, epoch << EPOCH_SHIFT
         self._postponed = DeltaBuilder()
 
+    def take_over(self, epoch: int, ledger: Iterable[LedgerEntry], bound: Container[str]) -> None:
+        """A standby, which has followed the watch, leads from now on.
+
+        `ledger`: the pods that earlier terms have assumed. `bound`: those that the watch has shown on a node.
+        """
+        self.begin_term(epoch)
+        self.nodes.begin_term(self.seq)
+        for entry in ledger:
+            if entry.held or entry.uid not in bound or entry.uid not in self.pods:
+                self.restore(entry)
+            else:
+                self._restore_seen(entry)
+
+    def _restore_seen(self, entry: LedgerEntry) -> None:
+        """As if the pod had been assumed when the watch showed it on its node."""
+        is_there = self.pods[entry.uid].node == entry.node
+        self.objects.restore(entry.assignment)
+        self.hold_devices(entry, is_bound=is_there or entry.bound)
+        if is_there:
+            self.objects.confirm(entry.uid, self.now)
+        else:
+            self.objects.release(entry.uid, self.seq)
+
     def publish(
         self,
         changes: list[Change],

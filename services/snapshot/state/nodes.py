@@ -44,6 +44,11 @@ class Nodes:
         self._images = ImageSizes()
         self._hostnames: Counter[str] = Counter()
 
+    def begin_term(self, seq: int) -> None:
+        """`seq`: of the state with which the term begins. Evaluations of earlier terms do not count."""
+        self.last_removal = seq
+        self._written = dict.fromkeys(self._shown, seq)
+
     def __contains__(self, name: str) -> bool:
         return name in self._shown
 

@@ -222,7 +222,7 @@ class ObjectOverlay:
         return next(name for name in names if f"{of.namespace}/{name}" not in known)
 
     def restore(self, of: Assignment) -> None:
-        """Overlays a decision of an earlier term, before the watch has shown any object."""
+        """Overlays a decision of an earlier term, unless the watch has shown it already."""
         self._lay(of, 0)
 
     def confirm(self, uid: str, now: float) -> None:
@@ -263,6 +263,8 @@ class ObjectOverlay:
         """As `restore`, for a held entry."""
         self._held[of.uid] = False
         self._lay(of, 0)
+        if of.uid not in self._of_pod:  # the watch has shown it all
+            self._ended[of.uid] = self._held.pop(of.uid)
 
     def fenced(self, held: str, versions: Mapping[str, str], seq: int) -> list[Change]:
         """From these versions on, the held entry cannot allocate its claims. Without a version the claim is gone."""

@@ -8,6 +8,11 @@ old cache, lists an older version, in which bound pods look unbound.
             +-> older: LIST_AGAIN, at most MAX_LISTINGS times and for MAX_SECONDS, then UNKNOWN
             +-> a version that is no number: UNKNOWN
 
+A standby that has followed the watch need not list pods again. What the last leader knew of bound pods is in the
+ledger, or in the watcher's stream as far as it had read it, which it says in Redis. Once the standby has read that far,
+it knows as much. Volumes and claims are listed again if there are any: what was decided about them is remembered until
+the watch shows it, but not in Redis once the pod is seen on its node.
+
 Versions of Leases and pods count the same writes, unless the API server keeps Leases in an etcd of their own
 (`--etcd-servers-overrides`). If its versions are higher, no list is ever new enough. So UNKNOWN is no failure: the term
 fences all pending pods instead (`fencing_barrier`), which compares nothing.
@@ -26,6 +31,7 @@ from shared.messages.state import LedgerEntry
 from shared.messages.watch import Kind
 from shared.model.base import version_number
 from shared.runtime import Context
+from shared.store.schema import ReadPosition
 from shared.watch import WatchReader
 
 WRITTEN_KINDS = (Kind.POD, Kind.PERSISTENT_VOLUME, Kind.PERSISTENT_VOLUME_CLAIM, Kind.RESOURCE_CLAIM)
@@ -39,6 +45,8 @@ LIST_TIMEOUT = 10.0
 MAX_SECONDS = 30.0
 """Seconds after which no further listing is requested."""
 POLL = 0.05
+CATCH_UP = 2.0
+"""Seconds that a standby waits until it has read as far as the last leader; after that it lists everything."""
 NOT_COMPARABLE = "whether the listing is as new as this term is unknown: its version or the Lease's is no number"
 
 
@@ -50,8 +58,10 @@ class StartStep(Enum):
 
 
 class ListFreshness:
-    def __init__(self, floor: str, log: logging.Logger) -> None:
-        """`floor`: the version of the write that took the Lease."""
+    def __init__(self, floor: str, log: logging.Logger, kinds: Sequence[Kind] = WRITTEN_KINDS) -> None:
+        """`floor`: the version of the write that took the Lease. `kinds`: that must be as new."""
+        self._version = floor
+        self._kinds = kinds
         self._floor = version_number(floor)
         self._log = log
         self._asked = 0
@@ -60,6 +70,9 @@ class ListFreshness:
         self._listings = 0
         self.problem = ""
         """Why the listing is not fresh."""
+
+    def of_kinds(self, kinds: Sequence[Kind]) -> "ListFreshness":
+        return ListFreshness(self._version, self._log, kinds)
 
     async def run(
         self, reader: WatchReader, clock: Callable[[], float], relist: Callable[[], None], tell: Callable[[str], None]
@@ -80,17 +93,18 @@ class ListFreshness:
     def step(self, reader: WatchReader, now: float) -> StartStep:
         if not reader.synced:
             return StartStep.WAIT
-        shown = {kind: version_number(reader.version_of(kind)) for kind in WRITTEN_KINDS}
-        if not (self._floor and shown[Kind.POD]):
+        shown = {kind: version_number(reader.version_of(kind)) for kind in self._kinds}
+        if not (self._floor and shown.get(Kind.POD, 1)):
             self.problem = NOT_COMPARABLE
             return StartStep.UNKNOWN
         older = [kind for kind, version in shown.items() if 0 < version < self._floor]
         if not older:
             return StartStep.FRESH
         is_lost = now >= self._asked_at + LIST_TIMEOUT
-        if now < self._asked_at + LIST_PAUSE or (reader.listings == self._listings and not is_lost and self._asked):
+        listings = reader.listings[older[0]]
+        if now < self._asked_at + LIST_PAUSE or (listings == self._listings and not is_lost and self._asked):
             return StartStep.WAIT
-        return self._list_again(older[0], shown[older[0]], reader.listings, now)
+        return self._list_again(older[0], shown[older[0]], listings, now)
 
     def _list_again(self, kind: Kind, version: int, listings: int, now: float) -> StartStep:
         if self._began_at is None:
@@ -106,12 +120,29 @@ class ListFreshness:
 
 @dataclass(frozen=True, slots=True)
 class TermStart:
-    """`freshness`: None if there were no earlier terms. `lost`: the ledger, all but `doubtful`."""
+    """`freshness`: None if there were no earlier terms. `lost`: the ledger, all but `doubtful`.
+
+    `read`: how far the last leader had read the watcher's stream, if that is known.
+    """
 
     barrier: FencingBarrier
     freshness: ListFreshness | None
     lost: bool
     doubtful: Sequence[LedgerEntry]
+    read: ReadPosition | None = None
+
+    async def is_known(self, reader: WatchReader, context: Context, relist: Callable[[Iterable[Kind]], None]) -> bool:
+        """Whether what a standby has followed until now shows all bindings of earlier terms."""
+        if self.lost or self.freshness is None or self.read is None:
+            return False
+        ends = context.clock() + CATCH_UP
+        while not has_read(reader, self.read):
+            if not reader.synced or context.clock() >= ends:
+                return False
+            await asyncio.sleep(POLL)
+        kinds = [kind for kind in WRITTEN_KINDS if kind is not Kind.POD and reader.count(kind)]
+        tell = partial(context.health.wait_for, "listing")
+        return await self.freshness.of_kinds(kinds).run(reader, context.clock, lambda: relist(kinds), tell)
 
     async def run(self, reader: WatchReader, context: Context, relist: Callable[[], None]) -> Iterable[LedgerEntry]:
         """The cluster was listed. Returns when all bindings of earlier terms are known, or fenced.
@@ -127,3 +158,11 @@ class TermStart:
         await self.barrier.run(partial(health.wait_for, "ledger"))
         health.clear("ledger")
         return [entry for entry in self.doubtful if entry.uid in self.barrier.aside]
+
+
+def has_read(reader: WatchReader, last: ReadPosition) -> bool:
+    """Whether the reader knows all that a leader knew that had read this far."""
+    epoch, seq = reader.position
+    if not reader.synced or epoch < last.epoch:
+        return False
+    return seq >= last.seq if epoch == last.epoch else reader.versions.get(Kind.POD, 0) >= last.version

@@ -10,7 +10,7 @@ from shared.runtime import Health
 from shared.runtime.leadership import Leadership, LeaseLost
 from shared.store.errors import Deposed, StateLost, StoreUnreachable
 from shared.store.link import RedisLink
-from shared.store.schema import Persist
+from shared.store.schema import Persist, ReadPosition
 from shared.store.term import Recovered, open_term
 from shared.store.writer import Writer
 from shared.telemetry.logs import Repeated
@@ -43,6 +43,8 @@ class Terms:
         self._pipeline = pipeline
         self._writer: Writer | None = None
         self.epoch = 0
+        self.read: Callable[[], tuple[int, int, int] | None] = lambda: None
+        """How far the watcher's stream was read: its epoch, the number, the highest version of a pod."""
         self.healthy = True
         """Whether the last write succeeded."""
 
@@ -78,7 +80,7 @@ class Terms:
 
         async def rewrite() -> None:
             self._writer = None  # nothing else is written until all of this is
-            writer = await Writer.open(self._link, self._prefix, self.epoch, shard_count)
+            writer = await Writer.open(self._link, self._prefix, self.epoch, shard_count, self._read_position)
             await writer.rewrite(state, ledger, answer)
             self._writer = writer
 
@@ -88,6 +90,10 @@ class Terms:
         """Returns True once all of it is durable; False if earlier writes are lost. Raises Deposed."""
         writer = self._writer
         return writer is not None and await self._repeat(lambda: writer.write(persists))
+
+    def _read_position(self) -> ReadPosition | None:
+        read = self.read()
+        return None if read is None else ReadPosition(self.epoch, *read)
 
     async def _repeat(self, write: Callable[[], Awaitable[None]]) -> bool:
         """Repeats a write until Redis answers. Returns False if the state there is lost."""
