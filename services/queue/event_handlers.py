@@ -60,7 +60,7 @@ class EventHandlers:
             case events.PodGone(uid=uid):
                 return self._on_left(uid, now, bound=False)
             case ClusterChange():
-                self._queue.groups.observe(event.before, event.now)
+                self._queue.observe_group(event.before, event.now)
                 if self._hints.is_awaited(event.event):
                     self._move_all(event, now)
             case events.PodStale():

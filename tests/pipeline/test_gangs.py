@@ -155,3 +155,24 @@ async def test_many_gangs_are_placed_as_room_comes_and_never_in_part(pipeline: P
             placed = max(bound, key=bound.__getitem__)
             await gangs.leave(placed, 5)
             waiting.remove(placed)
+
+
+async def test_a_gang_that_grows_or_loses_a_member_stays_in_its_rack(pipeline: Pipeline) -> None:
+    """Two of four members fit beyond the minimum where the first ones are, and a replacement goes there as well."""
+    async with a_corner(pipeline, "elastic") as corner:
+        gangs = Gangs(corner, KUBERNETES)
+        racks = {name: f"rack-{name[0]}" for name in ("a1", "a2", "b1", "b2")}
+        await corner.has_nodes(
+            *(node(name).label(rack=rack).capacity(cpu=2, memory="8Gi") for name, rack in racks.items())
+        )
+        spec = KUBERNETES.spec(2) | {"schedulingConstraints": {"topology": [{"key": "rack"}]}}
+        await corner.cluster.create_at(KUBERNETES.folder.format(corner.namespace), "web", spec=spec)
+        await gangs.join("web", 2)
+        await gangs.lands("web", 2)
+        (rack,) = {racks[name] for name in await gangs.nodes_of("web")}
+        await gangs.join("web", 3, first=2)
+        await gangs.lands("web", 4)
+        await until(lambda: queued(pipeline, "unschedulable", 1), "the fifth member does not wait")
+        await gangs.leave("web", 1)
+        await gangs.lands("web", 4)
+        assert {racks[name] for name in await gangs.nodes_of("web")} == {rack}

@@ -4,6 +4,7 @@ import msgspec
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
+from msgspec.structs import replace
 
 from flotilla.events import Action, Resource
 from services.queue.core import MAX_GANG_BYTES
@@ -39,6 +40,11 @@ def a_gang(*names: str, least: int) -> Queue:
     queue.tell(group(least))
     queue.add(*(member(name) for name in names))
     return queue
+
+
+def versioned(made: PodBuilder, version: str) -> Pod:
+    built = made.build()
+    return replace(built, metadata=replace(built.metadata, resource_version=version))
 
 
 def taken(queue: Queue, most: int = 100) -> list[tuple[str, Gang | None]]:
@@ -273,3 +279,70 @@ class Gangs(RuleBasedStateMachine):
 
 TestGangs = Gangs.TestCase
 TestGangs.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+def ranked(priority: int | None, name: str = "r") -> ClusterChange:
+    raw = {"metadata": {"name": name}, "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}, "priority": priority}}
+    return ClusterChange(ClusterEvent(Resource.POD_GROUP, Action.ADD), None, object_from(ObjectKind.POD_GROUP, raw))
+
+
+def names(queue: Queue) -> list[str]:
+    return [name for name, _ in taken(queue)]
+
+
+def test_a_gang_stands_where_its_groups_priority_says_and_not_its_members() -> None:
+    queue = Queue()
+    queue.tell(ranked(5))
+    queue.add("first", pod("high").priority(9), pod("a").in_group("r"), pod("b").in_group("r").priority(100))
+    queue.add(pod("middle").priority(4))
+    assert names(queue) == ["high", "b", "a", "middle", "first"]
+
+
+def test_members_that_came_before_their_group_get_its_place() -> None:
+    queue = Queue()
+    queue.add("first", pod("a").in_group("r"), pod("b").in_group("r"))
+    queue.tell(ranked(5))
+    assert names(queue) == ["a", "b", "first"]
+
+
+def test_a_group_that_changes_its_priority_moves_with_its_members() -> None:
+    queue = Queue()
+    queue.tell(ranked(None))
+    queue.add(pod("x").priority(3), pod("a").in_group("r"), pod("b").in_group("r"))
+    before = ranked(None).now
+    queue.tell(ClusterChange(ClusterEvent(Resource.POD_GROUP, Action.UPDATE), before, ranked(5).now))
+    assert names(queue) == ["a", "b", "x"]
+
+
+def test_a_gang_that_grows_and_loses_a_member_is_filled_up_to_its_minimum_together_and_beyond_it_alone() -> None:
+    queue = a_gang("a", "b", "c", least=3)
+    taken(queue)
+    queue.decide("a", "b", "c")
+    queue.add(member("d"))
+    assert taken(queue) == [("d", None)]
+    queue.decide("d")
+    queue.gone("a")
+    assert taken(queue) == []
+    queue.gone("b")
+    queue.add(member("a2"))
+    assert answered(queue) == [("a2", None)], "two remain and one is missing"
+    queue.reject("a2")
+    queue.gone("c")
+    queue.add(member("b2"))
+    queue.at(queue.now + 10.0)
+    assert taken(queue) == of_gang(2, "a2", "b2")
+
+
+def test_gates_of_a_quota_are_removed_one_by_one_and_the_gang_comes_whole_with_the_last() -> None:
+    """As Kueue does: pods are created with a gate each, and admitted one after the other."""
+    queue = Queue()
+    queue.tell(group(3))
+    gated = {name: member(name).gate("kueue.x-k8s.io/admission") for name in "abc"}
+    queue.add(*gated.values())
+    assert taken(queue) == []
+    for name in "ab":
+        queue.add(versioned(member(name), "2"))
+        assert answered(queue) == []
+        assert queue.state(name) is PodState.GATED
+    queue.add(versioned(member("c"), "2"))
+    assert answered(queue) == of_gang(3, "a", "b", "c")

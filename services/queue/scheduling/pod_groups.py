@@ -24,6 +24,8 @@ from enum import Enum
 from heapq import heappop, heappush
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from flotilla.results import SUCCESS, Status, unresolvable
 from services.queue.scheduling.queued_pod_info import PodState, QueuedPodInfo
 from shared.errors import InvariantBroken
@@ -248,7 +250,16 @@ class PodGroups:
             self._end_hold(uid, group)
         self._drop_if_empty(group)
 
-    # Gate, pop, release
+    # Order, gate, pop, release
+
+    def sorted_as(self, pod: Pod) -> Pod:
+        """The pod as QueueSort sees it: with the priority of its group, if that has one."""
+        ref = group_of(pod) if self._groups else None
+        group = None if ref is None else self._groups.get(ref)
+        priority = None if group is None or group.object is None else group.object.priority
+        if priority is None or priority == pod.priority:
+            return pod
+        return replace(pod, spec=replace(pod.spec, priority=priority))
 
     def pre_enqueue(self, info: QueuedPodInfo) -> Status:
         """Rejects the pod unless its group exists and has the minimum of members."""

@@ -22,7 +22,7 @@ from services.queue.scheduling.queued_pod_info import TRANSITIONS, PodState, Que
 from services.queue.scheduling.queueing_hints import QueueingHints, QueueStrategy
 from shared.errors import FlotillaError, InvariantBroken
 from shared.framework.profile import Framework
-from shared.model.objects import Pod
+from shared.model.objects import Pod, PodGroup
 from shared.plugins.devices.queued_claims import ClaimUsers
 
 FLUSH_INTERVAL = 30.0
@@ -151,7 +151,7 @@ class SchedulingQueue:
     def update(self, info: QueuedPodInfo, pod: Pod, body: msgspec.Raw, now: float) -> ClusterChange | None:
         """Takes in a new version of the pod. Returns the event for other pods if it has lost a nomination."""
         old, state = info.pod, info.state
-        sort_key = self.plugins.sort_key(info, pod)
+        sort_key = self.plugins.sort_key(info, self.groups.sorted_as(pod))
         if state in WAITING:
             self.by_state[state].discard(info)
         info.update(pod, body)
@@ -198,6 +198,25 @@ class SchedulingQueue:
         self.preemptions.delete(info.uid)
         self.conditions.delete(info.uid)
         self.retries.delete(info.uid)
+
+    def observe_group(self, before: object, now: object) -> None:
+        """Takes in a change of a group or of an assigned pod. The members of a group stand where its priority says."""
+        self.groups.observe(before, now)
+        if not isinstance(now, PodGroup) or (isinstance(before, PodGroup) and before.priority == now.priority):
+            return
+        group = self.groups.get(now.ref)
+        for info in [] if group is None or (now.priority is None and before is None) else list(group.pods.values()):
+            self._rekey(info)
+
+    def _rekey(self, info: QueuedPodInfo) -> None:
+        container = self.by_state[info.state]
+        if info.state in WAITING:
+            container.discard(info)
+        info.sort_key = self.plugins.sort_key(info, self.groups.sorted_as(info.pod))
+        if info.state in WAITING:
+            container.add(info)
+        elif isinstance(container, PodHeap):
+            container.update(info)
 
     # Attempts
 
@@ -445,7 +464,7 @@ class SchedulingQueue:
         """Behind all pods of its priority that are queued already."""
         self._sequence += 1
         info.queued_at, info.sequence = at, self._sequence
-        info.sort_key = self.plugins.sort_key(info, info.pod)
+        info.sort_key = self.plugins.sort_key(info, self.groups.sorted_as(info.pod))
 
     def validate(self) -> None:
         """Every pod is in one container and knows its state, and all counts and indices agree."""
