@@ -1,5 +1,6 @@
 """Pods of users, scheduled by a whole pipeline: where they land, what owners are told, what helps those that wait."""
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -14,6 +15,8 @@ from tools.supervisor.pipeline import Pipeline
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 MIB = 1 << 20
+BACK_OFF = 2.0
+"""Seconds after which a pod's first back-off is over: it takes one, counted in whole seconds."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -198,12 +201,22 @@ async def test_without_a_node_that_is_said(pipeline: Pipeline) -> None:
 
 
 async def test_under_scarcity_the_more_important_pods_are_first(pipeline: Pipeline) -> None:
-    """They wait for one node, which has room for one of them after the other."""
+    """They wait for one node, which has room for one of them after the other.
+
+    A pod whose back-off is over goes before one that still backs off, of whatever priority.
+    """
     async with a_corner(pipeline, "priority") as corner:
         await corner.cluster.create_priorities(low=1, middle=10, high=100)
         for name in ("low", "high", "middle"):
             await corner.cluster.create(corner.pod(name).request(cpu=2), priorityClassName=name)
             await corner.is_unschedulable(name, "no nodes available to schedule pods")
+        clock = asyncio.get_running_loop().time
+        ends = clock() + BACK_OFF
+
+        async def none_backs_off() -> bool:
+            return clock() > ends
+
+        await until(none_backs_off, "a pod backs off")
         await corner.has_nodes(small("a"))
         for name, others in (("high", ("middle", "low")), ("middle", ("low",)), ("low", ())):
             await corner.lands(name, "a")
