@@ -149,21 +149,23 @@ class Network:
         self.sent += 1
         listeners = self.listeners(subject)
         if listeners:
-            dice = self._dice.of("message", sender, subject)
             for one in listeners:
-                self._carry(sender, dice, partial(self._arrive, one, raw, respond))
+                self._carry(sender, ("message", sender, subject), partial(self._arrive, one, raw, respond))
         return len(listeners)
 
-    def _carry(self, sender: str, dice: random.Random, arrive: Callable[[], object]) -> None:
-        """Messages sent at the same moment stay in order, unless one is delayed."""
-        for delay in self._delays(sender, dice):
+    def _carry(self, sender: str, purpose: tuple[str, ...], arrive: Callable[[], object]) -> None:
+        """Messages sent at the same moment stay in order, unless one is delayed: `purpose` names the dice for that."""
+        for delay in self._delays(sender, purpose):
             self._carried += 1
             asyncio.get_running_loop().call_later(delay + self._carried * IN_TURN, arrive, context=WORLD)
 
-    def _delays(self, sender: str, dice: random.Random) -> tuple[float, ...]:
+    def _delays(self, sender: str, purpose: tuple[str, ...]) -> tuple[float, ...]:
         if not self.reaches(sender):
             return ()
-        if not self.bad_luck or dice.random() >= self.bad_luck:
+        if not self.bad_luck:
+            return (LATENCY,)  # without dice: to make them costs more than all the rest here
+        dice = self._dice.of(*purpose)
+        if dice.random() >= self.bad_luck:
             return (LATENCY,)
         mishap = dice.choice(("lost", "late", "doubled"))
         if mishap == "lost":
@@ -186,7 +188,7 @@ class Network:
         def answer(inbox: str, reply: Message, trace: TraceContext | None) -> None:
             said = one.bus.said(reply)
             if respond is not None and said is not None and one.bus.talks:
-                self._carry(one.bus.name, self._dice.of("answer", one.bus.name), partial(respond, said))
+                self._carry(one.bus.name, ("answer", one.bus.name), partial(respond, said))
 
         try:
             handling = one.handler(message, Envelope(HEADERS, "inbox" if respond is not None else "", answer))
