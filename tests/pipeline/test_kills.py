@@ -31,8 +31,8 @@ from tools.supervisor.pipeline import Pipeline
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-NODES, PODS = 100, 2_000
-KILL_AT = 500
+NODES, PODS = 100, 1_000
+KILL_AT = 250
 """Pods bound, by then."""
 URGENT = "urgent"
 """A priority class for whom others make way."""

@@ -19,7 +19,7 @@ from tools.whatif.answer import Answer, Question, nodes_to_read
 from tools.whatif.answering import answer as whatif
 from tools.whatif.engine import Engine
 
-WORLDS, QUESTIONS, PARTS = 20, 10, 4
+WORLDS, QUESTIONS, PARTS = 12, 10, 4
 
 
 def a_question(world: World) -> Question:
