@@ -8,8 +8,9 @@ from msgspec.structs import replace
 from services.queue.scheduling.queued_pod_info import PodState
 from services.queue.scheduling.scheduling_queue import OVERDUE, TIME_LIMIT
 from shared.messages.limits import PREEMPTION_TIMEOUT
+from shared.model.kinds import QUEUE_KINDS
 from shared.model.load import load_of
-from shared.model.objects import ClusterObject, Node, Pod, PodGroup, key_of, kind_of
+from shared.model.objects import ClusterObject, Node, Pod, key_of, kind_of
 from testing.simulation.actions import APP, Actions
 from testing.simulation.apiserver import FINISHED
 from testing.simulation.auditor import Auditor
@@ -208,7 +209,9 @@ class World(Actions):
             if (core := self.processes[worker].core) is not None:
                 objects = {(kind_of(obj), key_of(obj)): _unversioned(obj) for obj in core.table.objects.all()}
                 truth = {
-                    key: _unversioned(obj) for key, obj in self.server.objects.items() if not isinstance(obj, PodGroup)
+                    (kind, name): _unversioned(obj)
+                    for (kind, name), obj in self.server.objects.items()
+                    if kind not in QUEUE_KINDS
                 }
                 if objects != truth:
                     wrong.append(f"{worker} knows other objects: {sorted(objects.keys() ^ truth.keys())}")
