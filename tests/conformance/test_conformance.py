@@ -64,12 +64,14 @@ def written(path: Path, made: list[RawCase]) -> Path:
     return path
 
 
-@pytest.mark.parametrize("shards", [1, 2, 7])
+@pytest.mark.parametrize(("shards", "every"), [(1, 1), (2, 1), (7, 3)])
 @pytest.mark.parametrize("group", GROUPS)
-def test_every_decision_matches_kube_scheduler(group: str, shards: int) -> None:
-    (result,) = replay(every_case(group), [shards])[shards].values()
+def test_every_decision_matches_kube_scheduler(group: str, shards: int, every: int) -> None:
+    """With seven shards, which take the most time and mostly have a node each: every third case."""
+    cases = every_case(group)[::every]
+    (result,) = replay(cases, [shards])[shards].values()
     assert [str(difference) for difference in result.differences] == []
-    assert result.passed == result.total == len(every_case(group))
+    assert result.passed == result.total == len(cases) > 0
 
 
 @pytest.mark.parametrize("group", APART)
