@@ -174,8 +174,9 @@ async def _up(
                 pipeline.tell(f"  {line}")
             if console:
                 await open_console(pipeline)
-            for line in steps:  # again, where they are looked for
-                pipeline.tell(f"  {line}")
+            if not options.as_json:
+                for line in steps:  # again, where they are looked for
+                    pipeline.tell(f"  {line}")
             await pipeline.failure
     finally:
         for task in showing:
@@ -217,16 +218,17 @@ def _row(name: str, address: str, pid: int | None) -> str:
 
 
 def next_steps(pipeline: "Pipeline") -> list[str]:
-    """How other commands reach this pipeline and, if it is simulated, its cluster."""
-    variables = environment(pipeline)
-    if pipeline.options.api is not None:
+    """How other commands reach this pipeline and, if it is simulated, its cluster: for machines, only the variables."""
+    variables, simulated = environment(pipeline), pipeline.options.api is None
+    if simulated:
+        kubeconfig = pipeline.folder / "kubeconfig"
+        kubeconfig.write_text(kubeconfig_of(str(pipeline.api_url)))
+        variables = f"KUBECONFIG={shlex.quote(str(kubeconfig))} {variables}"
+    if pipeline.options.as_json:
+        return [f"variables: {variables}"]
+    if not simulated:
         return [f"inspect: {variables} flotilla status"]
-    kubeconfig = pipeline.folder / "kubeconfig"
-    kubeconfig.write_text(kubeconfig_of(str(pipeline.api_url)))
-    return [
-        f"in another terminal: export KUBECONFIG={shlex.quote(str(kubeconfig))} {variables}",
-        "then: kubectl get nodes; flotilla queue",
-    ]
+    return [f"in another terminal: export {variables}", "then: kubectl get nodes; flotilla queue"]
 
 
 def kubeconfig_of(server: str) -> str:
