@@ -165,9 +165,10 @@ def _causes(statuses: Iterable[ProcessStatus]) -> list[tuple[str, Finding]]:
 
 
 async def not_ready(bus: Bus) -> list[str]:
-    """Why processes that answer soon are not ready, each cause once."""
+    """Why processes that answer soon are not ready, each cause once, servers first."""
     async with asking(bus) as asker:
-        return [finding.text for _, finding in _causes(await asker.ask(SOON))]
+        causes = _causes(await asker.ask(SOON))
+    return [finding.text for _, finding in sorted(causes, key=lambda cause: cause[0] not in ROOTS)]
 
 
 def _differences(statuses: Sequence[ProcessStatus]) -> list[Finding]:

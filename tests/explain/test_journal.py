@@ -20,6 +20,7 @@ from testing.inprocess.batches import batch_of
 from testing.inprocess.pipeline import Pipeline
 from tests.explain.support import explained as explanation
 from tests.rounds.gangs import GangRun
+from tools.explain.client import held_up
 from tools.explain.history import told
 
 FRAMEWORKS = load_frameworks(None)
@@ -59,6 +60,21 @@ def test_a_placed_pod_is_remembered_with_the_next_best_nodes(shards: int) -> Non
         sentence = told(f"default/{name}", explained, node=record.node, is_binding=False).sentence
         assert f"is on node {record.node}: it was the best of 8 that it fitted, of 9 nodes" in sentence
         assert f"next best was {record.best[1].node}" in sentence
+
+
+def test_a_pod_that_is_being_bound_comes_with_what_is_not_ready_first() -> None:
+    pipeline = Pipeline()
+    pipeline.add_nodes([node("a").capacity(cpu=4).build()])
+    pipeline.settle()
+    pipeline.submit([pod("p").request(cpu=1).build()])
+    pipeline.settle()
+    binding = told("default/p", asked(pipeline, "p"), node="a", is_binding=True)
+    assert held_up(binding, []) == binding
+    said = held_up(binding, ["not ready: snapshot: redis: no answer", "not ready: b1: clock: differs"])
+    assert said.sentence.startswith(
+        "default/p is not bound while this is not ready: snapshot: redis: no answer; it is being bound to node a: "
+    )
+    assert said.notes == ("not ready: b1: clock: differs",)
 
 
 def test_what_was_decided_does_not_change_with_the_cluster() -> None:

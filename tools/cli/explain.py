@@ -40,14 +40,16 @@ async def _show(options: argparse.Namespace) -> int:
     from tools.cli.output import terminal_width
     from tools.cli.service_client import connected
     from tools.cli.words import IN_FLIGHT
-    from tools.explain.client import LiveSources, explain
+    from tools.explain.client import LiveSources, explain, held_up
     from tools.explain.text import WIDTH, render
     from tools.status import not_ready
 
     namespace, name = pod_name(options)
     async with connected(options) as client:
         told = await explain(LiveSources(client), namespace, name, nodes=options.node or ())
-        if told.binding or (told.waiting is not None and told.waiting.state in IN_FLIGHT):
+        if told.binding:
+            told = held_up(told, await not_ready(client.bus))
+        elif told.waiting is not None and told.waiting.state in IN_FLIGHT:
             told = msgspec.structs.replace(told, notes=(*told.notes, *await not_ready(client.bus)))
     if options.node and told.state != "pending":
         why = f"--node {' '.join(options.node)}: nodes are judged for a pending pod only"

@@ -84,6 +84,16 @@ async def explain(
     return told(key, remembered, node="", is_binding=False)
 
 
+def held_up(binding: Explanation, not_ready: Sequence[str]) -> Explanation:
+    """About a pod that is being bound: first what is not ready, for which it may wait."""
+    if not not_ready:
+        return binding
+    first, *others = not_ready
+    rest = binding.sentence.removeprefix(f"{binding.pod} ")
+    sentence = f"{binding.pod} is not bound while this is {first}; it {rest}"
+    return replace(binding, sentence=sentence, notes=(*others, *binding.notes))
+
+
 async def _pending(
     sources: Sources, queued: DescribedPod, now: float, nodes: tuple[str, ...], *, helps: bool
 ) -> Explanation:
