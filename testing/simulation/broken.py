@@ -56,6 +56,7 @@ from shared.store import scripts
 from shared.store.errors import StateLost, StoreUnreachable
 from shared.telemetry.fault import Fault
 from shared.watch import WatchReader
+from testing.simulation.drawing import Arguments
 from testing.simulation.processes import Process
 
 Patch = tuple[object, str, object]
@@ -65,7 +66,8 @@ Patch = tuple[object, str, object]
 class Broken:
     """`scene`, `mishaps`: those that reveal it. `seconds`: how long there is a mishap `every` second or so.
 
-    `often`: weights of actions that reveal it. `first`: a seed near which it is known to fail, for tests.
+    `often`: weights of actions that reveal it; `arguments`: of mishaps. `first`: a seed near which it is known to fail,
+    for tests.
     """
 
     def __init__(
@@ -77,9 +79,11 @@ class Broken:
         every: float = 1.0,
         first: int = 1,
         often: Mapping[str, float] | None = None,
+        arguments: Arguments | None = None,
     ) -> None:
         self.scene, self.mishaps, self.patches = scene, mishaps, patches
-        self.seconds, self.every, self.first, self.often = seconds, every, first, often or {}
+        self.seconds, self.every, self.first = seconds, every, first
+        self.often, self.arguments = often or {}, arguments or {}
 
 
 @contextmanager
@@ -229,21 +233,23 @@ STILL = dict.fromkeys(("delete", "update", "finish", "renew", "change_node", "re
 BROKEN: Mapping[str, Broken] = {
     # Bindings name no version of their pod, so fencing stops none of them.
     "bindings-without-version": Broken(
-        "plain", "late_calls kill pause", (bind_steps, "_with_precondition", _without_precondition)
+        "plain", "late_calls kill pause", (bind_steps, "_with_precondition", _without_precondition), first=3
     ),
     # A place is given away once the pod was looked at, without a touch.
     "fence-without-touch": Broken(
-        "plain", "late_calls kill pause", (pod_lookups, "fence", _only_look), (api_calls, "fence", _only_look), first=4
+        "plain", "late_calls kill pause", (pod_lookups, "fence", _only_look), (api_calls, "fence", _only_look), first=1
     ),
     # The snapshot takes every decision of the cycle, no matter what has changed since the evaluation.
-    "commits-unverified": Broken("plain", "messages pause lose_lease", (CommitChecks, "decisions", lambda *_: {})),
+    "commits-unverified": Broken(
+        "plain", "messages pause lose_lease", (CommitChecks, "decisions", lambda *_: {}), first=5
+    ),
     # A Redis that went back in time passes for one that has everything.
     "histories-alike": Broken(
         "plain", "redis_rolls_back late_calls", (term, "_history", lambda _: "the only one"), seconds=30.0, first=31
     ),
     # The same, where a replica that lagged behind is the new master, and the old one still answers some.
     "masters-alike": Broken(
-        "plain", "redis_fails_over late_calls kill", (term, "_history", lambda _: "the only one"), seconds=30.0
+        "plain", "redis_fails_over late_calls kill", (term, "_history", lambda _: "the only one"), seconds=30.0, first=3
     ),
     # Redis takes the writes of a snapshot that was deposed.
     "deposed-writes": Broken(
@@ -251,6 +257,7 @@ BROKEN: Mapping[str, Broken] = {
         "pause lose_lease",
         (writer, "APPLY", _unguarded(scripts.APPLY)),
         (writer, "FINISH", _unguarded(scripts.FINISH)),
+        first=2,
     ),
     # Binders evict victims without a look at the preemptor.
     "evictions-unasked": Broken(
@@ -270,27 +277,27 @@ BROKEN: Mapping[str, Broken] = {
         (eviction_calls, "_why_not", _nominated_anywhere),
         seconds=25.0,
         often={"create": 10.0, "nominate": 20.0, "go": 6.0, "delete": 0.0, "recreate": 0.0},
-        first=6,
+        first=5,
     ),
     # A pod is deleted by its name, even if another one has that name by now.
     "deletes-by-name": Broken(
         "preemption",
         "late_calls",
         (kube_client, "delete_body", lambda *_: b"{}"),
-        seconds=25.0,
+        seconds=14.0,
         often={"recreate": 8.0, "go": 0.5, "delete": 0.2},
-        first=3,
+        first=4,
     ),
     # What a core raises is counted, and the process goes on with half of a change.
     "faults-swallowed": Broken("plain", "fault", (Fault, "report", _nothing)),
     # A term begins as if the one before had left nothing under way, however that one ended.
-    "ends-settled": Broken("plain", "total late_calls", (Leadership, "__setattr__", _set_settled)),
+    "ends-settled": Broken("plain", "total late_calls", (Leadership, "__setattr__", _set_settled), first=9),
     # The outline of a bound pod that is too large for a message leaves out its requests.
     "large-weigh-nothing": Broken("plain", "messages", (bodies, "load_outline", _outline_without_load)),
     # A message with a field that is not known is refused, where a later release sends it.
     "unknown-fields-refused": Broken("plain", "release", (MessageReader, "read", _read_strictly)),
     # The snapshot takes a decision that nothing has happened to since without a look at its own state.
-    "proposals-believed": Broken("plain", "lies", (CommitChecks, "_check_room", _nothing)),
+    "proposals-believed": Broken("plain", "lies", (CommitChecks, "_check_room", _nothing), first=8),
     # The same, only about host ports.
     "ports-unverified": Broken(
         "wishes",
@@ -301,19 +308,23 @@ BROKEN: Mapping[str, Broken] = {
         first=4,
     ),
     # A snapshot that is asked to end says at once that nothing it ordered is under way.
-    "stops-settled": Broken("plain", "stop late_calls", (TermEnd, "run", _nothing_async), (TermEnd, "settled", True)),
+    "stops-settled": Broken(
+        "plain", "stop late_calls", (TermEnd, "run", _nothing_async), (TermEnd, "settled", True), first=3
+    ),
     # The snapshot and the queue read on where messages of the watcher are missing.
-    "gaps-unnoticed": Broken("plain", "partition bus_down", (WatchReader, "_miss", _skip_to)),
+    "gaps-unnoticed": Broken("plain", "partition bus_down", (WatchReader, "_miss", _skip_to), first=2),
     # A watch that broke off goes on at the latest version, not at the last one that it showed.
-    "watches-resume-late": Broken("plain", "watches_break", (ListWatch, "_version_now", _latest_version)),
+    "watches-resume-late": Broken("plain", "watches_break", (ListWatch, "_version_now", _latest_version), first=3),
     # A write that Redis has not answered counts as done.
-    "unwritten-counts": Broken("plain", "redis_down kill late_calls", (Terms, "write", _write_once)),
+    "unwritten-counts": Broken("plain", "redis_down kill late_calls", (Terms, "write", _write_once), first=2),
     # The snapshot goes on with its term where Redis has lost the state.
-    "losses-ignored": Broken("plain", "redis_flushed kill", (Terms, "write", _never_lost)),
+    "losses-ignored": Broken("plain", "redis_flushed kill", (Terms, "write", _never_lost), first=2),
     # A leader whose term was used before goes on in it.
-    "terms-fall-back": Broken("plain", "delete_lease kill", (LaterTerm, "leave", _nothing), first=20),
+    "terms-fall-back": Broken(
+        "plain", "delete_lease kill", (LaterTerm, "leave", _nothing), first=5, seconds=10.0, every=0.5
+    ),
     # Followers keep to the newest term and number that they have heard of, though nobody goes on with it.
-    "newest-never-left": Broken("plain", "forge", (terms, "REFUTED_AFTER", inf)),
+    "newest-never-left": Broken("plain", "forge", (terms, "REFUTED_AFTER", inf), first=7),
     # A leader goes on from whatever term its Lease names.
     "any-term-possible": Broken("plain", "raise_lease", (election, "is_possible", _always)),
     # The snapshot takes decisions of one gang one by one.
@@ -332,6 +343,7 @@ BROKEN: Mapping[str, Broken] = {
         "messages kill lose_lease pause",
         (CommitChecks, "_check_volumes", _nothing),
         (CommitChecks, "_check_volume_restrictions", _nothing),
+        first=3,
     ),
     # Of several nodes to preempt on, the choice does not look at disruption budgets.
     "budgets-ignored": Broken(
@@ -344,24 +356,28 @@ BROKEN: Mapping[str, Broken] = {
         "preemption",
         "messages",
         (CandidateSearch, "_spend", _nothing),
-        seconds=25.0,
+        seconds=9.0,
         often=STILL | {"create": 8.0, "rush": 1.5, "count": 5.0, "go": 4.0},
+        first=3,
     ),
     # Workers are not told which pods a node has that comes back, or another one of its name.
     "nodes-come-back-empty": Broken(
         "plain", "messages calls", (EventHandlers, "_on_node", _node_without_pods), often={"renew": 6.0}
     ),
     # A binder binds a pod before its claims have their volumes.
-    "volumes-unawaited": Broken("waits", "messages", (VolumeBinding, "pre_bind", lambda *_: SUCCESS)),
+    "volumes-unawaited": Broken("waits", "messages", (VolumeBinding, "pre_bind", lambda *_: SUCCESS), first=3),
     # The snapshot takes every decision about devices.
-    "devices-unverified": Broken("devices", "messages kill lose_lease pause", (DeviceChecks, "check", _nothing)),
+    "devices-unverified": Broken(
+        "devices", "messages kill lose_lease pause", (DeviceChecks, "check", _nothing), first=3
+    ),
     # Decisions do not lie over the claims, so other decisions take the same devices until the watch shows them.
-    "devices-unassumed": Broken("devices", "messages", (object_overlay, "changes_of_claims", lambda *_: ())),
+    "devices-unassumed": Broken("devices", "messages", (object_overlay, "changes_of_claims", lambda *_: ()), first=2),
     # PreBind writes claims though others have changed them since it read them.
     "claims-without-version": Broken(
         "devices",
         "messages",
         (pre_bind, "_put", _put_changed(lambda body: body["metadata"].pop("resourceVersion", None))),
+        first=2,
     ),
     # PreBind reserves no claim for the pod.
     "claims-unreserved": Broken(
@@ -376,10 +392,11 @@ BROKEN: Mapping[str, Broken] = {
         "devices",
         "cut_off",
         (pre_bind, "_identity", lambda claim: claim["metadata"]["uid"]),
-        seconds=60.0,
-        every=8.0,
-        often={"create": 6.0, "delete": 6.0, "create_gang": 0.0, "recreate": 0.0, "renew": 0.0},
-        first=18,
+        seconds=10.0,
+        every=3.0,
+        often={"delete": 8.0},
+        first=1,
+        arguments={"cut_off": {"at": ("use1/status",), "for": (14.0, 20.0), "api": (3.0, 9.0)}},
     ),
     # Two members of a gang may each allocate the claim that they share.
     "gang-claims-unverified": Broken(
@@ -388,6 +405,7 @@ BROKEN: Mapping[str, Broken] = {
         (assign, "_reserved", _reserved_without_claims),
         (commit_checks, "_contradiction", _nothing),
         often={"create_gang": 12.0, "create": 2.0, "delete": 6.0},
+        first=2,
     ),
     # Binders release claims of pods that are assumed.
     "releases-unasked": Broken("devices", "kill fault", (ClaimReleases, "_is_needed", _never_async), first=45),
@@ -397,12 +415,13 @@ BROKEN: Mapping[str, Broken] = {
         "late_calls kill",
         (claim_fences, "touch_claim", _only_read),
         (claim_barrier, "touch_claim", _only_read),
-        seconds=30.0,
+        seconds=15.0,
         often={"create": 12.0, "delete": 8.0, "recreate": 3.0, "grow": 0.0},
+        first=2,
     ),
     # A binder takes a Bind without an answer for one that was not carried out.
     "unanswered-binds-fail": Broken(
-        "plain", "calls late_calls", (bind_steps.BindSteps, "_on_bind_called", _fail_unanswered_bind)
+        "plain", "calls late_calls", (bind_steps.BindSteps, "_on_bind_called", _fail_unanswered_bind), first=3
     ),
     # The watcher tells the past again as news, and the snapshot and the queue believe it.
     "watches-go-back": Broken(
@@ -413,6 +432,7 @@ BROKEN: Mapping[str, Broken] = {
         (VersionOrder, "accept_event", _always),
         (EventHandlers, "_on_pending_pod", _believe_pending_pod),
         (WatchDecoder, "_stale", lambda *_: []),
+        first=2,
     ),
 }
 """By the name that `--broken` takes."""

@@ -148,12 +148,15 @@ MISHAPS: Mapping[str, tuple[float, dict[str, Sequence[object]]]] = {
     "behind": (1, {"versions": (3, 30, 300), "for": (0.5, 3.0)}),
 }
 """Weights of mishaps, and the values of their arguments."""
+Arguments = Mapping[str, Mapping[str, Sequence[object]]]
+"""By mishap: other values of its arguments."""
 ANY_PROCESS = (*PROCESSES, *(f"{name}-2" for name in LEADING))
 
 
-def _drawn_arguments(what: str, scene: str, dice: random.Random) -> dict[str, str]:
+def _drawn_arguments(what: str, scene: str, dice: random.Random, given: Arguments) -> dict[str, str]:
     found: dict[str, Any] = {}
-    for name, values in (MISHAPS[what][1] | ({"name": LIARS[scene]} if what == "lies" else {})).items():
+    liars: dict[str, Sequence[object]] = {"name": LIARS[scene]} if what == "lies" else {}
+    for name, values in {**MISHAPS[what][1], **liars, **given.get(what, {})}.items():
         if name == "doubled":
             found[name] = found["share"] / 2
         elif what == "release" and name == "is" and scene == "devices":
@@ -209,8 +212,9 @@ def draw(
     seconds: float = 0.0,
     mishap_every: float = MISHAP_EVERY,
     often: Mapping[str, float] | None = None,
+    arguments: Arguments | None = None,
 ) -> Schedule:
-    """Arguments that are not given are drawn. `often`: other weights of some actions."""
+    """What is not given is drawn. `often`: other weights of some actions; `arguments`: other values for mishaps."""
     dice = random.Random(f"{seed} schedule")
     drawn_scene, drawn_size = dice.choice(sorted(SCENES)), dice.choice(ROUND_SIZES)
     scene, size = scene or drawn_scene, round_size or drawn_size
@@ -221,7 +225,7 @@ def draw(
     chosen = sorted(frozenset() if calm else MISHAPS if mishaps is None else mishaps)
     entries = [*_actions(random.Random(f"{seed} happenings"), kind, ends, calm=calm)]
     if chosen:
-        entries += _mishaps(random.Random(f"{seed} mishaps"), chosen, scene, ends, mishap_every)
+        entries += _mishaps(random.Random(f"{seed} mishaps"), chosen, scene, ends, mishap_every, arguments or {})
     entries.sort(key=lambda entry: entry.at)
     numbered = [Entry(number, entry.at, entry.what, entry.arguments) for number, entry in enumerate(entries, 1)]
     return Schedule(seed, scene, size, ends + TROUBLE_BEGINS, tuple(numbered))
@@ -235,7 +239,9 @@ def _actions(dice: random.Random, scene: Scene, seconds: float, *, calm: bool) -
     return found
 
 
-def _mishaps(dice: random.Random, chosen: list[str], scene: str, seconds: float, every: float) -> list[Entry]:
+def _mishaps(
+    dice: random.Random, chosen: list[str], scene: str, seconds: float, every: float, arguments: Arguments
+) -> list[Entry]:
     found = [
         Entry(0, 0.5, "standby", {"name": f"{name}-2"})
         for name in LEADING
@@ -247,5 +253,5 @@ def _mishaps(dice: random.Random, chosen: list[str], scene: str, seconds: float,
         what = dice.choices(chosen, weights)[0]
         if sum(entry.what == what for entry in found) == MAX_OF.get(what):
             continue
-        found.append(Entry(0, round(at, 3), what, _drawn_arguments(what, scene, dice)))
+        found.append(Entry(0, round(at, 3), what, _drawn_arguments(what, scene, dice, arguments)))
     return found

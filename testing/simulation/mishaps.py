@@ -159,7 +159,10 @@ class Mishaps:
         self._until(entry, lambda: cut_off.discard(name))
 
     def _cut_off(self, entry: Entry) -> None:
-        """Cut a process off from NATS, and from the API server for `api` s, as it writes a binding or for PreBind."""
+        """Cut a process off from NATS, and from the API server for `api` s, as it writes a binding or for PreBind.
+
+        `at`: the end of the path that it writes to then; any otherwise.
+        """
         self._awaits_write[entry.arguments["name"]] = entry
 
     def _on_call(self, sent: Sent, moment: Moment, answer: Answer | None) -> None:
@@ -169,7 +172,8 @@ class Mishaps:
         entry = self._awaits_write.get(sent.sender)
         if entry is None:
             return
-        if self._around.dice.of("cut off", entry.number, sent.path, sent.method).random() < CUT_OFF:
+        dice, at = self._around.dice.of("cut off", entry.number, sent.path, sent.method), entry.arguments.get("at")
+        if sent.path.endswith(at) if at else dice.random() < CUT_OFF:
             del self._awaits_write[sent.sender]
             self.cut_off(entry)
 

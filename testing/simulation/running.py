@@ -1,5 +1,6 @@
 """Plays schedules, many seeds on all cores, and shortens the schedules of those that fail."""
 
+import gc
 import multiprocessing
 import os
 import re
@@ -165,7 +166,7 @@ def shrink(
 def play_seeds(seeds: Sequence[int], options: Options, progress: Progress) -> tuple[list[Result], list[Failure]]:
     results: list[Result] = []
     failed: list[Result] = []
-    with _pool() as pool:
+    with pool_of_players() as pool:
         for future in as_completed([pool.submit(_play_seed, seed, options) for seed in seeds]):
             results.append(future.result())
             failed += [result for result in results[-1:] if not result.held]
@@ -176,7 +177,7 @@ def play_seeds(seeds: Sequence[int], options: Options, progress: Progress) -> tu
 
 def play_schedule(schedule: Schedule, options: Options) -> Result:
     """Play in a process like those of `play_seeds`, so that the run takes the same course."""
-    with _pool() as pool:
+    with pool_of_players() as pool:
         return pool.submit(_play_schedule, schedule, options).result()
 
 
@@ -193,6 +194,7 @@ def drawn(seed: int, options: Options) -> Schedule:
         seconds=broken.seconds,
         mishap_every=broken.every,
         often=broken.often,
+        arguments=broken.arguments,
     )
 
 
@@ -213,7 +215,14 @@ def _play_schedule(schedule: Schedule, options: Options) -> Result:
         return play_with_story(schedule)
 
 
-def _pool() -> ProcessPoolExecutor:
-    """Processes with the same hash seed: the order of sets is a part of a run's course."""
+def pool_of_players(processes: int | None = None) -> ProcessPoolExecutor:
+    """Processes, as many as there are CPUs, with the same hash seed: the order of sets is a part of a run's course."""
     os.environ["PYTHONHASHSEED"] = "0"
-    return ProcessPoolExecutor(os.cpu_count(), mp_context=multiprocessing.get_context("spawn"))
+    context = multiprocessing.get_context("spawn")
+    return ProcessPoolExecutor(processes or os.cpu_count(), mp_context=context, initializer=_collect_seldom)
+
+
+def _collect_seldom() -> None:
+    """What was imported is no garbage, and a run makes little of it."""
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)

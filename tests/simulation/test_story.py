@@ -1,6 +1,7 @@
 """A seed that fails is explained: who decided, called and answered what about the pods concerned, and when."""
 
 import re
+from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 
@@ -14,12 +15,9 @@ from tools.cli.simulation import replay_commands
 UID = re.compile(r"\((u[\d-]+)\)")
 
 
-def story_of(broken: str) -> tuple[Result, str, list[str]]:
+def story_of(broken: str, player: ProcessPoolExecutor) -> tuple[Result, str, list[str]]:
     """The result, the uid that it is about, and the lines of that pod, without their times."""
-    schedule = first_that_fails(broken)
-    assert schedule is not None
-    with broken_build(broken):
-        result = play_with_story(schedule)
+    result = player.submit(first_failure, broken).result()
     found = UID.search(result.wrong)
     assert found is not None, result.wrong
     label = re.compile(rf"(p{found[1][1:]}|\S+ \({found[1]}\))\s+")
@@ -27,8 +25,17 @@ def story_of(broken: str) -> tuple[Result, str, list[str]]:
     return result, found[1], [label.sub("", line, count=1) for line in lines if label.match(line)]
 
 
-def test_a_binding_without_a_version_is_told_with_its_order_the_late_call_and_the_states_of_the_queue() -> None:
-    result, _, lines = story_of("bindings-without-version")
+def first_failure(broken: str) -> Result:
+    schedule = first_that_fails(broken)
+    assert schedule is not None
+    with broken_build(broken):
+        return play_with_story(schedule)
+
+
+def test_a_binding_without_a_version_is_told_with_its_order_the_late_call_and_the_states_of_the_queue(
+    player: ProcessPoolExecutor,
+) -> None:
+    result, _, lines = story_of("bindings-without-version", player)
     where = re.search(r"bind it to (\S+)$|to (\S+), where", result.wrong.splitlines()[0])
     assert where is not None, result.wrong
     node = where[1] or where[2]
@@ -47,8 +54,10 @@ def test_a_binding_without_a_version_is_told_with_its_order_the_late_call_and_th
     assert times == sorted(times) and len(times) <= MAX_LINES
 
 
-def test_an_eviction_that_was_not_asked_for_is_told_with_its_order_and_the_preemptor() -> None:
-    result, _, lines = story_of("evictions-unasked")
+def test_an_eviction_that_was_not_asked_for_is_told_with_its_order_and_the_preemptor(
+    player: ProcessPoolExecutor,
+) -> None:
+    result, _, lines = story_of("evictions-unasked", player)
     ordered = [found for line in lines if (found := re.search(r"orders a binder to evict it for (\S+) on n\d", line))]
     assert ordered
     assert any(re.match(r"b\d +calls: delete it", line) for line in lines)
