@@ -238,6 +238,9 @@ class PodBuilder:
         added = PodResourceClaim(name=name, resource_claim_name=claim_name or name)
         return self._spec(resource_claims=[*self.spec.resource_claims, added])
 
+    def group(self, name: str) -> Self:
+        return self._spec(scheduling_group=PodSchedulingGroup(pod_group_name=name))
+
     def nominated(self, node_name: str) -> Self:
         return self._status(nominated_node_name=node_name)
 

@@ -36,7 +36,8 @@ class PlannedNomination:
     """A pod to nominate; `others` of its class are decided again once every worker knows of the nomination.
 
     `seen`: the oldest state that an answer was judged on. `narrowed`: extenders chose among the victims. `worker`: the
-    holder of the node when it was found.
+    holder of the node when it was found. `gang`: members of one gang are nominated together or not at all; some of them
+    may have no node. `priority`: the gang's.
     """
 
     info: PodInfo
@@ -46,6 +47,8 @@ class PlannedNomination:
     seen: int
     narrowed: bool = False
     worker: str = ""
+    gang: str = ""
+    priority: int | None = None
 
     @property
     def pods(self) -> list[PodInfo]:
@@ -143,7 +146,7 @@ class Commits:
             return []
         planned, self._planned = tuple(self._planned), []
         loads = Loads()
-        nominations = [self._nominate(each, loads) for each in planned]
+        nominations = [self._nominate(each, loads) for each in planned if each.preemption.nominated]
         return [self._send(self._commit(loads, [], nominations), now, nominations=planned)]
 
     def resend(self, now: float) -> list[SendCommit]:
@@ -172,6 +175,8 @@ class Commits:
             asks=info.template.asks,
             narrowed=planned.narrowed,
             never=info.template.never_preempts,
+            gang=planned.gang,
+            priority=planned.priority,
         )
 
     def _commit(self, loads: Loads, decisions: list[Decision], nominations: list[Nominate]) -> Commit:

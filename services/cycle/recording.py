@@ -4,11 +4,12 @@
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from services.cycle.events import Record, Unschedulable
 from services.cycle.extenders import is_judged
 from services.cycle.preemption.candidate_search import CandidateSearch
+from services.cycle.preemption.gang_search import GangCase, GangSearch
 from services.cycle.preemption.search_queue import SearchProgress
 from services.cycle.round.admission import PodInfo
 from services.cycle.round.assign import RoundResult
@@ -22,6 +23,7 @@ from shared.messages.recording import (
     ClassDecided,
     CommitAnswered,
     DeciderShown,
+    GangSearched,
     GangStep,
     PodDecided,
     PodsShown,
@@ -110,6 +112,21 @@ class Recording:
         pods = pods_of_search(search, progress)
         yield Record(SearchDecided(*self._next(), search.number, _shards(workers), classes, pods))
 
+    def gang_search(self, search: GangSearch, alone: Iterable[str], workers: Shards) -> Iterator[Record]:
+        """`alone`: as for a search. What comes of it is rehearsed in rounds."""
+        case, stands_alone = search.case, set(alone)
+        yield from self._pods(case.pods)
+        seqs = _seqs(search.judged_on[-1] if search.judged_on else {}, workers)
+        why_not = "" if search.is_settled else UNSETTLED
+        classes = [
+            ClassDecided(class_id, seqs, incomparable=why_not, alone=class_id in stands_alone)
+            for class_id in classes_of(case)
+        ]
+        pods = pods_of_gang_search(search)
+        victims = [victim.uid for victim in search.victims]
+        gang = GangSearched(case.key, case.least, case.priority, list(case.keys), case.within, victims)
+        yield Record(SearchDecided(*self._next(), search.number, _shards(workers), classes, pods, gang))
+
     def committed(self, round_: int, answer: Committed) -> Record:
         conflicts = {conflict.uid: conflict.reason for conflict in answer.conflicts}
         return Record(CommitAnswered(*self._next(), round_, answer.seq, conflicts))
@@ -176,13 +193,34 @@ def pods_of_search(search: CandidateSearch, progress: SearchProgress) -> list[Po
     return [found.get(info.uid) or PodDecided(info.uid, of[info.class_id], "deferred") for info in pods]
 
 
+def classes_of(case: GangCase) -> list[str]:
+    return list(dict.fromkeys(info.class_id for info in case.pods))
+
+
+def pods_of_gang_search(search: GangSearch) -> list[PodDecided]:
+    """Pods of a gang with victims are deferred: it is rehearsed whether they all fit."""
+    of = {class_id: index for index, class_id in enumerate(classes_of(search.case))}
+    verdict: Literal["deferred", "unfit"] = "deferred" if search.victims else "unfit"
+    return [PodDecided(info.uid, of[info.class_id], verdict, reason=search.why) for info in search.case.pods]
+
+
 def step_of(gang: GangRound) -> GangStep:
     """The step that it has just taken."""
     outcome = gang.verdict if gang.is_over else ""
     if gang.steps > 1:
         return GangStep(gang.key, gang.least, len(gang.members), outcome=outcome)
     uids = [info.uid for info in gang.members]
-    return GangStep(gang.key, gang.least, len(gang.members), first=True, outcome=outcome, pods=uids, gang=gang.message)
+    return GangStep(
+        gang.key,
+        gang.least,
+        len(gang.members),
+        first=True,
+        outcome=outcome,
+        pods=uids,
+        gang=gang.message,
+        gone=gang.gone,
+        unreserved=gang.unreserved,
+    )
 
 
 def _shards(workers: Shards) -> list[WorkerShards]:

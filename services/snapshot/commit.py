@@ -112,13 +112,12 @@ class CommitHandler:
             if not conflicts:
                 applied.entries += [self._assume(commit, each, applied.changes, now) for each in unit]
         applied.written += [entry.assignment.node for entry in applied.entries]
-        for nominate in commit.nominations:
-            conflict = self._checks.nomination(nominate, commit.loads[nominate.load], applied.written)
-            if conflict is not None:
-                applied.conflicts.append(conflict)
-            else:
-                applied.written.append(nominate.node)
+        for together in units(commit.nominations):
+            conflicts = self._checks.nominations(together, commit.loads, applied.written)
+            applied.conflicts += conflicts.values()
+            for nominate in () if conflicts else together:
                 self._nominate(commit, nominate, applied, now)
+            applied.written += () if conflicts else dict.fromkeys(nominate.node for nominate in together)
         return applied
 
     def _assume(self, commit: Commit, decision: Decision, changes: list[Change], now: float) -> LedgerEntry:

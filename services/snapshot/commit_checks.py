@@ -7,18 +7,21 @@ evaluated the node: a defect, or a lie.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 import msgspec
 
 from services.snapshot.device_checks import DeviceChecks
 from services.snapshot.state.cluster_state import ClusterState
 from services.snapshot.state.pending_pods import PendingPods
+from shared.cluster.eviction_units import unit_of
 from shared.cluster.volumes import VolumeDecision
 from shared.config.args import NodeResourcesFitArgs
 from shared.config.feature_gates import Feature
 from shared.config.points import ExtensionPoint
 from shared.config.structs import KubeSchedulerConfig
 from shared.devices.pools import DeviceNode
+from shared.messages.preemption import Victim
 from shared.messages.state import EPOCH_SHIFT, Conflict, Decision, FaultKind, Nominate
 from shared.model.load import PodLoad
 from shared.model.resources import PODS, HostPort, is_extended_resource
@@ -70,6 +73,8 @@ class ProfileFilters(msgspec.Struct, frozen=True):
 
 
 ALL_FILTERS = ProfileFilters()
+
+Wanted = TypeVar("Wanted", Decision, Nominate)
 
 GangLoads = Mapping[str, Sequence[PodLoad]]
 """By node: the loads of a gang's members that passed the checks before the next member."""
@@ -128,21 +133,34 @@ class CommitChecks:
                 conflicts.setdefault(each.uid, Conflict(each.uid, f"gang {each.gang}: pod {first.uid}: {first.reason}"))
         return conflicts
 
-    def nomination(self, wanted: Nominate, load: PodLoad, written: Collection[str]) -> Conflict | None:
-        """`written`: the nodes of earlier decisions and nominations of the commit."""
-        try:
-            self._check_freshness(wanted)
-            self._check_identity(wanted, load)
-            if wanted.node in written:
-                raise Rejected(f"node {wanted.node} was given to another pod since the evaluation")
-            for victim in wanted.victims:
-                placement = self._pods.get(victim.uid)
-                if placement is None or placement.node != wanted.node:
-                    raise Rejected(f"pod {victim.key} has left node {wanted.node} since the evaluation")
-            self._check_victims(wanted, load)
-        except Rejected as cause:
-            return cause.conflict(wanted.uid)
-        return None
+    def nominations(
+        self, unit: Sequence[Nominate], loads: Sequence[PodLoad], written: Collection[str]
+    ) -> dict[str, Conflict]:
+        """The conflicts by uid: of no member of a gang, or of all. `written`: the nodes of what the commit had before.
+
+        Members of a gang may share a node: they were judged together.
+        """
+        conflicts: dict[str, Conflict] = {}
+        gang: dict[str, list[PodLoad]] = {}
+        gone = {victim.uid for each in unit for victim in each.victims}
+        for each in unit:
+            load = loads[each.load]
+            try:
+                self._check_freshness(each)
+                self._check_identity(each, load)
+                if each.node in written:
+                    raise Rejected(f"node {each.node} was given to another pod since the evaluation")
+                self._check_victims(each, load)
+                self._check_room_without(each, load, gone, gang.get(each.node, ()))
+            except Rejected as cause:
+                conflicts[each.uid] = cause.conflict(each.uid)
+            else:
+                gang.setdefault(each.node, []).append(load)
+        if conflicts:
+            first = next(iter(conflicts.values()))
+            for each in unit:
+                conflicts.setdefault(each.uid, Conflict(each.uid, f"gang {each.gang}: pod {first.uid}: {first.reason}"))
+        return conflicts
 
     def _check_decision(self, wanted: Decision, load: PodLoad, gang: GangLoads) -> None:
         self._check_freshness(wanted)
@@ -252,22 +270,38 @@ class CommitChecks:
             self._check_volume_restrictions(wanted, load, gang)
 
     def _check_victims(self, wanted: Nominate, load: PodLoad) -> None:
-        """The victims must be of lower priority, and leave enough room."""
+        """The victims must be where they were, and of lower priority. Those of a gang may be on any node."""
+        for victim in wanted.victims:
+            placement = self._pods.get(victim.uid)
+            if placement is None or (placement.node != wanted.node and not wanted.gang):
+                raise Rejected(f"pod {victim.key} has left node {wanted.node} since the evaluation")
         if wanted.never and wanted.victims:
             raise Rejected("its preemptionPolicy is Never", "victims")
-        victims = [self._pods[uid] for uid in dict.fromkeys(victim.uid for victim in wanted.victims)]
-        for victim in victims:
-            if victim.load.priority >= load.priority:
+        priority = load.priority if wanted.priority is None else wanted.priority
+        for victim in wanted.victims:
+            if self._priority_of(victim, wanted) >= priority:
                 raise Rejected(f"pod {victim.key} is not of lower priority", "victims")
-        if not victims or wanted.narrowed:
+
+    def _priority_of(self, victim: Victim, wanted: Nominate) -> int:
+        """A pod that a gang evicts with its group is as important as the group."""
+        load = self._pods[victim.uid].load
+        return unit_of(load, self._objects.pod_groups).priority if wanted.gang else load.priority
+
+    def _check_room_without(
+        self, wanted: Nominate, load: PodLoad, gone: Collection[str], gang: Sequence[PodLoad]
+    ) -> None:
+        """Without the victims there must be room on the node, where these members of the gang are nominated, too."""
+        victims = [self._pods[uid].load for uid in self._pods.on_node(wanted.node) if uid in gone]
+        if wanted.narrowed or not (victims or wanted.gang):
             return
         filters, lacking = self._filters_of(wanted), ""
         if filters.resources:
-            lacking = self._lacking(wanted, load, filters, removed=[victim.load for victim in victims])
+            lacking = self._lacking(wanted, load, filters, removed=victims, added=gang)
         if not lacking and load.ports and filters.ports:
             # kube-scheduler takes a port for free once one of its users is gone, even if another one stays.
-            freed = {port for victim in victims for port in victim.load.ports}
-            if _conflicts(load.ports, (port for port in self._pods.use_of(wanted.node).ports if port not in freed)):
+            freed = {port for victim in victims for port in victim.ports}
+            taken = [port for port in self._pods.use_of(wanted.node).ports if port not in freed]
+            if _conflicts(load.ports, (*taken, *(port for member in gang for port in member.ports))):
                 lacking = "a host port that it wants is taken"
         if lacking:
             raise Rejected(f"node {wanted.node} has no room for it even without these pods: {lacking}", "victims")
@@ -325,9 +359,9 @@ class CommitChecks:
             raise Rejected(f"a disk that it wants is in use on node {wanted.node}", "volumes")
 
 
-def units(decisions: Iterable[Decision]) -> Iterable[list[Decision]]:
+def units(decisions: Iterable[Wanted]) -> Iterable[list[Wanted]]:
     """Groups the members of each gang, which stand or fall together; in the order of each first member."""
-    found: dict[tuple[str, int], list[Decision]] = {}
+    found: dict[tuple[str, int], list[Wanted]] = {}
     for i, decision in enumerate(decisions):
         found.setdefault((decision.gang, 0) if decision.gang else ("", i), []).append(decision)
     return found.values()

@@ -15,7 +15,7 @@ from services.worker.places import values_of
 from services.worker.proposer import Proposer
 from services.worker.state_replica import StateReplica
 from services.worker.table_builder import TableBuilder
-from services.worker.what_if import pods_placed
+from services.worker.what_if import pods_made_way, pods_placed
 from shared.cluster.nodetable import NodeTable
 from shared.errors import FlotillaError, ProtocolError
 from shared.framework.evaluator import Explanation
@@ -223,7 +223,10 @@ class WorkerCore:
             return []
         proposer = self._proposer_for(propose.ties)
         first = self._first_evaluations(proposer, propose.classes)
-        with pods_placed(replica.table, propose.given, propose.loads):
+        with (
+            pods_made_way(replica.table, propose.gone, propose.unreserved),
+            pods_placed(replica.table, propose.given, propose.loads),
+        ):
             proposed = proposer.propose(first or propose.classes, propose.round, propose.keys, propose.scope)
         if first:
             self._resumes_at = now
@@ -272,7 +275,6 @@ class WorkerCore:
             return []
         self._search = None
         if self._found is None or not _answers(self._found, search, self._replica.shards):
-            proposer = self._proposer_for(self.ties or Ties())
             self._found = Candidates(
                 worker=self.name,
                 epoch=search.epoch,
@@ -280,7 +282,7 @@ class WorkerCore:
                 ask=search.ask,
                 seq=self._replica.seq,
                 shards=sorted(self._replica.shards),
-                findings=fitting_candidates([proposer.preempt(ask, search.search) for ask in search.classes]),
+                findings=fitting_candidates(self._proposer_for(self.ties or Ties()).search(search)),
                 incarnation=self.incarnation,
             )
         return [Answer(self._found)]

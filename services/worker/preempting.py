@@ -18,10 +18,12 @@ from shared.plugins.preemption import DefaultPreemption, is_final
 
 def findings(evaluator: ShardEvaluator, pod_class: PodClass, ask: PreemptAsk, search: int) -> ShardFindings:
     """Runs the PostFilter plugins. `search`: its number; each search begins the dry run at another node."""
-    return _Finder(evaluator, pod_class, ask).find(search)
+    return Finder(evaluator, pod_class, ask).find(search)
 
 
-class _Finder:
+class Finder:
+    """Why nodes are not feasible, and which of them evictions may change."""
+
     def __init__(self, evaluator: ShardEvaluator, pod_class: PodClass, ask: PreemptAsk) -> None:
         self._table = evaluator.table
         self._evaluator = evaluator
@@ -59,6 +61,17 @@ class _Finder:
             rejections=[Rejections(status, nodes) for status, nodes in tried.rejected.items()],
             faults=tried.faults,
         )
+
+    @property
+    def summary(self) -> Summary:
+        return self._summary
+
+    @property
+    def worth_trying(self) -> Rows:
+        """The feasible rows, and those that evictions may make feasible."""
+        hopeless = [rows for rows, status in self._statuses if status.code is not Code.UNSCHEDULABLE]
+        rows = np.flatnonzero(self._table.valid[: self._table.size])
+        return np.setdiff1d(rows, np.concatenate(hopeless)) if hopeless else rows
 
     def _refreshed(self) -> dict[str, object]:
         """Uses the merged summaries, or this shard's own where there are none yet. Returns the latter."""

@@ -12,9 +12,11 @@ import numpy as np
 from flotilla.nodes import LabelValue
 from flotilla.plugin import Mask
 from flotilla.results import error
+from services.worker.gang_preempting import gang_findings, made_way
 from services.worker.places import Counted, count_places
 from services.worker.preempting import findings
 from services.worker.volume_choices import VolumeChoices
+from services.worker.what_if import pods_placed
 from shared.cluster.nodetable import NodeTable
 from shared.cluster.topology import domains_of
 from shared.devices.pod_claims import may_claim, own_claims
@@ -25,7 +27,7 @@ from shared.framework.metering import PluginMeter
 from shared.framework.pod_class import PodClass
 from shared.framework.profile import Framework
 from shared.messages.evaluation import Summary, Ties
-from shared.messages.preemption import PreemptAsk, ShardFindings
+from shared.messages.preemption import GangAsk, Preempt, PreemptAsk, ShardFindings, Victim
 from shared.messages.rounds import ClassAnswer, ClassAsk, Ladder, Scope
 from shared.model.objects import Pod
 
@@ -130,8 +132,21 @@ class Proposer:
     def evaluator(self, profile: str) -> ShardEvaluator | None:
         return self._evaluators.get(profile)
 
-    def preempt(self, ask: PreemptAsk, search: int) -> ShardFindings:
-        """Searches preemption candidates for a class without a feasible node. `search`: the number of the search."""
+    def search(self, preempt: Preempt) -> list[ShardFindings]:
+        """Searches preemption candidates for these classes; for a gang, as if the table were what the ask supposes."""
+        gang, number = preempt.gang, preempt.search
+        if gang is None:
+            return [self._preempt(ask, number) for ask in preempt.classes]
+        with made_way(self.table, gang) as gone, pods_placed(self.table, gang.given, gang.loads):
+            return [self._preempt(ask, number, gang, gone) for ask in preempt.classes]
+
+    def _preempt(
+        self, ask: PreemptAsk, search: int, gang: GangAsk | None = None, gone: Sequence[Victim] = ()
+    ) -> ShardFindings:
+        """Searches preemption candidates for a class without a feasible node. `search`: the number of the search.
+
+        `gang`: the class is a gang's. `gone`: who is gone with pod groups that make way for it.
+        """
         evaluator = self._evaluators.get(ask.profile)
         if evaluator is None:
             return ShardFindings(ask.class_id, failure=error(f"there is no profile {ask.profile!r}"))
@@ -143,6 +158,8 @@ class Proposer:
                 return ShardFindings(ask.class_id, failure=pod_class.failure)
             if isinstance(pod_class, ClassAnswer):
                 return ShardFindings(ask.class_id, failure=error(f"class {ask.class_id} is not known"))
+            if gang is not None:
+                return gang_findings(evaluator, pod_class, ask, gang, list(gone))
             return findings(evaluator, pod_class, ask, search)
         except Exception as cause:
             return ShardFindings(ask.class_id, failure=self._failures.status(cause))

@@ -4,7 +4,7 @@ A gang is placed whole or not at all. Its members are decided one after the othe
 before it in place; the state shows none of them until all are committed.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 import msgspec
@@ -33,19 +33,41 @@ def cluster_changed(table: NodeTable, supposed: Supposed) -> Iterator[None]:
             row = table.row_of(edit.node)
             if row is not None:
                 _edit(table, table.node_at(row), edit, number, undo)
-        for uid in supposed.gone:
-            node = table.node_of(uid)
-            row = None if node is None else table.row_of(node)
-            if node is not None and row is not None:
-                placed = dict(table.placed_at(row))[uid]
-                table.remove_pod(uid)
-                undo.callback(table.add_pod, uid, node, placed.kind, placed.key, placed.started)
+        _remove(table, supposed.gone, undo)
         for number, pod in enumerate(supposed.pods):
             if pod.node in table:
                 uid = f"supposed {number}"
                 table.add_pod(uid, pod.node, PodLoad(pod.namespace, pod.labels))
                 undo.callback(table.remove_pod, uid)
         yield
+
+
+def _remove(table: NodeTable, gone: Iterable[str], undo: ExitStack) -> None:
+    for uid in gone:
+        node = table.node_of(uid)
+        row = None if node is None else table.row_of(node)
+        if node is not None and row is not None:
+            placed = dict(table.placed_at(row))[uid]
+            table.remove_pod(uid)
+            undo.callback(table.add_pod, uid, node, placed.kind, placed.key, placed.started)
+
+
+@contextmanager
+def pods_made_way(table: NodeTable, gone: Iterable[str], unreserved: Iterable[str]) -> Iterator[None]:
+    """Removes these pods within the context, and the nominations of others; restores them on exit."""
+    with ExitStack() as undo:
+        _remove(table, gone, undo)
+        for uid in unreserved:
+            _denominate(table, uid, undo)
+        yield
+
+
+def _denominate(table: NodeTable, uid: str, undo: ExitStack) -> None:
+    node = table.nominations.node_of(uid)
+    if node is not None:
+        nominated = table.nominations.of(node)[uid]
+        table.denominate(uid)
+        undo.callback(table.nominate, uid, node, nominated.kind.load, nominated.key)
 
 
 def _edit(table: NodeTable, node: Node, edit: NodeEdit, number: int, undo: ExitStack) -> None:
@@ -84,12 +106,7 @@ def pods_placed(table: NodeTable, given: Sequence[Given], loads: Sequence[PodLoa
 
 
 def _place(table: NodeTable, given: Given, load: PodLoad, undo: ExitStack) -> None:
-    for node in table.nominations:
-        nominated = table.nominations.of(node).get(given.uid)
-        if nominated is not None:  # a placed pod needs no reserved room
-            table.denominate(given.uid)
-            undo.callback(table.nominate, given.uid, node, nominated.kind.load, nominated.key)
-            break
+    _denominate(table, given.uid, undo)  # a placed pod needs no reserved room
     if given.node in table:
         uid = given.uid if table.node_of(given.uid) is None else f"{given.uid} again"
         table.add_pod(uid, given.node, load)

@@ -425,6 +425,10 @@ class Nominations:
         """The pods nominated to a node, by uid."""
         return self._on.get(node, {})
 
+    def node_of(self, uid: str) -> str | None:
+        """The node that the pod is nominated to, if any."""
+        return self._node_of.get(uid)
+
     def add(self, uid: str, node: str, nominated: NominatedPod) -> None:
         self._node_of[uid] = node
         self._on.setdefault(node, {})[uid] = nominated

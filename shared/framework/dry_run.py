@@ -79,7 +79,7 @@ class DryRun:
             return
         rows, lesser = rows[at], [lesser[i] for i in at.tolist()]
         freed = freed_ports(self._table, rows, lesser)
-        judged = self._judge.judge(self._class, rows, together(_Removed(lesser).changes(), freed))
+        judged = self._judge.judge(self._class, rows, together(Removed(lesser).changes(), freed))
         for of_status, status in self._judge.statuses(self._class, judged):
             if status.code is Code.ERROR:
                 tried.faults.append(status.message)
@@ -92,10 +92,10 @@ class DryRun:
 
     def _reprieve(self, rows: Rows, lesser: Sequence[Pods], freed: "FreedPorts | None", tried: Tried) -> None:
         """Put back every pod that may stay."""
-        by_importance = [sorted(pods, key=_rank) for pods in lesser]
+        by_importance = [sorted(pods, key=importance) for pods in lesser]
         budgets = [self._budgets.left_after([pod for _, pod in pods]) for pods in by_importance]
         violating = [[any(left < 0 for left in of_pod.values()) for of_pod in of_row] for of_row in budgets]
-        removed = _Removed(by_importance)
+        removed = Removed(by_importance)
         for turn in removed.turns(np.array([each for of_row in violating for each in of_row], dtype=np.bool_)):
             at = removed.at[turn]
             removed.gone[turn] = False
@@ -107,7 +107,9 @@ class DryRun:
         for row, pods, of_row, gone in zip(rows.tolist(), by_importance, budgets, gone_by_row, strict=True):
             node = self._table.names[row]
             victims = [
-                _victim(uid, pod, left) for (uid, pod), left, is_gone in zip(pods, of_row, gone, strict=True) if is_gone
+                victim_of(uid, pod, left)
+                for (uid, pod), left, is_gone in zip(pods, of_row, gone, strict=True)
+                if is_gone
             ]
             if victims:
                 tried.candidates.append(Candidate(node, victims))
@@ -115,7 +117,7 @@ class DryRun:
                 tried.faults.append(f'expected at least one victim pod on node "{node}"')
 
 
-class _Removed:
+class Removed:
     """Pods of lower priority, one list a row, and which of them are removed: at first all."""
 
     def __init__(self, pods: Sequence[Pods]) -> None:
@@ -151,13 +153,13 @@ class _Removed:
             yield order[starts[sizes > turn] + turn]
 
 
-def _rank(pod: tuple[str, Placed]) -> tuple[int, float, str]:
+def importance(pod: tuple[str, Placed]) -> tuple[int, float, str]:
     """The most important first: by priority, then the one that runs longest, then by uid."""
     uid, placed = pod
     return -placed.kind.load.priority, math.inf if placed.started is None else placed.started, uid
 
 
-def _victim(uid: str, pod: Placed, left: dict[str, int]) -> Victim:
+def victim_of(uid: str, pod: Placed, left: dict[str, int]) -> Victim:
     load, violates = pod.kind.load, any(allowed < 0 for allowed in left.values())
     return Victim(uid, pod.key or uid, load.priority, pod.started, violates, load.terminating, left)
 

@@ -6,7 +6,9 @@ import msgspec
 
 from flotilla.results import PostFilterResult, Status
 from shared.messages.evaluation import Rejections, Summary
+from shared.messages.rounds import Given
 from shared.model.base import Count, Integer, Seconds
+from shared.model.load import PodLoad
 from shared.model.objects import Pod
 
 
@@ -15,6 +17,8 @@ class Victim(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     `violates`: a PodDisruptionBudget does not allow it. `terminating`: it is being deleted already. `budgets`: what
     each PodDisruptionBudget that covers it still allows, after it and the earlier victims on its node are gone.
+    `group`: the pod group with all of whose pods it is evicted; then `priority` is the group's. `node`: set only where
+    it is not on the node of a candidate.
     """
 
     uid: str
@@ -24,13 +28,21 @@ class Victim(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     violates: bool = False
     terminating: bool = False
     budgets: dict[str, Integer] = {}
+    group: str = ""
+    node: str = ""
 
 
 class Candidate(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A node that would be feasible without these victims, the most important one first."""
+    """A node that would be feasible without these victims, the most important one first.
+
+    `members`: for how many members of a gang; only these have candidates without victims. `domain`: the node's values
+    of the labels that were asked for.
+    """
 
     node: str
     victims: list[Victim]
+    members: Count = 1
+    domain: tuple[str, ...] = ()
 
     @property
     def violations(self) -> int:
@@ -43,7 +55,8 @@ class PreemptAsk(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `potential`: the number of nodes in the cluster where preemption may help. `refused`: if an extender was asked
     about the nodes that are feasible here, those it refused and why; the others of them are ruled out.
-    `private_claims`: as in a ClassAsk.
+    `private_claims`: as in a ClassAsk. `members`: of a gang, how many pods of the class are to find room; 0 for a
+    single pod.
     """
 
     class_id: str
@@ -53,16 +66,43 @@ class PreemptAsk(msgspec.Struct, frozen=True, omit_defaults=True):
     potential: Count = 0
     refused: dict[str, Status] | None = None
     private_claims: bool = False
+    members: Count = 0
+
+
+class GangAsk(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a search for a gang supposes, and for whom it is.
+
+    `priority`: that of the gang; pods of lower priority may be victims. `nominated`: the gang's earlier nominations, by
+    uid, which reserve nothing from it. `given`: members that have found room. `gone`: uids of pods that make way for
+    them. `gone_groups`: pod groups that make way as a whole. `whole_groups`: whether such groups may be victims.
+    `keys`: the labels whose values are a gang's domain: it goes to nodes that have all of them. `within`: only nodes of
+    this domain. `group`: `namespace/name` of the gang's own pod group, whose pods are never victims.
+    """
+
+    priority: Integer
+    group: str = ""
+    nominated: dict[str, str] = {}
+    given: list[Given] = []
+    loads: list[PodLoad] = []
+    gone: list[str] = []
+    gone_groups: list[str] = []
+    whole_groups: bool = False
+    keys: list[str] = []
+    within: tuple[str, ...] = ()
 
 
 class Preempt(msgspec.Struct, frozen=True, omit_defaults=True, tag="preempt"):
-    """`search` and `ask` only rise within an epoch. A worker answers once it has applied the state up to `min_seq`."""
+    """`search` and `ask` only rise within an epoch. A worker answers once it has applied the state up to `min_seq`.
+
+    `gang`: the search is for members of one; then there is one class.
+    """
 
     epoch: Count
     search: Count
     ask: Count
     min_seq: Count
     classes: list[PreemptAsk]
+    gang: GangAsk | None = None
 
 
 class ShardFindings(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -71,7 +111,9 @@ class ShardFindings(msgspec.Struct, frozen=True, omit_defaults=True):
     `failure`: a plugin failed, nothing else counts. `summary`: of the shard's nodes, as in a round's answers.
     `others`: results of the other PostFilter plugins that ran. `ineligible`: why the pod may not preempt.
     `potential`: the number of nodes where preemption may help; `rejections`: why it does not on these. `faults`:
-    failures on single nodes.
+    failures on single nodes. For a gang, `budgets`: how many more evictions each PodDisruptionBudget allows that
+    protects a victim; `gone`: all pods of the `gone_groups`; `kept_groups`: the groups, or enough of them, whose pods
+    could be victims only with all of their group.
     """
 
     class_id: str
@@ -83,6 +125,9 @@ class ShardFindings(msgspec.Struct, frozen=True, omit_defaults=True):
     candidates: list[Candidate] = []
     rejections: list[Rejections] = []
     faults: list[str] = []
+    budgets: dict[str, Integer] = {}
+    gone: list[Victim] = []
+    kept_groups: list[str] = []
 
 
 class Candidates(msgspec.Struct, frozen=True, omit_defaults=True, tag="candidates"):

@@ -98,7 +98,8 @@ class PodDecided(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 class GangStep(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A round that is a step of a gang. `members`: of the gang, which needs `least` of them. `first`: none is decided
     before this step. `outcome`: of the gang, after its last step. The first step has the `pods` of all members, in
-    order, and the `gang` as it was decided; recordings of earlier releases have neither.
+    order, and the `gang` as it was decided; recordings of earlier releases have neither. If it has `gone`, nothing was
+    committed: it was decided as if these pods were gone, and as if those `unreserved` were nominated nowhere.
     """
 
     key: str
@@ -108,6 +109,8 @@ class GangStep(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     outcome: Literal["", "placed", "unfit", "failed"] = ""
     pods: list[str] = []
     gang: Gang | None = None
+    gone: list[str] = []
+    unreserved: list[str] = []
 
 
 class RoundDecided(FromCycle, frozen=True, omit_defaults=True, tag="round-decided"):
@@ -120,13 +123,25 @@ class RoundDecided(FromCycle, frozen=True, omit_defaults=True, tag="round-decide
     gang: GangStep | None = None
 
 
+class GangSearched(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """A search for victims of a gang: what it was about, as in a GangAsk, and the uids of all victims."""
+
+    key: str
+    least: Count
+    priority: Integer = 0
+    keys: list[str] = []
+    within: tuple[str, ...] = ()
+    victims: list[str] = []
+
+
 class SearchDecided(FromCycle, frozen=True, omit_defaults=True, tag="search-decided"):
-    """A search for preemption candidates. `search`: its number, by which nodes are sampled."""
+    """A search for preemption candidates. `search`: its number, by which nodes are sampled. `gang`: it was for one."""
 
     search: Count
     workers: list[WorkerShards]
     classes: list[ClassDecided]
     pods: list[PodDecided]
+    gang: GangSearched | None = None
 
 
 class CommitAnswered(FromCycle, frozen=True, omit_defaults=True, tag="commit-answered"):

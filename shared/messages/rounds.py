@@ -62,6 +62,7 @@ class Propose(msgspec.Struct, frozen=True, omit_defaults=True, tag="propose"):
 
     `keys`: node labels by whose values the round tracks its decisions. `given`: members of the same gang, to be
     treated as placed although the state does not show them. `scope`: of a gang, if its step is not like any round.
+    `gone`: uids of pods that are to be treated as gone; `unreserved`: of pods whose nominations reserve nothing.
     """
 
     epoch: Count
@@ -74,6 +75,8 @@ class Propose(msgspec.Struct, frozen=True, omit_defaults=True, tag="propose"):
     given: list[Given] = []
     loads: list[PodLoad] = []
     scope: Scope | None = None
+    gone: list[str] = []
+    unreserved: list[str] = []
 
 
 class Ladder(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

@@ -8,7 +8,7 @@ import msgspec
 from shared.cluster.devices import DeviceDecision
 from shared.cluster.volumes import VolumeDecision
 from shared.messages.preemption import Victim
-from shared.model.base import Count, Seconds, SignedSeconds
+from shared.model.base import Count, Integer, Seconds, SignedSeconds
 from shared.model.load import PodLoad
 from shared.model.objects import ClusterObject, Node, ObjectKind, Pod
 
@@ -100,7 +100,8 @@ class Nominate(Assigned, frozen=True, omit_defaults=True):
     """A pod is nominated to a node, and its victims are to be evicted. Fields as in a decision.
 
     `narrowed`: an extender reduced the victims, so they may not make enough room. `never`: the pod's
-    preemptionPolicy forbids victims.
+    preemptionPolicy forbids victims. Nominations of one `gang` are all applied or all refused, and may have victims on
+    any node; `priority`: that of the gang.
     """
 
     load: Count
@@ -110,6 +111,8 @@ class Nominate(Assigned, frozen=True, omit_defaults=True):
     asks: dict[str, Count] | None = None
     narrowed: bool = False
     never: bool = False
+    gang: str = ""
+    priority: Integer | None = None
 
 
 FaultKind = Literal["", "capacity", "ports", "volumes", "node", "sequence", "victims", "devices"]

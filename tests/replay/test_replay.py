@@ -15,6 +15,7 @@ from shared.model.objects import Node, Pod
 from testing.builders import node, pod, selector
 from tests.replay.worlds import Overheard
 from tests.rounds.gangs import GangRun, members
+from tests.rounds.preempting_gangs import PreemptingGangs, gang_of, pod_group
 from tests.rounds.preempting_world import Full, Preempting
 from tests.rounds.support import FRAMEWORKS
 from tests.rounds.world import BadLuck
@@ -47,6 +48,24 @@ def preempting(seed: int, shards: int, round_size: int = 8) -> Sequence[Entry]:
     overheard.begin(run)
     for at in range(0, len(world.high), 4):
         run.submit(world.high[at : at + 4])
+        run.run_with_beats(3.0)
+    luck.over = True
+    run.run_with_beats(60.0)
+    return overheard.entries
+
+
+@cache
+def preempting_gangs(seed: int, shards: int, round_size: int = 8) -> Sequence[Entry]:
+    """A full cluster in which gangs of higher priority arrive, over a wire with mishaps."""
+    luck = BadLuck(seed, 0.2)
+    overheard = Overheard(luck)
+    world = Full(seed, nodes=9)
+    run = PreemptingGangs(shards=shards, round_size=round_size, fate=overheard, ties=Ties(seed=seed))
+    world.into(run)
+    overheard.begin(run)
+    for i, (cpu, count) in enumerate((("1", 6), ("2", 4))):
+        gang = gang_of(f"train{i}", count, pod("member").request(cpu=cpu).priority(9))
+        run.submit_gang(pod_group(f"train{i}", count), gang)
         run.run_with_beats(3.0)
     luck.over = True
     run.run_with_beats(60.0)
@@ -94,6 +113,14 @@ def test_preemptions() -> None:
     assert found.verdicts["placed"] >= 8
 
 
+def test_gangs_that_preempt() -> None:
+    """The search finds the same victims, and the rehearsal places the members on the same nodes."""
+    found = replayed(preempting_gangs(3, 3))
+    no_difference(found)
+    assert found.searches >= 2
+    assert found.gangs >= 4
+
+
 def test_gangs_and_spreading() -> None:
     found = replayed(gangs_and_spreading(1, 2))
     no_difference(found)
@@ -101,7 +128,7 @@ def test_gangs_and_spreading() -> None:
     assert found.verdicts["placed"] > 20
 
 
-@pytest.mark.parametrize("record", [preempting, gangs_and_spreading])
+@pytest.mark.parametrize("record", [preempting, preempting_gangs, gangs_and_spreading])
 def test_strict_mode_decides_the_same_however_the_nodes_are_divided(
     record: Callable[[int, int, int], Sequence[Entry]],
 ) -> None:

@@ -81,6 +81,8 @@ class Run:
         """By gang: those that its steps have named so far."""
         self._gangs: dict[str, Gang] = {}
         """As their first steps named them."""
+        self._rehearsed: set[str] = set()
+        """Gangs whose present steps were no decision: victims of a gang are not searched for here."""
         self._rounds = 0
 
     def take(self, entry: Entry) -> None:
@@ -95,6 +97,7 @@ class Run:
                 self._on_round(entry)
             case SearchDecided():
                 self._victims.update(uid for pod in entry.pods for uid in pod.victims)
+                self._victims.update(() if entry.gang is None else entry.gang.victims)
 
     def finish(self) -> Tally:
         if self._history is not None:
@@ -157,6 +160,10 @@ class Run:
             return
         step = record.gang
         uids = [pod.uid for pod in record.pods]
+        if step is not None and step.first:
+            (self._rehearsed.add if step.gone else self._rehearsed.discard)(step.key)
+        if step is not None and step.key in self._rehearsed:
+            return
         if step is not None:
             members = self._members.setdefault(step.key, {})
             members.update(dict.fromkeys((*step.pods, *uids)))

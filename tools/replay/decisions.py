@@ -7,8 +7,9 @@ import msgspec
 
 from services.cycle.extenders import Extenders
 from services.cycle.preemption.candidate_search import CandidateSearch, SearchCase
+from services.cycle.preemption.gang_search import GangCase, GangSearch
 from services.cycle.preemption.search_queue import SearchQueue
-from services.cycle.recording import pods_of_round, pods_of_search
+from services.cycle.recording import pods_of_gang_search, pods_of_round, pods_of_search
 from services.cycle.round.admission import Admission, PodInfo
 from services.cycle.round.assign import Unfit
 from services.cycle.round.class_cache import ClassCache
@@ -21,6 +22,7 @@ from shared.messages.evaluation import Ties
 from shared.messages.queue import Gang
 from shared.messages.recording import (
     ClassDecided,
+    GangSearched,
     GangStep,
     PodDecided,
     RecordedPod,
@@ -93,6 +95,8 @@ class Decisions:
         return found, outcome
 
     def search(self, record: SearchDecided, history: History) -> list[PodDecided]:
+        if record.gang is not None:
+            return self._gang_search(record, record.gang, history)
         groups = _groups(record.classes)
         self._check(groups, history)
         by_class: dict[int, list[PodInfo]] = {index: [] for index in range(len(record.classes))}
@@ -113,6 +117,26 @@ class Decisions:
             EPOCH, self.frameworks, self.ties, Extenders(), at_once=self.round_size, stands_alone=alone.__contains__
         )
         return pods_of_search(search, queue.conclude(search))
+
+    def _gang_search(self, record: SearchDecided, gang: GangSearched, history: History) -> list[PodDecided]:
+        """A search with other victims than were recorded gives them as the reason."""
+        [(seqs, _)] = _groups(record.classes).items()
+        self._check([seqs], history)
+        of_gang = Gang(gang.key, gang.least)
+        pods = [self.info(pod, record.classes[pod.of], of_gang) for pod in record.pods]
+        members = [(info, Unfit("", ())) for info in pods]
+        case = GangCase(gang.key, gang.least, gang.priority, members, keys=tuple(gang.keys), within=gang.within)
+        alone = {each.class_id for each in record.classes if each.alone}
+        search = GangSearch(record.search, case, self.frameworks, alone.__contains__)
+        while search.open:
+            for worker, seq in self.judges(record.workers, seqs):
+                search.take(worker.preempt(history, seq, search.message(EPOCH, seq)))
+            search.gather(self.frameworks)
+        victims = [victim.uid for victim in search.victims]
+        if victims and gang.victims and victims != gang.victims:
+            why = f"the victims are {', '.join(victims)}"
+            return [msgspec.structs.replace(pod, reason=why) for pod in record.pods]
+        return pods_of_gang_search(search)
 
     def explain(self, pod: PodDecided, record: RoundDecided | SearchDecided, history: History) -> Explanation:
         """The result of every node for a pod of this round or search, before any of its decisions."""
@@ -159,7 +183,7 @@ class Decisions:
         members = [self.pods[uid] for uid in step.pods]
         for info in members:
             info.gang = step.gang
-        return GangRound(members)
+        return GangRound(members, step.gone, step.unreserved)
 
     def _check(self, groups: Iterable[Sequence[int]], history: History) -> None:
         for seqs in groups:

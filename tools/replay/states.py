@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from services.worker.message_limits import fitting_answers, fitting_candidates
 from services.worker.proposer import Proposer
 from services.worker.state_replica import StateReplica
-from services.worker.what_if import pods_placed
+from services.worker.what_if import pods_made_way, pods_placed
 from shared.framework.evaluator import Explanation
 from shared.framework.profile import Framework
 from shared.messages.codec import copy
@@ -73,15 +73,16 @@ class ReplayWorker:
     def propose(self, history: History, seq: int, ask: Propose) -> Proposals:
         proposer, replica = self._at(history, seq)
         ask = copy(ask)
-        with pods_placed(replica.table, ask.given, ask.loads):
-            proposed = proposer.propose(ask.classes, ask.round, ask.keys)
+        table = replica.table
+        with pods_made_way(table, ask.gone, ask.unreserved), pods_placed(table, ask.given, ask.loads):
+            proposed = proposer.propose(ask.classes, ask.round, ask.keys, ask.scope)
         answers, shards = fitting_answers(proposed), sorted(self.shards)
         return copy(Proposals(self.name, ask.epoch, ask.round, ask.ask, seq, shards, answers))
 
     def preempt(self, history: History, seq: int, ask: Preempt) -> Candidates:
         proposer, _ = self._at(history, seq)
         ask = copy(ask)
-        findings = fitting_candidates([proposer.preempt(each, ask.search) for each in ask.classes])
+        findings = fitting_candidates(proposer.search(ask))
         return copy(Candidates(self.name, ask.epoch, ask.search, ask.ask, seq, sorted(self.shards), findings))
 
     def explain(self, history: History, seq: int, ask: ClassAsk) -> tuple[ClassAnswer, Explanation]:

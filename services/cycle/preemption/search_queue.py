@@ -3,6 +3,8 @@
 A search begins once the decisions of its pods' round are committed, so that workers see them. The first pod of a class
 is nominated to the best node, the next ones to what is left if pods of the class matter to each other only by the nodes
 they take. All others are decided again, with the nominations in place.
+
+A gang has a search of its own, and what it finds is rehearsed in a round before its members are nominated together.
 """
 
 from collections import deque
@@ -12,15 +14,19 @@ from dataclasses import dataclass, field, replace
 from flotilla.results import Status, error
 from services.cycle.commits import PlannedNomination
 from services.cycle.events import Ask, Effect, unschedulable
-from services.cycle.extenders import AskAboutVictims, Extenders, VictimQuestion, VictimsAnswered
+from services.cycle.extenders import AskAboutVictims, Extenders, VictimQuestion, VictimsAnswered, is_judged
 from services.cycle.preemption.candidate_search import CandidateSearch, Preemption, SearchCase
+from services.cycle.preemption.gang_search import GangCase, GangSearch
+from services.cycle.preemption.rehearsal import Rehearsal
 from services.cycle.round.admission import PodInfo
-from services.cycle.round.assign import Unfit
+from services.cycle.round.assign import RoundResult, Unfit
+from services.cycle.round.gang import GangRound
 from shared.framework.profile import Framework
 from shared.messages.evaluation import Ties
 from shared.messages.limits import HALF_A_MESSAGE
 from shared.messages.preemption import Candidates
 from shared.model.objects import encode_msgpack
+from shared.plugins.preemption import DefaultPreemption
 from shared.runtime.unanswered import Unanswered
 
 SEARCH_DEADLINE = 1.0
@@ -32,6 +38,8 @@ MAX_AT_ONCE = 128
 MAX_ASK_BYTES = HALF_A_MESSAGE
 """What one search says of its classes: half of what a message may hold, as summaries may grow."""
 SILENCE = error("the extenders have not answered")
+
+IN_VAIN = "its members do not fit together even without the victims that were found"
 
 Shards = Mapping[str, frozenset[int]]
 
@@ -48,7 +56,7 @@ class SearchProgress:
     again: list[PodInfo] = field(default_factory=list)
     nominations: list[PlannedNomination] = field(default_factory=list)
     denominated: list[PodInfo] = field(default_factory=list)
-    concluded: CandidateSearch | None = None
+    concluded: CandidateSearch | GangSearch | None = None
 
 
 class SearchQueue:
@@ -66,7 +74,7 @@ class SearchQueue:
 
         `stands_alone`: whether pods of a class matter to each other only by the nodes they take.
         """
-        self._asks = Unanswered[int, CandidateSearch]((SEARCH_DEADLINE,))
+        self._asks = Unanswered[int, CandidateSearch | GangSearch]((SEARCH_DEADLINE,))
         self._extend_by: float | None = None
         self._at_once = min(at_once, MAX_AT_ONCE)
         self._stands_alone = stands_alone
@@ -75,8 +83,9 @@ class SearchQueue:
         self._ties = ties
         self._extenders = extenders
         self._questions: tuple[VictimQuestion, ...] = ()
-        self._waiting: deque[SearchCase] = deque()
-        self._search: CandidateSearch | None = None
+        self._waiting: deque[SearchCase | GangCase] = deque()
+        self._search: CandidateSearch | GangSearch | None = None
+        self._rehearsal: Rehearsal | None = None
         self.attempts = 0
         """Pods for which victims were searched."""
         self._searches = 0
@@ -86,13 +95,28 @@ class SearchQueue:
         """Whether the pod's profile has PostFilter plugins to run; never for members of a gang."""
         return bool(self._frameworks[info.template.profile].post_filter) and unfit.nodes > 0 and info.gang is None
 
+    def applies_to_gang(self, gang: GangRound) -> bool:
+        """Whether victims may be searched for; extenders cannot be asked about victims of several pods."""
+        first = gang.members[0]
+        plugins = self._frameworks[first.template.profile].post_filter
+        is_extended = any(is_judged(info.class_id) for info in gang.members)
+        return any(isinstance(each, DefaultPreemption) for each in plugins) and not is_extended
+
     @property
     def is_busy(self) -> bool:
-        return self._search is not None or bool(self._waiting)
+        return self._search is not None or self._rehearsal is not None or bool(self._waiting)
 
     def held(self) -> Iterator[PodInfo]:
-        """The pods that wait for a search's outcome."""
-        for case in (*self._waiting, *(() if self._search is None else self._search.cases.values())):
+        """The pods that wait for a search's outcome; not those of a rehearsal that is asked about."""
+        cases: list[SearchCase | GangCase] = [*self._waiting]
+        match self._search:
+            case CandidateSearch(cases=asked):
+                cases += asked.values()
+            case GangSearch(case=gang):
+                cases.append(gang)
+        if self._rehearsal is not None and not self._rehearsal.is_asked:
+            cases.append(self._rehearsal.case)
+        for case in cases:
             yield from case.pods
 
     def add(self, unfit_pods: Iterable[tuple[PodInfo, Unfit]]) -> None:
@@ -102,22 +126,37 @@ class SearchQueue:
             by_class.setdefault(info.class_id, ([], unfit))[0].append(info)
         self._waiting.extend(SearchCase(class_id, pods, unfit) for class_id, (pods, unfit) in by_class.items())
 
+    def add_gang(self, case: GangCase) -> None:
+        self.attempts += len(case.members)
+        self._waiting.append(case)
+
     def begin(self, workers: Shards, min_seq: int, now: float) -> list[Effect]:
         """Begins the next search unless one is under way. `min_seq`: what workers must have seen."""
-        if self._search is not None or not self._waiting or not workers:
+        if self._search is not None or self._rehearsal is not None or not self._waiting or not workers:
             return []
+        self._searches += 1
+        self._min_seq = min_seq
+        first = self._waiting[0]
+        if isinstance(first, GangCase):
+            self._waiting.popleft()
+            self._search = GangSearch(self._searches, first, self._frameworks, self._stands_alone)
+        else:
+            self._search = CandidateSearch(self._searches, self._next_cases())
+        return self._ask(self._search, workers, now)
+
+    def _next_cases(self) -> list[SearchCase]:
         taken: dict[str, SearchCase] = {}
         room = MAX_ASK_BYTES
-        while self._waiting and len(taken) < MAX_CASES and room > 0 and self._waiting[0].class_id not in taken:
+        while self._waiting and len(taken) < MAX_CASES and room > 0:
             case = self._waiting[0]
+            if isinstance(case, GangCase) or case.class_id in taken:
+                break
             room -= len(case.pods[0].body) + len(encode_msgpack((case.unfit.summaries, case.unfit.refused)))
             if room < 0 and taken:
                 break
-            taken[case.class_id] = self._waiting.popleft()
-        self._searches += 1
-        self._min_seq = min_seq
-        self._search = CandidateSearch(self._searches, list(taken.values()))
-        return self._ask(self._search, workers, now)
+            taken[case.class_id] = case
+            self._waiting.popleft()
+        return list(taken.values())
 
     def on_workers(self, workers: Shards, now: float) -> list[Effect]:
         """The shards have moved: asks again."""
@@ -134,7 +173,7 @@ class SearchQueue:
         """Asks late workers again; late extenders have failed."""
         for search in self._asks.due(now):
             return SearchProgress(self._ask(search, workers, now))
-        if self._search is None or self._extend_by is None or now < self._extend_by:
+        if not isinstance(self._search, CandidateSearch) or self._extend_by is None or now < self._extend_by:
             return SearchProgress()
         for question in self._questions:
             self._search.fail(question.class_id, SILENCE)
@@ -169,6 +208,8 @@ class SearchQueue:
             return SearchProgress()
         if not search.gather(self._frameworks):
             return SearchProgress(self._ask(search, workers, now))
+        if isinstance(search, GangSearch):
+            return self.conclude_gang(search)
         self._questions = self._questions_of(search)
         if not self._questions:
             return self.conclude(search)
@@ -178,7 +219,7 @@ class SearchQueue:
 
     def on_victims(self, answered: VictimsAnswered) -> SearchProgress:
         search = self._search
-        if search is None or not self._questions or answered.search != search.number:
+        if not isinstance(search, CandidateSearch) or not self._questions or answered.search != search.number:
             return SearchProgress()
         for class_id, left in answered.left.items():
             if isinstance(left, Status):
@@ -216,6 +257,45 @@ class SearchQueue:
         progress.concluded = search
         return progress
 
+    # Gangs
+
+    def conclude_gang(self, search: GangSearch) -> SearchProgress:
+        """Ends the gang's attempt, or rehearses what would come of it if the victims had gone."""
+        self._asks.answered(search.number)
+        self._search = None
+        progress = SearchProgress(concluded=search)
+        if search.victims:
+            self._rehearsal = Rehearsal(search.case, search.victims, put_back=search.puts_back)
+        else:
+            _end_gang(search.case, search.why, progress, is_final=search.is_final)
+        return progress
+
+    def next_rehearsal(self) -> GangRound | None:
+        """The gang to decide next as if its victims had gone."""
+        if self._rehearsal is None or self._rehearsal.is_asked:
+            return None
+        return self._rehearsal.next_round()
+
+    def on_rehearsed(self, gang: GangRound, result: RoundResult) -> SearchProgress:
+        progress = SearchProgress()
+        rehearsal = self._rehearsal
+        if rehearsal is None:
+            return progress
+        rehearsal.take(gang, result)
+        if not rehearsal.is_over:
+            return progress
+        self._rehearsal = None
+        progress.nominations = rehearsal.nominations()
+        progress.denominated = [each.info for each in progress.nominations if not each.preemption.nominated]
+        if not progress.nominations:
+            _end_gang(rehearsal.case, IN_VAIN, progress, is_final=True)
+        return progress
+
+    def drop_rehearsal(self) -> None:
+        """Its round was given up, and its pods are decided again."""
+        if self._rehearsal is not None and self._rehearsal.is_asked:
+            self._rehearsal = None
+
     def _nominate(
         self, search: CandidateSearch, case: SearchCase, unfit: Unfit, first: Preemption, progress: SearchProgress
     ) -> None:
@@ -234,7 +314,16 @@ class SearchQueue:
         ]
         progress.nominations += [*planned, replace(last, others=case.pods[len(shares) :])]
 
-    def _ask(self, search: CandidateSearch, workers: Shards, now: float) -> list[Effect]:
+    def _ask(self, search: CandidateSearch | GangSearch, workers: Shards, now: float) -> list[Effect]:
         self._asks.sent(search.number, search, now)
         message = search.message(self._epoch, self._min_seq)
         return [Ask(worker, message) for worker in workers if worker not in search.answered]
+
+
+def _end_gang(case: GangCase, why: str, progress: SearchProgress, *, is_final: bool) -> None:
+    """`is_final`: its nominations end, too."""
+    found = Preemption(nominated="" if is_final else None)
+    progress.effects += [unschedulable(info, unfit.also(f"preemption: {why}"), found) for info, unfit in case.members]
+    progress.ended.extend(case.pods)
+    if is_final:
+        progress.denominated.extend(case.pods)

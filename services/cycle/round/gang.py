@@ -61,7 +61,10 @@ def take_gang(backlog: deque[PodInfo], memory: GangMemory) -> "GangRound | None"
 class GangRound:
     """`members` are in queue order; `open`: the undecided ones, in the order of decision. `least` must be placed."""
 
-    def __init__(self, members: Sequence[PodInfo]) -> None:
+    def __init__(self, members: Sequence[PodInfo], gone: Sequence[str] = (), unreserved: Sequence[str] = ()) -> None:
+        """`gone`: pods that are supposed to have made way; then nothing is committed. `unreserved`: pods whose
+        nominations do not count then.
+        """
         gangs = [info.gang for info in members if info.gang is not None]
         least = max(1, *(gang.least for gang in gangs))
         placed_on = tuple(dict.fromkeys(node for gang in gangs for node in gang.placed_on))
@@ -69,6 +72,8 @@ class GangRound:
         """What the queue said of it, and what was placed since."""
         self.key, self.least = self.message.key, least
         self.members = list(members)
+        self.gone = list(gone)
+        self.unreserved = list(unreserved)
         self.open = deque(members)
         levels = [Level(constraint.key, not constraint.preferred) for constraint in self.message.topology]
         self.attempts = Attempts(levels, Counter(info.class_id for info in members), self.least)
@@ -101,6 +106,11 @@ class GangRound:
             names = f'got: "{profiles[0]}" and "{profiles[1]}"'
             return error(f"all pods in a single pod group should have the same .spec.schedulerName set, {names}")
         return None
+
+    @property
+    def is_rehearsed(self) -> bool:
+        """Whether it is decided only to see whether it would fit."""
+        return bool(self.gone)
 
     # Steps
 

@@ -124,9 +124,12 @@ class Round:
         self.min_seq = min_seq
         self.least_seq = min_seq if self.least_seq is None else min(self.least_seq, min_seq)
         self.asked_keys = self.keys
-        given, loads = ([], []) if self.gang is None else self.gang.given()
-        classes, keys = self._class_asks(worker, workers), list(self.asked_keys)
-        return Propose(epoch, self.number, self.ask, min_seq, ties, classes, keys, given, loads, self.scope)
+        classes, keys, gang = self._class_asks(worker, workers), list(self.asked_keys), self.gang
+        propose = Propose(epoch, self.number, self.ask, min_seq, ties, classes, keys, scope=self.scope)
+        if gang is None:
+            return propose
+        given, loads = gang.given()
+        return msgspec.structs.replace(propose, given=given, loads=loads, gone=gang.gone, unreserved=gang.unreserved)
 
     def _class_asks(self, worker: str, workers: int) -> list[ClassAsk]:
         """Includes a pod of each class that the worker does not know, while there is room; it asks for the others."""

@@ -31,11 +31,12 @@ UNMERGEABLE = "its summaries cannot be merged"
 
 @dataclass(slots=True)
 class RoundProgress:
-    """Effects, and the result of the round with this number, once it is decided."""
+    """Effects, and the result of the round with this number, once it is decided. `gang`: the one that was decided."""
 
     effects: list[Effect] = field(default_factory=list)
     result: RoundResult | None = None
     number: int = 0
+    gang: GangRound | None = None
 
 
 class RoundRunner:
@@ -243,4 +244,4 @@ class RoundRunner:
             if not round_.gang.is_over:
                 return RoundProgress(effects + self.begin(round_.gang.open, round_.gang, now))
             result = round_.gang.outcome()
-        return RoundProgress(effects, result, round_.number)
+        return RoundProgress(effects, result, round_.number, round_.gang)

@@ -32,7 +32,7 @@ from shared.errors import InvariantBroken
 from shared.messages.state import Assignment, Change, ObjectRemoved, ObjectUpserted, pod_uid_of
 from shared.model.base import version_number
 from shared.model.devices import ResourceClaim
-from shared.model.objects import ClusterObject, ObjectKind, key_of, kind_of
+from shared.model.objects import ClusterObject, ObjectKind, PodGroup, key_of, kind_of
 from shared.model.storage import READ_WRITE_ONCE_POD
 from shared.plugins.volumes.matching import misfit
 
@@ -88,6 +88,10 @@ class ObjectOverlay:
 
     def all(self) -> Iterator[ClusterObject]:
         return self._current.all()
+
+    @property
+    def pod_groups(self) -> Mapping[str, PodGroup]:
+        return self._current.pod_groups
 
     @property
     def next_deadline(self) -> float | None:

@@ -1,0 +1,92 @@
+"""Rehearses the decision on a gang as if its victims had gone already. Only what fits then is nominated.
+
+all victims gone --placed--> each unit put back in turn --placed: it stays--> over
+        |                         | unfit: it goes after all
+        +--unfit--> over, in vain
+
+A unit is a victim, or a pod group that is evicted as a whole. A gang of one class whose members matter to each other
+only by the nodes they take needs all its victims already (see GangSearch); of other gangs, units are put back one by
+one, those that disruption budgets protect first, then the most important ones.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+
+from services.cycle.commits import PlannedNomination
+from services.cycle.preemption.candidate_search import Preemption
+from services.cycle.preemption.gang_search import GangCase
+from services.cycle.round.admission import PodInfo
+from services.cycle.round.assign import RoundResult
+from services.cycle.round.gang import GangRound
+from shared.framework.victim_sets import importance
+from shared.messages.preemption import Victim
+
+MAX_TRIALS = 64
+"""Units that are tried to be put back; of more, the others go."""
+
+
+class Rehearsal:
+    def __init__(self, case: GangCase, victims: Sequence[Victim], *, put_back: bool) -> None:
+        self.case = case
+        self.victims = list(victims)
+        self.placed: RoundResult | None = None
+        """The last result with enough members placed."""
+        self.is_asked = False
+        """Whether the present round has begun."""
+        self.is_over = False
+        self._units = deque(_units(victims)[:MAX_TRIALS] if put_back else ())
+        self._tried: list[Victim] = []
+        """Of the unit that the present round has put back."""
+
+    def next_round(self) -> GangRound:
+        """The gang's next decision, as if all victims were gone but those of the unit that is tried."""
+        self.is_asked = True
+        stay = {victim.uid for victim in self._tried}
+        gone = [victim.uid for victim in self.victims if victim.uid not in stay]
+        return GangRound(self.case.pods, gone=gone, unreserved=list(self.case.nominated))
+
+    def take(self, gang: GangRound, result: RoundResult) -> None:
+        """The end of this round."""
+        self.is_asked = False
+        if gang.verdict == "placed":
+            self.placed = result
+            stay = {victim.uid for victim in self._tried}
+            self.victims = [victim for victim in self.victims if victim.uid not in stay]
+        elif self.placed is None:
+            self.is_over = True
+            return
+        if self._units:
+            self._tried = self._units.popleft()
+        else:
+            self.is_over = True
+
+    def nominations(self) -> list[PlannedNomination]:
+        """One for each member. Victims on a node go for the first member there, all others for the first of all."""
+        if self.placed is None:
+            return []
+        by_node: dict[str, list[Victim]] = {}
+        for victim in self.victims:
+            by_node.setdefault(victim.node, []).append(victim)
+        nodes = {placement.node for _, placement in self.placed.decided}
+        elsewhere = [victim for node, of_node in by_node.items() if node not in nodes for victim in of_node]
+        planned: list[PlannedNomination] = []
+        for info, placement in self.placed.decided:
+            victims = sorted([*by_node.pop(placement.node, ()), *elsewhere], key=importance)
+            elsewhere = []
+            found = Preemption(nominated=placement.node, victims=tuple(victims))
+            planned.append(self._planned(info, found, placement.seen))
+        rest = [self._planned(info, Preemption(nominated=""), 0) for info, _ in self.placed.withheld]
+        order = {info.uid: i for i, info in enumerate(self.case.pods)}
+        return sorted([*planned, *rest], key=lambda each: order[each.info.uid])
+
+    def _planned(self, info: PodInfo, found: Preemption, seen: int) -> PlannedNomination:
+        case = self.case
+        return PlannedNomination(info, (), case.unfit[info.uid], found, seen, gang=case.key, priority=case.priority)
+
+
+def _units(victims: Sequence[Victim]) -> list[list[Victim]]:
+    """In the order in which they are put back."""
+    units: dict[str, list[Victim]] = {}
+    for victim in sorted(victims, key=lambda each: (not each.violates, importance(each))):
+        units.setdefault(victim.group or victim.uid, []).append(victim)
+    return list(units.values())
