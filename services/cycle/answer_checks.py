@@ -162,8 +162,10 @@ class AnswerChecks:
             return WorkerFault(proposals.worker, "answer", "not one value of each label for a node")
         return None
 
-    def candidates(self, candidates: Candidates, least: int, classes: Iterable[str]) -> WorkerFault | None:
-        """As `proposals`."""
+    def candidates(
+        self, candidates: Candidates, least: int, classes: Iterable[str], *, of_gang: bool = False
+    ) -> WorkerFault | None:
+        """As `proposals`. `of_gang`: nodes on which members fit as it is are candidates, too."""
         wrong = self._wrong(candidates, least, [findings.class_id for findings in candidates.findings], classes)
         if wrong is not None:
             return wrong
@@ -171,7 +173,7 @@ class AnswerChecks:
             foreign = self._foreign(candidates.worker, [each.node for each in findings.candidates])
             if foreign is not None:
                 return _foreign_node(candidates.worker, foreign)
-            if not all(each.victims for each in findings.candidates):
+            if not of_gang and not all(each.victims for each in findings.candidates):
                 return WorkerFault(candidates.worker, "answer", "a candidate without victims")
             if not _is_plausible(findings.summary.nodes, findings.summary.feasible, findings.potential):
                 return WorkerFault(candidates.worker, "answer", "an absurd count of nodes")

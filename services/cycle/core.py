@@ -396,7 +396,7 @@ class CycleCore:
     def _on_candidates(self, candidates: Candidates, now: float) -> list[Effect]:
         if not self._searches.awaits(candidates) or self._is_refused(candidates):
             return []
-        fault = self._checks.candidates(candidates, *self._searches.asked)
+        fault = self._checks.candidates(candidates, *self._searches.asked, of_gang=self._searches.is_of_gang)
         if fault is None and not self._searches.is_usable(candidates):
             fault = WorkerFault(candidates.worker, "answer", UNMERGEABLE)
         if fault is not None:

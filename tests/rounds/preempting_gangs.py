@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from flotilla.events import Action, Resource
+from services.cycle.events import Unschedulable
 from services.queue import events as queue
 from services.queue.scheduling.cluster_event import ClusterChange
 from services.snapshot import events as snapshot
@@ -40,6 +41,11 @@ class PreemptingGangs(Preempting):
     def submit_gang(self, group: PodGroup, pods: Sequence[Pod]) -> None:
         self.add_group(group)
         self.submit(pods)
+
+    def unfit(self, pods: Iterable[Pod]) -> dict[str, Unschedulable]:
+        """The last outcomes of those that do not fit."""
+        found = {each.name: self.outcomes.get(each.uid) for each in pods}
+        return {name: outcome for name, outcome in found.items() if isinstance(outcome, Unschedulable)}
 
     def _carry_out_snapshot(self, effects: Iterable[snapshot.Effect]) -> None:
         effects = list(effects)

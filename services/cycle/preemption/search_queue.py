@@ -191,6 +191,11 @@ class SearchQueue:
         """The sequence number and the classes of the present ask."""
         return self._min_seq, set() if self._search is None else self._search.open
 
+    @property
+    def is_of_gang(self) -> bool:
+        """Whether the search under way is for a gang."""
+        return isinstance(self._search, GangSearch)
+
     def is_usable(self, candidates: Candidates) -> bool:
         """Whether the summaries of an answer can be merged."""
         return self._search is not None and self._search.is_usable(candidates, self._frameworks)
