@@ -31,7 +31,7 @@ from shared.messages.codec import M, copy
 from shared.messages.evaluation import Ties
 from shared.messages.explaining import ExplainPod, PodExplained, ShardExplained
 from shared.messages.preemption import Candidates
-from shared.messages.queue import POD_GONE, ForgottenPod
+from shared.messages.queue import POD_GONE, ForgottenPod, Gang
 from shared.messages.recording import Recorded
 from shared.messages.rounds import ClassAnswer, ClassAsk, Proposals
 from shared.messages.state import Delta, Heartbeat
@@ -125,14 +125,16 @@ class Pipeline:
         for obj in objects:
             self.observe(snapshot.ObjectSeen(obj))
 
-    def submit(self, pods: Sequence[Pod], seq: int = 0) -> None:
-        """Pods to schedule, in queue order. `seq`: workers must not evaluate them on an older state."""
+    def submit(self, pods: Sequence[Pod], seq: int = 0, gang: Gang | None = None) -> None:
+        """Pods to schedule, in queue order. `seq`: workers must not evaluate them on an older state. `gang`: of all."""
         for pod in pods:
             if pod.uid not in self._pods:
                 self._claim_users.add(pod)
             self._pods[pod.uid] = pod
         self._shown.update((pod.uid, pod) for pod in pods)
-        self._to_cycle(batch_of(pods, seq, devices=self.snapshot.cluster.objects.devices, users=self._claim_users))
+        gangs = None if gang is None else dict.fromkeys((pod.uid for pod in pods), gang)
+        devices = self.snapshot.cluster.objects.devices
+        self._to_cycle(batch_of(pods, seq, gangs, devices=devices, users=self._claim_users))
 
     def explain(self, ask: ClassAsk) -> list[tuple[ClassAnswer, Explanation]]:
         """Every worker's current evaluation of a pod, asked and answered as in messages."""

@@ -96,7 +96,7 @@ def test_a_gang_that_cannot_be_decided_together_fails() -> None:
         assert [queued for queued, _ in refused.failed] == list(members)
         return refused.failed[0][1].message
 
-    assert "at most 1024 pods" in failure(*(member(f"p{i}") for i in range(MAX_MEMBERS + 1)))
+    assert f"at most {MAX_MEMBERS} pods" in failure(*(member(f"p{i}") for i in range(MAX_MEMBERS + 1)))
     assert "pods take 1048577 bytes, and at most 1048576" in failure(member("a", size=PLENTY), member("b", size=1))
     mixed = failure(A, pod_info(pod("b").scheduler("other").build(), "c", gang=G))
     assert mixed.endswith('.spec.schedulerName set, got: "default-scheduler" and "other"')

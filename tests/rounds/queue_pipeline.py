@@ -17,7 +17,7 @@ from shared.framework.loading import load_frameworks
 from shared.framework.profile import Framework
 from shared.messages.binding import BindingOutcome, Evict, Evicted, Notice
 from shared.messages.evaluation import Ties
-from shared.messages.queue import Absorbed, Batch, Forgotten, ForgottenPod, Outcomes, Take
+from shared.messages.queue import Absorbed, Batch, Forgotten, ForgottenPod, Gang, Outcomes, Take
 from shared.model.objects import Pod
 from testing.inprocess.batches import nominated, pods_in, terminating
 from testing.inprocess.pipeline import Fate, Outcome, Pipeline, reliable
@@ -55,8 +55,8 @@ class QueuePipeline(Pipeline):
         if isinstance(event, snapshot.PodDeleted):
             self._tell_queue(queue.WatchEvents([queue.PodGone(event.uid)]))
 
-    def submit(self, pods: Sequence[Pod], seq: int = 0) -> None:
-        """Add new pods to the queue, which decides their order."""
+    def submit(self, pods: Sequence[Pod], seq: int = 0, gang: Gang | None = None) -> None:
+        """Add new pods to the queue, which decides their order and which of them are gangs."""
         self._tell_queue(queue.WatchEvents([self._pending(pod) for pod in pods]))
 
     def run_for(self, seconds: float) -> None:

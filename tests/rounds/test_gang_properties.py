@@ -1,13 +1,14 @@
 """Gangs in random clusters: nothing that a search for counter-examples finds."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.cycle.events import Decided, Unschedulable
+from services.cycle.round import attempts, placement_search
 from shared.messages.evaluation import Ties
 from shared.messages.queue import Gang
 from shared.model.objects import ClusterObject, Node, Pod
@@ -24,6 +25,15 @@ TIES = st.one_of(st.just(BY_NAME), st.integers(0, 99).map(lambda seed: Ties(seed
 ORDERS = st.lists(st.integers(0, 3), min_size=1, max_size=12)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def short_searches() -> Iterator[None]:
+    """Gangs that do not fit are searched for; test_gang_placements.py is about that."""
+    before = placement_search.MAX_STEPS
+    attempts.MAX_STEPS = 8  # type: ignore[attr-defined]
+    yield
+    attempts.MAX_STEPS = before  # type: ignore[attr-defined]
+
+
 def one_by_one(run: GangRun, pods: Sequence[Pod]) -> dict[str, str]:
     run.take(*pods)
     run.settle()
@@ -33,7 +43,9 @@ def one_by_one(run: GangRun, pods: Sequence[Pod]) -> dict[str, str]:
 def check_as_one_by_one(
     nodes: Sequence[Node], pods: Sequence[Pod], least: int, ties: Ties, objects: Sequence[ClusterObject] = ()
 ) -> None:
-    """In strict mode the members of a gang go where they would go by themselves, or nowhere if too few would."""
+    """In strict mode the members of a gang go where they would go by themselves. If too few would, they go nowhere, or
+    to other nodes where enough have room.
+    """
 
     def run(shards: int) -> GangRun:
         made = GangRun(shards=shards, round_size=1, ties=ties)
@@ -52,12 +64,14 @@ def check_as_one_by_one(
         if placed >= least:
             assert told == alone, f"{shards} shards"
             continue
-        assert gang.decisions == []
+        if gang.decisions:
+            assert len(gang.places(pods)) >= least
+            continue
         for each in pods:
             if alone[each.uid].startswith("on "):
                 assert f"only {placed} of the {least} members" in told[each.uid]
             else:
-                assert told[each.uid] == alone[each.uid], f"{shards} shards"
+                assert told[each.uid].startswith(alone[each.uid]), f"{shards} shards"
 
 
 @settings(deadline=None, max_examples=15)

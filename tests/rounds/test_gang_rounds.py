@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from services.cycle.events import Failed
+from services.cycle.round.gang import MAX_MEMBERS
 from services.snapshot.events import NodeSeen, PodSeen
 from shared.config.points import ExtensionPoint
 from shared.messages.queue import Gang
@@ -288,11 +289,11 @@ def test_when_shards_move_the_new_holders_are_told_what_is_given() -> None:
 
 
 def test_a_gang_that_is_too_large_fails() -> None:
-    pods = members(WORKER, 1025)
+    pods = members(WORKER, MAX_MEMBERS + 1)
     run = decide(hosts(2), Gang("ns/g", 2), pods)
     told = run.outcomes[pods[0].uid]
     assert isinstance(told, Failed)
-    assert told.status.message == 'pod group "ns/g": at most 1024 pods are placed together, not 1025'
+    assert told.status.message == 'pod group "ns/g": at most 8192 pods are placed together, not 8193'
 
 
 def test_a_large_gang_is_placed_whole() -> None:

@@ -13,6 +13,7 @@ from shared.framework.profile import Framework
 from shared.messages.binding import Evict, Evicted
 from shared.messages.evaluation import Ties
 from shared.messages.preemption import Candidates, Preempt
+from shared.messages.queue import Gang
 from shared.messages.rounds import Proposals, Propose
 from shared.messages.state import Commit, Committed, Conflict, Delta, Heartbeat, LedgerEntry, PodPlaced, State
 from shared.model.affinity import is_tolerated
@@ -74,9 +75,9 @@ class Audited(Pipeline):
         self.nominated: set[str] = set()
         super().__init__(frameworks, shards=shards, round_size=round_size, fate=fate, ties=ties)
 
-    def submit(self, pods: Sequence[Pod], seq: int = 0) -> None:
+    def submit(self, pods: Sequence[Pod], seq: int = 0, gang: Gang | None = None) -> None:
         self.submitted |= {each.uid: each for each in pods}
-        super().submit(pods, seq)
+        super().submit(pods, seq, gang)
 
     def step(self) -> bool:
         went_on = super().step()

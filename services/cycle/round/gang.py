@@ -28,14 +28,17 @@ from services.cycle.round.ladder_merge import Placement
 from services.cycle.round.placement_search import MAX_OPTIONS, MAX_STEPS, PlacementSearch
 from services.cycle.round.views import ClassView
 from shared.cluster.volumes import VolumeDecision
+from shared.messages.limits import HALF_A_MESSAGE
 from shared.messages.rounds import Given, Scope
 from shared.messages.state import Loads
 from shared.model.load import PodLoad
 
 PLUGIN = "GangScheduling"
 """Rejects the members of a gang that does not fit, beside the plugins that reject some of them."""
-MAX_MEMBERS = 1024
-"""Pods decided together: one ask has all of them as given, and one commit decides them."""
+MAX_MEMBERS = 1 << 13
+"""Pods decided together: one ask may have nearly all of them as given, and one commit decides them."""
+MAX_DECISION_BYTES = HALF_A_MESSAGE
+"""What is decided about volumes and devices of all members, which one ask or one commit has to hold."""
 MAX_IDLE_STEPS = 8
 """Consecutive steps without a verdict on any member."""
 MAX_COUNTED = 64
@@ -175,6 +178,10 @@ class GangRound:
         if self._idle_steps == MAX_IDLE_STEPS:
             stuck = error(f"{self._name}: no member was decided in {MAX_IDLE_STEPS} steps")
             self._failed |= {info.uid: (info, stuck) for info in result.deferred}
+        size = sum(_bytes_of(placement) for _, placement in self._decided.values())
+        if size > MAX_DECISION_BYTES:
+            large = error(f"{self._name}: what is decided about its volumes and devices takes {size} bytes")
+            self._failed |= {info.uid: (info, large) for info in self.members}
         if not self.open and not self._failed and len(self._decided) < self.least:
             self._fail_attempt()
 
@@ -336,6 +343,12 @@ class GangRound:
     def _in_a_sentence(self) -> str:
         why = self.why
         return f"{self._name[0].upper()}{self._name[1:]}: {why}." if why else ""
+
+
+def _bytes_of(placement: Placement) -> int:
+    if placement.volumes is None and placement.devices is None:
+        return 0
+    return len(msgspec.msgpack.encode((placement.volumes, placement.devices)))
 
 
 def _with_bindings(info: PodInfo, placement: Placement, given: Mapping[str, str]) -> Placement:

@@ -11,6 +11,8 @@ from shared.messages.limits import HALF_A_MESSAGE
 
 MIN_UNIFORM = 256
 """Consecutive pods of one class that share a round of any size."""
+MAX_OF_GANG = 1 << 13
+"""Members of one gang that share a step: each further step repeats what was decided before."""
 MAX_POD_BYTES = HALF_A_MESSAGE
 """Whole pods in one message: half of what a message may hold."""
 
@@ -40,7 +42,9 @@ def next_pods(
     size, uniform = first.size, cache.stands_alone(first.class_id)
     judged_pods = int(is_judged(first.class_id))
     is_sorted_out = bool(packing) and round_size > 1 and first.gang is None
-    while waiting and len(pods) < max(round_size, MIN_UNIFORM):
+    together = MIN_UNIFORM if first.gang is None else MAX_OF_GANG
+    at_once = round_size if first.gang is None or round_size == 1 else MAX_OF_GANG
+    while waiting and len(pods) < max(round_size, together):
         following = waiting[0]
         if following.gang is not None and first.gang is None:
             break
@@ -55,7 +59,7 @@ def next_pods(
         size += following.size
         uniform = uniform and following.class_id == first.class_id
         judged_pods += is_judged(following.class_id)
-        if size > MAX_POD_BYTES or (len(pods) >= round_size and not uniform) or judged_pods > max_judged(cache.nodes):
+        if size > MAX_POD_BYTES or (len(pods) >= at_once and not uniform) or judged_pods > max_judged(cache.nodes):
             break
         pods.append(waiting.popleft())
     waiting.extendleft(reversed(passed_over))

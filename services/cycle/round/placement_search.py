@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 
 from services.cycle.round.ladder_merge import Placement
 
-MAX_STEPS = 256
+MAX_STEPS = 128
 """Steps of one gang, over all its domains. Each is one question to the workers or, if a summary changes, a few."""
 MAX_SEARCHED = 32
 """Members of a gang that is searched for; a larger one would not come to an end."""
