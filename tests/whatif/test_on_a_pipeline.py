@@ -6,6 +6,7 @@ from shared.bus import Bus
 from shared.config.settings import Settings
 from testing.builders import PodBuilder, node
 from tests.bus.support import a_telemetry
+from tests.cli.operating import Operator
 from tests.pipeline.support import a_cluster, cached, plain, until, web
 from tools import live_state
 from tools.cli.service_client import ServiceClient
@@ -37,12 +38,19 @@ def manifest(made: PodBuilder) -> dict[str, object]:
     return {"apiVersion": "v1", "kind": "Pod", **plain(made)}
 
 
-async def test_pods_go_where_was_said() -> None:
+async def test_pods_go_where_was_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    operator = Operator(monkeypatch, capsys)
     async with Pipeline.running(PipelineOptions(settings=SETTINGS)) as pipeline, a_cluster(pipeline) as cluster:
+        monkeypatch.setenv("FLOTILLA_NATS_URL", pipeline.nats_url)
+        monkeypatch.setenv("FLOTILLA_PREFIX", pipeline.options.settings.prefix)
         for i in range(6):
             await cluster.create(node(f"n{i}").capacity(cpu=4, memory="8Gi", pods=110))
         await cluster.create(web("first", SPACE).request(cpu="1").owner("ReplicaSet", "web").on("n0"))
-        await until(lambda: cached(pipeline, "pods", 1), "the placed pod is not known")
+        await cluster.create(web("second", SPACE).request(cpu="1").owner("ReplicaSet", "web").on("n1"))
+        await until(lambda: cached(pipeline, "pods", 2), "the placed pods are not known")
+        moves = await operator.types("defrag", "--dry-run")
+        assert (moves.code, moves.lines[0]) == (0, "1 node could be freed by 1 move; 4 are free already")
+        assert f"{SPACE}/first  n0    n1" in moves.lines
         made = [web(f"p{i}", SPACE).request(cpu="1500m", memory="1Gi") for i in range(13)]
         told = await ask(pipeline, Question(manifests=[manifest(each) for each in made]))
         assert told.count("scheduled") == 12

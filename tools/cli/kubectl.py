@@ -15,7 +15,7 @@ from shared.config.sources import BAD_USAGE, Parser
 from tools.cli.main import COMMANDS, main
 
 PROGRAM = "kubectl flotilla"
-OFFERED = ("queue", "explain", "whatif", "capacity", "evictions", "gang", "status")
+OFFERED = ("queue", "explain", "whatif", "capacity", "defrag", "evictions", "gang", "status")
 NATS = ("FLOTILLA_NATS_URL", "FLOTILLA_NATS_URL_FILE")
 NATS_FLAG = "--nats"
 DEPLOYMENT = "deployment/flotilla-cli"

@@ -34,6 +34,7 @@ inspect a running Flotilla:
   flotilla console                          serve a page that shows all of this
   flotilla whatif -f web.yaml               say where pods would go if they were created
   flotilla capacity -f pod.yaml             say how many more of a pod fit
+  flotilla defrag --dry-run                 list moves of pods that would free whole nodes
   flotilla permit list                      list pods that wait for a permit before they are bound
   flotilla dump --output folder             write the whole state, and compare it with the cluster
   flotilla record --output FILE             record what is decided, for flotilla replay
@@ -64,6 +65,7 @@ COMMANDS = {
     "console": Command("tools.cli.console", "serve a page that shows what a pipeline does"),
     "whatif": Command("tools.cli.whatif", "say where pods would go, and which nodes would help"),
     "capacity": Command("tools.cli.capacity", "say how many more of a pod fit"),
+    "defrag": Command("tools.cli.defrag", "list moves of pods that would free whole nodes or racks"),
     "permit": Command("tools.cli.permit", "list, allow or reject pods that wait for a permit"),
     "dump": Command("tools.cli.dump", "write the whole state, and compare it with the cluster"),
     "record": Command("tools.cli.record", "record what is decided, for a replay"),

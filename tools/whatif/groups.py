@@ -134,7 +134,7 @@ class Bound:
         trials.clear()
         free: Counter[str] = Counter()
         for node in cores.snapshot.cluster.nodes:
-            free.update(_free(cores, node))
+            free.update(free_room(cores, node))
         self.lacking = {name: needs[name] - free[name] for name in SUMMED if needs[name] > free[name]}
         self._offers = [allocatable(template) for template in trials.templates]
         self._trials = trials
@@ -158,7 +158,7 @@ class Bound:
         return min((left / amount * price for amount, price in offers if amount), default=0.0) * (1 - 1e-9)
 
 
-def _free(cores: Cores, node: Node) -> dict[str, int]:
+def free_room(cores: Cores, node: Node) -> dict[str, int]:
     cluster = cores.snapshot.cluster
     used = {**cluster.pods.use_of(node.name).requests, PODS: len(cluster.pods.on_node(node.name))}
     return {name: max(0, amount - used.get(name, 0)) for name, amount in allocatable(node).items()}
