@@ -44,7 +44,11 @@ class ReaderState(StrEnum):
 
 TRANSITIONS = (
     (ReaderState.UNSYNCED, ReaderState.SYNCED, "a listing of every kind is complete"),
-    (ReaderState.SYNCED, ReaderState.UNSYNCED, "a message is missing, or the watcher is a new one"),
+    (
+        ReaderState.SYNCED,
+        ReaderState.UNSYNCED,
+        "a message is missing, or the watcher is a new one that does not go on after the last message",
+    ),
 )
 """From, to, and why; there are no others."""
 
@@ -149,7 +153,8 @@ class WatchReader:
         if heard is Heard.OLD:
             return []
         if message.epoch != epoch or heard is Heard.REFUTED:
-            self._begin_epoch(now)
+            if not self._goes_on((epoch, last), message):
+                self._begin_epoch(now)
             last = 0
         effects: list[Effect] = []
         if isinstance(message, WatchBeat):
@@ -210,8 +215,14 @@ class WatchReader:
     def _rest(self) -> None:
         self._ask_at, self._patience = None, FIRST_PATIENCE
 
+    def _goes_on(self, before: tuple[int, int], message: Watched | WatchBeat) -> bool:
+        """Whether a new watcher goes on after the last message that was read, so that nothing is missed."""
+        if not isinstance(message, WatchBeat) or message.seq or not self.synced:
+            return False
+        return bool(message.after_epoch) and (message.after_epoch, message.after_seq) == before
+
     def _begin_epoch(self, now: float) -> None:
-        """A new watcher lists everything by itself; a follower from its first message on need not ask."""
+        """A new watcher that does not go on lists everything; a follower from its first message on need not ask."""
         self._listed = frozenset(Kind)
         self._distrust()
         if self._ask_at is None:

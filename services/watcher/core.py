@@ -62,15 +62,22 @@ RELIST_PAUSE = 1.0
 
 
 class WatcherCore:
-    def __init__(self, epoch: int, schedulers: frozenset[str] = frozenset()) -> None:
-        """`schedulers`: the scheduler names of pods that Flotilla places."""
+    def __init__(self, epoch: int, schedulers: frozenset[str] = frozenset(), last: WatchBeat | None = None) -> None:
+        """`schedulers`: the scheduler names of pods that Flotilla places.
+
+        `last`: the last message of the watcher before, if it says how to resume: then the stream goes on after it.
+        """
         self.epoch = epoch
+        self._last = last
         self._schedulers = schedulers
         self._seq = 0
         self._updates: list[WatchChange] = []
         """Of placed pods, not published yet."""
         self._updates_due: float | None = None
         self._kinds = {kind: KindState() for kind in RESOURCES}
+        for kind in self.resumed:
+            assert last is not None
+            self._kinds[kind].resume(last.resume[kind.value])
         self._list_at: float | None = None
         self._to_list: set[Kind] = set()
         self._listed_at: float | None = None
@@ -95,7 +102,7 @@ class WatcherCore:
                 is_due = self._updates_due is not None and now >= self._updates_due
                 return [*(self._publish_updates() if is_due else ()), *self._on_tick(now)]
             case Beat():
-                return [Publish(WatchBeat(self.epoch, self._seq, [kind.value for kind in RESOURCES]))]
+                return [*self._publish_updates(), Publish(self._beat())]
 
     def next_deadline(self) -> float | None:
         return min((at for at in (self._list_at, self._updates_due) if at is not None), default=None)
@@ -103,6 +110,13 @@ class WatcherCore:
     @property
     def seq(self) -> int:
         return self._seq
+
+    @property
+    def resumed(self) -> dict[Kind, int]:
+        """The kinds that are watched from a version on, without a listing."""
+        if self._last is None:
+            return {}
+        return {kind: self._last.resume[kind.value] for kind in RESOURCES if kind.value in self._last.resume}
 
     def is_missing(self, kind: Kind) -> bool:
         """Whether the server does not serve this kind, so that the stream says that it has no objects."""
@@ -125,6 +139,7 @@ class WatcherCore:
             case ListPage(objects=objects):
                 return [*self._shown(kind), *self._on_page(kind, objects, at)]
             case ListStarted(version=version):
+                self._kinds[kind].is_complete = False
                 if self._kinds[kind].versions.is_old_list(version, now):
                     return [self._stale(kind, version)]
                 self._kinds[kind].versions.reach(version_number(version))
@@ -135,7 +150,7 @@ class WatcherCore:
                     return [self._stale(kind, version)]
                 self._kinds[kind].problems.end_listing()
                 effects = [*self._shown(kind), self._publish(kind, [ListingEnds(kind, version)])]
-                self._kinds[kind].availability.listed = True
+                self._kinds[kind].availability.listed = self._kinds[kind].is_complete = True
                 return effects
 
     # Kinds that the server does not serve
@@ -169,6 +184,7 @@ class WatcherCore:
         for event in events:
             version = version_of(event.object)
             if not self._kinds[kind].versions.accept_event(version):
+                self._kinds[kind].is_complete = False
                 effects.append(self._stale(kind, version))
                 break
             if event.type == "DELETED":
@@ -261,8 +277,10 @@ class WatcherCore:
     # Requested listings
 
     def _on_asked(self, kinds: frozenset[Kind], now: float) -> list[Effect]:
-        """A request that comes before the first message needs no listing: its sender will hear everything."""
-        if not self._seq:
+        """A request that comes before the first message needs no listing: its sender will hear everything, unless this
+        watcher resumes.
+        """
+        if not self._seq and self._last is None:
             return []
         self._to_list |= kinds & RESOURCES.keys()
         if self._list_at is None:
@@ -280,6 +298,19 @@ class WatcherCore:
         return [ListAgain(kinds), *empty]
 
     # Messages
+
+    def _beat(self) -> WatchBeat:
+        beat = WatchBeat(self.epoch, self._seq, [kind.value for kind in RESOURCES], resume=self._resume_points())
+        if self._last is None or self._seq:
+            return beat
+        return replace(beat, after_epoch=self._last.epoch, after_seq=self._last.seq)
+
+    def _resume_points(self) -> dict[str, int]:
+        """Without kinds that the server does not serve; empty if another one is not published up to a version."""
+        served = {kind: state for kind, state in self._kinds.items() if not state.availability.missing}
+        if not all(state.is_complete and state.versions.newest for state in served.values()):
+            return {}
+        return {kind.value: state.versions.newest for kind, state in served.items()}
 
     def _publish_all(self, kind: Kind, changes: Sequence[WatchChange]) -> Iterable[Effect]:
         part: list[WatchChange] = []

@@ -142,3 +142,10 @@ class KindState:
         self.availability = Availability()
         self.versions = VersionOrder()
         self.problems = ReportedProblems()
+        self.is_complete = False
+        """Whether all of it is published: a listing has ended, and none is under way."""
+
+    def resume(self, version: int) -> None:
+        """An earlier watcher has published all of it up to this version."""
+        self.versions = VersionOrder(newest=version, floor=version)
+        self.availability.listed = self.is_complete = True

@@ -29,7 +29,7 @@ from services.watcher.flow_control import FlowControl
 from services.watcher.metrics import WatchMetrics, WatchSpans
 from services.watcher.problem_reporter import ProblemReporter
 from services.watcher.resources import RESOURCES, WatchedResource
-from shared.bus import Envelope
+from shared.bus import Envelope, Subscription
 from shared.bus.subjects import WATCH, WATCHER_GROUP, WATCHER_RELIST, WATCHER_SEEN
 from shared.config.document import read_config
 from shared.framework.loading import load_scheduler_config
@@ -75,17 +75,46 @@ async def main(context: Context) -> None:
     config, given = load_scheduler_config(source, context.settings.feature_gates), client_connection(source)
     schedulers = frozenset(profile.scheduler_name for profile in config.profiles)
     client = await KubeClient.open(context.settings.api, context.telemetry, given)
+    standby, lease = Standby(context), f"{context.settings.prefix}-watcher"
     try:
         async with (
             joined(context, config.leader_election, given),
-            leadership(context, config.leader_election, f"{context.settings.prefix}-watcher", given) as lead,
+            leadership(context, config.leader_election, lease, given, stand_by=standby.run) as lead,
         ):
-            shell = Shell(
-                context, client, WatcherCore(lead.epoch, schedulers), schedulers, LaterTerm(context, lead.raise_term)
-            )
+            last = await standby.end()
+            if last is not None:
+                context.log.info("resumes the stream after message %d of term %d", last.seq, last.epoch)
+            core = WatcherCore(lead.epoch, schedulers, last)
+            shell = Shell(context, client, core, schedulers, LaterTerm(context, lead.raise_term))
             await lead.during(shell.run())
     finally:
         await client.close()
+
+
+class Standby:
+    """Hears where the leader's stream can be resumed: by its last message, if nothing came after it."""
+
+    def __init__(self, context: Context) -> None:
+        self._bus = context.bus
+        self._subscription: Subscription[Watched | WatchBeat] | None = None
+        self._position = (0, 0)
+        self._last: WatchBeat | None = None
+
+    async def run(self) -> None:
+        self._subscription = await self._bus.subscribe(WATCH, (Watched, WatchBeat), self._on_message)
+        await asyncio.Event().wait()
+
+    async def end(self) -> WatchBeat | None:
+        """The message to go on after; None if everything must be listed."""
+        if self._subscription is not None:
+            await self._subscription.close()
+        return self._last
+
+    def _on_message(self, message: Watched | WatchBeat, envelope: Envelope) -> None:
+        if (message.epoch, message.seq) < self._position:
+            return
+        self._position = message.epoch, message.seq
+        self._last = message if isinstance(message, WatchBeat) and message.resume else None
 
 
 class Shell:
@@ -135,12 +164,18 @@ class Shell:
                 tasks.create_task(self._list())
                 tasks.create_task(self._reporter.run())
                 tasks.create_task(self._context.fault.raised())
+        except asyncio.CancelledError:
+            self._runner.feed(Beat())  # by which a standby goes on
+            raise
         finally:
             self._runner.close()
 
     async def _list(self) -> None:
+        resumed = self._core.resumed
+        for kind, version in resumed.items():
+            self._listwatches[kind].resume(str(version))
         with suppress(TimeoutError):
-            async with asyncio.timeout(FOLLOWERS_PATIENCE):
+            async with asyncio.timeout(0.0 if resumed else FOLLOWERS_PATIENCE):
                 await self._all_follow.wait()
         if self._core.is_resumed():
             for listwatch in self._listwatches.values():

@@ -31,7 +31,7 @@ class Rights:
 RIGHTS = {
     "watcher": Rights(
         sends=(s.PIPELINE_OWNER, s.LEASES_RELEASED, s.STATUS_ANSWERS, s.WATCH),
-        hears=(s.LEASES_RELEASED, s.STATUS_ASK, s.WATCHER_RELIST, s.WATCHER_SEEN),
+        hears=(s.LEASES_RELEASED, s.STATUS_ASK, s.WATCH, s.WATCHER_RELIST, s.WATCHER_SEEN),
     ),
     "queue": Rights(
         sends=(

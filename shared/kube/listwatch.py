@@ -178,6 +178,10 @@ class ListWatch:
         if self._stream is not None and not self._listing:
             self._stream.close()
 
+    def resume(self, version: str) -> None:
+        """Before `run`: watch from this version on instead of listing; list if the server has forgotten it."""
+        self._version, self._in_pages = version, True
+
     def list_in_pages(self) -> None:
         """List in pages, which name their version first, also the first time: the state must not go back in time."""
         self._in_pages = True

@@ -143,12 +143,19 @@ class WatchBeat(msgspec.Struct, frozen=True, omit_defaults=True, tag="watch-beat
 
     `kinds`: those that this watcher lists, which may include unknown ones; empty: all known ones. `at`: the
     watcher's Unix time, 0 if unknown.
+
+    `resume`: by kind, the resourceVersion from which a watch goes on after this message, for the next watcher; empty
+    while a kind is being listed. `after_epoch`, `after_seq`: this watcher goes on after that message of an earlier one,
+    so who has read as far has missed nothing; 0 if it lists everything.
     """
 
     epoch: Count
     seq: Count
     kinds: list[str] = []
     at: Seconds = 0.0
+    resume: dict[str, Count] = {}
+    after_epoch: Count = 0
+    after_seq: Count = 0
 
 
 class _Undecoded(msgspec.Struct):

@@ -12,7 +12,7 @@ from shared.messages.workers import WorkerBeat
 from testing.auditor.service import Auditor
 from tests.bus.support import a_bus, a_telemetry
 from tests.kube.support import raw_node, raw_pod
-from tests.leadership.fleet import PREFIX, a_fleet, a_pipeline
+from tests.leadership.fleet import PATIENCE, PREFIX, a_fleet, a_pipeline
 from tests.leadership.terms import is_next
 from tools.supervisor.options import SINGLE
 
@@ -21,6 +21,7 @@ pytestmark = pytest.mark.asyncio
 NODES, PODS = 4, 240
 PAUSE = 0.025
 """Seconds between two pods: they come for six seconds, while the leaders go."""
+QUEUED = 'scheduler_pending_pods{queue="active"} 4.0'
 LONG = {"duration": "60s", "deadline": "50s"}
 """Longer than any test: who takes over within one has not waited for the Lease to run out."""
 
@@ -58,6 +59,23 @@ async def test_a_standby_takes_over_at_once_from_a_leader_that_ends(kind: str, t
         assert await fleet.ended(f"{kind}-0") == 0
         assert await fleet.leader(kind) == f"{kind}-1"
         assert is_next(fleet.term(kind), before)
+
+
+async def test_a_watcher_resumes_where_the_one_before_has_ended(tmp_path: Path) -> None:
+    async with a_fleet(tmp_path, ("watcher", "queue"), **LONG) as fleet:
+        await fleet.ready()
+        for number in range(3):
+            fleet.server.store_raw("pods", raw_pod(f"p-{number}"))
+        fleet.signal("watcher-0", signal.SIGTERM)
+        assert await fleet.ended("watcher-0") == 0
+        listings = sum("requests a listing" in line for line in fleet.relay.lines)
+        assert await fleet.leader("watcher") == "watcher-1"
+        fleet.server.store_raw("pods", raw_pod("later"))
+        async with asyncio.timeout(PATIENCE):
+            while (answer := await fleet.ask("queue-0", "/metrics")) is None or QUEUED not in answer.body:
+                await asyncio.sleep(0.02)
+        assert fleet.said("resumes the stream after message")
+        assert sum("requests a listing" in line for line in fleet.relay.lines) == listings
 
 
 async def test_a_leader_that_wakes_up_deposed_does_no_harm_and_ends(tmp_path: Path) -> None:

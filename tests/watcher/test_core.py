@@ -18,6 +18,7 @@ from services.watcher.events import (
     Received,
     RelistRequested,
     ReportProblem,
+    StaleState,
     Tick,
 )
 from services.watcher.resources import RESOURCES
@@ -332,3 +333,64 @@ def test_any_other_change_of_a_pod_waits_for_nothing(said: tuple[str, Any]) -> N
 def test_changes_of_other_kinds_wait_for_nothing() -> None:
     effects = of_ours().handle(events(Kind.NODE, ("MODIFIED", raw_node("n1"))), NOW)
     assert len(published(effects)) == 1
+
+
+# Resuming
+
+
+def whole(core: WatcherCore, version: str = "7") -> WatcherCore:
+    """All kinds are listed at this version."""
+    for kind in Kind:
+        core.handle(Received(kind, ListStarted(version), NOW), NOW)
+        core.handle(Received(kind, ListDone(version, version), NOW), NOW)
+    return core
+
+
+def beat(core: WatcherCore) -> WatchBeat:
+    message = core.handle(Beat(), NOW)[-1]
+    assert isinstance(message, Publish) and isinstance(message.message, WatchBeat)
+    return message.message
+
+
+def test_heartbeats_say_from_where_the_next_watcher_goes_on() -> None:
+    core = whole(WatcherCore(1))
+    assert beat(core).resume == {kind.value: 7 for kind in Kind}
+    core.handle(Received(Kind.NODE, ObjectEvents([an_event("n", "9")]), NOW), NOW)
+    assert beat(core).resume == {kind.value: 7 for kind in Kind} | {"node": 9}
+    core.handle(Received(Kind.NODE, ListStarted("11"), NOW), NOW)
+    assert beat(core).resume == {}, "a listing is not complete"
+    core.handle(Received(Kind.NODE, ListDone("11", "11"), NOW), NOW)
+    assert beat(core).resume["node"] == 11
+    core.handle(Received(Kind.NODE, ObjectEvents([an_event("n", "10")]), NOW), NOW)
+    assert beat(core).resume == {}, "the server has gone back"
+
+
+def test_what_waits_is_published_before_a_heartbeat_names_its_version() -> None:
+    core = whole(WatcherCore(1, frozenset({"flotilla"})))
+    seq = core.seq
+    pod = {
+        "metadata": {"name": "p", "uid": "u", "resourceVersion": "9"},
+        "spec": {"nodeName": "n", "schedulerName": "flotilla"},
+    }
+    update = WatchEvent("MODIFIED", msgspec.Raw(msgspec.json.encode(pod)))
+    assert core.handle(Received(Kind.POD, ObjectEvents([update]), NOW), NOW) == []
+    message = beat(core)
+    assert (message.seq, message.resume["pod"]) == (seq + 1, 9)
+
+
+def test_a_watcher_that_resumes_says_after_which_message() -> None:
+    last = beat(whole(WatcherCore(1)))
+    core = WatcherCore(2, last=last)
+    assert core.resumed == dict.fromkeys(Kind, 7)
+    first = beat(core)
+    assert (first.seq, first.after_epoch, first.after_seq, first.resume) == (0, 1, last.seq, last.resume)
+    assert core.handle(RelistRequested(), NOW) == [ListAgain(frozenset(RESOURCES))], "it would hear of no object else"
+    old = core.handle(Received(Kind.NODE, ObjectEvents([an_event("n", "6")]), NOW), NOW)
+    assert [type(effect) for effect in old] == [StaleState]
+    core.handle(Received(Kind.NODE, ObjectEvents([an_event("n", "8")]), NOW), NOW)
+    assert (beat(core).seq, beat(core).after_epoch) == (1, 0)
+
+
+def an_event(name: str, version: str) -> WatchEvent:
+    node = {"metadata": {"name": name, "resourceVersion": version}}
+    return WatchEvent("MODIFIED", msgspec.Raw(msgspec.json.encode(node)))

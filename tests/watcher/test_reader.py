@@ -286,3 +286,41 @@ def test_a_version_that_the_server_has_reached_stays() -> None:
     assert reader.correct({"pod": 20}, 20, 0.4) == []
     assert not reader.is_contradicted
     assert reader.take(shown(4, 12, *listing(Kind.POD, A)), 0.5) == []
+
+
+# A watcher that goes on
+
+
+def synced_at(epoch: int) -> tuple[WatchReader, int]:
+    reader, seq = WatchReader("x"), 0
+    for kind in Kind:
+        seq += 1
+        reader.take(Watched(epoch, seq, [ListingBegins(kind), ListingEnds(kind, "7")]), 0.0)
+    return reader, seq
+
+
+def test_a_reader_of_the_last_message_has_missed_nothing_where_the_next_watcher_goes_on_after_it() -> None:
+    reader, seq = synced_at(1)
+    assert reader.take(WatchBeat(2, 0, after_epoch=1, after_seq=seq), 1.0) == []
+    assert reader.synced and reader.position == (2, 0) and reader.next_deadline() is None
+    change = PodChange("u", "ns", "p")
+    assert reader.take(Watched(2, 1, [change]), 1.0) == [change]
+    assert reader.synced
+
+
+@pytest.mark.parametrize(
+    ("epoch", "behind", "seq"),
+    [(1, -1, 0), (1, 1, 0), (0, 0, 0), (3, 0, 0), (1, 0, 1)],
+    ids=["it has read more", "it has read less", "it lists", "another watcher's", "something came since"],
+)
+def test_any_other_reader_needs_a_listing(epoch: int, behind: int, seq: int) -> None:
+    reader, last = synced_at(1)
+    reader.take(WatchBeat(2, seq, after_epoch=epoch, after_seq=last + behind), 1.0)
+    assert not reader.synced and reader.next_deadline() is not None
+
+
+def test_one_that_had_missed_something_before_does_too() -> None:
+    reader, last = synced_at(1)
+    reader.take(Watched(1, last + 2, []), 0.5)
+    reader.take(WatchBeat(2, 0, after_epoch=1, after_seq=last + 2), 1.0)
+    assert not reader.synced
