@@ -18,6 +18,7 @@ from tests.rounds.gangs import GangRun, members
 from tests.rounds.preempting_gangs import PreemptingGangs, gang_of, pod_group
 from tests.rounds.preempting_world import Full, Preempting
 from tests.rounds.support import FRAMEWORKS
+from tests.rounds.test_gang_placements import case_of
 from tests.rounds.world import BadLuck
 from tools.recording.file import Entry, RecordingReader
 from tools.replay.replay import Comparison, Replay
@@ -104,6 +105,31 @@ def gangs_and_spreading(seed: int, shards: int, round_size: int = 16) -> Sequenc
         run.take((Gang(f"ns/g{step}", 4), members(gang, 5, f"g{step}-")))
         run.settle()
     return overheard.entries
+
+
+def gangs_in_racks(seed: int, shards: int) -> Sequence[Entry]:
+    """Gangs of up to three classes: some are tried in several racks, and some are searched a placement for."""
+    overheard = Overheard()
+    run = GangRun(shards=shards, fate=overheard, ties=Ties(seed=seed), frameworks=FRAMEWORKS)
+    run.add_nodes(case_of(5).nodes)
+    run.settle()
+    overheard.begin(run)
+    for step in range(seed, seed + STEPS):
+        case = case_of(step)
+        pods = [
+            msgspec.structs.replace(each, metadata=msgspec.structs.replace(each.metadata, name=f"{each.name}-{step}"))
+            for each in case.pods
+        ]
+        run.take((Gang(f"ns/g{step}", case.least, topology=case.topology), pods))
+        run.settle()
+    return overheard.entries
+
+
+@pytest.mark.parametrize("seed", [0, 40])
+def test_gangs_in_racks(seed: int) -> None:
+    found = replayed(gangs_in_racks(seed, 2))
+    no_difference(found)
+    assert found.gangs == STEPS
 
 
 def test_preemptions() -> None:

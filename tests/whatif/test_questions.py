@@ -97,6 +97,21 @@ def test_members_that_run_count_towards_the_minimum_of_their_group(placed: int, 
     assert where(told)["more"] == ("n2" if placed == 2 and not leaves else "gated")
 
 
+@pytest.mark.parametrize(("count", "rack"), [(3, "r2"), (5, "")])
+def test_a_gang_goes_to_one_rack_or_is_told_why_not(count: int, rack: str) -> None:
+    racks = [a_node(f"r1-{i}", 1, **{"example.com/rack": "r1"}) for i in range(2)]
+    racks += [a_node(f"r2-{i}", 2, **{"example.com/rack": "r2"}) for i in range(2)]
+    constraints = {"topology": [{"key": "example.com/rack"}]}
+    spec = {"schedulingPolicy": {"gang": {"minCount": count}}, "schedulingConstraints": constraints}
+    body = encode_msgpack(object_from(ObjectKind.POD_GROUP, {"metadata": {"name": "g"}, "spec": spec}))
+    live = replace(a_live(*racks), groups=[LiveGroup(GroupApi.SCHEDULING, "default/g", body, {})])
+    told = ask(live, *(a_pod(f"m{i}", schedulingGroup={"podGroupName": "g"}) for i in range(count)))
+    assert {each.node.partition("-")[0] for each in told.pods} == {rack}
+    if not rack:
+        why = "no rack has room for all 5 members: the best, r2, has room for 4."
+        assert all(why in each.message for each in told.pods), told.pods[0].message
+
+
 def test_a_pod_of_higher_priority_preempts() -> None:
     live = a_live(a_node("n1", 2), pods=(pod("low", "shop").request(cpu="2").on("n1"),))
     told = ask(live, a_pod("high", "2", priorityClassName="high"), _class("high", 10))

@@ -79,7 +79,8 @@ class Decisions:
         gang = self._gang(record, pods)
         groups = _groups(record.classes)
         self._check(groups, history)
-        round_ = Round(record.round, pods, self.cache, gang)
+        asked = [] if gang is None else gang.asked()
+        round_ = Round(record.round, asked or pods, self.cache, gang)
         keys: tuple[str, ...] | None = None
         while keys != round_.keys:  # every ladder needs the values of all labels
             keys = round_.keys

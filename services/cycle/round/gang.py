@@ -186,16 +186,19 @@ class GangRound:
             self._fail_attempt()
 
     def _go_on_searching(self, search: PlacementSearch, result: RoundResult) -> None:
-        """Tells the result which member goes where next. Once enough are placed, the others go where they fit."""
+        """Tells the result which member goes where next, unless it is of a class that this step has not asked about.
+
+        Once enough are placed, the others go where they fit.
+        """
         search.take(result.offered or {})
         self._decided.clear()
         of_class = {class_id: deque(infos) for class_id, infos in self._by_class().items()}
         for class_id, placement in search.placed:
             info = of_class[class_id].popleft()
             self._decided[info.uid] = info, placement
-        if self._decided and search.outcome != "none":
-            result.decided = [next(reversed(self._decided.values()))]
-            result.order, result.deferred = [info.uid for info, _ in result.decided], []
+        last = next(reversed(self._decided.values()), None)
+        if last is not None and search.outcome != "none" and last[0].class_id in (result.offered or {}):
+            result.order, result.decided, result.deferred = [last[0].uid], [last], []
         if search.outcome == "found":
             self.open = deque(info for info in self.members if info.uid not in self._decided)
             self._search = None
