@@ -24,7 +24,7 @@ from shared.model.devices import (
     ResourceClaimStatus,
 )
 from shared.model.kinds import DEVICE_KINDS
-from shared.model.objects import GroupApi, Node, ObjectKind, Pod, PodGroup, object_from
+from shared.model.objects import GroupApi, Node, ObjectKind, Pod, PodGroup, PodGroupSpec, object_from
 from shared.model.pod import PodResourceClaim, PodResourceClaimStatus
 from shared.model.resources import filter_requests
 from shared.model.selectors import node_selector_matches
@@ -108,7 +108,7 @@ class DeviceWorld(GangWorld):
         name, _ = self.next_name("g")
         api, least = self.dice.choice(list(GroupApi)), self.dice.choice((2, 3))
         create_claim(self.server, _claim(name, self.dice.choice(OF_GANG)))
-        self._put_group(name, api, least)
+        self._put_group(name, api, least, PodGroupSpec())
         for _ in range(least):
             self._put_member(name, self.next_name(f"{name}-"), api, self.dice.choice(("100m", "100m", "500m")))
         if self.dice.random() < HELPED:

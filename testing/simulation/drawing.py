@@ -46,7 +46,17 @@ PLAIN = Scene(
 )
 WISHES = Scene(PLAIN.actions | {"crowd": 0.3}, PLAIN.seconds)
 GANGS = Scene(
-    {"create_gang": 3, "create": 3, "one_more": 1, "delete": 1, "finish": 1, "gang_goes": 1.5, "update": 1}, 15.0
+    {
+        "create_gang": 3,
+        "create": 3,
+        "one_more": 1,
+        "resize": 0.5,
+        "delete": 1,
+        "finish": 1,
+        "gang_goes": 1.5,
+        "update": 1,
+    },
+    15.0,
 )
 PREEMPTION = Scene(
     {

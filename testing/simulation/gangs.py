@@ -1,6 +1,7 @@
 """Gangs: groups of pods that are placed together or not at all, in a cluster with room for some of them."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
@@ -12,6 +13,8 @@ from shared.messages.state import Commit, Committed, Decision
 from shared.messages.watch import Kind
 from shared.model.objects import (
     GROUP_LABEL,
+    Chosen,
+    DisruptionMode,
     GangPolicy,
     GroupApi,
     Node,
@@ -20,14 +23,16 @@ from shared.model.objects import (
     PodGroup,
     PodGroupSpec,
     PodSchedulingGroup,
+    SchedulingConstraints,
     SchedulingPolicy,
+    TopologyConstraint,
     group_of,
     key_of,
     kind_of,
 )
 from shared.model.resources import allocatable, filter_requests
 from testing.builders import pod
-from testing.simulation.actions import ELSEWHERE
+from testing.simulation.actions import ELSEWHERE, ZONE
 from testing.simulation.apiserver import FINISHED, GRACE, Change
 from testing.simulation.schedule import Entry, Schedule
 from testing.simulation.world import World
@@ -65,19 +70,33 @@ class GangWorld(World):
         least = self.dice.choice((2, 3, 5))
         api = self.dice.choice(list(GroupApi))
         cpu = self.dice.choice(("500m", "1", "1500m"))
+        kind = self._a_kind(least, cpu) if api is GroupApi.SCHEDULING else PodGroupSpec()
         members = [self.next_name(f"{name}-") for _ in range(least + self.dice.choice((0, 0, 1)))]
         steps: list[Callable[[], None]] = [
             lambda member=member: self._put_member(name, member, api, cpu)  # type: ignore[misc]
             for member in members
         ]
-        steps.insert(self.dice.randrange(len(steps) + 1), lambda: self._put_group(name, api, least))
+        steps.insert(self.dice.randrange(len(steps) + 1), lambda: self._put_group(name, api, least, kind))
         for step in steps:
             self.later(self.dice.choice((0.0, 0.0, 0.0, 0.3, 2.0)), step)
 
-    def _put_group(self, name: str, api: GroupApi, least: int) -> None:
-        policy = SchedulingPolicy(gang=GangPolicy(min_count=least))
-        of = {GroupApi.SCHEDULING: PodGroupSpec(scheduling_policy=policy)}
-        spec = of.get(api, PodGroupSpec(min_member=least))
+    def _a_kind(self, least: int, cpu: str) -> PodGroupSpec:
+        """What a group may say beside its minimum: a zone for all members, if one has room for them, a priority that
+        moves it ahead in the queue and evicts nobody, and how it is evicted itself.
+        """
+        has_zone = least <= 3 and cpu != "1500m" and self.dice.random() < 0.5
+        zone = SchedulingConstraints(topology=[TopologyConstraint(key=ZONE)]) if has_zone else None
+        return PodGroupSpec(
+            scheduling_constraints=zone,
+            disruption_mode=self.dice.choice((None, "Pod", "PodGroup", DisruptionMode(all=Chosen()))),
+            priority=self.dice.choice((None, 0, 10)),
+            preemption_policy="Never",
+        )
+
+    def _put_group(self, name: str, api: GroupApi, least: int, kind: PodGroupSpec) -> None:
+        spec = replace(kind, scheduling_policy=SchedulingPolicy(gang=GangPolicy(min_count=least)))
+        if api is GroupApi.COSCHEDULING:
+            spec = PodGroupSpec(min_member=least)
         group = PodGroup(api_version=api, metadata=ObjectMeta(name=name, namespace="default"), spec=spec)
         self.groups[name] = group
         self.server.put_object(group)
@@ -102,6 +121,16 @@ class GangWorld(World):
         if (name := self._any_of(self.groups, str)) is not None:
             member = self.next_name(f"{name}-")
             self._put_member(name, member, self.groups[name].api, self.dice.choice(("500m", "1")))
+
+    def _resize(self) -> None:
+        """Change a group's minimum by one. Raised, it may be more than what is placed, which stays."""
+        if (name := self._any_of(self.groups, str)) is None:
+            return
+        group = self.groups[name]
+        least = max(group.least + self.dice.choice((-1, 1)), 1)
+        if least > group.least:
+            self.excused.add(name)
+        self._put_group(name, group.api, least, group.spec)
 
     def _delete(self) -> None:
         if (found := self._any_pod()) is not None:
@@ -171,7 +200,7 @@ class GangWorld(World):
                 self._report(f"{name} needs {group.least}, and only {there} have a place")
 
     def checks(self) -> tuple[Callable[[], list[str]], ...]:
-        return *super().checks(), self._torn, self._gangs_left_over
+        return *super().checks(), self._torn, self._scattered, self._gangs_left_over
 
     def _torn(self) -> list[str]:
         """Gangs with fewer bound members than their minimum, but some."""
@@ -182,11 +211,25 @@ class GangWorld(World):
                 wrong.append(f"{name} needs {group.least}, and has only {[each.name for each in placed]}")
         return wrong
 
+    def _scattered(self) -> list[str]:
+        """Groups that are to be in one domain, and are in several."""
+        found = {
+            name: {_domain(group, self.server.nodes[each.spec.node_name]) for each in self._on_nodes(group)}
+            for name, group in self.groups.items()
+            if name not in self.excused and not self.is_forged
+        }
+        return [f"{name} is in {sorted(domains)}" for name, domains in found.items() if len(domains) > 1]
+
+    def _is_stuck(self, group: PodGroup) -> bool:
+        """Whether another scheduler has bound members outside of the domain that the others must go to."""
+        domains = {_domain(group, self.server.nodes[each.spec.node_name]) for each in self._on_nodes(group)}
+        return bool(group.topology) and (len(domains) > 1 or "" in domains)
+
     def _is_due(self, pod: Pod) -> bool:
-        """A member of a gang is due only if at most one more is missing."""
+        """A member of a gang is due only if at most one more is missing, and may be anywhere."""
         ref = group_of(pod)
         group = None if ref is None else self.groups.get(ref.name)
-        return ref is None or (group is not None and not self._waits_together(group))
+        return ref is None or (group is not None and not group.topology and not self._waits_together(group))
 
     def _waits_together(self, group: PodGroup) -> bool:
         members = self.members(group)
@@ -207,8 +250,15 @@ class GangWorld(World):
         if missing <= 0 or len(waiting) < missing:
             return False
         open_nodes = (where for where in self.server.nodes.values() if not where.spec.unschedulable)
-        room = [self._room(where) for where in open_nodes if self._may_be_on(group, where)]
-        return sum(max(free, 0) // max(waiting) for free in room) >= missing
+        places: Counter[str] = Counter()
+        for where in open_nodes:
+            if self._may_be_on(group, where):
+                places[_domain(group, where)] += max(self._room(where), 0) // max(waiting)
+        taken = {_domain(group, self.server.nodes[each.spec.node_name]) for each in self._on_nodes(group)}
+        return any(count >= missing for domain, count in places.items() if taken <= {domain})
+
+    def _on_nodes(self, group: PodGroup) -> list[Pod]:
+        return [each for each in _placed(self.members(group)) if each.spec.node_name in self.server.nodes]
 
     def _may_be_on(self, group: PodGroup, where: Node) -> bool:
         return True
@@ -218,11 +268,13 @@ class GangWorld(World):
         return allocatable(where)["cpu"] - sum(_cpu(each) for each in on_it if each.status.phase != FINISHED)
 
     async def _settle(self) -> None:
-        """Settle, then remove gangs that are placed or incomplete, until every complete gang was placed."""
+        """Settle, then remove gangs that are placed, incomplete or stuck, until every complete gang was placed."""
         for _ in range(MAX_TURNS):
             await super()._settle()
             for name, group in list(self.groups.items()):
-                if len(_placed(self.members(group))) >= group.least or len(_alive(self.members(group))) < group.least:
+                members = self.members(group)
+                is_placed, is_incomplete = len(_placed(members)) >= group.least, len(_alive(members)) < group.least
+                if is_placed or is_incomplete or self._is_stuck(group):
                     self._remove_gang(name)
             if not self.groups:
                 return
@@ -230,6 +282,11 @@ class GangWorld(World):
                 self.server.terminate(each.uid)
             await asyncio.sleep(max(GRACE) + 0.1)
         raise AssertionError(f"after {MAX_TURNS} turns these still wait for room: {list(self.groups)}")
+
+
+def _domain(group: PodGroup, where: Node) -> str:
+    """The same for all nodes if the group may be anywhere."""
+    return ",".join(where.metadata.labels.get(level.key, "") for level in group.topology if not level.preferred)
 
 
 def _alive(members: Iterable[Pod]) -> list[Pod]:
