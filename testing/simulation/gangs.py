@@ -46,6 +46,7 @@ class GangWorld(World):
 
     `excused`: gangs that lost members, which were deleted or finished, were bound by others, whose binding failed, or
     whose decision Redis lost; the other members keep their places. `is_forged`: a process lies about gangs.
+    `is_mixed`: one is or was of the last release, which knows no topology.
     """
 
     def __init__(self, schedule: Schedule) -> None:
@@ -53,6 +54,7 @@ class GangWorld(World):
         self.groups: dict[str, PodGroup] = {}
         self.excused: set[str] = set()
         self.is_forged = False
+        self.is_mixed = False
         self._commits: dict[tuple[int, int], Commit] = {}
         self._gang_of: dict[str, str] = {}
         self.network.overhears.append(self._overhear)
@@ -149,6 +151,8 @@ class GangWorld(World):
     def happen(self, entry: Entry) -> None:
         if entry.what.startswith("redis_"):
             self.excused.update(self.groups)
+        if entry.what == "release" and entry.arguments["is"] == "last":
+            self.is_mixed = True
         if entry.what == "lies" and entry.arguments["name"] in ("cycle", "queue"):
             self.is_forged = True
         super().happen(entry)
@@ -216,7 +220,7 @@ class GangWorld(World):
         found = {
             name: {_domain(group, self.server.nodes[each.spec.node_name]) for each in self._on_nodes(group)}
             for name, group in self.groups.items()
-            if name not in self.excused and not self.is_forged
+            if name not in self.excused and not (self.is_forged or self.is_mixed)
         }
         return [f"{name} is in {sorted(domains)}" for name, domains in found.items() if len(domains) > 1]
 

@@ -182,9 +182,11 @@ def gang_of(name: str) -> str:
 
 
 def group_of(kind: str, number: int) -> tuple[str, Object]:
-    """A PodGroup of one of the two APIs, as (path, object)."""
+    """A PodGroup of one of the two APIs, as (path, object); of every fourth the members are in one zone."""
     metadata, folder = {"name": _group(kind, number)}, "scheduling.k8s.io/v1alpha2"
-    spec: Object = {"schedulingPolicy": {"gang": {"minCount": MEMBERS}}}
+    spec: Object = {"schedulingPolicy": {"gang": {"minCount": MEMBERS}}, "disruptionMode": "PodGroup"}
+    if number % 4 == 0:
+        spec["schedulingConstraints"] = {"topology": [{"key": ZONE}]}
     if _is_labelled(number):
         folder, spec = "scheduling.x-k8s.io/v1alpha1", {"minMember": MEMBERS, "scheduleTimeoutSeconds": 1}
     return f"/apis/{folder}/namespaces/{NAMESPACE}/podgroups", {"metadata": metadata, "spec": spec}
