@@ -194,7 +194,7 @@ async def test_a_small_demo_passes_exports_traces_and_leaves_nothing_behind(
     with a_collector() as collector:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
         monkeypatch.setenv("FLOTILLA_TRACE_RATIO", "1")
-        async with flotilla(tmp_path, *arguments, "--late", "4") as command:
+        async with flotilla(tmp_path, *arguments, "--late", "4", "--training", "4") as command:
             code = await command.ends()
         text = "\n".join(command.lines)
         names = {each.value.string_value for resource in collector.resources for each in resource.attributes}
@@ -204,8 +204,9 @@ async def test_a_small_demo_passes_exports_traces_and_leaves_nothing_behind(
         assert "300 of 300" in text
         assert command.lines[0].endswith("(1 worker, 1 binder, rounds of at most 64 pods)")
         assert "All checks passed." in command.lines[-1]
-        assert text.count("✓") == 4 + 3 + 1
+        assert text.count("✓") == 4 + 3 + 1 + 4 + 1
         assert "  4 of 4 pods bound, 8 victims evicted" in text
+        assert "8 jobs evicted" in text
         assert "✗" not in text
         assert "INFO" not in text
         assert list(tmp_path.iterdir()) == []

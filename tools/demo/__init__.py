@@ -28,6 +28,7 @@ examples:
   flotilla demo                                10,000 pods of 50 kinds on 1,000 nodes
   flotilla demo --nodes 100 --pods 1000        a small one
   flotilla demo --devices                      1,000 pods that each claim a GPU, on nodes with none, 4 or 8
+  flotilla demo --training 16                  at the end a gang of 16 evicts smaller jobs and lands in one block
   flotilla demo --console                      with a page that shows what happens; on a terminal until Ctrl-C
   OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318 FLOTILLA_TRACE_RATIO=1 flotilla demo
                                                with the traces of all pods
@@ -43,6 +44,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         ("--nodes", 1_000, 1, "nodes of three sizes in three zones"),
         ("--pods", PODS, 1, "pods to schedule"),
         ("--late", 20, 0, "high-priority pods created at the end, which have to preempt others"),
+        ("--training", 0, 0, "members of a gang that pushes smaller jobs out of a block of nodes at the end; even"),
         ("--kinds", 50, 1, "kinds of pods: requests, selectors, affinity, tolerations, ports, priorities, images"),
         ("--workers", 2, 1, "worker processes"),
         ("--binders", 1, 1, "binder processes"),
@@ -65,7 +67,15 @@ def run(options: argparse.Namespace) -> int:
     from tools.supervisor.options import PipelineOptions
 
     pods = PODS_WITH_DEVICES if options.devices and options.pods == PODS else options.pods
-    workload = DemoWorkload(options.nodes, pods, options.kinds, options.seed, options.late, devices=options.devices)
+    workload = DemoWorkload(
+        options.nodes,
+        pods,
+        options.kinds,
+        options.seed,
+        options.late,
+        devices=options.devices,
+        training=options.training,
+    )
     kept = {key: value for key, value in os.environ.items() if key in HONOURED}
     settings = settings_from(kept, {"round_size": options.round_size, "seed": options.seed})
     pipeline = PipelineOptions(workers=options.workers, binders=options.binders, settings=settings)

@@ -16,6 +16,7 @@ from tools.cli.processes import connected_bus, root_cause
 from tools.demo.devices import allocations
 from tools.demo.preemption import PreemptionScene
 from tools.demo.progress import Gauges, Result, report, verdict, verdicts
+from tools.demo.training import TrainingScene
 from tools.demo.workload import NAMESPACE, DemoWorkload
 from tools.supervisor.options import PipelineOptions
 from tools.supervisor.pipeline import Pipeline
@@ -68,6 +69,7 @@ class Demo:
                     for line in report(result):
                         screen.say(line)
                     passed = result.passed and await self._check_devices(pipeline) and await self._preempt(pipeline)
+                    passed = passed and await self._train(pipeline)
                 screen.clear()
                 if passed:
                     screen.say(NEXT)
@@ -151,6 +153,20 @@ class Demo:
                 pipeline, ObjectWriter(pipeline.api_url or ""), screen, late=work.late, seed=work.seed
             )
             result = await scene.play()
+            violations = await auditor.finish()
+        again = verdicts(violations) if violations else [verdict("all checks of the first part pass again", True)]
+        for line in (*result.report(), *again):
+            screen.say(line)
+        return result.passed and not violations
+
+    async def _train(self, pipeline: Pipeline) -> bool:
+        """The last scene; returns whether every check passed."""
+        members, screen = self._workload.training, self._screen
+        if members == 0:
+            return True
+        screen.say(f"\nTraining: a gang of {members:,} that needs one block, in three blocks full of smaller jobs\n")
+        async with self._auditing(pipeline) as auditor:
+            result = await TrainingScene(pipeline, ObjectWriter(pipeline.api_url or ""), screen, members=members).play()
             violations = await auditor.finish()
         again = verdicts(violations) if violations else [verdict("all checks of the first part pass again", True)]
         for line in (*result.report(), *again):

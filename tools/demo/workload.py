@@ -32,11 +32,15 @@ class DemoWorkload:
     """High-priority pods for the second scene."""
     devices: bool = False
     """Nodes have devices, and each pod claims one."""
+    training: int = 0
+    """Members of the gang of the last scene."""
 
     def __post_init__(self) -> None:
         most = MAX_PODS_PER_NODE * self.nodes
         if self.pods > most:
             raise UserError(f"--pods: must be at most {MAX_PODS_PER_NODE} per node, {most} here, not {self.pods}")
+        if self.training % 2:
+            raise UserError(f"--training: must be even, as two members fill a node, not {self.training}")
         most = devices.PER_THREE_NODES * (self.nodes // 3) // 3
         if self.devices and self.pods > most:
             raise UserError(f"--pods: with --devices at most {most} for {self.nodes} nodes, not {self.pods}")
