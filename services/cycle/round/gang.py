@@ -31,6 +31,7 @@ from shared.cluster.volumes import VolumeDecision
 from shared.messages.limits import HALF_A_MESSAGE
 from shared.messages.rounds import Given, Scope
 from shared.messages.state import Loads
+from shared.model.codec import encode_msgpack
 from shared.model.load import PodLoad
 
 PLUGIN = "GangScheduling"
@@ -351,7 +352,7 @@ class GangRound:
 def _bytes_of(placement: Placement) -> int:
     if placement.volumes is None and placement.devices is None:
         return 0
-    return len(msgspec.msgpack.encode((placement.volumes, placement.devices)))
+    return len(encode_msgpack((placement.volumes, placement.devices)))
 
 
 def _with_bindings(info: PodInfo, placement: Placement, given: Mapping[str, str]) -> Placement:
