@@ -46,7 +46,7 @@ from services.cycle.preemption.gang_search import GangSearch, case_of
 from services.cycle.preemption.search_queue import SearchProgress, SearchQueue
 from services.cycle.recording import Decider, Recording, classes_of
 from services.cycle.round.admission import Admission, PodInfo, uid_of
-from services.cycle.round.assign import RoundResult, Unfit
+from services.cycle.round.assign import RoundResult
 from services.cycle.round.gang import GangRound, take_gang
 from services.cycle.round.gang_memory import GangMemory
 from services.cycle.round.next_pods import MAX_POD_BYTES
@@ -348,21 +348,12 @@ class CycleCore:
 
     def _end(self, result: RoundResult) -> list[Effect]:
         """Ends the attempts of failed and unfit pods, or has preemption candidates searched for them."""
-        effects: list[Effect] = []
-        open_: list[tuple[PodInfo, Unfit]] = []
-        for info, why in result.unfit:
-            ended = self._searches.without_search(info, why)
-            if ended is None:
-                open_.append((info, why))
-            else:
-                self._held.discard(info.uid)
-                effects.append(ended)
-        self._searches.add([(info, why) for info, why in open_ if self._searches.applies_to(info, why)])
-        unfit = [(info, why) for info, why in open_ if not self._searches.applies_to(info, why)]
+        self._searches.add([(info, unfit) for info, unfit in result.unfit if self._searches.applies_to(info, unfit)])
+        unfit = [(info, unfit) for info, unfit in result.unfit if not self._searches.applies_to(info, unfit)]
         for info, _ in (*unfit, *result.failed):
             self._held.discard(info.uid)
             self._commits.denominate(info)
-        effects += [unschedulable(info, why) for info, why in unfit]
+        effects: list[Effect] = [unschedulable(info, why) for info, why in unfit]
         return effects + [failed(info, status) for info, status in result.failed]
 
     def _end_gang(self, gang: GangRound, result: RoundResult) -> list[Effect]:

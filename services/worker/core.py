@@ -254,7 +254,7 @@ class WorkerCore:
         if self._most_first is None or len(asks) * self.table.size <= self._most_first:
             return []
         at_once = max(1, self._most_first // self.table.size)
-        new = [ask for ask in asks if ask.class_id not in self._first and proposer.is_new(ask)]
+        new = [ask for ask in asks if ask.class_id not in self._first and proposer.is_new(ask.class_id)]
         if len(new) <= at_once:
             return []
         self._first.update(ask.class_id for ask in new[:at_once])

@@ -13,7 +13,6 @@ from flotilla.nodes import LabelValue
 from flotilla.plugin import Mask
 from flotilla.results import error
 from services.worker.gang_preempting import gang_findings, made_way
-from services.worker.nominated_pods import answers_of_nominated, without_nomination
 from services.worker.places import Counted, count_places
 from services.worker.preempting import findings
 from services.worker.volume_choices import VolumeChoices
@@ -100,10 +99,7 @@ class Proposer:
         answers: list[ClassAnswer] = []
         within = None if scope is None or not scope.within else labelled(self.table, scope.within)
         context = RoundContext(round_, tuple(keys), scope, within)
-        for profile, of_profile in by_profile.items():
-            group = of_profile if scope is not None else self._propose_nominated(profile, of_profile, context, answers)
-            if not group:
-                continue
+        for profile, group in by_profile.items():
             most = self._most_new_classes() if any(ask.class_id not in self._classes for ask in group) else len(group)
             for start in range(0, len(group), most):
                 part = group[start : start + most]
@@ -111,42 +107,9 @@ class Proposer:
                 answers += self._propose(profile, part, context)
         return answers
 
-    def _propose_nominated(
-        self, profile: str, asks: list[ClassAsk], context: RoundContext, answers: list[ClassAnswer]
-    ) -> list[ClassAsk]:
-        """Answers about nominated pods by their class without the nomination; returns the asks that are left."""
-        evaluator, alike = self._evaluators.get(profile), dict[str, list[ClassAsk]]()
-        for ask in asks:
-            if ask.nominated is not None and not ask.each and ask.among is None:
-                alike.setdefault(ask.nominated.class_id, []).append(ask)
-        if evaluator is None or not alike:
-            return asks
-        before = len(answers)
-        for class_id, group in alike.items():
-            answers += self._answers_of_nominated(evaluator, class_id, group, context)
-        answered = {answer.class_id for answer in answers[before:]}
-        return [ask for ask in asks if ask.class_id not in answered]
-
-    def _answers_of_nominated(
-        self, evaluator: ShardEvaluator, class_id: str, asks: list[ClassAsk], context: RoundContext
-    ) -> list[ClassAnswer]:
-        pod = next((without_nomination(ask.pod) for ask in asks if ask.pod is not None), None)
-        plain = msgspec.structs.replace(asks[0], class_id=class_id, count=1, pod=pod, nominated=None)
-        self._make_room([plain])
-        pod_class = self._class(evaluator, plain)
-        if not isinstance(pod_class, ClassAnswer):
-            try:
-                (answer,) = self._evaluate(evaluator, [(plain, pod_class)], context)
-                ladder = partial(self._ladder, evaluator, pod_class, strata=(), keys=context.keys)
-                return list(answers_of_nominated(evaluator, pod_class, asks, answer, ladder))
-            except Exception as cause:  # a plugin failed: find out for which pod
-                self._failures.note(cause)
-                return []
-        return [] if pod_class.unknown else [msgspec.structs.replace(pod_class, class_id=ask.class_id) for ask in asks]
-
-    def is_new(self, ask: ClassAsk) -> bool:
-        """Whether the class will be evaluated on every node of the table."""
-        known = self._classes.get(ask.class_id if ask.nominated is None else ask.nominated.class_id)
+    def is_new(self, class_id: str) -> bool:
+        """Whether this class will be evaluated on every node of the table."""
+        known = self._classes.get(class_id)
         return known is None or not self.table.load_log.reaches(known[1].feasibility.seen)
 
     def explain(self, ask: ClassAsk) -> tuple[ClassAnswer, Explanation]:

@@ -33,15 +33,14 @@ from flotilla.plugin import (
 from flotilla.results import SUCCESS, Code, Range, Status, Topology, error, unresolvable
 from shared.config.points import ExtensionPoint
 from shared.config.structs import ProfileConfig
-from shared.devices.pod_claims import may_claim
 from shared.errors import InvalidConfig
 from shared.framework.clusterevents import completed, union
 from shared.framework.metering import PERMIT, PRE_ENQUEUE, PRE_FILTER, PRE_SCORE, RESERVE, PluginMeter
-from shared.framework.signatures import PluginFailed, digest, is_personal, named, signed, template_of
+from shared.framework.signatures import PluginFailed, digest, named, signed, template_of
 from shared.framework.unprepared import prepared, score_failure
 from shared.messages.evaluation import Rejections, Summary
 from shared.model.kinds import ObjectKind
-from shared.model.load import claim_names, load_of
+from shared.model.load import load_of
 from shared.model.objects import Pod
 from shared.plugins.base import InTreePlugin
 from shared.plugins.dynamicresources import DynamicResources
@@ -55,10 +54,6 @@ MAX_ASKS = 8
 
 REJECTING = (PreEnqueuePlugin, PreFilterPlugin, FilterPlugin, ReservePlugin, PermitPlugin)
 """Plugins that run at one of these points may reject a pod, which then waits for the events they registered."""
-
-
-_AFTER_NOMINATION = 2
-"""Where in the signature of a template what plugins read of it begins."""
 
 
 class PreFiltered(msgspec.Struct, frozen=True):
@@ -190,18 +185,6 @@ class Framework:
         """
         signature = self.template_signature(pod)
         return digest((self.name, signature) if claims is None else (self.name, signature, claims))
-
-    def class_without_nomination(self, pod: Pod) -> str:
-        """The class that a nominated pod has without its nomination, if no plugin tells the two apart; or empty.
-
-        Pods with claims are judged each by itself: what they get is decided with their node.
-        """
-        plain = msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, nominated_node_name=""))
-        if is_personal(plain) or may_claim(plain) or claim_names(plain):
-            return ""
-        signature = self.template_signature(plain)
-        same = signature[_AFTER_NOMINATION:] == self.template_signature(pod)[_AFTER_NOMINATION:]
-        return digest((self.name, signature)) if same else ""
 
     def class_of_pod(self, template_class: str, pod: Pod) -> str:
         """The class of the pod, given that of its template."""

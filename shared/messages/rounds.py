@@ -11,17 +11,8 @@ from shared.model.load import PodLoad
 from shared.model.objects import Pod
 
 
-class NominatedPod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A pod with a class of its own for its nomination only. `class_id`: its class without that; `node`: where to."""
-
-    class_id: str
-    uid: str
-    node: str
-
-
 class ClassAsk(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A question about one class of pods. `pod` represents the class; it is omitted once the worker knows it, or, if
-    it is `nominated`, its class without the nomination.
+    """A question about one class of pods. `pod` represents the class; it is omitted once the worker knows it.
 
     `each`: offer every feasible node once, and say why the others are not. `among`: consider only these nodes.
     `borrowed`: the guess is that of another class, because there is none of its own. `private_claims`: no other pending
@@ -37,7 +28,6 @@ class ClassAsk(msgspec.Struct, frozen=True, omit_defaults=True):
     among: list[str] | None = None
     borrowed: bool = False
     private_claims: bool = False
-    nominated: NominatedPod | None = None
 
 
 class Scope(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -132,7 +122,6 @@ class ClassAnswer(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     `by_itself`: evaluated with the shard's own summary, because there was no usable guess. `topology`: the labels
     by which other decisions of the round affect this class, if any. `runner_up`: the second best node and its score, if
     the ladder is too short to tell. `places`: what was counted; `limited_by`: the plugins that reject further pods.
-    `ineligible`: why a nominated pod may not preempt, if the shard knows it at once.
     """
 
     class_id: str
@@ -150,7 +139,6 @@ class ClassAnswer(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     runner_up: tuple[str, Integer] | None = None
     places: list[Places] = []
     limited_by: tuple[str, ...] = ()
-    ineligible: str = ""
 
 
 class Proposals(msgspec.Struct, frozen=True, omit_defaults=True, tag="proposals"):

@@ -164,8 +164,7 @@ class Replay:
             parts = self._pipeline.explain(ask)
             first = parts[0][0]
             merged = merge(framework, (answer.summary for answer, _ in parts))
-            by_itself = len(parts) == 1 and guess is None
-            if by_itself or first.pre_filter is not None or merged.agrees_with(guess):
+            if len(parts) == 1 or first.pre_filter is not None or merged.agrees_with(guess):
                 break
             guess = merged
         whole = Explanation(skipped_scores=parts[0][1].skipped_scores)

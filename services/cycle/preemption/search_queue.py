@@ -102,14 +102,6 @@ class SearchQueue:
         is_extended = any(is_judged(info.class_id) for info in gang.members)
         return any(isinstance(each, DefaultPreemption) for each in plugins) and not is_extended
 
-    def without_search(self, info: PodInfo, unfit: Unfit) -> Effect | None:
-        """Ends the attempt of a pod that may not preempt, as a search would."""
-        if not unfit.ineligible or not self.applies_to(info, unfit):
-            return None
-        self.attempts += 1
-        found = Preemption(f"preemption: {unfit.ineligible}")
-        return unschedulable(info, unfit.also(found.message), found)
-
     @property
     def is_busy(self) -> bool:
         return self._search is not None or self._rehearsal is not None or bool(self._waiting)

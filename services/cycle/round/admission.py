@@ -23,7 +23,6 @@ from shared.errors import FlotillaError, InvalidObject
 from shared.framework.profile import Framework
 from shared.framework.signatures import PluginFailed, is_personal
 from shared.messages.queue import Gang, QueuedClaims, QueuedPod
-from shared.messages.rounds import NominatedPod
 from shared.model.load import PodLoad, load_of
 from shared.model.objects import DEFAULT_NAMESPACE, OwnerReference, Pod, pod_from_msgpack
 from shared.model.resources import filter_requests
@@ -73,7 +72,6 @@ _EMPTY_TEXT = msgspec.Raw(b"\xa0")
 class Template:
     """What pods that differ in name, uid and version only have in common.
 
-    `unnominated`: the class of a nominated pod without its nomination, if that is all that tells it from others.
     `asks`: the requests that must be free for the pod, if its status makes them differ from its load. `goes_along`: the
     binder reads the pod, so it is part of the commit.
     """
@@ -83,7 +81,6 @@ class Template:
     profile: str
     priority: int = 0
     nominated_node: str = ""
-    unnominated: str = ""
     never_preempts: bool = False
     asks: dict[str, int] | None = None
     goes_along: bool = False
@@ -129,14 +126,6 @@ class PodInfo:
     def with_claim_names(self, text: str) -> str:
         """A text about the pod's class, with the names of the claims that are this pod's."""
         return text if self.claims is None else with_names(text, [claim.key for claim in self.claims.claims])
-
-    @property
-    def nominated(self) -> NominatedPod | None:
-        """If workers can judge the pod by its class without the nomination."""
-        template = self.template
-        if not template.unnominated or self.class_id != template.class_id:
-            return None
-        return NominatedPod(template.unnominated, self.uid, template.nominated_node)
 
     @property
     def size(self) -> int:
@@ -245,7 +234,6 @@ class Admission:
             profile=framework.name,
             priority=pod.priority,
             nominated_node=status.nominated_node_name,
-            unnominated=framework.class_without_nomination(pod) if status.nominated_node_name else "",
             never_preempts=pod.spec.preemption_policy == "Never",
             asks=None if asks == load.requests else asks,
             goes_along=framework.binding_reads_pod or self._extenders.binder_reads(pod),

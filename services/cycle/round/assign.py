@@ -22,7 +22,7 @@ class Unfit:
 
     `nodes`: the number of nodes in the cluster. `summaries`: the merged summaries of that verdict. `potential`: how
     many nodes were rejected with a status that evictions may change. `refused`: feasible nodes that extenders rejected,
-    if they were asked. `ineligible`: why the pod may not preempt, if that is known without a search.
+    if they were asked.
     """
 
     message: str
@@ -31,7 +31,6 @@ class Unfit:
     summaries: dict[str, object] = field(default_factory=dict)
     potential: int = 0
     refused: dict[str, Status] | None = None
-    ineligible: str = ""
     kept_out_by: tuple[str, ...] = field(default=(), compare=False)
     """Of a gang: the members that fit nowhere."""
 

@@ -52,10 +52,9 @@ class ClassCache:
     def drop_guess(self, class_id: str) -> None:
         self._guesses.pop(class_id, None)
 
-    def topologies(self, classes: Mapping[str, str]) -> dict[str, Topology | None]:
-        """By which node labels decisions matter to each class, as far as known of it or of another that is like it."""
-        found = ((class_id, class_id if class_id in self._topologies else like) for class_id, like in classes.items())
-        return {class_id: self._topologies[like] for class_id, like in found if like in self._topologies}
+    def topologies(self, classes: Iterable[str]) -> dict[str, Topology | None]:
+        """By which node labels decisions matter to each class, as far as known."""
+        return {class_id: self._topologies[class_id] for class_id in classes if class_id in self._topologies}
 
     def stands_alone(self, class_id: str) -> bool:
         """Whether decisions are known to matter to the class only by filling nodes."""

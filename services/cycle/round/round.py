@@ -7,7 +7,6 @@ ask --all answered--> settle: every class judged by the merged summary? --yes-->
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 
 import msgspec
 
@@ -45,7 +44,7 @@ from shared.framework.profile import (
 )
 from shared.framework.signatures import PluginFailed
 from shared.messages.evaluation import Rejections, Summary, Ties
-from shared.messages.rounds import ClassAnswer, ClassAsk, Ladder, NominatedPod, Proposals, Propose
+from shared.messages.rounds import ClassAnswer, ClassAsk, Ladder, Proposals, Propose
 from shared.model.objects import Pod
 
 
@@ -76,10 +75,10 @@ class Round:
         self._counts = Counter(info.class_id for info in pods)
         self._guesses: dict[str, tuple[Summary | None, bool]] = {}
         """The guesses of the present ask, and whether each is borrowed from another class."""
+        self._topologies = cache.topologies(self.classes)
         self._trackers: dict[str, Trackers] = {}
         self._among: dict[str, list[str]] = {}
         """The nodes that extenders left, of classes that are asked about again for that."""
-        self._topologies = cache.topologies({class_id: self._guess_key(class_id) for class_id in self.classes})
         self._judgements: dict[str, Judgement] = {}
         self._questions: dict[str, ExtenderQuestion] = {}
         self._answers: dict[str, list[tuple[ClassAnswer, int]]] = {}
@@ -140,11 +139,7 @@ class Round:
             if class_id not in self.open:
                 continue
             pod: Pod | None = None
-            nominated = self._nominated(class_id)
-            is_known = self._cache.is_known(class_id, worker)
-            if nominated is not None and self.ask == 1:  # later, the worker may need the pod for its own class
-                is_known = is_known or self._cache.is_known(nominated.class_id, worker)
-            if room > 0 and not is_known:
+            if room > 0 and not self._cache.is_known(class_id, worker):
                 pod = info.pod
                 room -= len(info.body)
             # Enough for all pods if the shards share them within a factor of two; else the rest waits a round.
@@ -152,21 +147,12 @@ class Round:
             guess, borrowed = self._guesses[class_id]
             each, among = is_judged(class_id), self._among.get(class_id)
             profile, private_claims = info.template.profile, info.has_private_claims
-            asks.append(
-                ClassAsk(class_id, profile, count, pod, guess, each, among, borrowed, private_claims, nominated)
-            )
+            asks.append(ClassAsk(class_id, profile, count, pod, guess, each, among, borrowed, private_claims))
         return asks
 
     def _guess_key(self, class_id: str) -> str:
         """The class whose merged summary is the guess for this one. Within a domain, scores have other ranges."""
-        nominated = self._nominated(class_id)
-        if nominated is not None:
-            return nominated.class_id
         return (class_id if class_id in self._among else plain_class(class_id)) + self._within
-
-    def _nominated(self, class_id: str) -> NominatedPod | None:
-        """Of a pod that workers can judge by its class without the nomination; members of gangs are none."""
-        return self.classes[class_id].nominated if self.gang is None else None
 
     @property
     def _within(self) -> str:
@@ -415,9 +401,7 @@ class Round:
     def _unfit(self, class_id: str, judgement: Judgement | None) -> Unfit:
         answers = [answer for answer, _ in self._answers[class_id]]
         rejections = [part for answer in answers for part in answer.rejections]
-        unfit = unfit_of(self._merged[class_id], rejections, answers[0].restricted_by, judgement)
-        ineligible = next((answer.ineligible for answer in answers if answer.ineligible), "")
-        return replace(unfit, ineligible=ineligible) if ineligible else unfit
+        return unfit_of(self._merged[class_id], rejections, answers[0].restricted_by, judgement)
 
 
 def _is_rejected(answers: Sequence[ClassAnswer]) -> bool | None:
