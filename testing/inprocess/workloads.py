@@ -75,7 +75,8 @@ class Workload:
     `claims`: every pod has a volume of its own, bound already, in one of the zones. `owned`: the pods of a kind belong
     to a ReplicaSet, and so are spread by the system's defaults. `devices`: how every pod asks for a device. `churns`:
     pods end soon after they are bound, and give their devices back. `preempts`: nodes are full of pods of lower
-    priority, and each pod takes the room of half of a node's.
+    priority, and each pod takes the room of half of a node's. `gang`: pods come in groups of so many, each placed as a
+    whole.
     """
 
     name: str
@@ -85,6 +86,7 @@ class Workload:
     devices: str = ""
     churns: bool = False
     preempts: bool = False
+    gang: int = 0
 
     def pod(self, i: int, classes: int) -> Object:
         """Of all classes in turn."""
@@ -98,6 +100,8 @@ class Workload:
             spec["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": f"claim-{i:06}"}}]
         if self.preempts:
             spec["priorityClassName"] = URGENT
+        if self.gang:
+            spec["schedulingGroup"] = {"podGroupName": f"gang-{i // self.gang:04}"}
         name = f"pod-{i:06}"
         metadata: Object = {"name": name, "namespace": NAMESPACE, "uid": f"uid-{i}", "labels": labels}
         if self.owned:
@@ -135,6 +139,9 @@ class Workload:
             yield "replicasets", {"metadata": metadata, "spec": {"selector": {"matchLabels": {"app": name}}}}
         if self.devices and self.devices != "extended":
             yield CLAIM_TEMPLATES, template_of(self.devices, NAMESPACE)
+        for i in range(pods // self.gang) if self.gang else ():
+            policy = {"schedulingPolicy": {"gang": {"minCount": self.gang}}}
+            yield "podgroups", {"metadata": {"name": f"gang-{i:04}", "namespace": NAMESPACE}, "spec": policy}
         if self.preempts:
             yield "priorityclasses", {"metadata": {"name": URGENT}, "value": 1_000}
         for i in range(pods) if self.claims else ():
@@ -167,6 +174,7 @@ WORKLOADS = {
 }
 
 PREEMPTION = Workload("preemption", preempts=True)
+PREEMPTING_GANGS = Workload("preempting-gangs", preempts=True, gang=64)
 """Apart from the others: without API calls nobody evicts."""
 
 

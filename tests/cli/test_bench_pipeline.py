@@ -1,6 +1,7 @@
 """flotilla bench-pipeline: its cases and its table, and small ones from start to end."""
 
 import signal
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -83,6 +84,15 @@ def test_preemptors_need_half_of_a_node_that_others_fill() -> None:
     assert {pod["spec"]["priorityClassName"] for pod in pods} == {*urgent}
 
 
+def test_gangs_that_preempt_are_whole() -> None:
+    case = Case(api_calls=True, round_size=256, classes=1, nodes=128, pods=128, workload="preempting-gangs")
+    cases.check(case)
+    made = {obj["metadata"]["name"]: obj["spec"] for path, obj in case.make_objects() if path.endswith("/podgroups")}
+    members = Counter(pod["spec"]["schedulingGroup"]["podGroupName"] for pod in case.make_pods())
+    assert members == {name: spec["schedulingPolicy"]["gang"]["minCount"] for name, spec in made.items()}
+    assert len(made) == 2
+
+
 def test_costs_are_per_pod_and_kind_of_process() -> None:
     row = cells(cases.row(CASE, figures()))
     assert (row["calls"], row["round"], row["classes"], row["pods"]) == ("yes", "256", "50", "1000")
@@ -120,6 +130,10 @@ def test_several_runs_are_summarised_by_minimum_median_and_maximum() -> None:
         (
             ["--workloads", "preemption", "--modes", "with", "--nodes", "9"],
             "flotilla: --pods: must be at most 9, as many as nodes, not 10000",
+        ),
+        (
+            ["--workloads", "preempting-gangs", "--modes", "with", "--pods", "100"],
+            "flotilla: --pods: must be a multiple of 64, the size of the gangs, not 100",
         ),
         (["--workloads", "preemption", "--rate", "5"], "flotilla: --workloads: preemption cannot be combined with"),
         (["--profile", "nats"], "argument --profile: invalid choice: 'nats'"),

@@ -146,6 +146,30 @@ async def test_several_pods_each_get_a_node_of_their_own(pipeline: Pipeline) -> 
         await corner.knows(nominated_pods=0)
 
 
+# Gangs
+
+
+async def test_a_gang_gets_all_its_room_or_nobody_goes(pipeline: Pipeline) -> None:
+    """Three members are too many for the nodes, whoever goes. Two are not, and wait together for the last victim."""
+    groups = "/apis/scheduling.k8s.io/v1alpha2/namespaces/gang/podgroups"
+    async with a_corner(pipeline, "gang") as corner, following(corner.cluster, corner.namespace) as seen:
+        await has_full_nodes(corner, 3, {on: {f"{on}-{i}": ("least", 1) for i in range(3)} for on in "ab"})
+        for group, least in (("large", 3), ("train", 2)):
+            await corner.cluster.create_at(groups, group, spec={"schedulingPolicy": {"gang": {"minCount": least}}})
+            spec = {"priorityClassName": "much", "schedulingGroup": {"podGroupName": group}}
+            await corner.cluster.create(*(corner.pod(f"{group}-{i}").request(cpu=2) for i in range(least)), **spec)
+            if group == "large":
+                why = "preemption: no pods of lower priority make enough room for 3 members of the pod group"
+                await corner.is_unschedulable("large-0", f"{NO_ROOM.format(2)} {why}")
+                assert not seen.gone
+        places = [await corner.lands(f"train-{i}") for i in range(2)]
+        assert sorted(places) == ["a", "b"]
+        assert len(seen.gone) == 4
+        assert {on: sum(name.startswith(on) for name in seen.gone) for on in "ab"} == {"a": 2, "b": 2}
+        assert [seen.nominated[f"train-{i}"] for i in range(2)] == [[place] for place in places]
+        corner.left = {f"large-{i}" for i in range(3)}
+
+
 # Who does not
 
 

@@ -146,7 +146,7 @@ class GangSearch:
         self.is_final = True
         self.unsettled = False
         self.judged_on.clear()
-        self._summaries: dict[str, dict[str, object]] = {}
+        self._summaries = {info.class_id: unfit.summaries for info, unfit in self.case.members if unfit.summaries}
         self._groups: set[str] = set()
         self._questions = 0
         self._asks_of_question = 0

@@ -24,6 +24,8 @@ examples:
   flotilla bench-pipeline --profile cycle --rounds 1        run the first case with a profiler in the cycle
   flotilla bench-pipeline --modes with --rounds 256 --classes 1 --nodes 1000 --pods 1000 --workloads preemption
                                                             1,000 pods that preempt two others each
+  flotilla bench-pipeline --modes with --rounds 256 --classes 1 --pods 1280 --workloads preempting-gangs
+                                                            20 gangs of 64 that preempt 128 pods each
   flotilla bench-pipeline --rate 50,150,300                 pods that come one by one, at these rates
   flotilla bench-pipeline --rate 150 --pages 6              what an open page of the console costs
 

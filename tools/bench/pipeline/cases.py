@@ -6,17 +6,27 @@ from statistics import median
 
 from shared.errors import UserError
 from testing.inprocess.device_workloads import devices_per_node
-from testing.inprocess.workloads import CPU, CPU_OF_NODE, MAX_PODS_OF_NODE, PREEMPTION, WORKLOADS, Object, node
+from testing.inprocess.workloads import (
+    CPU,
+    CPU_OF_NODE,
+    MAX_PODS_OF_NODE,
+    PREEMPTING_GANGS,
+    PREEMPTION,
+    WORKLOADS,
+    Object,
+    node,
+)
 from tools.cli.processes import MIB
 
 PLURALS = {"deviceclass": "deviceclasses", "resourceslice": "resourceslices"}
 GROUPS = {
     "replicasets": "/apis/apps/v1",
     "priorityclasses": "/apis/scheduling.k8s.io/v1",
+    "podgroups": "/apis/scheduling.k8s.io/v1alpha2",
     **dict.fromkeys((*PLURALS.values(), "resourceclaimtemplates"), "/apis/resource.k8s.io/v1"),
 }
 """Of kinds that are not of the core."""
-KINDS = {**WORKLOADS, PREEMPTION.name: PREEMPTION}
+KINDS = {**WORKLOADS, PREEMPTION.name: PREEMPTION, PREEMPTING_GANGS.name: PREEMPTING_GANGS}
 MIN_ROUNDS = 4
 """The first one or two end before the clock starts."""
 
@@ -122,6 +132,10 @@ def _check_preemption(case: Case) -> None:
     if case.pods > case.nodes:
         flag = "--strict-pods" if case.round_size == 1 else "--pods"
         raise UserError(f"{flag}: must be at most {case.nodes}, as many as nodes, not {case.pods}")
+    gang = KINDS[case.workload].gang
+    if gang and case.pods % gang:
+        flag = "--strict-pods" if case.round_size == 1 else "--pods"
+        raise UserError(f"{flag}: must be a multiple of {gang}, the size of the gangs, not {case.pods}")
 
 
 PROCESSES = {
