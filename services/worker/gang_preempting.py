@@ -25,7 +25,7 @@ from shared.model.load import PodLoad
 from shared.plugins.preemption import VICTIMS_STILL_GO
 
 MAX_NODES = 1 << 10
-"""Nodes of one shard, in one domain, that a search for a gang offers. A gang has no more members."""
+"""Nodes of one shard, in one domain, that a search for a gang offers: their ladders must fit into one message."""
 MAX_GROUPS_NAMED = 8
 """Pod groups that one shard names as possible victims: more than are tried in all combinations."""
 
