@@ -136,3 +136,13 @@ def test_a_standby_queues_the_pods_that_it_knows_by_their_records() -> None:
     for new in (standby, restarted):
         new.at(110.0)
     assert standby.take() == restarted.take()
+
+
+def test_a_standby_counts_the_pods_that_it_queues_again_once() -> None:
+    """A pod whose claim is missing is counted for the plugin that gates it."""
+    queue = Queue()
+    queue.add(pod("a").resource_claim("c", "missing"))
+    assert queue.state("a") is PodState.GATED
+    queue.core.take_over(7, {uid("a"): RetryRecord(1, 1, 0, 90.0, 91)}, queue.now)
+    queue.core.validate()
+    assert queue.state("a") is PodState.GATED

@@ -92,7 +92,6 @@ class _Question:
 
 
 Findings = Sequence[ShardFindings]
-Asking = Generator[_Question, Findings, "_Choice | None"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +110,9 @@ class _Choice:
         """What budgets allow in addition."""
         spent = Counter(budget for victim in self.victims.values() for budget in victim.budgets)
         return {budget: allowed - spent[budget] for budget, allowed in self.budgets.items()}
+
+
+Asking = Generator[_Question, Findings, _Choice | None]
 
 
 class GangSearch:

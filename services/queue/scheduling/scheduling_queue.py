@@ -145,6 +145,7 @@ class SchedulingQueue:
         for uid in [uid for uid in records if uid in self.pods]:
             info = self.pods[uid]
             self.move(info, PodState.DONE, now, "its retry record is read")
+            self._set_rejectors(info, (), ())
             self.claim_users.remove(info.pod)
             self.add(info.pod, info.framework, info.seen_at, info.body, now)
 
