@@ -361,7 +361,7 @@ class CycleCore:
         if gang.verdict != "unfit" or not self._searches.applies_to_gang(gang):
             return self._end(result)
         case = case_of(gang, result.unfit)
-        if case.never_preempts:
+        if case.never_preempts and not any(info.claims for info in case.pods):
             unfit = [(info, why.also(f"preemption: {NEVER}")) for info, why in result.unfit]
             return self._end(replace(result, unfit=unfit))
         self._searches.add_gang(case)

@@ -56,6 +56,7 @@ def gang_findings(
     return ShardFindings(
         pod_class.id,
         summary=finder.summary,
+        others={} if gang.gone or gang.gone_groups else finder.results_of_others(),
         potential=len(finder.worth_trying),
         candidates=candidates,
         budgets=_budgets(table, [*gone, *(victim for each in candidates for victim in each.victims)]),

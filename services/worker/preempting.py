@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from flotilla.plugin import PostFilterPlugin
 from flotilla.results import Code, PostFilterResult, Status
 from shared.cluster.columns import Rows
 from shared.framework.dry_run import DryRun, Tried
@@ -46,9 +47,7 @@ class Finder:
                 if not ineligible:
                     tried = self._try(plugin, search)
             else:
-                with named(plugin, "post_filter"):
-                    result = plugin.post_filter(self._class.state, self._by_name())
-                others[plugin.name] = result
+                others[plugin.name] = result = self._result_of(plugin)
                 if is_final(result.status):
                     break
         return ShardFindings(
@@ -61,6 +60,15 @@ class Finder:
             rejections=[Rejections(status, nodes) for status, nodes in tried.rejected.items()],
             faults=tried.faults,
         )
+
+    def _result_of(self, plugin: PostFilterPlugin) -> PostFilterResult:
+        with named(plugin, "post_filter"):
+            return plugin.post_filter(self._class.state, self._by_name())
+
+    def results_of_others(self) -> dict[str, PostFilterResult]:
+        """Of the PostFilter plugins that evict nobody, as if each was reached."""
+        plugins = self._evaluator.framework.post_filter
+        return {each.name: self._result_of(each) for each in plugins if not isinstance(each, DefaultPreemption)}
 
     @property
     def summary(self) -> Summary:

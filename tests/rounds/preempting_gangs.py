@@ -11,7 +11,7 @@ from services.snapshot import events as snapshot
 from shared.cluster.eviction_units import unit_of
 from shared.framework.clusterevents import ClusterEvent
 from shared.messages.binding import Evict
-from shared.model.objects import ObjectKind, Pod, PodGroup, object_from
+from shared.model.objects import ObjectKind, Pod, PodGroup, ResourceClaim, object_from
 from testing.builders import PodBuilder
 from tests.rounds.gangs import members
 from tests.rounds.preempting_world import Preempting
@@ -26,6 +26,23 @@ def pod_group(name: str, least: int, **spec: Any) -> PodGroup:
     return group
 
 
+def claim_on(node: str) -> ResourceClaim:
+    """`shared`, which has a device of this node and is reserved for no pod."""
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+    device = {"request": "gpu", "driver": "gpu.example.com", "pool": node, "device": "gpu-0"}
+    allocation = {"devices": {"results": [device]}, "nodeSelector": {"nodeSelectorTerms": [term]}}
+    claim = object_from(
+        ObjectKind.RESOURCE_CLAIM,
+        {
+            "metadata": {"name": "shared", "namespace": "default", "uid": "shared"},
+            "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu"}}]}},
+            "status": {"allocation": allocation},
+        },
+    )
+    assert isinstance(claim, ResourceClaim)
+    return claim
+
+
 def gang_of(name: str, count: int, of: PodBuilder) -> list[Pod]:
     return members(of.group(name), count, f"{name}-")
 
@@ -37,6 +54,10 @@ class PreemptingGangs(Preempting):
         self.observe(snapshot.ObjectSeen(group))
         added = ClusterChange(ClusterEvent(Resource.POD_GROUP, Action.ADD), None, group)
         self._tell_queue(queue.WatchEvents([added]))
+
+    def add_claim(self, claim: ResourceClaim) -> None:
+        self.observe(snapshot.ObjectSeen(claim))
+        self.queue.objects.upsert(claim)
 
     def submit_gang(self, group: PodGroup, pods: Sequence[Pod]) -> None:
         self.add_group(group)

@@ -9,7 +9,7 @@ from shared.model.objects import Node, Pod
 from testing.builders import node, pod, selector
 from testing.inprocess.pipeline import bound
 from tests.plugins.volumes.storage import HOSTNAME
-from tests.rounds.preempting_gangs import WHOLE, PreemptingGangs, gang_of, pod_group
+from tests.rounds.preempting_gangs import WHOLE, PreemptingGangs, claim_on, gang_of, pod_group
 from tests.rounds.preempting_world import Full, load_of_nodes, where_they_are
 from tests.rounds.support import BY_NAME
 from tests.rounds.world import BadLuck
@@ -175,3 +175,17 @@ def test_with_messages_lost_doubled_and_delayed(seed: int) -> None:
         assert len(where_they_are(run, each)) == 4
     assert all(taken <= 4000 for taken in load_of_nodes(run).values())
     assert not run.promised
+
+
+@pytest.mark.parametrize("policy", ["", "Never"])
+@pytest.mark.parametrize("shards", [1, 3])
+def test_a_claim_that_no_member_can_use_gives_its_devices_back(shards: int, policy: str) -> None:
+    """It has a device of a node that is gone, and no pod uses it."""
+    run = world(racks(3, 1), [], shards)
+    run.add_claim(claim_on("n9"))
+    gang = gang_of("train", 2, MEMBER.resource_claim("c", "shared"))
+    run.submit_gang(pod_group("train", 2, **({"preemptionPolicy": policy} if policy else {})), gang)
+    run.run_for(1)
+    found = [each.preemption for each in run.unfit(gang).values()]
+    assert len(found) == 2
+    assert {each.deallocate for each in found if each is not None} == {("default/shared",)}

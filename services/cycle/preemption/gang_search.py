@@ -26,6 +26,7 @@ from shared.messages.preemption import Candidate, Candidates, GangAsk, Preempt, 
 from shared.messages.rounds import Given
 from shared.messages.state import Loads
 from shared.model.objects import Pod
+from shared.plugins.preemption import NEVER, of_all_shards
 
 MAX_QUESTIONS = 256
 """Asks of one search, so that one gang does not keep the others waiting for ever; then it has found nothing."""
@@ -146,6 +147,9 @@ class GangSearch:
         self.why = ""
         self.failed = False
         self.is_final = True
+        self.deallocate: dict[str, None] = {}
+        """Claims of members, one of which is to give back its devices if nobody makes way; in the order of plugins."""
+        self.delete: dict[str, None] = {}
         self.unsettled = False
         self.judged_on.clear()
         self._summaries = {info.class_id: unfit.summaries for info, unfit in self.case.members if unfit.summaries}
@@ -215,8 +219,20 @@ class GangSearch:
             self._next_ask()
             return False
         self.unsettled |= not settled
+        self._take_claims(findings)
+        if self.case.never_preempts:
+            return self._give_up(NEVER)
         self._groups.update(group for each in findings for group in each.kept_groups)
         return self._go_on(findings)
+
+    def _take_claims(self, findings: Findings) -> None:
+        """What PostFilter plugins do about claims while everybody is still there."""
+        for plugin in self._framework.post_filter:
+            results = [each.others[plugin.name] for each in findings if plugin.name in each.others]
+            if results:
+                result = of_all_shards(results)
+                self.deallocate |= dict.fromkeys(result.deallocate)
+                self.delete |= dict.fromkeys(result.delete)
 
     def _give_up(self, why: str, *, failed: bool = False) -> bool:
         self.why, self.failed = why, failed

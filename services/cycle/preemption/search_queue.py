@@ -272,7 +272,8 @@ class SearchQueue:
         if search.victims:
             self._rehearsal = Rehearsal(search.case, search.victims, put_back=search.puts_back)
         else:
-            _end_gang(search.case, search.why, progress, is_final=search.is_final)
+            claims = Preemption(deallocate=tuple(search.deallocate), delete=tuple(search.delete))
+            _end_gang(search.case, search.why, progress, claims, is_final=search.is_final)
         return progress
 
     def next_rehearsal(self) -> GangRound | None:
@@ -293,7 +294,7 @@ class SearchQueue:
         progress.nominations = rehearsal.nominations()
         progress.denominated = [each.info for each in progress.nominations if not each.preemption.nominated]
         if not progress.nominations:
-            _end_gang(rehearsal.case, IN_VAIN, progress, is_final=True)
+            _end_gang(rehearsal.case, IN_VAIN, progress, Preemption(), is_final=True)
         return progress
 
     def drop_rehearsal(self) -> None:
@@ -325,9 +326,9 @@ class SearchQueue:
         return [Ask(worker, message) for worker in workers if worker not in search.answered]
 
 
-def _end_gang(case: GangCase, why: str, progress: SearchProgress, *, is_final: bool) -> None:
-    """`is_final`: its nominations end, too."""
-    found = Preemption(nominated="" if is_final else None)
+def _end_gang(case: GangCase, why: str, progress: SearchProgress, claims: Preemption, *, is_final: bool) -> None:
+    """`claims`: what becomes of its claims. `is_final`: its nominations end, too."""
+    found = replace(claims, nominated="" if is_final else None)
     progress.effects += [unschedulable(info, unfit.also(f"preemption: {why}"), found) for info, unfit in case.members]
     progress.ended.extend(case.pods)
     if is_final:
