@@ -36,6 +36,7 @@ from services.binder.events import Done
 from services.binder.eviction_calls import EvictionCalls
 from services.binder.extension_points import Failure, PermitWait
 from services.cycle.preemption.candidate_search import CandidateSearch
+from services.cycle.round.volumes import RoundVolumes
 from services.queue.watch_decoder import WatchDecoder
 from services.snapshot.commit_checks import CommitChecks
 from services.snapshot.device_checks import DeviceChecks
@@ -337,13 +338,14 @@ BROKEN: Mapping[str, Broken] = {
     "permits-endless": Broken(
         "waits", "messages", (PermitWait, "deadline", property(lambda wait: wait.began + LONGEST_WAIT))
     ),
-    # The snapshot takes every decision about claims and volumes.
+    # The snapshot takes every decision about claims and volumes, and the cycle gives all pods of a round the same ones.
     "volumes-unverified": Broken(
         "waits",
         "messages kill lose_lease pause",
+        (RoundVolumes, "take", lambda volumes, info, placement: placement),
         (CommitChecks, "_check_volumes", _nothing),
         (CommitChecks, "_check_volume_restrictions", _nothing),
-        first=3,
+        first=4,
     ),
     # Of several nodes to preempt on, the choice does not look at disruption budgets.
     "budgets-ignored": Broken(
@@ -358,7 +360,7 @@ BROKEN: Mapping[str, Broken] = {
         (CandidateSearch, "_spend", _nothing),
         seconds=9.0,
         often=STILL | {"create": 8.0, "rush": 1.5, "count": 5.0, "go": 4.0},
-        first=3,
+        first=19,
     ),
     # Workers are not told which pods a node has that comes back, or another one of its name.
     "nodes-come-back-empty": Broken(
