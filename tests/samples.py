@@ -76,10 +76,6 @@ _PARTS: dict[ObjectKind, Raw] = {
         "spec": {"minMember": 3, "scheduleTimeoutSeconds": 30, "minResources": {"cpu": "3"}},
         "status": {"phase": "Pending", "running": 1},
     },
-    ObjectKind.COMPOSITE_POD_GROUP: {
-        "spec": {"schedulingPolicy": {"gang": {"minGroupCount": 2}}, "disruptionMode": {"all": {}}, "priority": 3},
-        "status": {"conditions": [{"type": "CompositePodGroupInitiallyScheduled", "status": "False"}]},
-    },
     ObjectKind.RESOURCE_CLAIM: {
         "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]}},
         "status": {

@@ -165,7 +165,6 @@ _RESOURCES = (
     _object(ObjectKind.VOLUME_ATTACHMENT, "/apis/storage.k8s.io/v1/volumeattachments"),
     _object(ObjectKind.POD_DISRUPTION_BUDGET, "/apis/policy/v1/poddisruptionbudgets"),
     _object(ObjectKind.POD_GROUP, "/apis/scheduling.k8s.io/v1beta1/podgroups", older=OLDER_GROUPS),
-    _object(ObjectKind.COMPOSITE_POD_GROUP, "/apis/scheduling.k8s.io/v1alpha3/compositepodgroups"),
     _object(ObjectKind.COSCHEDULING_POD_GROUP, "/apis/scheduling.x-k8s.io/v1alpha1/podgroups"),
     _object(ObjectKind.RESOURCE_CLAIM, "/apis/resource.k8s.io/v1/resourceclaims", older=BETAS),
     _object(ObjectKind.RESOURCE_SLICE, "/apis/resource.k8s.io/v1/resourceslices", older=BETAS),

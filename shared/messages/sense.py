@@ -12,7 +12,7 @@ from typing import Any
 
 from shared.errors import ProtocolError
 from shared.messages.binding import BinderBeat, BindingOrders, BindingOutcomes, Permits, Recalled
-from shared.messages.preemption import Candidates
+from shared.messages.preemption import Candidates, Preempt
 from shared.messages.queue import Take
 from shared.messages.rounds import Proposals, Propose
 from shared.messages.state import EPOCH_SHIFT, Commit, Delta, Heartbeat, PodNominated, PodPlaced
@@ -95,6 +95,14 @@ def _on_propose(propose: Propose) -> None:
             raise ProtocolError(f"{ask.count} pods of one class are too many to ask about")
 
 
+def _on_preempt(preempt: Preempt) -> None:
+    if preempt.gang is not None:
+        _of_loads((each.load for each in preempt.gang.given), len(preempt.gang.loads))
+    for ask in preempt.classes:
+        if ask.members > MAX_ASKED:
+            raise ProtocolError(f"{ask.members} members of one class are too many to find room for")
+
+
 def _on_proposals(proposals: Proposals) -> None:
     _from_worker(proposals)
     for answer in proposals.answers:
@@ -138,6 +146,7 @@ _RULES: dict[type, Callable[[Any], None]] = {
     Delta: _on_delta,
     Heartbeat: lambda beat: _in_term(beat.epoch, beat.seq),
     Propose: _on_propose,
+    Preempt: _on_preempt,
     Proposals: _on_proposals,
     Candidates: _from_worker,
     BindingOutcomes: lambda outcomes: _named(outcomes.binder),

@@ -35,7 +35,6 @@ from shared.model.workloads import (
     MAX_TOPOLOGY_LEVELS,
     PREFERRED_TOPOLOGY,
     REQUIRED_TOPOLOGY,
-    CompositePodGroup,
     GroupApi,
     Namespace,
     PodDisruptionBudget,
@@ -62,7 +61,6 @@ ClusterObject = (
     | VolumeAttachment
     | PodDisruptionBudget
     | PodGroup
-    | CompositePodGroup
     | ResourceClaim
     | ResourceSlice
     | DeviceClass

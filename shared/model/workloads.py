@@ -141,7 +141,6 @@ class PodGroupSpec(ApiStruct, frozen=True, kw_only=True):
     disruption_mode: str | DisruptionMode | None = None
     priority: Integer | None = None
     preemption_policy: str | None = None
-    parent_composite_pod_group_name: str | None = None
 
 
 SCHEDULED_CONDITIONS = frozenset({"PodGroupScheduled", "PodGroupInitiallyScheduled"})
@@ -211,55 +210,10 @@ class PodGroup(Namespaced, frozen=True, kw_only=True):
         return self.spec.preemption_policy == "Never"
 
     @property
-    def parent(self) -> str:
-        """The key of the composite group that it is a part of; empty if there is none."""
-        name = self.spec.parent_composite_pod_group_name
-        return f"{self.namespace}/{name}" if name else ""
-
-    @property
     def is_evicted_whole(self) -> bool:
         """Whether a victim among its pods makes victims of all of them."""
         mode = self.spec.disruption_mode
         return mode.all is not None if isinstance(mode, DisruptionMode) else mode == "PodGroup"
-
-
-class CompositeGangPolicy(ApiStruct, frozen=True, kw_only=True):
-    """All of `min_group_count` child groups are placed, or none."""
-
-    min_group_count: int = 1
-
-
-class CompositeSchedulingPolicy(ApiStruct, frozen=True, kw_only=True):
-    """Without `gang` (`basic`) each child group is scheduled by itself."""
-
-    gang: CompositeGangPolicy | None = None
-
-
-class CompositePodGroupSpec(ApiStruct, frozen=True, kw_only=True):
-    scheduling_policy: CompositeSchedulingPolicy = field(default_factory=CompositeSchedulingPolicy)
-    scheduling_constraints: SchedulingConstraints | None = None
-    disruption_mode: DisruptionMode | None = None
-    priority: Integer | None = None
-    preemption_policy: str | None = None
-    parent_composite_pod_group_name: str | None = None
-
-
-class CompositePodGroup(Namespaced, frozen=True, kw_only=True):
-    """A group of groups, which name it as their parent."""
-
-    spec: CompositePodGroupSpec = field(default_factory=CompositePodGroupSpec)
-
-    @property
-    def least(self) -> int:
-        """The child groups that must be placed for any to be; 0 if each is scheduled by itself."""
-        gang = self.spec.scheduling_policy.gang
-        return 0 if gang is None else max(gang.min_group_count, 0)
-
-    @property
-    def parent(self) -> str:
-        """The key of the group that this one is a part of; empty if there is none."""
-        name = self.spec.parent_composite_pod_group_name
-        return f"{self.namespace}/{name}" if name else ""
 
 
 def _listed(text: str) -> list[str]:

@@ -25,17 +25,12 @@ ONLY_READ: frozenset[str] = frozenset(
         "TopologySpreadConstraint.whenUnsatisfiable",
         "TopologySpreadConstraint.nodeAffinityPolicy",
         "TopologySpreadConstraint.nodeTaintsPolicy",
-        "Kind.compositepodgroup",
-        "ObjectKind.compositepodgroup",
-        "ObjectUpserted.object.CompositePodGroup",
-        "State.objects.CompositePodGroup",
     }
 )
 """Values of enums and members of unions that this release reads and never sends by itself.
 
 Named without a value: a field that takes any text, as the API server has it. A text that the last release refuses comes
-only from a cluster of whose objects it refused the same. Composite groups are in the watcher's stream, of which older
-readers skip unknown kinds, and in no state.
+only from a cluster of whose objects it refused the same.
 """
 RESHAPED: frozenset[str] = frozenset({"ResourceClaim", "ResourceClaimStatus", "ResourceSlice", "CountedMeta"})
 """Structs that the last release sends without their content, to the queue only, and that this one refuses then: until

@@ -64,18 +64,6 @@ async def test_a_version_that_vanishes_gives_way_to_the_next_one(caplog: pytest.
         assert sample(world.telemetry, "flotilla_watch_listings_total", kind="podgroup") == 1.0
 
 
-@pytest.mark.asyncio
-async def test_composite_groups_are_watched_once_the_server_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("services.watcher.service.MISSING_PAUSE", 0.1)
-    async with a_world() as world:
-        await until(lambda: world.follower.reader.synced)
-        restart_as(world, V1_37)
-        spec = {"schedulingPolicy": {"gang": {"minGroupCount": 2}}, "workloadRef": {"workloadName": "w"}}
-        body = {"metadata": {"name": "c", "namespace": "default"}, "spec": spec}
-        world.server.store_raw("compositepodgroups", body, group=GROUP)
-        await until(lambda: (ObjectKind.COMPOSITE_POD_GROUP, "default/c") in world.follower.objects)
-
-
 def test_the_newest_version_is_asked_for_first() -> None:
     groups = RESOURCES[Kind.POD_GROUP]
     assert [path.split("/")[3] for path in (groups.path, *groups.older_paths)] == ["v1beta1", "v1alpha3", "v1alpha2"]

@@ -17,7 +17,6 @@ from shared.kube.client import KubeClient
 from shared.kube.election import Record
 from shared.kube.errors import Refused, Unauthorized, Unreachable
 from shared.kube.lease import Lease
-from shared.messages.watch import Kind
 from shared.runtime.api_clock import LARGEST_API_OFFSET, offset_from_date
 from tools.doctor.findings import Finding, note, ok, wrong
 from tools.doctor.rights import check_rights
@@ -160,10 +159,8 @@ async def _served_groups(client: KubeClient) -> set[str]:
 
 
 def _missing_apis(served: set[str]) -> Iterator[Finding]:
-    """Composite pod groups are not missed: only v1.37 has them, and pod groups are complete without them."""
     missing: dict[str, list[str]] = {}
-    expected = [each for kind, each in RESOURCES.items() if kind is not Kind.COMPOSITE_POD_GROUP]
-    for each in expected:
+    for each in RESOURCES.values():
         if not served.intersection((each.path, *each.older_paths)):
             missing.setdefault(_group(each.path), []).append(each.path.rpartition("/")[2])
     for group, plurals in missing.items():
@@ -173,7 +170,7 @@ def _missing_apis(served: set[str]) -> Iterator[Finding]:
         else:
             yield note(f"APIs: the server has no {what}: {WITHOUT.get(group, 'they count as not there')}")
     if not missing:
-        yield ok(f"APIs: all {len(expected)} kinds that plugins read")
+        yield ok(f"APIs: all {len(RESOURCES)} kinds that plugins read")
 
 
 def _group(path: str) -> str:
