@@ -100,7 +100,7 @@ async def test_the_first_two_minutes(tmp_path: Path) -> None:
     program, *arguments = shlex.split(start.command)
     assert program == "flotilla"
     async with flotilla(tmp_path, *arguments) as command:
-        line = await command.prints(lambda line: "export " in line)
+        line = await command.prints(lambda line: "export " in line or "variables: " in line)
         variables = dict(re.findall(r"(\w+)=([^\s\"]+)", line))
         assert set(variables) == {"KUBECONFIG", "FLOTILLA_NATS_URL_FILE"}
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"

@@ -1,6 +1,5 @@
 """Pods of users, scheduled by a whole pipeline: where they land, what owners are told, what helps those that wait."""
 
-import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -8,14 +7,13 @@ import pytest_asyncio
 
 from testing.builders import NodeBuilder, expr, node
 from tests.pipeline.corner import a_corner, condition_of, unfit, waiting
-from tests.pipeline.support import Object, until
+from tests.pipeline.support import Object, until, value_of
 from tools.supervisor.options import PipelineOptions
 from tools.supervisor.pipeline import Pipeline
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 MIB = 1 << 20
-BACK_OFF = 2.0
 """Seconds after which a pod's first back-off is over: it takes one, counted in whole seconds."""
 
 
@@ -210,19 +208,21 @@ async def test_under_scarcity_the_more_important_pods_are_first(pipeline: Pipeli
         for name in ("low", "high", "middle"):
             await corner.cluster.create(corner.pod(name).request(cpu=2), priorityClassName=name)
             await corner.is_unschedulable(name, "no nodes available to schedule pods")
-        clock = asyncio.get_running_loop().time
-        ends = clock() + BACK_OFF
-
-        async def none_backs_off() -> bool:
-            return clock() > ends
-
-        await until(none_backs_off, "a pod backs off")
+        await until(lambda: none_backs_off(pipeline), "a pod backs off")
         await corner.has_nodes(small("a"))
         for name, others in (("high", ("middle", "low")), ("middle", ("low",)), ("low", ())):
             await corner.lands(name, "a")
             assert [await corner.node_of(other) for other in others] == [""] * len(others)
             if others:
+                await until(lambda: none_backs_off(pipeline), "a pod backs off")
                 await corner.cluster.delete_pod("priority", name)
+
+
+async def none_backs_off(pipeline: Pipeline) -> bool:
+    answer = await pipeline.ask("queue", "/metrics")
+    return answer is not None and all(
+        value_of(answer.body, "scheduler_pending_pods", queue=place) == 0 for place in ("active", "backoff")
+    )
 
 
 async def test_a_gated_pod_waits_for_its_gates(pipeline: Pipeline) -> None:
