@@ -1,6 +1,7 @@
 """Inspects a pipeline that should be idle (over NATS, in Redis and in the cluster), and checks a run at its end."""
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -18,7 +19,7 @@ from shared.messages.inspection import (
     ListQueue,
     QueueListed,
 )
-from shared.model.objects import Pod
+from shared.model.objects import Pod, group_of
 from shared.store.link import RedisLink, connect
 from shared.store.schema import Keys, decode_entry
 from shared.telemetry.logs import logger
@@ -245,8 +246,9 @@ class Inspector:
         if condition is None:
             return f"{subject} has no condition {CONDITION}"
         stated = (condition.status, condition.reason) == ("False", UNSCHEDULABLE)
-        nodes = f"0/{self._witness.nodes} nodes are available"
-        if stated and nodes in condition.message and (why or "") in condition.message:
+        nodes = str(self._witness.nodes) if group_of(pod) is None else r"\d+"  # a gang is judged on nodes of one domain
+        is_counted = re.search(f"0/{nodes} nodes are available", condition.message) is not None
+        if stated and is_counted and (why or "") in condition.message:
             return ""
         return f"{subject} its condition is {condition.status}, {condition.reason}: {condition.message!r}"
 
