@@ -56,6 +56,17 @@ def test_a_gang_makes_just_enough_pods_go(shards: int, round_size: int) -> None:
 
 
 @pytest.mark.parametrize("shards", [1, 3])
+def test_members_of_two_classes_need_one_victim(shards: int) -> None:
+    run = world(racks(1, 1), [low("low", 0)], shards)
+    sizes = {"large": "2", "small": "1", "tiny": "500m"}
+    gang = [pod(name).request({"cpu": cpu}).priority(10).group("train").build() for name, cpu in sizes.items()]
+    run.submit_gang(pod_group("train", 3), gang)
+    run.run_for(60)
+    assert len(where_they_are(run, gang)) == 3
+    assert len(run.victims) == 1
+
+
+@pytest.mark.parametrize("shards", [1, 3])
 def test_nobody_goes_if_the_gang_would_not_fit_all_the_same(shards: int) -> None:
     run = world(racks(3, 1), full(3), shards)
     gang = gang_of("train", 7, MEMBER)

@@ -55,10 +55,16 @@ class Rehearsal:
         elif self.placed is None:
             self.is_over = True
             return
-        if self._units:
-            self._tried = self._units.popleft()
-        else:
-            self.is_over = True
+        self._tried = self._next_unit()
+        self.is_over = not self._tried
+
+    def _next_unit(self) -> list[Victim]:
+        """Not the only one that is left: without victims the gang does not fit, or it would not be rehearsed."""
+        while self._units:
+            unit = self._units.popleft()
+            if len(unit) < len(self.victims):
+                return unit
+        return []
 
     def nominations(self) -> list[PlannedNomination]:
         """One for each member. Victims on a node go for the first member there, all others for the first of all."""
