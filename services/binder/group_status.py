@@ -94,8 +94,8 @@ class GroupStatusWriter:
         status = TRUE if notice.is_placed else FALSE
         if meta.uid != notice.uid or (before is not None and before.status == TRUE):
             return True
-        told = (status, notice.reason, notice.message)
-        if before is not None and (before.status, before.reason, before.message) == told:
+        wanted = (status, notice.reason, notice.message)
+        if before is not None and (before.status, before.reason, before.message) == wanted:
             return True
         since = None if before is not None and before.status == status else self._wall()
         condition = condition_fields(type_, status, notice.reason, notice.message, since, meta.generation)

@@ -9,7 +9,7 @@ because a search may end while a round is asked about. Lost nominations go with 
 commit asks the snapshot whether it still accepts this cycle.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from flotilla.results import Status, error
@@ -19,7 +19,7 @@ from services.cycle.preemption.candidate_search import Preemption
 from services.cycle.round.admission import PodInfo
 from services.cycle.round.assign import RoundResult, Unfit, device_decision
 from services.cycle.round.gang import undecided
-from shared.messages.state import Assignment, Commit, Committed, Decision, Loads, Nominate
+from shared.messages.state import Assignment, Commit, Committed, Conflict, Decision, Loads, Nominate
 from shared.runtime.unanswered import Unanswered
 
 COMMIT_DEADLINE = 1.0
@@ -233,6 +233,24 @@ class ConflictCounts:
         again = undecided(result, lost)
         failed = [(info, CONFLICTS) for uid, info in again.items() if uid in failing]
         return {uid: info for uid, info in again.items() if uid not in failing}, failed
+
+    def after_nominations(
+        self, nominations: Iterable[PlannedNomination], conflicts: Mapping[str, Conflict], held: Collection[str]
+    ) -> dict[str, bool]:
+        """The nominated pods that lost a conflict, and whether it was one too many. A gang loses as a whole."""
+        nominations = list(nominations)
+        of_gangs = {each.gang: each.info for each in nominations if each.gang and each.info.uid in conflicts}
+        tired = {gang: self.lost(info, held) for gang, info in of_gangs.items()}
+        found: dict[str, bool] = {}
+        for each in nominations:
+            conflict = conflicts.get(each.info.uid)
+            if conflict is not None and conflict.placed:
+                continue
+            if each.gang in tired:
+                found[each.info.uid] = tired[each.gang]
+            elif conflict is not None:
+                found[each.info.uid] = self.lost(each.info, held)
+        return found
 
     def lost(self, info: PodInfo, held: Collection[str]) -> bool:
         """Counts a conflict; True if it was one too many. `held`: the uids of the pods with the cycle."""

@@ -14,8 +14,7 @@ The cycle holds a pod from the batch that brought it until its outcome: decided,
 """
 
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -41,13 +40,11 @@ from services.cycle.events import (
 )
 from services.cycle.explanation.explanations import Explanations
 from services.cycle.extenders import Extenders, ExtendersAnswered, ExtendersExplained, VictimsAnswered
-from services.cycle.preemption.candidate_search import CandidateSearch
-from services.cycle.preemption.gang_search import GangSearch, case_of
 from services.cycle.preemption.search_queue import SearchProgress, SearchQueue
-from services.cycle.recording import Decider, Recording, classes_of
+from services.cycle.recording import Decider, Recording
 from services.cycle.round.admission import Admission, PodInfo, uid_of
 from services.cycle.round.assign import RoundResult
-from services.cycle.round.gang import GangRound, take_gang
+from services.cycle.round.gang import take_gang
 from services.cycle.round.gang_memory import GangMemory
 from services.cycle.round.next_pods import MAX_POD_BYTES
 from services.cycle.round.pace import Pace
@@ -64,7 +61,6 @@ from shared.messages.queue import Batch
 from shared.messages.recording import RecordDecisions
 from shared.messages.rounds import Proposals
 from shared.messages.state import EPOCH_SHIFT, Committed, Conflict, Heartbeat
-from shared.plugins.preemption import NEVER
 
 
 class CycleCore:
@@ -340,7 +336,7 @@ class CycleCore:
             return effects
         if progress.gang is not None and progress.gang.is_rehearsed:
             return effects + self._on_search(self._searches.on_rehearsed(progress.gang, result), now)
-        effects += self._end(result) if progress.gang is None else self._end_gang(progress.gang, result)
+        effects += self._end(result if progress.gang is None else self._searches.take_gang(progress.gang, result))
         self._backlog.extendleft(reversed(result.deferred))
         if result.decided:
             effects.append(self._commits.send_round(progress.number, result, now))
@@ -355,17 +351,6 @@ class CycleCore:
             self._commits.denominate(info)
         effects: list[Effect] = [unschedulable(info, why) for info, why in unfit]
         return effects + [failed(info, status) for info, status in result.failed]
-
-    def _end_gang(self, gang: GangRound, result: RoundResult) -> list[Effect]:
-        """Has victims searched for a gang that does not fit; otherwise ends the attempts of its unfit members."""
-        if gang.verdict != "unfit" or not self._searches.applies_to_gang(gang):
-            return self._end(result)
-        case = case_of(gang, result.unfit)
-        if case.never_preempts and not any(info.claims for info in case.pods):
-            unfit = [(info, why.also(f"preemption: {NEVER}")) for info, why in result.unfit]
-            return self._end(replace(result, unfit=unfit))
-        self._searches.add_gang(case)
-        return []
 
     def _go_ahead(self, now: float) -> list[Effect]:
         """Commits nominations, begins a search and a round, as far as each is possible now."""
@@ -407,19 +392,14 @@ class CycleCore:
 
     def _on_search(self, progress: SearchProgress, now: float) -> list[Effect]:
         if progress.concluded is not None and self._recording.is_on(now):
-            progress.effects += self._record_search(progress.concluded, progress)
+            stands_alone = self._rounds.cache.stands_alone
+            progress.effects += self._recording.search(progress.concluded, progress, stands_alone, self._workers)
         for info in progress.denominated:
             self._commits.denominate(info)
         self._held.difference_update(info.uid for info in progress.ended)
         self._backlog.extendleft(reversed(progress.again))
         self._commits.plan(progress.nominations)
         return progress.effects + self._go_ahead(now)
-
-    def _record_search(self, search: CandidateSearch | GangSearch, progress: SearchProgress) -> Iterable[Effect]:
-        stands_alone = self._rounds.cache.stands_alone
-        if isinstance(search, GangSearch):
-            return self._recording.gang_search(search, filter(stands_alone, classes_of(search.case)), self._workers)
-        return self._recording.search(search, progress, filter(stands_alone, search.cases), self._workers)
 
     # The answer to a commit
 
@@ -472,24 +452,16 @@ class CycleCore:
         return effects + self._end(RoundResult(result.order, failed=tired))
 
     def _end_nominations(
-        self, nominations: Collection[PlannedNomination], conflicts: Mapping[str, Conflict], number: int
+        self, nominations: Iterable[PlannedNomination], conflicts: Mapping[str, Conflict], number: int
     ) -> list[Effect]:
         """Nominated pods wait in the queue for the evictions; the others of the class are decided again."""
         effects: list[Effect] = []
         again: list[PodInfo] = []
-        lost = {planned.gang for planned in nominations if planned.gang and planned.info.uid in conflicts}
-        tired = {each.gang for each in _one_of_each(nominations, lost) if self._conflicts.lost(each.info, self._held)}
+        lost = self._conflicts.after_nominations(nominations, conflicts, self._held)
         for planned in nominations:
             info, uid = planned.info, planned.info.uid
-            conflict = conflicts.get(uid)
-            if planned.gang in lost and not (conflict is not None and conflict.placed):
-                if planned.gang in tired:
-                    effects += self._end(RoundResult([uid], failed=[(info, CONFLICTS)]))
-                else:
-                    again.append(info)
-                continue
-            if conflict is not None and not conflict.placed:
-                if self._conflicts.lost(info, self._held):
+            if uid in lost:
+                if lost[uid]:
                     effects += self._end(RoundResult([uid], failed=[(info, CONFLICTS)]))
                     again += planned.others
                 else:
@@ -498,7 +470,7 @@ class CycleCore:
             self._held.discard(uid)
             self._conflicts.won(info)
             again += planned.others
-            if conflict is None:
+            if uid not in conflicts:
                 evicting = number if planned.evicts else 0
                 effects.append(unschedulable(info, planned.unfit, planned.preemption, evicting))
             else:
@@ -521,7 +493,3 @@ class CycleCore:
         where += [info.uid for info in (*self._searches.held(), *self._commits.held())]
         if len(where) != len(set(where)) or set(where) != self._held:
             raise InvariantBroken(f"cycle holds {len(self._held)} pods and can account for {len(where)}")
-
-
-def _one_of_each(nominations: Iterable[PlannedNomination], gangs: Collection[str]) -> Iterable[PlannedNomination]:
-    return {planned.gang: planned for planned in nominations if planned.gang in gangs}.values()

@@ -3,7 +3,7 @@
 `pods_of_round` and `pods_of_search` give decisions the form in which a replay compares them.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from services.cycle.events import Record, Unschedulable
@@ -93,9 +93,20 @@ class Recording:
         yield Record(RoundDecided(*self._next(), round_.number, _shards(workers), shown, pods, gang))
 
     def search(
+        self,
+        search: CandidateSearch | GangSearch,
+        progress: SearchProgress,
+        stands_alone: Callable[[str], bool],
+        workers: Shards,
+    ) -> Iterator[Record]:
+        """`stands_alone`: whether the pods of a class matter to each other only by the nodes that they take."""
+        if isinstance(search, GangSearch):
+            return self._gang_search(search, filter(stands_alone, classes_of(search.case)), workers)
+        return self._candidate_search(search, progress, filter(stands_alone, search.cases), workers)
+
+    def _candidate_search(
         self, search: CandidateSearch, progress: SearchProgress, alone: Iterable[str], workers: Shards
     ) -> Iterator[Record]:
-        """`alone`: the classes whose pods matter to each other only by the nodes that they take."""
         yield from self._pods([info for case in search.cases.values() for info in case.pods])
         stands_alone = set(alone)
         classes = [
@@ -112,8 +123,8 @@ class Recording:
         pods = pods_of_search(search, progress)
         yield Record(SearchDecided(*self._next(), search.number, _shards(workers), classes, pods))
 
-    def gang_search(self, search: GangSearch, alone: Iterable[str], workers: Shards) -> Iterator[Record]:
-        """`alone`: as for a search. What comes of it is rehearsed in rounds."""
+    def _gang_search(self, search: GangSearch, alone: Iterable[str], workers: Shards) -> Iterator[Record]:
+        """What comes of it is rehearsed in rounds."""
         case, stands_alone = search.case, set(alone)
         yield from self._pods(case.pods)
         seqs = _seqs(search.judged_on[-1] if search.judged_on else {}, workers)

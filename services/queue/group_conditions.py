@@ -1,8 +1,7 @@
 """What the queue has binders write to PodGroups of scheduling.k8s.io: whether the group was placed.
 
-As kube-scheduler does: a group is told once that it is placed, as soon as no member is missing, and from then on
-nothing else. Until then it is told why it is not, after each attempt that ends with another reason. What the watch does
-not show is sent again.
+As in kube-scheduler, a group's condition becomes True as soon as no member is missing, and stays so. Until then it says
+why the last attempt failed. The queue sends each change once, and again until the watch shows it.
 """
 
 from collections.abc import Iterable
@@ -57,13 +56,13 @@ class GroupConditions:
 
     def _placed(self) -> Iterable[GroupNotice]:
         for group in self._groups.take_completed():
-            if group.missing == 0 and group.counts[MemberState.PLACED] and _is_told(group.object):
+            if group.missing == 0 and group.counts[MemberState.PLACED] and _has_open_condition(group.object):
                 yield from self._changed(group, GROUP_SCHEDULED, "")
 
     def _not_placed(self, failures: Iterable[tuple[GroupRef, Outcome]]) -> Iterable[GroupNotice]:
         for ref, outcome in failures:
             group = self._groups.get(ref)
-            if group is None or not _is_told(group.object):
+            if group is None or not _has_open_condition(group.object):
                 continue
             if group.missing or not group.counts[MemberState.PLACED]:
                 yield from self._changed(group, _REASONS[outcome.verdict], outcome.message[:MAX_MESSAGE])
@@ -89,13 +88,13 @@ class GroupConditions:
 
     def validate(self) -> None:
         if self._failures:
-            raise InvariantBroken(f"failures of groups are not told: {sorted(map(str, self._failures))}")
+            raise InvariantBroken(f"failures of groups were not sent: {sorted(map(str, self._failures))}")
         if set(self._unconfirmed) != self._sent.keys():
             raise InvariantBroken("a group's notice is not repeated, or repeated and not remembered")
 
 
-def _is_told(group: PodGroup | None) -> bool:
-    """Whether the group has a status of ours, and was not placed before."""
+def _has_open_condition(group: PodGroup | None) -> bool:
+    """Whether its API has the condition, and it is not True yet."""
     if group is None or group.api is not GroupApi.SCHEDULING:
         return False
     condition = group.scheduled_condition

@@ -15,7 +15,7 @@ from services.worker.places import values_of
 from services.worker.proposer import Proposer
 from services.worker.state_replica import StateReplica
 from services.worker.table_builder import TableBuilder
-from services.worker.what_if import pods_made_way, pods_placed
+from services.worker.what_if import pods_evicted, pods_placed
 from shared.cluster.nodetable import NodeTable
 from shared.errors import FlotillaError, ProtocolError
 from shared.framework.evaluator import Explanation
@@ -224,7 +224,7 @@ class WorkerCore:
         proposer = self._proposer_for(propose.ties)
         first = self._first_evaluations(proposer, propose.classes)
         with (
-            pods_made_way(replica.table, propose.gone, propose.unreserved),
+            pods_evicted(replica.table, propose.gone, propose.unreserved),
             pods_placed(replica.table, propose.given, propose.loads),
         ):
             proposed = proposer.propose(first or propose.classes, propose.round, propose.keys, propose.scope)

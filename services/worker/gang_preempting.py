@@ -1,6 +1,6 @@
 """A worker's part in the search for victims of a gang: ladders of its nodes, and who is gone already.
 
-The table is as if those were gone that make way already, and those members there that have found room.
+Victims chosen so far count as gone, and members with room as placed.
 """
 
 from collections.abc import Iterable, Iterator
@@ -10,7 +10,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from services.worker.preempting import Finder
-from services.worker.what_if import pods_made_way
+from services.worker.what_if import pods_evicted
 from shared.cluster.columns import Rows
 from shared.cluster.eviction_units import Unit, unit_of
 from shared.cluster.nodetable import NodeTable, Placed
@@ -33,7 +33,7 @@ MAX_GROUPS_NAMED = 8
 def gang_findings(
     evaluator: ShardEvaluator, pod_class: PodClass, ask: PreemptAsk, gang: GangAsk, gone: list[Victim]
 ) -> ShardFindings:
-    """`gone`: the pods of this table that make way with their groups."""
+    """`gone`: pods of this table that are evicted with their groups."""
     table, finder = evaluator.table, Finder(evaluator, pod_class, ask)
     if _still_go(table, gang):
         return ShardFindings(pod_class.id, summary=finder.summary, ineligible=VICTIMS_STILL_GO)
@@ -96,12 +96,12 @@ def _budgets(table: NodeTable, victims: Iterable[Victim]) -> dict[str, int]:
 
 
 @contextmanager
-def made_way(table: NodeTable, gang: GangAsk) -> Iterator[list[Victim]]:
-    """Removes those who are gone within the context; yields those of them that go with their groups."""
+def victims_gone(table: NodeTable, gang: GangAsk) -> Iterator[list[Victim]]:
+    """Removes the ask's victims within the context; yields those that are evicted with their groups."""
     groups = set(gang.gone_groups)
     placed = ((uid, pod) for row in range(table.size) for uid, pod in table.placed_at(row)) if groups else ()
     gone = [each for uid, pod in placed if (each := _gone_with_group(table, uid, pod, groups)) is not None]
-    with pods_made_way(table, [*gang.gone, *(victim.uid for victim in gone)], gang.nominated):
+    with pods_evicted(table, [*gang.gone, *(victim.uid for victim in gone)], gang.nominated):
         yield gone
 
 

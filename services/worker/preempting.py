@@ -66,7 +66,7 @@ class Finder:
             return plugin.post_filter(self._class.state, self._by_name())
 
     def results_of_others(self) -> dict[str, PostFilterResult]:
-        """Of the PostFilter plugins that evict nobody, as if each was reached."""
+        """Of all PostFilter plugins but DefaultPreemption."""
         plugins = self._evaluator.framework.post_filter
         return {each.name: self._result_of(each) for each in plugins if not isinstance(each, DefaultPreemption)}
 

@@ -12,7 +12,7 @@ import numpy as np
 from flotilla.nodes import LabelValue
 from flotilla.plugin import Mask
 from flotilla.results import error
-from services.worker.gang_preempting import gang_findings, made_way
+from services.worker.gang_preempting import gang_findings, victims_gone
 from services.worker.places import Counted, count_places
 from services.worker.preempting import findings
 from services.worker.volume_choices import VolumeChoices
@@ -137,7 +137,7 @@ class Proposer:
         gang, number = preempt.gang, preempt.search
         if gang is None:
             return [self._preempt(ask, number) for ask in preempt.classes]
-        with made_way(self.table, gang) as gone, pods_placed(self.table, gang.given, gang.loads):
+        with victims_gone(self.table, gang) as gone, pods_placed(self.table, gang.given, gang.loads):
             return [self._preempt(ask, number, gang, gone) for ask in preempt.classes]
 
     def _preempt(
@@ -145,7 +145,7 @@ class Proposer:
     ) -> ShardFindings:
         """Searches preemption candidates for a class without a feasible node. `search`: the number of the search.
 
-        `gang`: the class is a gang's. `gone`: who is gone with pod groups that make way for it.
+        `gang`: the class is a gang's. `gone`: victims that are evicted with their groups.
         """
         evaluator = self._evaluators.get(ask.profile)
         if evaluator is None:

@@ -53,7 +53,7 @@ def _remove(table: NodeTable, gone: Iterable[str], undo: ExitStack) -> None:
 
 
 @contextmanager
-def pods_made_way(table: NodeTable, gone: Iterable[str], unreserved: Iterable[str]) -> Iterator[None]:
+def pods_evicted(table: NodeTable, gone: Iterable[str], unreserved: Iterable[str]) -> Iterator[None]:
     """Removes these pods within the context, and the nominations of others; restores them on exit."""
     with ExitStack() as undo:
         _remove(table, gone, undo)

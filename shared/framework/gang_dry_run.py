@@ -1,4 +1,4 @@
-"""GangDryRun: who must make way on each node so that one, two, three ... pods of a class fit there.
+"""GangDryRun: the victims on each node with which one, two, three ... pods of a class fit there.
 
 For each number of pods it is the dry run for one pod, with the others in place: all pods that may be victims are
 removed, and put back one by one, those that disruption budgets protect first, then the most important, where as many
@@ -39,7 +39,7 @@ class GangDryRun:
         self._budgets = Budgets(table.objects)
 
     def run(self, rows: Rows, members: int) -> Iterator[Candidate]:
-        """For each of these rows its rungs: for one pod, for two, up to so many `members` or as many as ever fit."""
+        """For each of these rows its rungs: for one pod, for two, up to `members` or as many as fit."""
         lesser = [self._victims(row) for row in rows.tolist()]
         freed = freed_ports(self._table, rows, lesser)
         at = np.arange(len(rows), dtype=np.intp)

@@ -1,4 +1,4 @@
-"""Chooses victims for several pods at once: on which nodes, how many of the pods each takes, and who makes way there.
+"""Chooses victims for several pods at once: on which nodes, how many of the pods each takes, and which victims.
 
 Workers offer ladders: for a node and a number of pods, who must go so that as many fit. A choice takes at most one rung
 of each node. Sets of victims are compared as kube-scheduler compares the victims of one node: the fewest disruption
@@ -77,7 +77,7 @@ def choose(candidates: Sequence[Candidate], wanted: int, budgets: Mapping[str, i
 
 
 def room_of(candidates: Iterable[Candidate]) -> int:
-    """For how many pods there is room, whoever must go."""
+    """For how many pods there is room, at any cost."""
     most: dict[str, int] = {}
     for each in candidates:
         most[each.node] = max(most.get(each.node, 0), each.members)
@@ -130,7 +130,7 @@ def _start(victim: Victim) -> float:
 
 
 class _Choice:
-    """One search for the best choice, where each candidate violates so many budgets."""
+    """One search for the best choice, where the budgets that each candidate violates are known."""
 
     def __init__(self, candidates: Sequence[Candidate], wanted: int, violations: Sequence[int]) -> None:
         self._candidates = candidates

@@ -73,8 +73,8 @@ class GangAsk(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a search for a gang supposes, and for whom it is.
 
     `priority`: that of the gang; pods of lower priority may be victims. `nominated`: the gang's earlier nominations, by
-    uid, which reserve nothing from it. `given`: members that have found room. `gone`: uids of pods that make way for
-    them. `gone_groups`: pod groups that make way as a whole. `whole_groups`: whether such groups may be victims.
+    uid, which reserve nothing from it. `given`: members that have found room. `gone`: uids of victims
+    so far. `gone_groups`: pod groups that are evicted as a whole. `whole_groups`: whether such groups may be victims.
     `keys`: the labels whose values are a gang's domain: it goes to nodes that have all of them. `within`: only nodes of
     this domain. `group`: `namespace/name` of the gang's own pod group, whose pods are never victims.
     """

@@ -75,7 +75,7 @@ class Workload:
     `claims`: every pod has a volume of its own, bound already, in one of the zones. `owned`: the pods of a kind belong
     to a ReplicaSet, and so are spread by the system's defaults. `devices`: how every pod asks for a device. `churns`:
     pods end soon after they are bound, and give their devices back. `preempts`: nodes are full of pods of lower
-    priority, and each pod takes the room of half of a node's. `gang`: pods come in groups of so many, each placed as a
+    priority, and each pod takes the room of half of a node's. `gang`: pods come in groups of that, each placed as a
     whole.
     """
 

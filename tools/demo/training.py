@@ -21,7 +21,7 @@ from tools.supervisor.pipeline import Pipeline
 
 BLOCKS = ("block-a", "block-b", "block-c")
 LOW_BLOCK = "block-b"
-"""The block whose jobs have the lowest priority, so that these make way."""
+"""The block whose jobs have the lowest priority, so that these are the victims."""
 BLOCK = "example.com/block"
 SCENE = {"scene": "training"}
 JOB, MEMBER = {"role": "job"}, {"role": "member"}
@@ -55,7 +55,7 @@ class TrainingResult:
         needed = self.wanted * MEMBER_CPUS
         return [
             ("the whole training is in one block", list(self.members.values()) == [self.wanted]),
-            ("the block with the least important jobs made way", list(self.members) == [LOW_BLOCK]),
+            ("the jobs of least priority were evicted", list(self.members) == [LOW_BLOCK]),
             ("no job was evicted in vain", dict(self.evicted) == {LOW_BLOCK: needed}),
             ("the group says that it is placed", self.condition == "True"),
         ]

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from services.worker.message_limits import fitting_answers, fitting_candidates
 from services.worker.proposer import Proposer
 from services.worker.state_replica import StateReplica
-from services.worker.what_if import pods_made_way, pods_placed
+from services.worker.what_if import pods_evicted, pods_placed
 from shared.framework.evaluator import Explanation
 from shared.framework.profile import Framework
 from shared.messages.codec import copy
@@ -74,7 +74,7 @@ class ReplayWorker:
         proposer, replica = self._at(history, seq)
         ask = copy(ask)
         table = replica.table
-        with pods_made_way(table, ask.gone, ask.unreserved), pods_placed(table, ask.given, ask.loads):
+        with pods_evicted(table, ask.gone, ask.unreserved), pods_placed(table, ask.given, ask.loads):
             proposed = proposer.propose(ask.classes, ask.round, ask.keys, ask.scope)
         answers, shards = fitting_answers(proposed), sorted(self.shards)
         return copy(Proposals(self.name, ask.epoch, ask.round, ask.ask, seq, shards, answers))

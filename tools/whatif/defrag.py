@@ -29,7 +29,7 @@ from tools.whatif.groups import SUMMED, free_room
 from tools.whatif.manifests import UID
 
 MAX_STEPS = 10_000
-ALONE = "a pod there has no controller, so nobody would recreate it"
+ALONE = "a pod there has no controller that would recreate it"
 UNKNOWN = "its pods are not known in full"
 AWAITED = "a pending pod goes there"
 MANY_BUDGETS = "several disruption budgets are about one pod, which cannot be evicted"

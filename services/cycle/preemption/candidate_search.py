@@ -63,15 +63,29 @@ class Preemption:
     delete: tuple[str, ...] = ()
 
 
-class CandidateSearch:
+class Asking:
     """`open`: the classes to ask about. `answered`: the answers to the present ask, by worker."""
 
-    def __init__(self, number: int, cases: Sequence[SearchCase]) -> None:
+    def __init__(self, number: int, ask: int, classes: Iterable[str]) -> None:
         self.number = number
-        self.cases = {case.class_id: case for case in cases}
-        self.ask = 1
-        self.open = set(self.cases)
+        self.ask = ask
+        self.open = set(classes)
         self.answered: dict[str, Candidates] = {}
+
+    def take(self, candidates: Candidates) -> bool:
+        """False if the answer is late, doubled or about other classes. The caller checks epoch and shards."""
+        if (candidates.search, candidates.ask) != (self.number, self.ask) or candidates.worker in self.answered:
+            return False
+        if {findings.class_id for findings in candidates.findings} != self.open:
+            return False
+        self.answered[candidates.worker] = candidates
+        return True
+
+
+class CandidateSearch(Asking):
+    def __init__(self, number: int, cases: Sequence[SearchCase]) -> None:
+        self.cases = {case.class_id: case for case in cases}
+        super().__init__(number, 1, self.cases)
         self._asked = {case.class_id: (case.unfit.summaries, case.unfit.potential) for case in cases}
         self._findings: dict[str, list[ShardFindings]] = {}
         self._narrowed: dict[str, list[Candidate]] = {}
@@ -104,15 +118,6 @@ class CandidateSearch:
     def _next_ask(self) -> None:
         self.ask += 1
         self.answered = {}
-
-    def take(self, candidates: Candidates) -> bool:
-        """False if the answer is late, doubled or about other classes. The caller checks epoch and shards."""
-        if (candidates.search, candidates.ask) != (self.number, self.ask) or candidates.worker in self.answered:
-            return False
-        if {findings.class_id for findings in candidates.findings} != self.open:
-            return False
-        self.answered[candidates.worker] = candidates
-        return True
 
     def is_usable(self, candidates: Candidates, frameworks: Mapping[str, Framework]) -> bool:
         return all(

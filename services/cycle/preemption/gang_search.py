@@ -2,7 +2,7 @@
 
 ask about a class --all answered by the merged summaries--> choose nodes and victims --> next class | found | nothing
  ^                                                            |
- +---- with those who make way gone, and members in place ----+
+ +---------- with victims gone, and members in place ----------+
 
 Pods of a class that matter to each other only by the nodes they take are placed at once, by the best choice there is;
 others one after another. Pod groups that are evicted as a whole are left alone at first; if they might help, the
@@ -17,6 +17,7 @@ from functools import cached_property
 
 import msgspec
 
+from services.cycle.preemption.candidate_search import Asking
 from services.cycle.round.admission import PodInfo
 from services.cycle.round.assign import Unfit
 from services.cycle.round.gang import GangRound
@@ -29,9 +30,9 @@ from shared.model.objects import Pod
 from shared.plugins.preemption import NEVER, of_all_shards
 
 MAX_QUESTIONS = 256
-"""Asks of one search, so that one gang does not keep the others waiting for ever; then it has found nothing."""
+"""Asks of one search, so that others do not wait long for one gang; a search that is cut has found nothing."""
 MAX_DOMAINS = 8
-"""Domains, the cheapest first, in which a place is sought for the gang's further classes."""
+"""Domains, the cheapest first, in which room is searched for the gang's further classes."""
 MAX_ORDERS = 4
 """Orders in which the gang's classes are tried, until each finds room."""
 MAX_GROUPS_COMBINED = 4
@@ -97,7 +98,7 @@ Findings = Sequence[ShardFindings]
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
-    """Who makes way so far, and which members have found room. `touched`: pod groups that were not gone before."""
+    """Victims so far, and nodes of members. `touched`: pod groups among the victims that were not gone before."""
 
     victims: dict[str, Victim] = field(default_factory=dict)
     placed: tuple[tuple[PodInfo, str], ...] = ()
@@ -113,14 +114,13 @@ class _Choice:
         return {budget: allowed - spent[budget] for budget, allowed in self.budgets.items()}
 
 
-Asking = Generator[_Question, Findings, _Choice | None]
+Plan = Generator[_Question, Findings, _Choice | None]
 
 
-class GangSearch:
-    """`open`: the class to ask about, or none once the search is over. `answered`: by worker, to the present ask.
+class GangSearch(Asking):
+    """No class is open once the search is over; then there are `victims`, the most important first, or none and `why`.
 
-    After that: `victims`, the most important first, and empty if there are none; then `why`. `is_final`: the gang's
-    earlier nominations end with this.
+    `is_final`: the gang's earlier nominations end with this.
     """
 
     def __init__(
@@ -130,10 +130,8 @@ class GangSearch:
         frameworks: Mapping[str, Framework],
         stands_alone: Callable[[str], bool] = lambda class_id: False,
     ) -> None:
-        self.number = number
+        super().__init__(number, 0, ())
         self.case = case
-        self.ask = 0
-        self.open: set[str] = set()
         self._stands_alone = stands_alone
         self._framework = frameworks[case.pods[0].template.profile]
         self._classes = _classes_of(case, self._framework)
@@ -145,10 +143,9 @@ class GangSearch:
         """The shards have moved."""
         self.victims: tuple[Victim, ...] = ()
         self.why = ""
-        self.failed = False
         self.is_final = True
         self.deallocate: dict[str, None] = {}
-        """Claims of members, one of which is to give back its devices if nobody makes way; in the order of plugins."""
+        """Claims of members, in the order of plugins: without victims, the first allocated one is deallocated."""
         self.delete: dict[str, None] = {}
         self.unsettled = False
         self.judged_on.clear()
@@ -185,15 +182,6 @@ class GangSearch:
         )
         return Preempt(epoch, self.number, self.ask, min_seq, [ask], question.gang)
 
-    def take(self, candidates: Candidates) -> bool:
-        """False if the answer is late, doubled or about another class. The caller checks epoch and shards."""
-        if (candidates.search, candidates.ask) != (self.number, self.ask) or candidates.worker in self.answered:
-            return False
-        if {findings.class_id for findings in candidates.findings} != self.open:
-            return False
-        self.answered[candidates.worker] = candidates
-        return True
-
     def is_usable(self, candidates: Candidates, frameworks: Mapping[str, Framework]) -> bool:
         return all(is_mergeable(self._framework, findings.summary) for findings in candidates.findings)
 
@@ -204,7 +192,7 @@ class GangSearch:
         self.judged_on.append({worker: each.seq for worker, each in self.answered.items()})
         failure = next((each.failure for each in findings if each.failure is not None), None)
         if failure is not None:
-            return self._give_up(failure.message, failed=True)
+            return self._give_up(failure.message)
         ineligible = next((each.ineligible for each in findings if each.ineligible), "")
         if ineligible:
             self.is_final = False
@@ -212,7 +200,7 @@ class GangSearch:
         try:
             merged = merge(self._framework, (each.summary for each in findings)).plugins
         except Exception as cause:
-            return self._give_up(merging_failed(cause).message, failed=True)
+            return self._give_up(merging_failed(cause).message)
         settled = merged == self._summaries.get(class_id, {})
         self._summaries[class_id] = merged
         if not settled and self._asks_of_question < MAX_ASKS:
@@ -226,7 +214,7 @@ class GangSearch:
         return self._go_on(findings)
 
     def _take_claims(self, findings: Findings) -> None:
-        """What PostFilter plugins do about claims while everybody is still there."""
+        """What PostFilter plugins do about claims as long as no pod counts as gone."""
         for plugin in self._framework.post_filter:
             results = [each.others[plugin.name] for each in findings if plugin.name in each.others]
             if results:
@@ -234,8 +222,8 @@ class GangSearch:
                 self.deallocate |= dict.fromkeys(result.deallocate)
                 self.delete |= dict.fromkeys(result.delete)
 
-    def _give_up(self, why: str, *, failed: bool = False) -> bool:
-        self.why, self.failed = why, failed
+    def _give_up(self, why: str) -> bool:
+        self.why = why
         self.open.clear()
         return True
 
@@ -262,11 +250,11 @@ class GangSearch:
         self.ask += 1
         self._asks_of_question += 1
         self.open = {self._question.of.class_id}
-        self.answered: dict[str, Candidates] = {}
+        self.answered = {}
 
     # The plan
 
-    def _search(self) -> Asking:
+    def _search(self) -> Plan:
         best = yield from self._attempt(())
         if len(self._groups) > MAX_GROUPS_COMBINED:
             with_groups = yield from self._with_groups()
@@ -278,7 +266,7 @@ class GangSearch:
                 best = _cheaper(best, choice)
         return best
 
-    def _with_groups(self) -> Asking:
+    def _with_groups(self) -> Plan:
         """Adds groups that help until no further one is needed, then leaves out each that the gang can do without."""
         gone: tuple[str, ...] = ()
         choice = yield from self._attempt(gone, whole_groups=True)
@@ -296,7 +284,7 @@ class GangSearch:
                 gone, choice = without, other
         return choice
 
-    def _attempt(self, gone_groups: tuple[str, ...], *, whole_groups: bool = False) -> Asking:
+    def _attempt(self, gone_groups: tuple[str, ...], *, whole_groups: bool = False) -> Plan:
         """One set of victims for all classes; if a class finds no room, it is made again with that class first."""
         ask = GangAsk(
             priority=self.case.priority,
@@ -315,7 +303,7 @@ class GangSearch:
                 return choice
             order = [self._stuck, *(of for of in order if of is not self._stuck)]
 
-    def _in_order(self, classes: Sequence[_OfClass], ask: GangAsk) -> Asking:
+    def _in_order(self, classes: Sequence[_OfClass], ask: GangAsk) -> Plan:
         """The classes one after another, in the cheapest domain."""
         first, *rest = classes
         self._stuck = first
@@ -334,7 +322,7 @@ class GangSearch:
             best = _cheaper(best, found)
         return best
 
-    def _rest(self, classes: Sequence[_OfClass], choice: _Choice, ask: GangAsk) -> Asking:
+    def _rest(self, classes: Sequence[_OfClass], choice: _Choice, ask: GangAsk) -> Plan:
         """Places the members that have no room yet, class by class."""
         placed = {info.uid for info, _ in choice.placed}
         for of in classes:
@@ -404,7 +392,7 @@ def _also(choice: _Choice, findings: Findings) -> _Choice:
 def _extended(
     choice: _Choice, pods: Sequence[PodInfo], candidates: Sequence[Candidate], members: int
 ) -> _Choice | None:
-    """Finds room for the first of these pods, so many of them, at the lowest cost; None if there is none."""
+    """Finds room for the first `members` of these pods at the lowest cost; None if there is none."""
     chosen = choose(sorted(candidates, key=lambda each: (each.node, each.members)), members, choice.left())
     if chosen is None:
         return None

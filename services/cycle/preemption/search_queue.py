@@ -16,7 +16,7 @@ from services.cycle.commits import PlannedNomination
 from services.cycle.events import Ask, Effect, unschedulable
 from services.cycle.extenders import AskAboutVictims, Extenders, VictimQuestion, VictimsAnswered, is_judged
 from services.cycle.preemption.candidate_search import CandidateSearch, Preemption, SearchCase
-from services.cycle.preemption.gang_search import GangCase, GangSearch
+from services.cycle.preemption.gang_search import GangCase, GangSearch, case_of
 from services.cycle.preemption.rehearsal import Rehearsal
 from services.cycle.round.admission import PodInfo
 from services.cycle.round.assign import RoundResult, Unfit
@@ -26,7 +26,7 @@ from shared.messages.evaluation import Ties
 from shared.messages.limits import HALF_A_MESSAGE
 from shared.messages.preemption import Candidates
 from shared.model.objects import encode_msgpack
-from shared.plugins.preemption import DefaultPreemption
+from shared.plugins.preemption import NEVER, DefaultPreemption
 from shared.runtime.unanswered import Unanswered
 
 SEARCH_DEADLINE = 1.0
@@ -95,7 +95,7 @@ class SearchQueue:
         """Whether the pod's profile has PostFilter plugins to run; never for members of a gang."""
         return bool(self._frameworks[info.template.profile].post_filter) and unfit.nodes > 0 and info.gang is None
 
-    def applies_to_gang(self, gang: GangRound) -> bool:
+    def _applies_to_gang(self, gang: GangRound) -> bool:
         """Whether victims may be searched for; extenders cannot be asked about victims of several pods."""
         first = gang.members[0]
         plugins = self._frameworks[first.template.profile].post_filter
@@ -126,9 +126,16 @@ class SearchQueue:
             by_class.setdefault(info.class_id, ([], unfit))[0].append(info)
         self._waiting.extend(SearchCase(class_id, pods, unfit) for class_id, (pods, unfit) in by_class.items())
 
-    def add_gang(self, case: GangCase) -> None:
+    def take_gang(self, gang: GangRound, result: RoundResult) -> RoundResult:
+        """The members whose attempts end now: of a gang that does not fit none, if victims are searched for."""
+        if gang.verdict != "unfit" or not self._applies_to_gang(gang):
+            return result
+        case = case_of(gang, result.unfit)
+        if case.never_preempts and not any(info.claims for info in case.pods):
+            return replace(result, unfit=[(info, why.also(f"preemption: {NEVER}")) for info, why in result.unfit])
         self.attempts += len(case.members)
         self._waiting.append(case)
+        return RoundResult(result.order)
 
     def begin(self, workers: Shards, min_seq: int, now: float) -> list[Effect]:
         """Begins the next search unless one is under way. `min_seq`: what workers must have seen."""

@@ -66,8 +66,8 @@ class GangRound:
     """`members` are in queue order; `open`: the undecided ones, in the order of decision. `least` must be placed."""
 
     def __init__(self, members: Sequence[PodInfo], gone: Sequence[str] = (), unreserved: Sequence[str] = ()) -> None:
-        """`gone`: pods that are supposed to have made way; then nothing is committed. `unreserved`: pods whose
-        nominations do not count then.
+        """`gone`: victims that count as evicted; then the gang is only rehearsed, and nothing is committed.
+        `unreserved`: pods whose nominations do not count then.
         """
         gangs = [info.gang for info in members if info.gang is not None]
         least = max(1, *(gang.least for gang in gangs))
