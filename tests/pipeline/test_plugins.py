@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
+from shared.model.workloads import GROUP_LABEL
 from testing.builders import NodeBuilder, expr, node
 from tests.pipeline.corner import a_corner, condition_of, unfit, waiting
 from tests.pipeline.support import Object, until, value_of
@@ -14,7 +15,7 @@ from tools.supervisor.pipeline import Pipeline
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 MIB = 1 << 20
-"""Seconds after which a pod's first back-off is over: it takes one, counted in whole seconds."""
+GROUPS = "/apis/scheduling.x-k8s.io/v1alpha1/namespaces/{}/podgroups"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -199,30 +200,26 @@ async def test_without_a_node_that_is_said(pipeline: Pipeline) -> None:
 
 
 async def test_under_scarcity_the_more_important_pods_are_first(pipeline: Pipeline) -> None:
-    """They wait for one node, which has room for one of them after the other.
-
-    A pod whose back-off is over goes before one that still backs off, of whatever priority.
-    """
+    """All three are queued at once, when the group exists that they name: no pod backs off meanwhile."""
     async with a_corner(pipeline, "priority") as corner:
         await corner.cluster.create_priorities(low=1, middle=10, high=100)
-        for name in ("low", "high", "middle"):
-            await corner.cluster.create(corner.pod(name).request(cpu=2), priorityClassName=name)
-            await corner.is_unschedulable(name, "no nodes available to schedule pods")
-        await until(lambda: none_backs_off(pipeline), "a pod backs off")
         await corner.has_nodes(small("a"))
-        for name, others in (("high", ("middle", "low")), ("middle", ("low",)), ("low", ())):
-            await corner.lands(name, "a")
-            assert [await corner.node_of(other) for other in others] == [""] * len(others)
-            if others:
-                await until(lambda: none_backs_off(pipeline), "a pod backs off")
-                await corner.cluster.delete_pod("priority", name)
+        for name in ("low", "high", "middle"):
+            waiting_pod = corner.pod(name).request(cpu=2).label({GROUP_LABEL: "all"})
+            await corner.cluster.create(waiting_pod, priorityClassName=name)
+        await until(lambda: gated(pipeline, 3), "not all pods are gated")
+        await corner.cluster.create_at(GROUPS.format("priority"), "all", spec={"minMember": 1})
+        await corner.lands("high", "a")
+        for name in ("middle", "low"):
+            await corner.is_unschedulable(name, unfit(1, "1 Insufficient cpu", victimless=1))
+        await corner.cluster.create(small("b"), small("c"))
+        for name in ("middle", "low"):
+            await corner.lands(name, "b", "c")
 
 
-async def none_backs_off(pipeline: Pipeline) -> bool:
+async def gated(pipeline: Pipeline, count: int) -> bool:
     answer = await pipeline.ask("queue", "/metrics")
-    return answer is not None and all(
-        value_of(answer.body, "scheduler_pending_pods", queue=place) == 0 for place in ("active", "backoff")
-    )
+    return answer is not None and value_of(answer.body, "scheduler_pending_pods", queue="gated") == count
 
 
 async def test_a_gated_pod_waits_for_its_gates(pipeline: Pipeline) -> None:
