@@ -111,8 +111,9 @@ class QueueClient:
         self._hears_outcomes = False
         """Whether the queue handles outcomes in a Take."""
         self._report_decided: asyncio.TimerHandle | None = None
-        self._reporting = False
-        """Whether a report is not acknowledged yet."""
+        self._reports = 0
+        self._unacknowledged: Outcomes | None = None
+        """The report under way."""
         self._report_after = 0.0
         self._has_outcomes = asyncio.Event()
         self._has_room = asyncio.Event()
@@ -162,23 +163,26 @@ class QueueClient:
                 self._take(batch)
 
     async def report(self) -> None:
-        number = 0
+        """Until cancelled; a later call continues with the report that was under way."""
         while True:
-            await self._has_outcomes.wait()
-            if (pause := self._report_after - self._clock()) > 0:
-                await asyncio.sleep(pause)
-            self._has_outcomes.clear()
-            number += 1
-            count = _count_for_one_message(self._outcomes)
-            outcomes, self._outcomes = self._outcomes[:count], self._outcomes[count:]
-            report = Outcomes(self._epoch, number, outcomes, self._next_hints())
-            self._reporting = True
-            await self._ask(subjects.QUEUE_OUTCOMES, report, Received, ANSWER_PATIENCE)
-            self._reporting = False
+            if self._unacknowledged is None:
+                await self._has_outcomes.wait()
+                if (pause := self._report_after - self._clock()) > 0:
+                    await asyncio.sleep(pause)
+                self._unacknowledged = self._next_report()
+            await self._ask(subjects.QUEUE_OUTCOMES, self._unacknowledged, Received, ANSWER_PATIENCE)
+            self._unacknowledged = None
             if self._outcomes or self._hints:
                 self._has_outcomes.set()
             self._note_reported()
             self._report_after = self._clock() + REPORT_INTERVAL
+
+    def _next_report(self) -> Outcomes:
+        self._has_outcomes.clear()
+        self._reports += 1
+        count = _count_for_one_message(self._outcomes)
+        outcomes, self._outcomes = self._outcomes[:count], self._outcomes[count:]
+        return Outcomes(self._epoch, self._reports, outcomes, self._next_hints())
 
     def _report(self, outcomes: Iterable[Outcome]) -> None:
         """Has these reported, and those that waited for a Take."""
@@ -205,7 +209,7 @@ class QueueClient:
         return decided
 
     def _note_reported(self) -> None:
-        if not (self._outcomes or self._decided or self._reporting):
+        if not (self._outcomes or self._decided or self._unacknowledged):
             self._reported.set()
 
     def _next_hints(self) -> tuple[Hint, ...]:

@@ -165,6 +165,8 @@ class QueueCore:
                 self._handlers.on_listing_complete(at)
             case events.Tick():
                 self._queue.flush(now)
+            case events.TermEnds():
+                return self._end_wait()
             case _:
                 return self._handlers.handle(event, now)
         return []
@@ -222,6 +224,15 @@ class QueueCore:
         batch = Batch(take.epoch, take.number, pods, self._snapshot_seq, self.epoch, hears_outcomes=True)
         self._session.answer(batch)
         return [*effects, events.SendBatch(batch)]
+
+    def _end_wait(self) -> list[events.Effect]:
+        """Answers the Take that waits, without pods: its cycle asks the next queue at once."""
+        take = self._session.waiting
+        if take is None:
+            return []
+        batch = Batch(take.epoch, take.number, [], self._snapshot_seq, self.epoch, hears_outcomes=True)
+        self._session.answer(batch)
+        return [events.SendBatch(batch)]
 
     def _pop(self, most: int, now: float) -> tuple[list[QueuedPod], list[events.Effect]]:
         pods: list[QueuedPod] = []

@@ -75,6 +75,10 @@ class Tick(msgspec.Struct, frozen=True):
     """Event: time has passed."""
 
 
+class TermEnds(msgspec.Struct, frozen=True):
+    """Event: requests are not heard any more."""
+
+
 class SendBatch(msgspec.Struct, frozen=True):
     """Effect: answer the Take of this epoch and number. `again`: it was answered before."""
 
@@ -109,7 +113,7 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 Message = Activate | Take | Outcomes | Evicted | Forgotten | Assumed | Absorbed
-Event = WatchEvent | WatchEvents | ListingComplete | Message | Tick
+Event = WatchEvent | WatchEvents | ListingComplete | Message | Tick | TermEnds
 Effect = SendBatch | Received | Notice | GroupNotice | PodEnded | StoreRetry | PodStale | Problem
 """`Received`: answer the Outcomes of this epoch and number. `Notice`, `GroupNotice`: have a binder write it to the pod,
 or to its group.

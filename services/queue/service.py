@@ -156,10 +156,10 @@ class Shell:
         await bus.subscribe(subjects.QUEUE_FORGOTTEN, (Forgotten, Assumed, Absorbed), self._on_event)
         await bus.subscribe(subjects.QUEUE_EVICTED, Evicted, self._on_evicted)
         await bus.subscribe(subjects.QUEUE_ACTIVATE, Activate, self._on_event)
-        if self._reader.synced:
-            self._begin()
-        else:
+        if not self._reader.synced:
             self._follower.carry_out(self._reader.start(self._context.clock()))
+        elif not self._listed:
+            self._begin()
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(every(LOOK_INTERVAL, self._look))
@@ -170,9 +170,10 @@ class Shell:
                 if self._store is not None:
                     tasks.create_task(self._store.run())
         finally:
-            self._runner.close()
             for subscription in answering:
                 await subscription.close()
+            self._runner.feed(events.TermEnds())
+            self._runner.close()
             if self._store is not None:
                 await self._store.finish()
 

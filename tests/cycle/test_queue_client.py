@@ -156,3 +156,29 @@ async def test_long_messages_go_in_several_reports_and_very_long_ones_are_cut() 
     assert [outcome.uid for outcome in told] == [f"u{i}" for i in range(200)]
     assert {(len(outcome.message), outcome.message[-5:]) for outcome in told} == {(MAX_MESSAGE, "\N{EURO SIGN} ...")}
     assert 1 < max(map(len, reports)) <= MAX_BYTES // MAX_MESSAGE
+
+
+async def test_a_report_that_was_cancelled_is_continued_under_its_number() -> None:
+    reports: list[tuple[int, list[str], Envelope]] = []
+
+    def on_outcomes(outcomes: Outcomes, envelope: Envelope) -> None:
+        reports.append((outcomes.number, [each.uid for each in outcomes.outcomes], envelope))
+
+    async with nats_server() as nats, a_bus(nats) as bus, a_bus(nats) as theirs:
+        await theirs.subscribe("queue.outcomes", Outcomes, on_outcomes)
+        feed = client(bus)
+        feed.tell(Outcome("a", Verdict.UNSCHEDULABLE))
+        reporting = asyncio.create_task(feed.report())
+        await until(lambda: len(reports) == 1)
+        reporting.cancel()
+        await asyncio.gather(reporting, return_exceptions=True)
+        feed.tell(Outcome("b", Verdict.UNSCHEDULABLE))
+        finishing = asyncio.create_task(feed.all_reported())
+        reporting = asyncio.create_task(feed.report())
+        for count in (2, 3):
+            await until(lambda count=count: len(reports) == count)  # type: ignore[misc]
+            reports[-1][2].respond(Received(1, reports[-1][0]))
+        await finishing
+        reporting.cancel()
+        await asyncio.gather(reporting, return_exceptions=True)
+    assert [(number, uids) for number, uids, _ in reports] == [(1, ["a"]), (1, ["a"]), (2, ["b"])]

@@ -1,6 +1,6 @@
 """Takes and Outcomes that are lost, repeated or late."""
 
-from services.queue.events import PodPending, Problem, SendBatch
+from services.queue.events import PodPending, Problem, SendBatch, TermEnds
 from services.queue.scheduling.queued_pod_info import PodState
 from shared.messages.queue import TAKE_PATIENCE, Outcome, Outcomes, Received, Take, Verdict
 from tests.queue.support import FIT, Queue, acknowledged, batch_in, built, names, refusals, uid
@@ -42,6 +42,15 @@ def test_a_take_gets_an_empty_batch_after_its_timeout() -> None:
     assert batch == []  # asked again, it waits on
     queue.at(queue.now + TAKE_PATIENCE)
     assert queue.ask_again() is not None and names(queue.ask_again()) == []
+
+
+def test_a_waiting_take_is_answered_without_pods_when_the_term_ends() -> None:
+    queue = Queue()
+    assert queue.tell(TermEnds()) == []
+    queue.ask()
+    batch = batch_in(queue.tell(TermEnds()))
+    assert batch is not None and batch.hears_outcomes and names(batch) == []
+    assert queue.tell(TermEnds()) == []
 
 
 def test_the_newest_waiting_take_is_answered() -> None:

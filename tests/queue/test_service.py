@@ -224,6 +224,18 @@ async def test_a_take_without_pods_is_answered_in_time() -> None:
         assert TAKE_PATIENCE - 0.1 <= asyncio.get_running_loop().time() - began < PATIENCE / 2
 
 
+async def test_a_take_that_waits_when_the_queue_ends_is_answered_at_once() -> None:
+    async with a_world() as world:
+        began = asyncio.get_running_loop().time()
+        waiting = asyncio.create_task(world.take())
+        received = {"subject": "queue.take", "direction": "in"}
+        await until(lambda: sample(world.telemetry, "flotilla_bus_messages_total", **received) == 1)
+        assert world.run is not None
+        world.run.task.cancel()
+        assert await waiting == []
+        assert asyncio.get_running_loop().time() - began < TAKE_PATIENCE / 2
+
+
 async def test_a_repeated_take_gets_the_same_batch() -> None:
     async with a_world([pod("a")]) as world:
         assert await world.take() == ["a"]

@@ -101,7 +101,7 @@ def _node(number: int) -> str:
     return f"node-{number:06}"
 
 
-async def _create(cluster: BenchCluster, server: str, workers: int) -> None:
+async def create(cluster: BenchCluster, server: str, workers: int) -> None:
     creator = ObjectWriter(server)
     await creator.create("/api/v1/nodes", cluster.nodes())
     await creator.create(PODS, cluster.pods())
@@ -113,7 +113,7 @@ async def measure(cluster: BenchCluster, workers: int) -> int:
     services = PipelineOptions(workers=workers).services()
     options = PipelineOptions(workers=workers, start_patience=START_TIMEOUT, held=frozenset(services))
     async with Pipeline.running(options) as pipeline:
-        await _create(cluster, pipeline.api_url or "", workers)
+        await create(cluster, pipeline.api_url or "", workers)
         began = time.monotonic()
         memory = PeakMemory()
         async with memory.watching(pipeline):
@@ -154,7 +154,7 @@ async def measure_restarts(cluster: BenchCluster, workers: int, api: ApiSettings
         await _measure(api, workers)
         return 0
     async with _simulator() as server:
-        await _create(cluster, server, workers)
+        await create(cluster, server, workers)
         await _measure(ApiSettings(server=server), workers)
     return 0
 

@@ -49,9 +49,9 @@ class Load:
         self._classes = classes
         self._made = 0
         self._begun: dict[str, float] = {}
-        self._latencies: dict[str, float] = {}
+        self._bound_at: dict[str, float] = {}
         self._listed = asyncio.Event()
-        self._bound = asyncio.Event()
+        self._more_bound = asyncio.Event()
 
     @classmethod
     @asynccontextmanager
@@ -98,19 +98,23 @@ class Load:
         """ClusterError if some pods are not bound in time."""
         try:
             async with asyncio.timeout(patience):
-                while len(self._latencies) < len(self._begun):
-                    self._bound.clear()
-                    await self._bound.wait()
+                while len(self._bound_at) < len(self._begun):
+                    self._more_bound.clear()
+                    await self._more_bound.wait()
         except TimeoutError:
-            left = len(self._begun) - len(self._latencies)
+            left = len(self._begun) - len(self._bound_at)
             raise ClusterError(f"{left} of {len(self._begun)} pods were not bound within {patience:g} s") from None
 
     def take_latencies(self) -> list[float]:
         """Seconds from created to bound of the pods since the last call, sorted."""
-        taken = sorted(self._latencies.values())
+        taken = sorted(bound - created for created, bound in self.times())
         self._begun.clear()
-        self._latencies.clear()
+        self._bound_at.clear()
         return taken
+
+    def times(self) -> list[tuple[float, float]]:
+        """When each pod that is bound was created, and when it was seen bound, by the monotonic clock."""
+        return [(self._begun[name], bound) for name, bound in self._bound_at.items()]
 
     async def _create(self, path: str, obj: Object) -> None:
         answer = await self._client.call("POST", path, msgspec.json.encode(obj), timeout=CREATING_TIMEOUT)
@@ -130,9 +134,9 @@ class Load:
         for raw in objects:
             pod = _POD.decode(raw)
             name = pod.metadata.name
-            if pod.spec.node_name and name in self._begun and name not in self._latencies:
-                self._latencies[name] = now - self._begun[name]
-        self._bound.set()
+            if pod.spec.node_name and name in self._begun and name not in self._bound_at:
+                self._bound_at[name] = now
+        self._more_bound.set()
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
