@@ -195,11 +195,28 @@ class Api:
 
     # Writes
 
+    def post_all(self, path: str, objects: Sequence[Object]) -> Response:
+        """Post each object to this path, as in a request of its own, up to the first that is refused."""
+        try:
+            target = resolve(self._cluster.catalog, path)
+            if target is None or target.name:
+                raise method_not_allowed()
+            for obj in objects:
+                self._post_object(target, obj)
+        except ApiError as error:
+            return error_response(error)
+        except MALFORMED as error:
+            refused = bad_request(f"an object of the request cannot be handled: {type(error).__name__}: {error}")
+            return error_response(refused)
+        return Response(201, CREATED)
+
     def _post(self, target: Target, request: Request) -> Response:
         if target.subresource in OF_CONTAINERS:
             raise bad_request(NO_CONTAINERS)
         _check_type(request)
-        obj = request.object()
+        return self._post_object(target, request.object())
+
+    def _post_object(self, target: Target, obj: Object) -> Response:
         if target.resource in (TOKEN_REVIEWS, ACCESS_REVIEWS, OWN_ACCESS_REVIEWS):
             return Response(201, encode(review(self._users, self._denied, target.resource, obj)))
         if target.resource.virtual:

@@ -11,6 +11,10 @@ from testing.simulator.protobuf import PROTOBUF, decode
 from testing.simulator.resources import NAMESPACES, ApiResource, Catalog, Object
 from testing.simulator.store import decode_any
 
+BULK = "/bulk"
+"""Before a collection's path: the body is a list of objects, which are posted to it one by one. No API server has this;
+it spares benchmarks a request for each object.
+"""
 JSON = "application/json"
 TRUE = frozenset({"1", "true", "True", "t", "T", "TRUE"})
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from random import Random
 
+import msgspec
 from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http_parser import RawRequestMessage
@@ -23,7 +24,7 @@ from testing.simulator.controllers import DeviceControllers, Kubelets
 from testing.simulator.discovery import OPEN_TO_ALL
 from testing.simulator.errors import ApiError, bad_request, not_found
 from testing.simulator.made_up import populate
-from testing.simulator.requests import JSON, TRUE, Request, Response, error_response, parse_target
+from testing.simulator.requests import BULK, JSON, TRUE, Request, Response, error_response, parse_target
 from testing.simulator.resources import DEFINITIONS, ApiResource, Object
 from testing.simulator.store import Item
 from testing.simulator.subresources import ReviewedUser
@@ -36,6 +37,9 @@ MAX_BODY_BYTES = 3 << 20
 MIN_WATCH = 1800.0
 """A watch without a time-out lasts one to two times this long, so that watches do not all end together."""
 MAX_WATCH = 86_400
+MAX_BEHIND = 8 << 20
+"""Bytes that may wait for a watch when a bulk request is carried out."""
+BEHIND_POLL = 0.01
 LAST_BOOKMARK = 2.0
 """Seconds before its end at which a watch gets its last bookmark."""
 UNAUTHORIZED = ApiError(401, "Unauthorized", "Unauthorized")
@@ -238,6 +242,8 @@ class Simulator:
             return _response(error_response(TOO_LARGE))
         except web.RequestPayloadError:
             return _response(error_response(bad_request("the body of the request could not be read")))
+        if path.startswith(f"{BULK}/"):
+            return await self._post_all(path.removeprefix(BULK), body)
         media = headers.get("Content-Type", JSON).partition(";")[0].strip()
         as_of = None if fault is None else fault.as_of
         outcome = self._api.handle(
@@ -248,6 +254,16 @@ class Simulator:
         if isinstance(outcome, Watch):
             return await self._stream(request, outcome, query)
         return _response(outcome)
+
+    async def _post_all(self, path: str, body: bytes) -> web.Response:
+        """Wait until all watches have received most of what came before, so that none of them ends."""
+        try:
+            objects = msgspec.json.decode(body, type=list[Object])
+        except msgspec.DecodeError as error:
+            return _response(error_response(bad_request(f"the body is not a list of objects: {error}")))
+        while any(watch.pending_bytes > MAX_BEHIND for watch in self._watches):
+            await asyncio.sleep(BEHIND_POLL)
+        return _response(self._api.post_all(path, objects))
 
     async def _stream(self, request: web.BaseRequest, watch: Watch, query: dict[str, str]) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": JSON, "Cache-Control": "no-cache, private"})

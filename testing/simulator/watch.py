@@ -33,7 +33,7 @@ class Watch:
         self._everything = selection.everything
         self._max_pending_bytes = max_pending_bytes
         self._pending: list[bytes] = []
-        self._pending_bytes = 0
+        self.pending_bytes = 0
         self._initial: list[Item] = []
         self._initial_end = b""
 
@@ -81,7 +81,7 @@ class Watch:
 
     def take(self) -> bytes:
         """Everything queued, as one piece."""
-        pending, self._pending, self._pending_bytes = self._pending, [], 0
+        pending, self._pending, self.pending_bytes = self._pending, [], 0
         return pending[0] if len(pending) == 1 else b"".join(pending)
 
     def bookmark(self, version: int, annotations: dict[str, str] | None = None) -> bytes:
@@ -111,8 +111,8 @@ class Watch:
 
     def _push(self, line: bytes) -> None:
         self._pending.append(line)
-        self._pending_bytes += len(line)
-        if self._pending_bytes > self._max_pending_bytes:
+        self.pending_bytes += len(line)
+        if self.pending_bytes > self._max_pending_bytes:
             self.overflowed = True
             self._pending.clear()
             self.close()

@@ -3,13 +3,14 @@
 import asyncio
 import socket
 from io import BytesIO
+from typing import Any
 
 import aiohttp
 import pytest
 
 from shared.errors import UserError
-from testing.simulator.service import Simulator, SimulatorOptions
-from tests.simulator.support import DEADLINE, NODES, PODS, node, pod, running
+from testing.simulator.service import MAX_BEHIND, Simulator, SimulatorOptions
+from tests.simulator.support import DEADLINE, NODES, PODS, Client, binding, node, pod, running
 
 pytestmark = pytest.mark.asyncio
 
@@ -140,3 +141,59 @@ async def test_two_api_servers_of_one_cluster_have_separate_faults() -> None:
         finally:
             await second.stop()
         await client.fine("GET", f"{PODS}/p")
+
+
+async def test_a_bulk_request_posts_its_objects_one_by_one_until_one_is_refused() -> None:
+    async with running(kubelet=False) as (simulator, client):
+        await client.fine("POST", f"/bulk{NODES}", [node("a"), node("b")])
+        await client.fine("POST", f"/bulk{PODS}", [pod("p"), pod("q")])
+        bindings = "/api/v1/namespaces/default/bindings"
+        await client.fine("POST", f"/bulk{bindings}", [binding("p", "a"), binding("q", "b")])
+        assert [simulator.stored("pods", name, "default")["spec"]["nodeName"] for name in "pq"] == ["a", "b"]
+        status, answer = await client.call("POST", f"/bulk{PODS}", [pod("r"), pod("p"), pod("s")])
+        assert (status, answer["message"]) == (409, 'pods "p" already exists')
+        names = [item["metadata"]["name"] for item in (await client.fine("GET", PODS))["items"]]
+        assert names == ["p", "q", "r"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        (f"/bulk{NODES}", {"metadata": {"name": "a"}}, 400),
+        (f"/bulk{NODES}", [{"metadata": "a"}], 400),
+        (f"/bulk{NODES}", [{"metadata": {"name": "a"}, "spec": 1}], 400),
+        (f"/bulk{NODES}/a", [node("a")], 405),
+        ("/bulk/healthz", [node("a")], 405),
+        ("/bulk/api/v1/nothing", [node("a")], 404),
+    ],
+)
+async def test_a_bad_bulk_request_is_refused(path: str, body: Any, status: int) -> None:
+    async with running() as (_, client):
+        assert (await client.call("POST", path, body))[0] == status
+        assert (await client.fine("GET", NODES))["items"] == []
+
+
+async def test_a_bulk_request_waits_for_slow_watches() -> None:
+    """Without that the watch would end, as more than it may be behind is created."""
+    config_maps = "/api/v1/namespaces/default/configmaps"
+    made = [{"metadata": {"name": f"m-{i:03}"}, "data": {"text": "x" * 60_000}} for i in range(600)]
+
+    async def create(client: Client) -> None:
+        for begin in range(0, len(made), 15):
+            await client.fine("POST", f"/bulk{config_maps}", made[begin : begin + 15])
+
+    async with (
+        running(max_pending_bytes=16 << 20) as (simulator, client),
+        client.watch(f"{config_maps}?watch=true&resourceVersion=1") as watch,
+        asyncio.TaskGroup() as group,
+    ):
+        creating = group.create_task(create(client))
+        while not any(each.pending_bytes > MAX_BEHIND for each in simulator._watches):
+            assert not creating.done()
+            await asyncio.sleep(0)
+        late = group.create_task(client.fine("POST", f"/bulk{NODES}", [node("a")]))
+        for _ in range(3):
+            await client.fine("GET", NODES)
+        assert not late.done()
+        names = [(await watch.next())["object"]["metadata"]["name"] for _ in made]
+    assert names == [each["metadata"]["name"] for each in made]

@@ -109,9 +109,18 @@ class Simulator(Service):
     It requires no token: it is for this machine only, nothing in it is real, and kubectl sends none without TLS.
     """
 
-    def __init__(self, environment: Mapping[str, str], relay: Relay, fork_server: ForkServer, nodes: int = 0) -> None:
+    def __init__(
+        self,
+        environment: Mapping[str, str],
+        relay: Relay,
+        fork_server: ForkServer,
+        nodes: int = 0,
+        *,
+        kubelets: bool = True,
+    ) -> None:
         super().__init__("simulator", "testing.simulator", environment, relay, fork_server)
         self._nodes = nodes
+        self._flags = [] if kubelets else ["--no-kubelet"]
         self._port = 0
 
     @property
@@ -120,7 +129,7 @@ class Simulator(Service):
 
     async def start(self) -> None:
         """Returns once it replies; if it does not, or this is cancelled, no process is left."""
-        process = await self._launch(["--port", str(self._port), "--nodes", str(self._nodes)])
+        process = await self._launch(["--port", str(self._port), "--nodes", str(self._nodes), *self._flags])
         loop = asyncio.get_running_loop()
         patience = START_PATIENCE + NODE_PATIENCE * self._nodes
         deadline = loop.time() + patience

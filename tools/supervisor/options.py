@@ -38,6 +38,8 @@ class PipelineOptions:
     api: ApiSettings | None = None
     simulated_nodes: int = 0
     """Nodes of the made-up cluster that the simulator starts with."""
+    simulated_kubelets: bool = True
+    """Whether the simulator runs bound pods, and the controllers of workloads and claims."""
     start_patience: float = START_PATIENCE
     """Seconds until everything is ready."""
     output: TextIO | None = None

@@ -213,7 +213,13 @@ class Pipeline:
         await self._fork_server.prepare()
         self._spawn(self._sample_cpu())
         environment = environment_for(self.options.settings)
-        simulator = Simulator(environment, self._relay, self._fork_server, self.options.simulated_nodes)
+        simulator = Simulator(
+            environment,
+            self._relay,
+            self._fork_server,
+            self.options.simulated_nodes,
+            kubelets=self.options.simulated_kubelets,
+        )
         databases: list[NatsServer | RedisServer] = []
         if self.options.nats_url is None:
             databases.append(NatsServer(self.folder))

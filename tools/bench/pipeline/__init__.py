@@ -21,6 +21,8 @@ examples:
   flotilla bench-pipeline                                   all cases, on 5,000 nodes
   flotilla bench-pipeline --modes without --rounds 256      only rounds, without API calls
   flotilla bench-pipeline --repeat 5 --classes 50           minimum, median and maximum of five runs
+  flotilla bench-pipeline --workloads plain --modes without --rounds 256 --classes 50 --nodes 200000 --pods 200000
+                                                            a large cluster
   flotilla bench-pipeline --profile cycle --rounds 1        run the first case with a profiler in the cycle
   flotilla bench-pipeline --modes with --rounds 256 --classes 1 --nodes 1000 --pods 1000 --workloads preemption
                                                             1,000 pods that preempt two others each
@@ -32,6 +34,7 @@ examples:
 All pods are in the queue before the clock starts, which is once every class has been decided; with preemption, which
 needs `--modes with` and at least as many nodes as pods, when the cycle starts. The clock stops at the last
 decision; with API calls, when the last pod is bound and the queue is empty. CPU is measured in the same period.
+Without API calls, pods that were decided 15 s ago are bound at the simulator in bulk, so that the watch confirms them.
 
 Exit code 0: every pod was decided and bound; 1: otherwise; 130: Ctrl-C.
 """

@@ -18,7 +18,7 @@ from redis.asyncio import Redis
 
 from shared.errors import ClusterError, FlotillaError
 from shared.runtime.hosting import PROFILE
-from tools.bench.pipeline.cases import Case, Figures, heading, loading, row, shortfall, spread
+from tools.bench.pipeline.cases import Case, Figures, heading, notes, row, spread
 from tools.bench.pipeline.measurement import Measurement, options_of, take_lease
 from tools.cli.output import Screen
 from tools.cli.processes import root_cause
@@ -72,9 +72,8 @@ class Bench:
 
     def _show(self, case: Case, run: Figures) -> None:
         self._screen.say(row(case, run))
-        self._screen.say(loading(run))
-        if run.decided < case.pods:
-            self._screen.say(shortfall(case, run))
+        for line in notes(run):
+            self._screen.say(line)
 
     async def _measure(
         self, case: Case, which: str, options: PipelineOptions, profiled: tuple[str, Path] | None = None

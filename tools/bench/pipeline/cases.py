@@ -16,6 +16,7 @@ from testing.inprocess.workloads import (
     Object,
     node,
 )
+from tools.bench.pipeline.confirming import CONFIRM_AFTER
 from tools.cli.processes import MIB
 
 PLURALS = {"deviceclass": "deviceclasses", "resourceslice": "resourceslices"}
@@ -27,6 +28,7 @@ GROUPS = {
 }
 """Of kinds that are not of the core."""
 KINDS = {**WORKLOADS, PREEMPTION.name: PREEMPTION, PREEMPTING_GANGS.name: PREEMPTING_GANGS}
+PLAIN = "plain"
 MIN_ROUNDS = 4
 """The first one or two end before the clock starts."""
 
@@ -40,7 +42,7 @@ class Case:
     classes: int
     nodes: int
     pods: int
-    workload: str = "plain"
+    workload: str = PLAIN
 
     def make_nodes(self) -> Iterator[Object]:
         return (node(i) for i in range(self.nodes))
@@ -84,6 +86,12 @@ class Figures:
     """Requests to all workers per pod."""
     loading: float
     """Seconds from the first object created until the queue has all pods and the cycle is ready."""
+    loading_cpu: Mapping[str, float]
+    """CPU seconds by process until then."""
+    early_rate: float | None
+    """Decisions per second until the first ones were confirmed; None if none was while the clock ran."""
+    own_cpu: float
+    """CPU seconds of the benchmark itself while the clock ran."""
     memory: Mapping[str, int]
     """Bytes by process, the most that each held."""
     total_memory: int
@@ -187,15 +195,17 @@ def row(case: Case, run: Figures) -> str:
     )
 
 
-def loading(run: Figures) -> str:
-    """A note below the row: how long it took until everything was loaded, and the memory of each process."""
+def notes(run: Figures) -> Iterator[str]:
+    """Below the row: how long loading took, CPU seconds and memory of each process, and what binding in bulk cost."""
+    spent = ", ".join(f"{name} {seconds:.1f}" for name, seconds in run.loading_cpu.items())
+    yield f"  loaded in {run.loading:.0f} s; CPU s: {spent}"
     held = ", ".join(f"{name} {size / MIB:,.0f}" for name, size in run.memory.items())
-    return f"  loaded in {run.loading:.0f} s; MB, at most: {held}; all at once {run.total_memory / MIB:,.0f}"
-
-
-def shortfall(case: Case, run: Figures) -> str:
-    """A note about a run that was stopped early."""
-    return f"  stopped after {run.seconds:.0f} s, before assumptions expire: {run.decided} of {case.pods} pods decided"
+    yield f"  MB, at most: {held}; all at once {run.total_memory / MIB:,.0f}"
+    if run.early_rate is not None:
+        yield (
+            f"  until the first decisions were confirmed, after {CONFIRM_AFTER:g} s: {run.early_rate:.0f} decided/s; "
+            f"the benchmark itself: {1e6 * run.own_cpu / run.pods:.0f} µs of CPU per pod"
+        )
 
 
 def spread(runs: Sequence[Figures]) -> str:

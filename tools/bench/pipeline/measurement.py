@@ -8,7 +8,8 @@ The times come from messages of snapshot and binders, which the benchmark listen
 import asyncio
 import re
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
@@ -23,10 +24,11 @@ from shared.errors import ClusterError
 from shared.messages.binding import BindingOutcomes
 from shared.messages.queue import Outcomes, Take, Verdict
 from shared.messages.state import Delta, Heartbeat, PodPlaced
-from testing.inprocess.workloads import NAMESPACE
+from testing.inprocess.workloads import NAMESPACE, Object
 from tools.api_objects import ObjectWriter
 from tools.bench.memory import PeakMemory
-from tools.bench.pipeline.cases import Case, Figures
+from tools.bench.pipeline.cases import PLAIN, Case, Figures
+from tools.bench.pipeline.confirming import Confirmations
 from tools.cli.processes import connected_bus
 from tools.demo.progress import queued_pods
 from tools.supervisor.options import PipelineOptions
@@ -34,6 +36,9 @@ from tools.supervisor.pipeline import Pipeline
 from tools.supervisor.probe import get
 
 CYCLE = "cycle"
+KEY = f"{NAMESPACE}/pod-"
+"""Begins the keys of the pods that are decided; fillers have other names."""
+PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
 LEASE_SECONDS = 3600
 LEASE_TIMEOUT = 10.0
@@ -43,8 +48,6 @@ POLL = 0.1
 STATUS_INTERVAL = 1.0
 STALL_TIMEOUT = 30.0
 """Seconds without progress that end a run."""
-MAX_WITHOUT_API_CALLS = 25.0
-"""Seconds after which such a run stops: after 30 the snapshot looks up assumed pods that are not bound."""
 METRICS_DELAY = 0.3
 """Seconds until the queue's metrics are current."""
 STALL_SECONDS_A_NODE = 2e-4
@@ -55,7 +58,7 @@ Report = Callable[[str], None]
 
 class Measurement:
     """The clock starts when as many pods are decided as there are classes, or with the cycle where pods preempt others;
-    it stops when all are, or by `_stop_clock`.
+    it stops when all are.
 
     Calls `toggle` when measuring starts and when it ends, and `report` with the status.
     """
@@ -66,7 +69,10 @@ class Measurement:
         self._report = report
         self._toggle = toggle
         self._next_status = 0.0
-        self._keys = {f"{NAMESPACE}/{pod['metadata']['name']}" for pod in case.make_pods()}
+        self._writer = ObjectWriter(pipeline.api_url or "")
+        self._confirmations = Confirmations(pipeline.api_url or "")
+        self._decided_early = 0
+        """While the clock ran, before the first confirmation."""
         self._decided: set[str] = set()
         self._bound: set[str] = set()
         self._rejected: dict[str, str] = {}
@@ -78,6 +84,7 @@ class Measurement:
         self._seconds = self._bound_seconds = 0.0
         self._cpu_before: dict[str, float] = {}
         self._cpu: dict[str, float] = {}
+        self._own_cpu = 0.0
 
     async def run(self) -> Figures:
         api_calls, prefix = self._case.api_calls, self._pipeline.options.settings.prefix
@@ -90,13 +97,14 @@ class Measurement:
             await bus.subscribe(SNAPSHOT_BOUND, BindingOutcomes, lambda message, _: self._on_bound(message))
             self._report("cycle starts")
             if shares(self._pipeline.options):
-                await ObjectWriter(self._pipeline.api_url or "").delete([f"{LEASES}/{lease_of_cycle(self._pipeline)}"])
+                await self._writer.delete([f"{LEASES}/{lease_of_cycle(self._pipeline)}"])
             else:
                 await self._pipeline.release()
             if self._case.preempts:
                 self._start_clock()
-            loading = time.monotonic() - began
-            await self._follow(self._decided, "decided", self._is_decided)
+            loading, loading_cpu = time.monotonic() - began, self._pipeline.cpu()
+            async with self._confirming():
+                await self._follow(self._decided, "decided", lambda: self._stopped)
             if api_calls:
                 await self._follow(self._bound, "bound", lambda: len(self._bound) >= self._case.pods)
                 await self._until(lambda queues: not queues)
@@ -118,6 +126,9 @@ class Measurement:
             cpu=self._cpu,
             asks=(float(asks[1]) if asks else 0.0) / max(1, len(self._decided)),
             loading=loading,
+            loading_cpu=loading_cpu,
+            early_rate=self._early_rate(),
+            own_cpu=self._own_cpu,
             memory=memory.most,
             total_memory=memory.total,
         )
@@ -125,17 +136,41 @@ class Measurement:
     async def _fill(self) -> None:
         """Create all nodes and pods, and wait until the queue has the pods."""
         case = self._case
-        creator = ObjectWriter(self._pipeline.api_url or "")
-        self._report(f"creating {case.nodes:,} nodes")
-        await creator.create("/api/v1/namespaces", [{"metadata": {"name": NAMESPACE}}])
-        await creator.create("/api/v1/nodes", case.make_nodes())
+        await self._writer.create("/api/v1/namespaces", [{"metadata": {"name": NAMESPACE}}])
+        await self._create("nodes", "/api/v1/nodes", case.make_nodes(), case.nodes)
         for path, objects in groupby(sorted(case.make_objects(), key=itemgetter(0)), key=itemgetter(0)):
-            self._report(f"creating objects at {path}")
-            await creator.create(path, (obj for _, obj in objects))
-        await creator.create(f"/api/v1/namespaces/{NAMESPACE}/pods", case.make_fillers())
-        self._report(f"creating {case.pods:,} pods")
-        await creator.create(f"/api/v1/namespaces/{NAMESPACE}/pods", case.make_pods())
+            await self._create(f"objects at {path}", path, (obj for _, obj in objects))
+        await self._create("pods in place", PODS, case.make_fillers())
+        await self._create("pods", PODS, case.make_pods(), case.pods)
         await self._until(lambda queues: queues.get("active", 0) == case.pods)
+
+    async def _create(self, what: str, path: str, objects: Iterator[Object], count: int | None = None) -> None:
+        """Create all of these objects, and show the progress; `count`: how many they are."""
+        before = self._writer.created
+        creating = asyncio.create_task(self._writer.create_in_bulk(path, objects))
+        try:
+            while not creating.done():
+                of = "" if count is None else f" of {count:,}"
+                self._report(f"{self._writer.created - before:,}{of} {what} created")
+                self._check()
+                await asyncio.wait({creating}, timeout=STATUS_INTERVAL)
+            await creating
+        finally:
+            creating.cancel()
+
+    @asynccontextmanager
+    async def _confirming(self) -> AsyncIterator[None]:
+        """Inside, decided pods are bound for binders that make no API calls."""
+        if self._case.api_calls:
+            yield
+            return
+        task = asyncio.create_task(self._confirmations.run())
+        try:
+            yield
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
 
     async def _follow(self, done: set[str], what: str, is_over: Callable[[], bool]) -> None:
         """Show the progress until it is over; ClusterError without progress."""
@@ -181,12 +216,11 @@ class Measurement:
         if self._unbound:
             raise ClusterError(f"{len(self._unbound)} bindings failed: {next(iter(self._unbound.values()))}")
 
-    def _is_decided(self) -> bool:
-        """Without API calls the clock stops before assumptions expire."""
-        longest = float("inf") if self._case.api_calls else MAX_WITHOUT_API_CALLS
-        if self._began is not None and time.monotonic() - self._began > longest:
-            self._stop_clock()
-        return self._stopped
+    def _early_rate(self) -> float | None:
+        """Decisions per second before the first confirmation; None if there was none while the clock ran."""
+        if self._began is None or self._confirmations.began is None:
+            return None
+        return self._decided_early / (self._confirmations.began - self._began)
 
     def _cpu_used(self) -> dict[str, float]:
         """CPU seconds by process since the clock started."""
@@ -194,7 +228,7 @@ class Measurement:
 
     def _start_clock(self) -> None:
         self._toggle()
-        self._cpu_before = self._pipeline.cpu()
+        self._cpu_before, self._own_cpu = self._pipeline.cpu(), time.process_time()
         self._decided_before = len(self._decided)
         self._began = time.monotonic()
 
@@ -203,6 +237,7 @@ class Measurement:
             self._seconds = time.monotonic() - self._began
             self._pods = len(self._decided) - self._decided_before
             self._cpu = self._cpu_used()
+            self._own_cpu = time.process_time() - self._own_cpu
             self._stopped = True
 
     def _on_outcomes(self, message: Outcomes | Take) -> None:
@@ -214,10 +249,15 @@ class Measurement:
     def _on_delta(self, message: Delta | Heartbeat) -> None:
         if isinstance(message, Heartbeat):
             return
-        placed = (change for change in message.changes if isinstance(change, PodPlaced))
-        self._decided.update(change.uid for change in placed if change.key in self._keys)
+        now = time.monotonic()
+        for change in message.changes:
+            if isinstance(change, PodPlaced) and change.uid not in self._decided and change.key.startswith(KEY):
+                self._decided.add(change.uid)
+                self._confirmations.add(change.key.removeprefix(f"{NAMESPACE}/"), change.node, now)
         if self._began is None and len(self._decided) >= self._case.classes:
             self._start_clock()
+        if self._confirmations.began is None:
+            self._decided_early = len(self._decided) - self._decided_before
         if len(self._decided) >= self._case.pods:
             self._stop_clock()
 
@@ -238,6 +278,7 @@ def options_of(case: Case, base: PipelineOptions) -> PipelineOptions:
         base,
         settings=replace(base.settings, round_size=case.round_size),
         held=frozenset() if shares(base) else frozenset({CYCLE}),
+        simulated_kubelets=case.api_calls or case.workload != PLAIN,
         variables={name: {**base.variables.get(name, {}), **added.get(name, {})} for name in kinds},
     )
 
