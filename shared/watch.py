@@ -3,11 +3,15 @@
 `TRANSITIONS` has its states. Changes are passed on in order, each at most once, and never one older than what was
 passed on before. Objects that a complete listing does not contain are reported as gone; so after a listing the consumer
 knows what the watcher knows, even if messages were lost.
+
+A listing comes in the stream, for all followers, or page by page to one follower that asks (`fetch`, `take_page`),
+while the stream goes on. Of each object the newer state counts: that of the page, unless the stream has shown the
+object in a message of a later version than the page's.
 """
 
 import math
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -15,6 +19,7 @@ from shared.errors import MAX_REMEMBERED, InvariantBroken, ProtocolError
 from shared.messages.watch import (
     OBJECT_KINDS,
     Kind,
+    KindListed,
     ListingBegins,
     ListingEnds,
     NodeChange,
@@ -25,7 +30,6 @@ from shared.messages.watch import (
     WatchBeat,
     WatchChange,
     Watched,
-    WatchSeen,
 )
 from shared.terms import Heard, Newest
 
@@ -69,6 +73,21 @@ class _Objects:
     complete: bool = False
     version: str = ""
     newest: int = 0
+    touched: dict[str, int] | None = None
+    """While pages are fetched: what the stream has shown since, with the version of the message."""
+    fetched: int = 0
+    """The version of the pages. What the stream shows up to this version is known from them."""
+
+    def note(self, key: str, name: tuple[str, str] | None) -> None:
+        """`name`: None if the object is gone."""
+        if name is None:
+            self.names.pop(key, None)
+            if self.listed is not None:
+                self.listed.discard(key)
+            return
+        self.names[key] = name
+        if self.listed is not None:
+            self.listed.add(key)
 
 
 class WatchReader:
@@ -171,13 +190,77 @@ class WatchReader:
             self._miss(last + 1, effects, now)
         if self._is_older(message, now):
             return effects
-        for change in message.changes:
-            self._apply(change, effects)
+        for change in self._unknown(message):
+            self._apply(change, effects, message.version)
         if self.synced:
             self._rest()
         elif any(objects.listed is not None for objects in self._objects.values()):
             self._ask_at = now + self._patience  # a listing is in progress; requesting another would not speed it up
         return effects
+
+    # Listings that are fetched page by page
+
+    def fetch(self) -> list[Kind]:
+        """The kinds whose pages are to be fetched: those without a complete listing; all, if there are none.
+
+        Every page must be requested after this call. None before the watcher was heard.
+        """
+        if not self.epoch:
+            return []
+        kinds = [kind for kind in Kind if kind in self._listed and not (self._objects[kind].complete or self.synced)]
+        kinds = kinds or [kind for kind in Kind if kind in self._listed]
+        for kind in kinds:
+            objects = self._objects[kind]
+            objects.listed, objects.touched, objects.fetched = set(), {}, 0
+        return kinds
+
+    def fetches(self, kind: Kind) -> bool:
+        """Whether pages of this kind can still be used: nothing was missed, and the stream does not list it."""
+        return self._objects[kind].touched is not None
+
+    def take_page(self, page: KindListed) -> list[Effect]:
+        """The pages of a kind come in order, and have one version."""
+        kind = Kind(page.kind)
+        objects = self._objects[kind]
+        if objects.touched is None or objects.listed is None:
+            return []
+        objects.fetched = page.version
+        older = [key for key, version in objects.touched.items() if version <= page.version]
+        for key in older:
+            del objects.touched[key]
+            objects.listed.discard(key)
+        effects: list[Effect] = []
+        for change in page.changes:
+            if isinstance(change, Seen) and _key_of(change) not in objects.touched:
+                self._apply(change, effects)
+        if not page.following:
+            objects.touched = None
+            effects += self._sweep(kind, str(page.version))
+            if self.synced:
+                self._rest()
+        return effects
+
+    def stop_fetching(self) -> None:
+        """What is not complete yet will be listed otherwise."""
+        for objects in self._objects.values():
+            if objects.touched is not None:
+                objects.touched = objects.listed = None
+
+    def _unknown(self, message: Watched) -> Sequence[WatchChange]:
+        """What pages have not shown. Of a message that goes beyond their version, the last state of each object."""
+        kind = _kind_of(message)
+        fetched = 0 if kind is None else self._objects[kind].fetched
+        if not fetched or not message.version:
+            return message.changes
+        if message.version <= fetched:
+            return ()
+        last: dict[str, WatchChange] = {}
+        for change in message.changes:
+            if not isinstance(change, Seen):
+                return message.changes
+            last.pop(_key_of(change), None)
+            last[_key_of(change)] = change
+        return list(last.values())
 
     # Inside
 
@@ -237,43 +320,29 @@ class WatchReader:
     def _distrust(self) -> None:
         for objects in self._objects.values():
             objects.complete = False
-            objects.listed = None
+            objects.listed = objects.touched = None
+            objects.fetched = 0
 
     def _ask(self, now: float) -> Relist:
         self._ask_at = now + self._patience
         self._patience = min(2 * self._patience, LONGEST_PATIENCE)
         return Relist(self._asker, self.versions)
 
-    def _apply(self, change: WatchChange, effects: list[Effect]) -> None:
+    def _apply(self, change: WatchChange, effects: list[Effect], version: int | None = None) -> None:
+        """`version`: of the message of the stream; None for a page."""
         match change:
-            case PodChange():
-                known = not (change.gone or change.finished)
-                self._note(Kind.POD, change.uid, (change.namespace, change.name) if known else None)
-                effects.append(change)
-            case NodeChange():
-                self._note(Kind.NODE, change.name, None if change.gone else ("", change.name))
-                effects.append(change)
-            case ObjectChange(kind=object_kind, key=key):
-                self._note(Kind(object_kind.value), key, None if change.gone else ("", key))
-                effects.append(change)
-            case Unreadable():
-                self._note(change.kind, change.key, (change.namespace, change.name))
-                effects.append(change)
             case ListingBegins(kind=kind):
-                self._objects[kind].listed = set()
-            case ListingEnds(kind=kind, version=version):
-                effects += self._sweep(kind, version)
-
-    def _note(self, kind: Kind, key: str, name: tuple[str, str] | None) -> None:
-        objects = self._objects[kind]
-        if name is None:
-            objects.names.pop(key, None)
-            if objects.listed is not None:
-                objects.listed.discard(key)
-            return
-        objects.names[key] = name
-        if objects.listed is not None:
-            objects.listed.add(key)
+                self._objects[kind].listed, self._objects[kind].touched = set(), None
+                self._objects[kind].fetched = 0
+            case ListingEnds(kind=kind, version=listed):
+                effects += self._sweep(kind, listed)
+            case _:
+                kind, key, name = _known_as(change)
+                objects = self._objects[kind]
+                if objects.touched is not None and version is not None:
+                    objects.touched[key] = version
+                objects.note(key, name)
+                effects.append(change)
 
     def _sweep(self, kind: Kind, version: str) -> list[Effect]:
         """After a listing, known objects that it does not contain are gone. A listing whose start was missed proves
@@ -311,39 +380,25 @@ def _kind_of(message: Watched) -> Kind | None:
     return None
 
 
+def _known_as(change: Seen) -> tuple[Kind, str, tuple[str, str] | None]:
+    """The object's kind and key, and its namespace and name; None if it is gone."""
+    match change:
+        case PodChange(uid=uid):
+            known = not (change.gone or change.finished)
+            return Kind.POD, uid, (change.namespace, change.name) if known else None
+        case NodeChange(name=name):
+            return Kind.NODE, name, None if change.gone else ("", name)
+        case ObjectChange(kind=object_kind, key=key):
+            return Kind(object_kind.value), key, None if change.gone else ("", key)
+        case Unreadable():
+            return change.kind, change.key, (change.namespace, change.name)
+
+
+def _key_of(change: Seen) -> str:
+    return _known_as(change)[1]
+
+
 def _gone(kind: Kind, key: str, namespace: str, name: str) -> Seen:
     if kind is Kind.POD:
         return PodChange(key, namespace, name, gone=True)
     return NodeChange(name, gone=True) if kind is Kind.NODE else ObjectChange(OBJECT_KINDS[kind], key, gone=True)
-
-
-REPORT_BYTES = 1 << 20
-"""Bytes of changes between two reports, an eighth of what the watcher sends ahead; heartbeats are answered as well."""
-CHANGE_BYTES = 200
-"""Approximate size of a change without its body."""
-
-
-def size_of(message: Watched) -> int:
-    """Approximate bytes of the message."""
-    bodies = (c.body for c in message.changes if isinstance(c, PodChange | NodeChange | ObjectChange))
-    return CHANGE_BYTES * len(message.changes) + sum(map(len, bodies))
-
-
-class Progress:
-    def __init__(self, asker: str) -> None:
-        self._asker = asker
-        self._epoch = 0
-        """The watcher's, of the last report."""
-        self._unreported = 0
-        """Bytes since the last report."""
-
-    def due(self, reader: WatchReader, message: Watched | WatchBeat) -> WatchSeen | None:
-        """The report to send after the reader has taken this message, if one is due."""
-        epoch, seq = reader.position
-        is_first = epoch != self._epoch
-        if isinstance(message, Watched):
-            self._unreported += size_of(message)
-            if not is_first and self._unreported < REPORT_BYTES:
-                return None
-        self._epoch, self._unreported = epoch, 0
-        return WatchSeen(self._asker, epoch, seq, reader.versions if is_first else {})

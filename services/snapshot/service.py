@@ -247,6 +247,8 @@ class Shell:
     async def _know_the_cluster(self, start: TermStart) -> None:
         """Returns once the state has all that earlier terms have bound."""
         if self._follower.stood_by and not start.lost:
+            if not self._reader.synced:
+                self._follower.carry_out(self._reader.start(self._context.clock()))
             await self._listed.wait()
             if await start.is_known(self._reader, self._context, self._follower.relist):
                 self._context.log.info("this standby has read all that the last leader had read")

@@ -32,7 +32,7 @@ from services.watcher.events import (
     Tick,
 )
 from services.watcher.kind_state import MAX_REPORTED, KindState
-from services.watcher.partial_objects import outline, rescue
+from services.watcher.partial_objects import Outline, outline, rescue
 from services.watcher.resources import RESOURCES, Change, describe, unreadable
 from shared.errors import InvariantBroken
 from shared.kube.listwatch import ListDone, ListPage, ListStarted, ObjectEvents, WatchStarted
@@ -121,6 +121,29 @@ class WatcherCore:
     def is_missing(self, kind: Kind) -> bool:
         """Whether the server does not serve this kind, so that the stream says that it has no objects."""
         return self._kinds[kind].availability.missing
+
+    def refusal(self, kind: Kind, version: int | None = None) -> str:
+        """Why a listing of this kind, of this version, cannot be merged into what the stream shows; empty if it can."""
+        state = self._kinds[kind]
+        newest = max(state.versions.newest, state.versions.claimed)
+        if not (state.is_complete or state.availability.missing):
+            return f"{kind} is being listed for all followers"
+        if version is not None and not (version and version >= newest):
+            return f"{kind}: the server lists version {version}, and has shown {newest}"
+        return ""
+
+    def read_page(self, kind: Kind, objects: Sequence[msgspec.Raw], at: float) -> list[WatchChange]:
+        """The objects of a page for one follower: nothing is remembered of them, and no problem reported."""
+        changes: list[WatchChange] = []
+        for raw in objects:
+            try:
+                change: WatchChange | None = RESOURCES[kind].read(raw, at)
+            except Exception as cause:  # one bad object must not hide the others
+                found = outline(raw)
+                change = None if found is None else _readable_part(kind, found, raw, unreadable(kind, found, cause), at)
+            if change is not None and not (isinstance(change, PodChange) and change.finished):
+                changes.append(change)
+        return changes
 
     def is_resumed(self) -> bool:
         """Whether followers know a state of the cluster that no list may go back behind."""
@@ -247,16 +270,7 @@ class WatcherCore:
         found = outline(raw)
         if unreadable_change is None or found is None:
             return None
-        try:
-            rescued = rescue(kind, found, raw, at)
-        except Exception:  # on any failure, still report the object as present but unreadable
-            return unreadable_change
-        match rescued:
-            case PodChange():
-                return replace(rescued, scheduler=unreadable_change.scheduler, problem=unreadable_change.problem)
-            case NodeChange():
-                return replace(rescued, problem=unreadable_change.problem if rescued.problem else "")
-        return rescued or unreadable_change
+        return _readable_part(kind, found, raw, unreadable_change, at)
 
     def _report(self, kind: Kind, raw: msgspec.Raw, cause: Exception, effects: list[Effect]) -> Unreadable | None:
         """None if the object has no name."""
@@ -336,6 +350,21 @@ class WatcherCore:
         for kind, state in self._kinds.items():
             if len(state.problems) > 2 * MAX_REPORTED:
                 raise InvariantBroken(f"{kind}: {len(state.problems)} reported problems are remembered")
+
+
+def _readable_part(
+    kind: Kind, found: Outline, raw: msgspec.Raw, unreadable_change: Unreadable, at: float
+) -> WatchChange:
+    try:
+        rescued = rescue(kind, found, raw, at)
+    except Exception:  # on any failure, still report the object as present but unreadable
+        return unreadable_change
+    match rescued:
+        case PodChange():
+            return replace(rescued, scheduler=unreadable_change.scheduler, problem=unreadable_change.problem)
+        case NodeChange():
+            return replace(rescued, problem=unreadable_change.problem if rescued.problem else "")
+    return rescued or unreadable_change
 
 
 def _key(change: Change) -> str:

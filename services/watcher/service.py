@@ -30,13 +30,15 @@ from services.watcher.metrics import WatchMetrics, WatchSpans
 from services.watcher.problem_reporter import ProblemReporter
 from services.watcher.resources import RESOURCES, WatchedResource
 from shared.bus import Envelope, Subscription
-from shared.bus.subjects import WATCH, WATCHER_GROUP, WATCHER_RELIST, WATCHER_SEEN
+from shared.bus.subjects import WATCH, WATCHER_GROUP, WATCHER_LIST, WATCHER_RELIST, WATCHER_SEEN
 from shared.config.document import read_config
+from shared.errors import ClusterError
 from shared.framework.loading import load_scheduler_config
 from shared.kube.access import client_connection
 from shared.kube.client import KubeClient
 from shared.kube.errors import Gone, Refused
 from shared.kube.listwatch import (
+    PAGE,
     Interruption,
     ListDone,
     ListPage,
@@ -45,14 +47,25 @@ from shared.kube.listwatch import (
     ObjectEvents,
     WatchStarted,
 )
-from shared.messages.watch import OBJECT_KINDS, Kind, Relist, WatchBeat, Watched, WatchSeen
+from shared.messages.limits import HALF_A_MESSAGE
+from shared.messages.watch import (
+    OBJECT_KINDS,
+    Kind,
+    KindListed,
+    ListKind,
+    Relist,
+    WatchBeat,
+    Watched,
+    WatchSeen,
+)
+from shared.model.base import version_number
 from shared.model.kinds import DEVICE_KINDS, GROUP_KINDS
 from shared.runtime import Context, CoreRunner, every
 from shared.runtime.context import Watchdog
 from shared.runtime.joining import joined
 from shared.runtime.leadership import LaterTerm, leadership
 from shared.telemetry.logs import Repeated
-from shared.watch import size_of
+from shared.watch_progress import size_of, size_of_all
 
 GATHER_SECONDS = 0.01
 """Seconds between two messages about one kind: each message costs every follower, however small it is."""
@@ -156,6 +169,7 @@ class Shell:
         for resource in RESOURCES.values():
             self._context.health.wait_for(resource.plural, "are not listed yet")
         self._context.health.ready()
+        await self._bus.subscribe(WATCHER_LIST, ListKind, self._on_list, group=WATCHER_GROUP)
         await self._bus.subscribe(WATCHER_RELIST, Relist, self._on_relist, group=WATCHER_GROUP)
         await self._bus.subscribe(WATCHER_SEEN, WatchSeen, self._on_seen)
         try:
@@ -238,6 +252,35 @@ class Shell:
         self._runner.feed(NewestShown(message.versions))
         self._follows(WatchSeen(message.asker, self._core.epoch, self._core.seq))  # it hears everything from here on
         self._runner.feed(RelistRequested(frozenset(kind for kind in Kind if kind.value in message.kinds)))
+
+    async def _on_list(self, request: ListKind, envelope: Envelope) -> None:
+        """One page at a time, whoever asks: the watches must not wait for those who begin to follow."""
+        if request.kind not in RESOURCES:
+            envelope.respond(KindListed(request.kind, problem="this watcher does not know the kind"))
+            return
+        try:
+            listed = await self._page(Kind(request.kind), request.following)
+        except ClusterError as cause:
+            listed = KindListed(request.kind, problem=str(cause))
+        envelope.respond(listed)
+
+    async def _page(self, kind: Kind, following: str) -> KindListed:
+        """A page that fits in a message."""
+        if problem := self._core.refusal(kind):
+            return KindListed(kind, problem=problem)
+        if self._core.is_missing(kind):
+            return KindListed(kind)
+        limit = PAGE
+        while True:
+            page = await self._listwatches[kind].page(limit, following)
+            version = version_number(page.metadata.resource_version)
+            problem = self._core.refusal(kind, None if following else version)
+            if problem:
+                return KindListed(kind, problem=problem)
+            changes = self._core.read_page(kind, page.items or (), self._context.wall())
+            if size_of_all(changes) <= HALF_A_MESSAGE or limit == 1:
+                return KindListed(kind, version, changes, page.metadata.following)
+            limit = max(1, limit // 8)
 
     def _on_seen(self, message: WatchSeen, envelope: Envelope) -> None:
         if (message.epoch, message.seq) > (self._core.epoch, self._core.seq):

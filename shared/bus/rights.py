@@ -31,13 +31,15 @@ class Rights:
 RIGHTS = {
     "watcher": Rights(
         sends=(s.PIPELINE_OWNER, s.LEASES_RELEASED, s.STATUS_ANSWERS, s.WATCH),
-        hears=(s.LEASES_RELEASED, s.STATUS_ASK, s.WATCH, s.WATCHER_RELIST, s.WATCHER_SEEN),
+        hears=(s.LEASES_RELEASED, s.STATUS_ASK, s.WATCH, s.WATCHER_LIST, s.WATCHER_RELIST, s.WATCHER_SEEN),
+        answers=True,
     ),
     "queue": Rights(
         sends=(
             s.PIPELINE_OWNER,
             s.LEASES_RELEASED,
             s.STATUS_ANSWERS,
+            s.WATCHER_LIST,
             s.WATCHER_RELIST,
             s.WATCHER_SEEN,
             s.BINDER_NOTICES,
@@ -62,6 +64,7 @@ RIGHTS = {
             s.PIPELINE_OWNER,
             s.LEASES_RELEASED,
             s.STATUS_ANSWERS,
+            s.WATCHER_LIST,
             s.WATCHER_RELIST,
             s.WATCHER_SEEN,
             s.QUEUE_FORGOTTEN,

@@ -256,22 +256,28 @@ class ListWatch:
         return await self._get_page(following)
 
     async def _get_page(self, following: str) -> Page:
+        try:
+            page = await self.page(self._page, following)
+        except Gone:
+            self._page = LARGER_PAGE
+            raise
+        self._wait, self._refusals, self._paths_absent = self._timing.first_wait, 0, 0
+        return page
+
+    async def page(self, limit: int, following: str) -> Page:
         """`following`: the continue token of the page before; empty for the first.
 
         Gone if the server has forgotten the state of the pages. Its offer to continue with a newer state is not used,
-        because changes to objects of earlier pages would be lost.
+        because changes to objects of earlier pages would be lost. The watch goes on meanwhile.
         """
         client, asked = self._client, f"GET {self._path}"
-        part = f"limit={self._page}" + (f"&continue={quote(following, safe='')}" if following else "")
+        part = f"limit={limit}" + (f"&continue={quote(following, safe='')}" if following else "")
         answer = await client.call("GET", query(self._path, self._selector, part), timeout=PAGE_PATIENCE)
         if answer.status == GONE:
-            self._page = LARGER_PAGE
             raise Gone(client.server, asked, GONE, answer.message)
         if not answer.ok:
             raise Refused(client.server, asked, answer.status, answer.message, answer.retry_after)
-        page = read_page(answer.body)
-        self._wait, self._refusals, self._paths_absent = self._timing.first_wait, 0, 0
-        return page
+        return read_page(answer.body)
 
     # Streamed lists
 

@@ -27,6 +27,8 @@ Message = (
     | watch.WatchBeat
     | watch.Relist
     | watch.WatchSeen
+    | watch.ListKind
+    | watch.KindListed
     | identity.LeaseReleased
     | queue.Take
     | queue.Batch

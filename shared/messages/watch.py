@@ -211,3 +211,24 @@ class Relist(msgspec.Struct, frozen=True, omit_defaults=True, tag="relist"):
     asker: str
     versions: dict[str, Count] = {}
     kinds: list[str] = []
+
+
+class ListKind(msgspec.Struct, frozen=True, omit_defaults=True, tag="list-kind"):
+    """To the watcher: a page of all objects of a kind, for the asker alone. `following`: of the page before."""
+
+    kind: str
+    following: str = ""
+
+
+class KindListed(msgspec.Struct, frozen=True, omit_defaults=True, tag="kind-listed"):
+    """A page of all objects of a kind, as they were at `version`, without finished pods.
+
+    `version`: the same in all pages; 0 if the server does not have the kind. `following`: for the next request, empty
+    after the last page. `problem`: why there is no page; the kind is to be listed from the beginning, later.
+    """
+
+    kind: str
+    version: Count = 0
+    changes: list[WatchChange] = []
+    following: str = ""
+    problem: str = ""

@@ -1,22 +1,29 @@
 """WatchFollower: follows the watcher's stream for a queue or a snapshot, while it stands by and while it leads.
 
 A standby follows from when it sees that another process leads, so that its term begins with what the cluster is like.
-It asks for a listing and says how far it has read, as a leader does, and nothing else.
+It says how far it has read, as a leader does, and fetches listings for itself, page by page: one in the stream would
+hold up what the leaders wait for. Where no watcher answers, as one of the last release, it asks for one in the stream.
 """
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 
-from shared.bus import Envelope, subjects
-from shared.messages.watch import Relist, WatchBeat, Watched
+from shared.bus import Envelope, NoAnswer, Silence, subjects
+from shared.errors import ClusterError, ProtocolError
+from shared.messages.watch import Kind, KindListed, ListKind, Relist, WatchBeat, Watched
 from shared.runtime.clocks import ClockOffsets
 from shared.runtime.context import Context, Watchdog
 from shared.runtime.corerunner import every
-from shared.watch import Effect, Progress, Seen, WatchReader
+from shared.watch import Effect, Seen, WatchReader
+from shared.watch_progress import Progress
 
 LISTING = "listing"
 TICK_INTERVAL = 0.25
 """Seconds between two checks of a standby whether a requested listing is late."""
+PAGE_PATIENCE = 30.0
+"""Seconds for a page of a listing."""
+FETCH_PATIENCE = 60.0
+"""Seconds of failing fetches after which a standby asks for a listing in the stream."""
 
 
 class WatchFollower:
@@ -33,6 +40,10 @@ class WatchFollower:
         self._beginning: asyncio.Task[None] | None = None
         self.stood_by = False
         """Whether it has followed before its process led."""
+        self._fetches = False
+        """Whether listings are fetched, as by a standby."""
+        self._wanted = asyncio.Event()
+        """Whether a listing is to be fetched."""
         context.reported.positions["watch"] = lambda: self.reader.position[1]
 
     async def begin(self) -> None:
@@ -44,10 +55,17 @@ class WatchFollower:
     async def stand_by(self) -> None:
         """Follow until cancelled; `begin` goes on from there. The process is ready once it knows the cluster."""
         self._context.health.wait_for(LISTING, "the cluster has not been listed yet")
-        self.stood_by, self.heard = True, self._on_heard_by_standby
+        self.stood_by = self._fetches = True
+        self.heard = self._on_heard_by_standby
         await self.begin()
         self.carry_out(self.reader.start(self._context.clock()))
-        await every(TICK_INTERVAL, self.tick)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(every(TICK_INTERVAL, self.tick))
+                tasks.create_task(self._fetch())
+        finally:
+            self._fetches = False
+            self.reader.stop_fetching()
 
     def tick(self) -> None:
         self.carry_out(self.reader.tick(self._context.clock()))
@@ -68,11 +86,52 @@ class WatchFollower:
         seen: list[Seen] = []
         for effect in effects:
             if isinstance(effect, Relist):
-                self._bus.post(subjects.WATCHER_RELIST, effect)
+                self._request(effect)
             else:
                 seen.append(effect)
         if seen:
             self.apply(seen)
+
+    def _request(self, relist: Relist) -> None:
+        if self._fetches:
+            self._wanted.set()
+        else:
+            self._bus.post(subjects.WATCHER_RELIST, relist)
+
+    async def _fetch(self) -> None:
+        """Fetch a listing whenever the reader wants one. Until one is complete it wants one again and again."""
+        failing_since: float | None = None
+        while True:
+            await self._wanted.wait()
+            try:
+                for kind in self.reader.fetch():
+                    await self._fetch_kind(kind)
+                failing_since = None
+            except (NoAnswer, ProtocolError, ClusterError) as cause:
+                now = self._context.clock()
+                failing_since = now if failing_since is None else failing_since
+                unheard = isinstance(cause, NoAnswer) and cause.silence is Silence.NO_LISTENER
+                if unheard or now - failing_since >= FETCH_PATIENCE:
+                    self.relist()
+                if not self.reader.synced:
+                    self._context.health.wait_for(LISTING, f"the cluster has not been listed yet: {cause}")
+            finally:
+                self.reader.stop_fetching()
+                self._wanted.clear()
+            if self.reader.synced:
+                self._context.health.clear(LISTING)
+
+    async def _fetch_kind(self, kind: Kind) -> None:
+        following, version = "", None
+        while self.reader.fetches(kind):
+            request = ListKind(kind.value, following)
+            page = await self._bus.request(subjects.WATCHER_LIST, request, KindListed, timeout=PAGE_PATIENCE)
+            if page.problem:
+                raise ClusterError(page.problem)
+            if page.kind != kind or version not in (None, page.version):
+                raise ProtocolError(f"a page of {page.kind} at version {page.version}, and not of {kind} at {version}")
+            self.carry_out(self.reader.take_page(page))
+            following, version = page.following, page.version
 
     async def _subscribe(self) -> None:
         missing = "nothing has been heard from a watcher"

@@ -54,6 +54,7 @@ async def test_a_standby_takes_over_at_once_from_a_leader_that_ends(kind: str, t
         await fleet.ready(f"{kind}-1")
         answer = await fleet.ask(f"{kind}-1", "/readyz")
         assert answer is not None and answer.status == 200
+        assert not fleet.said(f"{kind}-1 requests a listing")  # it fetches one, if it must
         before = fleet.term(kind)
         fleet.signal(f"{kind}-0", signal.SIGTERM)
         assert await fleet.ended(f"{kind}-0") == 0

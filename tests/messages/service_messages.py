@@ -63,6 +63,8 @@ from shared.messages.state import (
     State,
 )
 from shared.messages.watch import (
+    KindListed,
+    ListKind,
     Relist,
     WatchBeat,
     Watched,
@@ -229,6 +231,8 @@ SERVICE_MESSAGES: dict[type, st.SearchStrategy[Any]] = {
     WatchBeat: st.builds(WatchBeat, COUNTS, COUNTS),
     Relist: st.builds(Relist, TEXT),
     WatchSeen: st.builds(WatchSeen, TEXT, COUNTS, COUNTS),
+    ListKind: st.builds(ListKind, TEXT, TEXT),
+    KindListed: st.builds(KindListed, TEXT, COUNTS, st.lists(WATCHED, max_size=4), TEXT, TEXT),
     WorkerBeat: st.builds(WorkerBeat, TEXT, TEXT, COUNTS, COUNTS, st.lists(COUNTS, max_size=3), COUNTS, COUNTS),
     Assign: st.builds(Assign, COUNTS, COUNTS, st.lists(COUNTS, max_size=3), COUNTS),
     Take: st.builds(Take, COUNTS, COUNTS, COUNTS),

@@ -13,7 +13,8 @@ from shared.config.settings import ApiSettings, Settings
 from shared.messages.watch import Kind, NodeChange, ObjectChange, PodChange, Relist, Unreadable, WatchBeat, Watched
 from shared.model.objects import ClusterObject, Node, ObjectKind, Pod, dec_hook, object_from_msgpack
 from shared.runtime import Context, Health
-from shared.watch import Effect, Progress, WatchReader
+from shared.watch import Effect, WatchReader
+from shared.watch_progress import Progress
 from testing.simulator.service import Simulator, SimulatorOptions
 from tests.bus.support import PATIENCE, PREFIX, a_bus, a_telemetry
 from tests.kube.support import api_server

@@ -4,7 +4,8 @@ import msgspec
 
 from services.watcher.flow_control import MAX_UNSEEN_BYTES, SILENCE, FlowControl
 from shared.messages.watch import PodChange, WatchBeat, Watched, WatchSeen
-from shared.watch import REPORT_BYTES, Progress, WatchReader
+from shared.watch import WatchReader
+from shared.watch_progress import REPORT_BYTES, Progress
 
 EPOCH = 7
 HALF = MAX_UNSEEN_BYTES // 2 + 1

@@ -18,7 +18,8 @@ from shared.messages.watch import (
     WatchSeen,
 )
 from shared.model.objects import ObjectKind
-from shared.watch import DOUBT_PAUSE, FIRST_PATIENCE, LONGEST_PATIENCE, Progress, WatchReader
+from shared.watch import DOUBT_PAUSE, FIRST_PATIENCE, LONGEST_PATIENCE, WatchReader
+from shared.watch_progress import Progress
 
 A, B = PodChange("a", "ns", "pod-a"), PodChange("b", "ns", "pod-b")
 N = NodeChange("n")

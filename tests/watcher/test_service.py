@@ -13,11 +13,11 @@ from shared.config.settings import ApiSettings
 from shared.errors import ClusterError, Unexpected
 from shared.kube.client import KubeClient
 from shared.kube.listwatch import ObjectEvents
-from shared.messages.watch import Kind, WatchBeat, WatchSeen
+from shared.messages.watch import Kind, KindListed, ListKind, PodChange, WatchBeat, WatchSeen
 from shared.model.kinds import ObjectKind
 from shared.watch import WatchReader
 from testing.simulator.service import SimulatorOptions
-from tests.bus.support import sample
+from tests.bus.support import PATIENCE, sample
 from tests.kube.support import raw_node, raw_pod, until
 from tests.leadership.terms import is_next
 from tests.samples import an_object, raw_object
@@ -380,3 +380,37 @@ async def test_a_watcher_without_followers_is_not_ready(monkeypatch: pytest.Monk
         world.follower.silent = False
         monkeypatch.undo()
         await until(lambda: world.health.reasons() == [])
+
+
+async def test_one_follower_fetches_all_pages_of_one_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.watcher.service.PAGE", 30)
+    async with a_world() as world:
+        put(world, *[f"p{i:03}" for i in range(70)])
+        await agree(world)
+        listings = sample(world.telemetry, "flotilla_watch_listings_total", kind="pod")
+        pages: list[KindListed] = []
+        while not pages or pages[-1].following:
+            pages.append(await page_of(world, "pod", pages[-1].following if pages else ""))
+            await delete(world, f"p{len(pages):03}")
+        assert [len(page.changes) for page in pages] == [30, 30, 10]
+        assert len({page.version for page in pages}) == 1
+        names = [change.name for page in pages for change in page.changes if isinstance(change, PodChange)]
+        assert sorted(names) == [f"p{i:03}" for i in range(70)]
+        missing = await page_of(world, "deviceclass")
+        assert not (missing.changes or missing.problem)
+        assert (await page_of(world, "comet")).problem == "this watcher does not know the kind"
+        assert sample(world.telemetry, "flotilla_watch_listings_total", kind="pod") == listings
+
+
+async def page_of(world: World, kind: str, following: str = "") -> KindListed:
+    request = ListKind(kind, following)
+    return await world.follower.bus.request("watcher.list", request, KindListed, timeout=PATIENCE)
+
+
+async def test_a_page_of_large_objects_is_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.watcher.service.HALF_A_MESSAGE", 2_000)
+    async with a_world() as world:
+        put(world, *[f"p{i:03}" for i in range(10)])
+        await agree(world)
+        page = await page_of(world, "pod")
+        assert 1 <= len(page.changes) < 10 and page.following

@@ -1,0 +1,42 @@
+"""Progress: how far a follower has read the watcher's stream, as it reports to the watcher."""
+
+from collections.abc import Sequence
+
+from shared.messages.watch import NodeChange, ObjectChange, PodChange, WatchBeat, WatchChange, Watched, WatchSeen
+from shared.watch import WatchReader
+
+REPORT_BYTES = 1 << 20
+"""Bytes of changes between two reports, an eighth of what the watcher sends ahead; heartbeats are answered as well."""
+CHANGE_BYTES = 200
+"""Approximate size of a change without its body."""
+
+
+def size_of(message: Watched) -> int:
+    """Approximate bytes of the message."""
+    return size_of_all(message.changes)
+
+
+def size_of_all(changes: Sequence[WatchChange]) -> int:
+    """Approximate bytes of a message with these changes."""
+    bodies = (c.body for c in changes if isinstance(c, PodChange | NodeChange | ObjectChange))
+    return CHANGE_BYTES * len(changes) + sum(map(len, bodies))
+
+
+class Progress:
+    def __init__(self, asker: str) -> None:
+        self._asker = asker
+        self._epoch = 0
+        """The watcher's, of the last report."""
+        self._unreported = 0
+        """Bytes since the last report."""
+
+    def due(self, reader: WatchReader, message: Watched | WatchBeat) -> WatchSeen | None:
+        """The report to send after the reader has taken this message, if one is due."""
+        epoch, seq = reader.position
+        is_first = epoch != self._epoch
+        if isinstance(message, Watched):
+            self._unreported += size_of(message)
+            if not is_first and self._unreported < REPORT_BYTES:
+                return None
+        self._epoch, self._unreported = epoch, 0
+        return WatchSeen(self._asker, epoch, seq, reader.versions if is_first else {})
