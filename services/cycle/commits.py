@@ -115,7 +115,8 @@ class Commits:
         """A commit that is sent from now on must be answered, be it an empty one."""
         self._confirm = True
 
-    def send_round(self, number: int, result: RoundResult, now: float) -> SendCommit:
+    def send_round(self, number: int, result: RoundResult, now: float, *, quiet: bool) -> SendCommit:
+        """`quiet`: no worker waits for these decisions."""
         loads = Loads()
         decisions = [
             Decision(
@@ -138,7 +139,8 @@ class Commits:
             )
             for info, placement in result.decided
         ]
-        return self._send(self._commit(loads, decisions, []), now, round=number, result=result)
+        commit = self._commit(loads, decisions, [], quiet=quiet)
+        return self._send(commit, now, round=number, result=result)
 
     def send_planned(self, now: float) -> list[SendCommit]:
         """Sends nominations, lost nominations and the question about the term, unless a commit is under way."""
@@ -179,11 +181,13 @@ class Commits:
             priority=planned.priority,
         )
 
-    def _commit(self, loads: Loads, decisions: list[Decision], nominations: list[Nominate]) -> Commit:
+    def _commit(
+        self, loads: Loads, decisions: list[Decision], nominations: list[Nominate], *, quiet: bool = False
+    ) -> Commit:
         self._number += 1
         denominated, self._denominated = list(self._denominated), {}
         cycle = self._incarnation
-        return Commit(self._epoch, self._number, loads.items, decisions, nominations, denominated, cycle)
+        return Commit(self._epoch, self._number, loads.items, decisions, nominations, denominated, cycle, quiet)
 
     def _send(
         self,

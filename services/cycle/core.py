@@ -22,6 +22,7 @@ from flotilla.results import error
 from services.cycle.answer_checks import AnswerChecks
 from services.cycle.commits import CONFLICTS, Commits, ConflictCounts, PlannedNomination, faults_of
 from services.cycle.events import (
+    Ask,
     ConfirmTerm,
     Decided,
     Effect,
@@ -29,6 +30,7 @@ from services.cycle.events import (
     Event,
     ExplanationAsked,
     Failed,
+    SendDeltas,
     Superseded,
     TermConfirmed,
     Tick,
@@ -60,7 +62,7 @@ from shared.messages.preemption import Candidates
 from shared.messages.queue import Batch
 from shared.messages.recording import RecordDecisions
 from shared.messages.rounds import Proposals
-from shared.messages.state import EPOCH_SHIFT, Committed, Conflict, Heartbeat
+from shared.messages.state import EPOCH_SHIFT, Committed, Conflict, Heartbeat, OthersChanged
 
 
 class CycleCore:
@@ -108,6 +110,8 @@ class CycleCore:
             round_size=round_size,
             record=self._record_round,
         )
+        self._has_quiet = False
+        """Whether workers may not have seen every decision, as none waited for it."""
         self._conflicts = ConflictCounts()
         self._gang_memory = GangMemory()
         self._searches = SearchQueue(
@@ -132,7 +136,7 @@ class CycleCore:
             for effect in effects:
                 if isinstance(effect, Unschedulable | Failed):
                     self.explanations.journal.unplaced(effect, self._rounds.begun, self._rounds.min_seq, now)
-            return self._with_hints(effects, now)
+            return self._with_deltas(self._with_hints(effects, now))
         except FlotillaError:
             raise
         except Exception as cause:
@@ -143,6 +147,14 @@ class CycleCore:
         effects, problems = self.explanations.with_hints(effects, self._workers, self._newest_needed, now, idle=is_idle)
         self.refused.extend(problems)
         return effects
+
+    def _with_deltas(self, effects: list[Effect]) -> list[Effect]:
+        """Workers that are asked must see the decisions of quiet commits."""
+        ask = next((i for i, effect in enumerate(effects) if isinstance(effect, Ask)), None)
+        if ask is None or not self._has_quiet:
+            return effects
+        self._has_quiet = False
+        return [*effects[:ask], SendDeltas(), *effects[ask:]]
 
     def _handle(self, event: Event, now: float) -> list[Effect]:
         match event:
@@ -162,6 +174,9 @@ class CycleCore:
                 return self._on_committed(event, now)
             case Heartbeat():
                 return self._on_heartbeat(event, now)
+            case OthersChanged(seq=seq):
+                self._rounds.known.on_published(seq)
+                return []
             case ConfirmTerm():
                 self._commits.confirm_term()
                 return self._send_planned(now)
@@ -271,6 +286,7 @@ class CycleCore:
             self.refused.append(ProtocolError(f"the queue named a later sequence number, {newest}"))
             self._searches.wait_for(max(self._rounds.min_seq, heartbeat.seq))
             self.explanations.wait_for(max(self._rounds.min_seq, heartbeat.seq))
+        self._rounds.known.on_published(heartbeat.seq)
         return [*self._commits.resend(now)] if is_new else []
 
     def _on_tick(self, now: float) -> list[Effect]:
@@ -290,7 +306,7 @@ class CycleCore:
             return []
         rehearsal = self._searches.next_rehearsal()
         if rehearsal is not None:
-            return self._rounds.begin(self._backlog, rehearsal, now)
+            return self._on_round(self._rounds.begin(self._backlog, rehearsal, now), now)
         if not self._backlog:
             return []
         if self.round_size == 1 and (self._searches.is_busy or self._commits.has_nominations):
@@ -307,9 +323,9 @@ class CycleCore:
             refused = None if gang is None else gang.refused(MAX_POD_BYTES)
             if refused is None:
                 self._begin_at = None
-                effects += self._rounds.begin(self._backlog, gang, now)
-                self._pace.began(len(self.asked_pods), now)
-                return effects
+                progress = self._rounds.begin(self._backlog, gang, now)
+                self._pace.began(self._rounds.size, now)
+                return effects + self._on_round(progress, now)
             effects += self._end(refused)
         return effects
 
@@ -339,7 +355,8 @@ class CycleCore:
         effects += self._end(result if progress.gang is None else self._searches.take_gang(progress.gang, result))
         self._backlog.extendleft(reversed(result.deferred))
         if result.decided:
-            effects.append(self._commits.send_round(progress.number, result, now))
+            effects.append(self._commits.send_round(progress.number, result, now, quiet=progress.unasked))
+            self._has_quiet |= progress.unasked
         return effects + self._go_ahead(now)
 
     def _end(self, result: RoundResult) -> list[Effect]:
@@ -414,6 +431,8 @@ class CycleCore:
             return []
         faults = [*self._checks.on_committed(committed.seq, now), *faults_of(answered.commit, committed)]
         self._rounds.on_committed(committed.seq, is_at_fault=bool(faults))
+        is_whole = not (faults or committed.conflicts)
+        self._rounds.known.on_committed(committed.seq, committed.others, is_whole=is_whole)
         effects: list[Effect] = [*faults]
         if self._recording.is_on(now) and (answered.round or answered.nominations):
             effects.append(self._recording.committed(answered.round, committed))

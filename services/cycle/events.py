@@ -22,7 +22,7 @@ from shared.messages.preemption import Candidates, Preempt
 from shared.messages.queue import Batch
 from shared.messages.recording import RecordDecisions, Recorded
 from shared.messages.rounds import Proposals, Propose
-from shared.messages.state import Commit, Committed, Heartbeat
+from shared.messages.state import Commit, Committed, Heartbeat, OthersChanged
 from shared.model.objects import Pod
 
 
@@ -89,6 +89,11 @@ class SendCommit:
 
     message: Commit
     round: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SendDeltas:
+    """Effect: workers must see the decisions of quiet commits; have the snapshot send the deltas."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +178,7 @@ class Record:
     message: Recorded
 
 
-Message = Batch | Proposals | Candidates | ShardExplained | Committed | Heartbeat | RecordDecisions
+Message = Batch | Proposals | Candidates | ShardExplained | Committed | Heartbeat | OthersChanged | RecordDecisions
 FromExtenders = ExtendersAnswered | ExtendersExplained | VictimsAnswered
 Event = Message | Workers | ConfirmTerm | ExplanationAsked | FromExtenders | Tick
 Outcome = Decided | Unschedulable | Failed | Superseded
@@ -193,6 +198,7 @@ Effect = (
     | AskAboutVictims
     | Answered
     | SendCommit
+    | SendDeltas
     | TermConfirmed
     | EndTerm
     | Hinted

@@ -56,16 +56,20 @@ class CycleMetrics:
             )
         )
         self._began: BoundedDict[int, float] = BoundedDict(MAX_ROUNDS)
+        self._committed = 0
+        """The last round whose decisions were sent."""
 
     def asked(self, number: int, now: float) -> None:
         """A round of this number asks workers, perhaps not for the first time."""
         self._began.setdefault(number, now)
 
     def committed(self, number: int, pods: int, now: float) -> None:
-        """The round's decisions are sent, perhaps not for the first time."""
-        began = self._began.pop(number, None)
-        for _ in range(pods if began is not None else 0):
-            self._algorithm.observe(now - (began or 0.0))
+        """The round's decisions are sent, perhaps not for the first time. A round that needed no ask took no time."""
+        if number <= self._committed:
+            return
+        self._committed, began = number, self._began.pop(number, now)
+        for _ in range(pods):
+            self._algorithm.observe(now - began)
 
     def attempt(self, info: PodInfo, outcome: Outcome, now: float) -> None:
         self._attempts.labels(RESULTS[outcome.verdict], info.template.profile).observe(now - info.taken_at)

@@ -20,6 +20,7 @@ from services.cycle.events import (
     Outcome,
     Record,
     SendCommit,
+    SendDeltas,
     TermConfirmed,
     Tick,
     Unschedulable,
@@ -46,7 +47,7 @@ from shared.messages.preemption import Candidates
 from shared.messages.queue import Hint, Verdict
 from shared.messages.recording import RecordDecisions
 from shared.messages.rounds import Proposals, Propose
-from shared.messages.state import Committed, Heartbeat, Outdated
+from shared.messages.state import Committed, Heartbeat, NeedDeltas, OthersChanged, Outdated
 from shared.messages.workers import Assign, WorkerBeat
 from shared.runtime import Context, CoreRunner, every
 from shared.runtime.clocks import ClockOffsets
@@ -146,7 +147,8 @@ class Shell:
         self._context.health.ready()
         await self._bus.subscribe(subjects.CYCLE_ANSWERS, (Proposals, Candidates, ShardExplained), self._on_answer)
         await self._bus.subscribe(subjects.CYCLE_EXPLAIN, ExplainPod, self._on_explain)
-        await self._bus.subscribe(subjects.CYCLE_COMMITTED, (Committed, Outdated, Heartbeat), self._on_committed)
+        types = (Committed, Outdated, Heartbeat, OthersChanged)
+        await self._bus.subscribe(subjects.CYCLE_COMMITTED, types, self._on_committed)
         await self._bus.subscribe(subjects.CYCLE_RECORD, RecordDecisions, self._on_record)
         self._handle(ConfirmTerm())
         await self._bus.subscribe(subjects.WORKER_BEATS, WorkerBeat, self._on_beat)
@@ -198,7 +200,7 @@ class Shell:
         self._askers[self._questions] = envelope
         self._handle(ExplanationAsked(self._questions, request))
 
-    def _on_committed(self, message: Committed | Outdated | Heartbeat, envelope: Envelope) -> None:
+    def _on_committed(self, message: Committed | Outdated | Heartbeat | OthersChanged, envelope: Envelope) -> None:
         if isinstance(message, Outdated):
             epoch, newest = self._core.epoch, message.newest
             is_ours = (message.epoch, message.cycle) == (epoch, self._core.incarnation)
@@ -301,11 +303,14 @@ class Shell:
             case AskExtenders() | AskForExplanation() | AskAboutVictims():
                 self._calls.ask(effect)
             case SendCommit(message=commit, round=number):
-                trace = self._spans.context(number, (), self._context.clock()) if number else None
+                pods = [each.uid for each in commit.decisions]  # of a round that needed no ask
+                trace = self._spans.context(number, pods, self._context.clock()) if number else None
                 if number:
                     self._metrics.committed(number, len(commit.decisions), self._context.clock())
                 self._snapshot.start()
                 self._bus.post(subjects.SNAPSHOT_COMMITS, commit, trace=trace)
+            case SendDeltas():
+                self._bus.post(subjects.SNAPSHOT_COMMITS, NeedDeltas(self._core.epoch))
             case Record(message=recorded):
                 self._bus.post(subjects.CYCLE_DECISIONS, recorded)
             case EndTerm(why=why):

@@ -71,7 +71,7 @@ class CommitHandler:
     def begin_term(self) -> None:
         """The last answer holds as of the new term."""
         if self.answer is not None:
-            self.answer = replace(self.answer, seq=self._cluster.seq)
+            self.answer = replace(self.answer, seq=self._cluster.seq, others=self._cluster.others)
 
     def handle(self, commit: Commit, now: float) -> list[Effect]:
         newest = self._cycle_epoch
@@ -152,10 +152,12 @@ class CommitHandler:
     def _reply(self, commit: Commit, applied: _Applied) -> list[Effect]:
         delta: Delta | None = None
         if applied.changes:
-            delta = self._cluster.delta(applied.changes, applied.loads.items, applied.written)
+            decides = not commit.nominations and all(isinstance(each, PodPlaced) for each in applied.changes)
+            delta = self._cluster.delta(applied.changes, applied.loads.items, applied.written, decides=decides)
         if applied.written:
             self._decided_at = self._cluster.seq
-        self.answer = Committed(commit.epoch, commit.number, self._cluster.seq, applied.conflicts, commit.cycle)
+        seq, others = self._cluster.seq, self._cluster.others
+        self.answer = Committed(commit.epoch, commit.number, seq, applied.conflicts, commit.cycle, others)
         effects: list[Effect] = [Persist(delta, tuple(applied.entries), answer=self.answer)]
         if delta is not None:
             effects.append(delta)

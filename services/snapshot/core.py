@@ -45,6 +45,7 @@ from services.snapshot.events import (
     Tick,
     WatchEvents,
 )
+from services.snapshot.quiet_deltas import QuietDeltas
 from services.snapshot.state.cluster_state import ClusterState
 from services.snapshot.state.ledger import AttemptKey
 from services.snapshot.state.pending_pods import PendingPods
@@ -58,6 +59,8 @@ from shared.messages.state import (
     Committed,
     Heartbeat,
     LedgerEntry,
+    NeedDeltas,
+    OthersChanged,
     PodGone,
     PodPlaced,
     State,
@@ -81,6 +84,9 @@ class SnapshotCore:
         self.refused: deque[ProtocolError] = deque(maxlen=MAX_REMEMBERED)
         self.cluster = ClusterState(epoch, ledger)
         self._ledger = self.cluster.ledger
+        self._quiet_deltas = QuietDeltas()
+        self._tells_others = False
+        """Whether the cycle wants to know of the next change that is no decision: after a commit, once."""
         self._handlers = EventHandlers(self.cluster)
         self._commits = CommitHandler(self.cluster, answer, self.refused, filters or {}, pending)
 
@@ -113,12 +119,23 @@ class SnapshotCore:
     def restate(self, epoch: int) -> None:
         """The stored state was lost: the same state continues in a new term."""
         self.cluster.begin_term(epoch)
+        self._quiet_deltas.clear()
         self._commits.begin_term()
 
     # Events
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         self.cluster.now = now
+        others = self.cluster.others
+        effects = self._handle(event, now)
+        if isinstance(event, Commit):
+            self._tells_others = True
+        elif self._tells_others and self.cluster.others != others:
+            self._tells_others = False
+            effects.insert(0, OthersChanged(self.epoch, self.cluster.others))
+        return self._quiet_deltas.arranged(event, effects, now)
+
+    def _handle(self, event: Event, now: float) -> list[Effect]:
         match event:
             case Commit():
                 return self._commits.handle(event, now)
@@ -132,6 +149,8 @@ class SnapshotCore:
                 return self.cluster.publish(self.cluster.objects.fenced(uid, versions, self.seq + 1))
             case Evicted(uid=uid, failure=failure):
                 return self.cluster.spare(self.cluster.victims.spare(uid)) if failure else []
+            case NeedDeltas():
+                return []
             case Tick():
                 return self._on_tick(now)
             case Beat():
@@ -147,6 +166,7 @@ class SnapshotCore:
             cluster.victims.next_due,
             cluster.objects.next_deadline,
             cluster.held.next_deadline,
+            self._quiet_deltas.next_deadline,
         )
         return min((at for at in deadlines if at is not None), default=None)
 

@@ -7,7 +7,16 @@ from services.snapshot.state.ledger import AttemptKey
 from shared.errors import FlotillaError
 from shared.messages.binding import BindingOutcome, Evict, Evicted, Withdraw
 from shared.messages.queue import ForgottenPod, Received
-from shared.messages.state import Commit, Committed, Delta, Heartbeat, LedgerEntry, Outdated
+from shared.messages.state import (
+    Commit,
+    Committed,
+    Delta,
+    Heartbeat,
+    LedgerEntry,
+    NeedDeltas,
+    OthersChanged,
+    Outdated,
+)
 from shared.model.objects import ClusterObject, Node, ObjectKind, Pod
 from shared.store.schema import Persist
 
@@ -226,10 +235,12 @@ class CommitFault:
     what: str
 
 
-Event = WatchEvent | WatchEvents | BindingReport | LookedUp | ClaimsFenced | Evicted | Commit | Tick | Beat
+FromCycle = Commit | NeedDeltas
+Event = WatchEvent | WatchEvents | BindingReport | LookedUp | ClaimsFenced | Evicted | FromCycle | Tick | Beat
 ToBinders = DispatchOrders | RecallAttempts | Evict | Withdraw | AcknowledgeBinder
 ToLog = PodStale | Problem | NodeOpened | WorkerFault | CommitFault
-Effect = Persist | Delta | Heartbeat | Reply | Outdated | ToBinders | Fence | FenceClaims | ForgottenPod | ToLog
-"""Messages are sent: deltas and heartbeats to workers, Outdated to the cycle, Withdraw to all binders, Evict to one of
-them, ForgottenPod to the queue.
+ToCycle = Reply | Outdated | OthersChanged
+Effect = Persist | Delta | Heartbeat | ToCycle | ToBinders | Fence | FenceClaims | ForgottenPod | ToLog
+"""Messages are sent: deltas and heartbeats to workers, Withdraw to all binders, Evict to one of them, ForgottenPod to
+the queue.
 """

@@ -58,7 +58,7 @@ from shared.messages.binding import (
 )
 from shared.messages.inspection import CompareCache, FindPod, ListCache, ListLedger, ListPodsOn, MeasureNodes
 from shared.messages.queue import Absorbed, Assumed, Forgotten, ForgottenPod
-from shared.messages.state import Commit, Delta, Heartbeat, Outdated
+from shared.messages.state import Commit, Delta, Heartbeat, NeedDeltas, OthersChanged, Outdated
 from shared.messages.watch import Kind, WatchBeat, Watched
 from shared.runtime import Context, CoreRunner
 from shared.runtime.following import LISTING, WatchFollower
@@ -207,7 +207,7 @@ class Shell:
     async def run(self) -> None:
         bus = self._bus
         await self._follower.begin()
-        await bus.subscribe(subjects.SNAPSHOT_COMMITS, Commit, self._on_commit)
+        await bus.subscribe(subjects.SNAPSHOT_COMMITS, (Commit, NeedDeltas), self._on_commit)
         await bus.subscribe(subjects.SNAPSHOT_BOUND, (BindingOutcomes, Recalled), self._on_bound)
         await bus.subscribe(subjects.BINDER_BEATS, BinderBeat, self._binders.on_beat)
         await bus.subscribe(subjects.QUEUE_EVICTED, Evicted, self._binders.on_evicted)
@@ -351,8 +351,11 @@ class Shell:
             self._runner.feed(WatchEvents(events))
             self._has_changed |= self._core.seq != seq
 
-    def _on_commit(self, commit: Commit, envelope: Envelope) -> None:
+    def _on_commit(self, commit: Commit | NeedDeltas, envelope: Envelope) -> None:
         """Commits that are not accepted are repeated by cycle."""
+        if isinstance(commit, NeedDeltas):
+            self._runner.feed(commit)
+            return
         if not self._begun or self._binders.stopped or not self._terms.healthy:
             return
         if max(self._binders.dispatcher.waiting, self._writer.waiting) > MAX_WAITING:
@@ -416,7 +419,7 @@ class Shell:
                 self._metrics.conflicts.inc(len(committed.conflicts))
                 self._metrics.decisions.inc(self._spans.end(committed, self._context.clock()))
                 self._bus.post(subjects.CYCLE_COMMITTED, committed)
-            case Outdated():
+            case Outdated() | OthersChanged():
                 self._bus.post(subjects.CYCLE_COMMITTED, effect)
             case RecallAttempts() | DispatchOrders() | Evict() | Withdraw() | AcknowledgeBinder():
                 self._binders.carry_out(effect)

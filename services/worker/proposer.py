@@ -264,13 +264,17 @@ class Proposer:
             () if topology is None or self._lists(ask, context) or own is not None else topology.strata
             for (ask, _), topology, own in zip(ready, topologies, nominated, strict=True)
         ]
+        lasting = [
+            topology is None and mask is None and not self._lists(ask, context) and _lasts(evaluator, pod_class)
+            for (ask, pod_class), topology, mask in zip(ready, topologies, among, strict=True)
+        ]
         counts = [
             0
             if self._lists(ask, context)
             else min(ask.count, 1)
             if evaluator.is_one_at_a_time(pod_class, of_strata)
-            else ask.count
-            for (ask, pod_class), of_strata in zip(ready, strata, strict=True)
+            else ask.count + ask.ahead * lasts
+            for (ask, pod_class), of_strata, lasts in zip(ready, strata, lasting, strict=True)
         ]
         ladders = [
             self._listed(evaluator, ask, pod_class, mask, context) or rungs
@@ -283,7 +287,7 @@ class Proposer:
                 ask.class_id,
                 score_failure=pod_class.score_failure,
                 summary=each.summary if within is None else self._of_scope(each.summary, within),
-                ladder=self._ladder(evaluator, pod_class, rungs, of_strata, context.keys),
+                ladder=self._ladder(evaluator, pod_class, rungs, of_strata, context.keys, lasts=lasts),
                 rejections=[]
                 if each.summary.feasible and not ask.each
                 else evaluator.rejections(pod_class, context.within),
@@ -292,12 +296,13 @@ class Proposer:
                 via_nominated=own is not None,
                 by_itself=each.by_itself,
                 runner_up=evaluator.runner_up(pod_class, int(rungs.rows[0]))
-                if len(rungs.rows) == 1 and mask is None and within is None
+                if mask is None and within is None and _is_of_one_node(rungs, lasts=lasts)
                 else None,
+                lasts=lasts and bool(len(rungs.rows)),
                 **self._places(evaluator, pod_class, context)._asdict(),
             )
-            for (ask, pod_class), each, rungs, of_strata, topology, own, mask in zip(
-                ready, evaluated, ladders, strata, topologies, nominated, among, strict=True
+            for (ask, pod_class), each, rungs, of_strata, topology, own, mask, lasts in zip(
+                ready, evaluated, ladders, strata, topologies, nominated, among, lasting, strict=True
             )
         ]
 
@@ -360,7 +365,14 @@ class Proposer:
         return among if context.within is None else among & context.within
 
     def _ladder(
-        self, evaluator: ShardEvaluator, pod_class: PodClass, rungs: Rungs, strata: tuple[str, ...], keys: Sequence[str]
+        self,
+        evaluator: ShardEvaluator,
+        pod_class: PodClass,
+        rungs: Rungs,
+        strata: tuple[str, ...],
+        keys: Sequence[str],
+        *,
+        lasts: bool,
     ) -> Ladder:
         names, bits = self.table.names, evaluator.tie_bits
         by_name = self.ties.mode == "name"
@@ -376,6 +388,7 @@ class Proposer:
             volumes=volumes,
             choices=self._choices.of(evaluator, pod_class, rungs.rows, volumes),
             devices=evaluator.devices(pod_class, rungs.rows),
+            fills=np.flatnonzero(rungs.fills).tolist() if lasts and rungs.fills is not None else [],
         )
 
     def _make_room(self, asks: list[ClassAsk]) -> None:
@@ -406,6 +419,17 @@ def labelled(table: NodeTable, labels: Mapping[str, str]) -> Mask:
         number = table.label_values(key).known(value)
         rows &= False if number is None else table.columns.of_nodes(LabelValue(key))[: table.size] == number
     return rows
+
+
+def _lasts(evaluator: ShardEvaluator, pod_class: PodClass) -> bool:
+    """A failure of PreScore depends on how many nodes are feasible."""
+    return pod_class.score_failure is None and evaluator.lasts(pod_class)
+
+
+def _is_of_one_node(rungs: Rungs, *, lasts: bool) -> bool:
+    """`lasts`: the cycle may use a part of the ladder, so all of it counts."""
+    rows = rungs.rows
+    return len(rows) == 1 or (lasts and bool(len(rows)) and bool((rows == rows[0]).all()))
 
 
 def own_node(table: NodeTable, pod_class: PodClass, feasible: Mask) -> Mask | None:

@@ -14,12 +14,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flotilla.plugin import SUCCESS, ClassState, Code, DomainFilter, Ints, Mask, Pod, Status, Topology
+from flotilla.plugin import SUCCESS, ClassState, Code, DomainFilter, Ints, Mask, Pod, Reads, Status, Topology
 from shared.cluster.columns import Rows
 from shared.cluster.devices import PlacedDevices
 from shared.cluster.nodetable import NodeTable
 from shared.cluster.view import Planned, TableView
 from shared.cluster.volumes import VolumeDecision
+from shared.devices.pod_claims import may_claim
 from shared.framework.answers import PRE_FILTERED, AllowedNodes, Answers, scores_alike
 from shared.framework.feasibility import Feasibility
 from shared.framework.judge import Judge
@@ -222,6 +223,22 @@ class ShardEvaluator:
             with named(self.framework.summaries[name], "topology"):
                 raise
         return joined(found.values())
+
+    def lasts(self, pod_class: PodClass) -> bool:
+        """Whether a ladder of an evaluated class without topology stays right until anything but its own placements,
+        and labels of placed pods, is written.
+
+        Not if a placement may change the range over which the scores of all nodes are normalised, or decides about
+        volumes or devices. Of a plugin that is not in-tree it is unknown.
+        """
+        load = pod_class.kind.load
+        if not self.framework.is_in_tree or load.claims or load.disks or may_claim(pod_class.state.pod):
+            return False
+        return not any(
+            plugin.normalizer is not None and plugin.score_reads is Reads.PODS
+            for s, plugin in enumerate(self._answers.scores)
+            if pod_class.weights[s] and s not in pod_class.answers.muted
+        )
 
     def volumes(self, pod_class: PodClass, rows: Rows) -> list[VolumeDecision | None]:
         """What going to each of these rows means for the pod's volumes; empty if nothing anywhere."""

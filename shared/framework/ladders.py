@@ -36,12 +36,14 @@ class Rungs(NamedTuple):
     """Placements of one class in greedy order. `complete`: after them no node of the table has room for one more.
 
     In a ladder by domains, they are in greedy order within each, and `cut` are the domains that have room for more.
+    `fills`: whether each leaves no room for another pod on its node; None if that was not found out.
     """
 
     rows: Rows
     keys: Keys
     complete: bool
     cut: list[Domains]
+    fills: Mask | None = None
 
 
 class _Group(NamedTuple):
@@ -58,12 +60,14 @@ class _Climbed(NamedTuple):
     rows: Rows
     keys: Keys
     complete: bool
+    fills: Mask | None = None
 
 
 def _joined(of_class: Sequence[tuple[_Group, _Climbed]]) -> Rungs:
     """The ladders of a class as one."""
     if len(of_class) == 1 and of_class[0][0].domains is None:
-        return Rungs(*of_class[0][1], [])
+        only = of_class[0][1]
+        return Rungs(only.rows, only.keys, only.complete, [], only.fills)
     if not of_class:
         return Rungs(np.empty(0, dtype=np.intp), np.empty(0, dtype=np.int64), True, [])
     return Rungs(
@@ -198,7 +202,8 @@ class Ladders:
         for g, start, end in zip(groups, [0, *ends[:-1]], ends, strict=True):
             valid, moves = self._until_ranges_move(classes[g.owner], placed[start:end], fills[start:end])
             complete = not moves and end - start < g.wanted
-            climbed.append(_Climbed(placed[start : start + valid], keys[start : start + valid], complete))
+            upto = start + valid
+            climbed.append(_Climbed(placed[start:upto], keys[start:upto], complete, fills[start:upto]))
         return climbed
 
     def _until_ranges_move(self, pod_class: PodClass, rows: Rows, fills: Mask) -> tuple[int, bool]:

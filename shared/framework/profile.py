@@ -121,6 +121,8 @@ class Framework:
         self._of_template = [p for p in self.judging if p.reads_of_pod is PodParts.TEMPLATE]
         self._of_whole = [p for p in self.judging if p.reads_of_pod is PodParts.WHOLE]
         self._sees_loads = any(isinstance(p, PerNodeFilter | PerNodeScore) for p in (*self.filter, *self.score))
+        self.is_in_tree = all(isinstance(plugin, InTreePlugin) for plugin in self.judging)
+        """Whether every plugin that judges classes of pods is known."""
         made = {ref.name: ref.weight for ref in profile.plugins.get(ExtensionPoint.SCORE, ())}
         self.weights = [made[plugin.name] for plugin in self.score]
         self.packs = any(plugin.packs and weight for plugin, weight in zip(self.score, self.weights, strict=True))

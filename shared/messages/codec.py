@@ -79,7 +79,9 @@ Message = (
     | workers.WorkerBeat
     | workers.Assign
     | state.Commit
+    | state.NeedDeltas
     | state.Committed
+    | state.OthersChanged
     | state.Outdated
     | state.Delta
     | state.Heartbeat

@@ -16,7 +16,8 @@ class ClassAsk(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `each`: offer every feasible node once, and say why the others are not. `among`: consider only these nodes.
     `borrowed`: the guess is that of another class, because there is none of its own. `private_claims`: no other pending
-    pod names a claim that one of these names, and each of them has claims of its own.
+    pod names a claim that one of these names, and each of them has claims of its own. `ahead`: further placements that
+    the ladder is to have, if the answer lasts.
     """
 
     class_id: str
@@ -28,6 +29,7 @@ class ClassAsk(msgspec.Struct, frozen=True, omit_defaults=True):
     among: list[str] | None = None
     borrowed: bool = False
     private_claims: bool = False
+    ahead: Count = 0
 
 
 class Scope(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -86,7 +88,8 @@ class Ladder(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     values of the requested labels. With `strata` there is one ladder per combination of values of these labels, one
     after the other; `cut` lists the combinations that could continue. `volumes` and `devices`, if any: what each
     placement decides about these. `choices`, if another class of the ask may take its volumes: for each binding, the
-    free volumes that the claim can get there, in the order in which it would; empty if it can get no other.
+    free volumes that the claim can get there, in the order in which it would; empty if it can get no other. `fills`:
+    after which placements their node has no room for another pod, by index, if the answer lasts.
     """
 
     nodes: list[str] = []
@@ -99,6 +102,7 @@ class Ladder(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     volumes: list[VolumeDecision | None] = []
     devices: list[PlacedDevices | None] = []
     choices: list[list[list[str]]] = []
+    fills: list[Count] = []
 
 
 class Places(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -121,7 +125,9 @@ class ClassAnswer(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     feasible node. `via_nominated`: the ladder holds only the pod's own nominated node, which is feasible.
     `by_itself`: evaluated with the shard's own summary, because there was no usable guess. `topology`: the labels
     by which other decisions of the round affect this class, if any. `runner_up`: the second best node and its score, if
-    the ladder is too short to tell. `places`: what was counted; `limited_by`: the plugins that reject further pods.
+    the ladder has only one node. `places`: what was counted; `limited_by`: the plugins that reject further pods.
+    `lasts`: what remains of the ladder stays right until something else is written in these shards than its placements,
+    in its order, and labels of placed pods.
     """
 
     class_id: str
@@ -139,6 +145,7 @@ class ClassAnswer(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     runner_up: tuple[str, Integer] | None = None
     places: list[Places] = []
     limited_by: tuple[str, ...] = ()
+    lasts: bool = False
 
 
 class Proposals(msgspec.Struct, frozen=True, omit_defaults=True, tag="proposals"):

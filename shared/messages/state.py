@@ -123,7 +123,8 @@ class Commit(msgspec.Struct, frozen=True, omit_defaults=True, tag="commit"):
     """The decisions of one round, or the result of a search for victims. `number` only rises within an epoch.
 
     `denominated`: uids of pods that lose their nomination. `cycle`: the sender's incarnation; the snapshot accepts
-    one per epoch. Empty from a release that does not send it.
+    one per epoch. Empty from a release that does not send it. `quiet`: no worker is asked to have seen it yet, so its
+    delta can wait.
     """
 
     epoch: Count
@@ -133,6 +134,13 @@ class Commit(msgspec.Struct, frozen=True, omit_defaults=True, tag="commit"):
     nominations: list[Nominate] = []
     denominated: list[str] = []
     cycle: str = ""
+    quiet: bool = False
+
+
+class NeedDeltas(msgspec.Struct, frozen=True, omit_defaults=True, tag="need-deltas"):
+    """From the cycle: workers are asked to have seen its quiet commits. Send their deltas now."""
+
+    epoch: Count
 
 
 class Conflict(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -149,13 +157,25 @@ class Conflict(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Committed(msgspec.Struct, frozen=True, omit_defaults=True, tag="committed"):
-    """Reply to a commit: all decisions except the conflicts are applied, as of `seq`. `cycle`: as in the commit."""
+    """Reply to a commit: all decisions except the conflicts are applied, as of `seq`. `cycle`: as in the commit.
+
+    `others`: the last change that was no decision, nor a mere change of labels or start times of placed pods; None from
+    a release that does not tell.
+    """
 
     epoch: Count
     number: Count = msgspec.field(name="round")
     seq: Count
     conflicts: list[Conflict]
     cycle: str = ""
+    others: Count | None = None
+
+
+class OthersChanged(msgspec.Struct, frozen=True, omit_defaults=True, tag="others-changed"):
+    """To the cycle: what is not a decision has changed the state, as of `seq`; the first such change after a commit."""
+
+    epoch: Count
+    seq: Count
 
 
 class Outdated(msgspec.Struct, frozen=True, omit_defaults=True, tag="outdated"):

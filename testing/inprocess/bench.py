@@ -23,7 +23,7 @@ from shared.framework.loading import load_frameworks
 from shared.framework.profile import Framework
 from shared.messages.codec import copy
 from shared.messages.rounds import Proposals
-from shared.messages.state import Assignment, Commit, Delta
+from shared.messages.state import Assignment, Commit, Delta, NeedDeltas, OthersChanged
 from shared.model.objects import ObjectKind, ObjectMeta, Pod, PodSpec, decode_node, decode_pod, object_from
 from testing.inprocess.batches import batch_of
 from testing.inprocess.workloads import CLAIM_TEMPLATES, WORKLOADS, Object, node
@@ -168,6 +168,8 @@ class Bench:
                             following += self._timed("cycle", partial(self.cycle.handle, answer.message, 0.0))
                 case cycle.SendCommit(message=commit):
                     following += self._commit(commit)
+                case cycle.SendDeltas():
+                    following += self._tell_snapshot(NeedDeltas(self.cycle.epoch))
                 case cycle.Decided():
                     self._decided += 1
                 case other:
@@ -202,6 +204,8 @@ class Bench:
                     self._timed("apply", partial(core.handle, effect, 0.0))
             elif isinstance(effect, snapshot.Reply):
                 following += self._timed("cycle", partial(self.cycle.handle, effect.message, 0.0))
+            elif isinstance(effect, OthersChanged):
+                following += self._timed("cycle", partial(self.cycle.handle, effect, 0.0))
         return following
 
 

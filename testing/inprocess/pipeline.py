@@ -34,7 +34,7 @@ from shared.messages.preemption import Candidates
 from shared.messages.queue import POD_GONE, ForgottenPod, Gang
 from shared.messages.recording import Recorded
 from shared.messages.rounds import ClassAnswer, ClassAsk, Proposals
-from shared.messages.state import Delta, Heartbeat
+from shared.messages.state import Delta, Heartbeat, NeedDeltas, OthersChanged
 from shared.model.objects import ClusterObject, Node, Pod, dec_hook, encode_msgpack
 from shared.plugins.devices.queued_claims import ClaimUsers
 from shared.store.schema import Persist
@@ -204,6 +204,8 @@ class Pipeline:
                     self._send(propose, partial(self._to_worker, name))
                 case cycle.SendCommit(message=commit):
                     self._send(commit, self.observe)
+                case cycle.SendDeltas():
+                    self._send(NeedDeltas(self.cycle.epoch), self.observe)
                 case AskExtenders() | AskForExplanation() | AskAboutVictims():
                     raise InvariantBroken("the cycle called extenders, but none is configured")
                 case cycle.Answered(number=number):
@@ -251,6 +253,8 @@ class Pipeline:
                     self._send(heartbeat, self._to_cycle)
                 case snapshot.Reply(message=committed):
                     self._send(committed, self._to_cycle)
+                case OthersChanged():
+                    self._send(effect, self._to_cycle)
                 case snapshot.DispatchOrders(attempts=attempts):
                     if self._binds:
                         orders = [order for each in attempts if (order := self.snapshot.order(each, self.now))]

@@ -68,7 +68,7 @@ def ladders(
     names = evaluator.table.names
     return [
         [(names[row], key) for row, key in zip(rows.tolist(), keys.tolist(), strict=True)]
-        for rows, keys, _, _ in evaluator.ladders.climb(classes, wanted, among)
+        for rows, keys, *_ in evaluator.ladders.climb(classes, wanted, among)
     ]
 
 

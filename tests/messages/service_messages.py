@@ -56,8 +56,10 @@ from shared.messages.state import (
     Decision,
     Delta,
     Heartbeat,
+    NeedDeltas,
     NodeState,
     Nominate,
+    OthersChanged,
     Outdated,
     PodOnNode,
     State,
@@ -257,5 +259,7 @@ SERVICE_MESSAGES: dict[type, st.SearchStrategy[Any]] = {
     LeaseReleased: st.builds(LeaseReleased, TEXT),
     NameTaken: st.builds(NameTaken, COUNTS, TEXT, TEXT, TEXT, TIMES),
     Owner: st.builds(Owner, TEXT, TIMES),
+    NeedDeltas: st.builds(NeedDeltas, COUNTS),
+    OthersChanged: st.builds(OthersChanged, COUNTS, COUNTS),
     Outdated: st.builds(Outdated, COUNTS, TEXT, COUNTS),
 }

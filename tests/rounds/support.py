@@ -147,18 +147,18 @@ class SnapshotLog:
     def __init__(self, *nodes: Node, epoch: int = 0) -> None:
         self.core = SnapshotCore(epoch)
         self.deltas: list[Delta] = []
+        self._persisted: set[int] = set()
         for node_object in nodes:
             self.handle(NodeSeen(node_object))
 
     def handle(self, event: Any, now: float = 0.0) -> list[SnapshotEffect]:
         effects = self.core.handle(event, now)
         self.core.validate()
-        persisted: set[int] = set()
         for effect in effects:
             if isinstance(effect, Persist) and effect.delta is not None:
-                persisted.add(effect.delta.seq)
+                self._persisted.add(effect.delta.seq)
             elif isinstance(effect, Delta):
-                assert effect.seq in persisted, "published before it was safe"
+                assert effect.seq in self._persisted, "published before it was safe"
                 self.deltas.append(effect)
         return effects
 

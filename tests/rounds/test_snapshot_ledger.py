@@ -57,10 +57,10 @@ def test_a_finished_binding_stays_assumed_until_it_is_seen() -> None:
 def test_a_failed_binding_is_forgotten() -> None:
     log = assumed()
     effects = log.handle(failed(P.uid, FIRST, "no such node"))
-    assert kinds(effects) == ["Persist", "Delta", "ForgottenPod"]
+    assert kinds(effects) == ["OthersChanged", "Persist", "Delta", "ForgottenPod"]
     assert changes(effects) == [PodGone(P.uid)]
     assert effects[-1] == ForgottenPod(P.uid, "no such node")
-    assert isinstance(effects[0], Persist) and effects[0].settled == (P.uid,)
+    assert isinstance(effects[1], Persist) and effects[1].settled == (P.uid,)
     assert log.core.ledger == {}
     assert log.pods() == {}
     assert log.handle(failed(P.uid, FIRST)) == []
@@ -84,7 +84,7 @@ def test_the_watch_may_be_faster_than_the_binder() -> None:
 def test_a_pod_that_is_seen_on_another_node_moves_there() -> None:
     log = assumed()
     effects = log.handle(PodSeen(bound(P, "b")))
-    assert kinds(effects) == ["Persist", "Delta"]
+    assert kinds(effects) == ["OthersChanged", "Persist", "Delta"]
     assert changes(effects) == [PodPlaced(P.uid, "b", 0, P.key)]
     assert log.core.ledger == {}
     assert log.pods() == {P.uid: "b"}
@@ -239,7 +239,7 @@ def test_a_pod_that_waits_for_a_permit_is_not_looked_up_before_it_is_over() -> N
     assert order is not None and order.window == 50.0 + BINDING_WINDOW, "the next binder has as long"
     assert log.handle(waits(P.uid, FIRST - 1, 900.0)) == []
     assert log.handle(Tick(), now=DUE) == []
-    assert kinds(log.handle(failed(P.uid, FIRST, "rejected"))) == ["Persist", "Delta", "ForgottenPod"]
+    assert kinds(log.handle(failed(P.uid, FIRST, "rejected"))) == ["OthersChanged", "Persist", "Delta", "ForgottenPod"]
     assert log.core.next_deadline() is None
 
 

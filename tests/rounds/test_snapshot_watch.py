@@ -83,7 +83,7 @@ def test_a_pod_on_an_unknown_node_waits_for_it() -> None:
 def test_a_pod_that_moves_to_an_unknown_node_leaves_the_known_one() -> None:
     log = assumed()
     effects = log.handle(PodSeen(bound(P, "c")))
-    assert kinds(effects) == ["Problem", "Persist", "Delta"]
+    assert kinds(effects) == ["OthersChanged", "Problem", "Persist", "Delta"]
     assert changes(effects) == [PodGone(P.uid)]
     assert log.core.ledger == {}
 

@@ -3,13 +3,29 @@
 import msgspec
 import pytest
 
-from services.snapshot.events import Beat, NodeGone, NodeSeen, ObjectGone, ObjectSeen, PodDeleted, PodSeen, WatchEvents
+from services.snapshot.events import (
+    Beat,
+    Effect,
+    NodeGone,
+    NodeSeen,
+    ObjectGone,
+    ObjectSeen,
+    PodDeleted,
+    PodSeen,
+    Tick,
+    WatchEvents,
+)
+from services.snapshot.quiet_deltas import LONGEST_QUIET, MAX_QUIET
 from services.snapshot.watch_decoder import WatchDecoder
 from shared.messages.state import (
+    Commit,
     Delta,
+    Heartbeat,
+    NeedDeltas,
     NodeUpserted,
     ObjectRemoved,
     ObjectUpserted,
+    OthersChanged,
     PodGone,
     PodPlaced,
     SharedHostnames,
@@ -21,7 +37,18 @@ from shared.model.wellknown import HOSTNAME, PREFER_AVOID_PODS
 from shared.store.schema import Persist
 from testing.builders import node
 from testing.inprocess.pipeline import bound
-from tests.rounds.support import SnapshotLog, changes, commit, failed, refusals, relabelled, small_node, small_pod
+from tests.rounds.support import (
+    SnapshotLog,
+    changes,
+    commit,
+    failed,
+    kinds,
+    refusals,
+    relabelled,
+    reply,
+    small_node,
+    small_pod,
+)
 from tests.samples import an_object, raw_object
 
 A = small_node("a")
@@ -185,6 +212,95 @@ def test_events_of_one_message_make_one_delta() -> None:
     log.handle(WatchEvents([ObjectSeen(an_object(kind)) for kind in ObjectKind]))
     assert [len(delta.changes) for delta in log.deltas] == [len(ObjectKind)]
     assert log.core.cluster.counts()["objects"] == len(ObjectKind)
+
+
+# What the cycle is told of
+
+
+def told(effects: list[Effect]) -> list[int]:
+    return [effect.seq for effect in effects if isinstance(effect, OthersChanged)]
+
+
+def test_the_answer_to_a_commit_names_the_last_change_that_was_no_decision() -> None:
+    log = SnapshotLog(A)
+    assert reply(log.handle(commit(1, (P, "a", 1)))).others == 1
+    log.handle(PodSeen(bound(small_pod("p", zone="x"), "a")))  # goes with the next decisions
+    assert reply(log.handle(commit(2, (Q, "a", 2)))).others == 1
+    log.handle(NodeSeen(small_node("b")))
+    assert reply(log.handle(commit(3, (small_pod("r"), "a", 4)))).others == 4
+
+
+def test_labels_that_were_published_by_themselves_count_as_a_change() -> None:
+    """A decision about their node that rests on an earlier state would be refused."""
+    log = SnapshotLog(A, small_node("b"))
+    log.handle(commit(1, (P, "a", 2)))
+    log.handle(PodSeen(bound(small_pod("p", zone="x"), "a")))
+    log.handle(Beat())
+    assert reply(log.handle(commit(2, (Q, "b", 3)))).others == 4
+
+
+def test_after_a_commit_the_cycle_is_told_once_that_something_else_has_changed() -> None:
+    log = SnapshotLog(A)
+    assert told(log.handle(NodeSeen(small_node("b")))) == [], "it has committed nothing yet"
+    log.handle(commit(1, (P, "a", 2)))
+    assert told(log.handle(PodSeen(bound(P, "a")))) == [], "as it was decided"
+    assert told(log.handle(NodeSeen(small_node("c")))) == [log.core.seq]
+    assert told(log.handle(NodeSeen(small_node("d")))) == []
+
+
+# Deltas that nobody waits for
+
+
+def quiet(number: int, where: str, name: str) -> Commit:
+    return msgspec.structs.replace(commit(number, (small_pod(name), where, number)), quiet=True)
+
+
+def sent(effects: list[Effect]) -> list[int]:
+    """The numbers of deltas and heartbeats, in the order in which they go to workers."""
+    return [effect.seq for effect in effects if isinstance(effect, Delta | Heartbeat)]
+
+
+def test_the_delta_of_a_quiet_commit_is_written_at_once_and_sent_with_the_next_heartbeat() -> None:
+    log = SnapshotLog(A)
+    effects = log.handle(quiet(1, "a", "p"))
+    assert kinds(effects) == ["Persist", "Reply", "DispatchOrders"]
+    assert isinstance(effects[0], Persist) and effects[0].delta is not None and effects[0].delta.seq == 2
+    assert sent(log.handle(quiet(2, "a", "q"))) == []
+    assert sent(log.handle(Beat())) == [2, 3, 3]
+    assert sent(log.handle(Beat())) == [3]
+
+
+def test_quiet_deltas_are_sent_when_they_are_needed_or_before_any_other() -> None:
+    log = SnapshotLog(A)
+    log.handle(quiet(1, "a", "p"))
+    assert sent(log.handle(NeedDeltas(1))) == [2]
+    assert sent(log.handle(NeedDeltas(1))) == []
+    log.handle(quiet(2, "a", "q"))
+    assert sent(log.handle(NodeSeen(small_node("b")))) == [3, 4]
+    log.handle(quiet(3, "a", "r"))
+    assert sent(log.handle(commit(4, (small_pod("s"), "b", 4)))) == [5, 6]
+
+
+def test_quiet_deltas_wait_no_longer_than_a_lost_one_goes_unnoticed() -> None:
+    log = SnapshotLog(A)
+    log.handle(quiet(1, "a", "p"), now=1.0)
+    assert log.core.next_deadline() == 1.0 + LONGEST_QUIET
+    assert sent(log.handle(Tick(), now=1.0)) == []
+    assert sent(log.handle(Tick(), now=1.0 + LONGEST_QUIET)) == [2]
+
+
+def test_quiet_deltas_are_bounded() -> None:
+    log = SnapshotLog(node("a").capacity(cpu=4000, memory="4000Gi", pods=4000).build())
+    numbers = [sent(log.handle(quiet(i + 1, "a", f"p{i}"))) for i in range(MAX_QUIET + 1)]
+    assert numbers == [[]] * MAX_QUIET + [[*range(2, MAX_QUIET + 3)]]
+
+
+def test_a_new_term_sends_no_deltas_of_the_one_before() -> None:
+    """Workers load its state."""
+    log = SnapshotLog(A)
+    log.handle(quiet(1, "a", "p"))
+    log.core.restate(7)
+    assert sent(log.handle(Beat())) == [log.core.seq]
 
 
 @pytest.mark.parametrize("kind", [kind for kind in ObjectKind if kind not in QUEUE_KINDS])

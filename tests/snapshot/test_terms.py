@@ -34,6 +34,7 @@ from shared.messages.state import (
     Delta,
     LedgerEntry,
     NodeUpserted,
+    OthersChanged,
     PodGone,
     PodPlaced,
 )
@@ -156,7 +157,9 @@ def test_a_commit_that_the_old_leader_took_is_not_taken_twice() -> None:
     core, _ = successor(old)
     again = commit(1, (P, "a", old.core.seq), (Q, "b", old.core.seq))
     (answer,) = core.handle(again, 2.0)
-    assert answer == Reply(Committed(1, 1, 2 << EPOCH_SHIFT, [])), "as of the new leader's state"
+    assert answer == Reply(Committed(1, 1, 2 << EPOCH_SHIFT, [], others=2 << EPOCH_SHIFT)), (
+        "as of the new leader's state"
+    )
     assert refusals(core.handle(commit(2, (P, "b", core.seq)), 2.0)) == {P.uid: ("the pod is on node a already", True)}
 
 
@@ -187,7 +190,8 @@ def test_events_of_the_watch_at_once_make_one_delta() -> None:
 def test_one_delta_settles_all_that_was_seen_bound() -> None:
     log = left_behind()
     effects = log.handle(WatchEvents([PodSeen(bound(P, "a")), PodSeen(bound(Q, "b")), PodDeleted(Q.uid)]))
-    (persist, publish) = effects
+    told, persist, publish = effects
+    assert told == OthersChanged(log.core.epoch, log.core.seq)
     assert isinstance(persist, Persist) and persist.settled == (P.uid, Q.uid)
     assert isinstance(publish, Delta)
     assert publish.changes == [PodGone(Q.uid)]

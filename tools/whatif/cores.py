@@ -37,7 +37,7 @@ from shared.framework.loading import load_frameworks
 from shared.messages.binding import Displaced, Evict, Evicted, Notice
 from shared.messages.evaluation import Ties
 from shared.messages.queue import Absorbed, Forgotten, ForgottenPod, Outcome, Outcomes, Take, Verdict
-from shared.messages.state import Delta, Loads, ObjectRemoved, ObjectUpserted, State
+from shared.messages.state import Delta, Loads, NeedDeltas, ObjectRemoved, ObjectUpserted, OthersChanged, State
 from shared.model.devices import ResourceClaim
 from shared.model.kinds import GROUP_KINDS, QUEUE_KINDS
 from shared.model.load import PodLoad
@@ -395,6 +395,8 @@ class Cores:
                     self._post(partial(self._to_worker, message))
                 case cycle.SendCommit(message=commit):
                     self._post(partial(self._watch_commit, commit))
+                case cycle.SendDeltas():
+                    self._post(partial(self._watch_commit, NeedDeltas(self.cycle.epoch)))
                 case AskExtenders() | AskAboutVictims():
                     self._post(partial(self._ask_extenders, effect))
                 case cycle.WorkerFault(reason=reason):
@@ -432,6 +434,8 @@ class Cores:
                             self._show_removed(change.kind, change.key)
                 case snapshot.Reply(message=committed):
                     self._post(partial(self._to_cycle, committed))
+                case OthersChanged():
+                    self._post(partial(self._to_cycle, effect))
                 case Evict() as evict:
                     self._evict(evict)
                 case snapshot.WorkerFault(reason=reason):

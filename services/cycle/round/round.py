@@ -119,35 +119,44 @@ class Round:
             borrowed = self._cache.borrowed(self.classes[class_id].template.profile)
             self._guesses[class_id] = (borrowed, True) if guess is None else (guess, False)
 
-    def propose(self, epoch: int, ties: Ties, min_seq: int, worker: str, workers: int) -> Propose:
-        """The present ask to this worker, which answers once it has seen `min_seq`."""
+    def wanted(self, workers: int) -> dict[str, int]:
+        """How many placements each open class is to be offered by each of so many workers.
+
+        Enough for all pods if the shards share them within a factor of two; else the rest waits a round.
+        """
+        share = {class_id: 2 * -(-count // workers) + 8 for class_id, count in self._counts.items()}
+        return {each: min(self._counts[each], share[each]) for each in self.classes if each in self.open}
+
+    def propose(self, epoch: int, ties: Ties, min_seq: int, worker: str, workers: int, ahead: int = 0) -> Propose:
+        """The present ask to this worker, which answers once it has seen `min_seq`.
+
+        `ahead`: further placements to ask for, of classes that may not need the next ask for them.
+        """
         self.min_seq = min_seq
         self.least_seq = min_seq if self.least_seq is None else min(self.least_seq, min_seq)
         self.asked_keys = self.keys
-        classes, keys, gang = self._class_asks(worker, workers), list(self.asked_keys), self.gang
+        classes, keys, gang = self._class_asks(worker, workers, ahead), list(self.asked_keys), self.gang
         propose = Propose(epoch, self.number, self.ask, min_seq, ties, classes, keys, scope=self.scope)
         if gang is None:
             return propose
         given, loads = gang.given()
         return msgspec.structs.replace(propose, given=given, loads=loads, gone=gang.gone, unreserved=gang.unreserved)
 
-    def _class_asks(self, worker: str, workers: int) -> list[ClassAsk]:
+    def _class_asks(self, worker: str, workers: int, ahead: int) -> list[ClassAsk]:
         """Includes a pod of each class that the worker does not know, while there is room; it asks for the others."""
         room = MAX_POD_BYTES
         asks: list[ClassAsk] = []
-        for class_id, info in self.classes.items():
-            if class_id not in self.open:
-                continue
+        for class_id, count in self.wanted(workers).items():
+            info = self.classes[class_id]
             pod: Pod | None = None
             if room > 0 and not self._cache.is_known(class_id, worker):
                 pod = info.pod
                 room -= len(info.body)
-            # Enough for all pods if the shards share them within a factor of two; else the rest waits a round.
-            count = min(self._counts[class_id], 2 * -(-self._counts[class_id] // workers) + 8)
             guess, borrowed = self._guesses[class_id]
             each, among = is_judged(class_id), self._among.get(class_id)
             profile, private_claims = info.template.profile, info.has_private_claims
-            asks.append(ClassAsk(class_id, profile, count, pod, guess, each, among, borrowed, private_claims))
+            more = ahead if self._cache.stands_alone(class_id) else 0
+            asks.append(ClassAsk(class_id, profile, count, pod, guess, each, among, borrowed, private_claims, more))
         return asks
 
     def _guess_key(self, class_id: str) -> str:

@@ -16,6 +16,7 @@ from services.cycle.round.admission import PodInfo
 from services.cycle.round.assign import RoundResult
 from services.cycle.round.class_cache import ClassCache
 from services.cycle.round.gang import GangRound
+from services.cycle.round.known_answers import AHEAD, MAX_AHEAD_OF, KnownAnswers
 from services.cycle.round.next_pods import next_pods
 from services.cycle.round.round import Round
 from shared.framework.failures import Failures
@@ -31,12 +32,16 @@ UNMERGEABLE = "its summaries cannot be merged"
 
 @dataclass(slots=True)
 class RoundProgress:
-    """Effects, and the result of the round with this number, once it is decided. `gang`: the one that was decided."""
+    """Effects, and the result of the round with this number, once it is decided. `gang`: the one that was decided.
+
+    `unasked`: no worker was asked.
+    """
 
     effects: list[Effect] = field(default_factory=list)
     result: RoundResult | None = None
     number: int = 0
     gang: GangRound | None = None
+    unasked: bool = False
 
 
 class RoundRunner:
@@ -55,8 +60,11 @@ class RoundRunner:
         """`record`: tells recorders of what was decided."""
         self.begun = 0
         """The number of the last round that began."""
+        self.size = 0
+        """Its pods."""
         self.current: Round | None = None
         self.cache = ClassCache()
+        self.known = KnownAnswers()
         self.failures = Failures()
         """What plugins raised in rounds, for the log."""
         self.min_seq = 0
@@ -74,24 +82,37 @@ class RoundRunner:
         self._commits = commits
         self._round_size = round_size
         self._record = record
+        self._ahead = 0
+        """Placements that workers are asked for beyond those of the current round; 0: its answers are not kept."""
         self._workers: Mapping[str, frozenset[int]] = {}
         self._asks = Unanswered[int, Round]((ASK_DEADLINE,))
         self._extend_by: float | None = None
 
-    def begin(self, backlog: deque[PodInfo], gang: GangRound | None, now: float) -> list[Effect]:
+    def begin(self, backlog: deque[PodInfo], gang: GangRound | None, now: float) -> RoundProgress:
         """Takes the pods at the head of the backlog; or of a gang, the open members for its next step."""
         self.begun += 1
         pods, self.passed_over = ([] if gang is None else gang.asked()), 0
         if not pods:
             waiting = backlog if gang is None else gang.open
             pods, self.passed_over = next_pods(waiting, self._round_size, self.cache, self._packing)
-        self.current = Round(self.begun, pods, self.cache, gang)
-        return self._ask(self.current, now)
+        round_ = self.current = Round(self.begun, pods, self.cache, gang)
+        self.size = len(pods)
+        round_.next_ask()
+        self._ahead = 0
+        if gang is None and len(pods) <= MAX_AHEAD_OF and self._commits.pending is None:
+            self._ahead = AHEAD
+            self._answer_by_known(round_)
+            if len(round_.answered) == len(self._workers):
+                progress = self._try_to_decide(round_, now)
+                progress.unasked = progress.result is not None
+                return progress
+        return RoundProgress(self._send(round_, now))
 
     def on_workers(self, workers: Mapping[str, frozenset[int]]) -> None:
         """The workers that answer from now on. The current round must be asked again."""
         self._workers = workers
         self.cache.keep_workers(workers)
+        self.known.clear()
         self._extend_by = None
         if self.current is not None:
             self.current.start_over()
@@ -139,12 +160,15 @@ class RoundRunner:
         labels = 0 if round_.scope is None else len(round_.scope.count_by or ())
         fault = self._checks.proposals(proposals, round_.least_seq or 0, round_.open, round_.asked_keys, labels)
         if fault is not None:
+            self.known.clear()
             return RoundProgress([fault, self._ask_worker(round_, worker)])
         self.cache.remember_known(proposals)
         self.saw(proposals.seq)
         if self._commits.pending is None and proposals.seq < self.min_seq:
             # Judged before the commit, but arrived after its answer.
             return RoundProgress([self._ask_worker(round_, worker)])
+        if self._ahead:
+            proposals = self.known.heard(proposals, round_.wanted(len(self._workers)))
         round_.answered[worker] = proposals
         return self._try_to_decide(round_, now)
 
@@ -177,11 +201,23 @@ class RoundRunner:
         if self.current is None:
             return []
         held = self.current.held
+        self.known.clear()
         self._asks.answered(self.current.number)
         self.current = self._extend_by = None
         return held
 
     # Inside
+
+    def _answer_by_known(self, round_: Round) -> None:
+        """In place of the workers whose answers are known, in rounds that need no labels of nodes."""
+        if round_.keys or self._checks.claimed_seq > self.known.seq:
+            return
+        wanted, seq = round_.wanted(len(self._workers)), self.known.seq
+        for worker, shards in self._workers.items():
+            answers = self.known.answers(worker, wanted)
+            if answers is not None:
+                proposals = Proposals(worker, self._epoch, round_.number, round_.ask, seq, sorted(shards), answers)
+                round_.answered[worker] = proposals
 
     def _ask(self, round_: Round, now: float) -> list[Effect]:
         round_.next_ask()
@@ -196,7 +232,7 @@ class RoundRunner:
         # The pending commit will most likely be the next change that workers see.
         seq = self.min_seq if self._commits.pending is None else max(self.min_seq, self._newest_seq + 1)
         seq = max(seq, self._checks.claimed_seq)
-        return Ask(worker, round_.propose(self._epoch, self._ties, seq, worker, len(self._workers)))
+        return Ask(worker, round_.propose(self._epoch, self._ties, seq, worker, len(self._workers), self._ahead))
 
     def _try_to_decide(self, round_: Round, now: float) -> RoundProgress:
         """Waits for every worker and for the pending commit; then asks again what is open, or decides."""
@@ -237,11 +273,20 @@ class RoundRunner:
             self.failures.note(raised)
         self.current = None
         self._asks.answered(round_.number)
+        self._keep_answers(round_, result)
         if round_.gang is not None:
             round_.gang.take(result)
         effects = [*self._record(round_, result, now)]
         if round_.gang is not None:
             if not round_.gang.is_over:
-                return RoundProgress(effects + self.begin(round_.gang.open, round_.gang, now))
+                return RoundProgress(effects + self.begin(round_.gang.open, round_.gang, now).effects)
             result = round_.gang.outcome()
         return RoundProgress(effects, result, round_.number, round_.gang)
+
+    def _keep_answers(self, round_: Round, result: RoundResult) -> None:
+        if not self._ahead:
+            self.known.clear()
+            return
+        for class_id in round_.unsettled | round_.open:
+            self.known.forget(class_id)
+        self.known.decided(round_.classes, result.decided, self._workers, self._checks.worker_of)

@@ -84,6 +84,8 @@ class ClusterState:
     def begin_term(self, epoch: int) -> None:
         """Its sequence numbers are greater than all before. It begins with the whole state."""
         self.epoch, self.seq = epoch, epoch << EPOCH_SHIFT
+        self.others = self.seq
+        """The number of the last change that was no decision, nor a mere change of labels or start times."""
         self._postponed = DeltaBuilder()
 
     def take_over(self, epoch: int, ledger: Iterable[LedgerEntry], bound: Container[str]) -> None:
@@ -151,7 +153,10 @@ class ClusterState:
     def publish_postponed(self) -> list[Effect]:
         if not self._postponed.changes:
             return []
+        is_written = bool(self._postponed.writes)
         delta = self.delta([], [], ())
+        if is_written:
+            self.others = self.seq  # decisions about these nodes that rest on an earlier state are refused
         return [Persist(delta), delta]
 
     def publish_built(self) -> list[Effect]:
@@ -161,9 +166,16 @@ class ClusterState:
         published = self.publish(built.changes, built.loads, writes=built.writes, settled=tuple(built.settled))
         return [*published, *built.forgotten]
 
-    def delta(self, changes: list[Change], loads: list[PodLoad], writes: Iterable[str]) -> Delta:
-        """`writes`: nodes whose earlier evaluations no longer count. The delta begins with the postponed changes."""
+    def delta(
+        self, changes: list[Change], loads: list[PodLoad], writes: Iterable[str], *, decides: bool = False
+    ) -> Delta:
+        """The delta begins with the postponed changes.
+
+        `writes`: nodes whose earlier evaluations no longer count. `decides`: the changes are decisions only.
+        """
         self.seq += 1
+        if changes and not decides:
+            self.others = self.seq
         if self._postponed.changes:
             built, self._postponed = self._postponed, DeltaBuilder()
             built.add(changes, loads, writes, ())

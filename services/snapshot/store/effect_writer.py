@@ -23,7 +23,7 @@ from services.snapshot.events import (
 )
 from services.snapshot.store.terms import Terms
 from shared.messages.queue import ForgottenPod
-from shared.messages.state import Delta, Heartbeat, Outdated
+from shared.messages.state import Delta, Heartbeat, OthersChanged, Outdated
 from shared.store.schema import Persist
 
 GATHER_SECONDS = 0.005
@@ -146,7 +146,7 @@ class EffectWriter:
 def _goes_out_at_once(effect: Effect) -> bool:
     if isinstance(effect, Reply):
         return not effect.durable
-    return isinstance(effect, Delta | Heartbeat | Outdated | WorkerFault | CommitFault)
+    return isinstance(effect, Delta | Heartbeat | OthersChanged | Outdated | WorkerFault | CommitFault)
 
 
 def _can_wait(effect: Effect) -> bool:

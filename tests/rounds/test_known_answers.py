@@ -1,0 +1,273 @@
+"""Answers that the cycle keeps are those that the workers would give if they were asked."""
+
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from services.cycle.events import Ask, Decided, Effect, Workers
+from services.cycle.round.known_answers import AHEAD, KnownAnswers
+from services.snapshot import events as snapshot
+from services.worker.proposer import Proposer
+from shared.framework.loading import load_frameworks
+from shared.framework.profile import Framework
+from shared.messages.codec import copy
+from shared.messages.evaluation import Ties
+from shared.messages.queue import Gang
+from shared.messages.rounds import ClassAnswer, ClassAsk
+from shared.messages.state import Delta, NeedDeltas
+from shared.model.objects import DEFAULT_SCHEDULER, Node, Pod
+from shared.model.wellknown import HOSTNAME, ZONE
+from testing.builders import PodBuilder, expr, node, pod, selector
+from testing.inprocess.batches import class_of
+from testing.inprocess.pipeline import Pipeline, bound
+from tests.rounds.support import BY_NAME, FRAMEWORKS, small_node, small_pod
+from tests.rounds.world import Audited
+
+PACKING = load_frameworks(
+    {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "profiles": [
+            {
+                "pluginConfig": [
+                    {"name": "NodeResourcesFit", "args": {"scoringStrategy": {"type": "MostAllocated"}}},
+                ]
+            }
+        ],
+    }
+)
+PLAIN = pod("kind").request(cpu="100m", memory="64Mi")
+KINDS: Mapping[str, PodBuilder] = {
+    "plain": PLAIN.label(app="plain"),
+    "large": PLAIN.label(app="large").request(cpu="1"),
+    "liking": PLAIN.label(app="liking").prefer_node(50, expr("group", "In", "a")),
+    "port": PLAIN.label(app="port").host_port(80),
+    "spread over nodes": PLAIN.label(app="wide").spread_soft(HOSTNAME, selector(app="wide")),
+    "spread over zones": PLAIN.label(app="even").spread_hard(ZONE, selector(app="even")),
+    "apart from plain": PLAIN.label(app="apart").require_no_pods(ZONE, selector(app="plain")),
+    "rather with large": PLAIN.label(app="near").prefer_pods(10, ZONE, selector(app="large")),
+    "with labelled": PLAIN.label(app="with").require_pods(HOSTNAME, selector(bound="yes")),
+}
+
+
+class Checked(KnownAnswers):
+    """Compares each answer that it gives with that of the worker, unless that one has seen another state meanwhile."""
+
+    def __init__(self, run: "Run") -> None:
+        super().__init__()
+        self.given = 0
+        self._run = run
+
+    def answers(self, worker: str, wanted: Mapping[str, int]) -> list[ClassAnswer] | None:
+        known = super().answers(worker, wanted)
+        self._run.send_quiet_deltas()
+        if known is not None and self._run.workers[worker].seq == self.seq:
+            self.given += len(known)
+            told = [_told(answer) for answer in self._run.asked(worker, wanted)]
+            assert [_told(answer) for answer in known] == told, f"{known}\n{told}"
+        return known
+
+
+def _told(answer: ClassAnswer) -> ClassAnswer:
+    """Without what only matters to later answers."""
+    ladder = msgspec.structs.replace(answer.ladder, fills=[], domains={})
+    return msgspec.structs.replace(answer, ladder=ladder, lasts=False)
+
+
+class Run(Audited):
+    """Pods get a label when they are bound, as from an API server."""
+
+    def __init__(
+        self, shards: int, round_size: int = 256, ties: Ties = BY_NAME, frameworks: Mapping[str, Framework] = FRAMEWORKS
+    ) -> None:
+        self.asks = 0
+        super().__init__(shards=shards, round_size=round_size, ties=ties, frameworks=frameworks)
+        self.known = self.cycle._rounds.known = Checked(self)
+        self._classes: dict[str, Pod] = {}
+
+    def submit(self, pods: Sequence[Pod], seq: int = 0, gang: Gang | None = None) -> None:
+        for each in pods:
+            self._classes[class_of(self.cycle.frameworks[DEFAULT_SCHEDULER], each)] = each
+        super().submit(pods, seq, gang)
+
+    def _carry_out_cycle(self, effects: Iterable[Effect]) -> None:
+        effects = list(effects)
+        self.asks += sum(isinstance(effect, Ask) for effect in effects)
+        super()._carry_out_cycle(effects)
+
+    def observe(self, event: snapshot.Event) -> None:
+        if isinstance(event, snapshot.PodSeen) and event.pod.spec.node_name:
+            labels = {**event.pod.metadata.labels, "bound": "yes"}
+            metadata = msgspec.structs.replace(event.pod.metadata, labels=labels)
+            event = snapshot.PodSeen(msgspec.structs.replace(event.pod, metadata=metadata))
+        super().observe(event)
+
+    def send_quiet_deltas(self) -> None:
+        for effect in self.snapshot.handle(NeedDeltas(1), self.now):
+            if isinstance(effect, Delta):
+                for name in self.workers:
+                    self._to_worker(name, copy(effect))
+
+    def assign_again(self) -> None:
+        self._to_cycle(Workers({name: core.shards for name, core in self.workers.items()}, len(self.workers)))
+
+    def asked(self, worker: str, wanted: Mapping[str, int]) -> list[ClassAnswer]:
+        core, cache = self.workers[worker], self.cycle._rounds.cache
+        proposer = Proposer(core.table, core.frameworks, self.cycle.ties, len(core.shards) / core.shard_count)
+        asks = [
+            ClassAsk(each, DEFAULT_SCHEDULER, count, self._classes[each], cache.guess(each))
+            for each, count in wanted.items()
+        ]
+        return proposer.propose(asks, self.cycle.rounds)
+
+
+class Cluster:
+    """Small nodes in three zones, and pods of several kinds that come one by one."""
+
+    def __init__(self, seed: int, nodes: int) -> None:
+        self.dice = random.Random(seed)
+        self.nodes = [self._node(f"n{i:02}") for i in range(nodes)]
+        self._made = 0
+
+    def _node(self, name: str) -> Node:
+        roll = self.dice
+        made = node(name).capacity(cpu=roll.choice([1, 2, 8]), memory="8Gi", pods=roll.choice([4, 20]))
+        made = made.label({HOSTNAME: name, ZONE: roll.choice("xyz")}, group=roll.choice("ab"))
+        return (made.taint("slow", effect="PreferNoSchedule") if roll.random() < 0.2 else made).build()
+
+    def pods(self, kind: str, count: int) -> list[Pod]:
+        self._made += count
+        of, last = KINDS[kind], self._made
+        names = (f"p{i:04}" for i in range(last - count, last))
+        return [replace(of, metadata=msgspec.structs.replace(of.metadata, name=name)).build() for name in names]
+
+    def happen(self, run: Run) -> None:
+        """Something that is no decision."""
+        roll = self.dice
+        match roll.choice(("a node", "a pod of others", "a pod is gone", "a heartbeat")):
+            case "a node":
+                run.observe(snapshot.NodeSeen(self._node(f"n{roll.randrange(40):02}")))
+            case "a pod of others":
+                kind = roll.choice(sorted(KINDS))
+                run.observe(snapshot.PodSeen(bound(self.pods(kind, 1)[0], roll.choice(sorted(run.nodes)))))
+            case "a pod is gone" if settled := sorted(set(run.placed) - set(run.snapshot.ledger)):
+                run.observe(snapshot.PodDeleted(roll.choice(settled)))
+            case _:
+                run.observe(snapshot.Beat())
+
+
+def a_while(run: Run, cluster: Cluster, steps: int) -> None:
+    """Pods of a kind come a few times in a row, one or a few at a time; now and then something else happens."""
+    roll, kind = cluster.dice, "plain"
+    for _ in range(steps):
+        if roll.random() < 0.3:
+            kind = roll.choice(sorted(KINDS))
+        if roll.random() < 0.15:
+            cluster.happen(run)
+            if roll.random() < 0.9:
+                run.settle()
+        pods = cluster.pods(kind, roll.choice([1, 1, 1, 2, 5]))
+        if roll.random() < 0.1:
+            pods += cluster.pods(roll.choice(sorted(KINDS)), 1)
+        run.submit(pods)
+        if roll.random() < 0.9:
+            run.settle()
+    run.settle()
+
+
+@settings(deadline=None, max_examples=8)
+@given(
+    st.integers(0, 10**6),
+    st.integers(1, 20),
+    st.sampled_from([1, 2, 3]),
+    st.sampled_from([1, 256]),
+    st.sampled_from([BY_NAME, Ties(seed=7)]),
+    st.sampled_from([FRAMEWORKS, PACKING]),
+)
+def test_known_answers_are_those_of_the_workers(
+    seed: int, nodes: int, shards: int, round_size: int, ties: Ties, frameworks: Mapping[str, Framework]
+) -> None:
+    cluster = Cluster(seed, nodes)
+    run = Run(shards, round_size, ties, frameworks)
+    run.add_nodes(cluster.nodes)
+    run.settle()
+    a_while(run, cluster, 25)
+
+
+def one_by_one(run: Run, pods: Sequence[Pod]) -> list[int]:
+    """How many asks each pod has cost."""
+    costs: list[int] = []
+    for each in pods:
+        before = run.asks
+        run.submit([each])
+        run.settle()
+        assert isinstance(run.outcomes[each.uid], Decided)
+        costs.append(run.asks - before)
+    return costs
+
+
+def wide(count: int = 40) -> Run:
+    run = Run(2)
+    run.add_nodes([small_node(f"n{i:02}") for i in range(count)])
+    run.settle()
+    return run
+
+
+def test_a_class_that_comes_again_needs_no_ask_until_the_ladder_is_used_up() -> None:
+    """New to the workers, it takes two asks of each, the second one with placements ahead."""
+    run = wide(2 * AHEAD + 10)
+    costs = one_by_one(run, [small_pod(f"p{i}", cpu="100m") for i in range(AHEAD + 2)])
+    assert costs[:AHEAD] == [4] + [0] * (AHEAD - 1)
+    assert len({run.placed[f"default/p{i}"][0] for i in range(AHEAD + 2)}) == AHEAD + 2, "the emptiest node each time"
+
+
+def test_decisions_of_which_no_worker_was_asked_are_sent_before_the_next_ask() -> None:
+    pipeline = Pipeline(shards=2)
+    pipeline.add_nodes([small_node(f"n{i:02}") for i in range(20)])
+    pipeline.settle()
+    for i in range(8):
+        pipeline.submit([small_pod(f"p{i}", cpu="100m")])
+        while f"default/p{i}" not in pipeline.outcomes:
+            pipeline.step()
+    seen = {core.seq for core in pipeline.workers.values()}
+    assert max(seen) < pipeline.snapshot.seq, "no worker has seen the last decisions"
+    pipeline.submit([small_pod("other", cpu="200m")])
+    before = pipeline.now
+    while "default/other" not in pipeline.outcomes:
+        pipeline.step()
+    assert pipeline.now == before, "and it has not waited for a deadline"
+    assert {core.seq for core in pipeline.workers.values()} <= {pipeline.snapshot.seq, pipeline.snapshot.seq - 1}
+
+
+def test_another_class_costs_an_ask_of_the_worker_whose_node_it_gets() -> None:
+    run = wide()
+    one_by_one(run, [small_pod(f"p{i}", cpu="100m") for i in range(4)])
+    one_by_one(run, [small_pod("other", cpu="200m")])
+    assert one_by_one(run, [small_pod("p9", cpu="100m")]) == [1]
+
+
+def test_what_the_snapshot_tells_of_other_changes_ends_what_is_known() -> None:
+    run = wide()
+    one_by_one(run, [small_pod(f"p{i}", cpu="100m") for i in range(4)])
+    run.observe(snapshot.NodeSeen(small_node("new")))
+    run.settle()
+    assert one_by_one(run, [small_pod("p9", cpu="100m")])[0] >= 2
+
+
+def test_pods_that_must_see_a_later_state_are_asked_about() -> None:
+    run = wide()
+    one_by_one(run, [small_pod(f"p{i}", cpu="100m") for i in range(4)])
+    before = run.asks
+    run.submit([small_pod("p9", cpu="100m")], seq=run.snapshot.seq + 1)
+    assert run.asks == before + 2
+
+
+def test_after_shards_were_assigned_again_nothing_is_known() -> None:
+    run = wide()
+    one_by_one(run, [small_pod(f"p{i}", cpu="100m") for i in range(4)])
+    run.assign_again()
+    assert one_by_one(run, [small_pod("p9", cpu="100m")])[0] >= 2
