@@ -17,7 +17,7 @@ from services.snapshot.events import NodeSeen, ObjectSeen, PodDeleted, PodSeen, 
 from shared.cluster.devices import DeviceDecision
 from shared.devices.claim_texts import with_names
 from shared.devices.pod_claims import claim_names
-from shared.errors import InvalidObject, InvariantBroken
+from shared.errors import InvalidObject
 from shared.framework.evaluator import Explanation
 from shared.framework.profile import MAX_ASKS, Framework, merge
 from shared.messages.binding import Evicted
@@ -126,6 +126,7 @@ class Replay:
 
     def _decide(self, pod: Pod) -> Outcome:
         self._pod, self._asked, self._judged, self._devices = pod, None, None, None
+        self._pipeline.catch_workers_up()
         self._pipeline.submit([pod])
         self._pipeline.settle()
         outcome = self._pipeline.outcomes[pod.uid]
@@ -155,10 +156,10 @@ class Replay:
 
     def _judge(self) -> Judgement:
         """Evaluate all shards on the summary of the decision, merging until it agrees."""
-        asked = self._asked
-        if asked is None:
-            raise InvariantBroken("a pod was decided that no worker was asked about")
-        framework, pod, guess = self._case.frameworks[asked.profile], self._pod, asked.guess
+        pod, asked = self._pod, self._asked
+        if asked is None:  # The answers were known. Workers evaluate it as a class of its own.
+            asked = ClassAsk(pod.uid, pod.spec.scheduler_name, count=1)
+        framework, guess = self._case.frameworks[asked.profile], asked.guess
         for _ in range(MAX_ASKS):
             ask = msgspec.structs.replace(asked, pod=pod, guess=guess)
             parts = self._pipeline.explain(ask)

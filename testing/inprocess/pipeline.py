@@ -136,6 +136,11 @@ class Pipeline:
         devices = self.snapshot.cluster.objects.devices
         self._to_cycle(batch_of(pods, seq, gangs, devices=devices, users=self._claim_users))
 
+    def catch_workers_up(self) -> None:
+        """Workers see all decisions that are made, also those that no worker waits for."""
+        self._send(NeedDeltas(self.cycle.epoch), self.observe)
+        self.settle()
+
     def explain(self, ask: ClassAsk) -> list[tuple[ClassAnswer, Explanation]]:
         """Every worker's current evaluation of a pod, asked and answered as in messages."""
         asked = _as_received(ask)
