@@ -407,7 +407,7 @@ BROKEN: Mapping[str, Broken] = {
         (assign, "_reserved", _reserved_without_claims),
         (commit_checks, "_contradiction", _nothing),
         often={"create_gang": 12.0, "create": 2.0, "delete": 6.0},
-        first=7,
+        first=9,
     ),
     # Binders release claims of pods that are assumed.
     "releases-unasked": Broken("devices", "kill fault", (ClaimReleases, "_is_needed", _never_async), first=45),
