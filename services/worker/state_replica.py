@@ -27,6 +27,7 @@ from shared.messages.state import (
     SharedHostnames,
     State,
 )
+from shared.model.shared_parts import NodeParts
 from shared.runtime.unanswered import Unanswered, doubling
 from shared.terms import Heard, Newest
 
@@ -63,6 +64,7 @@ class StateReplica:
         self._gap_ends: float | None = None
         """When a missing delta counts as lost. None while none is missing, or the state is requested."""
         self._early: dict[int, Delta] = {}
+        self._parts = NodeParts()
 
     def with_shards(self, shards: frozenset[int], shard_count: int) -> "StateReplica":
         """An empty replica of other shards that follows the same snapshot leader."""
@@ -109,7 +111,7 @@ class StateReplica:
 
     def builder(self, state: State) -> TableBuilder:
         """Builds the table of this state, for `take_state`."""
-        return TableBuilder(state, self.is_ours)
+        return TableBuilder(state, self.is_ours, self._parts)
 
     def take_state(self, state: State, now: float, table: NodeTable | None = None) -> bool:
         """Takes the whole state, or refuses it and changes nothing. `table`: if it is built already."""
@@ -213,7 +215,7 @@ class StateReplica:
                     table.remove_pod(uid)
             case NodeUpserted(node=node_object):
                 if self.is_ours(node_object.name):
-                    table.upsert_node(node_object)
+                    table.upsert_node(self._parts.shared(node_object))
             case NodeRemoved(name=name):
                 if name in table:
                     table.remove_node(name)

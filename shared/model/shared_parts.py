@@ -1,5 +1,7 @@
 """PodDecoder, NodeDecoder: decode pods and nodes from msgpack so that those alike share all that is equal in them.
 
+NodeParts: the same for nodes that are decoded already.
+
 Both are structures of many small parts, most of which are the same in every pod of a controller, or every node of a
 kind. Parts are compared as bytes, before they are decoded: so an equal part costs neither time nor memory, and the
 garbage collector has next to nothing to look at. Objects of the model are immutable, so nobody can tell that they are
@@ -91,6 +93,11 @@ class _Parts(Generic[T]):
         return found
 
 
+def _shared_labels(labels: dict[str, str]) -> dict[str, str]:
+    """A node has labels of its own, whose keys and values others have as well."""
+    return {intern(key): intern(value) for key, value in labels.items()}
+
+
 class _MetadataDecoder:
     def __init__(self) -> None:
         self._maps = _Parts(dict[str, str])
@@ -100,9 +107,9 @@ class _MetadataDecoder:
         return self._decode(raw, raw.name, self._maps.part(raw.labels))
 
     def of_node(self, raw: _Metadata) -> ObjectMeta:
-        """A node has labels of its own, whose values others have as well; its name is in each of its pods."""
+        """Its name is in each of its pods."""
         labels = _LABELS.decode(raw.labels) if len(raw.labels) else {}
-        return self._decode(raw, intern(raw.name), {key: intern(value) for key, value in labels.items()})
+        return self._decode(raw, intern(raw.name), _shared_labels(labels))
 
     def _decode(self, raw: _Metadata, name: str, labels: dict[str, str]) -> ObjectMeta:
         return ObjectMeta(
@@ -181,3 +188,36 @@ class NodeDecoder:
                 declared_features=self._features.part(parts.declared_features),
             )
         return status
+
+
+class NodeParts:
+    def __init__(self) -> None:
+        self._specs = _Known[NodeSpec]()
+        self._allocatable = _Known[ResourceList]()
+        self._images = _Known[ContainerImage]()
+        self._conditions = _Known[list[NodeCondition]]()
+        self._features = _Known[list[str]]()
+
+    def shared(self, node: Node) -> Node:
+        """An equal node that shares its parts with earlier ones."""
+        metadata, status = node.metadata, node.status
+        return Node(
+            metadata=replace(metadata, name=intern(metadata.name), labels=_shared_labels(metadata.labels)),
+            spec=self._specs.part(node.spec),
+            status=NodeStatus(
+                allocatable=self._allocatable.part(status.allocatable),
+                images=[self._images.part(image) for image in status.images],
+                conditions=self._conditions.part(status.conditions),
+                declared_features=self._features.part(status.declared_features),
+            ),
+        )
+
+
+class _Known(Generic[T]):
+    """The first of equal parts of one sort."""
+
+    def __init__(self) -> None:
+        self._known: BoundedDict[bytes, T] = BoundedDict(MAX_PARTS)
+
+    def part(self, part: T) -> T:
+        return self._known.obtain(encode_msgpack(part), lambda: part)

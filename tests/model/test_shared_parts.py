@@ -7,7 +7,7 @@ import pytest
 
 from shared.model import shared_parts
 from shared.model.objects import Node, Pod, Volume, dec_hook, encode_msgpack, pod_from_msgpack
-from shared.model.shared_parts import NodeDecoder, PodDecoder
+from shared.model.shared_parts import NodeDecoder, NodeParts, PodDecoder
 from testing.builders import PodBuilder, node, pod, selector
 from testing.inprocess.workloads import WORKLOADS
 
@@ -123,6 +123,18 @@ def test_nodes_are_decoded_as_without_sharing() -> None:
 def test_nodes_of_one_kind_share_what_is_equal() -> None:
     decoder = NodeDecoder()
     one, other = (decoder.decode(encode_msgpack(each.build())) for each in (WORKER, NODES[-1]))
+    assert one.metadata.labels["zone"] is other.metadata.labels["zone"]
+    assert one.spec is other.spec
+    assert one.status.allocatable is other.status.allocatable
+    assert one.status.images[0] is other.status.images[1]
+
+
+def test_decoded_nodes_share_what_is_equal() -> None:
+    parts, plain = NodeParts(), msgspec.msgpack.Decoder(Node, dec_hook=dec_hook)
+    nodes = [plain.decode(encode_msgpack(each.build())) for each in NODES]
+    shared = [parts.shared(each) for each in nodes]
+    assert shared == nodes
+    one, other = shared[1], shared[-1]
     assert one.metadata.labels["zone"] is other.metadata.labels["zone"]
     assert one.spec is other.spec
     assert one.status.allocatable is other.status.allocatable
