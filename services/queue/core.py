@@ -31,12 +31,13 @@ from services.queue.event_handlers import EventHandlers
 from services.queue.eviction_journal import EvictionJournal
 from services.queue.pod_conditions import first_held_notice, held_notice, unconfirmed_notice
 from services.queue.scheduling.attempt_results import AttemptResults, CycleSession
+from services.queue.scheduling.counters import Counters
 from services.queue.scheduling.left_pods import LeftPod
 from services.queue.scheduling.pod_groups import PodGroups
 from services.queue.scheduling.pod_queues import BackoffPolicy
 from services.queue.scheduling.queued_pod_info import PodState, QueuedPodInfo, RetryRecord
 from services.queue.scheduling.queueing_hints import HintCall, QueueingHints
-from services.queue.scheduling.scheduling_queue import Counters, SchedulingQueue, Timeouts
+from services.queue.scheduling.scheduling_queue import SchedulingQueue, Timeouts
 from shared.cluster.objects import ClusterObjects
 from shared.errors import MAX_REMEMBERED, FlotillaError, InvariantBroken, ProtocolError
 from shared.framework.metering import PluginMeter
@@ -119,7 +120,7 @@ class QueueCore:
         self._hints.clear_cache()
         queue.events.clear_cache()
         effects = self._dispatch(event, now)
-        queue.release_groups(now)
+        queue.settle_groups(now)
         effects += [held_notice(held) for held in queue.groups.held_too_long(now)]
         effects += [first_held_notice(held) for held in queue.groups.first_events(now)]
         for effect in effects:
@@ -251,20 +252,20 @@ class QueueCore:
             size += added
             if pods and (size > MAX_BATCH_BYTES or len(pods) + len(together.pods) > most):
                 break
+            self._queue.pop_together(together.pods, now)
             pods += [self._hand_out(info, together.gang, now) for info in together.pods]
         return pods, effects
 
     def _fail_gang(self, pods: Sequence[QueuedPodInfo], why: str, now: float) -> list[events.Effect]:
         """Ends an attempt at once, for a gang that fits in no message."""
         effects: list[events.Effect] = []
+        self._queue.pop_together(pods, now)
         for info in pods:
-            self._queue.pop(info, now)
             failed = Outcome(info.uid, Verdict.FAILED, message=why)
             effects += self._results.on_outcome(failed, self._snapshot.position, now)
         return effects
 
     def _hand_out(self, info: QueuedPodInfo, gang: Gang | None, now: float) -> QueuedPod:
-        self._queue.pop(info, now)
         info.snapshot_epoch = self._snapshot.position
         body = info.encoded(self._queue.nominator.applied(info.pod))
         claims = queued_claims(info.pod, self.objects.devices, self._queue.claim_users)
@@ -342,11 +343,11 @@ class QueueCore:
         return self._hints.calls
 
     def counts(self) -> dict[PodState, int]:
-        return {state: len(container) for state, container in self._queue.by_state.items()}
+        return {state: len(container) for state, container in self._queue.states.by_state.items()}
 
     def pods_in(self, state: PodState) -> Iterator[QueuedPodInfo]:
         """In the order in which they leave the state; read only."""
-        return iter(self._queue.by_state[state])
+        return iter(self._queue.states.by_state[state])
 
     def contents(self) -> QueueContents:
         def uids(*states: PodState) -> list[str]:

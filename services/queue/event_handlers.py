@@ -7,9 +7,10 @@ from services.queue.pod_conditions import unreadable_notice
 from services.queue.scheduling.cluster_event import ClusterChange, anything, freed_room
 from services.queue.scheduling.in_flight_events import DeferredEvents, Position
 from services.queue.scheduling.queue_plugins import as_problem
+from services.queue.scheduling.queued_gang import AttemptResult
 from services.queue.scheduling.queued_pod_info import PodState
 from services.queue.scheduling.queueing_hints import QueueingHints
-from services.queue.scheduling.scheduling_queue import AttemptResult, SchedulingQueue
+from services.queue.scheduling.scheduling_queue import SchedulingQueue
 from shared.bounded import BoundedDict
 from shared.errors import InvariantBroken
 from shared.framework.profile import Framework
@@ -60,7 +61,7 @@ class EventHandlers:
             case events.PodGone(uid=uid):
                 return self._on_left(uid, now, bound=False)
             case ClusterChange():
-                self._queue.observe_group(event.before, event.now)
+                self._queue.observe_group(event.before, event.now, now)
                 if self._hints.is_awaited(event.event):
                     self._move_all(event, now)
             case events.PodStale():

@@ -6,7 +6,8 @@ why the last attempt failed. The queue sends each change once, and again until t
 
 from collections.abc import Iterable
 
-from services.queue.scheduling.pod_groups import GroupInfo, MemberState, PodGroups
+from services.queue.scheduling.group_info import GroupInfo, MemberState
+from services.queue.scheduling.pod_groups import PodGroups
 from shared.errors import InvariantBroken
 from shared.messages.binding import GROUP_SCHEDULED, GroupNotice
 from shared.messages.queue import Outcome, Verdict

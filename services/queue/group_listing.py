@@ -4,7 +4,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 
-from services.queue.scheduling.pod_groups import GroupInfo, MemberState, PodGroups
+from services.queue.scheduling.group_info import GroupInfo, MemberState
+from services.queue.scheduling.pod_groups import PodGroups
 from services.queue.scheduling.queued_pod_info import PodState, QueuedPodInfo
 from shared.bounded import Listings
 from shared.messages.inspection import (
@@ -22,6 +23,7 @@ from shared.model.objects import GroupRef, encode_msgpack
 
 MAX_MISSING = 8
 """Names of missing pods."""
+_BACKING_OFF = (PodState.BACKOFF, PodState.ERROR_BACKOFF)
 _NUMBERED = re.compile(r"(.+-)(\d{1,9})")
 
 
@@ -73,12 +75,14 @@ class GroupListing:
             group.minimum,
             {state.value: count for state, count in group.counts.items() if count},
             None if held is None else self._date(held.since),
-            max((info.attempts for info in group.pods.values()), default=0),
+            group.attempts,
             why[:LONGEST_TEXT],
             missing_names(_names(group), group.minimum),
             tuple(islice(self._members(group), MAX_MEMBERS)) if in_full else (),
             encode_msgpack(group.object) if with_body and group.object is not None else b"",
             dict(islice(_placed(group), MAX_PLACED)) if with_body else {},
+            "" if group.gang.state is None else group.gang.state.value,
+            self._date(group.gang.backoff_until + 1.0) if group.gang.state in _BACKING_OFF else None,
         )
 
     def _members(self, group: GroupInfo) -> Iterator[GroupMember]:

@@ -8,10 +8,10 @@ from itertools import islice
 from flotilla.events import ANY_EVENT as WITHOUT_EVENTS
 from flotilla.events import Action, Registration, Resource
 from services.queue.core import QueueCore
+from services.queue.scheduling.group_info import GANG_PLUGINS
 from services.queue.scheduling.left_pods import LeftPod
-from services.queue.scheduling.pod_groups import GANG_PLUGINS
+from services.queue.scheduling.pod_states import IN_FLIGHT, WAITING
 from services.queue.scheduling.queued_pod_info import PodState, QueuedPodInfo
-from services.queue.scheduling.scheduling_queue import IN_FLIGHT, WAITING
 from shared.bounded import Listings
 from shared.devices.pod_claims import own_claims
 from shared.devices.shortages import Shortages
@@ -31,6 +31,7 @@ from shared.messages.inspection import (
     QueueListed,
     RecordedPreemption,
 )
+from shared.model.objects import group_of
 
 LISTED_STATES = (
     PodState.ACTIVE,
@@ -209,7 +210,14 @@ def describe(
         created=pod.metadata.creation_timestamp if in_full else None,
         claims=claims,
         body=bytes(info.encoded(pod)) if with_body else b"",
+        gang=_gang(info),
     )
+
+
+def _gang(info: QueuedPodInfo) -> str:
+    """The pod group with whose other members it stands in the queue, or is held."""
+    ref = group_of(info.pod) if info.gang is not None or info.gating_plugin in GANG_PLUGINS else None
+    return "" if ref is None else ref.key
 
 
 def awaited_events(info: QueuedPodInfo) -> tuple[str, ...]:

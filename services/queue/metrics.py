@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 from services.queue.core import QueueCore
 from services.queue.events import PodEnded, PodGone, PodPending, WatchEvent
 from services.queue.scheduling.cluster_event import ClusterChange
+from services.queue.scheduling.counters import ADDED, UPDATED
+from services.queue.scheduling.pod_states import IN_FLIGHT
 from services.queue.scheduling.queued_pod_info import PodState
-from services.queue.scheduling.scheduling_queue import ADDED, IN_FLIGHT, UPDATED
 from shared.messages.queue import Batch
 from shared.model.objects import pod_from_msgpack
 from shared.telemetry.metrics import GrowingSums, Metrics
@@ -31,10 +32,17 @@ QUEUES = {
 """The queue of each state in scheduler_pending_pods. In scheduler_queue_incoming_pods_total, gated is unschedulable."""
 
 
+GANG_PLACES = (*(state.value for state in (*QUEUES, PodState.IN_FLIGHT) if state is not PodState.GATED), "held")
+"""Where a gang may be, as GroupInfo.queue_state names it."""
+
+
 class QueueMetrics:
     def __init__(self, metrics: Metrics) -> None:
         self._pending = metrics.gauge("scheduler_pending_pods", "Pending pods by queue.", ["queue"])
         self._in_flight = metrics.gauge("flotilla_queue_pods", "Pods in flight or being bound.", ["place"])
+        self._gangs = metrics.gauge(
+            "flotilla_queue_gangs", "Gangs that are one entry of a queue, in flight or held.", ["place"]
+        )
         self._rejecting = metrics.gauge(
             "scheduler_unschedulable_pods", "Pods that a plugin rejected at their last attempt.", ["plugin", "profile"]
         )
@@ -46,6 +54,13 @@ class QueueMetrics:
         self._attempts = GrowingSums(
             metrics.counter(
                 "scheduler_schedule_attempts_total", "Scheduling attempts by result.", ["result", "profile"]
+            )
+        )
+        self._gang_attempts = GrowingSums(
+            metrics.counter(
+                "scheduler_podgroup_schedule_attempts_total",
+                "Attempts to schedule gangs, by result.",
+                ["result", "profile"],
             )
         )
         self._refused = GrowingSums(metrics.counter("flotilla_queue_refused_total", "Messages that were refused.", []))
@@ -128,6 +143,9 @@ class QueueMetrics:
             pending[queue] += counts[state]
         for queue, pods in pending.items():
             self._pending.labels(queue).set(pods)
+        gangs = core.groups.by_queue_state()
+        for place in GANG_PLACES:
+            self._gangs.labels(place).set(gangs[place])
         for state in IN_FLIGHT:
             self._in_flight.labels(state.value).set(counts[state])
         for (plugin, profile), pods in counters.rejecting.items():
@@ -138,6 +156,8 @@ class QueueMetrics:
                 incoming["unschedulable" if state is PodState.GATED else QUEUES[state], why] += pods
         self._incoming.show(incoming)
         self._attempts.show({(result.value, profile): count for (result, profile), count in counters.attempts.items()})
+        of_gangs = counters.gang_attempts
+        self._gang_attempts.show({(result.value, profile): count for (result, profile), count in of_gangs.items()})
         self._refused.show({(): counters.refused})
         self._after_flush.show({(): counters.scheduled_after_flush})
         events = core.in_flight_events()

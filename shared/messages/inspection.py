@@ -54,7 +54,8 @@ class DescribedPod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     bound. `message`, `failed_at`: result of its last failed attempt.
     `history`, its last transitions, `claims`, what its claims of devices lack, and `created`, as the API server wrote
     it, are sent only for a pod that was asked for by name. `body`: the newest version of the pod as msgpack, if
-    ListQueue asks for bodies.
+    ListQueue asks for bodies. `gang`: namespace and name of the pod group with whose other members it is one entry of
+    the queue, or that holds it.
     """
 
     uid: str
@@ -84,6 +85,7 @@ class DescribedPod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     claims: tuple[str, ...] = ()
     body: bytes = b""
     created: str | None = None
+    gang: str = ""
 
 
 class ListQueue(msgspec.Struct, frozen=True, omit_defaults=True, tag="list-queue"):
@@ -195,7 +197,8 @@ class DescribedGroup(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     `held_since`: when (Unix time) the first of the held members was. `why`: why members are held, or why their last
     attempt failed. `missing`: names of pods that do not exist, as far as the others' names tell. `members` are sent
     only for groups that were asked for by name, a limited number. Only if asked for: `body`, the group as msgpack, and
-    `placed`, the names of members that have nodes, by uid, a limited number.
+    `placed`, the names of members that have nodes, by uid, a limited number. `queue`: the state of the gang's entry in
+    the queue, as of a pod; `backoff_until`: when its back-off ends, if it backs off.
     """
 
     api: str
@@ -211,6 +214,8 @@ class DescribedGroup(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     members: tuple[GroupMember, ...] = ()
     body: bytes = b""
     placed: dict[str, str] = {}
+    queue: str = ""
+    backoff_until: Seconds | None = None
 
 
 class GroupsListed(msgspec.Struct, frozen=True, omit_defaults=True, tag="groups-listed"):

@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable
 
 from msgspec.structs import replace
 
+from services.queue.scheduling.counters import OVERDUE, TIME_LIMIT
 from services.queue.scheduling.queued_pod_info import PodState
-from services.queue.scheduling.scheduling_queue import OVERDUE, TIME_LIMIT
 from shared.messages.limits import PREEMPTION_TIMEOUT
 from shared.model.kinds import QUEUE_KINDS
 from shared.model.load import PodLoad, load_of

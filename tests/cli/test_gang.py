@@ -64,7 +64,7 @@ def test_a_gang_is_scheduled_and_placed() -> None:
     line = GroupQueue()
     line.see(2)
     line.add("a", "b")
-    assert shown(line)[1] == "pending"
+    assert shown(line)[1] == "active"
     line.take()
     assert shown(line)[1:3] == ("scheduling", "2 of 2")
     line.decide("a", "b")
@@ -81,7 +81,13 @@ def test_a_rejected_gang_says_why() -> None:
         info.attempts, info.failed_at = 3, 1.0
         info.last_failure = "0/5 nodes are available: 5 Insufficient cpu."
     line.reject("a", "b")
-    assert shown(line)[4] == "2 of 2 here; tried 3x: 5 Insufficient cpu"
+    assert (shown(line)[1], shown(line)[4]) == ("unschedulable", "2 of 2 here; tried 3x: 5 Insufficient cpu")
+    gang = line.pods["a"].gang
+    assert gang is not None
+    gang.backoff_until = 7
+    line.reject("a", state=PodState.BACKOFF)
+    assert shown(line)[1] == "backoff"
+    assert shown(line)[4] == "2 of 2 here; tried 3x: 5 Insufficient cpu; backs off for 8s"
 
 
 def test_placed_members_are_named_too() -> None:

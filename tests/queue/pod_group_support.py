@@ -3,7 +3,8 @@
 from typing import Any
 
 from flotilla.results import Status
-from services.queue.scheduling.pod_groups import GANG_PLUGINS, PodGroups
+from services.queue.scheduling.group_info import GANG_PLUGINS
+from services.queue.scheduling.pod_groups import PodGroups
 from services.queue.scheduling.queued_pod_info import PodState, QueuedPodInfo
 from shared.framework.loading import load_frameworks
 from shared.model.objects import GROUP_LABEL, GroupApi, GroupRef, ObjectKind, PodGroup, object_from, pod_from
@@ -11,6 +12,7 @@ from shared.model.objects import GROUP_LABEL, GroupApi, GroupRef, ObjectKind, Po
 FRAMEWORK = load_frameworks(None)["default-scheduler"]
 OURS, THEIRS = GroupRef(GroupApi.SCHEDULING, "default/g"), GroupRef(GroupApi.COSCHEDULING, "default/g")
 SHUT = "SchedulingGates"
+READY = frozenset({PodState.ACTIVE, PodState.BACKOFF, PodState.ERROR_BACKOFF, PodState.UNSCHEDULABLE})
 
 
 def a_group(least: int | None, timeout: int | None = None, ref: GroupRef = OURS) -> PodGroup:
@@ -55,17 +57,31 @@ class GroupQueue:
         self.put(info, state if status.ok else PodState.GATED, status.plugin)
 
     def put(self, info: QueuedPodInfo, state: PodState, gate: str = "") -> None:
-        if info in self.active:
-            self.active.remove(info)
-        info.state, info.gating_plugin = state, gate if state is PodState.GATED else None
-        if state is PodState.ACTIVE:
-            self.active.append(info)
-        self.groups.moved(info, self.now)
+        self._put(info, state, gate)
         self.settle()
 
+    def _put(self, info: QueuedPodInfo, state: PodState, gate: str = "") -> None:
+        """Ready members of a gang go along."""
+        gang = self.groups.gang_of(info) if state in READY else None
+        if gang is None:
+            self._set(info, state, gate)
+            return
+        gang.state = gang.sooner(state)
+        for each in (info, *(each for each in gang.pods.values() if each is not info)):
+            self._set(each, gang.state, gate)
+
+    def _set(self, info: QueuedPodInfo, state: PodState, gate: str) -> None:
+        if (info in self.active) is not (state is PodState.ACTIVE):
+            self.active.append(info) if state is PodState.ACTIVE else self.active.remove(info)
+        info.state, info.gating_plugin = state, gate if state is PodState.GATED else None
+        self.groups.moved(info, self.now)
+
     def settle(self) -> None:
-        for info in self.groups.released():
-            self.queue(info)
+        while (misplaced := self.groups.misplaced()) or (released := self.groups.released()):
+            for info in misplaced:
+                self._put(info, info.state)
+            for info in [] if misplaced else released:
+                self.queue(info)
         self.groups.validate()
 
     def see(self, least: int | None, timeout: int | None = None, ref: GroupRef = OURS) -> None:

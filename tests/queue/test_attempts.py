@@ -4,8 +4,9 @@ import pytest
 
 from services.queue.events import PodEnded, PodPending
 from services.queue.scheduling.pod_queues import BackoffPolicy
+from services.queue.scheduling.queued_gang import AttemptResult
 from services.queue.scheduling.queued_pod_info import PodState
-from services.queue.scheduling.scheduling_queue import AttemptResult, Timeouts
+from services.queue.scheduling.scheduling_queue import Timeouts
 from shared.framework.clusterevents import ClusterEvent
 from shared.messages.queue import Absorbed, Assumed, Verdict
 from testing.builders import pod

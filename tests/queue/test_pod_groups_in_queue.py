@@ -10,10 +10,11 @@ from flotilla.events import Action, Resource
 from services.queue.core import MAX_GANG_BYTES
 from services.queue.events import PodBound, PodPending, Tick, WatchEvents
 from services.queue.scheduling.cluster_event import ClusterChange
-from services.queue.scheduling.pod_groups import FIRST_EVENT, GROUP_TIMEOUT
+from services.queue.scheduling.group_info import GROUP_TIMEOUT
+from services.queue.scheduling.pod_groups import FIRST_EVENT
 from services.queue.scheduling.queued_pod_info import PodState
 from shared.framework.clusterevents import ClusterEvent
-from shared.messages.queue import Gang
+from shared.messages.queue import Activate, Gang
 from shared.model.objects import GROUP_LABEL, ObjectKind, Pod, object_from, pod_from_msgpack
 from testing.builders import PodBuilder, pod
 from tests.queue.support import POD_ADDED, POD_DELETED, Queue, batch_in, notices, uid
@@ -195,19 +196,21 @@ name_of = st.sampled_from(NAMES)
 
 
 class Gangs(RuleBasedStateMachine):
-    """Two groups are created, changed and deleted, and pods move between them."""
+    """Three groups are created, changed and deleted, and pods move between them."""
 
     def __init__(self) -> None:
         super().__init__()
         self.queue = Queue()
         self.pods: dict[str, Pod] = {}
+        self.ours: object = None
         self.versions = 0
 
-    @rule(name=name_of, of=st.sampled_from(["g", "h", ""]), gated=st.booleans())
+    @rule(name=name_of, of=st.sampled_from(["g", "h", "r", ""]), gated=st.booleans())
     def appear_or_change(self, name: str, of: str, gated: bool) -> None:
         self.versions += 1
         gated = gated and (name not in self.pods or bool(self.pods[name].spec.scheduling_gates))
-        told = (member(name, of) if of else pod(name)).label(v=str(self.versions))
+        made = pod(name).in_group("r") if of == "r" else member(name, of) if of else pod(name)
+        told = made.label(v=str(self.versions))
         self.pods[name] = (told.gate("x") if gated else told).build()
         self.queue.add(self.pods[name])
 
@@ -226,6 +229,16 @@ class Gangs(RuleBasedStateMachine):
     def see(self, of: str, least: int, timeout: int | None) -> None:
         self.queue.tell(group(least, timeout, of))
 
+    @rule(priority=st.sampled_from([None, 0, 5]), topology=st.booleans(), least=st.integers(0, 3))
+    def see_ours(self, priority: int | None, topology: bool, least: int) -> None:
+        """The group `r` of Kubernetes' own API, which may decide for members that go alone otherwise."""
+        policy = {"gang": {"minCount": least}} if least else {"basic": {}}
+        racks = {"schedulingConstraints": {"topology": [{"key": "rack"}]}} if topology else {}
+        raw = {"metadata": {"name": "r"}, "spec": {"schedulingPolicy": policy, "priority": priority} | racks}
+        now = object_from(ObjectKind.POD_GROUP, raw)
+        self.queue.tell(ClusterChange(ClusterEvent(Resource.POD_GROUP, Action.UPDATE), self.ours, now))
+        self.ours = now
+
     @rule(of=st.sampled_from("gh"))
     def lose(self, of: str) -> None:
         self.queue.tell(no_group(of))
@@ -238,10 +251,20 @@ class Gangs(RuleBasedStateMachine):
                 by_gang.setdefault(gang.key, []).append(gang.least)
         assert all(len(leasts) >= leasts[0] for leasts in by_gang.values())
 
-    @rule(told=st.lists(name_of, max_size=4), what=st.sampled_from(["decide", "reject", "fail", "forget", "gang"]))
+    @rule(
+        told=st.lists(name_of, max_size=4),
+        what=st.sampled_from(["decide", "reject", "fail", "forget", "gang", "preempt", "activate", "evicted"]),
+    )
     def report(self, told: list[str], what: str) -> None:
         if what == "gang":
             self.queue.reject(*told, plugins=(GANG,))
+        elif what == "preempt":
+            self.queue.reject(*told, nominated="n", preemption=1)
+        elif what == "activate":
+            self.queue.tell(Activate([uid(name) for name in told]))
+        elif what == "evicted":
+            for name in told:
+                self.queue.evicted(name, 1)
         else:
             getattr(self.queue, what)(*told)
 
@@ -262,6 +285,8 @@ class Gangs(RuleBasedStateMachine):
     def teardown(self) -> None:
         """Once the groups are there and need no more than there are, all pods without gates get a state."""
         queue = self.queue
+        self.see_ours(None, True, 2)
+        queue.add(pod("r1").in_group("r"), pod("r2").in_group("r"))
         for of in "gh":
             queue.tell(group(2, None, of))
             queue.add(member(f"{of}1", of), member(f"{of}2", of))
@@ -274,7 +299,7 @@ class Gangs(RuleBasedStateMachine):
             queue.decide(*names)
             placed |= set(names)
             queue.at(queue.now + 40.0)
-        assert placed >= wanted | {"g1", "g2", "h1", "h2"}
+        assert placed >= wanted | {"g1", "g2", "h1", "h2", "r1", "r2"}
 
 
 TestGangs = Gangs.TestCase

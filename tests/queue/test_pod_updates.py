@@ -10,8 +10,8 @@ from flotilla.results import SUCCESS, Status, unresolvable
 from services.queue.core import QueueCore
 from services.queue.events import PodEnded, PodPending, PodUnreadable, Problem, Tick, WatchEvents
 from services.queue.scheduling.cluster_event import ClusterChange
+from services.queue.scheduling.queued_gang import AttemptResult
 from services.queue.scheduling.queued_pod_info import TRANSITIONS, PodState
-from services.queue.scheduling.scheduling_queue import AttemptResult
 from shared.config.reading import load_config
 from shared.errors import InvariantBroken
 from shared.framework.profile import Framework
@@ -381,12 +381,12 @@ def test_an_impossible_transition_raises_with_the_pods_history(state: PodState) 
     scheduling_queue = queue.core._queue
     info = scheduling_queue.pods[uid("a")]
     if state in TRANSITIONS[PodState.ACTIVE]:
-        scheduling_queue.move(info, state, 101.0, "test")
+        scheduling_queue.states.move(info, state, 101.0, "test")
         state = PodState.UNSCHEDULABLE if state is PodState.BINDING else state
         if state in TRANSITIONS[info.state]:
             return
     with pytest.raises(InvariantBroken, match=r"pod default/a: .* before: 100.000 active \(UnschedulablePodAdd\)"):
-        scheduling_queue.move(info, state, 102.0, "test")
+        scheduling_queue.states.move(info, state, 102.0, "test")
 
 
 def test_each_profile_has_its_pods() -> None:

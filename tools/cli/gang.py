@@ -25,7 +25,8 @@ states:
   absent        pods name it, and there is no such group
   incomplete    fewer pods exist than its minimum; they are held
   held          enough pods exist, and some of them are gated
-  pending       complete, and to be scheduled
+  active, backoff, error-backoff, unschedulable
+                complete, and one entry of the queue (see flotilla queue --help)
   scheduling    being scheduled
   placed        its minimum of pods is placed
 
@@ -89,7 +90,7 @@ def state(group: "DescribedGroup") -> str:
         return "incomplete"
     if counts.get("in flight"):
         return "scheduling"
-    return "held" if counts.get("held") else "pending"
+    return "held" if counts.get("held") else group.queue or "pending"
 
 
 def what(group: "DescribedGroup", now: float) -> Iterator[str]:
@@ -107,8 +108,10 @@ def what(group: "DescribedGroup", now: float) -> Iterator[str]:
         yield f"{', '.join(group.missing)}{more} not created" if group.missing else f"{absent} not created"
     elif gated := group.counts.get("blocked"):
         yield f"{gated} gated"
-    if group.held_since is None and group.why and state(group) == "pending":
+    if group.held_since is None and group.why and state(group) in (group.queue, "pending"):
         yield f"tried {group.attempts}x: {', '.join(map(str, reasons(group.why)))}"
+    if group.backoff_until is not None:
+        yield f"backs off for {age(max(0.0, group.backoff_until - now))}"
 
 
 def details(group: "DescribedGroup", now: float) -> Iterator[str]:

@@ -15,7 +15,7 @@ NARROW = 100
 SLOW = 3.0
 """Seconds in flight or binding after which a pod may be held up."""
 HEAD = ("POD", "STATE", "SINCE", "ATTEMPTS", "WHY", "WAITS FOR")
-WIDE_HEAD = (*HEAD[:4], "PRIORITY", "SCHEDULER", "NOMINATED", "PLUGINS", "WHY", "EVENTS")
+WIDE_HEAD = (*HEAD[:4], "PRIORITY", "GANG", "SCHEDULER", "NOMINATED", "PLUGINS", "WHY", "EVENTS")
 
 
 async def queue_pages(
@@ -79,6 +79,7 @@ def wide_row(pod: "DescribedPod", now: float) -> tuple[str, ...]:
     return (
         *row(pod, now)[:4],
         str(pod.priority),
+        pod.gang or "-",
         pod.scheduler,
         pod.nominated or "-",
         ",".join(pod.plugins) or "-",
@@ -98,6 +99,7 @@ def details(pod: "DescribedPod", now: float) -> Iterator[str]:
         ("Scheduler", pod.scheduler),
         ("Priority", str(pod.priority)),
         ("State", f"{pod.state}, since {age(now - pod.since)} ({pod.why})"),
+        ("Gang", pod.gang and f"{pod.gang} (see flotilla gang {pod.gang})"),
         ("First seen", since(pod.first_seen)),
         ("Attempts", f"{pod.attempts} ({pod.rejections} rejected, {pod.errors} errors in a row)"),
         ("Why", ", ".join(map(str, reasons(pod.message)))),

@@ -14,8 +14,9 @@ from services.queue.pod_conditions import (
 )
 from services.queue.scheduling.cluster_event import freed_devices, freed_room
 from services.queue.scheduling.nominator import Eviction
+from services.queue.scheduling.queued_gang import AttemptResult
 from services.queue.scheduling.queued_pod_info import PodState, QueuedPodInfo
-from services.queue.scheduling.scheduling_queue import AttemptResult, SchedulingQueue
+from services.queue.scheduling.scheduling_queue import SchedulingQueue
 from shared.cluster.objects import ClusterObjects
 from shared.devices.pod_claims import may_claim
 from shared.errors import ProtocolError
@@ -97,6 +98,8 @@ class AttemptResults:
             queue.end_attempt(info, AttemptResult.ERROR, outcome.message, now)
         if outcome.nominated is not None:
             self._nominate(info, outcome.nominated, now)
+            if outcome.nominated:
+                queue.report_of_gang(info, AttemptResult.WAITING_ON_PREEMPTION)
         if preemption_failed:
             queue.activate(info, now)
         return [notice]

@@ -2,16 +2,16 @@
 
 What matters of each member is its state in its group:
 
-    ready       active, backing off or unschedulable: it is popped together with another member
+    ready       active, backing off or unschedulable, as all ready members of its gang
     held        gated here, to wait for other members
     blocked     gated by something else
     in flight   with cycle
     placed      decided, or seen on a node, also if another scheduler has bound it
 
-A member passes the gate while its group exists and has enough members, in any state. It is popped together with all
-ready members if they are as many as are missing, and is held otherwise. Held members are released as soon as the ready
-and held ones are enough, so no two members wait for each other: every move of a member must be reported here. Once at
-most one is missing, each member is popped by itself.
+A member passes the gate while its group exists and has enough members, in any state. The ready members are one entry
+of the queue (QueuedGang). They are popped together if they are as many as are missing, and held otherwise. Held members
+are released as soon as the ready and held ones are enough, so no two members wait for each other: every move of a
+member must be reported here. Once at most one is missing, each member has an entry of its own.
 
 The queue reserves nothing for held members, so they may wait for ever. A group whose members are still held after
 FIRST_EVENT says so by an Event on one of them; the owners of all are notified after the group's time-out.
@@ -19,129 +19,32 @@ FIRST_EVENT says so by an Event on one of them; the owners of all are notified a
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from enum import Enum
 from heapq import heappop, heappush
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from flotilla.results import SUCCESS, Status, unresolvable
-from services.queue.scheduling.queued_pod_info import PodState, QueuedPodInfo
+from services.queue.scheduling.group_info import (
+    PLUGINS,
+    GroupInfo,
+    MemberOnNode,
+    MemberState,
+    member_state,
+)
+from services.queue.scheduling.queued_gang import QueuedGang
+from services.queue.scheduling.queued_pod_info import QueuedPodInfo
 from shared.errors import InvariantBroken
-from shared.messages.queue import MAX_PLACED_ON, MAX_PLACED_ON_CHARACTERS, Gang
+from shared.messages.queue import Gang
 from shared.model.objects import GroupApi, GroupRef, Pod, PodGroup, group_of
 
-_PLUGINS: Mapping[GroupApi, str] = {GroupApi.SCHEDULING: "GangScheduling", GroupApi.COSCHEDULING: "Coscheduling"}
 _MINIMUM: Mapping[GroupApi, str] = {GroupApi.SCHEDULING: "minCount", GroupApi.COSCHEDULING: "minMember"}
-GANG_PLUGINS = frozenset(_PLUGINS.values())
-"""The plugins that hold members. No cluster event opens these gates: PodGroups releases them."""
-GROUP_TIMEOUT = 60.0
-"""Seconds until a held pod's owner is notified, if its group names no time-out."""
 FIRST_EVENT = 2.0
 """Seconds that a group's controller may take to create all its pods, until one of those held gets a first Event."""
 MAX_POPPED_TOGETHER = 1024
 """Members popped together, unless more are missing; the rest follow."""
 RELEASED = "GangChanged"
 """The reason for a released member's move."""
-
-
-class MemberState(Enum):
-    READY = "ready"
-    HELD = "held"
-    BLOCKED = "blocked"
-    IN_FLIGHT = "in flight"
-    PLACED = "placed"
-
-    __hash__ = object.__hash__  # counted at every move, and Enum's own hash is slow
-
-
-_STATES: Mapping[PodState, MemberState] = {
-    PodState.ACTIVE: MemberState.READY,
-    PodState.BACKOFF: MemberState.READY,
-    PodState.ERROR_BACKOFF: MemberState.READY,
-    PodState.UNSCHEDULABLE: MemberState.READY,
-    PodState.IN_FLIGHT: MemberState.IN_FLIGHT,
-    PodState.BINDING: MemberState.PLACED,
-}
-
-
-class MemberOnNode(NamedTuple):
-    name: str
-    node: str
-
-
-@dataclass(slots=True, eq=False)
-class GroupInfo:
-    ref: GroupRef
-    object: PodGroup | None = None
-    """None while there is no such object."""
-    pods: dict[str, QueuedPodInfo] = field(default_factory=dict)
-    """The members that the queue has; others are on nodes."""
-    on_nodes: dict[str, MemberOnNode] = field(default_factory=dict)
-    """By uid."""
-    counts: dict[MemberState, int] = field(default_factory=lambda: dict.fromkeys(MemberState, 0))
-
-    @property
-    def minimum(self) -> int:
-        return 0 if self.object is None else self.object.least
-
-    @property
-    def total(self) -> int:
-        return sum(self.counts.values())
-
-    @property
-    def missing(self) -> int:
-        """Members still to be placed; if at most one, each goes by itself."""
-        return max(self.minimum - self.counts[MemberState.PLACED], 0)
-
-    def decides_for(self, pod: Pod) -> bool:
-        """Whether the group says where its pod may go or whom it may preempt, even if no other pod depends on it."""
-        group = self.object
-        if group is None:
-            return False
-        never = group.never_preempts and pod.spec.preemption_policy != "Never"
-        return bool(group.topology) or never or group.priority not in (None, pod.priority)
-
-    def gang(self) -> Gang:
-        """What the cycle must know of the group; at least one of the pods popped together must be placed."""
-        least = max(self.missing, 1)
-        if self.object is None:
-            return Gang(str(self.ref), least)
-        topology = self.object.topology
-        placed_on = self._placed_on() if topology else ()
-        return Gang(str(self.ref), least, topology, placed_on, self.object.priority, self.object.never_preempts)
-
-    def _placed_on(self) -> tuple[str, ...]:
-        nodes = Counter(member.node for member in self.on_nodes.values())
-        nodes.update(info.node for info in self.pods.values() if info.state is PodState.BINDING)
-        found: list[str] = []
-        for node, _ in nodes.most_common():
-            if node and sum(map(len, found)) + len(node) <= MAX_PLACED_ON_CHARACTERS:
-                found.append(node)
-        return tuple(found[:MAX_PLACED_ON])
-
-    @property
-    def can_release(self) -> bool:
-        ready, held = self.counts[MemberState.READY], self.counts[MemberState.HELD]
-        return self.object is not None and ready + held >= self.missing
-
-    @property
-    def timeout(self) -> float:
-        return GROUP_TIMEOUT if self.object is None else self.object.timeout or GROUP_TIMEOUT
-
-    @property
-    def shortage(self) -> str:
-        """Why members are held."""
-        if self.object is None:
-            return "the pod group does not exist"
-        if self.total < self.minimum:
-            return f"{self.total} of its pods exist, and at least {self.minimum} are needed"
-        blocked = f"{self.counts[MemberState.BLOCKED]} of them are gated"
-        return f"{self.missing} more of its pods must be scheduled together, but {blocked}"
-
-    def why_held(self, seconds: float) -> str:
-        return f"waiting for pod group {self.ref} for {seconds:.0f} s: {self.shortage}"
 
 
 class PoppedTogether(NamedTuple):
@@ -173,6 +76,8 @@ class PodGroups:
         self._groups: dict[GroupRef, GroupInfo] = {}
         self._members: dict[str, _Member] = {}
         self._to_release: dict[GroupRef, GroupInfo] = {}
+        self._to_regroup: dict[GroupRef, GroupInfo] = {}
+        """Groups whose ready members may stand in another entry than they should."""
         self._completed: dict[GroupRef, GroupInfo] = {}
         """Groups that may lack no member since `take_completed`."""
         self._first_events: dict[GroupRef, float] = {}
@@ -197,7 +102,7 @@ class PodGroups:
     def set_group(self, pod_group: PodGroup) -> None:
         group = self._group(pod_group.ref)
         group.object = pod_group
-        self._completed[group.ref] = group
+        self._completed[group.ref] = self._to_regroup[group.ref] = group
         self._check_release(group)
         self._update_deadlines(group)
 
@@ -206,18 +111,37 @@ class PodGroups:
         group = self._groups.get(ref)
         if group is not None:
             group.object = None
+            self._to_regroup[ref] = group
             self._update_deadlines(group)
             self._drop_if_empty(group)
 
     # Members
 
     def moved(self, info: QueuedPodInfo, now: float) -> None:
-        """Takes in a pod's new state or new group. Pods that never were in a group need not be reported."""
+        """Takes in a pod's new state or new group. Pods that never were in a group need not be reported.
+
+        The pod must be in no container: it may stand in another entry from here on. It joins a gang that is in another
+        state only once it is `misplaced`.
+        """
+        self._set_member(info, now)
+        gang = self.gang_of(info) if member_state(info) is MemberState.READY else None
+        if gang is not None and gang.state not in (None, info.state):
+            group = self._members[info.uid].group
+            self._to_regroup[group.ref] = group
+            gang = None
+        if gang is not info.gang:
+            if info.gang is not None:
+                info.gang.leave(info)
+            info.gang = gang
+            if gang is not None:
+                gang.join(info)
+
+    def _set_member(self, info: QueuedPodInfo, now: float) -> None:
         uid, ref = info.uid, group_of(info.pod)
         known = self._members.get(uid)
         if (ref is None and known is None) or (known is not None and uid not in known.group.pods):
             return  # in no group; or seen on a node, which outweighs the queue's state
-        state = _member_state(info)
+        state = member_state(info)
         if ref is None or state is None:
             self.remove(uid)
             return
@@ -234,7 +158,8 @@ class PodGroups:
             self.remove(uid)
         if ref is not None:
             group = self._group(ref)
-            group.pods.pop(uid, None)
+            if group.pods.pop(uid, None) is not None:
+                self._to_regroup[ref] = group
             group.on_nodes[uid] = MemberOnNode(name, node)
             self._set(uid, group, MemberState.PLACED, 0.0)
 
@@ -243,7 +168,7 @@ class PodGroups:
         if known is None:
             return
         group = known.group
-        group.counts[known.state] -= 1
+        self._count(group, known.state, None)
         group.pods.pop(uid, None)
         group.on_nodes.pop(uid, None)
         if known.state is MemberState.HELD:
@@ -276,21 +201,39 @@ class PodGroups:
     def pop_with(self, first: QueuedPodInfo) -> PoppedTogether | Status:
         """The pod with the members to pop together with it, in the order of their decisions; or why it is held."""
         known = self._members.get(first.uid)
-        if known is None:
+        if known is None or first.uid not in known.group.pods:
             return PoppedTogether([first])
         group = known.group
         ref, missing = group.ref, group.missing
         if group.object is None:
             return _no_group(ref)
-        if missing <= 1 and not group.decides_for(first.pod):
+        if first.gang is None:
             return PoppedTogether([first])
         if group.total < group.minimum:
             return _too_few(ref)
-        if group.counts[MemberState.READY] < missing:
+        if len(first.gang.pods) < missing:
             return _rejected(ref, "waiting for pods from a gang that cannot be scheduled yet")
-        pods = self._in_state(group, MemberState.READY)
-        pods.sort(key=lambda info: (-info.pod.priority, info.seen_at, info.uid))
-        return PoppedTogether(pods[: max(missing, MAX_POPPED_TOGETHER)], group.gang())
+        return PoppedTogether(first.gang.in_order()[: max(missing, MAX_POPPED_TOGETHER)], group.told())
+
+    def gang_of(self, info: QueuedPodInfo) -> QueuedGang | None:
+        """The entry in which the pod waits for its turn; None if it has its own."""
+        ref = group_of(info.pod) if self._groups else None
+        group = None if ref is None else self._groups.get(ref)
+        if group is None or info.uid in group.on_nodes or not group.is_together(info.pod):
+            return None
+        return group.gang
+
+    def misplaced(self) -> list[QueuedPodInfo]:
+        """Ready members that are in another entry than they should be, to be queued again where they are."""
+        if not self._to_regroup:
+            return []
+        groups, self._to_regroup = self._to_regroup, {}
+        return [
+            info
+            for group in groups.values()
+            for info in (group.pods | group.gang.pods).values()
+            if member_state(info) is MemberState.READY and info.gang is not self.gang_of(info)
+        ]
 
     def released(self) -> list[QueuedPodInfo]:
         """Members that need not be held any more, to be queued again through all their gates."""
@@ -347,6 +290,12 @@ class PodGroups:
         """Read only."""
         return self._groups.get(ref)
 
+    def by_queue_state(self) -> Counter[str]:
+        """The number of gangs in each state that they may have in the queue."""
+        found = Counter(group.queue_state for group in self._groups.values())
+        del found[""]
+        return found
+
     def groups(self) -> list[GroupInfo]:
         """Read only."""
         return list(self._groups.values())
@@ -376,9 +325,7 @@ class PodGroups:
         before = None if known is None else known.state
         if before is state:
             return
-        if before is not None:
-            group.counts[before] -= 1
-        group.counts[state] += 1
+        self._count(group, before, state)
         self._members[uid] = _Member(group, state)
         if state is MemberState.PLACED:
             self._completed[group.ref] = group
@@ -391,6 +338,15 @@ class PodGroups:
             self._set_deadline(uid, group)
         self._check_release(group)
 
+    def _count(self, group: GroupInfo, before: MemberState | None, now: MemberState | None) -> None:
+        together = group.missing > 1
+        if before is not None:
+            group.counts[before] -= 1
+        if now is not None:
+            group.counts[now] += 1
+        if (group.missing > 1) is not together:
+            self._to_regroup[group.ref] = group
+
     def _check_release(self, group: GroupInfo) -> None:
         if group.counts[MemberState.HELD] and group.can_release:
             self._to_release[group.ref] = group
@@ -399,6 +355,7 @@ class PodGroups:
         if group.object is None and not group.total:
             del self._groups[group.ref]
             self._to_release.pop(group.ref, None)
+            self._to_regroup.pop(group.ref, None)
 
     def _end_hold(self, uid: str, group: GroupInfo) -> None:
         if not group.counts[MemberState.HELD]:
@@ -430,9 +387,14 @@ class PodGroups:
         for uid, (group, state) in self._members.items():
             counted[group.ref][state] += 1
             info = group.pods.get(uid)
-            if _member_state(info) is not state if info is not None else state is not MemberState.PLACED:
+            if member_state(info) is not state if info is not None else state is not MemberState.PLACED:
                 raise InvariantBroken(f"pod {uid} counts as {state}: {info.history() if info else 'on a node'}")
         for ref, group in self._groups.items():
+            group.gang.validate()
+            for info in () if ref in self._to_regroup else group.pods.values():
+                due = self.gang_of(info) if member_state(info) is MemberState.READY else None
+                if info.gang is not due:
+                    raise InvariantBroken(f"pod {info.pod.key} is in another entry than its gang: {info.history()}")
             if counted[ref] != group.counts or not group.pods.keys() <= self._members.keys():
                 raise InvariantBroken(f"group {ref} is counted as {group.counts}, is {counted[ref]}")
             if group.counts[MemberState.HELD] and group.can_release and ref not in self._to_release:
@@ -446,15 +408,8 @@ class PodGroups:
             raise InvariantBroken(f"held: {sorted(held)}, since: {self._held_since}, deadlines: {self._deadlines}")
 
 
-def _member_state(info: QueuedPodInfo) -> MemberState | None:
-    """None if the pod is new or done."""
-    if info.state is PodState.GATED:
-        return MemberState.HELD if info.gating_plugin in GANG_PLUGINS else MemberState.BLOCKED
-    return _STATES.get(info.state)
-
-
 def _rejected(ref: GroupRef, why: str) -> Status:
-    return unresolvable(why).by(_PLUGINS[ref.api])
+    return unresolvable(why).by(PLUGINS[ref.api])
 
 
 def _no_group(ref: GroupRef) -> Status:

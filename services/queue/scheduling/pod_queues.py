@@ -12,8 +12,9 @@ from math import floor
 from typing import Any, NamedTuple, TypeVar
 
 from services.queue.scheduling.cluster_event import ClusterChange, Use, uses_of
+from services.queue.scheduling.group_info import GANG_PLUGINS
 from services.queue.scheduling.nominator import PREEMPTION
-from services.queue.scheduling.pod_groups import GANG_PLUGINS
+from services.queue.scheduling.queued_gang import QueuedGang
 from services.queue.scheduling.queued_pod_info import QueuedPodInfo
 from services.queue.scheduling.queueing_hints import QueueingHints, QueueStrategy
 from shared.errors import InvariantBroken
@@ -29,65 +30,87 @@ T = TypeVar("T")
 class PodHeap:
     """Pods by key, smallest first, equal keys in order of arrival. O(log n).
 
-    A pod that leaves from the middle leaves a stale item, which is dropped when it comes to the top.
+    A gang is one item, by its first pod's key. A pod that leaves from the middle leaves a stale item, which is dropped
+    when it comes to the top. If a gang's first pod leaves, its item is put where it belongs when it comes to the top.
     """
 
     def __init__(self, key: Callable[[QueuedPodInfo], Any], numbers: Iterator[int]) -> None:
         """`numbers`: increasing, above zero; shared with the other heaps, where stale items of a pod may remain."""
         self._key = key
-        self._items: list[tuple[Any, int, QueuedPodInfo]] = []
+        self._items: list[tuple[Any, int, QueuedPodInfo | QueuedGang]] = []
         self._numbers = numbers
-        self._live = 0
+        self._pods = 0
 
     def add(self, info: QueuedPodInfo) -> None:
-        self._push(info)
-        self._live += 1
+        self._pods += 1
+        gang = info.gang
+        if gang is None:
+            self._push(info, info)
+            return
+        if gang.heap is not self:  # its other pods follow
+            gang.heap, gang.pods_in_heap = self, 0
+            self._push(gang, info)
+        elif self._key(info) < gang.heap_key:
+            self._push(gang, info)
+        gang.entered_heap(info)
 
     def discard(self, info: QueuedPodInfo) -> None:
-        info.heap_number = 0
-        self._live -= 1
-        self._compact()
-
-    def update(self, info: QueuedPodInfo) -> None:
-        """Moves the pod to where its new key belongs."""
-        self._push(info)
-        self._compact()
+        self._pods -= 1
+        gang = info.gang
+        if gang is None:
+            info.heap_number = 0
+        elif gang.heap is self:
+            gang.left_heap(info)
+            if not gang.pods_in_heap:
+                gang.heap, gang.heap_number = None, 0
+        if len(self._items) > 2 * self._pods + MAX_STALE_ITEMS:
+            self._items = [item for item in self._items if _is_live(item)]
+            heapify(self._items)
 
     def first(self) -> QueuedPodInfo | None:
         items = self._items
         while items:
-            item = items[0]
-            info = item[2]
-            if info.heap_number == item[1]:
-                return info
-            heappop(items)
+            key, number, entry = items[0]
+            if entry.heap_number != number:
+                heappop(items)
+            elif isinstance(entry, QueuedPodInfo):
+                return entry
+            elif key != self._key(first := entry.first()):
+                self._push(entry, first)
+            else:
+                return first
         return None
 
     def __len__(self) -> int:
-        return self._live
+        return self._pods
 
     def __iter__(self) -> Iterator[QueuedPodInfo]:
-        return (item[2] for item in sorted(item for item in self._items if _is_live(item)))
+        live = [item for item in self._items if _is_live(item)]
+        for _, _, entry in sorted((self._key(_first(entry)), number, entry) for _, number, entry in live):
+            yield from (entry,) if isinstance(entry, QueuedPodInfo) else entry.in_order()
 
     def validate(self) -> None:
         live = [item for item in self._items if _is_live(item)]
-        if len(live) != self._live:
-            raise InvariantBroken(f"a heap of {self._live} pods holds {len(live)}")
-        for key, _, info in live:
-            if key != self._key(info):
+        pods = sum(1 if isinstance(entry, QueuedPodInfo) else len(entry.pods) for _, _, entry in live)
+        if pods != self._pods:
+            raise InvariantBroken(f"a heap of {self._pods} pods holds {pods}")
+        for key, _, entry in live:
+            info = _first(entry)
+            if key != self._key(info) and (entry is info or key > self._key(info)):
                 raise InvariantBroken(f"pod {info.pod.key} is in the heap by an old key: {info.history()}")
 
-    def _push(self, info: QueuedPodInfo) -> None:
-        info.heap_number = next(self._numbers)
-        heappush(self._items, (self._key(info), info.heap_number, info))
-
-    def _compact(self) -> None:
-        if len(self._items) > 2 * self._live + MAX_STALE_ITEMS:
-            self._items = [item for item in self._items if _is_live(item)]
-            heapify(self._items)
+    def _push(self, entry: QueuedPodInfo | QueuedGang, first: QueuedPodInfo) -> None:
+        key, entry.heap_number = self._key(first), next(self._numbers)
+        if isinstance(entry, QueuedGang):
+            entry.heap_key = key
+        heappush(self._items, (key, entry.heap_number, entry))
 
 
-def _is_live(item: tuple[Any, int, QueuedPodInfo]) -> bool:
+def _first(entry: QueuedPodInfo | QueuedGang) -> QueuedPodInfo:
+    return entry if isinstance(entry, QueuedPodInfo) else entry.first()
+
+
+def _is_live(item: tuple[Any, int, QueuedPodInfo | QueuedGang]) -> bool:
     return item[2].heap_number == item[1]
 
 

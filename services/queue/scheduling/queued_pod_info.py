@@ -4,7 +4,7 @@ from collections.abc import Container, Mapping
 from enum import StrEnum
 from hashlib import blake2b
 from math import floor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
@@ -12,6 +12,9 @@ from msgspec.structs import replace
 from shared.framework.profile import Framework
 from shared.messages.queue import ForgottenPod
 from shared.model.objects import Pod, encode_msgpack
+
+if TYPE_CHECKING:
+    from services.queue.scheduling.queued_gang import QueuedGang
 
 MAX_TRANSITIONS = 16
 """Transitions in the log of one pod."""
@@ -30,7 +33,7 @@ class PodState(StrEnum):
     BACKOFF = "backoff"
     """Rejected and backing off; popped early when the active queue is empty."""
     ERROR_BACKOFF = "error-backoff"
-    """Backing off after an error; popped early only with its pod group."""
+    """Backing off after an error; never popped early."""
     UNSCHEDULABLE = "unschedulable"
     """Rejected; waits for an event that may help, or for the time limit."""
     IN_FLIGHT = "in-flight"
@@ -49,8 +52,8 @@ TRANSITIONS: Mapping[PodState, frozenset[PodState]] = {
     _S.GATED: frozenset({_S.ACTIVE, _S.BACKOFF, _S.ERROR_BACKOFF, _S.BINDING, _S.DONE}),
     _S.ACTIVE: frozenset({_S.GATED, _S.IN_FLIGHT, _S.BINDING, _S.DONE}),
     _S.BACKOFF: frozenset({_S.GATED, _S.ACTIVE, _S.IN_FLIGHT, _S.BINDING, _S.DONE}),
-    _S.ERROR_BACKOFF: frozenset({_S.ACTIVE, _S.IN_FLIGHT, _S.BINDING, _S.DONE}),
-    _S.UNSCHEDULABLE: frozenset({_S.GATED, _S.ACTIVE, _S.BACKOFF, _S.IN_FLIGHT, _S.BINDING, _S.DONE}),
+    _S.ERROR_BACKOFF: frozenset({_S.ACTIVE, _S.BACKOFF, _S.BINDING, _S.DONE}),
+    _S.UNSCHEDULABLE: frozenset({_S.GATED, _S.ACTIVE, _S.BACKOFF, _S.ERROR_BACKOFF, _S.BINDING, _S.DONE}),
     _S.IN_FLIGHT: frozenset(_S) - {_S.NEW, _S.IN_FLIGHT},
     _S.BINDING: frozenset(_S) - {_S.NEW, _S.IN_FLIGHT, _S.BINDING},
     _S.DONE: frozenset(),
@@ -80,6 +83,8 @@ class QueuedPodInfo(msgspec.Struct, eq=False, gc=False):
     """The key of the profile's QueueSort, then `sequence`. None if QueueSort has failed: the pod is gated then."""
     heap_number: int = 0
     """Of its current item in a PodHeap; other items of it are stale."""
+    gang: "QueuedGang | None" = None
+    """The entry that it shares with the other members of its gang that wait for their turn; None if it has its own."""
     active_at: float | None = None
     """When it was active for the first time: time spent gated before does not count as scheduling."""
     deadline: float = 0.0

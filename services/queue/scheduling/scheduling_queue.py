@@ -1,10 +1,8 @@
 """The scheduling queue: every pod in exactly one state, and the rules by which pods move from state to state."""
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
-from itertools import count
 from math import floor
 
 import msgspec
@@ -12,13 +10,30 @@ import msgspec
 from services.queue.group_conditions import GroupConditions
 from services.queue.pod_conditions import UnconfirmedConditions
 from services.queue.scheduling.cluster_event import ClusterChange, anything, freed_room, pod_events
+from services.queue.scheduling.counters import (
+    ACTIVATED,
+    ADDED,
+    ATTEMPT_FAILED,
+    BACKOFF_COMPLETE,
+    CYCLE_CHANGED,
+    DECISION_LOST,
+    OVERDUE,
+    POPPED_FROM_BACKOFF,
+    PREEMPTION_OVER,
+    REGROUPED,
+    TIME_LIMIT,
+    UPDATED,
+    Counters,
+)
 from services.queue.scheduling.in_flight_events import InFlightEvents
 from services.queue.scheduling.left_pods import LeftPods
 from services.queue.scheduling.nominator import PREEMPTION, Nominator, PendingPreemptions
 from services.queue.scheduling.pod_groups import RELEASED, PodGroups
-from services.queue.scheduling.pod_queues import BackoffPolicy, DeadlineQueue, PodContainer, PodHeap, UnschedulablePods
+from services.queue.scheduling.pod_queues import BackoffPolicy
+from services.queue.scheduling.pod_states import IN_FLIGHT, WAITING, PodStates
 from services.queue.scheduling.queue_plugins import QueuePlugins
-from services.queue.scheduling.queued_pod_info import TRANSITIONS, PodState, QueuedPodInfo, RetryHistory, RetryRecord
+from services.queue.scheduling.queued_gang import AttemptResult, QueuedGang
+from services.queue.scheduling.queued_pod_info import PodState, QueuedPodInfo, RetryHistory, RetryRecord
 from services.queue.scheduling.queueing_hints import QueueingHints, QueueStrategy
 from shared.errors import FlotillaError, InvariantBroken
 from shared.framework.profile import Framework
@@ -27,22 +42,6 @@ from shared.plugins.devices.queued_claims import ClaimUsers
 
 FLUSH_INTERVAL = 30.0
 """Seconds between two flushes of pods that have been unschedulable for too long."""
-IN_FLIGHT = frozenset({PodState.IN_FLIGHT, PodState.BINDING})
-"""With cycle or a binder: events are collected until the pod comes back."""
-WAITING = frozenset({PodState.UNSCHEDULABLE, PodState.GATED})
-
-# Reasons for moves, as kube-scheduler's metrics call them; the last four are our own.
-ADDED = "UnschedulablePodAdd"
-UPDATED = "UnschedulablePodUpdate"
-ATTEMPT_FAILED = "ScheduleAttemptFailure"
-BACKOFF_COMPLETE = "BackoffComplete"
-POPPED_FROM_BACKOFF = "PopFromBackoffQ"
-TIME_LIMIT = "UnschedulableTimeout"
-ACTIVATED = "ForceActivate"
-OVERDUE = "Overdue"
-CYCLE_CHANGED = "CycleChanged"
-DECISION_LOST = "DecisionLost"
-PREEMPTION_OVER = "PreemptionOver"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,27 +53,6 @@ class Timeouts:
 
     unschedulable: float = 300.0
     in_flight: float = 60.0
-
-
-class AttemptResult(StrEnum):
-    SCHEDULED = "scheduled"
-    UNSCHEDULABLE = "unschedulable"
-    ERROR = "error"
-
-
-class Counters:
-    """Sums since the start, for metrics."""
-
-    def __init__(self) -> None:
-        self.incoming: Counter[tuple[PodState, str]] = Counter()
-        """By state and reason, the pods that came."""
-        self.attempts: Counter[tuple[AttemptResult, str]] = Counter()
-        """By result and profile."""
-        self.rejecting: Counter[tuple[str, str]] = Counter()
-        """By plugin and profile, the pods that it rejected and that have not been tried since."""
-        self.scheduled_after_flush = 0
-        self.refused = 0
-        """Messages that were not accepted."""
 
 
 class SchedulingQueue:
@@ -97,25 +75,11 @@ class SchedulingQueue:
         self.left = LeftPods()
         self.groups = PodGroups()
         self.group_conditions = GroupConditions(self.groups)
+        self._gang_attempts: list[tuple[QueuedGang, str]] = []
+        """Gangs, with their profiles, of which something was reported in the present event."""
         self.claim_users = ClaimUsers()
         self.events = InFlightEvents(hints)
-        numbers = count(1)
-        self._active = PodHeap(lambda info: info.sort_key, numbers)
-        self._backoff = PodHeap(lambda info: (info.backoff_until, info.sort_key), numbers)
-        self._error_backoff = PodHeap(lambda info: (info.backoff_until, info.sort_key), numbers)
-        self._unschedulable = UnschedulablePods()
-        self._gated = UnschedulablePods()
-        self._in_flight = DeadlineQueue(timeouts.in_flight)
-        self._binding = DeadlineQueue(timeouts.in_flight)
-        self.by_state: Mapping[PodState, PodContainer] = {
-            PodState.ACTIVE: self._active,
-            PodState.BACKOFF: self._backoff,
-            PodState.ERROR_BACKOFF: self._error_backoff,
-            PodState.UNSCHEDULABLE: self._unschedulable,
-            PodState.GATED: self._gated,
-            PodState.IN_FLIGHT: self._in_flight,
-            PodState.BINDING: self._binding,
-        }
+        self.states = PodStates(self.groups, self.events, self.counters, timeouts.in_flight)
         self._hints = hints
         self.plugins = QueuePlugins(hints.objects, problems, stopwatch)
         self._backoff_policy = backoff
@@ -136,16 +100,15 @@ class SchedulingQueue:
             self.nominator.take_from_status(pod)
             info.attempts, info.rejections, info.errors = record.attempts, record.rejections, record.errors
             info.backoff_until = self._backoff_policy.restored(record.backoff_until, now)
-        backoff = PodState.ERROR_BACKOFF if info.errors else PodState.BACKOFF
-        self._enqueue(info, backoff if info.backs_off(now) else PodState.ACTIVE, now, ADDED)
+        self._enqueue(info, self._after_backoff(info, now), now, ADDED)
 
     def restore(self, records: Mapping[str, RetryRecord], now: float) -> None:
         """Takes in the retry records of earlier terms. Pods that are queued already are queued again, by them."""
         self.retries.restore(records)
         for uid in [uid for uid in records if uid in self.pods]:
             info = self.pods[uid]
-            self.move(info, PodState.DONE, now, "its retry record is read")
-            self._set_rejectors(info, (), ())
+            self.states.move(info, PodState.DONE, now, "its retry record is read")
+            self.counters.set_rejectors(info, (), ())
             self.claim_users.remove(info.pod)
             self.add(info.pod, info.framework, info.seen_at, info.body, now)
 
@@ -153,17 +116,11 @@ class SchedulingQueue:
         """Takes in a new version of the pod. Returns the event for other pods if it has lost a nomination."""
         old, state = info.pod, info.state
         sort_key = self.plugins.sort_key(info, self.groups.sorted_as(pod))
-        if state in WAITING:
-            self.by_state[state].discard(info)
-        info.update(pod, body)
+        with self.states.taken_out(info, now):
+            info.update(pod, body)
+            info.sort_key = sort_key
         self.claim_users.remove(old)
         self.claim_users.add(pod)
-        info.sort_key = sort_key
-        if state in WAITING:
-            self.by_state[state].add(info)
-        elif isinstance(heap := self.by_state[state], PodHeap):
-            heap.update(info)
-        self.groups.moved(info, now)
         if state is PodState.BINDING:
             return None
         nominated = old.status.nominated_node_name
@@ -190,9 +147,9 @@ class SchedulingQueue:
                 return
 
     def delete(self, info: QueuedPodInfo, now: float, why: str) -> None:
-        self.move(info, PodState.DONE, now, why)
+        self.states.move(info, PodState.DONE, now, why)
         self.left.record(info)
-        self._set_rejectors(info, (), ())
+        self.counters.set_rejectors(info, (), ())
         del self.pods[info.uid]
         self.claim_users.remove(info.pod)
         self.nominator.delete(info.uid)
@@ -200,39 +157,36 @@ class SchedulingQueue:
         self.conditions.delete(info.uid)
         self.retries.delete(info.uid)
 
-    def observe_group(self, before: object, now: object) -> None:
+    def observe_group(self, before: object, after: object, now: float) -> None:
         """Takes in a change of a group or of an assigned pod. The members of a group stand where its priority says."""
-        self.groups.observe(before, now)
-        if not isinstance(now, PodGroup) or (isinstance(before, PodGroup) and before.priority == now.priority):
+        self.groups.observe(before, after)
+        if not isinstance(after, PodGroup) or (isinstance(before, PodGroup) and before.priority == after.priority):
             return
-        group = self.groups.get(now.ref)
-        for info in [] if group is None or (now.priority is None and before is None) else list(group.pods.values()):
-            self._rekey(info)
-
-    def _rekey(self, info: QueuedPodInfo) -> None:
-        container = self.by_state[info.state]
-        if info.state in WAITING:
-            container.discard(info)
-        info.sort_key = self.plugins.sort_key(info, self.groups.sorted_as(info.pod))
-        if info.state in WAITING:
-            container.add(info)
-        elif isinstance(container, PodHeap):
-            container.update(info)
+        group = self.groups.get(after.ref)
+        for info in [] if group is None or (after.priority is None and before is None) else list(group.pods.values()):
+            with self.states.taken_out(info, now):
+                info.sort_key = self.plugins.sort_key(info, self.groups.sorted_as(info.pod))
 
     # Attempts
 
     def peek(self) -> QueuedPodInfo | None:
         """The first active pod; if none is active, the first that backs off after a rejection."""
-        return self._active.first() or self._backoff.first()
+        return self.states.active.first() or self.states.backoff.first()
 
-    def pop(self, info: QueuedPodInfo, now: float) -> None:
-        """Hands the pod to cycle."""
-        if info.state is not PodState.ACTIVE:
-            why = POPPED_FROM_BACKOFF if info.state is PodState.BACKOFF else ACTIVATED
-            self.counters.incoming[PodState.ACTIVE, why] += 1
-        self._in_flight.start(info, now)
-        self.move(info, PodState.IN_FLIGHT, now, "popped")
-        self._set_rejectors(info, (), ())
+    def pop_together(self, pods: Sequence[QueuedPodInfo], now: float) -> None:
+        """Hands the pods of one entry to cycle."""
+        gang = pods[0].gang
+        if gang is not None:
+            gang.begin_attempt(pods)
+        for info in pods:
+            self._pop(info, now)
+
+    def _pop(self, info: QueuedPodInfo, now: float) -> None:
+        if info.state is PodState.BACKOFF:
+            self.counters.incoming[PodState.ACTIVE, POPPED_FROM_BACKOFF] += 1
+        self.states.in_flight.start(info, now)
+        self.states.move(info, PodState.IN_FLIGHT, now, "popped")
+        self.counters.set_rejectors(info, (), ())
         self.preemptions.delete(info.uid)
         self.conditions.delete(info.uid)
         info.attempts += 1
@@ -241,17 +195,29 @@ class SchedulingQueue:
         info.has_own_event, info.forgotten = False, None
 
     def hold(self, info: QueuedPodInfo, plugin: str, now: float) -> None:
-        """Gates a pod that was about to be popped and needs other members of its group."""
-        self.move(info, PodState.GATED, now, plugin, plugin)
+        """Gates a pod that was about to be popped and needs other members of its group, with those that have come."""
+        for member in [info] if info.gang is None else info.gang.in_order():
+            self.states.move(member, PodState.GATED, now, plugin, plugin)
 
-    def release_groups(self, now: float) -> None:
-        while released := self.groups.released():
-            for info in released:
-                self._requeue(info, QueueStrategy.AFTER_BACKOFF, now, RELEASED)
+    def settle_groups(self, now: float) -> None:
+        """Ends an event: members go to the entries where they belong, held ones are released, attempts are counted."""
+        for gang, profile in self._gang_attempts:
+            if (result := gang.take_result()) is not None:
+                self.counters.gang_attempts[result, profile] += 1
+        self._gang_attempts.clear()
+        while True:
+            if misplaced := self.groups.misplaced():
+                for info in misplaced:
+                    self._put(info, info.state, now, REGROUPED)
+            elif released := self.groups.released():
+                for info in released:
+                    self._requeue(info, QueueStrategy.AFTER_BACKOFF, now, RELEASED)
+            else:
+                return
 
     def take_back_in_flight(self, now: float) -> None:
         """Makes the pods of an earlier cycle active, where they were in queue order."""
-        for info in list(self._in_flight):
+        for info in list(self.states.in_flight):
             self._enqueue(info, PodState.ACTIVE, now, CYCLE_CHANGED)
 
     def take_back(self, info: QueuedPodInfo, now: float, why: str = DECISION_LOST) -> None:
@@ -262,12 +228,13 @@ class SchedulingQueue:
 
     def take_back_bindings(self, assumed: frozenset[str], now: float) -> None:
         """Makes decided pods active, except the assumed ones."""
-        for info in [info for info in self._binding if info.uid not in assumed]:
+        for info in [info for info in self.states.binding if info.uid not in assumed]:
             self.take_back(info, now)
 
     def start_binding(self, info: QueuedPodInfo, node: str, now: float, why: str) -> None:
-        self._binding.start(info, now)
-        self.move(info, PodState.BINDING, now, why)
+        self.report_of_gang(info, AttemptResult.SCHEDULED)
+        self.states.binding.start(info, now)
+        self.states.move(info, PodState.BINDING, now, why)
         self.nominator.delete(info.uid)
         self.conditions.delete(info.uid)
         info.node = node
@@ -287,18 +254,21 @@ class SchedulingQueue:
         """
         info.last_failure, info.failed_at = message, now
         self.counters.attempts[result, info.framework.name] += 1
-        self._set_rejectors(info, tuple(sorted({*plugins})), tuple(sorted({*pending})))
-        if plugins or pending:
-            info.rejections += 1
-            info.errors = 0
-        else:
-            info.errors += 1
-        self._start_backoff(info, now)
+        self.counters.set_rejectors(info, tuple(sorted({*plugins})), tuple(sorted({*pending})))
+        self.report_of_gang(info, result)
+        self._count_failure(info, bool(plugins or pending), now)
         strategy = self.events.strategy(info) if plugins or pending else QueueStrategy.AFTER_BACKOFF
         if strategy:
             self._requeue(info, strategy, now, ATTEMPT_FAILED)
         else:
-            self.move(info, PodState.UNSCHEDULABLE, now, ATTEMPT_FAILED)
+            self._put(info, PodState.UNSCHEDULABLE, now, ATTEMPT_FAILED)
+
+    def report_of_gang(self, info: QueuedPodInfo, result: AttemptResult) -> None:
+        """Takes in what became of a member, if it is one of a gang that was popped together."""
+        gang = self.groups.gang_of(info)
+        if gang is not None:
+            gang.report(result)
+            self._gang_attempts.append((gang, info.framework.name))
 
     # Events
 
@@ -306,9 +276,11 @@ class SchedulingQueue:
         """Requeues the pods that the change helps; in-flight pods are judged by it when they come back."""
         if not self._hints.is_awaited(change.event):
             return
-        for waiting in (self._unschedulable, self._gated):
+        for waiting in (self.states.unschedulable, self.states.gated):
             for info, strategy in waiting.helped_by(change, self._hints) if len(waiting) else ():
                 before = info.state
+                if before not in WAITING and strategy is not QueueStrategy.IMMEDIATELY:
+                    continue  # it went with another member of its gang
                 self._requeue(info, strategy, now, change.label)
                 if before is info.state is PodState.GATED:
                     self.counters.incoming[PodState.GATED, change.label] += 1
@@ -319,7 +291,7 @@ class SchedulingQueue:
         if info.state in IN_FLIGHT:
             self._add_own_event(info, ClusterChange(anything().event, why=ACTIVATED, only_uid=info.uid))
         elif info.state in (PodState.BACKOFF, PodState.ERROR_BACKOFF):
-            self.move(info, PodState.ACTIVE, now, ACTIVATED)
+            self._put(info, PodState.ACTIVE, now, ACTIVATED)
         elif info.state is not PodState.ACTIVE:
             self._enqueue(info, PodState.ACTIVE, now, ACTIVATED)
 
@@ -333,27 +305,27 @@ class SchedulingQueue:
 
     def flush(self, now: float) -> None:
         """Ends back-offs, time limits and deadlines."""
-        for heap in (self._backoff, self._error_backoff):
+        for heap in (self.states.backoff, self.states.error_backoff):
             while (info := heap.first()) is not None and not info.backs_off(now):
-                self.move(info, PodState.ACTIVE, now, BACKOFF_COMPLETE)
+                self._put(info, PodState.ACTIVE, now, BACKOFF_COMPLETE)
         self._flush_unschedulable(now)
         while (uid := self.preemptions.pop_overdue(now)) is not None:
             if (overdue := self.pods.get(uid)) is not None:
                 self.activate(overdue, now)  # perhaps no victim was evicted, and then no event would wake it
-        while (info := self._in_flight.first()) is not None and info.deadline <= now:
+        while (info := self.states.in_flight.first()) is not None and info.deadline <= now:
             self._enqueue(info, PodState.ACTIVE, now, OVERDUE)
-        while (info := self._binding.first()) is not None and info.deadline <= now:
+        while (info := self.states.binding.first()) is not None and info.deadline <= now:
             self.take_back(info, now, OVERDUE)
 
     def _flush_unschedulable(self, now: float) -> None:
         """Gated pods stay gated, but like kube-scheduler's they are an event for in-flight pods."""
         flush = floor(now / FLUSH_INTERVAL) * FLUSH_INTERVAL
         moved = False
-        while (info := self._unschedulable.first()) is not None and self._flush_time(info) <= flush:
+        while (info := self.states.unschedulable.first()) is not None and self._flush_time(info) <= flush:
             moved = info.was_flushed = True
             self._requeue(info, QueueStrategy.AFTER_BACKOFF, now, TIME_LIMIT)
         if len(self.events) and self._flushed_at is not None and self._flushed_at < flush:
-            for info in self._gated:
+            for info in self.states.gated:
                 if self._flush_time(info) <= flush:
                     moved = info.was_flushed = True
         self._flushed_at = flush
@@ -367,61 +339,66 @@ class SchedulingQueue:
     def next_deadline(self) -> float | None:
         times = [self.preemptions.next_deadline(), self.conditions.next_deadline()]
         times += [self.groups.next_deadline(), self.groups.next_first_event(), self.group_conditions.next_deadline()]
-        times += [info.backoff_ends for info in (self._backoff.first(), self._error_backoff.first()) if info]
-        times += [info.deadline for info in (self._in_flight.first(), self._binding.first()) if info]
-        if (oldest := self._unschedulable.first()) is not None:
+        times += [
+            info.backoff_ends for info in (self.states.backoff.first(), self.states.error_backoff.first()) if info
+        ]
+        times += [info.deadline for info in (self.states.in_flight.first(), self.states.binding.first()) if info]
+        if (oldest := self.states.unschedulable.first()) is not None:
             times.append(self._flush_time(oldest))
-        if len(self.events) and len(self._gated) and self._flushed_at is not None:
+        if len(self.events) and len(self.states.gated) and self._flushed_at is not None:
             times.append(self._flushed_at + FLUSH_INTERVAL)
         return min((time for time in times if time is not None), default=None)
 
     # Moves
 
-    def move(
-        self, info: QueuedPodInfo, state: PodState, now: float, why: str, gating_plugin: str | None = None
-    ) -> None:
-        """The one way from state to state, along TRANSITIONS."""
-        before = info.state
-        if state not in TRANSITIONS[before]:
-            raise InvariantBroken(f"pod {info.pod.key}: {before} to {state} ({why}); before: {info.history()}")
-        if before is not PodState.NEW:
-            self.by_state[before].discard(info)
-        if gating_plugin is not None or info.gating_plugin is not None:
-            self._set_gating_plugin(info, gating_plugin)
-        if (before in IN_FLIGHT) is not (state in IN_FLIGHT):
-            self.events.end(info.uid) if before in IN_FLIGHT else self.events.start(info.uid)
-        info.state = state
-        info.record(now, state, why)
-        if before is PodState.NEW or info.uid in self.groups:
-            self.groups.moved(info, now)
-        if state is PodState.DONE:
-            return
-        if state is PodState.ACTIVE and info.active_at is None:
-            info.active_at = now
-        self.counters.incoming[state, why] += 1
-        self.by_state[state].add(info)
-
     def _requeue(self, info: QueuedPodInfo, strategy: QueueStrategy, now: float, why: str) -> None:
-        if strategy is QueueStrategy.IMMEDIATELY or not info.backs_off(now):
-            self._enqueue(info, PodState.ACTIVE, now, why)
-        else:
-            rejected = info.unschedulable_plugins or info.pending_plugins
-            self._enqueue(info, PodState.BACKOFF if rejected else PodState.ERROR_BACKOFF, now, why)
+        immediately = strategy is QueueStrategy.IMMEDIATELY
+        self._enqueue(info, PodState.ACTIVE if immediately else self._after_backoff(info, now), now, why)
+
+    def _after_backoff(self, info: QueuedPodInfo, now: float) -> PodState:
+        """The state of a pod that waits for no event: active, unless it or its gang backs off."""
+        entry = self.groups.gang_of(info) or info
+        if not entry.backs_off(now) and not info.backs_off(now):
+            return PodState.ACTIVE
+        return PodState.BACKOFF if info.rejecting_plugins or not entry.errors else PodState.ERROR_BACKOFF
 
     def _enqueue(self, info: QueuedPodInfo, state: PodState, now: float, why: str) -> None:
         """Moves the pod to active or a back-off if all gates are open; they are not asked again after the back-off."""
         plugin = self._gate(info)
         if plugin is None:
-            self.move(info, state, now, why)
+            self._put(info, state, now, why)
             if state is PodState.ACTIVE and why in (ADDED, UPDATED):
                 self.nominator.take_from_status(info.pod)
         elif info.state is not PodState.GATED:
-            self.move(info, PodState.GATED, now, why, plugin)
+            self.states.move(info, PodState.GATED, now, why, plugin)
         elif info.gating_plugin != plugin:
-            self._gated.discard(info)
-            self._set_gating_plugin(info, plugin)
-            self._gated.add(info)
+            self.states.gated.discard(info)
+            self.counters.set_gating_plugin(info, plugin)
+            self.states.gated.add(info)
             self.groups.moved(info, now)
+
+    def _put(self, info: QueuedPodInfo, wanted: PodState, now: float, why: str) -> None:
+        """Moves the pod to a state in which it waits for its turn.
+
+        If it has one entry with others, all move to the state of both in which they are popped first.
+        """
+        gang, state = self.groups.gang_of(info), wanted
+        others: list[QueuedPodInfo] = []
+        if gang is not None:
+            if gang is not info.gang and gang.share_history(info):
+                info.sort_key = self.plugins.sort_key(info, self.groups.sorted_as(info.pod))
+            state = gang.sooner(wanted)
+            others = [] if state is gang.state else [each for each in gang.pods.values() if each is not info]
+            gang.state = state
+        if state is not info.state:
+            self.states.move(info, state, now, why)
+        elif gang is not info.gang:
+            with self.states.taken_out(info, now):
+                pass
+        for other in others:
+            other.was_flushed = info.was_flushed
+            gate = self._gate(other) if other.state is PodState.UNSCHEDULABLE else None
+            self.states.move(other, state if gate is None else PodState.GATED, now, why, gate)
 
     def _gate(self, info: QueuedPodInfo) -> str | None:
         """The plugin that gates the pod; one that raises gates it until the next event that may help."""
@@ -435,29 +412,23 @@ class SchedulingQueue:
         info.gate_reason = status.message
         return None if status.ok else status.plugin
 
-    def _set_gating_plugin(self, info: QueuedPodInfo, plugin: str | None) -> None:
-        """The gating plugin counts as one that rejected the pod, also after its gate has opened."""
-        info.gating_plugin = plugin
-        if plugin and plugin not in info.unschedulable_plugins:
-            if plugin not in info.pending_plugins:
-                self.counters.rejecting[plugin, info.framework.name] += 1
-            info.unschedulable_plugins = (*info.unschedulable_plugins, plugin)
-
-    def _set_rejectors(self, info: QueuedPodInfo, plugins: tuple[str, ...], pending: tuple[str, ...]) -> None:
-        for plugin in info.rejecting_plugins:
-            self.counters.rejecting[plugin, info.framework.name] -= 1
-        info.unschedulable_plugins, info.pending_plugins = plugins, pending
-        for plugin in info.rejecting_plugins:
-            self.counters.rejecting[plugin, info.framework.name] += 1
-
     def _add_own_event(self, info: QueuedPodInfo, change: ClusterChange) -> None:
         info.has_own_event = True
         self.events.add(change)
 
-    def _start_backoff(self, info: QueuedPodInfo, now: float) -> None:
+    def _count_failure(self, info: QueuedPodInfo, rejected: bool, now: float) -> None:
+        """Counts a failed attempt, of a gang once, and begins the back-off."""
         info.was_flushed = False
-        self._set_queued_at(info, now)
-        info.backoff_until = self._backoff_policy.until(info)
+        gang = self.groups.gang_of(info)
+        if gang is not None and gang.has_failed(info):
+            gang.share_history(info)
+            info.sort_key = self.plugins.sort_key(info, self.groups.sorted_as(info.pod))
+        else:
+            info.rejections, info.errors = (info.rejections + 1, 0) if rejected else (info.rejections, info.errors + 1)
+            self._set_queued_at(info, now)
+            info.backoff_until = self._backoff_policy.until(info)
+            if gang is not None:
+                gang.count_failure(info)
         counts = (info.attempts, info.rejections, info.errors)
         self.retries.set(info.uid, RetryRecord(*counts, info.queued_at, info.backoff_until))
 
@@ -469,21 +440,9 @@ class SchedulingQueue:
 
     def validate(self) -> None:
         """Every pod is in one container and knows its state, and all counts and indices agree."""
-        for state, container in self.by_state.items():
-            container.validate()
-            pods = list(container)
-            if len(pods) != len(container):
-                raise InvariantBroken(f"{len(pods)} pods are {state}, counted as {len(container)}")
-            for info in pods:
-                if info.state is not state or self.pods.get(info.uid) is not info:
-                    raise InvariantBroken(f"pod {info.pod.key} is in the container of {state}: {info.history()}")
-                if (info.gating_plugin is not None) != (state is PodState.GATED):
-                    raise InvariantBroken(f"pod {info.pod.key}: {state}, gate {info.gating_plugin}: {info.history()}")
-        if sum(map(len, self.by_state.values())) != len(self.pods):
-            raise InvariantBroken(f"{len(self.pods)} pods are known, but not as many are in the containers")
+        self.states.validate(self.pods)
         self.groups.validate()
         self.group_conditions.validate()
-        self.events.validate({info.uid for state in IN_FLIGHT for info in self.by_state[state]})
         self.nominator.validate(self.pods)
         self.preemptions.validate(self.pods)
         self.conditions.validate()
@@ -492,6 +451,4 @@ class SchedulingQueue:
             users.add(info.pod)
         if users != self.claim_users:
             raise InvariantBroken("the pods that name a claim are counted wrongly")
-        due = Counter((plugin, info.framework.name) for info in self.pods.values() for plugin in info.rejecting_plugins)
-        if +self.counters.rejecting != due or min(self.counters.rejecting.values(), default=0) < 0:
-            raise InvariantBroken("pods are counted wrongly by the plugins that rejected them")
+        self.counters.validate(self.pods.values())
