@@ -44,7 +44,6 @@ class Feature(StrEnum):
 
 _ALWAYS: Final = "Flotilla always works as with it"
 _NEVER: Final = "Flotilla does not have it"
-_GANGS: Final = "Flotilla schedules gangs by the PodGroups of the coscheduling plugin"
 _FIXED: Final[Mapping[str, str]] = {
     "CoordinatedLeaderElection": "each service elects its leader by a Lease of its own",
     "DRAConsumableCapacity": _ALWAYS,
@@ -57,17 +56,17 @@ _FIXED: Final[Mapping[str, str]] = {
     "DRAResourceClaimDeviceStatus": _ALWAYS,
     "DRASchedulerFilterTimeout": "a search for devices always ends after a number of steps",
     "DRAWorkloadResourceClaims": _NEVER,
-    "GangScheduling": _GANGS,
-    "GenericWorkload": _GANGS,
     "InPlacePodLevelResourcesVerticalScaling": _ALWAYS,
     "NodeDeclaredFeatures": f"{_ALWAYS}; a profile can disable the plugin",
     "PodLevelResources": _ALWAYS,
     "SchedulerAsyncPreemption": "victims are always evicted in the background",
     "SchedulerPopFromBackoffQ": _ALWAYS,
-    "TopologyAwareWorkloadScheduling": _GANGS,
-    "WorkloadAwarePreemption": _GANGS,
 }
 """Gates of scheduling that stay at their default, and why."""
+_GANGS: Final = frozenset(
+    {"GangScheduling", "GenericWorkload", "TopologyAwareWorkloadScheduling", "WorkloadAwarePreemption"}
+)
+"""Gates that a kube-scheduler needs for gangs, and Flotilla does not."""
 
 _NAMES: Final[Mapping[Gate, str]] = {
     Gate(Stage.ALPHA, default=False, locked=False): """
@@ -292,7 +291,9 @@ class FeatureGates:
                 continue
             if gate.stage in (Stage.GA, Stage.DEPRECATED):
                 notes.append(f"{name} is {gate.stage}: it will be removed in a future release of Kubernetes")
-            if name not in _EFFECTIVE and name not in _FIXED:
+            if name in _GANGS:
+                notes.append(f"{name} has no effect: gangs are scheduled whenever the API server has pod groups")
+            elif name not in _EFFECTIVE and name not in _FIXED:
                 notes.append(f"{name} has no effect: it does not concern scheduling, or not as Flotilla does it")
         return notes
 

@@ -72,7 +72,8 @@ def test_gates_with_the_same_effect_are_told_to_be_so() -> None:
         ("SchedulerQueueingHints=false", "SchedulerQueueingHints cannot be changed: v1.36 locks it on"),
         ("GitRepoVolumeDriver=true", "GitRepoVolumeDriver cannot be changed: v1.36 locks it off"),
         ("SchedulerAsyncPreemption=false", "SchedulerAsyncPreemption cannot be turned off in Flotilla: victims are"),
-        ("GenericWorkload=true", "GenericWorkload cannot be turned on in Flotilla: Flotilla schedules gangs by"),
+        ("GangScheduling=true", "GangScheduling is on, but needs GenericWorkload, which is off"),
+        ("DRAListTypeAttributes=true", "DRAListTypeAttributes cannot be turned on in Flotilla: Flotilla does not have"),
         ("GracefulNodeShutdown=false", "GracefulNodeShutdownBasedOnPodPriority is on, but needs GracefulNodeShutdown"),
     ],
 )
@@ -100,10 +101,17 @@ def test_gates_of_other_components_have_a_note_and_no_effect() -> None:
     ]
 
 
+def test_the_gates_that_kube_scheduler_needs_for_gangs_are_accepted() -> None:
+    names = ("GangScheduling", "GenericWorkload", "TopologyAwareWorkloadScheduling", "WorkloadAwarePreemption")
+    said = FeatureGates.parse(",".join(f"{name}=true" for name in names)).notes()
+    assert [note.split(":")[0] for note in said] == [f"{name} has no effect" for name in names]
+    assert said[0].endswith("gangs are scheduled whenever the API server has pod groups")
+
+
 def test_all_gates_of_a_stage_are_set_except_those_set_by_name() -> None:
     """Some gates of each stage are refused, so their names come with it."""
     refused = [problem.split()[0] for problem in problems("AllAlpha=true")]
-    assert "GangScheduling" in refused
+    assert "DRAListTypeAttributes" in refused
     assert not {name for name in refused if KNOWN[name].stage is not Stage.ALPHA}
     spared = ",".join(f"{name}=false" for name in refused)
     dependent = ",".join(f"{name}=false" for name in ("WorkloadWithJob", "DRAResourcePoolStatus"))
