@@ -24,6 +24,7 @@ from services.binder.eviction_state import (
     Reply,
     Step,
 )
+from services.binder.group_reader import GroupReader
 from services.binder.metrics import BinderMetrics
 from services.binder.status_reporter import StatusReporter
 from services.binder.worker_pool import WorkerPool
@@ -58,6 +59,7 @@ class EvictionCalls:
         self,
         context: Context,
         client: KubeClient,
+        groups: GroupReader,
         status: StatusReporter,
         metrics: BinderMetrics,
         feed: Callable[[Answered | EvictedAcknowledged], None],
@@ -66,6 +68,7 @@ class EvictionCalls:
         self._bus = context.bus
         self._limited_log = Repeated(context.log)
         self._client = client
+        self._groups = groups
         self._status = status
         self._metrics = metrics
         self._feed = feed
@@ -134,7 +137,7 @@ class EvictionCalls:
             return failed
         match call.step:
             case Step.LOOK_UP:
-                return await self._look_up(pod)
+                return await self._victim(pod, call.evict)
             case Step.MARK | Step.CANCEL:
                 assert call.condition is not None
                 return await self._mark(pod, self._dated(call.condition))
@@ -181,9 +184,25 @@ class EvictionCalls:
         if isinstance(reply, Failed):
             return reply
         pod = reply.pod if isinstance(reply, Found) else None
+        if pod is not None and pod.group:
+            group = await self._groups.read(evict.namespace, pod.group)
+            if group is not None and group.never_preempts:
+                pod = replace(pod, policy=NEVER)
+            if group is not None and group.priority is not None:
+                pod = replace(pod, priority=group.priority)
         if pod is None or (why := _why_not(pod, evict)):
             return Failed(f"the preemptor {GONE if pod is None else why}", final=True)
         return pod
+
+    async def _victim(self, pod: PodRef, evict: Evict) -> Reply:
+        """Looks it up; one that a gang evicts with its whole group is as important as the group."""
+        reply = await self._look_up(pod)
+        if not evict.gang or not isinstance(reply, Found) or not reply.pod.group:
+            return reply
+        group = await self._groups.read(pod.namespace, reply.pod.group)
+        if group is None or group.priority is None or not group.is_evicted_whole:
+            return reply
+        return Found(replace(reply.pod, priority=group.priority))
 
     async def _check_nomination(self, evict: Evict) -> Failed | None:
         """Asks the snapshot, which owns nominations, whether this one stands, and its eviction has not ended."""

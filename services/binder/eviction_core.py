@@ -196,7 +196,7 @@ class EvictionCore:
 
     def _report_end(self, evict: Evict, failure: str, now: float, victims: Sequence[EvictedPod] = ()) -> None:
         key = (evict.uid, evict.attempt)
-        preemption = Preemption(evict.namespace, evict.name, evict.node, tuple(victims))
+        preemption = Preemption(evict.namespace, evict.name, evict.node, tuple(victims), evict.gang)
         self._ended[key] = Evicted(*key, failure, preemption)
         self._report(key, now + REPORT_SECONDS, now)
         if len(self._ended) > MAX_ENDED:
@@ -265,7 +265,7 @@ class EvictionCore:
                 self._on_failed(eviction, victim, failed, now)
 
     def _on_found(self, eviction: Eviction, victim: VictimEviction, pod: ObservedPod, now: float) -> None:
-        victim.priority, victim.owner = pod.priority, pod.owner
+        victim.priority, victim.owner, victim.group = pod.priority, pod.owner, pod.group
         if pod.terminating:
             self._over(eviction, victim, now, evicted=victim.deleting)
         elif victim.assumed and not pod.node:

@@ -162,6 +162,8 @@ class VictimEviction:
     """By the API server, at the last look-up."""
     owner: str = ""
     """Its controller, by the same."""
+    group: str = ""
+    """Its pod group, by the same."""
     number: int = 0
     """Of the last call."""
     looks: int = 0
@@ -177,7 +179,7 @@ class VictimEviction:
 
     def evicted(self, *, in_memory: bool) -> EvictedPod:
         pod = self.pod
-        return EvictedPod(pod.uid, pod.namespace, pod.name, self.owner, self.priority, in_memory)
+        return EvictedPod(pod.uid, pod.namespace, pod.name, self.owner, self.priority, in_memory, self.group)
 
     def move(self, state: VictimState) -> None:
         if state not in VICTIM_TRANSITIONS[self.state]:
@@ -203,7 +205,8 @@ class Eviction:
     @property
     def message(self) -> str:
         """Of the victims' condition."""
-        return f"{self.evict.profile}: preempting to accommodate a higher priority pod"
+        preemptor = "podgroup" if self.evict.gang else "pod"
+        return f"{self.evict.profile}: preempting to accommodate a higher priority {preemptor}"
 
     @property
     def under_way(self) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from services.binder.group_reader import GroupReader, group_path
 from services.binder.worker_pool import WorkerPool
 from shared.errors import FlotillaError
 from shared.kube.client import STRATEGIC_MERGE_PATCH, KubeClient
@@ -32,7 +33,7 @@ CONDITIONS = {
     "v1alpha3": "PodGroupInitiallyScheduled",
     "v1alpha2": "PodGroupScheduled",
 }
-"""What the condition is called, by version; the versions are tried in this order."""
+"""What the condition is called, by version."""
 
 
 class _Metadata(msgspec.Struct, rename="camel"):
@@ -51,8 +52,9 @@ class _Group(msgspec.Struct):
 
 
 class GroupStatusWriter:
-    def __init__(self, client: KubeClient, wall: Callable[[], float], log: logging.Logger) -> None:
+    def __init__(self, client: KubeClient, reader: GroupReader, wall: Callable[[], float], log: logging.Logger) -> None:
         self._client = client
+        self._reader = reader
         self._wall = wall
         self._log = Repeated(log)
         self._pool: WorkerPool[GroupNotice] = WorkerPool(
@@ -81,12 +83,8 @@ class GroupStatusWriter:
     async def _try(self, notice: GroupNotice) -> bool:
         """Whether it is done; not if the group has changed since it was read."""
         namespace, _, name = notice.key.partition("/")
-        for version in CONDITIONS:
-            path = f"/apis/scheduling.k8s.io/{version}/namespaces/{namespace}/podgroups/{name}"
-            raw = await self._client.get(path)
-            if raw is not None:
-                return await self._patch(version, _read(raw, path), notice)
-        return True
+        found = await self._reader.find(namespace, name)
+        return found is None or await self._patch(found[0], _read(found[1], notice.key), notice)
 
     async def _patch(self, version: str, group: _Group, notice: GroupNotice) -> bool:
         meta, type_ = group.metadata, CONDITIONS[version]
@@ -102,7 +100,7 @@ class GroupStatusWriter:
         fence = {"uid": meta.uid, "resourceVersion": meta.resource_version}
         body = encode_json({"metadata": fence, "status": {"conditions": [condition]}})
         namespace, _, name = notice.key.partition("/")
-        path = f"/apis/scheduling.k8s.io/{version}/namespaces/{namespace}/podgroups/{name}/status"
+        path = f"{group_path(version, namespace, name)}/status"
         answer = await self._client.call("PATCH", path, body, content_type=STRATEGIC_MERGE_PATCH)
         if answer.status == CHANGED:
             return False
@@ -114,8 +112,8 @@ class GroupStatusWriter:
         self._log.error(type(cause).__name__, "a group's status is not written: %r", cause, exc_info=cause)
 
 
-def _read(raw: bytes, path: str) -> _Group:
+def _read(raw: bytes, key: str) -> _Group:
     try:
         return msgspec.json.decode(raw, type=_Group)
     except msgspec.DecodeError as cause:
-        raise FlotillaError(f"{path}: {cause}") from cause
+        raise FlotillaError(f"pod group {key}: {cause}") from cause

@@ -14,6 +14,7 @@ from services.binder.core import MAX_HELD, BinderCore
 from services.binder.eviction_calls import EvictionCalls
 from services.binder.eviction_core import EvictionCore
 from services.binder.eviction_state import Answered, EvictedAcknowledged
+from services.binder.group_reader import GroupReader
 from services.binder.group_status import GroupStatusWriter
 from services.binder.metrics import BinderMetrics, BindSpans
 from services.binder.outcome_reports import REPEAT_SECONDS
@@ -152,9 +153,10 @@ class Shell:
             calls = ApiCalls(client, feed, core.awaits, context.clock, metrics, self._spans, extenders)
             self._status = status
             self._releases = ClaimReleases(client, context.bus, lambda: core.epoch, context.log)
-            self._groups = GroupStatusWriter(client, context.wall, context.log)
+            groups = GroupReader(client, context.clock)
+            self._groups = GroupStatusWriter(client, groups, context.wall, context.log)
             self._calls = WorkerPool(calls.make, max_workers=MAX_CALLS, max_waiting=2 * MAX_HELD, failed=self._failed)
-            self._eviction_calls = EvictionCalls(context, client, status, metrics, feed, self._failed)
+            self._eviction_calls = EvictionCalls(context, client, groups, status, metrics, feed, self._failed)
 
     async def run(self) -> None:
         bus = self._bus

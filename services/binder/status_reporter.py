@@ -27,6 +27,7 @@ from shared.kube.event_writer import EventWriter
 from shared.kube.events_and_conditions import POD_SCHEDULED, ObservedPod, PodEvent, PodRef, PodScheduled
 from shared.kube.outcome import CallOutcome, CallResult
 from shared.messages.binding import Displaced, Notice
+from shared.messages.queue import name_of_gang
 from shared.telemetry.logs import Repeated
 
 NORMAL, WARNING = "Normal", "Warning"
@@ -333,9 +334,10 @@ class StatusReporter:
 
     def preempted(self, preempted: RecordPreempted) -> None:
         evict = preempted.evict
-        note = f"Preempted by pod {evict.uid} on node {evict.node}{IN_MEMORY if preempted.in_memory else ''}"
-        preemptor = PodRef(evict.namespace, evict.name, evict.uid)
-        self._event(_ref(preempted.victim), NORMAL, PREEMPTED, PREEMPTING, note, evict.profile, preemptor)
+        preemptor = f"podgroup {name_of_gang(evict.gang)}" if evict.gang else f"pod {evict.uid}"
+        note = f"Preempted by {preemptor} on node {evict.node}{IN_MEMORY if preempted.in_memory else ''}"
+        related = PodRef(evict.namespace, evict.name, evict.uid)
+        self._event(_ref(preempted.victim), NORMAL, PREEMPTED, PREEMPTING, note, evict.profile, related)
 
     def preempts(self, preemption: RecordPreemption) -> None:
         """An Event that kube-scheduler does not have: its preemptors do not say whom they preempt."""
@@ -343,6 +345,8 @@ class StatusReporter:
         names = [f"{victim.namespace}/{victim.name}" for victim in victims[:MAX_NAMED]]
         more = f" and {len(victims) - MAX_NAMED} more" if len(victims) > MAX_NAMED else ""
         note = f"evicted {len(victims)} pod(s) of lower priority from node {evict.node}: {', '.join(names)}{more}"
+        if evict.gang:
+            note = f"for podgroup {name_of_gang(evict.gang)}: {note}"
         pod = PodRef(evict.namespace, evict.name, evict.uid)
         self._event(pod, NORMAL, PREEMPTING, PREEMPTING, note, evict.profile)
 

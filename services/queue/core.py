@@ -154,8 +154,9 @@ class QueueCore:
             case Absorbed():
                 self._on_absorbed(event, now)
             case Evicted(uid=uid):
-                preemptor = self._queue.pods.get(uid)
-                self.evictions.record(event, None if preemptor is None else preemptor.pod.priority, now)
+                info = self._queue.pods.get(uid)
+                priority = None if info is None else self._queue.groups.sorted_as(info.pod).priority
+                self.evictions.record(event, priority, now)
                 self._results.on_evicted(event, now)
             case Activate(uids=uids):
                 for uid in uids:

@@ -31,6 +31,7 @@ from shared.messages.inspection import (
     QueueListed,
     RecordedPreemption,
 )
+from shared.messages.queue import name_of_gang
 from shared.model.objects import group_of
 
 LISTED_STATES = (
@@ -118,6 +119,7 @@ class Introspection:
                 entry.priority,
                 entry.preemption.victims,
                 entry.failure,
+                name_of_gang(entry.preemption.gang),
             )
             for entry in journal.since(earliest, now)
         ]

@@ -118,7 +118,7 @@ class ObservedPod(msgspec.Struct, frozen=True, gc=False):
     """A pod as the API server has it. `node`: empty if it is not bound.
 
     `version`: metadata.resourceVersion. `phase`: status.phase. `priority`, `policy`: spec.priority, 0 if unset, and
-    spec.preemptionPolicy. `owner`: its controller, as `ReplicaSet/web`.
+    spec.preemptionPolicy. `owner`: its controller, as `ReplicaSet/web`. `group`: the name of its PodGroup.
     """
 
     uid: str
@@ -132,6 +132,7 @@ class ObservedPod(msgspec.Struct, frozen=True, gc=False):
     priority: int = 0
     policy: str = ""
     owner: str = ""
+    group: str = ""
 
 
 def event_path(namespace: str) -> str:
@@ -234,6 +235,7 @@ def observed_pod(raw: bytes) -> ObservedPod:
         priority=spec.priority or 0,
         policy=spec.preemption_policy or "",
         owner=next((f"{each.kind}/{each.name}" for each in meta.owner_references or () if each.controller), ""),
+        group="" if spec.scheduling_group is None else spec.scheduling_group.pod_group_name or "",
     )
 
 
@@ -317,10 +319,15 @@ class _Meta(msgspec.Struct, frozen=True, rename="camel"):
     deletion_timestamp: str | None = None
 
 
+class _SchedulingGroup(msgspec.Struct, frozen=True, rename="camel"):
+    pod_group_name: str | None = None
+
+
 class _Spec(msgspec.Struct, frozen=True, rename="camel"):
     node_name: str | None = None
     priority: int | None = None
     preemption_policy: str | None = None
+    scheduling_group: _SchedulingGroup | None = None
 
 
 class _Status(msgspec.Struct, frozen=True, rename="camel"):

@@ -171,7 +171,8 @@ class Evict(msgspec.Struct, frozen=True, omit_defaults=True, tag="evict"):
 
     `epoch` is the snapshot's, `attempt` the sequence number of the nomination. `denominated`: pods of lower
     priority whose nomination to the node was revoked. May be carried out twice. `window`: seconds from arrival
-    after which no further victim is touched; 0: the binder's own limit.
+    after which no further victim is touched; 0: the binder's own limit. `gang`: for which the victims make way, as in a
+    Nominate.
     """
 
     epoch: Count
@@ -184,6 +185,7 @@ class Evict(msgspec.Struct, frozen=True, omit_defaults=True, tag="evict"):
     victims: list[Displaced]
     denominated: list[Displaced] = []
     window: Seconds = 0.0
+    gang: str = ""
 
 
 class IsNominated(msgspec.Struct, frozen=True, omit_defaults=True, tag="is-nominated"):
@@ -220,7 +222,7 @@ class PlacedNow(msgspec.Struct, frozen=True, omit_defaults=True, tag="placed-now
 
 class EvictedPod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A pod that was told to terminate, or (`in_memory`) was kept from being bound. `owner`: its controller, as
-    `ReplicaSet/web`.
+    `ReplicaSet/web`. `group`: the name of its pod group.
     """
 
     uid: str
@@ -229,15 +231,17 @@ class EvictedPod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     owner: str = ""
     priority: Integer = 0
     in_memory: bool = False
+    group: str = ""
 
 
 class Preemption(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """Who made way for the pod of this name on `node`."""
+    """Who made way for the pod of this name on `node`. `gang`: it is a member of, and others made way for it, too."""
 
     namespace: str
     name: str
     node: str
     victims: tuple[EvictedPod, ...] = ()
+    gang: str = ""
 
 
 class Evicted(msgspec.Struct, frozen=True, omit_defaults=True, tag="evicted"):

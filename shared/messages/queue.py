@@ -44,6 +44,11 @@ class Gang(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     never_preempts: bool = False
 
 
+def name_of_gang(key: str) -> str:
+    """`namespace/name` of the group, without its API."""
+    return key.partition("/")[2]
+
+
 MAX_PLACED_ON = 8
 """Nodes in a Gang: they only name its domains."""
 MAX_PLACED_ON_CHARACTERS = 512

@@ -139,6 +139,7 @@ class PodGroupSpec(ApiStruct, frozen=True, kw_only=True):
     scheduling_constraints: SchedulingConstraints | None = None
     resource_claims: list[PodResourceClaim] = field(default_factory=list)
     disruption_mode: str | DisruptionMode | None = None
+    priority_class_name: str = ""
     priority: Integer | None = None
     preemption_policy: str | None = None
 
@@ -197,8 +198,11 @@ class PodGroup(Namespaced, frozen=True, kw_only=True):
 
     @property
     def priority(self) -> int | None:
-        """Of all its pods, whatever they say themselves; None if each has its own."""
-        return self.spec.priority
+        """Of all its pods, whatever they say themselves; None if each has its own.
+
+        The API server gives a group without a class priority 0, which says nothing of its pods.
+        """
+        return self.spec.priority if self.spec.priority or self.spec.priority_class_name else None
 
     @property
     def scheduled_condition(self) -> PodCondition | None:

@@ -20,7 +20,7 @@ CHOICES = ("all", "single")
 def default_group(resource: ApiResource, group: Object, priority_classes: PriorityClasses) -> None:
     """Set the priority of the class that a new group names, or of the default class; raise if there is no such class.
 
-    A group without a class keeps the priority that it came with.
+    A group without a class keeps the priority that it came with, or gets 0.
     """
     spec = group.setdefault("spec", {})
     if not isinstance(spec, dict):
@@ -29,7 +29,10 @@ def default_group(resource: ApiResource, group: Object, priority_classes: Priori
     found = priority_classes(name)
     if found is None and name:
         raise forbidden(resource, group["metadata"]["name"], f"no PriorityClass with name {name} was found")
+    mode: Any = "Pod" if resource.version == "v1alpha2" else {"single": {}}
+    spec.setdefault("disruptionMode", mode)
     if found is None:
+        spec.setdefault("priority", 0)
         return
     if spec.get("priority") not in (None, found["value"]):
         why = f"the priority ({spec['priority']}) must not be provided: that of {name} is {found['value']}"

@@ -80,7 +80,14 @@ class World:
     # The API server
 
     def pod(
-        self, name: str, node: str = "", *, nominated: str = "", priority: int | None = None, policy: str = ""
+        self,
+        name: str,
+        node: str = "",
+        *,
+        nominated: str = "",
+        priority: int | None = None,
+        policy: str = "",
+        group: str = "",
     ) -> str:
         """Creates one; its uid. On a node it runs, and takes its time to end. `high` is above all others."""
         if priority is None:
@@ -92,6 +99,8 @@ class World:
         }
         if policy:
             spec["preemptionPolicy"] = policy
+        if group:
+            spec["schedulingGroup"] = {"podGroupName": group}
         status = {"phase": "Running" if node else "Pending"}
         if node:
             spec["nodeName"] = node
@@ -176,12 +185,13 @@ class World:
         denominated: tuple[Displaced, ...] = (),
         window: float = 0.0,
         waits: bool = True,
+        gang: str = "",
     ) -> None:
         """Makes room on n1 for the pod `high`, which `waits` for it."""
         if waits and self.version("high") == NOT_THERE:
             self.pod("high", nominated="n1")
         of = ("uid-high", "default", "high", PROFILE, "n1")
-        order = Evict(1, attempt, *of, list(victims), list(denominated), window)
+        order = Evict(1, attempt, *of, list(victims), list(denominated), window, gang)
         self.bus.post("binder.evictions", order)
 
     async def evicted_of(self, attempt: int = 7) -> Evicted:

@@ -134,4 +134,4 @@ def a_binding(name: str, to: str, **metadata: object) -> Object:
 
 def condition_of(obj: Object, type_: str) -> Object:
     """{} if there is none of this type."""
-    return next((each for each in obj["status"].get("conditions", []) if each["type"] == type_), {})
+    return next((each for each in obj.get("status", {}).get("conditions", []) if each["type"] == type_), {})

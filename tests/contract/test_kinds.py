@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from shared.model.objects import ObjectKind, PodGroup, TopologyConstraint, object_from
 from tests.contract.sandbox import NODES, Sandbox, a_pod
 from tests.contract.server import Object
 
@@ -65,6 +66,37 @@ async def test_pod_groups_where_they_are_served(sandbox: Sandbox) -> None:
     await sandbox.server.refused(422, "Invalid", "PATCH", f"{folder}/g", more, "application/merge-patch+json")
     pod = await sandbox.pod("grouped", schedulingGroup={"podGroupName": "g"})
     assert pod["spec"]["schedulingGroup"] == {"podGroupName": "g"}
+
+
+async def test_what_a_server_adds_to_a_pod_group(sandbox: Sandbox) -> None:
+    """A priority that no class gave it says nothing about the pods of the group."""
+    folder = f"{GROUPS}/namespaces/{sandbox.name}/podgroups"
+    if (await sandbox.server.ask("GET", GROUPS)).status == 404:
+        return
+    policy = {"schedulingPolicy": {"gang": {"minCount": 2}}}
+    racks = {"schedulingConstraints": {"topology": [{"key": "example.com/rack"}]}}
+    plain = await sandbox.server.post(folder, {"metadata": {"name": "plain"}, "spec": policy | racks})
+    if "priority" not in plain["spec"]:  # the gate WorkloadAwarePreemption is off
+        return
+    assert (plain["spec"]["priority"], plain["spec"]["disruptionMode"]) == (0, "Pod")
+    assert "priorityClassName" not in plain["spec"]
+    await sandbox.make(PRIORITIES, "groups", value=700)
+    named = policy | {"priorityClassName": sandbox.unique("groups"), "disruptionMode": "PodGroup"}
+
+    async def created() -> Object | None:
+        """The server knows a new class after a while."""
+        answer = await sandbox.server.ask("POST", folder, {"metadata": {"name": "named"}, "spec": named})
+        return answer.body if answer.status == 201 else None
+
+    made = await sandbox.until(created, "no group of a new priority class")
+    assert (made["spec"]["priority"], made["spec"]["disruptionMode"]) == (700, "PodGroup")
+    group = object_from(ObjectKind.POD_GROUP, made)
+    other = object_from(ObjectKind.POD_GROUP, plain)
+    assert isinstance(group, PodGroup) and isinstance(other, PodGroup)
+    assert (group.priority, group.is_evicted_whole) == (700, True)
+    assert (other.priority, other.is_evicted_whole) == (None, False)
+    if "schedulingConstraints" in plain["spec"]:  # the gate TopologyAwareWorkloadScheduling is on
+        assert other.topology == (TopologyConstraint(key="example.com/rack"),)
 
 
 async def test_an_unknown_token_is_unauthorized(sandbox: Sandbox) -> None:

@@ -88,6 +88,31 @@ class Crew:
     async def get(self, name: str) -> Object:
         return await self.server.get(self.path(name))
 
+    async def group(self, least: int, **spec: Any) -> Object | None:
+        """A group of the test's name; None if the server has none. A new priority class may take effect late."""
+        if (await self.server.ask("GET", GROUPS)).status == 404:
+            return None
+        policy = {"schedulingPolicy": {"gang": {"minCount": least}}}
+        folder = f"{GROUPS}/namespaces/{self.sandbox.name}/podgroups"
+
+        async def created() -> Object | None:
+            answer = await self.server.ask("POST", folder, {"metadata": {"name": self.name}, "spec": policy | spec})
+            assert answer.status in (201, 403), answer
+            return answer.body if answer.status == 201 else None
+
+        made: Object = await self.sandbox.until(created, "the group is refused")
+        return made
+
+    async def group_is(self, status: str, reason: str) -> None:
+        """Wait until the group's condition says so."""
+        path = f"{GROUPS}/namespaces/{self.sandbox.name}/podgroups/{self.name}"
+
+        async def told() -> bool:
+            condition = condition_of(await self.server.get(path), "PodGroupScheduled")
+            return (condition.get("status"), condition.get("reason")) == (status, reason)
+
+        await self.sandbox.until(told, f"group {self.name} is not {status}: {reason}")
+
     async def lands(self, name: str, *nodes: str) -> str:
         """Wait until the pod is bound; to one of these nodes, if any are named."""
 
@@ -355,12 +380,44 @@ async def test_gangs_where_they_are_served(crew: Crew) -> None:
     if (await crew.server.ask("GET", GROUPS)).status == 404:
         return
     await crew.node("a", cpu="1")
-    group = {"metadata": {"name": crew.name}, "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}}}
-    await crew.server.post(f"{GROUPS}/namespaces/{crew.sandbox.name}/podgroups", group)
+    await crew.group(2)
     member = {"podGroupName": crew.name}
     for name in ("first", "second"):
         await crew.pod(name, cpu="800m", schedulingGroup=member)
     await crew.waits("first")
     assert "nodeName" not in (await crew.get("second"))["spec"]
+    await crew.group_is("False", "Unschedulable")
     await crew.node("b", cpu="1")
     assert await crew.lands("first") != await crew.lands("second")
+    await crew.group_is("True", "Scheduled")
+
+
+async def test_a_gang_goes_to_one_domain(crew: Crew) -> None:
+    """One zone has room for one member only, as the group's constraints say if the server keeps them."""
+    racks = {"topology": [{"key": ZONE}]}
+    made = await crew.group(2, schedulingConstraints=racks)
+    if made is None or made["spec"].get("schedulingConstraints") != racks:
+        return
+    for name, zone in (("a", "small"), ("b", "large"), ("c", "large")):
+        await crew.node(name, {ZONE: zone}, cpu="1")
+    for name in ("first", "second"):
+        await crew.pod(name, cpu="800m", schedulingGroup={"podGroupName": crew.name})
+    assert {await crew.lands("first"), await crew.lands("second")} == {crew.host("b"), crew.host("c")}
+
+
+async def test_a_gang_preempts_for_all_of_its_members_by_the_priority_of_its_group(crew: Crew) -> None:
+    await crew.sandbox.make(PRIORITIES, f"{crew.name}-high", value=1000)
+    made = await crew.group(2, priorityClassName=crew.sandbox.unique(f"{crew.name}-high"))
+    if made is None or not made["spec"].get("priority"):
+        return
+    for name in "ab":
+        await crew.node(name, cpu="1")
+        await crew.pod(f"low-{name}", cpu="800m")
+    for name in "ab":
+        await crew.lands(f"low-{name}")
+    for name in ("first", "second"):
+        await crew.pod(name, cpu="800m", schedulingGroup={"podGroupName": crew.name})
+    for name in "ab":
+        await crew.ends(f"low-{name}")
+    assert await crew.lands("first") != await crew.lands("second")
+    await crew.group_is("True", "Scheduled")

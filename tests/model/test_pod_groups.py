@@ -66,6 +66,20 @@ def test_an_invalid_group_is_refused_with_the_field(kind: ObjectKind) -> None:
 
 
 @pytest.mark.parametrize(
+    ("spec", "priority"),
+    [
+        ({}, None),
+        ({"priority": 0}, None),
+        ({"priority": 0, "priorityClassName": "zero"}, 0),
+        ({"priority": 7}, 7),
+        ({"priority": -7, "priorityClassName": "low"}, -7),
+    ],
+)
+def test_a_priority_that_the_server_made_up_counts_as_none(spec: Any, priority: int | None) -> None:
+    assert read(OURS, spec).priority == priority
+
+
+@pytest.mark.parametrize(
     ("spec", "whole"),
     [
         ({}, False),
@@ -80,8 +94,8 @@ def test_the_disruption_mode_of_each_version(spec: Any, whole: bool) -> None:
 
 
 def test_priority_and_preemption_policy_are_the_groups() -> None:
-    group = read(OURS, {"priority": 0, "preemptionPolicy": "Never"})
-    assert (group.priority, group.never_preempts) == (0, True)
+    group = read(OURS, {"priority": 5, "preemptionPolicy": "Never"})
+    assert (group.priority, group.never_preempts) == (5, True)
     assert (read(OURS, {}).priority, read(OURS, {}).never_preempts) == (None, False)
 
 

@@ -22,7 +22,8 @@ def test_groups_of_both_apis_are_stored_separately() -> None:
     assert desk.post(GROUPS, group())["apiVersion"] == "scheduling.k8s.io/v1alpha2"
     theirs = desk.post(COSCHEDULING, {"metadata": {"name": "g"}, "spec": {"minMember": 2}})
     assert (theirs["apiVersion"], theirs["kind"]) == ("scheduling.x-k8s.io/v1alpha1", "PodGroup")
-    assert desk.get(f"{GROUPS}/g")["spec"] == {"schedulingPolicy": {"gang": {"minCount": 3}}}
+    defaults = {"disruptionMode": "Pod", "priority": 0}
+    assert desk.get(f"{GROUPS}/g")["spec"] == {"schedulingPolicy": {"gang": {"minCount": 3}}} | defaults
     assert desk.get(f"{COSCHEDULING}/g")["spec"] == {"minMember": 2}
     desk.delete(f"{COSCHEDULING}/g")
     assert desk.get(COSCHEDULING)["items"] == []
@@ -122,7 +123,8 @@ def test_a_later_server_has_other_versions_and_groups_of_groups() -> None:
     assert {each["name"] for each in names["v1beta1"]} == {"workloads", "podgroups", "podgroups/status"}
     assert {each["name"] for each in names["v1"]} == {"priorityclasses"}
     desk.post(LATER.format("v1beta1", "podgroups"), group())
-    assert desk.get(f"{LATER.format('v1alpha3', 'podgroups')}/g")["spec"] == group()["spec"]
+    defaults = {"disruptionMode": {"single": {}}, "priority": 0}
+    assert desk.get(f"{LATER.format('v1alpha3', 'podgroups')}/g")["spec"] == group()["spec"] | defaults
     composite = {"schedulingPolicy": {"gang": {"minGroupCount": 2}}, "workloadRef": {"workloadName": "w"}}
     path = LATER.format("v1alpha3", "compositepodgroups")
     desk.post(path, {"metadata": {"name": "c"}, "spec": composite})

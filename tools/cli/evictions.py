@@ -65,13 +65,14 @@ async def _list(options: argparse.Namespace) -> int:
 
 def rows_of(preemption: "RecordedPreemption") -> Iterator[tuple[str, ...]]:
     known = "left since" if preemption.priority is None else f"priority {preemption.priority}"
-    preemptor = f"{preemption.namespace}/{preemption.name} ({known})"
+    gang = f"gang {preemption.gang}, " if preemption.gang else ""
+    preemptor = f"{preemption.namespace}/{preemption.name} ({gang}{known})"
     at = moment(preemption.at)
     for victim in preemption.victims:
         yield (
             at,
             f"{victim.namespace}/{victim.name} (priority {victim.priority})",
-            victim.owner or "-",
+            victim.owner or (f"PodGroup/{victim.group}" if victim.group else "-"),
             preemptor,
             preemption.node,
             "kept from being bound" if victim.in_memory else "preempted",

@@ -104,6 +104,7 @@ def evict_of(
         victims,
         denominated=[_displaced(uid, nomination.key) for uid, nomination in losers],
         window=EVICTION_WINDOW,
+        gang=nominate.gang,
     )
 
 
