@@ -12,7 +12,7 @@ from typing import TextIO
 from redis.asyncio import Redis
 
 from tools.bench.pipeline.cases import PROCESSES
-from tools.bench.steady.costs import REDIS_TIMEOUT, Costs, costs_of
+from tools.bench.steady.costs import REDIS_TIMEOUT, Costs, costs_of, costs_since
 from tools.bench.steady.load import Load, percentile
 from tools.bench.steady.pages import Page, Pairs, Turn, open_page
 from tools.cli.output import Screen, table
@@ -104,7 +104,7 @@ class SteadyBench:
             self._screen.status(f"idle for {case.idle} s")
             before = await costs_of(pipeline, redis)
             await asyncio.sleep(case.idle)
-            idle = (await costs_of(pipeline, redis)).since(before)
+            idle = await costs_since(before, pipeline, redis)
             say(f"idle: {100 * of_kinds(idle.cpu, *PROCESSES) / case.idle:.1f} % of a core")
         for rate in case.rates:
             pods = rate * case.seconds
@@ -113,7 +113,7 @@ class SteadyBench:
             await load.create(pods, rate)
             await load.all_bound(BOUND_PATIENCE)
             await asyncio.sleep(SETTLED)
-            costs = (await costs_of(pipeline, redis)).since(before)
+            costs = await costs_since(before, pipeline, redis)
             for line in lines_of(Figures(rate, pods, load.take_latencies(), costs)):
                 say(line)
 
@@ -132,7 +132,7 @@ class SteadyBench:
             else:
                 await asyncio.sleep(case.seconds)
             seconds = time.monotonic() - began
-            costs = (await costs_of(pipeline, redis)).since(before)
+            costs = await costs_since(before, pipeline, redis)
             return Turn(rate * case.seconds, seconds, costs, None if page is None else page.received - received)
 
         for rate in (0, *case.rates):

@@ -3,7 +3,7 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -44,13 +44,29 @@ class Costs:
 
 
 async def costs_of(pipeline: Pipeline, redis: Redis) -> Costs:
+    """For `costs_since`. What it costs to be asked is not of the time that follows."""
+    counted = await _counted(pipeline, redis)
+    return replace(counted, **_used(pipeline))
+
+
+async def costs_since(before: Costs, pipeline: Pipeline, redis: Redis) -> Costs:
+    """What it costs to be asked is not of the time that has passed."""
+    used = _used(pipeline)
+    counted = await _counted(pipeline, redis)
+    return replace(counted, **used).since(before)
+
+
+def _used(pipeline: Pipeline) -> dict[str, Mapping[str, float]]:
+    switches = {name: voluntary_switches(pid) for name, pid in pipeline.processes.items()}
+    return {"cpu": pipeline.cpu(), "switches": switches}
+
+
+async def _counted(pipeline: Pipeline, redis: Redis) -> Costs:
     services = list(pipeline.options.services())
     pages = await asyncio.gather(*(pipeline.ask(name, "/metrics") for name in services))
     texts = [page.body for page in pages if page is not None]
     stats = await redis.info("commandstats")
     return Costs(
-        cpu=pipeline.cpu(),
-        switches={name: voluntary_switches(pid) for name, pid in pipeline.processes.items()},
         messages=added_up(texts, MESSAGES, "subject", {"direction": "out"}),
         bytes=added_up(texts, BYTES, "subject", {"direction": "out"}),
         commands={
