@@ -131,11 +131,12 @@ class Commits:
                     volumes=placement.volumes,
                     devices=device_decision(info, placement),
                 ),
-                load=loads.number(info.template.load),
+                load=loads.number(info.load),
                 seen=placement.seen,
                 gang="" if info.gang is None else info.gang.key,
                 worker=self._checks.worker_of(placement.node),
                 asks=info.template.asks,
+                own_volumes=b"" if info.volumes is None else info.volumes.content,
             )
             for info, placement in result.decided
         ]
@@ -170,7 +171,7 @@ class Commits:
         info, node = planned.info, planned.preemption.nominated or ""
         return Nominate(
             Assignment(info.uid, info.namespace, info.name, info.template.profile, node),
-            load=loads.number(info.template.load),
+            load=loads.number(info.load),
             seen=planned.seen,
             victims=list(planned.preemption.victims),
             worker=planned.worker,

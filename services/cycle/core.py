@@ -353,6 +353,7 @@ class CycleCore:
         if progress.gang is not None and progress.gang.is_rehearsed:
             return effects + self._on_search(self._searches.on_rehearsed(progress.gang, result), now)
         effects += self._end(result if progress.gang is None else self._searches.take_gang(progress.gang, result))
+        self._admission.judge_by_name(info for info in result.deferred if info.class_id in result.by_name)
         self._backlog.extendleft(reversed(result.deferred))
         if result.decided:
             effects.append(self._commits.send_round(progress.number, result, now, quiet=progress.unasked))
@@ -455,6 +456,7 @@ class CycleCore:
         for info, placement in result.decided:
             conflict = conflicts.get(info.uid)
             if conflict is not None and not conflict.placed:
+                self._admission.judge_by_name([info])  # its claims may have changed
                 lost[info.uid] = info
                 continue
             self._held.discard(info.uid)

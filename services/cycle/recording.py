@@ -158,7 +158,7 @@ class Recording:
             if part and size > HALF_A_MESSAGE:
                 yield Record(PodsShown(*self._next(), part))
                 part, size = [], len(info.body)
-            queued = QueuedPod(info.body, info.attempt, 0.0, 0.0, info.gang, info.claims)
+            queued = QueuedPod(info.body, info.attempt, 0.0, 0.0, info.gang, info.claims, info.volumes)
             part.append(RecordedPod(info.uid, queued))
         if part:
             yield Record(PodsShown(*self._next(), part))

@@ -61,6 +61,7 @@ from shared.messages.queue import (
     Verdict,
 )
 from shared.plugins.devices.queued_claims import queued_claims
+from shared.plugins.volumes.own_claims import queued_volumes
 from shared.terms import Heard, Newest
 
 IN_FLIGHT_PODS = "PodPopped"
@@ -99,6 +100,7 @@ class QueueCore:
             self._hints, self._problems, backoff or BackoffPolicy(), timeouts or Timeouts(), records or {}, stopwatch
         )
         self._handlers = EventHandlers(frameworks, self._queue, self._hints)
+        self.claims_on_nodes = self._handlers.claims_on_nodes
         self._results = AttemptResults(self._queue, self.objects)
         self.evictions = EvictionJournal()
         self._session = CycleSession()
@@ -269,8 +271,10 @@ class QueueCore:
     def _hand_out(self, info: QueuedPodInfo, gang: Gang | None, now: float) -> QueuedPod:
         info.snapshot_epoch = self._snapshot.position
         body = info.encoded(self._queue.nominator.applied(info.pod))
-        claims = queued_claims(info.pod, self.objects.devices, self._queue.claim_users)
-        return QueuedPod(body, info.attempts, self._date(info.seen_at), self._date(now), gang, claims)
+        users = self._queue.claim_users
+        claims = queued_claims(info.pod, self.objects.devices, users)
+        volumes = queued_volumes(info.pod, self.objects, users.volumes, self.claims_on_nodes)
+        return QueuedPod(body, info.attempts, self._date(info.seen_at), self._date(now), gang, claims, volumes)
 
     def _check_cycle(self, epoch: int, now: float) -> None:
         if epoch != self._session.epoch:

@@ -14,6 +14,8 @@ from services.queue.scheduling.scheduling_queue import SchedulingQueue
 from shared.bounded import BoundedDict
 from shared.errors import InvariantBroken
 from shared.framework.profile import Framework
+from shared.model.objects import Pod
+from shared.plugins.volumes.own_claims import ClaimsOnNodes, volume_claims
 
 FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
 MAX_FOREIGN = 10_000
@@ -27,6 +29,7 @@ class EventHandlers:
         self._hints = hints
         self._deferred = DeferredEvents()
         self._at: Position | None = None
+        self.claims_on_nodes = ClaimsOnNodes()
         self.unreadable: dict[str, str] = {}
         self._foreign: BoundedDict[str, tuple[str, str]] = BoundedDict(MAX_FOREIGN)
         """By uid: namespace and name, and the schedulerName, of pending pods that no profile here schedules."""
@@ -61,6 +64,7 @@ class EventHandlers:
             case events.PodGone(uid=uid):
                 return self._on_left(uid, now, bound=False)
             case ClusterChange():
+                self._note_claims(event)
                 self._queue.observe_group(event.before, event.now, now)
                 if self._hints.is_awaited(event.event):
                     self._move_all(event, now)
@@ -125,6 +129,12 @@ class EventHandlers:
         if not is_known:
             effects.append(unreadable_notice(event))
         return effects
+
+    def _note_claims(self, change: ClusterChange) -> None:
+        if isinstance(change.now, Pod) and change.now.spec.node_name:
+            self.claims_on_nodes.put(change.now.uid, volume_claims(change.now))
+        elif isinstance(change.before, Pod):
+            self.claims_on_nodes.put(change.before.uid, ())
 
     def _move_all(self, change: ClusterChange, now: float) -> None:
         """Defers the event until the snapshot has applied the change."""

@@ -165,6 +165,8 @@ class CommitChecks:
     def _check_decision(self, wanted: Decision, load: PodLoad, gang: GangLoads) -> None:
         self._check_freshness(wanted)
         self._check_identity(wanted, load)
+        if wanted.own_volumes:
+            self._check_own_volumes(wanted, load)
         if wanted.assignment.volumes is not None:
             self._check_volumes(wanted, load, wanted.assignment.volumes)
         self._check_room(wanted, load, gang)
@@ -229,6 +231,14 @@ class CommitChecks:
             reason = self._objects.misfit(volumes, node.metadata.labels)
         if reason is not None:
             raise Rejected(reason, "volumes")
+
+    def _check_own_volumes(self, wanted: Decision, load: PodLoad) -> None:
+        """The pod was judged by the claims of another one: its own must be like these still, and nobody else's."""
+        uid = wanted.uid
+        if self._objects.content_of_claims(load.namespace, uid, load.claims) != wanted.own_volumes:
+            raise Rejected("its volume claims have changed since the evaluation")
+        if any(self._pods.users_of(f"{load.namespace}/{name}") for name in load.claims):
+            raise Rejected("another pod uses one of its volume claims")
 
     def _check_devices(self, wanted: Decision, load: PodLoad) -> None:
         """The claims must be the pod's own, all of them, and their devices free."""

@@ -30,6 +30,7 @@ from shared.messages.evaluation import Summary, Ties
 from shared.messages.preemption import GangAsk, Preempt, PreemptAsk, ShardFindings, Victim
 from shared.messages.rounds import ClassAnswer, ClassAsk, Ladder, Scope
 from shared.model.objects import Pod
+from shared.plugins.volumes.own_claims import content_of_pod
 
 CLASS_MEMORY = 1 << 30
 """Bytes that cached classes may take, approximately; the least recently used one is dropped first."""
@@ -150,14 +151,17 @@ class Proposer:
         evaluator = self._evaluators.get(ask.profile)
         if evaluator is None:
             return ShardFindings(ask.class_id, failure=error(f"there is no profile {ask.profile!r}"))
-        class_ask = ClassAsk(ask.class_id, ask.profile, 0, ask.pod, private_claims=ask.private_claims)
+        class_ask = ClassAsk(
+            ask.class_id, ask.profile, 0, ask.pod, private_claims=ask.private_claims, own_volumes=ask.own_volumes
+        )
         self._make_room([class_ask])
         try:
             pod_class = self._prepared(evaluator, class_ask)
             if pod_class.failure is not None:
                 return ShardFindings(ask.class_id, failure=pod_class.failure)
             if isinstance(pod_class, ClassAnswer):
-                return ShardFindings(ask.class_id, failure=error(f"class {ask.class_id} is not known"))
+                why = "the claims of its pods have changed" if ask.own_volumes else "it is not known"
+                return ShardFindings(ask.class_id, failure=error(f"class {ask.class_id}: {why}"))
             if gang is not None:
                 return gang_findings(evaluator, pod_class, ask, gang, list(gone))
             return findings(evaluator, pod_class, ask, search)
@@ -196,12 +200,17 @@ class Proposer:
         pod_class = self._prepared(evaluator, ask)
         if isinstance(pod_class, ClassAnswer):
             return pod_class
+        own_volumes = bool(ask.own_volumes)
         if pod_class.failure is not None:
-            return ClassAnswer(ask.class_id, failure=pod_class.failure)
+            return ClassAnswer(ask.class_id, failure=pod_class.failure, own_volumes=own_volumes)
         if pod_class.pre.rejection is not None:
-            nodes = Summary(nodes=self.table.node_count)
-            by = pod_class.pre.restricted_by
-            return ClassAnswer(ask.class_id, pre_filter=pod_class.pre.rejection, summary=nodes, restricted_by=by)
+            return ClassAnswer(
+                ask.class_id,
+                pre_filter=pod_class.pre.rejection,
+                summary=Summary(nodes=self.table.node_count),
+                restricted_by=pod_class.pre.restricted_by,
+                own_volumes=own_volumes,
+            )
         return pod_class
 
     def _prepared(self, evaluator: ShardEvaluator, ask: ClassAsk) -> PodClass | ClassAnswer:
@@ -209,15 +218,22 @@ class Proposer:
         known = self._classes.get(ask.class_id)
         pod = ask.pod
         if known is not None and not evaluator.is_current(known[1]):
-            pod = pod if may_claim(known[1].state.pod) else known[1].state.pod  # the claims of that pod may be gone
+            # The claims of that pod may be gone, or decided.
+            pod = pod if ask.own_volumes or may_claim(known[1].state.pod) else known[1].state.pod
             del self._classes[ask.class_id]
             evaluator.release(known[1])
             known = None
         if known is None:
             if pod is None:
                 return ClassAnswer(ask.class_id, unknown=True)
+            own_volumes = bool(ask.own_volumes)
+            if own_volumes and content_of_pod(pod, self.table.objects) != ask.own_volumes:
+                return ClassAnswer(ask.class_id)
             try:
-                known = (evaluator, evaluator.prepare(ask.class_id, pod, private_claims=ask.private_claims))
+                pod_class = evaluator.prepare(
+                    ask.class_id, pod, private_claims=ask.private_claims, own_volumes=own_volumes
+                )
+                known = (evaluator, pod_class)
             except Exception as cause:
                 return ClassAnswer(ask.class_id, failure=self._failures.status(cause))
             self._classes[ask.class_id] = known
@@ -300,6 +316,7 @@ class Proposer:
                 else None,
                 lasts=lasts and bool(len(rungs.rows)),
                 **self._places(evaluator, pod_class, context)._asdict(),
+                own_volumes=bool(ask.own_volumes),
             )
             for (ask, pod_class), each, rungs, of_strata, topology, own, mask, lasts in zip(
                 ready, evaluated, ladders, strata, topologies, nominated, among, lasting, strict=True
@@ -386,7 +403,7 @@ class Proposer:
             strata=strata,
             cut=rungs.cut,
             volumes=volumes,
-            choices=self._choices.of(evaluator, pod_class, rungs.rows, volumes),
+            choices=self._choices.of(evaluator, pod_class, rungs.rows, volumes, self._share),
             devices=evaluator.devices(pod_class, rungs.rows),
             fills=np.flatnonzero(rungs.fills).tolist() if lasts and rungs.fills is not None else [],
         )

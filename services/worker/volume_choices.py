@@ -1,14 +1,15 @@
 """Which free volumes pods get, if pods of other classes in the same round take those that they would get first."""
 
+import math
 from collections.abc import Sequence
 
 from shared.cluster.columns import Rows
 from shared.cluster.volumes import VolumeDecision
-from shared.framework.evaluator import ShardEvaluator
+from shared.framework.evaluator import ShardEvaluator, has_own_volumes
 from shared.framework.pod_class import PodClass
 
 MAX_NAMES = 1 << 13
-"""Of volumes, as choices in one message; with the longest names a quarter of what a message may hold."""
+"""Of volumes, about, as choices in one message; with the longest names a quarter of what a message may hold."""
 
 
 class VolumeChoices:
@@ -16,17 +17,34 @@ class VolumeChoices:
 
     def __init__(self) -> None:
         self._taken = 0
-        """Volumes that the classes so far may take: pods of one class share their claims."""
+        """Volumes that the classes so far may take: pods of one class share their claims, or each has its own."""
         self._room = MAX_NAMES
 
     def of(
-        self, evaluator: ShardEvaluator, pod_class: PodClass, rows: Rows, decided: Sequence[VolumeDecision | None]
+        self,
+        evaluator: ShardEvaluator,
+        pod_class: PodClass,
+        rows: Rows,
+        decided: Sequence[VolumeDecision | None],
+        share: float,
     ) -> list[list[list[str]]]:
-        """For a ladder of these rows with these decisions; if it is empty, pods may have to wait for the next round."""
+        """For a ladder of these rows with these decisions. Where none are listed, pods may have to wait for a round.
+
+        `share`: the part of the cluster in this shard. As many pods of a class as its ladder has rungs so far may be
+        placed in each of the other shards, too.
+        """
         taken = self._taken
-        self._taken += max((len(each.bindings) for each in decided if each is not None), default=0)
-        if not taken or taken == self._taken:
+        of_pod = max((len(each.bindings) for each in decided if each is not None), default=0)
+        if not of_pod:
             return []
-        choices = evaluator.volume_choices(pod_class, rows, taken)
-        self._room -= sum(len(names) for of_row in choices for names in of_row)
-        return choices if self._room >= 0 else []
+        each_takes = of_pod * math.ceil(1 / share) if has_own_volumes(pod_class) else 0
+        self._taken += each_takes * len(rows) or of_pod
+        if not (taken or each_takes):
+            return []
+        choices: list[list[list[str]]] = []
+        for row, decision in zip(rows.tolist(), decided, strict=True):
+            of_row = evaluator.volume_choices(pod_class, row, taken) if self._room > 0 else []
+            self._room -= sum(map(len, of_row))
+            choices.append(of_row or [[] for _ in (decision.bindings if decision is not None else ())])
+            taken += each_takes
+        return choices

@@ -15,6 +15,7 @@ from shared.model.storage import (
     CSIDriver,
     CSINode,
     CSIStorageCapacity,
+    CsiVolume,
     PersistentVolume,
     PersistentVolumeClaim,
     StorageClass,
@@ -88,13 +89,15 @@ class ClusterObjects:
         )
         self._free_by_class = _Index("storage class of free volumes", _class_of_free_volume)
         self._by_claim = _Index("claim of volumes", _claim_of_volume)
+        self._by_handle = _Index("handle of volumes", _handle_of_volume)
+        self._by_volume = _Index("volume of attachments", lambda each: each.spec.source.persistent_volume_name)
         self._by_node = _Index("node of attachments", lambda attachment: attachment.spec.node_name)
         self._capacities = _Index("storage class of capacities", lambda capacity: capacity.storage_class_name)
         self._services = _Index("namespace of services", lambda service: service.namespace)
         self._budgets = _Index("namespace of budgets", lambda budget: budget.namespace)
         self._indexes: Mapping[ObjectKind, tuple[_Index, ...]] = {
-            ObjectKind.PERSISTENT_VOLUME: (self._free_by_class, self._by_claim),
-            ObjectKind.VOLUME_ATTACHMENT: (self._by_node,),
+            ObjectKind.PERSISTENT_VOLUME: (self._free_by_class, self._by_claim, self._by_handle),
+            ObjectKind.VOLUME_ATTACHMENT: (self._by_node, self._by_volume),
             ObjectKind.CSI_STORAGE_CAPACITY: (self._capacities,),
             ObjectKind.SERVICE: (self._services,),
             ObjectKind.POD_DISRUPTION_BUDGET: (self._budgets,),
@@ -158,6 +161,14 @@ class ClusterObjects:
         """The volumes that are bound to the claim of this key, or reserved for it."""
         return self._by_claim.of(claim)
 
+    def volumes_of_handle(self, volume: CsiVolume) -> Mapping[str, PersistentVolume]:
+        """The volumes that a CSI driver knows as this one."""
+        return self._by_handle.of(_handle(volume))
+
+    def attachments_of(self, volume: str) -> Mapping[str, VolumeAttachment]:
+        """Where the volume of this name is attached."""
+        return self._by_volume.of(volume)
+
     def attachments_on(self, node: str) -> Mapping[str, VolumeAttachment]:
         return self._by_node.of(node)
 
@@ -217,6 +228,14 @@ def _class_of_free_volume(volume: PersistentVolume) -> str | None:
 def _claim_of_volume(volume: PersistentVolume) -> str | None:
     reference = volume.spec.claim_ref
     return None if reference is None else reference.key
+
+
+def _handle_of_volume(volume: PersistentVolume) -> str | None:
+    return None if volume.spec.csi is None else _handle(volume.spec.csi)
+
+
+def _handle(volume: CsiVolume) -> str:
+    return f"{volume.driver}/{volume.volume_handle}"
 
 
 _NONE: Mapping[str, Any] = {}

@@ -33,6 +33,7 @@ from shared.framework.signatures import about, named
 from shared.messages.evaluation import Rejections, Summary, Ties
 from shared.model.load import load_of
 from shared.plugins.devices.class_devices import PRIVATE_CLAIMS
+from shared.plugins.volumes.own_claims import OWN_CLAIMS, numbered
 
 
 def _all(feasible: Mask) -> Mask | None:
@@ -87,16 +88,19 @@ class ShardEvaluator:
 
     # Classes
 
-    def prepare(self, class_id: str, pod: Pod, *, private_claims: bool = False) -> PodClass:
+    def prepare(self, class_id: str, pod: Pod, *, private_claims: bool = False, own_volumes: bool = False) -> PodClass:
         """Run what needs no node (PreFilter, PreScore) and allocate room for the answers.
 
-        `private_claims`: each pod of the class has resource claims of its own, which no other pod names.
+        `private_claims`: each pod of the class has resource claims of its own, which no other pod names. `own_volumes`:
+        likewise, of volume claims.
         What plugins may fail in comes first: a class that cannot be prepared takes no slots.
         """
         shown = self.framework.shown(pod)
         state = ClassState(shown, self.table.objects)
         if private_claims:
             state[PRIVATE_CLAIMS] = True
+        if own_volumes:
+            state[OWN_CLAIMS] = True
         meter = self._meter.of_pod(PRE_FILTER)
         with about(pod):
             pre = self.framework.run_pre_filter(state, meter)
@@ -247,17 +251,21 @@ class ShardEvaluator:
             views = (TableView(self.table, rows[i : i + 1]) for i in range(len(rows)))
             with named(plugin, "volumes_for"):
                 decided = [plugin.volumes_for(pod_class.state, view) for view in views]
-        return decided if any(each is not None for each in decided) else []
+        if all(each is None for each in decided):
+            return []
+        if has_own_volumes(pod_class):
+            return [None if each is None else numbered(each, pod_class.state.pod) for each in decided]
+        return decided
 
-    def volume_choices(self, pod_class: PodClass, rows: Rows, taken: int) -> list[list[list[str]]]:
-        """For each of these rows and each of the bindings there, the free volumes that the claim would get there, one
-        after the other, if up to `taken` volumes were given to pods of other classes.
+    def volume_choices(self, pod_class: PodClass, row: int, taken: int) -> list[list[str]]:
+        """For each of the bindings in this row, the free volumes that the claim would get there, one after the other.
+
+        `taken`: up to so many were given to other pods.
         """
-        choices: list[list[list[str]]] = []
+        choices: list[list[str]] = []
         for plugin in self.framework.volumes:
-            views = (TableView(self.table, rows[i : i + 1]) for i in range(len(rows)))
             with named(plugin, "choices_for"):
-                choices = [plugin.choices_for(pod_class.state, view, taken) for view in views]
+                choices = plugin.choices_for(pod_class.state, TableView(self.table, np.array([row])), taken)
         return choices
 
     def is_one_at_a_time(self, pod_class: PodClass, strata: tuple[str, ...]) -> bool:
@@ -414,6 +422,11 @@ class ShardEvaluator:
             self._capacity = self.table.capacity
             self._class_rows.fit(self._capacity)
             self._answers.fit(self._capacity)
+
+
+def has_own_volumes(pod_class: PodClass) -> bool:
+    """Whether each pod of the class has volume claims of its own."""
+    return pod_class.state.get(OWN_CLAIMS) is not None
 
 
 def _usable(question: Question, own: dict[str, object]) -> Summary | None:

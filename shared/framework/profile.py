@@ -180,13 +180,13 @@ class Framework:
                 read[plugin.name] = kinds
         return read
 
-    def class_of_template(self, pod: Pod, claims: bytes | None = None) -> str:
+    def class_of_template(self, pod: Pod, *content: bytes | None) -> str:
         """The class of all pods of this template, for plugins that read no more than it.
 
-        `claims`: the content of their resource claims, if they have any.
+        `content`: of their resource claims, and of their volume claims; as far as their names do not matter.
         """
         signature = self.template_signature(pod)
-        return digest((self.name, signature) if claims is None else (self.name, signature, claims))
+        return digest((self.name, signature, *content) if any(content) else (self.name, signature))
 
     def class_of_pod(self, template_class: str, pod: Pod) -> str:
         """The class of the pod, given that of its template."""

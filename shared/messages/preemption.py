@@ -55,8 +55,8 @@ class PreemptAsk(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `potential`: the number of nodes in the cluster where preemption may help. `refused`: if an extender was asked
     about the nodes that are feasible here, those it refused and why; the others of them are ruled out.
-    `private_claims`: as in a ClassAsk. `members`: of a gang, how many pods of the class are to find room; 0 for a
-    single pod.
+    `private_claims`, `own_volumes`: as in a ClassAsk. `members`: of a gang, how many pods of the class want room;
+    0 for a single pod.
     """
 
     class_id: str
@@ -67,6 +67,7 @@ class PreemptAsk(msgspec.Struct, frozen=True, omit_defaults=True):
     refused: dict[str, Status] | None = None
     private_claims: bool = False
     members: Count = 0
+    own_volumes: bytes = b""
 
 
 class GangAsk(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -74,6 +74,15 @@ class QueuedClaims(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     private: bool = False
 
 
+class QueuedVolumes(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The volume claims that a pod uses, by name in the order of its volumes, if no other pod uses one of them and
+    their names do not matter: pods whose claims have equal `content` are judged alike.
+    """
+
+    claims: list[str]
+    content: bytes
+
+
 class QueuedPod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """`pod`: the Pod as msgpack, as the watcher sent it. `attempt` counts from 1. `queued_at` is when the pod was first
     seen, `taken_at` when it left the active queue: Unix times by the queue's clock, for readers of the last release.
@@ -87,6 +96,7 @@ class QueuedPod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     taken_at: Seconds
     gang: Gang | None = None
     claims: QueuedClaims | None = None
+    volumes: QueuedVolumes | None = None
 
 
 class Batch(msgspec.Struct, frozen=True, omit_defaults=True, tag="batch"):

@@ -17,7 +17,8 @@ class ClassAsk(msgspec.Struct, frozen=True, omit_defaults=True):
     `each`: offer every feasible node once, and say why the others are not. `among`: consider only these nodes.
     `borrowed`: the guess is that of another class, because there is none of its own. `private_claims`: no other pending
     pod names a claim that one of these names, and each of them has claims of its own. `ahead`: further placements that
-    the ladder is to have, if the answer lasts.
+    the ladder is to have, if the answer lasts. `own_volumes`: the content of the volume claims of each pod, which no
+    other pod uses; they change once a pod is decided, so each ask has another pod.
     """
 
     class_id: str
@@ -30,6 +31,7 @@ class ClassAsk(msgspec.Struct, frozen=True, omit_defaults=True):
     borrowed: bool = False
     private_claims: bool = False
     ahead: Count = 0
+    own_volumes: bytes = b""
 
 
 class Scope(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -127,7 +129,9 @@ class ClassAnswer(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     by which other decisions of the round affect this class, if any. `runner_up`: the second best node and its score, if
     the ladder has only one node. `places`: what was counted; `limited_by`: the plugins that reject further pods.
     `lasts`: what remains of the ladder stays right until something else is written in these shards than its placements,
-    in its order, and labels of placed pods.
+    in its order, and labels of placed pods. `own_volumes`: judged for all pods whose volume claims have the ask's
+    content. Decisions about volumes then number the claims. Without it, the state shows other claims, or the worker is
+    of the last release.
     """
 
     class_id: str
@@ -146,6 +150,7 @@ class ClassAnswer(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     places: list[Places] = []
     limited_by: tuple[str, ...] = ()
     lasts: bool = False
+    own_volumes: bool = False
 
 
 class Proposals(msgspec.Struct, frozen=True, omit_defaults=True, tag="proposals"):

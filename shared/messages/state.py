@@ -86,7 +86,8 @@ class Decision(Assigned, frozen=True, omit_defaults=True, gc=False):
     """A pod is assigned to a node. `load` is an index into the commit's loads; `seen` the state that it was judged on.
 
     Decisions of one `gang` are all applied or all refused. `worker` proposed it. `asks`: the requests that must be
-    free, where the pod's status makes its load differ from its requests.
+    free, where the pod's status makes its load differ from its requests. `own_volumes`: the content of its volume
+    claims, which no other pod uses, if it was judged by that.
     """
 
     load: Count
@@ -94,6 +95,7 @@ class Decision(Assigned, frozen=True, omit_defaults=True, gc=False):
     gang: str = ""
     worker: str = ""
     asks: dict[str, Count] | None = None
+    own_volumes: bytes = b""
 
 
 class Nominate(Assigned, frozen=True, omit_defaults=True):

@@ -5,36 +5,49 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from services.cycle.round.admission import PodInfo, Template
-from shared.cluster.devices import Devices
+from shared.cluster.objects import ClusterObjects
 from shared.framework.profile import Framework
-from shared.messages.queue import Batch, Gang, QueuedClaims, QueuedPod
+from shared.messages.queue import Batch, Gang, QueuedClaims, QueuedPod, QueuedVolumes
 from shared.model.load import PodLoad, load_of
 from shared.model.objects import Pod, PodCondition, encode_msgpack, pod_from_msgpack
 from shared.plugins.devices.queued_claims import ClaimUsers, queued_claims
+from shared.plugins.volumes.own_claims import ClaimsOnNodes, queued_volumes
 
 
-def queued_pod(pod: Pod, gang: Gang | None = None, claims: QueuedClaims | None = None) -> QueuedPod:
-    return QueuedPod(msgspec.Raw(encode_msgpack(pod)), 1, 0.0, 0.0, gang, claims)
+def queued_pod(
+    pod: Pod, gang: Gang | None = None, claims: QueuedClaims | None = None, volumes: QueuedVolumes | None = None
+) -> QueuedPod:
+    return QueuedPod(msgspec.Raw(encode_msgpack(pod)), 1, 0.0, 0.0, gang, claims, volumes)
 
 
 def batch_of(
     pods: Iterable[Pod],
     seq: int = 0,
     gangs: Mapping[str, Gang] | None = None,
-    devices: Devices | None = None,
+    objects: ClusterObjects | None = None,
     users: ClaimUsers | None = None,
+    on_nodes: ClaimsOnNodes | None = None,
 ) -> Batch:
-    """`seq`: the pods must not be judged on an older state. `gangs`: by uid. `devices`: with the pods' claims, and
-    `users`: all pending pods that name any.
+    """`seq`: the pods must not be judged on an older state. `gangs`: by uid. `objects`: with the pods' claims, `users`:
+    all pending pods that name any, and `on_nodes`: those that placed pods use.
     """
     pods = list(pods)
-    if devices is None:
+    if objects is None:
         return Batch(1, 1, [queued_pod(pod, (gangs or {}).get(pod.uid)) for pod in pods], seq)
     if users is None:
         users = ClaimUsers()
         for pod in pods:
             users.add(pod)
-    queued = [queued_pod(pod, (gangs or {}).get(pod.uid), queued_claims(pod, devices, users)) for pod in pods]
+    on_nodes = on_nodes or ClaimsOnNodes()
+    queued = [
+        queued_pod(
+            pod,
+            (gangs or {}).get(pod.uid),
+            queued_claims(pod, objects.devices, users),
+            queued_volumes(pod, objects, users.volumes, on_nodes),
+        )
+        for pod in pods
+    ]
     return Batch(1, 1, queued, seq)
 
 

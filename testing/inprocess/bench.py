@@ -140,7 +140,7 @@ class Bench:
         self._decided = 0
         size = self.cycle.round_size
         for start in range(0, len(pods), size):
-            batch = batch_of(pods[start : start + size], devices=self.snapshot.cluster.objects.devices)
+            batch = batch_of(pods[start : start + size], objects=self.snapshot.cluster.objects.current)
             effects = self._timed("cycle", partial(self.cycle.handle, batch, 0.0))
             leaving, self._placed = self._placed, []
             while effects:

@@ -37,6 +37,7 @@ from shared.messages.rounds import ClassAnswer, ClassAsk, Proposals
 from shared.messages.state import Delta, Heartbeat, NeedDeltas, OthersChanged
 from shared.model.objects import ClusterObject, Node, Pod, dec_hook, encode_msgpack
 from shared.plugins.devices.queued_claims import ClaimUsers
+from shared.plugins.volumes.own_claims import ClaimsOnNodes
 from shared.store.schema import Persist
 from testing.inprocess.batches import batch_of, nominated
 
@@ -133,8 +134,15 @@ class Pipeline:
             self._pods[pod.uid] = pod
         self._shown.update((pod.uid, pod) for pod in pods)
         gangs = None if gang is None else dict.fromkeys((pod.uid for pod in pods), gang)
-        devices = self.snapshot.cluster.objects.devices
-        self._to_cycle(batch_of(pods, seq, gangs, devices=devices, users=self._claim_users))
+        objects = self.snapshot.cluster.objects.current
+        on_nodes = self._claims_on_nodes() if any(pod.spec.volumes for pod in pods) else None
+        self._to_cycle(batch_of(pods, seq, gangs, objects, self._claim_users, on_nodes))
+
+    def _claims_on_nodes(self) -> ClaimsOnNodes:
+        used = ClaimsOnNodes()
+        for uid, placement in self.snapshot.cluster.pods.items():
+            used.put(uid, {f"{placement.load.namespace}/{claim}" for claim in placement.load.claims})
+        return used
 
     def catch_workers_up(self) -> None:
         """Workers see all decisions that are made, also those that no worker waits for."""

@@ -5,17 +5,28 @@ import sys
 import msgspec
 import pytest
 
+from flotilla.plugin import ClassState, FilterPlugin, NodeView
 from flotilla.results import Status
 from services.cycle.extenders import Extenders
 from services.cycle.round import admission
 from services.cycle.round.admission import Admission, PodInfo
+from shared.config.points import ExtensionPoint
 from shared.config.structs import ExtenderConfig
 from shared.framework.loading import load_frameworks
-from shared.messages.queue import Gang, QueuedPod
-from shared.model.load import load_of
-from shared.model.objects import Pod, encode_msgpack, pod_from_msgpack
+from shared.messages.queue import Gang, QueuedPod, QueuedVolumes
+from shared.model.load import claim_names, load_of
+from shared.model.objects import (
+    EphemeralSource,
+    PersistentVolumeClaimSource,
+    Pod,
+    Volume,
+    encode_msgpack,
+    pod_from_msgpack,
+)
 from testing.builders import PodBuilder, pod
 from testing.inprocess.batches import class_of, queued_pod
+from tests.framework.plugins import ReadsNothing
+from tests.rounds.support import framework_with
 
 FRAMEWORKS = load_frameworks(None)
 BASE = pod("p").label(app="web").container("c", image="web:1").request(cpu="1", memory="1Gi")
@@ -171,3 +182,61 @@ def test_a_spec_that_is_none_or_whose_numbers_fit_no_message_fails_the_pod(prior
     info, failure = Admission(FRAMEWORKS, Extenders()).admit(QueuedPod(msgspec.Raw(body), 1, 0.0, 0.0), 0.0)
     assert info.uid == "u"
     assert failure is not None and "spec.priority" in failure.message
+
+
+# Volume claims of one's own
+
+
+def with_volume(name: str) -> PodBuilder:
+    source = PersistentVolumeClaimSource(claim_name=f"claim-of-{name}")
+    built = pod(name).uid(f"uid-of-{name}").container("c", image="web:1").request(cpu="1")
+    return built.volume(Volume(name="data", persistent_volume_claim=source))
+
+
+def admit_with(by: Admission, built: PodBuilder, content: bytes = b"content", gang: Gang | None = None) -> PodInfo:
+    made = built.build()
+    info, failure = by.admit(queued_pod(made, gang, volumes=QueuedVolumes(list(claim_names(made)), content)), 3.0)
+    assert failure is None
+    return info
+
+
+def test_pods_whose_volume_claims_have_equal_content_share_a_template(decoded: list[str]) -> None:
+    by = Admission(FRAMEWORKS, Extenders())
+    p, q, other = admit_with(by, with_volume("p")), admit_with(by, with_volume("q")), with_volume("r")
+    assert decoded == ["p"]
+    assert q.template is p.template
+    assert q.load == load_of(with_volume("q").build()), "its own claims count on its node"
+    assert admit_with(by, other, b"other").class_id != p.class_id
+    assert admit(by, other).class_id not in (p.class_id, admit(by, with_volume("p")).class_id)
+
+
+def test_volumes_that_are_made_for_a_pod_may_be_like_those_of_another() -> None:
+    by, made = Admission(FRAMEWORKS, Extenders()), Volume(name="scratch", ephemeral=EphemeralSource())
+    infos = [admit_with(by, pod(name).uid(name).volume(made)) for name in "pq"]
+    assert infos[1].class_id == infos[0].class_id
+    assert infos[1].load.claims == ("q-scratch",)
+    assert admit_with(by, pod("p").claim("p-scratch")).class_id != infos[0].class_id, "a named claim has zones"
+
+
+def test_volume_claims_count_by_name_once_they_have_changed() -> None:
+    by = Admission(FRAMEWORKS, Extenders())
+    p, q = admit_with(by, with_volume("p")), admit_with(by, with_volume("q"))
+    by.judge_by_name([p])
+    assert p.volumes is None
+    assert (p.class_id, p.template) == (admit(by, with_volume("p")).class_id, admit(by, with_volume("p")).template)
+    assert p.class_id != q.class_id
+
+
+class Foreign(ReadsNothing, FilterPlugin):
+    name = "Foreign"
+
+    def filter(self, state: ClassState, nodes: NodeView) -> None:
+        pass
+
+
+def test_members_of_gangs_and_pods_that_unknown_plugins_judge_are_judged_by_name() -> None:
+    gang = Gang("default/g", 2)
+    member = admit_with(Admission(FRAMEWORKS, Extenders()), with_volume("p"), gang=gang)
+    frameworks = framework_with(Foreign, ExtensionPoint.FILTER)
+    judged = admit_with(Admission(frameworks, Extenders()), with_volume("p"))
+    assert member.volumes is judged.volumes is None

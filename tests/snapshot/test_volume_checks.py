@@ -3,19 +3,23 @@
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 from services.snapshot.commit_checks import ProfileFilters
 from services.snapshot.core import SnapshotCore
-from services.snapshot.events import Effect, NodeSeen, ObjectSeen, WorkerFault
+from services.snapshot.events import Effect, NodeSeen, ObjectSeen, PodSeen, WorkerFault
 from shared.cluster.volumes import VolumeDecision
 from shared.framework.loading import load_scheduler_config
+from shared.messages.state import Assignment, Commit, Decision
+from shared.model.load import load_of
 from shared.model.objects import ClusterObject
+from shared.plugins.volumes.own_claims import content_of_pod
 from testing.builders import node, pod
 from tests.plugins.volumes.storage import ZONE, claim, volume
 from tests.rounds.support import refusals
 from tests.samples import a_claim
-from tests.snapshot.test_pending_pods import Owner, misstated
+from tests.snapshot.test_pending_pods import Owner, misstated, shown
 
 POD = pod("p").request(cpu="1").claim("data").claim("more").build()
 BOUND = VolumeDecision(bindings=[("default/data", "v")])
@@ -136,3 +140,44 @@ def test_of_a_profile_without_the_filter_of_volumes_fit_is_not_verified() -> Non
     for each in (a_claim("data"), volume("v", "another")):
         owner.core.handle(ObjectSeen(each), 0.0)
     assert refusals(owner.commits(POD, volumes=BOUND)) == {}
+
+
+# Judged by claims that are like its own
+
+
+def own(owner: Owner) -> bytes:
+    content = content_of_pod(OWN, owner.core.cluster.objects.current)
+    assert content is not None
+    return content
+
+
+OWN = pod("p").request(cpu="1").claim("data").build()
+
+
+def judged_by(owner: Owner, content: bytes) -> list[Effect]:
+    owner.see(shown(OWN))
+    decision = Decision(Assignment(OWN.uid, "default", "p", "default-scheduler", "n"), 0, owner.core.seq)
+    decision = msgspec.structs.replace(decision, own_volumes=content)
+    return owner.core.handle(Commit(1, 1, [load_of(OWN)], [decision]), 0.0)
+
+
+def test_a_pod_whose_claims_are_as_its_class_was_judged_is_placed() -> None:
+    owner = an_owner(claim("data", volume="v"), volume("v", kept_for="data"))
+    assert refusals(judged_by(owner, own(owner))) == {}
+
+
+def test_a_pod_whose_claims_have_changed_since_its_class_was_judged_is_refused() -> None:
+    owner = an_owner(claim("data", volume="v"), volume("v", kept_for="data"))
+    content = own(owner)
+    owner.core.handle(ObjectSeen(volume("v", kept_for="data", nodes={ZONE: ["zb"]})), 0.0)
+    effects = judged_by(owner, content)
+    assert reason(effects) == "its volume claims have changed since the evaluation"
+    assert faults(effects) == []
+
+
+def test_a_pod_that_shares_a_claim_is_not_judged_by_those_of_others() -> None:
+    owner = an_owner(claim("data", volume="v"), volume("v", kept_for="data"))
+    owner.core.handle(PodSeen(pod("q").on("n").claim("data").build()), 0.0)
+    effects = judged_by(owner, own(owner))
+    assert reason(effects) == "another pod uses one of its volume claims"
+    assert faults(effects) == []

@@ -159,6 +159,7 @@ class Cores:
             for uid, pod in each.pods.items():
                 load = state.loads[pod.load]
                 cluster.pods.put(uid, each.node.name, load, pod.key, pod.started, assumed=False)
+                self.queue.claims_on_nodes.put(uid, {f"{load.namespace}/{claim}" for claim in load.claims})
                 if load.terminating:
                     self._at(GRACE, partial(self.remove_pod, uid))
         for nominated in state.nominations:

@@ -106,7 +106,14 @@ class CandidateSearch(Asking):
         first, (summaries, potential) = case.pods[0], self._asked[case.class_id]
         profile, refused = first.template.profile, case.unfit.refused
         return PreemptAsk(
-            case.class_id, profile, first.pod, summaries, potential, refused, private_claims=first.has_private_claims
+            case.class_id,
+            profile,
+            first.pod,
+            summaries,
+            potential,
+            refused,
+            private_claims=first.has_private_claims,
+            own_volumes=b"" if first.volumes is None else first.volumes.content,
         )
 
     def start_over(self) -> None:

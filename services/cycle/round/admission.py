@@ -5,10 +5,10 @@ these three it is the key, as bytes, under which the class of such pods is known
 
 Pods of a workload with resource claims also differ in the names of their claims, if they do not share them. These names
 are left out of the key, and plugins' signatures do not see them; the content of the claims, which the queue sends, is
-part of it.
+part of it. The same goes for volume claims, if the queue sends their content.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -22,10 +22,11 @@ from shared.devices.claim_texts import with_names
 from shared.errors import FlotillaError, InvalidObject
 from shared.framework.profile import Framework
 from shared.framework.signatures import PluginFailed, is_personal
-from shared.messages.queue import Gang, QueuedClaims, QueuedPod
+from shared.messages.queue import Gang, QueuedClaims, QueuedPod, QueuedVolumes
 from shared.model.load import PodLoad, load_of
 from shared.model.objects import DEFAULT_NAMESPACE, OwnerReference, Pod, pod_from_msgpack
 from shared.model.resources import filter_requests
+from shared.plugins.volumes.own_claims import without_claims
 
 MAX_TEMPLATES = 1 << 14
 MAX_TEMPLATE_BYTES = 64 << 20
@@ -91,7 +92,7 @@ class PodInfo:
     """A pod that the cycle decides. `class_id`: the template's, unless plugins or extenders read more of the pod.
 
     `gang`: the pod group that it is placed with, or not at all. `claims`: its resource claims, if it has any.
-    `taken_at`: when it came from the queue.
+    `volumes`: its volume claims, if their names do not matter. `taken_at`: when it came from the queue.
     """
 
     uid: str
@@ -103,6 +104,7 @@ class PodInfo:
     class_id: str
     gang: Gang | None = None
     claims: QueuedClaims | None = None
+    volumes: QueuedVolumes | None = None
     attempt: int = 1
     taken_at: float = 0.0
     _pod: Pod | None = field(default=None, compare=False, repr=False)
@@ -117,6 +119,11 @@ class PodInfo:
     @property
     def key(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+    @property
+    def load(self) -> PodLoad:
+        load = self.template.load
+        return load if self.volumes is None else replace_fields(load, claims=tuple(self.volumes.claims))
 
     @property
     def has_private_claims(self) -> bool:
@@ -179,6 +186,7 @@ class Admission:
             class_id="",
             gang=needed(queued.gang),
             claims=queued.claims,
+            volumes=queued.volumes,
             attempt=queued.attempt,
             taken_at=now,
         )
@@ -189,6 +197,15 @@ class Admission:
             return info, _unreadable(info, cause)
         return info, None
 
+    def judge_by_name(self, pods: Iterable[PodInfo]) -> None:
+        """The names of these pods' volume claims matter from now on."""
+        for info in pods:
+            if info.volumes is not None:
+                info.volumes = None
+                info.body = info.body.copy()  # so that recorders get the pod again
+                info.template = self._template_of(info, _BODY.decode(info.body))
+                info.class_id = self._class_of(info)
+
     def _template_of(self, info: PodInfo, body: _Body) -> Template:
         meta = body.metadata
         owner = next((ref.uid for ref in meta.owner_references if ref.controller), "")
@@ -198,7 +215,9 @@ class Admission:
         if claims is not None:
             status = _without_made_claims(body.status)
             spec = _without_named_claims(body.spec) if claims.private else spec
-        key = info.namespace, bytes(meta.labels), owner, meta.deletion_timestamp, spec, status, content
+        of_volumes = None if info.volumes is None else info.volumes.content
+        spec = spec if of_volumes is None else _without_volume_claims(spec)
+        key = info.namespace, bytes(meta.labels), owner, meta.deletion_timestamp, spec, status, content, of_volumes
         template = self._templates.get(key)
         if template is not None:
             self._templates.move_to_end(key)
@@ -208,10 +227,17 @@ class Admission:
         info.template = replace(info.template, profile=profile, nominated_node=nominated_node)  # if the rest fails
         if profile not in self._frameworks:
             raise InvalidObject("Pod", info.key, "spec.schedulerName", f"there is no profile {profile!r}")
+        if info.volumes is not None and not (info.gang is None and self._frameworks[profile].is_in_tree):
+            info.volumes = None
+            return self._template_of(info, body)
         if pod.spec.resource_claims and claims is None:
             raise UnknownClaims(f"Pod {info.key}: the queue has not sent its resource claims")
-        template = self._read(_unnamed(pod) if info.has_private_claims else pod, content)
-        if not is_personal(pod):
+        pod = _unnamed(pod) if info.has_private_claims else pod
+        if info.volumes is None:
+            template = self._read(pod, content)
+        else:
+            template = self._read(without_claims(pod), content, info.volumes.content)
+        if info.volumes is not None or not is_personal(pod):
             self._templates[key] = template
         return template
 
@@ -221,15 +247,15 @@ class Admission:
             class_id = self._frameworks[profile].class_of_pod(class_id, info.pod)
         return self._extenders.class_of(class_id, info.pod) if self._extenders else class_id
 
-    def _read(self, pod: Pod, content: bytes | None) -> Template:
-        """`content`: of the pod's claims."""
+    def _read(self, pod: Pod, *content: bytes | None) -> Template:
+        """`content`: of the pod's resource claims, and of its volume claims if their names do not matter."""
         framework = self._frameworks[pod.spec.scheduler_name]
         load, status = load_of(pod), pod.status
         asks: dict[str, int] | None = None
         if status.container_statuses or status.init_container_statuses or status.resources:
             asks = filter_requests(pod)  # it is judged by its spec, and counts by its status
         return Template(
-            class_id=framework.class_of_template(pod, content),
+            class_id=framework.class_of_template(pod, *content),
             load=load,
             profile=framework.name,
             priority=pod.priority,
@@ -259,6 +285,18 @@ def _without_named_claims(spec: msgspec.Raw) -> bytes:
     uses = _RAW_USES.decode(fields.pop("resourceClaims"))
     unnamed = [use | {"resourceClaimName": _EMPTY_TEXT} if "resourceClaimName" in use else use for use in uses]
     return msgspec.msgpack.encode((fields, unnamed))
+
+
+def _without_volume_claims(spec: bytes) -> bytes:
+    """A pod's specification without the names of the volume claims that it names."""
+    fields = _RAW_FIELDS.decode(spec)
+    volumes = _RAW_USES.decode(fields.pop("volumes"))
+    for volume in volumes:
+        if "persistentVolumeClaim" in volume:
+            claim = _RAW_FIELDS.decode(volume["persistentVolumeClaim"])
+            claim.pop("claimName", None)
+            volume["persistentVolumeClaim"] = msgspec.Raw(msgspec.msgpack.encode(claim))
+    return msgspec.msgpack.encode((fields, volumes))
 
 
 def _unnamed(pod: Pod) -> Pod:

@@ -43,7 +43,8 @@ class RoundResult:
     """Every pod of the round is in exactly one of these lists; `order` has the uids of all, in queue order.
 
     `withheld`: unfit members of a gang of which enough are decided. Their verdict holds only if those are committed.
-    `views`: by class, what is remembered of its pods. `broken`: classes with a tracker that raised. Of a gang's step,
+    `views`: by class, what is remembered of its pods. `broken`: classes with a tracker that raised.
+    `by_name`: deferred classes whose pods must be judged by the names of their volume claims. Of a gang's step,
     `is_followed`: members matter to each other beyond the nodes that they fill; `counted`, `offered`: what it asked for
     instead of placements.
     """
@@ -56,6 +57,7 @@ class RoundResult:
     withheld: list[tuple[PodInfo, Unfit]] = field(default_factory=list)
     views: dict[str, ClassView] = field(default_factory=dict, compare=False)
     broken: dict[str, PluginFailed] = field(default_factory=dict, compare=False)
+    by_name: frozenset[str] = frozenset()
     is_followed: bool = False
     counted: Counted | None = None
     offered: dict[str, Offered] | None = None
@@ -115,9 +117,15 @@ def _mismatch(info: PodInfo, placement: Placement) -> str:
     """How a worker's proposal contradicts what the queue says of the pod's claims."""
     claims = 0 if info.claims is None else len(info.claims.claims)
     proposed = 0 if placement.devices is None else len(placement.devices.allocations)
-    if claims == proposed or placement.devices is None:
-        return ""
-    return f"node {placement.node} was proposed with devices for {proposed} resource claims, and the pod has {claims}"
+    if claims != proposed and placement.devices is not None:
+        what = f"devices for {proposed} resource claims"
+        return f"node {placement.node} was proposed with {what}, and the pod has {claims}"
+    if info.volumes is not None and placement.volumes is not None:
+        numbers = {str(number) for number in range(len(info.volumes.claims))}
+        proposed_claims = {*(claim for claim, _ in placement.volumes.bindings), *placement.volumes.provisions}
+        if not proposed_claims <= numbers:
+            return f"node {placement.node} was proposed with volumes for other claims than the pod's"
+    return ""
 
 
 def device_decision(info: PodInfo, placement: Placement) -> DeviceDecision | None:

@@ -39,7 +39,7 @@ def next_pods(
     first = waiting.popleft()
     pods, passed_over = [first], list[PodInfo]()
     floor: int | None = None
-    size, uniform = first.size, cache.stands_alone(first.class_id)
+    size, uniform = first.size, cache.stands_alone(first.class_id) and first.volumes is None
     judged_pods = int(is_judged(first.class_id))
     is_sorted_out = bool(packing) and round_size > 1 and first.gang is None
     together = MIN_UNIFORM if first.gang is None else MAX_OF_GANG

@@ -85,6 +85,8 @@ class Round:
         """By class, each worker's answer and the sequence number it was evaluated at."""
         self.judged_on: dict[str, dict[str, int]] = {}
         """By class, the sequence number that each worker's answer was evaluated at."""
+        self._by_name: set[str] = set()
+        """Classes whose pods have other volume claims in a worker's state than the queue has seen."""
         self.unsettled: set[str] = set()
         """Classes that are decided although their summary has changed with the last ask."""
         self._merged: dict[str, Summary] = {}
@@ -149,14 +151,28 @@ class Round:
         for class_id, count in self.wanted(workers).items():
             info = self.classes[class_id]
             pod: Pod | None = None
-            if room > 0 and not self._cache.is_known(class_id, worker):
+            own_volumes = b"" if info.volumes is None else info.volumes.content
+            if room > 0 and (own_volumes or not self._cache.is_known(class_id, worker)):
                 pod = info.pod
                 room -= len(info.body)
             guess, borrowed = self._guesses[class_id]
             each, among = is_judged(class_id), self._among.get(class_id)
             profile, private_claims = info.template.profile, info.has_private_claims
-            more = ahead if self._cache.stands_alone(class_id) else 0
-            asks.append(ClassAsk(class_id, profile, count, pod, guess, each, among, borrowed, private_claims, more))
+            asks.append(
+                ClassAsk(
+                    class_id,
+                    profile,
+                    count,
+                    pod,
+                    guess,
+                    each,
+                    among,
+                    borrowed,
+                    private_claims,
+                    ahead if self._cache.stands_alone(class_id) else 0,
+                    own_volumes,
+                )
+            )
         return asks
 
     def _guess_key(self, class_id: str) -> str:
@@ -189,6 +205,9 @@ class Round:
         answers = [answer for answer, _ in self._answers[class_id]]
         if any(answer.unknown for answer in answers):
             return False
+        if self.classes[class_id].volumes is not None and not all(answer.own_volumes for answer in answers):
+            self._by_name.add(class_id)
+            return True
         is_failed, is_rejected = any(answer.failure is not None for answer in answers), _is_rejected(answers)
         if is_failed or is_rejected is not False:
             self._cache.drop_guess(self._guess_key(class_id))  # a plugin may fail because of it
@@ -272,7 +291,8 @@ class Round:
         if self._lists:
             return ()
         for class_id, info in self.classes.items():
-            if is_judged(class_id) and class_id not in self._judgements and class_id not in self.open:
+            undecided = self._judgements.keys() | self.open | self._by_name
+            if is_judged(class_id) and class_id not in undecided:
                 question = question_of(class_id, info.pod, (answer for answer, _ in self._answers[class_id]))
                 if question is not None:
                     self._questions[class_id] = question
@@ -306,6 +326,7 @@ class Round:
         reservations = None if self.gang is None else self.gang.reservations()
         result = assign(self.pods, verdicts, self._trackers, reservations)
         result.is_followed = self._is_followed
+        result.by_name = frozenset(self._by_name)
         if result.decided:
             result.views = {info.class_id: self._view(info.class_id) for info in self.classes.values()}
         self.broken += result.broken.values()
@@ -353,7 +374,7 @@ class Round:
         return view_of(merged.feasible, merged.nodes, [answer for answer, _ in answers])
 
     def _verdict(self, class_id: str) -> ClassVerdict:
-        if class_id in self.open:
+        if class_id in self.open or class_id in self._by_name:
             return None
         answers = [answer for answer, _ in self._answers[class_id]]
         for answer in answers:

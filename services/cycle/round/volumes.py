@@ -6,6 +6,7 @@ import msgspec
 
 from services.cycle.round.admission import PodInfo
 from services.cycle.round.ladder_merge import Placement
+from shared.plugins.volumes.own_claims import named
 
 
 class RoundVolumes:
@@ -26,6 +27,9 @@ class RoundVolumes:
         """
         if placement.volumes is None:
             return placement
+        if info.volumes is not None:
+            of_pod = named(placement.volumes, info.namespace, info.volumes.claims)
+            placement = replace(placement, volumes=of_pod)
         found = None if info.class_id in self._over else self._left(placement)
         if found is None or found.volumes is None:
             self._over.add(info.class_id)

@@ -19,7 +19,7 @@ import hashlib
 import itertools
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 import msgspec
@@ -35,6 +35,7 @@ from shared.model.devices import ResourceClaim
 from shared.model.objects import ClusterObject, ObjectKind, PodGroup, key_of, kind_of
 from shared.model.storage import READ_WRITE_ONCE_POD
 from shared.plugins.volumes.matching import misfit
+from shared.plugins.volumes.own_claims import content_of_claims
 
 LONGEST_PREFIX = 58
 """Characters of a generated name before its suffix, as in the API server."""
@@ -70,7 +71,8 @@ class ObjectOverlay:
     """Methods that change objects return the changes for the workers. `seq`: of the state with these changes."""
 
     def __init__(self) -> None:
-        self._current = ClusterObjects()
+        self.current = ClusterObjects()
+        """The objects with the overlay, which this alone changes."""
         self._overlays: dict[Slot, _Overlay] = {}
         self._of_pod: dict[str, set[Slot]] = {}
         self._lingering: deque[tuple[float, str]] = deque()
@@ -84,14 +86,14 @@ class ObjectOverlay:
         self._pools_written: dict[PoolId, int] = {}
 
     def __len__(self) -> int:
-        return len(self._current)
+        return len(self.current)
 
     def all(self) -> Iterator[ClusterObject]:
-        return self._current.all()
+        return self.current.all()
 
     @property
     def pod_groups(self) -> Mapping[str, PodGroup]:
-        return self._current.pod_groups
+        return self.current.pod_groups
 
     @property
     def next_deadline(self) -> float | None:
@@ -128,21 +130,25 @@ class ObjectOverlay:
         return self._drop(kind, key, seq)
 
     def is_for_one_pod(self, claim: str) -> bool:
-        found = self._current.claims.get(claim)
+        found = self.current.claims.get(claim)
         return found is not None and READ_WRITE_ONCE_POD in found.spec.access_modes
 
     def is_made_for(self, claim: str, uid: str) -> bool:
         """Whether a controller made the claim for the pod of this uid."""
-        found = self._current.claims.get(claim)
+        found = self.current.claims.get(claim)
         return found is not None and any(
             each.controller and each.uid == uid for each in found.metadata.owner_references
         )
+
+    def content_of_claims(self, namespace: str, uid: str, names: Sequence[str]) -> bytes | None:
+        """As of volume plugins; None if the claims' names matter."""
+        return content_of_claims(namespace, uid, names, self.current)
 
     # Decisions
 
     @property
     def devices(self) -> Devices:
-        return self._current.devices
+        return self.current.devices
 
     def claim_written(self, key: str) -> int:
         """The state since which the resource claim is as it is."""
@@ -160,9 +166,9 @@ class ObjectOverlay:
     def changed_since(self, volumes: VolumeDecision, seen: int) -> str | None:
         """Which claim or volume of a decision has changed since the state of `seen`."""
         for claim, volume in _decided(volumes):
-            if claim not in self._current.claims:
+            if claim not in self.current.claims:
                 return f"claim {claim} is gone"
-            if volume is not None and volume not in self._current.persistent_volumes:
+            if volume is not None and volume not in self.current.persistent_volumes:
                 return f"volume {volume} is gone"
             if self._written[CLAIM].get(claim, 0) > seen:
                 return f"claim {claim} has changed since the evaluation"
@@ -173,15 +179,15 @@ class ObjectOverlay:
     def impossible(self, node: str, volumes: VolumeDecision) -> str | None:
         """Why a decision whose claims and volumes have not changed is impossible all the same."""
         for key, name in _decided(volumes):
-            claim = self._current.claims[key]
+            claim = self.current.claims[key]
             if claim.spec.volume_name not in ("", name):
                 return f"claim {key} has volume {claim.spec.volume_name} already"
             if claim.selected_node is not None and (name is not None or claim.selected_node != node):
                 return f"claim {key} will get a volume at node {claim.selected_node}"
-            volume = None if name is None else self._current.persistent_volumes[name]
+            volume = None if name is None else self.current.persistent_volumes[name]
             if volume is not None and volume.spec.claim_ref is not None and not volume.is_bound_to(claim):
                 return f"volume {name} is claimed by {volume.spec.claim_ref.key}"
-            there = self._current.volumes_of_claim(key)
+            there = self.current.volumes_of_claim(key)
             other = next((each for each in there if (VOLUME, each) in self._overlays), None)  # by another decision
             if other not in (None, name):
                 return f"claim {key} will get volume {other}"
@@ -189,14 +195,14 @@ class ObjectOverlay:
 
     def misfit(self, volumes: VolumeDecision, labels: Mapping[str, str]) -> str | None:
         """Why a claim does not fit its volume on a node with these labels. All of them must be known."""
-        known = self._current
+        known = self.current
         given = ((known.persistent_volumes[volume], known.claims[claim]) for claim, volume in volumes.bindings)
         return next((why for volume, claim in given if (why := misfit(volume, claim, labels)) is not None), None)
 
     def assume(self, of: Assignment, seq: int) -> tuple[Assignment, list[Change]]:
         """Overlays a decision without a conflict. Returns it, with the claims' uids and names, to remember."""
         if of.volumes is not None:
-            uids = {key: self._current.claims[key].uid for key, _ in _decided(of.volumes)}
+            uids = {key: self.current.claims[key].uid for key, _ in _decided(of.volumes)}
             of = msgspec.structs.replace(of, volumes=msgspec.structs.replace(of.volumes, uids=uids))
         if of.devices is not None:
             of = msgspec.structs.replace(of, devices=self._completed(of.devices, of, seq))
@@ -222,7 +228,7 @@ class ObjectOverlay:
 
     def _free_name(self, of: Assignment, attempt: int) -> str:
         names = (special_claim_name(of.name, f"{of.uid}{'+' * more}", attempt) for more in itertools.count())
-        known = self._current.of(ObjectKind.RESOURCE_CLAIM)
+        known = self.current.of(ObjectKind.RESOURCE_CLAIM)
         return next(name for name in names if f"{of.namespace}/{name}" not in known)
 
     def restore(self, of: Assignment) -> None:
@@ -291,8 +297,8 @@ class ObjectOverlay:
 
     def _put(self, obj: ClusterObject, seq: int) -> list[Change]:
         kind, key = kind_of(obj), key_of(obj)
-        before = self._current.of(kind).get(key)
-        if not self._current.upsert(obj):
+        before = self.current.of(kind).get(key)
+        if not self.current.upsert(obj):
             return []
         if kind in self._written:
             self._written[kind][key] = seq
@@ -302,8 +308,8 @@ class ObjectOverlay:
     def _drop(self, kind: ObjectKind, key: str, seq: int) -> list[Change]:
         if kind in self._written:
             self._written[kind].pop(key, None)
-        before = self._current.of(kind).get(key)
-        if not self._current.remove(kind, key):
+        before = self.current.of(kind).get(key)
+        if not self.current.remove(kind, key):
             return []
         self._note_pools(before, None, seq)
         return [ObjectRemoved(kind, key)]
@@ -319,7 +325,7 @@ class ObjectOverlay:
         for slot, change in _changes_of(of):
             overlay = self._overlays.get(slot)
             if overlay is None:
-                shown = self._current.of(slot[0]).get(slot[1])
+                shown = self.current.of(slot[0]).get(slot[1])
                 overlay = _Overlay(change, shown, shown is not None)
                 expected = overlay.expected
                 if expected is not None and expected is shown:
@@ -359,7 +365,7 @@ class ObjectOverlay:
 
     def validate(self, pods: Iterable[str]) -> None:
         """`pods`: that are assumed."""
-        self._current.validate()
+        self.current.validate()
         known = {*pods, *self._held, *(uid for _, uid in self._lingering)}
         if not self._held.keys() <= self._of_pod.keys():
             raise InvariantBroken(f"held entries hold nothing: {sorted(self._held.keys() - self._of_pod.keys())}")
@@ -369,7 +375,7 @@ class ObjectOverlay:
         if resting != {(slot, uid) for uid, slots in self._of_pod.items() for slot in slots}:
             raise InvariantBroken("overlays and the pods that need them do not agree")
         for (kind, key), overlay in self._overlays.items():
-            now = self._current.of(kind).get(key)
+            now = self.current.of(kind).get(key)
             if now != overlay.expected:
                 raise InvariantBroken(f"{kind} {key} is not what the watch shows with its overlay")
 

@@ -10,22 +10,28 @@ from shared.devices.pod_claims import PodClaims, content_key, own_claims
 from shared.messages import queue
 from shared.model.pod import Pod
 from shared.model.resources import filter_requests
+from shared.plugins.volumes.own_claims import volume_claims
 
 
 @dataclass(slots=True)
 class ClaimUsers:
-    """Which claims the pending pods name; those made from templates belong to one pod anyway."""
+    """Which claims the pending pods name; those made from templates belong to one pod anyway. `volumes`: how many pods
+    use each volume claim.
+    """
 
     _users: Counter[str] = field(default_factory=Counter)
+    volumes: Counter[str] = field(default_factory=Counter)
 
     def add(self, pod: Pod) -> None:
         self._users.update(_named(pod))
+        self.volumes.update(volume_claims(pod))
 
     def remove(self, pod: Pod) -> None:
-        for key in _named(pod):
-            self._users[key] -= 1
-            if not self._users[key]:
-                del self._users[key]
+        for users, claims in ((self._users, _named(pod)), (self.volumes, volume_claims(pod))):
+            for key in claims:
+                users[key] -= 1
+                if not users[key]:
+                    del users[key]
 
     def has_others(self, pod: Pod) -> bool:
         """Whether another one of the pods names a claim that this one names."""

@@ -3,7 +3,7 @@
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
@@ -17,7 +17,7 @@ from flotilla.plugin import ClassState, FilterPlugin, PreFilterPlugin, StateKey
 from flotilla.results import SKIP, PreFilterResult, unresolvable, unschedulable
 from shared.config.feature_gates import DEFAULT_GATES, Feature, FeatureGates
 from shared.model.kinds import ObjectKind
-from shared.model.load import PodLoad
+from shared.model.load import PodLoad, claim_names
 from shared.model.objects import CSINodeDriver, Node, PersistentVolumeClaim, PersistentVolumeSpec, Pod, Volume
 from shared.model.wellknown import BETA_INSTANCE_TYPE, INSTANCE_TYPE
 from shared.plugins.base import is_placed
@@ -35,6 +35,7 @@ from shared.plugins.volumes.migration import (
     migration_of_volume,
 )
 from shared.plugins.volumes.nodecolumns import object_column
+from shared.plugins.volumes.own_claims import OWN_CLAIMS
 from shared.plugins.volumes.podvolumes import (
     ReadsVolumes,
     after_claim,
@@ -127,6 +128,10 @@ class NodeVolumeLimits(ReadsVolumes, PreFilterPlugin, FilterPlugin):
         drivers = (ObjectKind.CSI_DRIVER,) if self._requires_drivers else ()
         return (*READ, ObjectKind.VOLUME_ATTACHMENT, *drivers)
 
+    def cache_key(self, state: ClassState) -> Hashable:
+        """Pods that are judged by the names of the same claims may share a volume."""
+        return self.signature(state.pod), state.get(OWN_CLAIMS)
+
     def pre_filter(self, state: ClassState) -> PreFilterResult:
         return PreFilterResult() if may_count(state.pod) else PreFilterResult(SKIP)
 
@@ -150,7 +155,7 @@ class NodeVolumeLimits(ReadsVolumes, PreFilterPlugin, FilterPlugin):
             attached = object_column(nodes, "attachments", ObjectKind.VOLUME_ATTACHMENT, attachments)
             near |= (limits != ABSENT) & (nodes.of_pods(REFERENCES) + attached + count > limits)
         near &= ~np.asarray(without_driver)
-        exceeding = [i for i in np.flatnonzero(near).tolist() if self._exceeds(state.objects, nodes, i, wanted)]
+        exceeding = [i for i in np.flatnonzero(near).tolist() if self._exceeds(state, nodes, i, wanted)]
         nodes.reject(np.array(exceeding, dtype=np.intp), TOO_MANY)
 
     def _reject_without_drivers(self, state: ClassState, wanted: Attached, nodes: NodeView) -> Mask:
@@ -186,12 +191,18 @@ class NodeVolumeLimits(ReadsVolumes, PreFilterPlugin, FilterPlugin):
             wanted = state[WANTED] = self._volumes(objects, pod.namespace, names, pod.spec.volumes)
         return wanted
 
-    def _exceeds(self, objects: ClusterObjects, nodes: NodeView, i: int, wanted: Attached) -> bool:
-        node = nodes.node(i).name
+    def _exceeds(self, state: ClassState, nodes: NodeView, i: int, wanted: Attached) -> bool:
+        objects, node = state.objects, nodes.node(i).name
         there: Attached = {}
+        attached: Counter[str] = Counter()
+        own = (state.pod.namespace, claim_names(state.pod)) if state.get(OWN_CLAIMS) else None
         for load in nodes.pods(i):
-            there |= self._volumes(objects, load.namespace, load.claims, load.disks)
-        attached = Counter(there.values())
+            if (load.namespace, load.claims) == own:
+                attached.update(wanted.values())  # another pod of the class, with claims like these
+                there |= self._volumes(objects, load.namespace, (), load.disks)
+            else:
+                there |= self._volumes(objects, load.namespace, load.claims, load.disks)
+        attached.update(there.values())
         attached.update(driver for volume, driver in _attached(objects, node).items() if volume not in there)
         new = Counter(driver for volume, driver in wanted.items() if volume not in there)
         limits = {driver: limit for driver in new if (limit := _limit(driver, objects, node)) != ABSENT}
