@@ -127,12 +127,14 @@ def _failed(of: PluginTracker, method: str, cause: Exception) -> PluginFailed:
 class _DomainLadder:
     """The part of a ladder in one combination of domains. `left`: its remaining positions; `cut`: there would be more.
 
-    `own`: for each position of the ladder, the pods of the class that it takes to be on its node already.
+    `places`: for each position of the ladder, its node and what is known of its domains; `own`: the pods of the class
+    that it takes to be on its node already.
     `uniform`: all have the same values of every label that trackers read, so the first stands for all.
     """
 
     ladder: Ladder
     seen: int
+    places: list[NodeDomains]
     own: list[int]
     cut: bool
     uniform: bool = False
@@ -152,39 +154,40 @@ class DomainMerge:
 
     def take(self, written: WriteSet) -> Placement | NoPlacement:
         while not self._over:
-            found = self._best()
-            if found is None:
+            best = self._best()
+            if best is None:
                 break
-            placement, part, at = found
-            if self._skipped_score is not None and placement.score != self._skipped_score:
+            part, at, score = best
+            if self._skipped_score is not None and score != self._skipped_score:
                 break
             part.left.remove(at)
-            if not written.is_stale(self._class_id, placement.node):
-                return placement
-            self._skipped_score = placement.score
+            place = part.places[at]
+            if not written.is_stale(self._class_id, place.node):
+                return Placement(place.node, score, part.seen, place, *beside(part.ladder, at))
+            self._skipped_score = score
         self._over = True
         return NoPlacement.STALE
 
-    def _best(self) -> tuple[Placement, _DomainLadder, int] | None:
-        best: tuple[tuple[int, int], Placement, _DomainLadder, int] | None = None
+    def _best(self) -> tuple[_DomainLadder, int, int] | None:
+        """Where it is, and its score."""
+        best: tuple[_DomainLadder, int, int] | None = None
+        rank: tuple[int, int] = (0, 0)
         for part in self._parts:
-            found = self._head(part)
-            if found is None:
+            at = self._head(part)
+            if at is None:
                 continue
-            placement, at = found
-            rank = (placement.score, part.ladder.ties[at])
-            if best is None or rank > best[0] or (rank == best[0] and placement.node < best[1].node):
-                best = (rank, placement, part, at)
-        return None if best is None else best[1:]
+            place = part.places[at]
+            score = part.ladder.scores[at] + self.trackers.shift(place, part.own[at])
+            this = score, part.ladder.ties[at]
+            if best is None or this > rank or (this == rank and place.node < best[0].places[best[1]].node):
+                best, rank = (part, at, score), this
+        return best
 
-    def _head(self, part: _DomainLadder) -> tuple[Placement, int] | None:
+    def _head(self, part: _DomainLadder) -> int | None:
         """The first placement that the trackers admit. Ends the merge if the part was cut and is used up."""
         for at in part.left:
-            ladder = part.ladder
-            place = _place(ladder, at)
-            if self.trackers.admit(place):
-                score = ladder.scores[at] + self.trackers.shift(place, part.own[at])
-                return Placement(place.node, score, part.seen, place, *beside(ladder, at)), at
+            if self.trackers.admit(part.places[at]):
+                return at
             if part.uniform:
                 break
         if not part.left and part.cut:
@@ -193,16 +196,16 @@ class DomainMerge:
 
 
 def _by_domain(ladder: Ladder, seen: int) -> list[_DomainLadder]:
-    own = _own_before(ladder)
+    own, places = _own_before(ladder), _places(ladder)
     if not ladder.strata:
-        return [_DomainLadder(ladder, seen, own, not ladder.complete, left=list(range(len(ladder.nodes))))]
+        return [_DomainLadder(ladder, seen, places, own, not ladder.complete, left=list(range(len(ladder.nodes))))]
     cut = {tuple(domains) for domains in ladder.cut}
     uniform = ladder.domains.keys() == set(ladder.strata)
     parts: dict[tuple[str | None, ...], _DomainLadder] = {}
     for at, domains in enumerate(zip(*(ladder.domains[key] for key in ladder.strata), strict=True)):
         part = parts.get(domains)
         if part is None:
-            part = parts[domains] = _DomainLadder(ladder, seen, own, domains in cut, uniform)
+            part = parts[domains] = _DomainLadder(ladder, seen, places, own, domains in cut, uniform)
         part.left.append(at)
     return list(parts.values())
 
@@ -216,6 +219,10 @@ def _own_before(ladder: Ladder) -> list[int]:
     return own
 
 
-def _place(ladder: Ladder, at: int) -> NodeDomains:
-    domains = {key: value for key, column in ladder.domains.items() if (value := column[at]) is not None}
-    return NodeDomains(ladder.nodes[at], domains)
+def _places(ladder: Ladder) -> list[NodeDomains]:
+    keys, columns = list(ladder.domains), zip(*ladder.domains.values(), strict=True)
+    rows = columns if keys else ((),) * len(ladder.nodes)
+    return [
+        NodeDomains(node, {key: value for key, value in zip(keys, values, strict=True) if value is not None})
+        for node, values in zip(ladder.nodes, rows, strict=True)
+    ]
