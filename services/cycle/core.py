@@ -432,6 +432,7 @@ class CycleCore:
             return []
         faults = [*self._checks.on_committed(committed.seq, now), *faults_of(answered.commit, committed)]
         self._rounds.on_committed(committed.seq, is_at_fault=bool(faults))
+        self._has_quiet |= answered.commit.quiet  # its delta did not go with what was asked before it was applied
         is_whole = not (faults or committed.conflicts)
         self._rounds.known.on_committed(committed.seq, committed.others, is_whole=is_whole)
         effects: list[Effect] = [*faults]

@@ -243,6 +243,27 @@ def test_decisions_of_which_no_worker_was_asked_are_sent_before_the_next_ask() -
     assert {core.seq for core in pipeline.workers.values()} <= {pipeline.snapshot.seq, pipeline.snapshot.seq - 1}
 
 
+def test_a_search_that_begins_before_a_decision_without_asks_does_not_hide_its_delta() -> None:
+    """The search asks workers in the same moment, and first, so the deltas sent for it do not include that decision."""
+    pipeline = Pipeline(shards=2)
+    pipeline.add_nodes([small_node(f"n{i:02}") for i in range(20)])
+    for i in range(3):
+        pipeline.submit([small_pod(f"p{i}", cpu="100m")])
+        pipeline.settle()
+    pipeline.submit([small_pod("huge", cpu="64"), small_pod("with", cpu="100m")])
+    while not pipeline.cycle.is_committing:
+        pipeline.step()
+    pipeline.submit([small_pod("after", cpu="100m")])
+    while "default/after" not in pipeline.outcomes:
+        pipeline.step()
+    assert {core.seq for core in pipeline.workers.values()} == {pipeline.snapshot.seq - 1}, "its delta is quiet"
+    pipeline.submit([small_pod("other", cpu="200m")])
+    before = pipeline.now
+    while "default/other" not in pipeline.outcomes:
+        pipeline.step()
+    assert pipeline.now == before, "and it has not waited for a deadline"
+
+
 def test_another_class_costs_an_ask_of_the_worker_whose_node_it_gets() -> None:
     run = wide()
     one_by_one(run, [small_pod(f"p{i}", cpu="100m") for i in range(4)])
