@@ -110,7 +110,7 @@ class CommitHandler:
             conflicts = self._checks.decisions(unit, commit.loads)
             applied.conflicts += conflicts.values()
             if not conflicts:
-                applied.entries += [self._assume(commit, each, applied.changes, now) for each in unit]
+                applied.entries += [self._assume(commit, each, applied, now) for each in unit]
         applied.written += [entry.assignment.node for entry in applied.entries]
         for together in units(commit.nominations):
             conflicts = self._checks.nominations(together, commit.loads, applied.written)
@@ -120,16 +120,19 @@ class CommitHandler:
             applied.written += () if conflicts else dict.fromkeys(nominate.node for nominate in together)
         return applied
 
-    def _assume(self, commit: Commit, decision: Decision, changes: list[Change], now: float) -> LedgerEntry:
-        """Later decisions of the commit count with this one; `changes` is appended to."""
-        cluster, of, load = self._cluster, decision.assignment, commit.loads[decision.load]
+    def _assume(self, commit: Commit, decision: Decision, applied: _Applied, now: float) -> LedgerEntry:
+        """Later decisions of the commit count with this one."""
+        cluster, of, decided, number = self._cluster, decision.assignment, commit.loads[decision.load], decision.load
         uid, node, key = of.uid, of.node, of.key
-        changes += cluster.revoke((uid,))
+        applied.changes += cluster.revoke((uid,))
+        load = cluster.topology_labels.added(decided, node)
         cluster.pods.put(uid, node, load, key, assumed=True)
-        changes.append(PodPlaced(uid, node, decision.load, key))
+        if load is not decided:
+            number = applied.loads.number(cluster.pods[uid].load)
+        applied.changes.append(PodPlaced(uid, node, number, key))
         if of.volumes is not None or of.devices is not None:
             of, overlaid = cluster.objects.assume(of, cluster.seq + 1)
-            changes += overlaid
+            applied.changes += overlaid
             decision = replace(decision, assignment=of)
         return cluster.ledger.assume(decision, load, commit, cluster.seq + 1, now)
 

@@ -146,7 +146,10 @@ class EventHandlers:
                 cluster.objects.confirm(uid, now)
             else:
                 changes += cluster.objects.release(uid, cluster.seq + 1)
+        if before is not None and before.assumed and before.node == node:
+            cluster.topology_labels.learn(load.labels, node)
         stays = before is not None and before.node == node and before.load == load
+        load = before.load if before is not None and stays else load
         takes_as_much = before is not None and before.node == node and _takes_as_much(load, before.load)
         if before is not None and stays and (before.key, before.started) == (pod.key, started):
             before.assumed = False

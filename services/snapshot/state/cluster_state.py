@@ -16,6 +16,7 @@ from services.snapshot.state.nominator import Nominator
 from services.snapshot.state.object_overlay import ObjectOverlay
 from services.snapshot.state.placements import Placements
 from services.snapshot.state.preemption_victims import PreemptionVictims
+from services.snapshot.state.topology_labels import TopologyLabels
 from shared.cluster.nodetable import shard_of
 from shared.errors import InvariantBroken
 from shared.messages.queue import POD_GONE, ForgottenPod
@@ -69,6 +70,7 @@ class ClusterState:
         """`ledger`: the pods that earlier terms have assumed."""
         self.begin_term(epoch)
         self.nodes = Nodes(self.seq)
+        self.topology_labels = TopologyLabels(self.nodes)
         self.pods = Placements()
         self.objects = ObjectOverlay()
         self.held = HeldDevices(self.objects)
