@@ -253,7 +253,7 @@ class CommitChecks:
         labels = {} if (node := self._nodes.reported(wanted.node)) is None else node.metadata.labels
         templated = None if own is None else [each.is_made_for_pod for each in own]
         on = DeviceNode(wanted.node, labels)
-        wrong = self._devices.check(wanted.uid, on, devices, wanted.seen, templated)
+        wrong = self._devices.check(wanted.uid, load.group, on, devices, wanted.seen, templated)
         if wrong is None and devices.special is not None:
             there = self._nodes.allocatable(wanted.node)
             lacking = {name: each for name, each in self._requests(wanted, load).items() if not there.get(name)}

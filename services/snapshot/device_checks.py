@@ -36,12 +36,21 @@ class DeviceChecks:
         self._added: list[AllocationResult] = []
 
     def check(
-        self, pod_uid: str, node: DeviceNode, devices: DeviceDecision, seen: int, templated: Sequence[bool] | None
+        self,
+        pod_uid: str,
+        group: str,
+        node: DeviceNode,
+        devices: DeviceDecision,
+        seen: int,
+        templated: Sequence[bool] | None,
     ) -> Wrong | None:
-        """`seen`: the state that the evaluation saw. `templated`: which claims were made for the pod, if known."""
+        """`group`: the pod's PodGroup. `seen`: the state that the evaluation saw.
+
+        `templated`: which claims were made for the pod or its group, if known.
+        """
         for index, each in enumerate(devices.claims):
             made = templated is not None and templated[index]
-            wrong = self._check_claim(pod_uid, node, each, seen, is_made_for_pod=made)
+            wrong = self._check_claim((pod_uid, group), node, each, seen, is_made_for_pod=made)
             if wrong is not None:
                 return wrong
         allocations = list(_allocations(pod_uid, devices, self._devices.claims))
@@ -65,7 +74,7 @@ class DeviceChecks:
         self._added.clear()
 
     def _check_claim(
-        self, pod_uid: str, node: DeviceNode, wanted: ClaimAllocation, seen: int, *, is_made_for_pod: bool
+        self, of: tuple[str, str], node: DeviceNode, wanted: ClaimAllocation, seen: int, *, is_made_for_pod: bool
     ) -> Wrong | None:
         claim = self._devices.claims.get(wanted.key)
         if claim is None or claim.uid != wanted.uid:
@@ -74,7 +83,7 @@ class DeviceChecks:
             return Wrong(f"resource claim {wanted.key} has changed since the evaluation")
         if claim.metadata.deletion_timestamp is not None:
             return Wrong(f"resource claim {wanted.key} is being deleted", is_fault=True)
-        if is_made_for_pod and claim.owner_uid != pod_uid:
+        if is_made_for_pod and not claim.was_made_for(*of):
             return Wrong(f"resource claim {wanted.key} was made for another pod", is_fault=True)
         if claim.promised or claim.is_allocated != (wanted.allocation is None):
             state = "is allocated already" if claim.is_allocated else "is not allocated"

@@ -55,7 +55,6 @@ _FIXED: Final[Mapping[str, str]] = {
     "DRAPartitionableDevices": _ALWAYS,
     "DRAResourceClaimDeviceStatus": _ALWAYS,
     "DRASchedulerFilterTimeout": "a search for devices always ends after a number of steps",
-    "DRAWorkloadResourceClaims": _NEVER,
     "InPlacePodLevelResourcesVerticalScaling": _ALWAYS,
     "NodeDeclaredFeatures": f"{_ALWAYS}; a profile can disable the plugin",
     "PodLevelResources": _ALWAYS,
@@ -64,7 +63,13 @@ _FIXED: Final[Mapping[str, str]] = {
 }
 """Gates of scheduling that stay at their default, and why."""
 _GANGS: Final = frozenset(
-    {"GangScheduling", "GenericWorkload", "TopologyAwareWorkloadScheduling", "WorkloadAwarePreemption"}
+    {
+        "DRAWorkloadResourceClaims",
+        "GangScheduling",
+        "GenericWorkload",
+        "TopologyAwareWorkloadScheduling",
+        "WorkloadAwarePreemption",
+    }
 )
 """Gates that a kube-scheduler needs for gangs, and Flotilla does not."""
 

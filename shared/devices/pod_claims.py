@@ -141,6 +141,7 @@ def claim_names(
 def own_claims(pod: Pod, claims: Mapping[str, ResourceClaim]) -> list[ResourceClaim] | str:
     """The claims that the pod names, from all claims by `namespace/name`; or why PreEnqueue refuses the pod."""
     found: list[ResourceClaim] = []
+    group = "" if pod.spec.scheduling_group is None else pod.spec.scheduling_group.pod_group_name or ""
     for use in pod.spec.resource_claims:
         name = use.resource_claim_name
         if name is None:
@@ -156,8 +157,9 @@ def own_claims(pod: Pod, claims: Mapping[str, ResourceClaim]) -> list[ResourceCl
             return f'could not find ResourceClaim "{key}"'
         if claim.metadata.deletion_timestamp is not None:
             return f'resourceclaim "{claim.name}" is being deleted'
-        if use.resource_claim_name is None and claim.owner_uid != pod.uid:
-            return f"ResourceClaim {claim.key} was not created for Pod {pod.namespace}/{pod.name} (Pod is not owner)"
+        if use.resource_claim_name is None and not claim.was_made_for(pod.uid, group):
+            owner = f"neither Pod nor PodGroup {group} is the owner" if group else "Pod is not owner"
+            return f"ResourceClaim {claim.key} was not created for Pod {pod.namespace}/{pod.name} ({owner})"
         found.append(claim)
     return found
 

@@ -201,6 +201,14 @@ class ResourceClaim(Namespaced, frozen=True, kw_only=True):
         """The uid of its controller; None without one."""
         return next((owner.uid for owner in self.metadata.owner_references if owner.controller), None)
 
+    def was_made_for(self, pod_uid: str, group: str) -> bool:
+        """Whether it was made from a template for the pod of this uid, or for its PodGroup of this name, if any."""
+        owner = next((owner for owner in self.metadata.owner_references if owner.controller), None)
+        if owner is None or owner.uid == pod_uid:
+            return owner is not None
+        is_of_group = owner.kind == "PodGroup" and owner.api_version.startswith("scheduling.k8s.io/")
+        return is_of_group and bool(group) and owner.name == group
+
     @property
     def is_allocated(self) -> bool:
         return self.status.allocation is not None

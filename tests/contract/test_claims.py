@@ -53,6 +53,14 @@ async def test_an_allocation_needs_the_version_that_was_read(sandbox: Sandbox) -
     assert "the object has been modified" in refused["message"]
 
 
+async def test_a_claim_can_be_reserved_for_a_pod_group(sandbox: Sandbox) -> None:
+    claim = await a_claim(sandbox, "of-group")
+    consumer = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "g", "uid": "uid-g"}
+    claim["status"] = {"allocation": allocation(), "reservedFor": [consumer]}
+    path = f"{claims(sandbox)}/of-group"
+    assert (await sandbox.server.put(f"{path}/status", claim))["status"]["reservedFor"] == [consumer]
+
+
 async def test_a_status_write_changes_no_metadata(sandbox: Sandbox) -> None:
     made = await a_claim(sandbox, "plain")
     made["metadata"]["finalizers"] = [FINALIZER]

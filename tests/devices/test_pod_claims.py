@@ -214,3 +214,24 @@ def test_an_allocated_claim_waits_for_its_devices_only_so_long() -> None:
     assert [unavailable_claims(found, node, 600.0, begin + after) for after in (0, 600, 601)] == [(), (), (0,)]
     never = PodClaims(found.pod, [made], None, {})
     assert unavailable_claims(never, node, 600.0, begin + 9999) == ()
+
+
+@pytest.mark.parametrize(
+    ("owner", "group", "found"),
+    [
+        ({"kind": "PodGroup", "apiVersion": "scheduling.k8s.io/v1alpha2", "name": "g"}, "g", True),
+        ({"kind": "PodGroup", "apiVersion": "scheduling.k8s.io/v1", "name": "g"}, "g", True),
+        ({"kind": "PodGroup", "apiVersion": "scheduling.x-k8s.io/v1alpha1", "name": "g"}, "g", False),
+        ({"kind": "PodGroup", "apiVersion": "scheduling.k8s.io/v1alpha2", "name": "h"}, "g", False),
+        ({"kind": "Pod", "apiVersion": "v1", "name": "g"}, "g", False),
+    ],
+)
+def test_a_claim_from_a_template_may_be_of_the_pods_group(owner: dict[str, Any], group: str, found: bool) -> None:
+    metadata = {"name": "made", "namespace": "default", "ownerReferences": [{**owner, "uid": "u", "controller": True}]}
+    claims = {"default/made": convert(ResourceClaim, {"metadata": metadata, "spec": {}})}
+    use = {"name": "c", "resourceClaimTemplateName": "t"}
+    spec = {"schedulingGroup": {"podGroupName": group}, "resourceClaims": [use]}
+    status = {"resourceClaimStatuses": [{"name": "c", "resourceClaimName": "made"}]}
+    said = own_claims(pod_from({"metadata": {"name": "p"}, "spec": spec, "status": status}), claims)
+    refused = "ResourceClaim default/made was not created for Pod default/p (neither Pod nor PodGroup g is the owner)"
+    assert said == ([claims["default/made"]] if found else refused)

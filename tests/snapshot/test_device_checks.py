@@ -221,3 +221,17 @@ def test_a_claim_from_a_template_must_belong_to_the_pod() -> None:
     effects = owner.commits(made, devices=gives("p-r", "g0"))
     assert refusals(effects) == {"default/p": ("resource claim default/p-r was made for another pod", False)}
     assert faults(effects) == ["devices"]
+
+
+@pytest.mark.parametrize(("group", "is_refused"), [("g", False), ("h", True), (None, True)])
+def test_a_claim_from_a_template_of_a_group_belongs_to_all_of_its_pods(group: str | None, is_refused: bool) -> None:
+    spec = {"containers": [], "resourceClaims": [{"name": "r", "resourceClaimTemplateName": "t"}]}
+    status = {"resourceClaimStatuses": [{"name": "r", "resourceClaimName": "g-r"}]}
+    named = {"schedulingGroup": {"podGroupName": group}} if group else {}
+    made = pod_from({"metadata": {"name": "p"}, "spec": spec | named, "status": status})
+    of = {"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup", "name": "g", "uid": "u", "controller": True}
+    metadata = {"name": "g-r", "namespace": "default", "uid": "g-r-uid", "ownerReferences": [of]}
+    request = {"name": "r", "exactly": {"deviceClassName": "gpu", "count": 1}}
+    owner = an_owner(object_from(CLAIM, {"metadata": metadata, "spec": {"devices": {"requests": [request]}}}))
+    owner.see(shown(made))
+    assert bool(refusals(owner.commits(made, devices=gives("g-r", "g0")))) is is_refused

@@ -6,7 +6,8 @@ claim another version, and no late call allocates it.
 
 If something fails, the reservations made here are taken back; allocations stay, as in kube-scheduler, until the pod is
 scheduled elsewhere. Another run, of this attempt or of a later one, may rely on a reservation that it has found: it
-marks the claim (annotation FENCED), and a run takes nothing back from a claim that was marked after its own write.
+marks the claim (annotation FENCED), and a run takes nothing back from a claim that was marked after its own write. So
+does a run for another pod of a group that the claim is reserved for.
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -25,6 +26,7 @@ from shared.errors import ClusterError
 from shared.messages.binding import ClaimRelease
 from shared.model.codec import encode_json
 from shared.model.devices import EXTENDED_RESOURCE_CLAIM, FENCED, RESOURCE_VERSIONS
+from shared.plugins.devices.group_claims import consumers_of, read_group
 
 FINALIZER = "resource.kubernetes.io/delete-protection"
 MAX_WRITES = 5
@@ -119,6 +121,7 @@ def bind_devices(pod: Pod, devices: DevicesToBind, patience: float) -> PreBindSt
     claims = {each.key: each for each in reversed(decision.claims)}
     writer = _Writer(pod, began, devices.progress)
     try:
+        yield from writer.look_up_group()
         for key in dict.fromkeys(each.key for each in decision.claims):
             yield from writer.reserve(claims[key])
         if decision.special is not None:
@@ -205,12 +208,27 @@ class _Writer(_Claims):
         self._pod = pod
         self._progress = progress
         self._now = now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        self._consumers: dict[str, Object] = {}
+        """The group, for claims that are reserved for it, by key."""
         self._reserved: list[Object] = []
         """Claims as this run's own reservation left them."""
         self._created: Object | None = None
         """The claim for extended resources, as this run has made it."""
 
     # Reservations
+
+    def look_up_group(self) -> Steps[None]:
+        """Whether claims are reserved for the pod's group."""
+        try:
+            group = yield from read_group(self._pod)
+        except ClusterError as cause:
+            raise NotDone(str(cause)) from cause
+        self._consumers = consumers_of(self._pod, group)
+
+    def _consumer(self, key: str) -> Object:
+        """Whom the claim is reserved for."""
+        of_pod = {"resource": "pods", "name": self._pod.name, "uid": self._pod.uid}
+        return self._consumers.get(key, of_pod)
 
     def reserve(self, wanted: ClaimAllocation) -> Steps[None]:
         claim = yield from self.read(wanted.key)
@@ -233,7 +251,7 @@ class _Writer(_Claims):
         is_another = wanted.allocation is not None and _devices(found) != _devices(_plain(wanted.allocation))
         if is_another or (wanted.devices and _names(found) != wanted.devices):
             raise NotDone(f"claim {key} got allocated elsewhere in the meantime")
-        if any(each.get("uid") == self._pod.uid for each in _consumers(claim)):
+        if any(each.get("uid") in (self._pod.uid, self._consumer(key)["uid"]) for each in _consumers(claim)):
             return (yield from self._mark(claim, key, "keep reservation of"))
         return (yield from self._write_reserved(claim, wanted, "add reservation to"))
 
@@ -259,8 +277,7 @@ class _Writer(_Claims):
         return (yield from _put(self.path(key), claim, f"{what} claim {key}"))
 
     def _write_reserved(self, claim: Object, wanted: ClaimAllocation, what: str) -> Steps[Object]:
-        consumer = {"resource": "pods", "name": self._pod.name, "uid": self._pod.uid}
-        claim["status"]["reservedFor"] = [*_consumers(claim), consumer]
+        claim["status"]["reservedFor"] = [*_consumers(claim), self._consumer(wanted.key)]
         written = yield from _put(self.status_path(wanted.key), claim, f"{what} claim {wanted.key}")
         self._reserved.append(written)
         return written
@@ -342,7 +359,8 @@ class _Writer(_Claims):
             yield from self._take_back(self._created, self.delete)
 
     def _release(self, key: str, claim: Object) -> Steps[None]:
-        claim["status"]["reservedFor"] = [each for each in _consumers(claim) if each.get("uid") != self._pod.uid]
+        consumer = self._consumer(key)["uid"]
+        claim["status"]["reservedFor"] = [each for each in _consumers(claim) if each.get("uid") != consumer]
         yield from _put(self.status_path(key), claim, f"remove reservation from claim {key}")
 
     def _take_back(self, left: Object, undo: Callable[[str, Object], Steps[None]]) -> Steps[None]:

@@ -18,7 +18,7 @@ from shared.plugins.devices.pre_bind import (
     Progress,
     bind_devices,
 )
-from testing.builders import pod
+from testing.builders import PodBuilder, pod
 from tests.simulator.support import PODS, Desk
 from tests.simulator.support import pod as pod_body
 
@@ -71,7 +71,7 @@ class Server(Desk):
     def run(self, *claims: ClaimAllocation, special: SpecialClaim | None = None, patience: float = 600.0) -> Status:
         """With an order that names the pod as it is now."""
         version = self.get(f"{PODS}/p")["metadata"]["resourceVersion"]
-        of, elapsed = at_version(pod("p").uid(self.uid).build(), version), 0.0
+        of, elapsed = at_version(self.built(pod("p").uid(self.uid)), version), 0.0
         decided = DevicesToBind(DeviceDecision(list(claims), special), NOW.timestamp(), self.progress)
         steps = bind_devices(of, decided, patience)
         try:
@@ -87,6 +87,9 @@ class Server(Desk):
         except StopIteration as end:
             status: Status = end.value
             return status
+
+    def built(self, of: PodBuilder) -> Pod:
+        return of.build()
 
     def answer(self, call: ApiCall, elapsed: float) -> ApiAnswer:
         name = f"{call.method} {call.path.removeprefix(CLAIMS)}"

@@ -1,0 +1,55 @@
+"""Claims of a pod's PodGroup: reserved for the group once, instead of for each of its pods.
+
+A pod's claim is its group's if the group has one of the same name and from the same source, the same claim or the same
+template.
+"""
+
+from collections.abc import Generator
+from typing import Any
+
+import msgspec
+
+from flotilla.objects import Pod
+from flotilla.results import ApiAnswer, ApiCall, Pause
+from shared.devices.pod_claims import claim_names
+from shared.errors import ClusterError
+
+GROUP = "scheduling.k8s.io"
+GROUP_VERSIONS = ("v1beta1", "v1alpha3", "v1alpha2")
+NOT_FOUND = 404
+
+Object = dict[str, Any]
+
+
+def read_group(pod: Pod) -> Generator[ApiCall | Pause, ApiAnswer, Object | None]:
+    """The pod's group as the API server has it; None if the pod is in none, has no claims, or the group is gone."""
+    named = pod.spec.scheduling_group
+    if named is None or not named.pod_group_name or not pod.spec.resource_claims:
+        return None
+    for version in GROUP_VERSIONS:
+        path = f"/apis/{GROUP}/{version}/namespaces/{pod.namespace}/podgroups/{named.pod_group_name}"
+        answer = yield ApiCall("GET", path, {})
+        if answer.ok:
+            return msgspec.json.decode(answer.body, type=Object)
+        if answer.status != NOT_FOUND:
+            raise ClusterError(f"get pod group {pod.namespace}/{named.pod_group_name}: {answer.message}")
+    return None
+
+
+def consumers_of(pod: Pod, group: Object | None) -> dict[str, Object]:
+    """Whom each claim of the pod is reserved for, by `namespace/name`, if that is the group."""
+    if group is None:
+        return {}
+    of_group = {_source(each) for each in group["spec"].get("resourceClaims") or ()}
+    metadata = group["metadata"]
+    consumer = {"apiGroup": GROUP, "resource": "podgroups", "name": metadata["name"], "uid": metadata["uid"]}
+    found: dict[str, Object] = {}
+    for use in pod.spec.resource_claims:
+        if (use.name, use.resource_claim_name, use.resource_claim_template_name) in of_group:
+            names = claim_names(pod.namespace, [use], pod.status.resource_claim_statuses)
+            found |= {each.key: consumer for each in names}
+    return found
+
+
+def _source(claim: Object) -> tuple[str, str | None, str | None]:
+    return claim["name"], claim.get("resourceClaimName"), claim.get("resourceClaimTemplateName")
