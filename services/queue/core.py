@@ -29,7 +29,12 @@ from flotilla.results import Status
 from services.queue import events
 from services.queue.event_handlers import EventHandlers
 from services.queue.eviction_journal import EvictionJournal
-from services.queue.pod_conditions import first_held_notice, held_notice, unconfirmed_notice
+from services.queue.pod_conditions import (
+    first_held_notice,
+    held_notice,
+    nomination_cleared_notice,
+    unconfirmed_notice,
+)
 from services.queue.scheduling.attempt_results import AttemptResults, CycleSession
 from services.queue.scheduling.counters import Counters
 from services.queue.scheduling.left_pods import LeftPod
@@ -132,6 +137,10 @@ class QueueCore:
         effects += self._resend_conditions(now)
         if self._session.waiting is not None:
             effects += self._serve(self._session.waiting, now)
+        for pod in queue.given_up:
+            effects.append(cleared := nomination_cleared_notice(pod))
+            queue.conditions.sent(cleared, now)
+        queue.given_up.clear()
         if changes := queue.retries.changes:
             effects += [events.StoreRetry(uid, record) for uid, record in changes.items()]
             changes.clear()

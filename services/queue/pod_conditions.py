@@ -60,7 +60,7 @@ def binding_rejected_notice(pod: Pod, reason: str) -> Notice:
 
 
 def nomination_cleared_notice(pod: Pod) -> Notice:
-    """Clears the nomination of a pod whose binding failed: another binder than the one that failed may have set it."""
+    """Clears the nomination of a pod whose gang is incomplete, or whose binding failed: another binder may set it."""
     outcome = Outcome(pod.uid, Verdict.FAILED, nominated="")
     return replace(failure_notice(pod, outcome), event=False, patch=False)
 

@@ -1,6 +1,7 @@
 """Gangs: groups of pods that are placed together or not at all, in a cluster with room for some of them."""
 
 import asyncio
+import random
 from collections import Counter
 from collections.abc import Callable, Iterable
 
@@ -37,6 +38,8 @@ from testing.simulation.apiserver import FINISHED, GRACE, Change
 from testing.simulation.schedule import Entry, Schedule
 from testing.simulation.world import World
 
+PREEMPTING, PREEMPTING_SHARE = 10, 0.3
+"""The priority of gangs that evict pods of priority 0, and their share of those of Kubernetes' own API."""
 MAX_TURNS = 12
 """At the end placed gangs are removed this often; each time at least one that waits gets their room."""
 
@@ -57,6 +60,8 @@ class GangWorld(World):
         self.is_mixed = False
         self._commits: dict[tuple[int, int], Commit] = {}
         self._gang_of: dict[str, str] = {}
+        self._priorities: dict[str, int] = {}
+        """Of the pods of groups, if it is not 0."""
         self.network.overhears.append(self._overhear)
         self.server.followers.append(self._excuse_lost)
 
@@ -73,6 +78,9 @@ class GangWorld(World):
         api = self.dice.choice(list(GroupApi))
         cpu = self.dice.choice(("500m", "1", "1500m"))
         kind = self._a_kind(least, cpu) if api is GroupApi.SCHEDULING else PodGroupSpec()
+        if api is GroupApi.SCHEDULING and self._preempts(name):
+            kind = replace(kind, priority=PREEMPTING, preemption_policy=None)
+            self._priorities[name] = PREEMPTING
         members = [self.next_name(f"{name}-") for _ in range(least + self.dice.choice((0, 0, 1)))]
         steps: list[Callable[[], None]] = [
             lambda member=member: self._put_member(name, member, api, cpu)  # type: ignore[misc]
@@ -84,7 +92,7 @@ class GangWorld(World):
 
     def _a_kind(self, least: int, cpu: str) -> PodGroupSpec:
         """What a group may say beside its minimum: a zone for all members, if one has room for them, a priority that
-        moves it ahead in the queue and evicts nobody, and how it is evicted itself.
+        moves it ahead in the queue, and how it is evicted itself. It evicts nobody.
         """
         has_zone = least <= 3 and cpu != "1500m" and self.dice.random() < 0.5
         zone = SchedulingConstraints(topology=[TopologyConstraint(key=ZONE)]) if has_zone else None
@@ -95,6 +103,10 @@ class GangWorld(World):
             preemption_policy="Never",
         )
 
+    def _preempts(self, name: str) -> bool:
+        """Whether the gang evicts others. By a stream of its own, so that all else is as without."""
+        return random.Random(f"{self.schedule.seed} {name} preempts").random() < PREEMPTING_SHARE
+
     def _put_group(self, name: str, api: GroupApi, least: int, kind: PodGroupSpec) -> None:
         spec = replace(kind, scheduling_policy=SchedulingPolicy(gang=GangPolicy(min_count=least)))
         if api is GroupApi.COSCHEDULING:
@@ -104,7 +116,7 @@ class GangWorld(World):
         self.server.put_object(group)
 
     def _put_member(self, name: str, member_name: tuple[str, str], api: GroupApi, cpu: str) -> None:
-        built = pod(member_name[0]).uid(member_name[1])
+        built = pod(member_name[0]).uid(member_name[1]).priority(self._priorities.get(name, 0))
         if api is GroupApi.COSCHEDULING:
             built = built.label({GROUP_LABEL: name})
         member = built.build()

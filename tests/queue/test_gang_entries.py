@@ -15,7 +15,7 @@ from shared.model.objects import ObjectKind, object_from
 from testing.builders import PodBuilder, pod
 from testing.inprocess.batches import pods_in
 from tests.bus.support import a_telemetry, sample
-from tests.queue.support import NODE_ADDED, NODE_LABELS, Queue, names, uid
+from tests.queue.support import NODE_ADDED, NODE_LABELS, Queue, names, notices, uid
 
 POD_GROUP = ClusterEvent(Resource.POD_GROUP, Action.ADD)
 SLOW = BackoffPolicy(initial=10.0, maximum=100.0)
@@ -270,3 +270,27 @@ def test_gangs_are_counted_by_where_they_are() -> None:
     queue.take()
     queue.decide("b", "c")
     assert places() == []
+
+
+def test_an_incomplete_gang_gives_up_its_nominations() -> None:
+    queue = a_gang("a", "b", least=2)
+    queue.take()
+    queue.reject("a", "b", nominated="n")
+    queue.add(member("a").label(v="2").nominated("n"), member("b").label(v="2").nominated("n"))
+    assert sorted(queue.core.nominated()["n"]) == [uid("a"), uid("b")]
+    said = notices(queue.gone("b"))
+    assert queue.core.nominated() == {}
+    cleared = [(told.name, told.nominated, told.event, told.patch) for told in said]
+    assert ("a", "", False, False) in cleared
+
+
+def test_a_gang_that_waits_for_evictions_keeps_its_nominations() -> None:
+    queue = a_gang("a", "b", least=2)
+    queue.take()
+    queue.reject("a", nominated="n", preemption=1)
+    queue.reject("b", nominated="m", preemption=2)
+    queue.at(queue.now + 15.0)
+    queue.evicted("a", 1)
+    queue.change()
+    assert queue.take() == []
+    assert queue.core.nominated() == {"n": [uid("a")], "m": [uid("b")]}

@@ -223,6 +223,12 @@ class PodGroups:
             return None
         return group.gang
 
+    def is_short(self, pod: Pod) -> bool:
+        """Whether the pod's group is gone, or has fewer members than its minimum: nothing that is due completes it."""
+        ref = group_of(pod)
+        group = None if ref is None else self._groups.get(ref)
+        return ref is not None and (group is None or group.object is None or group.total < group.minimum)
+
     def misplaced(self) -> list[QueuedPodInfo]:
         """Ready members that are in another entry than they should be, to be queued again where they are."""
         if not self._to_regroup:

@@ -75,6 +75,8 @@ class SchedulingQueue:
         self.left = LeftPods()
         self.groups = PodGroups()
         self.group_conditions = GroupConditions(self.groups)
+        self.given_up: list[Pod] = []
+        """Pods that have lost their nominations in the present event; the reader clears it."""
         self._gang_attempts: list[tuple[QueuedGang, str]] = []
         """Gangs, with their profiles, of which something was reported in the present event."""
         self.claim_users = ClaimUsers()
@@ -198,6 +200,14 @@ class SchedulingQueue:
         """Gates a pod that was about to be popped and needs other members of its group, with those that have come."""
         for member in [info] if info.gang is None else info.gang.in_order():
             self.states.move(member, PodState.GATED, now, plugin, plugin)
+            self._give_up_nomination(member)
+
+    def _give_up_nomination(self, info: QueuedPodInfo) -> None:
+        """A member of an incomplete gang keeps no room from others."""
+        if self.groups.is_short(info.pod) and self.nominator.applied(info.pod).status.nominated_node_name:
+            self.nominator.nominate(info.uid, "")
+            self.preemptions.delete(info.uid)
+            self.given_up.append(info.pod)
 
     def settle_groups(self, now: float) -> None:
         """Ends an event: members go to the entries where they belong, held ones are released, attempts are counted."""
@@ -371,6 +381,7 @@ class SchedulingQueue:
                 self.nominator.take_from_status(info.pod)
         elif info.state is not PodState.GATED:
             self.states.move(info, PodState.GATED, now, why, plugin)
+            self._give_up_nomination(info)
         elif info.gating_plugin != plugin:
             self.states.gated.discard(info)
             self.counters.set_gating_plugin(info, plugin)
