@@ -281,8 +281,11 @@ class Proposer:
             for (ask, _), topology, own in zip(ready, topologies, nominated, strict=True)
         ]
         lasting = [
-            topology is None and mask is None and not self._lists(ask, context) and _lasts(evaluator, pod_class)
-            for (ask, pod_class), topology, mask in zip(ready, topologies, among, strict=True)
+            topology is None
+            and mask is None
+            and not self._lists(ask, context)
+            and _lasts(evaluator, pod_class, each.summary)
+            for (ask, pod_class), each, topology, mask in zip(ready, evaluated, topologies, among, strict=True)
         ]
         counts = [
             0
@@ -438,9 +441,9 @@ def labelled(table: NodeTable, labels: Mapping[str, str]) -> Mask:
     return rows
 
 
-def _lasts(evaluator: ShardEvaluator, pod_class: PodClass) -> bool:
-    """A failure of PreScore depends on how many nodes are feasible."""
-    return pod_class.score_failure is None and evaluator.lasts(pod_class)
+def _lasts(evaluator: ShardEvaluator, pod_class: PodClass, summary: Summary) -> bool:
+    """A failure of PreScore, and what is summed up over feasible nodes, depends on how many nodes are feasible."""
+    return pod_class.score_failure is None and not summary.late and evaluator.lasts(pod_class)
 
 
 def _is_of_one_node(rungs: Rungs, *, lasts: bool) -> bool:

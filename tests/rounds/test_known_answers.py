@@ -40,6 +40,13 @@ PACKING = load_frameworks(
         ],
     }
 )
+UNSCORED_SPREADING = load_frameworks(
+    {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "profiles": [{"plugins": {"score": {"disabled": [{"name": "PodTopologySpread"}]}}}],
+    }
+)
 PLAIN = pod("kind").request(cpu="100m", memory="64Mi")
 KINDS: Mapping[str, PodBuilder] = {
     "plain": PLAIN.label(app="plain"),
@@ -262,6 +269,19 @@ def test_a_search_that_begins_before_a_decision_without_asks_does_not_hide_its_d
     while "default/other" not in pipeline.outcomes:
         pipeline.step()
     assert pipeline.now == before, "and it has not waited for a deadline"
+
+
+def test_what_is_summed_up_over_feasible_nodes_is_asked_for_each_time_even_if_it_is_not_scored() -> None:
+    """It changes when a node is full."""
+    run = Run(1, frameworks=UNSCORED_SPREADING)
+    run.add_nodes(
+        [node(f"n{i}").capacity(cpu=8, memory="8Gi", pods=2).label({HOSTNAME: f"n{i}"}).build() for i in "abc"]
+    )
+    run.settle()
+    kind = KINDS["spread over nodes"]
+    pods = [replace(kind, metadata=msgspec.structs.replace(kind.metadata, name=f"p{i}")).build() for i in range(6)]
+    assert all(one_by_one(run, pods))
+    assert run.known.given == 0
 
 
 def test_another_class_costs_an_ask_of_the_worker_whose_node_it_gets() -> None:
