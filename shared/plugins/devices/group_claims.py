@@ -21,35 +21,63 @@ NOT_FOUND = 404
 Object = dict[str, Any]
 
 
-def read_group(pod: Pod) -> Generator[ApiCall | Pause, ApiAnswer, Object | None]:
-    """The pod's group as the API server has it; None if the pod is in none, has no claims, or the group is gone."""
+class _Claim(msgspec.Struct, frozen=True, rename="camel"):
+    name: str
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+
+
+class _Metadata(msgspec.Struct, frozen=True):
+    name: str = ""
+    uid: str = ""
+
+
+class _Spec(msgspec.Struct, frozen=True, rename="camel"):
+    resource_claims: list[_Claim] | None = None
+
+
+class Group(msgspec.Struct, frozen=True):
+    """What reservations need of a PodGroup."""
+
+    metadata: _Metadata
+    spec: _Spec = _Spec()
+
+
+def read_group(pod: Pod) -> Generator[ApiCall | Pause, ApiAnswer, Group | None]:
+    """The pod's group as the API server has it; None if the pod is in none, has no claims, or the group is gone.
+
+    Raises ClusterError if it cannot be read.
+    """
     named = pod.spec.scheduling_group
     if named is None or not named.pod_group_name or not pod.spec.resource_claims:
         return None
+    what = f"get pod group {pod.namespace}/{named.pod_group_name}"
     for version in GROUP_VERSIONS:
         path = f"/apis/{GROUP}/{version}/namespaces/{pod.namespace}/podgroups/{named.pod_group_name}"
         answer = yield ApiCall("GET", path, {})
         if answer.ok:
-            return msgspec.json.decode(answer.body, type=Object)
+            try:
+                return msgspec.json.decode(answer.body, type=Group)
+            except msgspec.DecodeError as cause:
+                raise ClusterError(f"{what}: {cause}") from cause
         if answer.status != NOT_FOUND:
-            raise ClusterError(f"get pod group {pod.namespace}/{named.pod_group_name}: {answer.message}")
+            raise ClusterError(f"{what}: {answer.message}")
     return None
 
 
-def consumers_of(pod: Pod, group: Object | None) -> dict[str, Object]:
+def consumers_of(pod: Pod, group: Group | None) -> dict[str, Object]:
     """Whom each claim of the pod is reserved for, by `namespace/name`, if that is the group."""
     if group is None:
         return {}
-    of_group = {_source(each) for each in group["spec"].get("resourceClaims") or ()}
-    metadata = group["metadata"]
-    consumer = {"apiGroup": GROUP, "resource": "podgroups", "name": metadata["name"], "uid": metadata["uid"]}
+    of_group = {
+        (each.name, each.resource_claim_name, each.resource_claim_template_name)
+        for each in group.spec.resource_claims or ()
+    }
+    of = group.metadata
+    consumer = {"apiGroup": GROUP, "resource": "podgroups", "name": of.name, "uid": of.uid}
     found: dict[str, Object] = {}
     for use in pod.spec.resource_claims:
         if (use.name, use.resource_claim_name, use.resource_claim_template_name) in of_group:
             names = claim_names(pod.namespace, [use], pod.status.resource_claim_statuses)
             found |= {each.key: consumer for each in names}
     return found
-
-
-def _source(claim: Object) -> tuple[str, str | None, str | None]:
-    return claim["name"], claim.get("resourceClaimName"), claim.get("resourceClaimTemplateName")

@@ -86,6 +86,13 @@ def test_a_group_that_cannot_be_read_fails_the_attempt() -> None:
     assert server.reserved() == []
 
 
+def test_a_group_that_makes_no_sense_fails_the_attempt() -> None:
+    server = GroupServer(MINE)
+    server.fails[f"GET {LATER}/g"] = ApiAnswer(200, b'{"metadata": {}, "spec": {"resourceClaims": [7]}}')
+    said = server.run(server.wanted(allocation=allocation()))
+    assert said.message.startswith("get pod group default/g: Expected `object`, got `int`")
+
+
 def test_a_group_that_is_gone_reserves_nothing() -> None:
     server = GroupServer(MINE)
     Desk.delete(server, f"{GROUPS}/g")
