@@ -7,8 +7,8 @@ the snapshot send them at once (NeedDeltas). The next heartbeat sends them in an
 from services.snapshot.events import Beat, Effect, Event, Tick
 from shared.messages.state import Commit, Delta, Heartbeat, NeedDeltas
 
-LONGEST_QUIET = 0.25
-"""Seconds until they are sent although nobody has asked: no longer than a lost delta goes unnoticed."""
+LONGEST_QUIET = 0.2
+"""Seconds until they are sent although nobody has asked: shorter than a worker waits for a missing delta."""
 MAX_QUIET = 1 << 8
 """Of more, all are sent."""
 
