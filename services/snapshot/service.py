@@ -35,14 +35,15 @@ from services.snapshot.events import (
 from services.snapshot.introspection import Asked, Introspection
 from services.snapshot.metrics import CommitSpans, SnapshotMetrics
 from services.snapshot.state.pending_pods import PendingPods
+from services.snapshot.state.published import Published
 from services.snapshot.store.effect_writer import EffectWriter
 from services.snapshot.store.fencing_barrier import FencingBarrier
 from services.snapshot.store.term_start import ListFreshness, TermStart
 from services.snapshot.store.terms import Terms, ledger_is_lost
 from services.snapshot.watch_decoder import WatchDecoder
-from shared.bus import Envelope, subjects
+from shared.bus import Envelope, Subscription, subjects
 from shared.config.document import read_config
-from shared.errors import ClusterError, ProtocolError, UnreadableObject, UserError
+from shared.errors import ClusterError, FlotillaError, ProtocolError, UnreadableObject, UserError
 from shared.framework.loading import load_scheduler_config
 from shared.kube.access import client_connection
 from shared.kube.client import KubeClient
@@ -67,8 +68,10 @@ from shared.runtime.joining import joined
 from shared.runtime.leadership import leadership
 from shared.runtime.shown_versions import compare_shown_versions
 from shared.runtime.stopping import SNAPSHOT_WRITES
-from shared.store.link import connect
+from shared.store.link import RedisLink, connect
+from shared.store.reader import StoreReader
 from shared.store.schema import Persist
+from shared.store.term import Recovered
 from shared.telemetry.logs import Repeated
 from shared.watch import Seen
 
@@ -80,6 +83,11 @@ QUIET_INTERVAL = 1.0
 """The same while nothing happens; after a change the next heartbeat comes within HEARTBEAT_INTERVAL."""
 QUIET_BEATS = 4
 """Heartbeats after the last change before they become rare, so that one of them reveals a lost delta."""
+COMPARED = "compared"
+COMPARE_INTERVAL = 0.5
+"""Seconds between two checks of a standby whether the leader's state is to be compared with its own."""
+COMPARED_AT_ONCE = 4
+"""Shards that a standby loads at the same time, so that it never holds the whole state twice."""
 MAX_WAITING = 1 << 12
 """Orders that no binder has room for, or effects that wait to be written; beyond that, commits are not accepted."""
 
@@ -100,13 +108,14 @@ async def main(context: Context) -> None:
             async with (
                 joined(context, config.leader_election, given, answers=True),
                 leadership(
-                    context, config.leader_election, lease, given, schedulers, standby.follower.stand_by
+                    context, config.leader_election, lease, given, schedulers, partial(standby.run, link)
                 ) as lead,
             ):
                 context.health.wait_for(LISTING, "the cluster has not been listed yet")
                 pipeline = context.bus.pipeline.id
                 terms = Terms(lead, link, settings.prefix, context.health, context.log, pipeline)
                 recovered = await terms.take()
+                continues = await standby.end(recovered)
                 settled = lead.settled and recovered.epoch <= lead.before
                 ledger = [entry for entry in recovered.ledger if entry.bound or not settled]
                 standby.core.take_over(terms.epoch, ledger, recovered.answer, context.clock())
@@ -114,7 +123,7 @@ async def main(context: Context) -> None:
                 barrier = FencingBarrier(client, schedulers | lead.served, terms.epoch, context.log, context.fault)
                 is_first = max(lead.before, recovered.epoch) == 0
                 freshness = None if is_first else ListFreshness(lead.version, context.log)
-                start = TermStart(barrier, freshness, lost, recovered.doubtful, recovered.read)
+                start = TermStart(barrier, freshness, lost, recovered.doubtful, recovered.read, continues)
                 shell = Shell(context, client, terms, standby, start, lead.settle, lead.later_version)
                 await lead.during(shell.run())
         finally:
@@ -131,7 +140,53 @@ class Standby:
         self.core = SnapshotCore(0, filters=filters, pending=pending)
         self.decoder = WatchDecoder(schedulers, self.core.is_bound, pending)
         self.follower = WatchFollower(context, self._apply)
+        self.published = Published(self.core.cluster, context.settings.shard_count)
+        self._context = context
+        self._deltas: Subscription[Delta | Heartbeat] | None = None
         self._runner: CoreRunner[Event, Effect] = CoreRunner(self.core, None, self._drop, context, self.core.validate)
+
+    async def run(self, link: RedisLink) -> None:
+        """Follow the watch, and what the leader publishes; until cancelled."""
+        health = self._context.health
+        health.wait_for(COMPARED, "it is not known yet how the leader's state differs from this standby's")
+        self._deltas = await self._context.bus.subscribe(
+            subjects.SNAPSHOT_DELTAS, (Delta, Heartbeat), lambda message, _: self.published.hear(message)
+        )
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.follower.stand_by())
+            tasks.create_task(self._compare(StoreReader(link, self._context.settings.prefix)))
+
+    async def _compare(self, reader: StoreReader) -> None:
+        """Compares the leader's state in Redis with ours, whenever their differences are not known."""
+        limited_log, health = Repeated(self._context.log), self._context.health
+        while True:
+            await asyncio.sleep(COMPARE_INTERVAL)
+            if not (self.follower.reader.synced and self.published.uncompared and self.published.position[0]):
+                continue
+            try:
+                await self._compare_all(reader)
+            except FlotillaError as cause:  # then the whole state is written when this standby leads
+                limited_log.warning("compare", "the leader's state cannot be compared: %s", cause)
+                health.clear(COMPARED)
+            if not self.published.uncompared:
+                health.clear(COMPARED)
+
+    async def _compare_all(self, reader: StoreReader) -> None:
+        count, published = self._context.settings.shard_count, self.published
+        for start in range(0, count, COMPARED_AT_ONCE):
+            shards = range(start, min(start + COMPARED_AT_ONCE, count))
+            state = await reader.load(shards, count, self._context.bus.pipeline.id, others=not start)
+            if state is None or not published.compare(shards, state, others=not start):
+                return
+
+    async def end(self, recovered: Recovered) -> bool:
+        """The leader before writes nothing more. Returns whether its state in Redis can be continued."""
+        if self._deltas is None:
+            return False
+        await self._deltas.close()
+        self._context.health.clear(COMPARED)
+        same = recovered.shard_count == self._context.settings.shard_count and not recovered.lost
+        return self.published.take_over(recovered.epoch, recovered.seq, recovered.ledger) and same
 
     def _apply(self, changes: Sequence[Seen]) -> None:
         events: list[WatchEvent] = []
@@ -144,7 +199,9 @@ class Standby:
 
     def _drop(self, effect: Effect) -> None:
         """The leader carries effects out."""
-        if isinstance(effect, PodStale):
+        if isinstance(effect, Delta):
+            self.published.changed(effect.changes)
+        elif isinstance(effect, PodStale):
             self.follower.doubt()
 
 
@@ -170,6 +227,7 @@ class Shell:
         self._start: TermStart | None = start
         self._settle = settle
         self._decoder = standby.decoder
+        self._published = standby.published
         self._follower = standby.follower
         self._follower.apply, self._follower.heard = self._apply, self._on_heard
         self._reader = standby.follower.reader
@@ -229,11 +287,10 @@ class Shell:
             self._introspection.close()
 
     async def _work(self) -> None:
-        if self._start is not None:
-            await self._know_the_cluster(self._start)
-            self._start = None
+        continues = self._start is not None and await self._know_the_cluster(self._start) and self._start.continues
+        self._start = None
         self._begun = True
-        await self._writer.begin()
+        await self._writer.begin(self._published if continues else None)
         self._context.health.clear(LISTING)
         self._context.health.ready()
         counts = ", ".join(f"{what} {number:,}" for what, number in self._core.cluster.counts().items())
@@ -244,20 +301,21 @@ class Shell:
             await self._finish()
             raise
 
-    async def _know_the_cluster(self, start: TermStart) -> None:
-        """Returns once the state has all that earlier terms have bound."""
+    async def _know_the_cluster(self, start: TermStart) -> bool:
+        """Returns once the state has all that earlier terms have bound, and whether it is known from standing by."""
         if self._follower.stood_by and not start.lost:
             if not self._reader.synced:
                 self._follower.carry_out(self._reader.start(self._context.clock()))
             await self._listed.wait()
             if await start.is_known(self._reader, self._context, self._follower.relist):
                 self._context.log.info("this standby has read all that the last leader had read")
-                return
+                return True
         self._listed.clear()
         self._follower.start_over()
         await self._listed.wait()
         self._core.assume_again(await start.run(self._reader, self._context, self._follower.relist))
         self._metrics.unfenced.set(len(start.barrier.aside))
+        return False
 
     async def _finish(self) -> None:
         """Writes what was accepted, and settles what was ordered. Further requests go to the next snapshot.
@@ -284,6 +342,8 @@ class Shell:
             return
         self._closed = True
         self._tell_forgotten()
+        self._runner.feed(Beat())  # all that will be written is published
+        self._runner.close()  # what would be published from here on would not be written
         with suppress(TimeoutError, ClusterError):
             async with asyncio.timeout(SNAPSHOT_WRITES):
                 await self._writer.finish()
@@ -393,6 +453,8 @@ class Shell:
         """Before the term begins most effects are dropped: the whole state will be written and published."""
         if self._begun:
             self._writer.add(effect)
+        elif isinstance(effect, Delta):
+            self._published.changed(effect.changes)
         elif isinstance(effect, ForgottenPod | PodStale) or (
             isinstance(effect, Problem) and isinstance(effect.error, UserError)
         ):

@@ -2,7 +2,7 @@
 
     empty --state--> following --delta by delta--> following
                        |  ^
-                       +--+ reload: a delta is lost or cannot be applied, or the epoch is new
+                       +--+ reload: a delta is lost or cannot be applied, or the epoch is new and does not go on here
 
 Deltas that arrive early wait for the missing ones. The request for the whole state is repeated until it arrives.
 """
@@ -100,6 +100,9 @@ class StateReplica:
         if heard is Heard.OLD:
             self._is_old(heartbeat.epoch, "heartbeat")
             return False
+        if heard is not Heard.REFUTED and self._goes_on(heartbeat):
+            self._epoch, self.seq = heartbeat.epoch, heartbeat.seq
+            self._follow(heartbeat.epoch, now)
         reload = self._notice_epoch(heartbeat.epoch, now)
         self._time = self.table.objects.devices.time = heartbeat.at
         if heard is Heard.REFUTED:
@@ -150,6 +153,12 @@ class StateReplica:
         return shard_of(node, self.shard_count) in self.shards
 
     # Inside
+
+    def _goes_on(self, heartbeat: Heartbeat) -> bool:
+        """Whether a new snapshot leader continues the state that is here."""
+        after = heartbeat.after_epoch, heartbeat.after_seq
+        follows = 0 < self._epoch < heartbeat.epoch and after == (self._epoch, self.seq)
+        return follows and self.loaded and not self._early
 
     def _is_old(self, epoch: int, what: str) -> bool:
         if epoch < self._epoch:

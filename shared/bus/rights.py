@@ -85,6 +85,7 @@ RIGHTS = {
             s.SNAPSHOT_LIST,
             s.SNAPSHOT_NOMINATED,
             s.BINDER_BEATS,
+            s.SNAPSHOT_DELTAS,
         ),
         answers=True,
     ),

@@ -272,13 +272,16 @@ class Heartbeat(msgspec.Struct, frozen=True, omit_defaults=True, tag="heartbeat"
     """The newest sequence number, so that a worker notices when the last delta was lost.
 
     `at`: the snapshot's Unix time, 0 if unknown. `api_ahead`: seconds by which the API server's clock is ahead of
-    it, None while unknown.
+    it, None while unknown. `after_epoch`, `after_seq`: this state is that of this number of an earlier term, so workers
+    that have it go on with the next delta; 0 if the state has to be loaded.
     """
 
     epoch: Count
     seq: Count
     at: Seconds = 0.0
     api_ahead: SignedSeconds | None = None
+    after_epoch: Count = 0
+    after_seq: Count = 0
 
 
 class PodOnNode(msgspec.Struct, frozen=True, array_like=True, gc=False):

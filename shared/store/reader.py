@@ -1,7 +1,7 @@
 """How a worker loads the state of its shards."""
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from shared.errors import UserError
@@ -61,24 +61,27 @@ class StoreReader:
         self._prefix = prefix
         self._keys = Keys(prefix)
 
-    async def load(self, shards: Collection[int], shard_count: int, pipeline: str = "") -> State | None:
-        """These shards and the cluster's objects, at one sequence number; None without a complete state.
+    async def load(
+        self, shards: Collection[int], shard_count: int, pipeline: str = "", *, others: bool = True
+    ) -> State | None:
+        """These shards and, with `others`, all else, at one sequence number; None without a complete state.
 
         UserError if the snapshot uses another number of shards, the schema is unknown, or the state belongs to another
         `pipeline`. Decoding yields to other tasks.
         """
         if self._version(await self._link.call("HMGET", self._keys.meta, *META), shard_count, pipeline) is None:
             return None  # callers that wait for a state poll often
-        meta, (hostnames,), nominations, *replies = await self._fetch(sorted(shards))
+        meta, (hostnames,), nominations, *replies = await self._fetch(sorted(shards), ObjectKind if others else ())
         version = self._version(meta, shard_count, pipeline)
         if version is None:
             return None
         decoding = _Decoding()
-        for values in replies[: len(ObjectKind)]:
+        kinds = len(ObjectKind) if others else 0
+        for values in replies[:kinds]:
             for start in range(0, len(values), AT_ONCE):
                 decoding.add_objects(values[start : start + AT_ONCE])
                 await asyncio.sleep(0)
-        shards_replies = replies[len(ObjectKind) :]
+        shards_replies = replies[kinds:]
         for nodes, pods in zip(shards_replies[::2], shards_replies[1::2], strict=True):
             decoding.add_shard(nodes, pods)
             await asyncio.sleep(0)
@@ -86,7 +89,7 @@ class StoreReader:
             epoch=version.epoch,
             seq=version.seq,
             nodes=decoding.nodes,
-            nominations=decoding.nominations(nominations),
+            nominations=decoding.nominations(nominations) if others else [],
             loads=decoding.loads,
             objects=decoding.objects,
             shared_hostnames=decode_names(hostnames) if hostnames else [],
@@ -100,13 +103,13 @@ class StoreReader:
             raise UserError(f"shard_count: {shard_count} here, but {theirs} where the snapshot wrote the state")
         return found
 
-    async def _fetch(self, shards: list[int]) -> list[Any]:
+    async def _fetch(self, shards: list[int], kinds: Iterable[ObjectKind]) -> list[Any]:
         """One transaction, so that everything is of one moment."""
         async with self._link.client.pipeline(transaction=True) as transaction:
             transaction.execute_command("HMGET", self._keys.meta, *META)
             transaction.execute_command("HMGET", self._keys.cluster, SHARED_HOSTNAMES)
             transaction.execute_command("HGETALL", self._keys.nominations)
-            for kind in ObjectKind:
+            for kind in kinds:
                 transaction.execute_command("HVALS", self._keys.objects(kind))
             for shard in shards:
                 transaction.execute_command("HGETALL", self._keys.nodes(shard))

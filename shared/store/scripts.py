@@ -31,7 +31,8 @@ FENCE = Script(
 -- KEYS: meta, ledger, answer. ARGV: schema, oldest readable schema, epoch, history of the server, pipeline or ''.
 -- What another history has left may miss the last that was written, so it counts as lost until FINISH. So does a ledger
 -- of which something is gone.
-local found = redis.call('HMGET', KEYS[1], 'schema', 'epoch', 'lost', 'history', 'pipeline', 'entries', 'watch')
+local found = redis.call('HMGET', KEYS[1], 'schema', 'epoch', 'lost', 'history', 'pipeline', 'entries', 'watch',
+  'seq', 'shard_count')
 if found[1] then
   local schema = tonumber(found[1])
   if not schema or schema > tonumber(ARGV[1]) or schema < tonumber(ARGV[2]) then return {'schema', found[1]} end
@@ -45,7 +46,8 @@ redis.call('HSET', KEYS[1], 'schema', ARGV[1], 'epoch', ARGV[3], 'history', ARGV
 if ARGV[5] ~= '' then redis.call('HSET', KEYS[1], 'pipeline', ARGV[5]) end
 if lost == 1 then redis.call('HSET', KEYS[1], 'lost', '1') end
 redis.call('HDEL', KEYS[1], 'seq', 'run', 'write', 'watch')
-return {'done', found[2] or '0', redis.call('HVALS', KEYS[2]), redis.call('GET', KEYS[3]) or '', lost, found[7] or ''}
+local ledger, answer = redis.call('HVALS', KEYS[2]), redis.call('GET', KEYS[3]) or ''
+return {'done', found[2] or '0', ledger, answer, lost, found[7] or '', found[8] or '0', found[9] or '0'}
 """
 )
 
@@ -106,6 +108,21 @@ for number = 3, #KEYS do redis.call('UNLINK', KEYS[number]) end
 local entries = redis.call('HLEN', KEYS[2])
 if found[5] and tonumber(found[5]) ~= entries then redis.call('HSET', KEYS[1], 'lost', '1') end
 redis.call('HSET', KEYS[1], 'run', ARGV[2], 'write', '0', 'shard_count', ARGV[3], 'entries', entries)
+return {'done'}
+"""
+)
+
+CONTINUE = Script(
+    """
+-- As BEGIN, but the shards stay: the state of the term before is complete, and this term continues it.
+-- KEYS: meta, ledger, next ledger. ARGV: epoch, run, shard count.
+"""
+    + _GUARD
+    + """
+if found[4] ~= ARGV[3] then return {'lost'} end
+redis.call('HDEL', KEYS[1], 'seq')
+redis.call('UNLINK', KEYS[3])
+redis.call('HSET', KEYS[1], 'run', ARGV[2], 'write', '0', 'entries', redis.call('HLEN', KEYS[2]))
 return {'done'}
 """
 )

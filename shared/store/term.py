@@ -39,6 +39,7 @@ class Recovered:
     part of it, and `answer` answers no commit: it only names the last cycle, so that one of a reused term is refused.
     `evicts`: the policy by which the server may evict our keys. `read`: how far the leader of the last term had read
     the watcher's stream, if that is known and nothing is lost. What it knew besides the ledger, it knew from there.
+    `seq`, `shard_count`: of the state in Redis; 0 if it is not complete, or something is lost.
     """
 
     epoch: int
@@ -48,6 +49,8 @@ class Recovered:
     doubtful: tuple[LedgerEntry, ...] = ()
     evicts: str = ""
     read: ReadPosition | None = None
+    seq: int = 0
+    shard_count: int = 0
 
 
 async def open_term(link: RedisLink, prefix: str, epoch: int, pipeline: str = "") -> Recovered:
@@ -64,12 +67,13 @@ async def open_term(link: RedisLink, prefix: str, epoch: int, pipeline: str = ""
     arguments: list[Argument] = [SCHEMA, OLDEST_READABLE, epoch, history, pipeline]
     found = await link.run(FENCE, [keys.meta, keys.ledger, keys.answer], arguments)
     match found:
-        case [b"done", earlier, entries, answer, lost, read]:
+        case [b"done", earlier, entries, answer, lost, read, seq, shard_count]:
             if not lost and _history(await link.info()) == history:
                 ledger = sorted(map(decode_entry, entries), key=lambda entry: (entry.deadline, entry.uid))
                 decoded = _last_answer(answer, epoch)
                 position = _read_in(read, int(earlier))
-                return Recovered(int(earlier), ledger, decoded, lost=False, evicts=evicts, read=position)
+                stored = int(seq), int(shard_count)
+                return Recovered(int(earlier), ledger, decoded, False, (), evicts, position, *stored)
             doubtful: list[LedgerEntry] = []
             for raw in entries:
                 with suppress(ProtocolError):

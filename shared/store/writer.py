@@ -9,6 +9,7 @@ from shared.errors import InvariantBroken
 from shared.messages.state import (
     Change,
     Committed,
+    Delta,
     LedgerEntry,
     NodeRemoved,
     NodeUpserted,
@@ -26,7 +27,7 @@ from shared.model.objects import ObjectKind, key_of, kind_of
 from shared.store.errors import Deposed, StateLost
 from shared.store.link import Argument, RedisLink
 from shared.store.schema import SHARED_HOSTNAMES, Keys, Persist, ReadPosition, check_schema, encode, encode_pod
-from shared.store.scripts import APPLY, BEGIN, FINISH, Script
+from shared.store.scripts import APPLY, BEGIN, CONTINUE, FINISH, Script
 from shared.store.term import refuse
 
 CHUNK = 512 << 10
@@ -40,8 +41,8 @@ class WriteBatch:
     of pods after this write; None for nowhere.
     """
 
-    def __init__(self, keys: Keys, shard_count: int, shards: Mapping[str, int]) -> None:
-        """`shards`: of pods before this write."""
+    def __init__(self, keys: Keys, shard_count: int, shards: Mapping[str, int], *, others: bool = False) -> None:
+        """`shards`: of pods before this write. `others`: further pods may be in any shard."""
         self.hashes: dict[str, dict[str, bytes | None]] = {}
         """By key: the fields with their values; None removes the field."""
         self.moved: dict[str, int | None] = {}
@@ -51,6 +52,7 @@ class WriteBatch:
         self._keys = keys
         self._shard_count = shard_count
         self._shards = shards
+        self._others = others
 
     def add(self, persist: Persist) -> None:
         if persist.delta is not None:
@@ -105,6 +107,10 @@ class WriteBatch:
         before = self.moved[uid] if uid in self.moved else self._shards.get(uid)
         if before is not None and before != shard:
             self.put(self._keys.pods(before), uid, None)
+        elif before is None and self._others:
+            for other in range(self._shard_count):
+                if other != shard:
+                    self.put(self._keys.pods(other), uid, None)
         self.moved[uid] = shard
 
     def arguments(self) -> list[Argument]:
@@ -198,10 +204,33 @@ class Writer:
         emptied = [keys.next_ledger, keys.nominations, keys.cluster, *map(keys.objects, ObjectKind)]
         self._check(await self._link.run(BEGIN, [keys.meta, keys.ledger, *emptied], begin))
         await self._write_state(state)
-        entries = await self._write_ledger(ledger)
-        ends = [keys.meta, keys.answer, keys.ledger, keys.next_ledger]
-        await self._numbered(FINISH, ends, state.seq, answer, [entries])
-        self._whole = True
+        await self._finish(state.seq, ledger, answer)
+
+    async def go_on(
+        self,
+        deltas: Iterable[Delta],
+        seq: int,
+        shards: dict[str, int],
+        ledger: Iterable[LedgerEntry],
+        answer: Committed | None,
+    ) -> None:
+        """Continues the complete state of the term before: writes what differs, and the ledger. Instead of `rewrite`.
+
+        `deltas` lead from that state to the one of `seq`, which the caller knows; `shards`: of all pods in the latter.
+        After StoreUnreachable, start again.
+        """
+        self._run, self._done, self._last, self._whole = secrets.token_hex(8), 0, 0, False
+        self._shards = shards
+        keys = self._keys
+        begin: list[Argument] = [self.epoch, self._run, self.shard_count]
+        self._check(await self._link.run(CONTINUE, [keys.meta, keys.ledger, keys.next_ledger], begin))
+        for delta in deltas:
+            batch = WriteBatch(keys, self.shard_count, {}, others=True)
+            loads = EncodedLoads(delta.loads)
+            for change in delta.changes:
+                batch.add_change(change, loads)
+            await self._apply(batch)
+        await self._finish(seq, ledger, answer)
 
     async def write(self, persists: Sequence[Persist]) -> None:
         """Writes all of these in order, in one round trip; on an error the state is unchanged.
@@ -221,6 +250,12 @@ class Writer:
 
     def _batch(self) -> WriteBatch:
         return WriteBatch(self._keys, self.shard_count, self._shards)
+
+    async def _finish(self, seq: int, ledger: Iterable[LedgerEntry], answer: Committed | None) -> None:
+        entries, keys = await self._write_ledger(ledger), self._keys
+        ends = [keys.meta, keys.answer, keys.ledger, keys.next_ledger]
+        await self._numbered(FINISH, ends, seq, answer, [entries])
+        self._whole = True
 
     async def _write_state(self, state: State) -> None:
         loads, batch = EncodedLoads(state.loads), self._batch()

@@ -45,6 +45,7 @@ async def write_the_state(link: RedisLink) -> None:
     writer = await begin(link, core)
     await writer.write(persists(core, NodeSeen(small_node("a"))))
     await writer.write(persists(core, commit(core, 1, [("pod", "a")])))
+    await loaded(link)  # as a standby
     core = SnapshotCore(2, core.ledger.values())
     await begin(link, core)
 

@@ -5,9 +5,11 @@ from collections.abc import Iterator
 import pytest
 
 from services.snapshot.core import SnapshotCore
-from services.snapshot.events import NodeGone, NodeSeen, PodDeleted, PodSeen
+from services.snapshot.events import Event, NodeGone, NodeSeen, PodDeleted, PodSeen
+from shared.cluster.nodetable import shard_of
 from shared.errors import InvariantBroken, UserError
 from shared.messages.state import LedgerEntry
+from shared.model.objects import Pod
 from shared.store import writer as writer_module
 from shared.store.errors import StateLost, StoreUnreachable
 from shared.store.reader import StoreReader
@@ -326,3 +328,49 @@ async def test_another_shard_count_is_reported() -> None:
         await begin(link, peopled())
         with pytest.raises(UserError, match="shard_count: 5 here, but 4"):
             await StoreReader(link, PREFIX).load([0], 5)
+
+
+async def test_a_term_continues_the_state_of_the_one_before() -> None:
+    """A pod is gone, one has moved to another shard, a node is new; and what follows is written as ever."""
+    core = peopled()
+    async with redis_server() as server, linked(server) as link:
+        await begin(link, core)
+        recovered = await open_term(link, PREFIX, 2)
+        assert (recovered.epoch, recovered.seq, recovered.shard_count) == (1, core.seq, SHARDS)
+        core.restate(2)
+        changes: list[Event] = [
+            NodeSeen(small_node("new")),
+            PodDeleted(pod("p0").build().uid),
+            PodSeen(bound_to("p1", "new")),
+        ]
+        deltas = [persist.delta for persist in persists(core, *changes) if persist.delta is not None]
+        writer = await Writer.open(link, PREFIX, 2, SHARDS)
+        shards = {uid: shard_of(placed.node, SHARDS) for uid, placed in core.cluster.pods.items()}
+        await writer.go_on(deltas, core.seq, shards, [], None)
+        state = await loaded(link)
+        assert (state.epoch, state.seq) == (2, core.seq)
+        assert plain(state) == plain(core.state())
+        await writer.write(persists(core, PodDeleted(pod("p1").build().uid), NodeGone("new")))
+        assert plain(await loaded(link)) == plain(core.state())
+
+
+def bound_to(name: str, node: str) -> Pod:
+    return pod(name).request(cpu=1).on(node).build()
+
+
+async def test_a_state_that_is_not_complete_cannot_be_continued() -> None:
+    core = peopled()
+    async with redis_server() as server, linked(server) as link:
+        await begin(link, core)
+        await open_term(link, PREFIX, 2)
+        assert (await open_term(link, PREFIX, 3)).seq == 0
+
+
+async def test_another_number_of_shards_cannot_be_continued() -> None:
+    core = peopled()
+    async with redis_server() as server, linked(server) as link:
+        await begin(link, core)
+        await open_term(link, PREFIX, 2)
+        writer = await Writer.open(link, PREFIX, 2, SHARDS + 1)
+        with pytest.raises(StateLost):
+            await writer.go_on([], core.seq, {}, [], None)

@@ -152,6 +152,11 @@ class ClusterState:
     def has_postponed(self) -> bool:
         return bool(self._postponed.changes)
 
+    @property
+    def postponed(self) -> Sequence[Change]:
+        """A new term forgets them, as it begins with the whole state."""
+        return self._postponed.changes
+
     def publish_postponed(self) -> list[Effect]:
         if not self._postponed.changes:
             return []

@@ -58,6 +58,10 @@ class Nodes:
     def __iter__(self) -> Iterator[Node]:
         return iter(self._shown.values())
 
+    def get(self, name: str) -> Node | None:
+        """As workers see it."""
+        return self._shown.get(name)
+
     @property
     def shared_hostnames(self) -> list[str]:
         """The values of the hostname label that several nodes have; normally none, and a hostname is a node."""

@@ -91,6 +91,10 @@ class ObjectOverlay:
     def all(self) -> Iterator[ClusterObject]:
         return self.current.all()
 
+    def get(self, kind: ObjectKind, key: str) -> ClusterObject | None:
+        found: ClusterObject | None = self.current.of(kind).get(key)
+        return found
+
     @property
     def pod_groups(self) -> Mapping[str, PodGroup]:
         return self.current.pod_groups

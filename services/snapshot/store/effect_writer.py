@@ -11,6 +11,8 @@ or too much waits for it, a new term begins with the whole state, which includes
 import asyncio
 from collections.abc import Callable, Iterable
 
+from msgspec.structs import replace
+
 from services.snapshot.core import SnapshotCore
 from services.snapshot.events import (
     AcknowledgeBinder,
@@ -21,6 +23,7 @@ from services.snapshot.events import (
     Reply,
     WorkerFault,
 )
+from services.snapshot.state.published import Published
 from services.snapshot.store.terms import Terms
 from shared.messages.queue import ForgottenPod
 from shared.messages.state import Delta, Heartbeat, OthersChanged, Outdated
@@ -78,10 +81,14 @@ class EffectWriter:
             self._waiting = _valid_in_any_term(self._waiting)
             self._restate = True
 
-    async def begin(self) -> None:
-        """Begins the term, or a later one: writes the whole state."""
-        while not await self._terms.begin(self._core, self._shard_count):
-            await self._take_term()
+    async def begin(self, published: Published | None = None) -> None:
+        """Begins the term, or a later one: writes the whole state.
+
+        `published`: how it differs from that of the term before, which this one continues.
+        """
+        if published is None or not await self._go_on(published):
+            while not await self._terms.begin(self._core, self._shard_count):
+                await self._take_term()
         # The queue gets the pods that earlier terms have forgotten before those that are assumed in this term.
         waiting, self._waiting = self._waiting, []
         for effect in waiting:
@@ -93,6 +100,15 @@ class EffectWriter:
         self._carry_out(self._core.heartbeat())
         for effect in self._core.begin(self._clock()):
             self.add(effect)
+
+    async def _go_on(self, published: Published) -> bool:
+        """Workers hear that this term goes on from theirs before they hear of any change in it."""
+        epoch, seq = published.position
+        self._carry_out(replace(self._core.heartbeat(), after_epoch=epoch, after_seq=seq))
+        deltas = published.catch_up()
+        for delta in deltas:
+            self._carry_out(delta)
+        return await self._terms.go_on(self._core, self._shard_count, deltas)
 
     async def run(self) -> None:
         while True:

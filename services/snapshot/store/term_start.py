@@ -122,7 +122,8 @@ class ListFreshness:
 class TermStart:
     """`freshness`: None if there were no earlier terms. `lost`: the ledger, all but `doubtful`.
 
-    `read`: how far the last leader had read the watcher's stream, if that is known.
+    `read`: how far the last leader had read the watcher's stream, if that is known. `continues`: whether the state in
+    Redis can be continued, as all differences from the standby's own are known.
     """
 
     barrier: FencingBarrier
@@ -130,6 +131,7 @@ class TermStart:
     lost: bool
     doubtful: Sequence[LedgerEntry]
     read: ReadPosition | None = None
+    continues: bool = False
 
     async def is_known(self, reader: WatchReader, context: Context, relist: Callable[[Iterable[Kind]], None]) -> bool:
         """Whether what a standby has followed until now shows all bindings of earlier terms."""

@@ -1,11 +1,13 @@
-"""The snapshot's terms: each is opened in Redis, and begins with the whole state written there."""
+"""The snapshot's terms: each is opened in Redis, and begins when the whole state is there."""
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 
 from services.snapshot.core import SnapshotCore
+from shared.cluster.nodetable import shard_of
 from shared.errors import ClusterError
+from shared.messages.state import Delta
 from shared.runtime import Health
 from shared.runtime.leadership import Leadership, LeaseLost
 from shared.store.errors import Deposed, StateLost, StoreUnreachable
@@ -85,6 +87,24 @@ class Terms:
             self._writer = writer
 
         return await self._repeat(rewrite)
+
+    async def go_on(self, core: SnapshotCore, shard_count: int, deltas: Sequence[Delta]) -> bool:
+        """Instead of `begin`: continues the state of the term before, from which these deltas lead to the core's."""
+        seq, ledger, answer, nodes = core.seq, core.stored_ledger, core.answer, dict[str, int]()
+        shards: dict[str, int] = {}
+        for uid, placed in core.cluster.pods.items():
+            shard = nodes.get(placed.node)
+            if shard is None:
+                shard = nodes[placed.node] = shard_of(placed.node, shard_count)
+            shards[uid] = shard
+
+        async def write() -> None:
+            self._writer = None
+            writer = await Writer.open(self._link, self._prefix, self.epoch, shard_count, self._read_position)
+            await writer.go_on(deltas, seq, shards, ledger, answer)
+            self._writer = writer
+
+        return await self._repeat(write)
 
     async def write(self, persists: Sequence[Persist]) -> bool:
         """Returns True once all of it is durable; False if earlier writes are lost. Raises Deposed."""
