@@ -5,14 +5,14 @@ The cycle assigns the shards, so it knows which worker has each node. The snapsh
 workers' business; the snapshot verifies the decisions made by them against its own state.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from flotilla.results import Topology
 from services.cycle.events import WorkerFault, Workers
 from shared.cluster.nodetable import shard_of
 from shared.messages.explaining import ShardExplained
 from shared.messages.preemption import Candidates
-from shared.messages.rounds import Ladder, Proposals
+from shared.messages.rounds import ClassAnswer, Ladder, Proposals
 from shared.terms import Heard, Newest
 
 MAX_AHEAD = 1 << 20
@@ -131,10 +131,16 @@ class AnswerChecks:
         return ""
 
     def proposals(
-        self, proposals: Proposals, least: int, classes: Iterable[str], keys: Sequence[str] = (), labels: int = 0
+        self,
+        proposals: Proposals,
+        least: int,
+        classes: Iterable[str],
+        keys: Sequence[str] = (),
+        labels: int = 0,
+        nominated: Callable[[str, str], str] = lambda class_id, uid: "",
     ) -> WorkerFault | None:
         """`least`: the sequence number that was asked for. `classes`, `keys`: what was asked about. `labels`: the
-        number of labels by which places are counted.
+        number of labels by which places are counted. `nominated`: the node of a class's pod with this uid.
         """
         wrong = self._wrong(proposals, least, [answer.class_id for answer in proposals.answers], classes)
         if wrong is not None:
@@ -148,6 +154,9 @@ class AnswerChecks:
                 foreign = self._foreign(proposals.worker, ladder.nodes)
                 if foreign is not None:
                     return _foreign_node(proposals.worker, foreign)
+            wrong = self._wrong_own_nodes(proposals.worker, answer, keys, nominated)
+            if wrong is not None:
+                return wrong
             if not _is_plausible(answer.summary.nodes, answer.summary.feasible):
                 return WorkerFault(proposals.worker, "answer", "an absurd count of nodes")
             for counted in answer.places:
@@ -161,6 +170,22 @@ class AnswerChecks:
         if any(len(values) != labels for values in proposals.values.values()):
             return WorkerFault(proposals.worker, "answer", "not one value of each label for a node")
         return None
+
+    def _wrong_own_nodes(
+        self, worker: str, answer: ClassAnswer, keys: Sequence[str], nominated: Callable[[str, str], str]
+    ) -> WorkerFault | None:
+        own = answer.own_nodes
+        if own is None:
+            return None
+        malformed = _malformed(own.ladder, answer.topology, keys)
+        if malformed:
+            return WorkerFault(worker, "answer", f"its ladder for nominated pods has {malformed}")
+        if [nominated(answer.class_id, uid) for uid in own.fit] != own.ladder.nodes:
+            return WorkerFault(worker, "answer", "other nodes for nominated pods than theirs")
+        if not all(nominated(answer.class_id, uid) for uid in (*own.fit, *(each.uid for each in own.unfit))):
+            return WorkerFault(worker, "answer", "it answers for nominated pods that it was not asked about")
+        foreign = self._foreign(worker, own.ladder.nodes)
+        return None if foreign is None else _foreign_node(worker, foreign)
 
     def candidates(
         self, candidates: Candidates, least: int, classes: Iterable[str], *, of_gang: bool = False

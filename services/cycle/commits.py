@@ -108,7 +108,7 @@ class Commits:
 
     def denominate(self, info: PodInfo) -> None:
         """Ends the pod's nomination, if it has one."""
-        if info.template.nominated_node:
+        if info.nominated_node:
             self._denominated[info.uid] = None
 
     def confirm_term(self) -> None:

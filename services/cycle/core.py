@@ -45,7 +45,7 @@ from services.cycle.extenders import Extenders, ExtendersAnswered, ExtendersExpl
 from services.cycle.preemption.search_queue import SearchProgress, SearchQueue
 from services.cycle.recording import Decider, Recording
 from services.cycle.round.admission import Admission, PodInfo, uid_of
-from services.cycle.round.assign import RoundResult
+from services.cycle.round.assign import RoundResult, Unfit
 from services.cycle.round.gang import take_gang
 from services.cycle.round.gang_memory import GangMemory
 from services.cycle.round.next_pods import MAX_POD_BYTES
@@ -362,13 +362,23 @@ class CycleCore:
 
     def _end(self, result: RoundResult) -> list[Effect]:
         """Ends the attempts of failed and unfit pods, or has preemption candidates searched for them."""
-        self._searches.add([(info, unfit) for info, unfit in result.unfit if self._searches.applies_to(info, unfit)])
-        unfit = [(info, unfit) for info, unfit in result.unfit if not self._searches.applies_to(info, unfit)]
-        for info, _ in (*unfit, *result.failed):
+        effects: list[Effect] = []
+        searched: list[tuple[PodInfo, Unfit]] = []
+        for info, why in result.unfit:
+            ended = self._searches.without_search(info, why)
+            if ended is None and self._searches.applies_to(info, why):
+                searched.append((info, why))
+                continue
+            self._held.discard(info.uid)
+            if ended is None:
+                self._commits.denominate(info)
+            effects.append(ended or unschedulable(info, why))
+        self._searches.add(searched)
+        for info, status in result.failed:
             self._held.discard(info.uid)
             self._commits.denominate(info)
-        effects: list[Effect] = [unschedulable(info, why) for info, why in unfit]
-        return effects + [failed(info, status) for info, status in result.failed]
+            effects.append(failed(info, status))
+        return effects
 
     def _go_ahead(self, now: float) -> list[Effect]:
         """Commits nominations, begins a search and a round, as far as each is possible now."""

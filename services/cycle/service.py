@@ -331,7 +331,7 @@ class Shell:
 
     def _tell(self, effect: Outcome) -> None:
         info, now, log = effect.pod, self._context.clock(), self._context.log
-        outcome = outcome_of(effect, info is not None and bool(info.template.nominated_node))
+        outcome = outcome_of(effect, info is not None and bool(info.nominated_node))
         self._queue.tell(outcome)
         if info is None:
             return

@@ -188,7 +188,8 @@ class QueueCore:
         deadline = self._queue.next_deadline()
         if self._session.waiting is None:
             return deadline
-        return self._session.wait_ends if deadline is None else min(deadline, self._session.wait_ends)
+        times = (deadline, self._session.wait_ends, self._queue.early_at())
+        return min(time for time in times if time is not None)
 
     def _resend_conditions(self, now: float) -> list[events.Effect]:
         """Re-sends conditions that the watch does not show yet; those of unreadable pods a limited number of times."""
@@ -251,7 +252,7 @@ class QueueCore:
         pods: list[QueuedPod] = []
         effects: list[events.Effect] = []
         size = 0
-        while len(pods) < most and (first := self._queue.peek()) is not None:
+        while len(pods) < most and (first := self._queue.peek(now)) is not None:
             together = self._queue.groups.pop_with(first)
             if isinstance(together, Status):
                 self._queue.hold(first, together.plugin, now)
@@ -409,7 +410,7 @@ class QueueCore:
         return self._queue.pods.get(uid)
 
     def validate(self) -> None:
-        """Raises InvariantBroken if the queue contradicts itself, or a Take waits though there are pods."""
+        """Raises InvariantBroken if the queue contradicts itself, or a Take waits though there are active pods."""
         self._queue.validate()
-        if self._session.waiting is not None and self._queue.peek() is not None:
+        if self._session.waiting is not None and self.counts()[PodState.ACTIVE]:
             raise InvariantBroken("a Take waits though there are pods")

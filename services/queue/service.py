@@ -39,6 +39,8 @@ from shared.watch import Seen
 
 LOOK_INTERVAL = 0.5
 """Seconds between two updates of metrics, and between two checks for a late listing."""
+EARLY = 0.1
+"""The part of a back-off after which a pod is handed out if no pod is active: a round may take all that back off."""
 MEMORY = "memory"
 
 
@@ -54,7 +56,9 @@ async def main(context: Context) -> None:
         given = client_connection(source)
         core = QueueCore(
             frameworks,
-            backoff=BackoffPolicy(initial=config.pod_initial_backoff_seconds, maximum=config.pod_max_backoff_seconds),
+            backoff=BackoffPolicy(
+                initial=config.pod_initial_backoff_seconds, maximum=config.pod_max_backoff_seconds, early=EARLY
+            ),
             timeouts=Timeouts(unschedulable=settings.unschedulable_patience),
             stopwatch=perf_counter,
             date=context.date,

@@ -18,7 +18,7 @@ MIN_VICTIMS = 1 << 12
 
 def fitting_answers(answers: list[ClassAnswer]) -> list[ClassAnswer]:
     """Keeps the first answers that fit, at least one; the cycle must ask about the other classes again."""
-    if sum(len(answer.ladder.nodes) + len(answer.places) for answer in answers) < MIN_RUNGS:
+    if sum(_length(answer) for answer in answers) < MIN_RUNGS:
         return answers
     room = MAX_BYTES
     fitting: list[ClassAnswer] = []
@@ -26,6 +26,11 @@ def fitting_answers(answers: list[ClassAnswer]) -> list[ClassAnswer]:
         room -= len(encode_msgpack(answer))
         fitting.append(answer if room >= 0 or not fitting else ClassAnswer(answer.class_id, unknown=True))
     return fitting
+
+
+def _length(answer: ClassAnswer) -> int:
+    own = 0 if answer.own_nodes is None else len(answer.own_nodes.fit) + len(answer.own_nodes.unfit)
+    return len(answer.ladder.nodes) + len(answer.places) + own
 
 
 def fitting_candidates(findings: list[ShardFindings]) -> list[ShardFindings]:

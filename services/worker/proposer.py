@@ -13,6 +13,7 @@ from flotilla.nodes import LabelValue
 from flotilla.plugin import Mask
 from flotilla.results import error
 from services.worker.gang_preempting import gang_findings, victims_gone
+from services.worker.nominated_pods import own_nodes
 from services.worker.places import Counted, count_places
 from services.worker.preempting import findings
 from services.worker.volume_choices import VolumeChoices
@@ -318,6 +319,14 @@ class Proposer:
                 if mask is None and within is None and _is_of_one_node(rungs, lasts=lasts)
                 else None,
                 lasts=lasts and bool(len(rungs.rows)),
+                own_nodes=own_nodes(
+                    evaluator,
+                    pod_class,
+                    ask.nominated,
+                    within,
+                    partial(self._ladder, evaluator, pod_class, strata=(), keys=context.keys),
+                    fits_elsewhere=each.summary.feasible > 0,
+                ),
                 **self._places(evaluator, pod_class, context)._asdict(),
                 own_volumes=bool(ask.own_volumes),
             )

@@ -37,6 +37,9 @@ class Judged:
         fits: Mask = self.by == ADMITTED
         return fits
 
+    def take(self, at: Rows) -> "Judged":
+        return Judged(self.by[at], self.verdicts[at])
+
 
 class Judge:
     """For classes that are refreshed, by the summaries that they use."""
@@ -54,6 +57,17 @@ class Judge:
         view = TableView(self._table, rows, hypothesis)
         judged = self._judge([pod_class], _first(rows), view, self._all)
         self._reserve(pod_class, view, np.arange(len(rows), dtype=np.intp), judged)
+        return judged
+
+    def judge_nominated(self, pod_class: PodClass, rows: Rows, uids: Sequence[str]) -> Judged:
+        """The i-th row for the pod with the i-th uid: it is of this class, but for its nomination to that row."""
+        view = TableView(self._table, rows)
+        judged = self._judge([pod_class], _first(rows), view, self._all)
+        nominated = self._nominations()
+        itself = nominated.entries(uids)
+        others = nominated.others(pod_class.state.pod.priority, rows, itself)
+        if others is not None:
+            _reject(judged, np.arange(len(rows), dtype=np.intp), self._with(pod_class, view, others))
         return judged
 
     def feasible_pairs(
@@ -134,7 +148,7 @@ class Judge:
 
     def reserved_amounts(self, pod_class: PodClass, rows: Rows) -> Ints:
         """Resources x rows: what pods of at least this priority that are nominated to these rows will take there."""
-        changes = self._nominations().others(pod_class, rows) if self._table.nominations else None
+        changes = self._others(pod_class, rows) if self._table.nominations else None
         return TableView(self._table, rows, changes).used - self._table.used[:, rows]
 
     def statuses(self, pod_class: PodClass, judged: Judged) -> Iterator[tuple[Rows, Status]]:
@@ -234,14 +248,23 @@ class Judge:
             return
         at = at[np.isin(view.rows[at], self._reserved(pod_class))]
         if at.size:
-            first = self._with_nominated(pod_class, view.take(at))
-            failed = np.flatnonzero(~first.fits)
-            judged.by[at[failed]], judged.verdicts[at[failed]] = first.by[failed], first.verdicts[failed]
+            _reject(judged, at, self._with_nominated(pod_class, view.take(at)))
 
     def _with_nominated(self, pod_class: PodClass, view: TableView) -> Judged:
-        nominated = self._nominations().others(pod_class, view.rows)
+        return self._with(pod_class, view, self._others(pod_class, view.rows))
+
+    def _with(self, pod_class: PodClass, view: TableView, nominated: Changes | None) -> Judged:
         hypothesis = TableView(self._table, view.rows, together(view.hypothesis, nominated))
         return self._judge([pod_class], _first(view.rows), hypothesis, self._all)
+
+    def _others(self, pod_class: PodClass, rows: Rows) -> Changes | None:
+        """The pods nominated to these rows that the class must make room for.
+
+        A nominated pod has a class of its own; of any other class, the pod that stands for it is not the one judged.
+        """
+        nominated, pod = self._nominations(), pod_class.state.pod
+        itself = nominated.entries([pod.uid if pod.status.nominated_node_name else ""])
+        return nominated.others(pod.priority, rows, np.broadcast_to(itself, len(rows)))
 
     def _reserved(self, pod_class: PodClass) -> Rows:
         """The rows with nominated pods of at least the priority of the class; ascending."""
@@ -257,6 +280,12 @@ class Judge:
                 [(row, uid, each.kind) for row, node in found for uid, each in table.nominations.of(node).items()]
             )
         return self._nominated
+
+
+def _reject(judged: Judged, at: Rows, first: Judged) -> None:
+    """The rows at these indices were judged before: the first rejection counts."""
+    failed = np.flatnonzero(~first.fits)
+    judged.by[at[failed]], judged.verdicts[at[failed]] = first.by[failed], first.verdicts[failed]
 
 
 def _first(rows: Rows) -> Rows:
@@ -278,20 +307,17 @@ class _Nominated:
         rows: Rows = np.unique(self._rows[self._priority >= priority])
         return rows
 
-    def others(self, pod_class: PodClass, rows: Rows) -> Changes | None:
-        """The pods nominated to these rows, of at least the priority of the class, other than the pod itself.
+    def entries(self, uids: Sequence[str]) -> Rows:
+        """The place of each pod among the nominated ones; -1 of one that is not."""
+        return np.array([self._at.get(uid, -1) for uid in uids], dtype=np.intp)
 
-        A nominated pod has a class of its own; of any other class, the pod that stands for it is not the one judged.
-        """
-        pod = pod_class.state.pod
+    def others(self, priority: int, rows: Rows, itself: Rows) -> Changes | None:
+        """The pods nominated to these rows, of at least this priority; for each row, one entry does not count."""
         begins = np.searchsorted(self._rows, rows, side="left")
         counts = np.searchsorted(self._rows, rows, side="right") - begins
         at = np.repeat(np.arange(len(rows), dtype=np.intp), counts)
         entries = np.arange(len(at), dtype=np.intp) + np.repeat(begins - (np.cumsum(counts) - counts), counts)
-        counted = self._priority[entries] >= pod.priority
-        itself = self._at.get(pod.uid) if pod.status.nominated_node_name else None
-        if itself is not None:
-            counted &= entries != itself
+        counted = (self._priority[entries] >= priority) & (entries != itself[at])
         if not counted.any():
             return None
         used, which = np.unique(self._which[entries[counted]], return_inverse=True)

@@ -120,6 +120,8 @@ class Framework:
         """The plugins that judge classes of pods; all others are given one pod at a time."""
         self._of_template = [p for p in self.judging if p.reads_of_pod is PodParts.TEMPLATE]
         self._of_whole = [p for p in self.judging if p.reads_of_pod is PodParts.WHOLE]
+        self.is_in_tree = all(isinstance(plugin, InTreePlugin) for plugin in self.judging)
+        """Whether the in-tree plugins judge classes alone: they do not look at nominations."""
         self._sees_loads = any(isinstance(p, PerNodeFilter | PerNodeScore) for p in (*self.filter, *self.score))
         self.is_in_tree = all(isinstance(plugin, InTreePlugin) for plugin in self.judging)
         """Whether every plugin that judges classes of pods is known."""
@@ -419,7 +421,7 @@ def merge_rejections(parts: Iterable[Rejections]) -> list[Rejections]:
     counted: Counter[Status] = Counter()
     for part in parts:
         counted[part.status] += part.nodes
-    return [Rejections(status, nodes) for status, nodes in counted.items()]
+    return [Rejections(status, nodes) for status, nodes in counted.items() if nodes]
 
 
 def unfit_message(nodes: int, pre_filter: Status | None, rejections: Iterable[Rejections]) -> str:

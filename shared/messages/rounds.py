@@ -11,6 +11,13 @@ from shared.model.load import PodLoad
 from shared.model.objects import Pod
 
 
+class NominatedPod(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A pod that differs from its class by its nomination to this node only."""
+
+    uid: str
+    node: str
+
+
 class ClassAsk(msgspec.Struct, frozen=True, omit_defaults=True):
     """A question about one class of pods. `pod` represents the class; it is omitted once the worker knows it.
 
@@ -18,7 +25,8 @@ class ClassAsk(msgspec.Struct, frozen=True, omit_defaults=True):
     `borrowed`: the guess is that of another class, because there is none of its own. `private_claims`: no other pending
     pod names a claim that one of these names, and each of them has claims of its own. `ahead`: further placements that
     the ladder is to have, if the answer lasts. `own_volumes`: the content of the volume claims of each pod, which no
-    other pod uses; they change once a pod is decided, so each ask has another pod.
+    other pod uses; they change once a pod is decided, so each ask has another pod. `nominated`: pods of the class that
+    go to the nodes that they are nominated to if they may, whatever else is feasible.
     """
 
     class_id: str
@@ -32,6 +40,7 @@ class ClassAsk(msgspec.Struct, frozen=True, omit_defaults=True):
     private_claims: bool = False
     ahead: Count = 0
     own_volumes: bytes = b""
+    nominated: list[NominatedPod] = []
 
 
 class Scope(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -119,6 +128,30 @@ class Places(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     score: Integer = 0
 
 
+class KeptOut(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """A nominated pod that may not go to its own node, if there is more to say than of its class.
+
+    `status` rejects it there, and `of_class` others of its class; None if it is the same. `in_vain`: what PostFilter
+    plugins say, if they cannot help.
+    """
+
+    uid: str
+    status: Status | None = None
+    of_class: Status | None = None
+    in_vain: str = ""
+
+
+class OwnNodes(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """About the nominated pods of a class whose nodes the shard has. `ladder`: the node of each pod that may go there.
+
+    Scores are left out, as no other node is compared.
+    """
+
+    fit: list[str] = []
+    ladder: Ladder = Ladder()
+    unfit: list[KeptOut] = []
+
+
 class ClassAnswer(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """`unknown`: ask again with the pod. `failure`: a plugin failed. `pre_filter`: PreFilter rejected all nodes.
 
@@ -132,6 +165,7 @@ class ClassAnswer(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     in its order, and labels of placed pods. `own_volumes`: judged for all pods whose volume claims have the ask's
     content. Decisions about volumes then number the claims. Without it, the state shows other claims, or the worker is
     of the last release.
+    `own_nodes`: about the nominated pods of the ask, if there are any.
     """
 
     class_id: str
@@ -151,6 +185,7 @@ class ClassAnswer(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     limited_by: tuple[str, ...] = ()
     lasts: bool = False
     own_volumes: bool = False
+    own_nodes: OwnNodes | None = None
 
 
 class Proposals(msgspec.Struct, frozen=True, omit_defaults=True, tag="proposals"):

@@ -64,13 +64,14 @@ def pod_info(
         load_of(pod) if load is None else load,
         pod.spec.scheduler_name,
         pod.priority,
-        pod.status.nominated_node_name,
         never_preempts=pod.spec.preemption_policy == "Never",
         goes_along=size is not None,
     )
     body = msgspec.Raw(encode_msgpack(pod) if size is None else bytes(size))
     meta = pod.metadata
-    return PodInfo(pod.uid, pod.namespace, pod.name, meta.resource_version, body, template, class_id, gang, _pod=pod)
+    info = PodInfo(pod.uid, pod.namespace, pod.name, meta.resource_version, body, template, class_id, gang, _pod=pod)
+    info.nominated_node = pod.status.nominated_node_name
+    return info
 
 
 def class_of(framework: Framework, pod: Pod) -> str:

@@ -278,7 +278,7 @@ BROKEN: Mapping[str, Broken] = {
         (eviction_calls, "_why_not", _nominated_anywhere),
         seconds=25.0,
         often={"create": 10.0, "nominate": 20.0, "go": 6.0, "delete": 0.0, "recreate": 0.0},
-        first=5,
+        first=14,
     ),
     # A pod is deleted by its name, even if another one has that name by now.
     "deletes-by-name": Broken(
@@ -287,7 +287,7 @@ BROKEN: Mapping[str, Broken] = {
         (kube_client, "delete_body", lambda *_: b"{}"),
         seconds=14.0,
         often={"recreate": 8.0, "go": 0.5, "delete": 0.2},
-        first=4,
+        first=9,
     ),
     # What a core raises is counted, and the process goes on with half of a change.
     "faults-swallowed": Broken("plain", "fault", (Fault, "report", _nothing)),

@@ -14,6 +14,7 @@ from shared.config.points import ExtensionPoint
 from shared.config.structs import ExtenderConfig
 from shared.framework.loading import load_frameworks
 from shared.messages.queue import Gang, QueuedPod, QueuedVolumes
+from shared.messages.rounds import NominatedPod
 from shared.model.load import claim_names, load_of
 from shared.model.objects import (
     EphemeralSource,
@@ -80,7 +81,6 @@ def test_of_pods_with_one_template_only_the_first_is_decoded(decoded: list[str])
         BASE.terminating(),
         BASE.owner("ReplicaSet", "web"),
         BASE.priority(5),
-        BASE.nominated("n1"),
         BASE.claim("data"),
     ],
 )
@@ -91,13 +91,38 @@ def test_every_field_that_a_plugin_may_read_makes_another_template(different: Po
     assert len(decoded) == 2
     built = different.build()
     assert info.template.load == load_of(built)
-    assert (info.template.priority, info.template.nominated_node) == (built.priority, built.status.nominated_node_name)
+    assert info.template.priority == built.priority
 
 
-def test_a_nominated_pod_is_of_a_class_of_its_own() -> None:
+def test_nominated_pods_are_of_the_class_that_they_would_be_of_without(decoded: list[str]) -> None:
     by = Admission(FRAMEWORKS, Extenders())
-    one, other = admit(by, BASE.nominated("n1")), admit(by, BASE.uid("other").nominated("n1"))
-    assert one.class_id != other.class_id
+    plain = admit(by, BASE)
+    one, other = admit(by, BASE.uid("one").nominated("n1")), admit(by, BASE.uid("other").nominated("n2"))
+    assert len(decoded) == 1
+    assert one.class_id == other.class_id == plain.class_id
+    assert (one.nominated, other.nominated) == (NominatedPod("one", "n1"), NominatedPod("other", "n2"))
+    assert plain.nominated is None
+    assert one.of_class.status.nominated_node_name == ""
+
+
+def test_a_nominated_pod_with_a_claim_is_of_a_class_of_its_own() -> None:
+    by = Admission(FRAMEWORKS, Extenders())
+    base = BASE.claim("data")
+    one, other = admit(by, base.uid("one").nominated("n1")), admit(by, base.uid("other").nominated("n1"))
+    assert len({admit(by, base).class_id, one.class_id, other.class_id}) == 3
+    assert one.nominated is None
+    assert one.of_class == one.pod
+
+
+def test_a_nominated_pod_can_be_judged_apart() -> None:
+    info = admit(Admission(FRAMEWORKS, Extenders()), BASE.uid("one").nominated("n1"))
+    shared = info.class_id
+    info.judge_apart()
+    apart = info.class_id
+    info.judge_apart()
+    assert info.class_id == apart != shared
+    assert info.nominated is None
+    assert info.of_class == info.pod
 
 
 def test_the_least_recently_used_template_is_forgotten_first(

@@ -24,11 +24,11 @@ from services.cycle.round.runner import ASK_DEADLINE
 from shared.cluster.nodetable import shard_of
 from shared.messages.evaluation import Summary
 from shared.messages.preemption import Candidate, Candidates, Preempt, ShardFindings, Victim
-from shared.messages.rounds import ClassAnswer, Ladder, Proposals, Propose
+from shared.messages.rounds import ClassAnswer, KeptOut, Ladder, NominatedPod, OwnNodes, Proposals, Propose
 from shared.messages.state import EPOCH_SHIFT, Committed, Conflict, Heartbeat
 from shared.model.objects import Pod
 from testing.builders import pod
-from testing.inprocess.batches import batch_of
+from testing.inprocess.batches import batch_of, nominated
 from tests.rounds.script import NO_IMAGES, asked, class_of, offer, written
 from tests.rounds.support import BY_NAME, FRAMEWORKS, QUIET, small_pod
 
@@ -371,3 +371,55 @@ def candidates(preempt: Preempt, worker: str, node: str) -> Candidates:
         for ask in preempt.classes
     ]
     return Candidates(worker, 1, preempt.search, preempt.ask, NOW, [shard], findings, incarnation)
+
+
+# Nominated pods
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        OwnNodes([P.uid], Ladder([node_of(LIAR)], [0], [0])),
+        OwnNodes(["other"], Ladder([""], [0], [0])),
+        OwnNodes([], Ladder([node_of(LIAR)], [0], [0])),
+        OwnNodes(unfit=[KeptOut("other")]),
+    ],
+)
+def test_an_answer_about_other_nominated_pods_or_nodes_is_a_fault(wrong: OwnNodes) -> None:
+    world = World()
+    asks = world.submit(nominated(P, node_of(HONEST)))
+    offered = offer(class_of(P), (node_of(LIAR), 9))
+    again = asked(world.answer(asks[LIAR], LIAR, msgspec.structs.replace(offered, own_nodes=wrong)))
+    assert again.keys() == {LIAR}
+    assert world.faults == [(LIAR, "answer")]
+
+
+def of_nominated(world: World, here: OwnNodes | None, there: OwnNodes | None) -> list[Effect]:
+    """The liar offers a better node, as often as both are asked; `here`, `there`: what they say of the pod's own."""
+    effects: list[Effect] = []
+    asks = world.submit(nominated(P, node_of(HONEST)))
+    assert asks[LIAR].classes[0].nominated == [NominatedPod(P.uid, node_of(HONEST))]
+    while asks and all(each.classes[0].class_id == class_of(P) for each in asks.values()):
+        better = offer(class_of(P), (node_of(LIAR), 9))
+        world.answer(asks[LIAR], LIAR, msgspec.structs.replace(better, own_nodes=here))
+        effects = world.answer(asks[HONEST], HONEST, msgspec.structs.replace(offer(class_of(P)), own_nodes=there))
+        asks = asked(effects)
+    return effects
+
+
+def test_a_nominated_pod_goes_to_its_node_whatever_others_offer() -> None:
+    own = OwnNodes([P.uid], Ladder([node_of(HONEST)], [0], [0]))
+    commit = written(of_nominated(World(), OwnNodes(), own))
+    assert [each.assignment.node for each in commit.decisions] == [node_of(HONEST)]
+
+
+def test_a_nominated_pod_that_may_not_go_to_its_node_goes_where_its_class_goes() -> None:
+    commit = written(of_nominated(World(), OwnNodes(), OwnNodes()))
+    assert [each.assignment.node for each in commit.decisions] == [node_of(LIAR)]
+
+
+def test_a_nominated_pod_is_a_class_of_its_own_for_workers_of_the_previous_release() -> None:
+    asks = asked(of_nominated(World(), None, None))
+    (ask,) = asks[HONEST].classes
+    assert ask.pod == nominated(P, node_of(HONEST))
+    assert ask.nominated == []

@@ -437,3 +437,17 @@ def test_a_late_decision_may_be_an_earlier_snapshots() -> None:
     assert queue.take() == ["a"]
     queue.decide("a")
     assert queue.state("a") is PodState.BINDING
+
+
+def test_a_pod_that_backs_off_is_handed_out_early_only_after_a_part_of_its_backoff() -> None:
+    """It failed at 100.5 and backs off until 102; a tenth of that passes before it is handed out without need."""
+    queue = Queue(BackoffPolicy(early=0.1))
+    queue.at(100.5).add("a")
+    attempt(queue, "a")
+    queue.reject("a")
+    queue.change()
+    assert queue.state("a") is PodState.BACKOFF
+    assert queue.ask() is None
+    assert queue.core.next_deadline() == pytest.approx(100.65)
+    assert queue.at(100.64).state("a") is PodState.BACKOFF
+    assert queue.at(100.65).state("a") is PodState.IN_FLIGHT

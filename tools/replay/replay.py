@@ -8,6 +8,8 @@ from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+import msgspec
+
 from shared.config.document import ConfigSource
 from shared.config.feature_gates import FeatureGates
 from shared.framework.loading import load_frameworks
@@ -191,7 +193,7 @@ class Replay:
             found.decisions += 1
             found.verdicts[was.verdict] += 1
             found.pods.add(was.uid)
-            if was != now:
+            if not _agree(was, now, decisions.pods[was.uid].nominated_node):
                 self._differ(what, decisions.pods[was.uid].key, was, now, history)
         if isinstance(record, RoundDecided) and record.gang is not None and record.gang.outcome:
             found.gangs += 1
@@ -229,6 +231,13 @@ class Replay:
         self.found.kinds[_kind(was, now)] += 1
         if len(self.found.differences) < MAX_DIFFERENCES:
             self.found.differences.append(Difference(what, pod, was, now, _victims(was, now, history)))
+
+
+def _agree(was: PodDecided, now: PodDecided, nominated_node: str) -> bool:
+    """A pod that takes the node that it is nominated to has a score in older recordings, though it needs none."""
+    if nominated_node and was.node == nominated_node:
+        was, now = (msgspec.structs.replace(each, score=0) for each in (was, now))
+    return was == now
 
 
 def _victims(was: PodDecided, now: PodDecided, history: History) -> dict[str, str]:

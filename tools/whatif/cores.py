@@ -452,7 +452,7 @@ class Cores:
             return
         self.outcomes[uid] = outcome
         self._reported += 1
-        reported = outcome_of(outcome, outcome.pod is not None and bool(outcome.pod.template.nominated_node))
+        reported = outcome_of(outcome, outcome.pod is not None and bool(outcome.pod.nominated_node))
         self._tell_queue(Outcomes(self.cycle.epoch, self._reported, [reported]))
         if isinstance(outcome, cycle.Decided):
             spec = msgspec.structs.replace(info.pod.spec, node_name=outcome.node)

@@ -26,7 +26,6 @@ from shared.framework.victim_sets import Cost, choose, cost_of, importance
 from shared.messages.preemption import Candidate, Candidates, GangAsk, Preempt, PreemptAsk, ShardFindings, Victim
 from shared.messages.rounds import Given
 from shared.messages.state import Loads
-from shared.model.objects import Pod
 from shared.plugins.preemption import NEVER, of_all_shards
 
 MAX_QUESTIONS = 256
@@ -69,7 +68,7 @@ class GangCase:
 
     @property
     def nominated(self) -> dict[str, str]:
-        return {info.uid: node for info in self.pods if (node := info.template.nominated_node)}
+        return {info.uid: node for info in self.pods if (node := info.nominated_node)}
 
     @property
     def group(self) -> str:
@@ -134,7 +133,7 @@ class GangSearch(Asking):
         self.case = case
         self._stands_alone = stands_alone
         self._framework = frameworks[case.pods[0].template.profile]
-        self._classes = _classes_of(case, self._framework)
+        self._classes = _classes_of(case)
         self.judged_on: list[dict[str, int]] = []
         """For each ask, the sequence number that each worker judged it on."""
         self.start_over()
@@ -175,7 +174,7 @@ class GangSearch(Asking):
         ask = PreemptAsk(
             of.class_id,
             first.template.profile,
-            _unnominated(first),
+            first.unnominated,
             self._summaries.get(of.class_id, {}),
             private_claims=first.has_private_claims,
             members=question.members,
@@ -356,22 +355,13 @@ def case_of(gang: GangRound, unfit: Sequence[tuple[PodInfo, Unfit]]) -> GangCase
     return GangCase(gang.key, gang.least, own if said is None else said, unfit, never, keys, within)
 
 
-def _classes_of(case: GangCase, framework: Framework) -> list[_OfClass]:
+def _classes_of(case: GangCase) -> list[_OfClass]:
     """The classes of the members that must be placed, in queue order."""
     by_class: dict[str, list[PodInfo]] = {}
     for info in case.pods[: case.least]:
-        class_id = info.class_id
-        if info.template.nominated_node:
-            content = None if info.claims is None else info.claims.content
-            class_id = framework.class_of_template(_unnominated(info), content)
+        class_id = info.template.class_id if info.apart else info.class_id
         by_class.setdefault(class_id, []).append(info)
     return [_OfClass(class_id, pods[0], tuple(pods)) for class_id, pods in by_class.items()]
-
-
-def _unnominated(info: PodInfo) -> Pod:
-    if not info.template.nominated_node:
-        return info.pod
-    return msgspec.structs.replace(info.pod, status=msgspec.structs.replace(info.pod.status, nominated_node_name=""))
 
 
 def _by_domain(findings: Findings) -> dict[tuple[str, ...], list[Candidate]]:

@@ -102,6 +102,13 @@ class SearchQueue:
         is_extended = any(is_judged(info.class_id) for info in gang.members)
         return any(isinstance(each, DefaultPreemption) for each in plugins) and not is_extended
 
+    def without_search(self, info: PodInfo, unfit: Unfit) -> Effect | None:
+        """Ends the attempt of a pod that no PostFilter plugin can help, as a search would."""
+        if not unfit.in_vain or not self.applies_to(info, unfit):
+            return None
+        self.attempts += 1
+        return unschedulable(info, unfit.also(unfit.in_vain), Preemption(unfit.in_vain))
+
     @property
     def is_busy(self) -> bool:
         return self._search is not None or self._rehearsal is not None or bool(self._waiting)
@@ -120,9 +127,11 @@ class SearchQueue:
             yield from case.pods
 
     def add(self, unfit_pods: Iterable[tuple[PodInfo, Unfit]]) -> None:
+        """Nominated pods are searched for one by one, because their own nominations reserve nothing from them."""
         by_class: dict[str, tuple[list[PodInfo], Unfit]] = {}
         for info, unfit in unfit_pods:
             self.attempts += 1
+            info.judge_apart()
             by_class.setdefault(info.class_id, ([], unfit))[0].append(info)
         self._waiting.extend(SearchCase(class_id, pods, unfit) for class_id, (pods, unfit) in by_class.items())
 

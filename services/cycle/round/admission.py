@@ -1,7 +1,8 @@
 """Admission: finds the class of each pod that the queue hands out.
 
 The pods of a workload differ in name, uid and version only. So the body of a pod is split and not decoded: without
-these three it is the key, as bytes, under which the class of such pods is known. Only the first one is decoded.
+these three it is the key, as bytes, under which the class of such pods is known. Only the first one is decoded. The
+node that a pod is nominated to is left out, too: apart from that node, it is judged as the others are.
 
 Pods of a workload with resource claims also differ in the names of their claims, if they do not share them. These names
 are left out of the key, and plugins' signatures do not see them; the content of the claims, which the queue sends, is
@@ -19,11 +20,13 @@ from flotilla.results import Status, error
 from services.cycle.extenders import Extenders
 from shared.bounded import BoundedDict
 from shared.devices.claim_texts import with_names
+from shared.devices.pod_claims import may_claim
 from shared.errors import FlotillaError, InvalidObject
 from shared.framework.profile import Framework
-from shared.framework.signatures import PluginFailed, is_personal
+from shared.framework.signatures import PluginFailed, digest, is_personal
 from shared.messages.queue import Gang, QueuedClaims, QueuedPod, QueuedVolumes
-from shared.model.load import PodLoad, load_of
+from shared.messages.rounds import NominatedPod
+from shared.model.load import PodLoad, claim_names, load_of
 from shared.model.objects import DEFAULT_NAMESPACE, OwnerReference, Pod, pod_from_msgpack
 from shared.model.resources import filter_requests
 from shared.plugins.volumes.own_claims import without_claims
@@ -67,24 +70,26 @@ _BODY = msgspec.msgpack.Decoder(_Body)
 _RAW_FIELDS = msgspec.msgpack.Decoder(dict[str, msgspec.Raw])
 _RAW_USES = msgspec.msgpack.Decoder(list[dict[str, msgspec.Raw]])
 _EMPTY_TEXT = msgspec.Raw(b"\xa0")
+_TEXT = msgspec.msgpack.Decoder(str)
+_NOMINATED = "nominatedNodeName"
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """What pods that differ in name, uid and version only have in common.
+    """What pods that differ in name, uid, version and nomination only have in common.
 
     `asks`: the requests that must be free for the pod, if its status makes them differ from its load. `goes_along`: the
-    binder reads the pod, so it is part of the commit.
+    binder reads the pod, so it is part of the commit. `nominated_alike`: nominated pods are judged by the class, too.
     """
 
     class_id: str
     load: PodLoad
     profile: str
     priority: int = 0
-    nominated_node: str = ""
     never_preempts: bool = False
     asks: dict[str, int] | None = None
     goes_along: bool = False
+    nominated_alike: bool = False
 
 
 @dataclass(slots=True)
@@ -92,7 +97,8 @@ class PodInfo:
     """A pod that the cycle decides. `class_id`: the template's, unless plugins or extenders read more of the pod.
 
     `gang`: the pod group that it is placed with, or not at all. `claims`: its resource claims, if it has any.
-    `volumes`: its volume claims, if their names do not matter. `taken_at`: when it came from the queue.
+    `volumes`: its volume claims, if their names do not matter. `taken_at`: when it came from the queue. `apart`: the
+    pod is nominated, and therefore a class of its own.
     """
 
     uid: str
@@ -107,6 +113,8 @@ class PodInfo:
     volumes: QueuedVolumes | None = None
     attempt: int = 1
     taken_at: float = 0.0
+    nominated_node: str = ""
+    apart: bool = False
     _pod: Pod | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -115,6 +123,25 @@ class PodInfo:
         if self._pod is None:
             self._pod = pod_from_msgpack(self.body)
         return self._pod
+
+    @property
+    def unnominated(self) -> Pod:
+        return _unnominated(self.pod) if self.nominated_node else self.pod
+
+    @property
+    def of_class(self) -> Pod:
+        """The pod as one that stands for its class."""
+        return self.pod if self.apart else self.unnominated
+
+    @property
+    def nominated(self) -> NominatedPod | None:
+        """What workers are asked about a nominated pod that is judged by its class."""
+        return None if self.apart or not self.nominated_node else NominatedPod(self.uid, self.nominated_node)
+
+    def judge_apart(self) -> None:
+        """Makes a nominated pod a class of its own."""
+        if self.nominated is not None:
+            self.class_id, self.apart = digest((self.class_id, self.uid, self.nominated_node)), True
 
     @property
     def key(self) -> str:
@@ -192,7 +219,7 @@ class Admission:
         )
         try:
             info.template = self._template_of(info, body)
-            info.class_id = self._class_of(info)
+            self._classify(info)
         except Exception as cause:
             return info, _unreadable(info, cause)
         return info, None
@@ -211,9 +238,11 @@ class Admission:
         owner = next((ref.uid for ref in meta.owner_references if ref.controller), "")
         claims = info.claims
         spec, status = bytes(body.spec), bytes(body.status)
+        if _NOMINATED.encode() in status:
+            info.nominated_node, status = _nominated_node(status)
         content = None if claims is None else claims.content
         if claims is not None:
-            status = _without_made_claims(body.status)
+            status = _without_made_claims(status)
             spec = _without_named_claims(body.spec) if claims.private else spec
         of_volumes = None if info.volumes is None else info.volumes.content
         spec = spec if of_volumes is None else _without_volume_claims(spec)
@@ -222,9 +251,9 @@ class Admission:
         if template is not None:
             self._templates.move_to_end(key)
             return template
-        pod = info.pod
-        profile, nominated_node = pod.spec.scheduler_name, pod.status.nominated_node_name
-        info.template = replace(info.template, profile=profile, nominated_node=nominated_node)  # if the rest fails
+        pod = info.unnominated
+        profile = pod.spec.scheduler_name
+        info.template = replace(info.template, profile=profile)  # if the rest fails
         if profile not in self._frameworks:
             raise InvalidObject("Pod", info.key, "spec.schedulerName", f"there is no profile {profile!r}")
         if info.volumes is not None and not (info.gang is None and self._frameworks[profile].is_in_tree):
@@ -237,15 +266,20 @@ class Admission:
             template = self._read(pod, content)
         else:
             template = self._read(without_claims(pod), content, info.volumes.content)
+            template = replace(template, nominated_alike=False)
         if info.volumes is not None or not is_personal(pod):
             self._templates[key] = template
         return template
 
-    def _class_of(self, info: PodInfo) -> str:
-        class_id, profile = info.template.class_id, info.template.profile
+    def _classify(self, info: PodInfo) -> None:
+        info.class_id, profile = info.template.class_id, info.template.profile
         if self._reads_whole[profile]:
-            class_id = self._frameworks[profile].class_of_pod(class_id, info.pod)
-        return self._extenders.class_of(class_id, info.pod) if self._extenders else class_id
+            info.class_id = self._frameworks[profile].class_of_pod(info.class_id, info.pod)
+        is_judged = self._extenders and self._extenders.judge_pod(info.pod)
+        if is_judged or not info.template.nominated_alike:
+            info.judge_apart()
+        if is_judged:
+            info.class_id = self._extenders.class_of(info.class_id, info.pod)
 
     def _read(self, pod: Pod, *content: bytes | None) -> Template:
         """`content`: of the pod's resource claims, and of its volume claims if their names do not matter."""
@@ -259,10 +293,10 @@ class Admission:
             load=load,
             profile=framework.name,
             priority=pod.priority,
-            nominated_node=status.nominated_node_name,
             never_preempts=pod.spec.preemption_policy == "Never",
             asks=None if asks == load.requests else asks,
             goes_along=framework.binding_reads_pod or self._extenders.binder_reads(pod),
+            nominated_alike=framework.is_in_tree and not (is_personal(pod) or may_claim(pod) or claim_names(pod)),
         )
 
 
@@ -270,7 +304,18 @@ class UnknownClaims(FlotillaError):
     """A queue of the last release does not say which claims a pod has."""
 
 
-def _without_made_claims(status: msgspec.Raw) -> bytes:
+def _nominated_node(status: bytes) -> tuple[str, bytes]:
+    """The node that a pod's status names as nominated, and the status without it."""
+    fields = _RAW_FIELDS.decode(status)
+    node = fields.pop(_NOMINATED, _EMPTY_TEXT)
+    return _TEXT.decode(node), msgspec.msgpack.encode(fields)
+
+
+def _unnominated(pod: Pod) -> Pod:
+    return replace_fields(pod, status=replace_fields(pod.status, nominated_node_name=""))
+
+
+def _without_made_claims(status: bytes) -> bytes:
     """A pod's status without the names of the claims that were made for it."""
     fields = _RAW_FIELDS.decode(status)
     fields.pop("resourceClaimStatuses", None)

@@ -22,7 +22,7 @@ class Unfit:
 
     `nodes`: the number of nodes in the cluster. `summaries`: the merged summaries of that verdict. `potential`: how
     many nodes were rejected with a status that evictions may change. `refused`: feasible nodes that extenders rejected,
-    if they were asked.
+    if they were asked. `in_vain`: what PostFilter plugins say of a nominated pod, if that is known without a search.
     """
 
     message: str
@@ -31,6 +31,7 @@ class Unfit:
     summaries: dict[str, object] = field(default_factory=dict)
     potential: int = 0
     refused: dict[str, Status] | None = None
+    in_vain: str = ""
     kept_out_by: tuple[str, ...] = field(default=(), compare=False)
     """Of a gang: the members that fit nowhere."""
 
@@ -144,11 +145,13 @@ def assign(
     verdicts: Mapping[str, ClassVerdict],
     trackers: Mapping[str, Trackers] | None = None,
     reservations: Reservations | None = None,
+    own: Mapping[str, ClassVerdict] | None = None,
 ) -> RoundResult:
     """Once a pod is deferred, no pod of lower priority is decided before it, as that might take its place.
 
     `trackers`: those of every class, if decisions of this round matter beyond the nodes that they fill. An unfit class
     is deferred if a decision has changed that. `reservations`: volumes of a gang, whose decisions must be consistent.
+    `own`: by uid, the verdicts on nominated pods to which that on their class does not apply.
     """
     followers = Followers(trackers or {})
     result = RoundResult([info.uid for info in pods])
@@ -156,7 +159,9 @@ def assign(
     deferred_priority: int | None = None
     for info in pods:
         class_id, priority = info.class_id, info.template.priority
-        verdict = verdicts[class_id]
+        verdict, writer = verdicts[class_id], class_id
+        if own is not None and info.uid in own:
+            verdict, writer = own[info.uid], info.uid  # no other verdict knows of this placement
         found: Placement | NoPlacement = NoPlacement.STALE
         if class_id in followers.broken:
             verdict = plugin_failed(followers.broken[class_id])
@@ -189,7 +194,7 @@ def assign(
             result.deferred.append(info)  # also if exhausted: the reasons must be counted again
             deferred_priority = priority if deferred_priority is None else max(deferred_priority, priority)
             continue
-        written.add(class_id, found.node)
+        written.add(writer, found.node)
         if found.place is not None:
             followers.placed(class_id, info.template.load, found.place)
         result.decided.append((info, found))

@@ -26,6 +26,7 @@ from services.cycle.round.domain_merge import DomainMerge, Trackers
 from services.cycle.round.gang import GangRound
 from services.cycle.round.ladder_merge import LadderMerge
 from services.cycle.round.next_pods import MAX_POD_BYTES
+from services.cycle.round.nominated_pods import NominatedPods
 from services.cycle.round.scopes import counted, failure_of, offered
 from services.cycle.round.views import NO_VIEW, ClassView, view_of
 from shared.extenders.talk import PLUGIN as EXTENDER
@@ -63,6 +64,7 @@ class Round:
         """The lowest `min_seq` of the present ask."""
         self.classes: dict[str, PodInfo] = {}
         """A pod of each class."""
+        self.nominated = NominatedPods(pods)
         for info in pods:
             self.classes.setdefault(info.class_id, info)
         self.open = set(self.classes)
@@ -153,7 +155,7 @@ class Round:
             pod: Pod | None = None
             own_volumes = b"" if info.volumes is None else info.volumes.content
             if room > 0 and (own_volumes or not self._cache.is_known(class_id, worker)):
-                pod = info.pod
+                pod = info.of_class
                 room -= len(info.body)
             guess, borrowed = self._guesses[class_id]
             each, among = is_judged(class_id), self._among.get(class_id)
@@ -171,6 +173,7 @@ class Round:
                     private_claims,
                     ahead if self._cache.stands_alone(class_id) else 0,
                     own_volumes,
+                    [] if self._lists else self.nominated.asked(class_id),
                 )
             )
         return asks
@@ -252,7 +255,7 @@ class Round:
         try:
             merged = merge(framework, [answer.summary, answer.summary])
             if self._is_followed:
-                framework.trackers(info.pod, merged.plugins, merged.late, merged.ranges)
+                framework.trackers(info.of_class, merged.plugins, merged.late, merged.ranges)
         except Exception as cause:
             return is_of_plugin(framework, cause)
         return True
@@ -276,7 +279,7 @@ class Round:
                 continue
             framework = frameworks[info.template.profile]
             try:
-                trackers = framework.trackers(info.pod, merged.plugins, merged.late, merged.ranges)
+                trackers = framework.trackers(info.of_class, merged.plugins, merged.late, merged.ranges)
             except PluginFailed as cause:
                 if not all(self._is_usable(answer, frameworks) for answer, _ in self._answers[class_id]):
                     raise
@@ -323,8 +326,9 @@ class Round:
             return self._listed()
         self._follow(frameworks)
         verdicts = {class_id: self._verdict(class_id) for class_id in self.classes}
+        own = {uid: each for class_id in self.classes for uid, each in self._own(class_id, verdicts[class_id])}
         reservations = None if self.gang is None else self.gang.reservations()
-        result = assign(self.pods, verdicts, self._trackers, reservations)
+        result = assign(self.pods, verdicts, self._trackers, reservations, own)
         result.is_followed = self._is_followed
         result.by_name = frozenset(self._by_name)
         if result.decided:
@@ -414,14 +418,29 @@ class Round:
         nominated = [(answer.ladder, seq) for answer, seq in self._answers[class_id] if answer.via_nominated]
         if judgement is None:
             return [] if is_judged(class_id) else nominated
-        node = self.classes[class_id].template.nominated_node
+        node = self.classes[class_id].nominated_node
         if node not in judgement.added:
             return []
         return [(judged(ladder, Judgement({node: 0})), seq) for ladder, seq in nominated]
 
-    def _merge(self, class_id: str, ladders: Sequence[tuple[Ladder, int]]) -> LadderMerge | DomainMerge:
+    def _own(self, class_id: str, verdict: ClassVerdict) -> Iterable[tuple[str, ClassVerdict]]:
+        """The verdicts on nominated pods to which that on their class does not apply."""
+
+        def placed(uid: str, ladder: Ladder, seq: int) -> LadderMerge | DomainMerge:
+            return self._merge(class_id, [(ladder, seq)], writer=uid)
+
+        def unfit(rejections: Iterable[Rejections]) -> Unfit:
+            answers = self._answers[class_id]
+            return unfit_of(self._merged[class_id], rejections, answers[0][0].restricted_by, None)
+
+        return self.nominated.verdicts(class_id, verdict, self._answers.get(class_id, ()), placed, unfit).items()
+
+    def _merge(
+        self, class_id: str, ladders: Sequence[tuple[Ladder, int]], writer: str = ""
+    ) -> LadderMerge | DomainMerge:
         trackers = self._trackers.get(class_id)
-        return LadderMerge(class_id, ladders) if trackers is None else DomainMerge(class_id, ladders, trackers)
+        writer = writer or class_id
+        return LadderMerge(writer, ladders) if trackers is None else DomainMerge(writer, ladders, trackers)
 
     def _filter_failure(self, class_id: str) -> Status | None:
         """If a filter fails on a node, no other node counts, as in kube-scheduler."""

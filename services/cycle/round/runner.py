@@ -99,7 +99,8 @@ class RoundRunner:
         self.size = len(pods)
         round_.next_ask()
         self._ahead = 0
-        if gang is None and len(pods) <= MAX_AHEAD_OF and self._commits.pending is None:
+        is_plain = gang is None and not round_.nominated
+        if is_plain and len(pods) <= MAX_AHEAD_OF and self._commits.pending is None:
             self._ahead = AHEAD
             self._answer_by_known(round_)
             if len(round_.answered) == len(self._workers):
@@ -158,7 +159,9 @@ class RoundRunner:
         if round_ is None:
             return RoundProgress()
         labels = 0 if round_.scope is None else len(round_.scope.count_by or ())
-        fault = self._checks.proposals(proposals, round_.least_seq or 0, round_.open, round_.asked_keys, labels)
+        fault = self._checks.proposals(
+            proposals, round_.least_seq or 0, round_.open, round_.asked_keys, labels, round_.nominated.node_of
+        )
         if fault is not None:
             self.known.clear()
             return RoundProgress([fault, self._ask_worker(round_, worker)])
@@ -277,6 +280,8 @@ class RoundRunner:
         if round_.gang is not None:
             round_.gang.take(result)
         effects = [*self._record(round_, result, now)]
+        for info in round_.nominated.apart:
+            info.judge_apart()
         if round_.gang is not None:
             if not round_.gang.is_over:
                 return RoundProgress(effects + self.begin(round_.gang.open, round_.gang, now).effects)

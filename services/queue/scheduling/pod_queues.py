@@ -287,11 +287,12 @@ class BackoffPolicy:
     """Seconds of the first back-off and of the longest; with `maximum` 0 no pod backs off.
 
     Each failed attempt doubles the back-off. It lasts through a whole second, so that all pods of one second leave
-    together and in queue order.
+    together and in queue order. `early`: the part of it after which a pod may be popped if no pod is active.
     """
 
     initial: float = 1.0
     maximum: float = 10.0
+    early: float = 0.0
 
     def until(self, info: QueuedPodInfo) -> int:
         """The last second of the back-off: by consecutive errors if there are any, else by rejections."""
@@ -300,6 +301,10 @@ class BackoffPolicy:
         count = info.errors or info.rejections
         doubled = self.maximum if count > _MAX_DOUBLINGS else min(self.initial * 2 ** (count - 1), self.maximum)
         return floor(info.queued_at + doubled)
+
+    def early_at(self, info: QueuedPodInfo) -> float:
+        """When a pod that backs off may be popped at the earliest."""
+        return info.queued_at + self.early * (info.backoff_ends - info.queued_at)
 
     def restored(self, until: int, now: float) -> int:
         """A back-off from before a restart, never longer than one that begins now."""

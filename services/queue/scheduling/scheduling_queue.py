@@ -171,9 +171,17 @@ class SchedulingQueue:
 
     # Attempts
 
-    def peek(self) -> QueuedPodInfo | None:
-        """The first active pod; if none is active, the first that backs off after a rejection."""
-        return self.states.active.first() or self.states.backoff.first()
+    def peek(self, now: float) -> QueuedPodInfo | None:
+        """The first active pod; if none is active, the first that backs off after a rejection, if it may be popped."""
+        first = self.states.active.first()
+        if first is None and (early_at := self.early_at()) is not None and early_at <= now:
+            return self.states.backoff.first()
+        return first
+
+    def early_at(self) -> float | None:
+        """When the first pod that backs off after a rejection may be popped."""
+        first = self.states.backoff.first()
+        return None if first is None else self._backoff_policy.early_at(first)
 
     def pop_together(self, pods: Sequence[QueuedPodInfo], now: float) -> None:
         """Hands the pods of one entry to cycle."""
