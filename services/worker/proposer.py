@@ -324,7 +324,7 @@ class Proposer:
                     pod_class,
                     ask.nominated,
                     within,
-                    partial(self._ladder, evaluator, pod_class, strata=(), keys=context.keys),
+                    partial(self._ladder, evaluator, pod_class, strata=(), keys=context.keys, lasts=False),
                     fits_elsewhere=each.summary.feasible > 0,
                 ),
                 **self._places(evaluator, pod_class, context)._asdict(),

@@ -120,11 +120,9 @@ class Framework:
         """The plugins that judge classes of pods; all others are given one pod at a time."""
         self._of_template = [p for p in self.judging if p.reads_of_pod is PodParts.TEMPLATE]
         self._of_whole = [p for p in self.judging if p.reads_of_pod is PodParts.WHOLE]
-        self.is_in_tree = all(isinstance(plugin, InTreePlugin) for plugin in self.judging)
-        """Whether the in-tree plugins judge classes alone: they do not look at nominations."""
         self._sees_loads = any(isinstance(p, PerNodeFilter | PerNodeScore) for p in (*self.filter, *self.score))
         self.is_in_tree = all(isinstance(plugin, InTreePlugin) for plugin in self.judging)
-        """Whether every plugin that judges classes of pods is known."""
+        """Whether every plugin that judges classes of pods is known: none of these looks at nominations."""
         made = {ref.name: ref.weight for ref in profile.plugins.get(ExtensionPoint.SCORE, ())}
         self.weights = [made[plugin.name] for plugin in self.score]
         self.packs = any(plugin.packs and weight for plugin, weight in zip(self.score, self.weights, strict=True))

@@ -345,7 +345,7 @@ BROKEN: Mapping[str, Broken] = {
         (RoundVolumes, "take", lambda volumes, info, placement: placement),
         (CommitChecks, "_check_volumes", _nothing),
         (CommitChecks, "_check_volume_restrictions", _nothing),
-        first=4,
+        first=5,
     ),
     # Of several nodes to preempt on, the choice does not look at disruption budgets.
     "budgets-ignored": Broken(
@@ -370,7 +370,7 @@ BROKEN: Mapping[str, Broken] = {
     "volumes-unawaited": Broken("waits", "messages", (VolumeBinding, "pre_bind", lambda *_: SUCCESS), first=3),
     # The snapshot takes every decision about devices.
     "devices-unverified": Broken(
-        "devices", "messages kill lose_lease pause", (DeviceChecks, "check", _nothing), first=3
+        "devices", "messages kill lose_lease pause", (DeviceChecks, "check", _nothing), first=4
     ),
     # Decisions do not lie over the claims, so other decisions take the same devices until the watch shows them.
     "devices-unassumed": Broken("devices", "messages", (object_overlay, "changes_of_claims", lambda *_: ()), first=2),
@@ -379,7 +379,7 @@ BROKEN: Mapping[str, Broken] = {
         "devices",
         "messages",
         (pre_bind, "_put", _put_changed(lambda body: body["metadata"].pop("resourceVersion", None))),
-        first=2,
+        first=6,
     ),
     # PreBind reserves no claim for the pod.
     "claims-unreserved": Broken(

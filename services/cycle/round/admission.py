@@ -231,7 +231,7 @@ class Admission:
                 info.volumes = None
                 info.body = info.body.copy()  # so that recorders get the pod again
                 info.template = self._template_of(info, _BODY.decode(info.body))
-                info.class_id = self._class_of(info)
+                self._classify(info)
 
     def _template_of(self, info: PodInfo, body: _Body) -> Template:
         meta = body.metadata
@@ -272,7 +272,7 @@ class Admission:
         return template
 
     def _classify(self, info: PodInfo) -> None:
-        info.class_id, profile = info.template.class_id, info.template.profile
+        info.class_id, info.apart, profile = info.template.class_id, False, info.template.profile
         if self._reads_whole[profile]:
             info.class_id = self._frameworks[profile].class_of_pod(info.class_id, info.pod)
         is_judged = self._extenders and self._extenders.judge_pod(info.pod)
