@@ -268,7 +268,7 @@ BROKEN: Mapping[str, Broken] = {
         seconds=30.0,
         every=5.0,
         often={"create": 10.0, "delete": 8.0, "rush": 2.0, "go": 3.0},
-        first=12,
+        first=25,
     ),
     # Binders evict victims for a pod that is pending, wherever it is nominated by then.
     "nominated-anywhere": Broken(
