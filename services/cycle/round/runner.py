@@ -82,8 +82,12 @@ class RoundRunner:
         self._commits = commits
         self._round_size = round_size
         self._record = record
+        self._keeps = False
+        """Whether answers of the current round are kept."""
         self._ahead = 0
-        """Placements that workers are asked for beyond those of the current round; 0: its answers are not kept."""
+        """Placements that workers are asked for beyond those of the current round."""
+        self._classes: frozenset[str] = frozenset()
+        """Those of the last round."""
         self._workers: Mapping[str, frozenset[int]] = {}
         self._asks = Unanswered[int, Round]((ASK_DEADLINE,))
         self._extend_by: float | None = None
@@ -98,10 +102,12 @@ class RoundRunner:
         round_ = self.current = Round(self.begun, pods, self.cache, gang)
         self.size = len(pods)
         round_.next_ask()
-        self._ahead = 0
+        before, self._classes = self._classes, frozenset(round_.classes)
         is_plain = gang is None and not round_.nominated
-        if is_plain and len(pods) <= MAX_AHEAD_OF and self._commits.pending is None:
-            self._ahead = AHEAD
+        self._keeps = is_plain and len(pods) <= MAX_AHEAD_OF and self._commits.pending is None
+        # The next round is of that class again, most likely; where classes come in turn, others void what is ahead.
+        self._ahead = AHEAD if self._keeps and len(before) == 1 and before <= self._classes else 0
+        if self._keeps:
             self._answer_by_known(round_)
             if len(round_.answered) == len(self._workers):
                 progress = self._try_to_decide(round_, now)
@@ -170,7 +176,7 @@ class RoundRunner:
         if self._commits.pending is None and proposals.seq < self.min_seq:
             # Judged before the commit, but arrived after its answer.
             return RoundProgress([self._ask_worker(round_, worker)])
-        if self._ahead:
+        if self._keeps:
             proposals = self.known.heard(proposals, round_.wanted(len(self._workers)))
         round_.answered[worker] = proposals
         return self._try_to_decide(round_, now)
@@ -289,7 +295,7 @@ class RoundRunner:
         return RoundProgress(effects, result, round_.number, round_.gang)
 
     def _keep_answers(self, round_: Round, result: RoundResult) -> None:
-        if not self._ahead:
+        if not self._keeps:
             self.known.clear()
             return
         for class_id in round_.unsettled | round_.open:
