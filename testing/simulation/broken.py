@@ -410,7 +410,7 @@ BROKEN: Mapping[str, Broken] = {
         first=9,
     ),
     # Binders release claims of pods that are assumed.
-    "releases-unasked": Broken("devices", "kill fault", (ClaimReleases, "_is_needed", _never_async), first=45),
+    "releases-unasked": Broken("devices", "kill fault", (ClaimReleases, "_is_needed", _never_async), first=4),
     # Devices of an attempt that is over are free once its claims were looked at, without a touch.
     "claims-unfenced": Broken(
         "devices",
