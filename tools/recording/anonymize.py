@@ -28,6 +28,7 @@ from shared.messages.state import NodeState, NodeUpserted
 from shared.model.objects import Pod, encode_msgpack, pod_from_msgpack
 from shared.plugins.registry import in_tree
 from shared.plugins.volumes.migration import BETWEEN_ZONES
+from tools.recording.claim_contents import ClaimContents
 from tools.recording.file import Entry, Gap, Header
 from tools.recording.words import WORDS
 
@@ -66,6 +67,7 @@ class Pseudonyms:
         self._seed = 0
         self._pseudonyms: dict[str, str] = {}
         self._texts: dict[str, str] = {}
+        self._contents = ClaimContents()
 
     def see(self, entry: Entry) -> None:
         """UserError if it cannot be made anonymous."""
@@ -89,7 +91,7 @@ class Pseudonyms:
 
     def of(self, entry: Entry) -> Entry:
         changed: Entry = self._walk(entry, self._text)
-        return changed
+        return self._contents.of(changed)
 
     # Inside
 
@@ -159,9 +161,9 @@ class Pseudonyms:
         pod = pod_from_msgpack(queued.pod)
         self._nodes_and_pods.add(pod.uid)
         self._ephemeral |= _ephemeral_claims(pod)
-        gang = self._walk(queued.gang, text)
+        gang, volumes = self._walk(queued.gang, text), self._walk(queued.volumes, text)
         body = encode_msgpack(self._struct(pod, text))
-        return msgspec.structs.replace(queued, pod=msgspec.Raw(body), gang=gang)
+        return msgspec.structs.replace(queued, pod=msgspec.Raw(body), gang=gang, volumes=volumes)
 
 
 def _ephemeral_claims(pod: Pod) -> dict[str, tuple[str, str]]:

@@ -27,10 +27,10 @@ Invalid invalid is it its itself Job job-name judge judged keep kube-node-lease 
 kubernetes.io label labels latest least left less library lie limit linux locale looking Lost lower Lt made make many
 map master match matching max may meantime member members memory memory-pressure MemoryPressure merged merging message
 metadata metadata.name minCount missing mode modified more most much multiple must name names Namespace needed needs
-network-unavailable NetworkUnavailable Never new No no no-provisioner Node node node-role.kubernetes.io
+neither network-unavailable NetworkUnavailable Never new No no no-provisioner Node node node-role.kubernetes.io
 node.cloudprovider.kubernetes.io node.kubernetes.io NodeAffinity NodeDeclaredFeatures NodeName NodePorts
 NodePreferAvoidPods NodeResourcesBalancedAllocation NodeResourcesFit nodes NodeSelector NodeSelectorTerms
-NodeUnschedulable NodeVolumeLimits NoExecute nominated non-existent None none NoSchedule not not-ready NotIn number
+NodeUnschedulable NodeVolumeLimits NoExecute nominated non-existent None none nor NoSchedule not not-ready NotIn number
 object objects of offered offers often on one OnFailure only Operation or os other others out out-of-service outcome own
 owner package pd.csi.storage.gke.io Pending persistent PersistentVolume persistentvolume PersistentVolumeClaim
 persistentvolumeclaim PersistentVolumeClaims pid-pressure PIDPressure place placed placement please Plugin plugin
@@ -44,17 +44,17 @@ random reach read reading ReadOnlyMany ReadWriteMany ReadWriteOnce ReadWriteOnce
 Released remove repel ReplicaSet ReplicationController request requested requests required reservation reset resource
 resource.k8s.io resource.kubernetes.io ResourceClaim resourceclaim resources ResourceSlice.NodeSelector retrieve returns
 room round rules run Running running runtime s same satisfied satisfies satisfy schedulable schedule ScheduleAnyway
-scheduled scheduler-enforced SchedulerError scheduling SchedulingGated SchedulingGates Score score scored SCTP search
-selector selectors SelectorSpread sent serve served Service services set sets shard shards shared should simultaneously
-single slot small so some sort spec spec.resourceClaim spec.schedulerName spread StatefulSet statefulset.kubernetes.io
-Step steps still storage storage-provisioner StorageClass storageClass storageclass.storage.k8s.io str subrequests
-Succeeded such suffice summaries summary supported t table taint taints TaintToleration take taken takes TCP terminating
-terms than that the them there this those timed timeout to together tolerate tolerations Too too topology
-topology.cinder.csi.openstack.org topology.ebs.csi.aws.com topology.k8s.aws topology.kubernetes.io translate tried True
-true try trying tuple type UDP unavailable unbound unexpected unfit uninitialized Unknown unknown unreachable
-Unschedulable unschedulable unsupported untolerated up update updated use v1 version victim victims Volume volume
-volume.kubernetes.io VolumeAttachment VolumeBinding VolumeBindingMode VolumeRestrictions volumes VolumeZone
-vsphere-volume WaitForFirstConsumer waiting was weights were what where which windows with without worker workers
-Workload would yet your zone zones
+scheduled scheduler-enforced SchedulerError scheduling scheduling.k8s.io SchedulingGated SchedulingGates Score score
+scored SCTP search selector selectors SelectorSpread sent serve served Service services set sets shard shards shared
+should simultaneously single slot small so some sort spec spec.resourceClaim spec.schedulerName spread StatefulSet
+statefulset.kubernetes.io Step steps still storage storage-provisioner StorageClass storageClass
+storageclass.storage.k8s.io str subrequests Succeeded such suffice summaries summary supported t table taint taints
+TaintToleration take taken takes TCP terminating terms than that the them there this those timed timeout to together
+tolerate tolerations Too too topology topology.cinder.csi.openstack.org topology.ebs.csi.aws.com topology.k8s.aws
+topology.kubernetes.io translate tried True true try trying tuple type UDP unavailable unbound unexpected unfit
+uninitialized Unknown unknown unreachable Unschedulable unschedulable unsupported untolerated up update updated use v1
+version victim victims Volume volume volume.kubernetes.io VolumeAttachment VolumeBinding VolumeBindingMode
+VolumeRestrictions volumes VolumeZone vsphere-volume WaitForFirstConsumer waiting was weights were what where which
+windows with without worker workers Workload would yet your zone zones
 """.split()  # noqa: SIM905
 )
