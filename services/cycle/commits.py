@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from flotilla.results import Status, error
 from services.cycle.answer_checks import AnswerChecks
-from services.cycle.events import SendCommit, WorkerFault
+from services.cycle.events import Ask, Effect, SendCommit, SendDeltas, WorkerFault
 from services.cycle.preemption.candidate_search import Preemption
 from services.cycle.round.admission import PodInfo
 from services.cycle.round.assign import RoundResult, Unfit, device_decision
@@ -89,6 +89,8 @@ class Commits:
         self._planned: list[PlannedNomination] = []
         self._denominated: dict[str, None] = {}
         self._confirm = False
+        self._has_quiet = False
+        """Whether workers may not have seen every decision, as none waited for it."""
 
     @property
     def has_nominations(self) -> bool:
@@ -140,6 +142,7 @@ class Commits:
             )
             for info, placement in result.decided
         ]
+        self._has_quiet |= quiet
         commit = self._commit(loads, decisions, [], quiet=quiet)
         return self._send(commit, now, round=number, result=result)
 
@@ -165,6 +168,8 @@ class Commits:
             return None
         self.pending = None
         self.unanswered.answered(committed.number)
+        # Its delta did not go with what was asked before it was applied.
+        self._has_quiet |= pending.commit.quiet
         return pending
 
     def _nominate(self, planned: PlannedNomination, loads: Loads) -> Nominate:
@@ -181,6 +186,14 @@ class Commits:
             gang=planned.gang,
             priority=planned.priority,
         )
+
+    def with_deltas(self, effects: list[Effect]) -> list[Effect]:
+        """Workers that are asked must see the decisions of quiet commits."""
+        ask = next((i for i, effect in enumerate(effects) if isinstance(effect, Ask)), None)
+        if ask is None or not self._has_quiet:
+            return effects
+        self._has_quiet = False
+        return [*effects[:ask], SendDeltas(), *effects[ask:]]
 
     def _commit(
         self, loads: Loads, decisions: list[Decision], nominations: list[Nominate], *, quiet: bool = False

@@ -22,7 +22,6 @@ from flotilla.results import error
 from services.cycle.answer_checks import AnswerChecks
 from services.cycle.commits import CONFLICTS, Commits, ConflictCounts, PlannedNomination, faults_of
 from services.cycle.events import (
-    Ask,
     ConfirmTerm,
     Decided,
     Effect,
@@ -30,7 +29,6 @@ from services.cycle.events import (
     Event,
     ExplanationAsked,
     Failed,
-    SendDeltas,
     Superseded,
     TermConfirmed,
     Tick,
@@ -110,8 +108,6 @@ class CycleCore:
             round_size=round_size,
             record=self._record_round,
         )
-        self._has_quiet = False
-        """Whether workers may not have seen every decision, as none waited for it."""
         self._conflicts = ConflictCounts()
         self._gang_memory = GangMemory()
         self._searches = SearchQueue(
@@ -136,7 +132,7 @@ class CycleCore:
             for effect in effects:
                 if isinstance(effect, Unschedulable | Failed):
                     self.explanations.journal.unplaced(effect, self._rounds.begun, self._rounds.min_seq, now)
-            return self._with_deltas(self._with_hints(effects, now))
+            return self._commits.with_deltas(self._with_hints(effects, now))
         except FlotillaError:
             raise
         except Exception as cause:
@@ -147,14 +143,6 @@ class CycleCore:
         effects, problems = self.explanations.with_hints(effects, self._workers, self._newest_needed, now, idle=is_idle)
         self.refused.extend(problems)
         return effects
-
-    def _with_deltas(self, effects: list[Effect]) -> list[Effect]:
-        """Workers that are asked must see the decisions of quiet commits."""
-        ask = next((i for i, effect in enumerate(effects) if isinstance(effect, Ask)), None)
-        if ask is None or not self._has_quiet:
-            return effects
-        self._has_quiet = False
-        return [*effects[:ask], SendDeltas(), *effects[ask:]]
 
     def _handle(self, event: Event, now: float) -> list[Effect]:
         match event:
@@ -357,7 +345,6 @@ class CycleCore:
         self._backlog.extendleft(reversed(result.deferred))
         if result.decided:
             effects.append(self._commits.send_round(progress.number, result, now, quiet=progress.unasked))
-            self._has_quiet |= progress.unasked
         return effects + self._go_ahead(now)
 
     def _end(self, result: RoundResult) -> list[Effect]:
@@ -442,7 +429,6 @@ class CycleCore:
             return []
         faults = [*self._checks.on_committed(committed.seq, now), *faults_of(answered.commit, committed)]
         self._rounds.on_committed(committed.seq, is_at_fault=bool(faults))
-        self._has_quiet |= answered.commit.quiet  # its delta did not go with what was asked before it was applied
         is_whole = not (faults or committed.conflicts)
         self._rounds.known.on_committed(committed.seq, committed.others, is_whole=is_whole)
         effects: list[Effect] = [*faults]

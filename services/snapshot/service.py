@@ -1,14 +1,13 @@
 """The snapshot's shell: connects the core with the watcher, cycle, binders, Redis, workers and the queue."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
 from msgspec.structs import replace
 
 from services.snapshot.commit_checks import ProfileFilters
-from services.snapshot.core import SnapshotCore
 from services.snapshot.dispatch.binders import Binders
 from services.snapshot.dispatch.claim_fences import ClaimFences
 from services.snapshot.dispatch.pod_lookups import PodLookUps
@@ -34,16 +33,14 @@ from services.snapshot.events import (
 )
 from services.snapshot.introspection import Asked, Introspection
 from services.snapshot.metrics import CommitSpans, SnapshotMetrics
-from services.snapshot.state.pending_pods import PendingPods
-from services.snapshot.state.published import Published
+from services.snapshot.standby import Standby
 from services.snapshot.store.effect_writer import EffectWriter
 from services.snapshot.store.fencing_barrier import FencingBarrier
 from services.snapshot.store.term_start import ListFreshness, TermStart
 from services.snapshot.store.terms import Terms, ledger_is_lost
-from services.snapshot.watch_decoder import WatchDecoder
-from shared.bus import Envelope, Subscription, subjects
+from shared.bus import Envelope, subjects
 from shared.config.document import read_config
-from shared.errors import ClusterError, FlotillaError, ProtocolError, UnreadableObject, UserError
+from shared.errors import ClusterError, ProtocolError, UnreadableObject, UserError
 from shared.framework.loading import load_scheduler_config
 from shared.kube.access import client_connection
 from shared.kube.client import KubeClient
@@ -62,16 +59,14 @@ from shared.messages.queue import Absorbed, Assumed, Forgotten, ForgottenPod
 from shared.messages.state import Commit, Delta, Heartbeat, NeedDeltas, OthersChanged, Outdated
 from shared.messages.watch import Kind, WatchBeat, Watched
 from shared.runtime import Context, CoreRunner
-from shared.runtime.following import LISTING, WatchFollower
+from shared.runtime.following import LISTING
 from shared.runtime.hosting import on_dump_signal
 from shared.runtime.joining import joined
 from shared.runtime.leadership import leadership
 from shared.runtime.shown_versions import compare_shown_versions
 from shared.runtime.stopping import SNAPSHOT_WRITES
-from shared.store.link import RedisLink, connect
-from shared.store.reader import StoreReader
+from shared.store.link import connect
 from shared.store.schema import Persist
-from shared.store.term import Recovered
 from shared.telemetry.logs import Repeated
 from shared.watch import Seen
 
@@ -83,11 +78,6 @@ QUIET_INTERVAL = 1.0
 """The same while nothing happens; after a change the next heartbeat comes within HEARTBEAT_INTERVAL."""
 QUIET_BEATS = 4
 """Heartbeats after the last change before they become rare, so that one of them reveals a lost delta."""
-COMPARED = "compared"
-COMPARE_INTERVAL = 0.5
-"""Seconds between two checks of a standby whether the leader's state is to be compared with its own."""
-COMPARED_AT_ONCE = 4
-"""Shards that a standby loads at the same time, so that it never holds the whole state twice."""
 MAX_WAITING = 1 << 12
 """Orders that no binder has room for, or effects that wait to be written; beyond that, commits are not accepted."""
 
@@ -130,79 +120,6 @@ async def main(context: Context) -> None:
             await link.close()
     finally:
         await client.close()
-
-
-class Standby:
-    """What the watcher's stream shows of the cluster; everything else a new leader reads from Redis."""
-
-    def __init__(self, context: Context, schedulers: frozenset[str], filters: Mapping[str, ProfileFilters]) -> None:
-        pending = PendingPods()
-        self.core = SnapshotCore(0, filters=filters, pending=pending)
-        self.decoder = WatchDecoder(schedulers, self.core.is_bound, pending)
-        self.follower = WatchFollower(context, self._apply)
-        self.published = Published(self.core.cluster, context.settings.shard_count)
-        self._context = context
-        self._deltas: Subscription[Delta | Heartbeat] | None = None
-        self._runner: CoreRunner[Event, Effect] = CoreRunner(self.core, None, self._drop, context, self.core.validate)
-
-    async def run(self, link: RedisLink) -> None:
-        """Follow the watch, and what the leader publishes; until cancelled."""
-        health = self._context.health
-        health.wait_for(COMPARED, "it is not known yet how the leader's state differs from this standby's")
-        self._deltas = await self._context.bus.subscribe(
-            subjects.SNAPSHOT_DELTAS, (Delta, Heartbeat), lambda message, _: self.published.hear(message)
-        )
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self.follower.stand_by())
-            tasks.create_task(self._compare(StoreReader(link, self._context.settings.prefix)))
-
-    async def _compare(self, reader: StoreReader) -> None:
-        """Compares the leader's state in Redis with ours, whenever their differences are not known."""
-        limited_log, health = Repeated(self._context.log), self._context.health
-        while True:
-            await asyncio.sleep(COMPARE_INTERVAL)
-            if not (self.follower.reader.synced and self.published.uncompared and self.published.position[0]):
-                continue
-            try:
-                await self._compare_all(reader)
-            except FlotillaError as cause:  # then the whole state is written when this standby leads
-                limited_log.warning("compare", "the leader's state cannot be compared: %s", cause)
-                health.clear(COMPARED)
-            if not self.published.uncompared:
-                health.clear(COMPARED)
-
-    async def _compare_all(self, reader: StoreReader) -> None:
-        count, published = self._context.settings.shard_count, self.published
-        for start in range(0, count, COMPARED_AT_ONCE):
-            shards = range(start, min(start + COMPARED_AT_ONCE, count))
-            state = await reader.load(shards, count, self._context.bus.pipeline.id, others=not start)
-            if state is None or not published.compare(shards, state, others=not start):
-                return
-
-    async def end(self, recovered: Recovered) -> bool:
-        """The leader before writes nothing more. Returns whether its state in Redis can be continued."""
-        if self._deltas is None:
-            return False
-        await self._deltas.close()
-        self._context.health.clear(COMPARED)
-        same = recovered.shard_count == self._context.settings.shard_count and not recovered.lost
-        return self.published.take_over(recovered.epoch, recovered.seq, recovered.ledger) and same
-
-    def _apply(self, changes: Sequence[Seen]) -> None:
-        events: list[WatchEvent] = []
-        for change in changes:
-            with suppress(ProtocolError):  # the leader reports it
-                if (event := self.decoder.decode(change)) is not None:
-                    events.append(event)
-        if events:
-            self._runner.feed(WatchEvents(events))
-
-    def _drop(self, effect: Effect) -> None:
-        """The leader carries effects out."""
-        if isinstance(effect, Delta):
-            self.published.changed(effect.changes)
-        elif isinstance(effect, PodStale):
-            self.follower.doubt()
 
 
 class Shell:
