@@ -28,7 +28,7 @@ class GroupReader:
     async def find(self, namespace: str, name: str) -> tuple[str, bytes] | None:
         """The version that has the group, and the group as JSON; None if there is none. Raises ClusterError."""
         for version in dict.fromkeys((self._version, *VERSIONS)):
-            raw = await self._client.get(group_path(version, namespace, name))
+            raw = await self._client.get(f"/apis/scheduling.k8s.io/{version}/namespaces/{namespace}/podgroups/{name}")
             if raw is not None:
                 self._version = version
                 return version, raw
@@ -43,10 +43,6 @@ class GroupReader:
             group = None if found is None else _decoded(found[1], f"pod group {namespace}/{name}")
             self._known[namespace, name] = now, group
         return group
-
-
-def group_path(version: str, namespace: str, name: str) -> str:
-    return f"/apis/scheduling.k8s.io/{version}/namespaces/{namespace}/podgroups/{name}"
 
 
 def _decoded(raw: bytes, what: str) -> PodGroup:

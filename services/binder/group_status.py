@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from services.binder.group_reader import GroupReader, group_path
+from services.binder.group_reader import GroupReader
 from services.binder.worker_pool import WorkerPool
 from shared.errors import FlotillaError
 from shared.kube.client import STRATEGIC_MERGE_PATCH, KubeClient
@@ -100,7 +100,7 @@ class GroupStatusWriter:
         fence = {"uid": meta.uid, "resourceVersion": meta.resource_version}
         body = encode_json({"metadata": fence, "status": {"conditions": [condition]}})
         namespace, _, name = notice.key.partition("/")
-        path = f"{group_path(version, namespace, name)}/status"
+        path = f"/apis/scheduling.k8s.io/{version}/namespaces/{namespace}/podgroups/{name}/status"
         answer = await self._client.call("PATCH", path, body, content_type=STRATEGIC_MERGE_PATCH)
         if answer.status == CHANGED:
             return False

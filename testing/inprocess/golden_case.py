@@ -157,7 +157,7 @@ class Replay:
     def _judge(self) -> Judgement:
         """Evaluate all shards on the summary of the decision, merging until it agrees."""
         pod, asked = self._pod, self._asked
-        if asked is None:  # The answers were known. Workers evaluate it as a class of its own.
+        if asked is None or asked.nominated:  # The answers were known, or are about others of its class, too.
             asked = ClassAsk(pod.uid, pod.spec.scheduler_name, count=1)
         framework, guess = self._case.frameworks[asked.profile], asked.guess
         for _ in range(MAX_ASKS):

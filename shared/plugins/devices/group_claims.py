@@ -53,7 +53,7 @@ def read_group(pod: Pod) -> Generator[ApiCall | Pause, ApiAnswer, Group | None]:
         return None
     what = f"get pod group {pod.namespace}/{named.pod_group_name}"
     for version in GROUP_VERSIONS:
-        path = f"/apis/{GROUP}/{version}/namespaces/{pod.namespace}/podgroups/{named.pod_group_name}"
+        path = f"/apis/scheduling.k8s.io/{version}/namespaces/{pod.namespace}/podgroups/{named.pod_group_name}"
         answer = yield ApiCall("GET", path, {})
         if answer.ok:
             try:
