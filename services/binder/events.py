@@ -15,7 +15,8 @@ from shared.messages.binding import BindingOrders, BindingOutcomes, PermitAnswer
 from shared.messages.identity import NameTaken
 from shared.messages.queue import Received
 from shared.messages.state import BindingOrder
-from shared.plugins.devices.pre_bind import ClaimCreated, WaitResult
+from shared.plugins.devices.device_readiness import WaitResult
+from shared.plugins.devices.pre_bind import ClaimCreated
 
 
 class Done(msgspec.Struct, frozen=True, gc=False):

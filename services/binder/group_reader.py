@@ -9,9 +9,8 @@ from shared.bounded import BoundedDict
 from shared.errors import FlotillaError
 from shared.kube.client import KubeClient
 from shared.model.objects import ObjectKind, PodGroup, object_from
+from shared.model.workloads import GROUP_VERSIONS
 
-VERSIONS = ("v1beta1", "v1alpha3", "v1alpha2")
-"""Tried in this order, after the one that had a group last."""
 KNOWN_SECONDS = 1.0
 """For so long a group that was read counts as it was: its priority and disruption mode never change."""
 MAX_KNOWN = 1024
@@ -22,12 +21,13 @@ class GroupReader:
     def __init__(self, client: KubeClient, clock: Callable[[], float]) -> None:
         self._client = client
         self._clock = clock
-        self._version = VERSIONS[0]
+        self._version = GROUP_VERSIONS[0]
+        """The one that had a group last."""
         self._known: BoundedDict[tuple[str, str], tuple[float, PodGroup | None]] = BoundedDict(MAX_KNOWN)
 
     async def find(self, namespace: str, name: str) -> tuple[str, bytes] | None:
         """The version that has the group, and the group as JSON; None if there is none. Raises ClusterError."""
-        for version in dict.fromkeys((self._version, *VERSIONS)):
+        for version in dict.fromkeys((self._version, *GROUP_VERSIONS)):
             raw = await self._client.get(f"/apis/scheduling.k8s.io/{version}/namespaces/{namespace}/podgroups/{name}")
             if raw is not None:
                 self._version = version

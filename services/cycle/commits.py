@@ -138,7 +138,7 @@ class Commits:
                 gang="" if info.gang is None else info.gang.key,
                 worker=self._checks.worker_of(placement.node),
                 asks=info.template.asks,
-                own_volumes=b"" if info.volumes is None else info.volumes.content,
+                own_volumes=info.own_volumes,
             )
             for info, placement in result.decided
         ]

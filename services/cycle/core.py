@@ -52,7 +52,6 @@ from services.cycle.round.round import Round
 from services.cycle.round.runner import UNMERGEABLE, RoundProgress, RoundRunner
 from services.cycle.round.views import NO_VIEW
 from shared.errors import MAX_REMEMBERED, FlotillaError, InvalidConfig, InvariantBroken, ProtocolError
-from shared.framework.failures import Failures
 from shared.framework.profile import Framework
 from shared.messages.evaluation import Ties
 from shared.messages.explaining import ShardExplained
@@ -98,7 +97,7 @@ class CycleCore:
         self._checks = AnswerChecks()
         self._recording = Recording(epoch, incarnation, round_size, self.ties, decider or Decider())
         self._commits = Commits(epoch, incarnation, self._checks)
-        self._rounds = RoundRunner(
+        self.rounds = RoundRunner(
             epoch,
             frameworks,
             self.ties,
@@ -116,7 +115,7 @@ class CycleCore:
             self.ties,
             self._extenders,
             at_once=round_size,
-            stands_alone=self._rounds.cache.stands_alone,
+            stands_alone=self.rounds.cache.stands_alone,
         )
         self.explanations = Explanations(epoch, frameworks, self._extenders, hints=hints)
         self._pace = Pace(longest_pause)
@@ -131,7 +130,7 @@ class CycleCore:
             effects = self._handle(event, now)
             for effect in effects:
                 if isinstance(effect, Unschedulable | Failed):
-                    self.explanations.journal.unplaced(effect, self._rounds.begun, self._rounds.min_seq, now)
+                    self.explanations.journal.unplaced(effect, self.rounds.begun, self.rounds.min_seq, now)
             return self._commits.with_deltas(self._with_hints(effects, now))
         except FlotillaError:
             raise
@@ -163,13 +162,13 @@ class CycleCore:
             case Heartbeat():
                 return self._on_heartbeat(event, now)
             case OthersChanged(seq=seq):
-                self._rounds.known.on_published(seq)
+                self.rounds.known.on_published(seq)
                 return []
             case ConfirmTerm():
                 self._commits.confirm_term()
                 return self._send_planned(now)
             case ExtendersAnswered():
-                return self._on_round(self._rounds.on_extenders(event, now), now)
+                return self._on_round(self.rounds.on_extenders(event, now), now)
             case RecordDecisions():
                 return [*self._recording.ask(event, now)]
             case ExtendersExplained():
@@ -182,7 +181,7 @@ class CycleCore:
     def next_deadline(self) -> float | None:
         deadlines = (
             self._begin_at,
-            self._rounds.next_deadline(),
+            self.rounds.next_deadline(),
             self._commits.unanswered.next_deadline(),
             self._searches.next_deadline(),
             self.explanations.next_deadline(),
@@ -190,19 +189,9 @@ class CycleCore:
         return min((by for by in deadlines if by is not None), default=None)
 
     @property
-    def rounds(self) -> int:
-        """Rounds that have begun."""
-        return self._rounds.begun
-
-    @property
     def preemption_attempts(self) -> int:
         """Pods for which victims were searched."""
         return self._searches.attempts
-
-    @property
-    def failures(self) -> Failures:
-        """What plugins raised."""
-        return self._rounds.failures
 
     @property
     def pods_held(self) -> int:
@@ -212,13 +201,8 @@ class CycleCore:
     @property
     def rounds_under_way(self) -> set[int]:
         """The rounds that are asked about or committed."""
-        asked = set() if self._rounds.current is None else {self._rounds.current.number}
+        asked = set() if self.rounds.current is None else {self.rounds.current.number}
         return asked if self._commits.pending is None else asked | {self._commits.pending.round}
-
-    @property
-    def asked_pods(self) -> list[str]:
-        """The uids of the pods that are asked about."""
-        return [] if self._rounds.current is None else [info.uid for info in self._rounds.current.pods]
 
     @property
     def round_awaited(self) -> int:
@@ -256,12 +240,12 @@ class CycleCore:
         """Lost workers are not waited for, and the round in flight is asked again of the present ones."""
         self._workers = dict(event.shards) if event.complete else {}
         self._checks.on_workers(event)
-        self._rounds.on_workers(self._workers)
+        self.rounds.on_workers(self._workers)
         effects = self._searches.on_workers(self._workers, now)
         effects += self.explanations.on_workers(self._workers, self._newest_needed, now)
-        if self._rounds.current is None:
+        if self.rounds.current is None:
             return effects + self._search(now) + self._begin(now)
-        return effects + self._send_planned(now) + self._rounds.ask_again(now)
+        return effects + self._send_planned(now) + self.rounds.ask_again(now)
 
     def _on_heartbeat(self, heartbeat: Heartbeat, now: float) -> list[Effect]:
         """A snapshot that has just begun its term has not heard the pending commit."""
@@ -272,16 +256,16 @@ class CycleCore:
         if self._checks.on_heartbeat(heartbeat.seq):
             newest = f"and the snapshot's newest is {heartbeat.seq}"
             self.refused.append(ProtocolError(f"the queue named a later sequence number, {newest}"))
-            self._searches.wait_for(max(self._rounds.min_seq, heartbeat.seq))
-            self.explanations.wait_for(max(self._rounds.min_seq, heartbeat.seq))
-        self._rounds.known.on_published(heartbeat.seq)
+            self._searches.wait_for(max(self.rounds.min_seq, heartbeat.seq))
+            self.explanations.wait_for(max(self.rounds.min_seq, heartbeat.seq))
+        self.rounds.known.on_published(heartbeat.seq)
         return [*self._commits.resend(now)] if is_new else []
 
     def _on_tick(self, now: float) -> list[Effect]:
-        effects: list[Effect] = [*self._commits.unanswered.due(now), *self._rounds.repeat_asks(now)]
+        effects: list[Effect] = [*self._commits.unanswered.due(now), *self.rounds.repeat_asks(now)]
         effects += self._on_search(self._searches.on_tick(self._workers, now), now)
         effects += self.explanations.on_tick(self._workers, self._newest_needed, now)
-        effects += self._on_round(self._rounds.late_extenders(now), now)
+        effects += self._on_round(self.rounds.late_extenders(now), now)
         if self._begin_at is not None and now >= self._begin_at:
             self._begin_at = None
             effects += self._begin(now)
@@ -290,16 +274,16 @@ class CycleCore:
     # A round
 
     def _begin(self, now: float) -> list[Effect]:
-        if self._rounds.current is not None or not self._workers:
+        if self.rounds.current is not None or not self._workers:
             return []
         rehearsal = self._searches.next_rehearsal()
         if rehearsal is not None:
-            return self._on_round(self._rounds.begin(self._backlog, rehearsal, now), now)
+            return self._on_round(self.rounds.begin(self._backlog, rehearsal, now), now)
         if not self._backlog:
             return []
         if self.round_size == 1 and (self._searches.is_busy or self._commits.has_nominations):
             return []  # strict mode: the next pod must see this one's nomination
-        if len(self._backlog) < self.round_size and not self._rounds.passed_over:
+        if len(self._backlog) < self.round_size and not self.rounds.passed_over:
             if self.is_committing:
                 return []
             if now < self._pace.not_before:
@@ -311,16 +295,16 @@ class CycleCore:
             refused = None if gang is None else gang.refused(MAX_POD_BYTES)
             if refused is None:
                 self._begin_at = None
-                progress = self._rounds.begin(self._backlog, gang, now)
-                self._pace.began(self._rounds.size, now)
+                progress = self.rounds.begin(self._backlog, gang, now)
+                self._pace.began(self.rounds.size, now)
                 return effects + self._on_round(progress, now)
             effects += self._end(refused)
         return effects
 
     def _on_proposals(self, proposals: Proposals, now: float) -> list[Effect]:
-        if not self._rounds.awaits(proposals) or self._is_refused(proposals):
+        if not self.rounds.awaits(proposals) or self._is_refused(proposals):
             return []
-        return self._on_round(self._rounds.on_proposals(proposals, now), now)
+        return self._on_round(self.rounds.on_proposals(proposals, now), now)
 
     def _on_explained(self, explained: ShardExplained, now: float) -> list[Effect]:
         """A wrong answer is no fault that counts, because nothing rests on it; its worker is asked again."""
@@ -373,7 +357,7 @@ class CycleCore:
 
     def _send_planned(self, now: float) -> list[Effect]:
         """Not while a round keeps answers, be it while extenders are asked: they would not know of the commit."""
-        if self._rounds.current is not None and self._rounds.current.keeps_answers:
+        if self.rounds.current is not None and self.rounds.current.keeps_answers:
             return []
         return [*self._commits.send_planned(now)]
 
@@ -391,7 +375,7 @@ class CycleCore:
     @property
     def _newest_needed(self) -> int:
         """The sequence number that workers must have seen to know of every decision and what the queue knows."""
-        return max(self._rounds.min_seq, self._checks.claimed_seq)
+        return max(self.rounds.min_seq, self._checks.claimed_seq)
 
     def _on_candidates(self, candidates: Candidates, now: float) -> list[Effect]:
         if not self._searches.awaits(candidates) or self._is_refused(candidates):
@@ -402,12 +386,12 @@ class CycleCore:
         if fault is not None:
             return [fault, *self._searches.ask_again(candidates.worker)]
         progress = self._searches.on_candidates(candidates, self._workers, now)
-        self._rounds.saw(candidates.seq)
+        self.rounds.saw(candidates.seq)
         return self._on_search(progress, now)
 
     def _on_search(self, progress: SearchProgress, now: float) -> list[Effect]:
         if progress.concluded is not None and self._recording.is_on(now):
-            stands_alone = self._rounds.cache.stands_alone
+            stands_alone = self.rounds.cache.stands_alone
             progress.effects += self._recording.search(progress.concluded, progress, stands_alone, self._workers)
         for info in progress.denominated:
             self._commits.denominate(info)
@@ -428,9 +412,9 @@ class CycleCore:
         if answered is None:
             return []
         faults = [*self._checks.on_committed(committed.seq, now), *faults_of(answered.commit, committed)]
-        self._rounds.on_committed(committed.seq, is_at_fault=bool(faults))
+        self.rounds.on_committed(committed.seq, is_at_fault=bool(faults))
         is_whole = not (faults or committed.conflicts)
-        self._rounds.known.on_committed(committed.seq, committed.others, is_whole=is_whole)
+        self.rounds.known.on_committed(committed.seq, committed.others, is_whole=is_whole)
         effects: list[Effect] = [*faults]
         if self._recording.is_on(now) and (answered.round or answered.nominations):
             effects.append(self._recording.committed(answered.round, committed))
@@ -441,9 +425,9 @@ class CycleCore:
         if answered.result is not None:
             effects += self._end_round(answered.result, answered.round, conflicts, now)
         effects += [*self._send_planned(now), *self._search(now)]
-        if self._rounds.current is None:
+        if self.rounds.current is None:
             return effects + self._begin(now)
-        return effects if self.is_committing else effects + self._on_round(self._rounds.resume(now), now)
+        return effects if self.is_committing else effects + self._on_round(self.rounds.resume(now), now)
 
     def _end_round(
         self, result: RoundResult, number: int, conflicts: Mapping[str, Conflict], now: float
@@ -498,7 +482,7 @@ class CycleCore:
 
     def _put_back(self, result: RoundResult, lost: dict[str, PodInfo]) -> None:
         """Pods that lost a conflict, and those deferred in the same round, go before all others, in their order."""
-        self._backlog.extendleft(reversed(self._rounds.abandon()))
+        self._backlog.extendleft(reversed(self.rounds.abandon()))
         self._searches.drop_rehearsal()
         waiting = lost | {info.uid: self._backlog.popleft() for info in result.deferred}
         self._backlog.extendleft(waiting[uid] for uid in reversed(result.order) if uid in waiting)
@@ -506,8 +490,8 @@ class CycleCore:
     def validate(self) -> None:
         """Raises InvariantBroken unless every held pod is in the backlog, a round, a search or a commit, and once."""
         where = [info.uid for info in self._backlog]
-        if self._rounds.current is not None:
-            where += [info.uid for info in self._rounds.current.held]
+        if self.rounds.current is not None:
+            where += [info.uid for info in self.rounds.current.held]
         where += [info.uid for info in (*self._searches.held(), *self._commits.held())]
         if len(where) != len(set(where)) or set(where) != self._held:
             raise InvariantBroken(f"cycle holds {len(self._held)} pods and can account for {len(where)}")

@@ -229,10 +229,10 @@ class Shell:
             self._metrics.refused.inc()
             self._repeated.warning("refused", "refused: %s", error)
         self._core.refused.clear()
-        for place, cause in self._core.failures.unexpected():
+        for place, cause in self._core.rounds.failures.unexpected():
             self._repeated.error(place, "an attempt failed: %s", cause, exc_info=cause)
-        self._metrics.rounds.inc(self._core.rounds - self._rounds_before)
-        self._rounds_before = self._core.rounds
+        self._metrics.rounds.inc(self._core.rounds.begun - self._rounds_before)
+        self._rounds_before = self._core.rounds.begun
         self._metrics.held.set(self._core.pods_held)
         self._metrics.preemption_attempts.show({(): self._core.preemption_attempts})
         self._metrics.hints.show({(result,): pods for result, pods in self._core.explanations.hints.items()})
@@ -294,7 +294,7 @@ class Shell:
         match effect:
             case Ask(worker=worker, message=Propose() as propose):
                 self._metrics.asked(propose.round, self._context.clock())
-                trace = self._spans.context(propose.round, self._core.asked_pods, self._context.clock())
+                trace = self._spans.context(propose.round, self._core.rounds.asked_pods, self._context.clock())
                 self._bus.post(subjects.worker(worker), propose, trace=trace)
             case Ask(worker=worker, message=preempt):
                 self._bus.post(subjects.worker(worker), preempt)

@@ -18,6 +18,7 @@ from shared.model.objects import (
     is_namespaced,
     key_of,
 )
+from shared.model.workloads import GROUP_VERSIONS
 
 MAX_PROBLEM_BYTES = 900
 MAX_SCHEDULER_BYTES = 253
@@ -27,9 +28,6 @@ UNFINISHED_PODS = "fieldSelector=status.phase%21%3DSucceeded%2Cstatus.phase%21%3
 
 BETAS = ("v1beta2", "v1beta1")
 """Versions of resource.k8s.io before Kubernetes 1.34."""
-
-OLDER_GROUPS = ("v1alpha3", "v1alpha2")
-"""Versions of pod groups before v1beta1: Kubernetes v1.37 has v1alpha3 as well, v1.36 has v1alpha2 alone."""
 
 Change = PodChange | NodeChange | ObjectChange
 
@@ -164,7 +162,7 @@ _RESOURCES = (
     _object(ObjectKind.CSI_STORAGE_CAPACITY, "/apis/storage.k8s.io/v1/csistoragecapacities"),
     _object(ObjectKind.VOLUME_ATTACHMENT, "/apis/storage.k8s.io/v1/volumeattachments"),
     _object(ObjectKind.POD_DISRUPTION_BUDGET, "/apis/policy/v1/poddisruptionbudgets"),
-    _object(ObjectKind.POD_GROUP, "/apis/scheduling.k8s.io/v1beta1/podgroups", older=OLDER_GROUPS),
+    _object(ObjectKind.POD_GROUP, "/apis/scheduling.k8s.io/v1beta1/podgroups", older=GROUP_VERSIONS[1:]),
     _object(ObjectKind.COSCHEDULING_POD_GROUP, "/apis/scheduling.x-k8s.io/v1alpha1/podgroups"),
     _object(ObjectKind.RESOURCE_CLAIM, "/apis/resource.k8s.io/v1/resourceclaims", older=BETAS),
     _object(ObjectKind.RESOURCE_SLICE, "/apis/resource.k8s.io/v1/resourceslices", older=BETAS),

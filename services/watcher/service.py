@@ -254,7 +254,7 @@ class Shell:
         self._runner.feed(RelistRequested(frozenset(kind for kind in Kind if kind.value in message.kinds)))
 
     async def _on_list(self, request: ListKind, envelope: Envelope) -> None:
-        """One page at a time, whoever asks: the watches must not wait for those who begin to follow."""
+        """Answers with one page, so that the watches go on between pages."""
         if request.kind not in RESOURCES:
             envelope.respond(KindListed(request.kind, problem="this watcher does not know the kind"))
             return

@@ -1,7 +1,7 @@
 """Judges nominated pods on the nodes that they are nominated to, beside the class that they are of otherwise.
 
-There the pod's own nomination reserves nothing from it; everywhere else it is judged as the class is. So many nominated
-pods cost little more than one.
+On that node the pod's own nomination reserves nothing from it; on all others it is judged as its class. Further
+nominated pods of a class therefore cost little.
 """
 
 from collections.abc import Callable, Sequence

@@ -260,7 +260,7 @@ class ShardEvaluator:
     def volume_choices(self, pod_class: PodClass, row: int, taken: int) -> list[list[str]]:
         """For each of the bindings in this row, the free volumes that the claim would get there, one after the other.
 
-        `taken`: up to so many were given to other pods.
+        `taken`: volumes that other pods may have been given before.
         """
         choices: list[list[str]] = []
         for plugin in self.framework.volumes:

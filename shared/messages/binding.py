@@ -171,8 +171,8 @@ class Evict(msgspec.Struct, frozen=True, omit_defaults=True, tag="evict"):
 
     `epoch` is the snapshot's, `attempt` the sequence number of the nomination. `denominated`: pods of lower
     priority whose nomination to the node was revoked. May be carried out twice. `window`: seconds from arrival
-    after which no further victim is touched; 0: the binder's own limit. `gang`: for which the victims make way, as in a
-    Nominate.
+    after which no further victim is touched; 0: the binder's own limit. `gang`: the victims are evicted for this gang,
+    named as in a Nominate.
     """
 
     epoch: Count
@@ -235,7 +235,7 @@ class EvictedPod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Preemption(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """Who made way for the pod of this name on `node`. `gang`: it is a member of, and others made way for it, too."""
+    """The victims of this pod on `node`. `gang`: it is a member of, whose victims may be on other nodes, too."""
 
     namespace: str
     name: str

@@ -144,8 +144,8 @@ class ListEvictions(msgspec.Struct, frozen=True, omit_defaults=True, tag="list-e
 class RecordedPreemption(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """`at`: the Unix time at which a binder reported it. `priority`: the preemptor's, None if it had left by then.
 
-    `failure`: why not all of its victims were told to go; `victims` are those that were. `gang`: its gang, if they
-    made way for one.
+    `failure`: why not all of its victims were told to go; `victims` are those that were. `gang`: its gang, if they were
+    evicted for one.
     """
 
     at: Seconds

@@ -64,6 +64,8 @@ class PodDisruptionBudget(Namespaced, frozen=True, kw_only=True):
 # - `scheduling.x-k8s.io/v1alpha1`, of the coscheduling plugin: the pod has a label, the group says spec.minMember.
 # One PodGroup reads all of them. Groups of equal names but of different APIs are different groups.
 
+GROUP_VERSIONS = ("v1beta1", "v1alpha3", "v1alpha2")
+"""Of pod groups in scheduling.k8s.io, the newest first: v1.37 has the first two, v1.36 the last one alone."""
 GROUP_LABEL = "scheduling.x-k8s.io/pod-group"
 """The pod label of the coscheduling API that names its group; empty counts as missing."""
 REQUIRED_TOPOLOGY = "flotilla.io/required-topology"

@@ -84,7 +84,7 @@ def measure(scene: Scene, round_size: int) -> Quality:
     by_name = {node.name: node for node in nodes}
     return Quality(
         placed=len(decided),
-        rounds=pipeline.cycle.rounds,
+        rounds=pipeline.cycle.rounds.begun,
         regret=fmean(regrets) if regrets else 0.0,
         worst=max(regrets, default=0),
         zone_skew=_skew(decided, by_name, ZONE),

@@ -28,7 +28,7 @@ from shared.config.points import ExtensionPoint
 from shared.messages.binding import LONGEST_WAIT, BindingOutcome, BindingOutcomes
 from shared.model.codec import encode_json
 from shared.model.devices import AllocatedDevice, AllocationResult, DeviceAllocation
-from shared.plugins.devices.pre_bind import WaitResult
+from shared.plugins.devices.device_readiness import WaitResult
 from shared.plugins.dynamicresources import DynamicResources
 from shared.plugins.queueandbind import DefaultBinder
 from shared.plugins.volumes.podvolumes import DECISION

@@ -85,7 +85,7 @@ def test_such_a_plugin_costs_no_rounds(plugin: type[Any]) -> None:
     """Without closed domains on offer, a round ends where the first of them would have to open."""
     plain = run({"default-scheduler": DEFAULT}, cluster(is_="fine"), 60, IN_THE_WEST)
     with_plugin = run(framework_with(plugin, ExtensionPoint.FILTER), cluster(is_="fine"), 60, IN_THE_WEST)
-    assert with_plugin.cycle.rounds == plain.cycle.rounds
+    assert with_plugin.cycle.rounds.begun == plain.cycle.rounds.begun
 
 
 def test_a_failure_on_a_node_of_a_closed_domain_waits_until_the_node_is_to_be_judged() -> None:
@@ -122,7 +122,7 @@ def test_a_rule_is_not_enforced_where_its_filter_is_disabled(plugin: str, wanted
     pipeline.submit([wanted.uid(f"u{i}").build() for i in range(8)])
     pipeline.settle()
     assert [type(outcome) for outcome in pipeline.outcomes.values()] == [Decided] * 8
-    assert pipeline.cycle.rounds <= 2
+    assert pipeline.cycle.rounds.begun <= 2
 
 
 @pytest.mark.parametrize("plugin", ["PodTopologySpread", "InterPodAffinity"])

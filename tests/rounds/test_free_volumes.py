@@ -40,7 +40,7 @@ class Decided:
         pipeline.settle()
         pipeline.submit(pods)
         pipeline.settle()
-        self.rounds = pipeline.cycle.rounds
+        self.rounds = pipeline.cycle.rounds.begun
 
     def _note(self, message: object) -> tuple[float, ...]:
         if isinstance(message, Commit):

@@ -184,4 +184,4 @@ def test_a_gang_of_five_thousand_is_decided_together() -> None:
     pipeline.submit(pods, gang=gang(pods))
     pipeline.settle()
     assert Counter(type(outcome) for outcome in pipeline.outcomes.values()) == {Decided: 5000}
-    assert pipeline.cycle.rounds == 2
+    assert pipeline.cycle.rounds.begun == 2

@@ -93,7 +93,7 @@ class Run(Audited):
     ) -> None:
         self.asks = 0
         super().__init__(shards=shards, round_size=round_size, ties=ties, frameworks=frameworks)
-        self.known = self.cycle._rounds.known = Checked(self)
+        self.known = self.cycle.rounds.known = Checked(self)
         self._classes: dict[str, Pod] = {}
 
     def submit(self, pods: Sequence[Pod], seq: int = 0, gang: Gang | None = None) -> None:
@@ -123,13 +123,13 @@ class Run(Audited):
         self._to_cycle(Workers({name: core.shards for name, core in self.workers.items()}, len(self.workers)))
 
     def asked(self, worker: str, wanted: Mapping[str, int]) -> list[ClassAnswer]:
-        core, cache = self.workers[worker], self.cycle._rounds.cache
+        core, cache = self.workers[worker], self.cycle.rounds.cache
         proposer = Proposer(core.table, core.frameworks, self.cycle.ties, len(core.shards) / core.shard_count)
         asks = [
             ClassAsk(each, DEFAULT_SCHEDULER, count, self._classes[each], cache.guess(each))
             for each, count in wanted.items()
         ]
-        return proposer.propose(asks, self.cycle.rounds)
+        return proposer.propose(asks, self.cycle.rounds.begun)
 
 
 class Cluster:

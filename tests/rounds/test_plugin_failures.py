@@ -92,7 +92,7 @@ def test_pods_of_a_tracker_that_raises_fail_by_its_name_and_others_go_on(breaks:
         assert outcome.status.plugin == "FewPerZone"
         assert 'running "FewPerZone" plugin: tracker' in outcome.status.message
         assert f"KeyError('{breaks}')" in outcome.status.message
-    places = [place for place, _ in pipeline.cycle.failures.unexpected()]
+    places = [place for place, _ in pipeline.cycle.rounds.failures.unexpected()]
     assert places
     assert all(place.startswith("FewPerZone KeyError ") for place in places)
 
@@ -104,7 +104,7 @@ def test_a_prediction_that_raises_costs_no_pod(shards: int) -> None:
     pipeline.settle()
     assert all(isinstance(outcome, Decided) for outcome in pipeline.outcomes.values())
     assert len(pipeline.outcomes) == 6
-    assert [str(cause) for _, cause in pipeline.cycle.failures.unexpected()] == [
+    assert [str(cause) for _, cause in pipeline.cycle.rounds.failures.unexpected()] == [
         """running "FewPerZone" plugin: tracker.summary: KeyError('summary')"""
     ]
 

@@ -55,7 +55,7 @@ def cost(gangs: int, size: int, is_in_rack: bool) -> tuple[float, int]:
     placed = sum(isinstance(outcome, Decided) for outcome in pipeline.outcomes.values())
     if placed != gangs * size:
         raise SystemExit(f"only {placed} of {gangs * size} members were placed")
-    return took, pipeline.cycle.rounds
+    return took, pipeline.cycle.rounds.begun
 
 
 def _named(worker: PodBuilder, name: str) -> Pod:

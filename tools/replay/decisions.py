@@ -145,14 +145,13 @@ class Decisions:
         self._check([tuple(of.seqs)], history)
         info = self.info(pod, of, self.pods[pod.uid].gang)
         framework, judges = self.frameworks[info.template.profile], self.judges(record.workers, of.seqs)
-        own_volumes = b"" if info.volumes is None else info.volumes.content
         ask = ClassAsk(
             info.class_id,
             framework.name,
             1,
             info.pod,
             private_claims=info.has_private_claims,
-            own_volumes=own_volumes,
+            own_volumes=info.own_volumes,
         )
         whole = Explanation()
         for _ in range(MAX_ASKS):

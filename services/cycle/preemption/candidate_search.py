@@ -113,7 +113,7 @@ class CandidateSearch(Asking):
             potential,
             refused,
             private_claims=first.has_private_claims,
-            own_volumes=b"" if first.volumes is None else first.volumes.content,
+            own_volumes=first.own_volumes,
         )
 
     def start_over(self) -> None:

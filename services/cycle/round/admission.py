@@ -148,6 +148,11 @@ class PodInfo:
         return f"{self.namespace}/{self.name}"
 
     @property
+    def own_volumes(self) -> bytes:
+        """The content of its volume claims; empty if their names matter, or there are none."""
+        return b"" if self.volumes is None else self.volumes.content
+
+    @property
     def load(self) -> PodLoad:
         load = self.template.load
         return load if self.volumes is None else replace_fields(load, claims=tuple(self.volumes.claims))

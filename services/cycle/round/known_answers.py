@@ -121,7 +121,7 @@ class KnownAnswers:
             self._take(worker, counts)
 
     def _take(self, worker: str, counts: Counter[str]) -> None:
-        """Its nodes were given to so many pods of these classes: only the answer about a single one stays right."""
+        """Takes the worker's placements as decided, counted by class. With several classes no answer stays right."""
         kept = None
         if len(counts) == 1:
             ((class_id, count),) = counts.items()
@@ -138,7 +138,7 @@ class KnownAnswers:
 
 
 def _rest(kept: _Kept, count: int) -> ClassAnswer | None:
-    """As the worker would answer about so many pods; None if it would name a second best node that is not known."""
+    """The worker's answer about `count` pods; None if it would name a second best node that is not known."""
     answer, at = kept.answer, kept.taken
     ladder, end = answer.ladder, at + count
     nodes, runner_up = ladder.nodes[at:end], None

@@ -124,7 +124,7 @@ class Round:
             self._guesses[class_id] = (borrowed, True) if guess is None else (guess, False)
 
     def wanted(self, workers: int) -> dict[str, int]:
-        """How many placements each open class is to be offered by each of so many workers.
+        """How many placements each of the workers is to offer each open class.
 
         Enough for all pods if the shards share them within a factor of two; else the rest waits a round.
         """
@@ -153,8 +153,7 @@ class Round:
         for class_id, count in self.wanted(workers).items():
             info = self.classes[class_id]
             pod: Pod | None = None
-            own_volumes = b"" if info.volumes is None else info.volumes.content
-            if room > 0 and (own_volumes or not self._cache.is_known(class_id, worker)):
+            if room > 0 and (info.own_volumes or not self._cache.is_known(class_id, worker)):
                 pod = info.of_class
                 room -= len(info.body)
             guess, borrowed = self._guesses[class_id]
@@ -172,7 +171,7 @@ class Round:
                     borrowed,
                     private_claims,
                     ahead if self._cache.stands_alone(class_id) else 0,
-                    own_volumes,
+                    info.own_volumes,
                     [] if self._lists else self.nominated.asked(class_id),
                 )
             )

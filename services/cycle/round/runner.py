@@ -136,6 +136,11 @@ class RoundRunner:
         self.min_seq = seq
         self._newest_seq = seq if is_at_fault else max(self._newest_seq, seq)
 
+    @property
+    def asked_pods(self) -> list[str]:
+        """The uids of the pods that are asked about."""
+        return [] if self.current is None else [info.uid for info in self.current.pods]
+
     def next_deadline(self) -> float | None:
         return min((by for by in (self._asks.next_deadline(), self._extend_by) if by is not None), default=None)
 

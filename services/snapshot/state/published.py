@@ -166,7 +166,7 @@ class Published:
             self.begin()
 
     def _own(self, part: Part) -> object:
-        """As a worker, or whoever loads from Redis, would know it."""
+        """Our value of the part, as it stands in the state that workers load."""
         cluster, (kind, key) = self._cluster, part
         if kind is POD:
             placed = cluster.pods.get(key)

@@ -13,9 +13,9 @@ from flotilla.objects import Pod
 from flotilla.results import ApiAnswer, ApiCall, Pause
 from shared.devices.pod_claims import claim_names
 from shared.errors import ClusterError
+from shared.model.workloads import GROUP_VERSIONS
 
 GROUP = "scheduling.k8s.io"
-GROUP_VERSIONS = ("v1beta1", "v1alpha3", "v1alpha2")
 NOT_FOUND = 404
 
 Object = dict[str, Any]

@@ -10,11 +10,10 @@ marks the claim (annotation FENCED), and a run takes nothing back from a claim t
 does a run for another pod of a group that the claim is reserved for.
 """
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from enum import StrEnum
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -26,6 +25,7 @@ from shared.errors import ClusterError
 from shared.messages.binding import ClaimRelease
 from shared.model.codec import encode_json
 from shared.model.devices import EXTENDED_RESOURCE_CLAIM, FENCED, RESOURCE_VERSIONS
+from shared.plugins.devices.device_readiness import NeverReady, NotReadyInTime, WaitResult, is_ready, results_of
 from shared.plugins.devices.group_claims import consumers_of, read_group
 
 FINALIZER = "resource.kubernetes.io/delete-protection"
@@ -42,14 +42,6 @@ Object = dict[str, Any]
 
 T = TypeVar("T")
 Steps = Generator[ApiCall | Pause, ApiAnswer, T]
-
-
-class WaitResult(StrEnum):
-    """How a wait for binding conditions ended, as in kube-scheduler's metrics."""
-
-    SUCCESS = "success"
-    FAILURE = "failure"
-    TIMEOUT = "timeout"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,18 +85,6 @@ DEVICES = StateKey[DevicesToBind]("the decision about the pod's devices")
 
 class NotDone(ClusterError):
     """The API server refuses what was decided, or does not answer."""
-
-
-class NeverReady(ClusterError):
-    """The devices will not become ready: the pod must be scheduled again."""
-
-    result: ClassVar[WaitResult] = WaitResult.FAILURE
-
-
-class NotReadyInTime(NeverReady):
-    """The devices have not become ready within the time they have."""
-
-    result = WaitResult.TIMEOUT
 
 
 class _Gone(NotDone):
@@ -399,7 +379,7 @@ def _unprotect(claim: Object) -> None:
 
 
 def _wait_for_devices(writer: _Writer, now: datetime, patience: float, progress: list[Progress]) -> Steps[None]:
-    results = [each for claim in writer.written.values() for each in _results(claim)]
+    results = [each for claim in writer.written.values() for each in results_of(claim)]
     drivers = tuple(sorted({each["driver"] for each in results if each.get("bindingConditions")}))
     if not drivers:
         return
@@ -414,7 +394,7 @@ def _wait_for_devices(writer: _Writer, now: datetime, patience: float, progress:
 
 def _poll_until_ready(writer: _Writer, now: datetime, patience: float) -> Steps[None]:
     """A claim that was allocated earlier has that much less time."""
-    waiting, elapsed = {key: claim for key, claim in writer.written.items() if not _is_ready(claim)}, 0.0
+    waiting, elapsed = {key: claim for key, claim in writer.written.items() if not is_ready(claim)}, 0.0
     while waiting:
         for claim in waiting.values():
             since = claim["status"]["allocation"].get("allocationTimestamp")
@@ -433,41 +413,8 @@ def _poll_until_ready(writer: _Writer, now: datetime, patience: float) -> Steps[
             if claim.get("status", {}).get("allocation") is None:
                 raise NeverReady(f"claim {key} got deallocated elsewhere in the meantime")
             waiting[key] = claim
-            if _is_ready(claim):
+            if is_ready(claim):
                 del waiting[key]
-
-
-def _is_ready(claim: Object) -> bool:
-    """Whether all binding conditions of the claim's devices hold; NeverReady if one of them has failed."""
-    status = claim["status"]
-    known = {_device(each): each.get("conditions") or () for each in status.get("devices") or ()}
-    for result in _results(claim):
-        wanted = result.get("bindingConditions") or ()
-        if not wanted:
-            continue
-        found = known.get(_device(result))
-        if found is None:
-            return False
-        true = {each["type"]: each for each in found if each.get("status") == "True"}
-        failed = next((each for each in result.get("bindingFailureConditions") or () if each in true), None)
-        if failed is not None:
-            name, condition = claim["metadata"]["name"], true[failed]
-            message = msgspec.json.encode(condition.get("message", "")).decode()
-            raise NeverReady(
-                f"device binding failed: claim={name}, reason={condition.get('reason', '')}, message={message}"
-            )
-        if not all(each in true for each in wanted):
-            return False
-    return True
-
-
-def _results(claim: Object) -> Sequence[Object]:
-    """The devices of an allocated claim."""
-    return claim["status"]["allocation"].get("devices", {}).get("results") or ()
-
-
-def _device(of: Object) -> tuple[str, str, str]:
-    return of["driver"], of["pool"], of["device"]
 
 
 # Calls

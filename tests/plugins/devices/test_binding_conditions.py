@@ -5,10 +5,10 @@ from collections.abc import Callable
 import pytest
 
 from flotilla.results import SUCCESS, error
+from shared.plugins.devices.device_readiness import WaitResult
 from shared.plugins.devices.pre_bind import (
     WaitBegan,
     WaitEnded,
-    WaitResult,
 )
 from tests.plugins.devices.support import (
     CLAIMS,
