@@ -1,4 +1,4 @@
-"""What claims restrict (`QueuedVolumes.content`), told again once what they say has pseudonyms."""
+"""Recomputes the content of volume claims (`QueuedVolumes.content`) from objects with pseudonyms."""
 
 from msgspec.structs import replace
 
@@ -30,10 +30,10 @@ class ClaimContents:
                     elif isinstance(change, ObjectRemoved):
                         self._objects.remove(change.kind, change.key)
             case PodsShown(pods=pods):
-                return replace(entry, pods=[self._told_again(each) for each in pods])
+                return replace(entry, pods=[self._recomputed(each) for each in pods])
         return entry
 
-    def _told_again(self, pod: RecordedPod) -> RecordedPod:
+    def _recomputed(self, pod: RecordedPod) -> RecordedPod:
         """Judged by the names of its claims if they are not known any more."""
         volumes = pod.queued.volumes
         if volumes is None:

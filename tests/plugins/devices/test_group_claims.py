@@ -1,4 +1,4 @@
-"""Claims of a PodGroup are reserved for the group, once, whoever of its pods is bound first."""
+"""Claims of a PodGroup are reserved for the group once, by its first pod that is bound."""
 
 from typing import Any
 

@@ -44,13 +44,13 @@ class Costs:
 
 
 async def costs_of(pipeline: Pipeline, redis: Redis) -> Costs:
-    """For `costs_since`. What it costs to be asked is not of the time that follows."""
+    """The costs so far, for `costs_since`; asking for them is not counted."""
     counted = await _counted(pipeline, redis)
     return replace(counted, **_used(pipeline))
 
 
 async def costs_since(before: Costs, pipeline: Pipeline, redis: Redis) -> Costs:
-    """What it costs to be asked is not of the time that has passed."""
+    """The costs since then; asking for them is not counted."""
     used = _used(pipeline)
     counted = await _counted(pipeline, redis)
     return replace(counted, **used).since(before)
