@@ -34,8 +34,9 @@ EXCLUSION = 60.0
 REPEAT = 4.0
 """Seconds between two repetitions of an assignment: less than a worker waits for one."""
 SETTLING = 0.5
-"""Seconds from the first beat until shards are assigned, unless all expected workers beat before: workers that start
-together get their shards once. Otherwise the first of many would load all shards, without the memory for them.
+"""Seconds from the first beat until shards are assigned, unless all expected workers beat before, or those that do hold
+all shards: workers that start together get their shards once. Otherwise the first of many would load all shards,
+without the memory for them.
 """
 MAX_SETTLING = 5.0
 """The same for workers that come one after the other."""
@@ -183,7 +184,7 @@ class Membership:
         if member is None:
             claimed = self._claim(beat)
             self._members[beat.worker] = _Member(beat.incarnation, now, claimed, leaving=beat.leaving, signs=beat.signs)
-            if 0 < self._expected <= sum(not member.leaving for member in self._members.values()):
+            if 0 < self._expected <= sum(not member.leaving for member in self._members.values()) or self._all_held():
                 self._settled_at = now
             return self._share(now)
         member.signs = beat.signs
@@ -288,6 +289,10 @@ class Membership:
             self._begun_at, self._settled_at = now, now + SETTLING
         elif not (self._has_assigned or beat.shards or beat.worker in self._members):
             self._settled_at = min(now + SETTLING, self._begun_at + MAX_SETTLING)
+
+    def _all_held(self) -> bool:
+        """Whether the members hold all shards already, so that hardly any will move."""
+        return sum(len(member.shards) for member in self._members.values()) == self.shard_count
 
     def _never_loaded(self, now: float) -> list[str]:
         """Members that do not load what others can. No time passes while no member has loaded anything."""

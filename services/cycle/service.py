@@ -32,6 +32,7 @@ from services.cycle.membership import Membership
 from services.cycle.metrics import CycleMetrics, RoundSpans
 from services.cycle.queue_client import QueueClient, outcome_of
 from services.cycle.recording import Decider
+from services.cycle.standby import Standby
 from shared.bus import Envelope, subjects
 from shared.config.document import read_config, without_secrets
 from shared.config.settings import HINTS_IN_EVENTS
@@ -77,10 +78,12 @@ async def main(context: Context) -> None:
     try:
         extenders = ExtenderClient(config.extenders)
         try:
+            standby, lease = Standby(context), f"{settings.prefix}-cycle"
             async with (
                 joined(context, config.leader_election, given),
-                leadership(context, config.leader_election, f"{settings.prefix}-cycle", given) as lead,
+                leadership(context, config.leader_election, lease, given, stand_by=standby.run) as lead,
             ):
+                beats = await standby.end()
                 core = CycleCore(
                     lead.epoch,
                     frameworks,
@@ -92,7 +95,8 @@ async def main(context: Context) -> None:
                     decider=Decider(version("flotilla"), without_secrets(source), str(settings.feature_gates)),
                     hints=settings.hints == HINTS_IN_EVENTS,
                 )
-                await lead.during(Shell(context, core, extenders, client, LaterTerm(context, lead.raise_term)).run())
+                shell = Shell(context, core, extenders, client, LaterTerm(context, lead.raise_term), beats)
+                await lead.during(shell.run())
         finally:
             await extenders.close()
     finally:
@@ -107,7 +111,9 @@ class Shell:
         extenders: ExtenderClient,
         client: KubeClient,
         later_term: LaterTerm,
+        beats: Iterable[tuple[WorkerBeat, float]] = (),
     ) -> None:
+        """`beats`: of workers, heard while it stood by."""
         settings = context.settings
         self._context = context
         self._bus = context.bus
@@ -117,6 +123,7 @@ class Shell:
         self._full_objects = FullObjects(client)
         self._calls = ExtenderCalls(extenders, self._full_objects, self._handle, self._on_trouble, context.fault)
         self._membership = Membership(core.epoch, settings.shard_count, settings.expected_workers, confirmed=False)
+        self._beats = beats
         unanswered = Watchdog(context.health, context.clock, "queue", "no queue has answered")
         self._queue = QueueClient(
             context.bus,
@@ -151,6 +158,8 @@ class Shell:
         await self._bus.subscribe(subjects.CYCLE_COMMITTED, types, self._on_committed)
         await self._bus.subscribe(subjects.CYCLE_RECORD, RecordDecisions, self._on_record)
         self._handle(ConfirmTerm())
+        for beat, heard_at in self._beats:
+            self._send(self._membership.beat(beat, heard_at))
         await self._bus.subscribe(subjects.WORKER_BEATS, WorkerBeat, self._on_beat)
         try:
             async with asyncio.TaskGroup() as tasks:

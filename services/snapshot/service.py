@@ -157,7 +157,11 @@ class Shell:
         self._spans = CommitSpans(context.telemetry.tracer)
         self._runner: CoreRunner[Event, Effect] = CoreRunner(core, None, self._add, context, core.validate)
         core.cluster.ledger.ahead = context.wall() - context.clock()
-        self._binders = Binders(context, core, self._follower.clocks, self._runner.feed, self._writer.add)
+        self._binders = Binders(
+            context, core, self._follower.clocks, self._runner.feed, self._writer.add, standby.listens_since
+        )
+        for beat, heard_at in standby.binders():
+            self._binders.heard(beat, heard_at)
         self._listed = asyncio.Event()
         if self._reader.synced:
             self._listed.set()

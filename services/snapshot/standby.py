@@ -6,15 +6,18 @@ from contextlib import suppress
 
 from services.snapshot.commit_checks import ProfileFilters
 from services.snapshot.core import SnapshotCore
+from services.snapshot.dispatch.order_dispatcher import BINDER_TIMEOUT
 from services.snapshot.events import Effect, Event, PodStale, WatchEvent, WatchEvents
 from services.snapshot.state.pending_pods import PendingPods
 from services.snapshot.state.published import Published
 from services.snapshot.watch_decoder import WatchDecoder
 from shared.bus import Subscription, subjects
 from shared.errors import FlotillaError, ProtocolError
+from shared.messages.binding import BinderBeat
 from shared.messages.state import Delta, Heartbeat
 from shared.runtime import Context, CoreRunner
 from shared.runtime.following import WatchFollower
+from shared.runtime.last_beats import LastBeats
 from shared.store.link import RedisLink
 from shared.store.reader import StoreReader
 from shared.store.term import Recovered
@@ -39,6 +42,10 @@ class Standby:
         self.published = Published(self.core.cluster, context.settings.shard_count)
         self._context = context
         self._deltas: Subscription[Delta | Heartbeat] | None = None
+        self._beats: Subscription[BinderBeat] | None = None
+        self._binders = LastBeats[BinderBeat]()
+        self.listens_since: float | None = None
+        """From when on binders are heard; None if it has not stood by."""
         self._runner: CoreRunner[Event, Effect] = CoreRunner(self.core, None, self._drop, context, self.core.validate)
 
     async def run(self, link: RedisLink) -> None:
@@ -47,6 +54,12 @@ class Standby:
         health.wait_for(COMPARED, "it is not known yet how the leader's state differs from this standby's")
         self._deltas = await self._context.bus.subscribe(
             subjects.SNAPSHOT_DELTAS, (Delta, Heartbeat), lambda message, _: self.published.hear(message)
+        )
+        self.listens_since = self._context.clock()
+        self._beats = await self._context.bus.subscribe(
+            subjects.BINDER_BEATS,
+            BinderBeat,
+            lambda beat, _: self._binders.heard(beat.binder, beat, self._context.clock()),
         )
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.follower.stand_by())
@@ -80,9 +93,15 @@ class Standby:
         if self._deltas is None:
             return False
         await self._deltas.close()
+        if self._beats is not None:
+            await self._beats.close()
         self._context.health.clear(COMPARED)
         same = recovered.shard_count == self._context.settings.shard_count and not recovered.lost
         return self.published.take_over(recovered.epoch, recovered.seq, recovered.ledger) and same
+
+    def binders(self) -> list[tuple[BinderBeat, float]]:
+        """Of binders that are not lost: their last beats, and when they came."""
+        return self._binders.since(self._context.clock() - BINDER_TIMEOUT)
 
     def _apply(self, changes: Sequence[Seen]) -> None:
         events: list[WatchEvent] = []

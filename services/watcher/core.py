@@ -60,6 +60,9 @@ UPDATE_PATIENCE = 0.05
 RELIST_PAUSE = 1.0
 """The least seconds between two requested listings."""
 
+Shown = tuple[WatchChange, int]
+"""A change, and the version of its kind up to which the stream shows everything with it."""
+
 
 class WatcherCore:
     def __init__(self, epoch: int, schedulers: frozenset[str] = frozenset(), last: WatchBeat | None = None) -> None:
@@ -71,7 +74,7 @@ class WatcherCore:
         self._last = last
         self._schedulers = schedulers
         self._seq = 0
-        self._updates: list[WatchChange] = []
+        self._updates: list[Shown] = []
         """Of placed pods, not published yet."""
         self._updates_due: float | None = None
         self._kinds = {kind: KindState() for kind in RESOURCES}
@@ -122,14 +125,21 @@ class WatcherCore:
         """Whether the server does not serve this kind, so that the stream says that it has no objects."""
         return self._kinds[kind].availability.missing
 
-    def refusal(self, kind: Kind, version: int | None = None) -> str:
-        """Why a listing of this kind, of this version, cannot be merged into what the stream shows; empty if it can."""
+    def newest(self, kind: Kind) -> int:
+        """The newest version that followers may know of."""
+        versions = self._kinds[kind].versions
+        return max(versions.newest, versions.claimed)
+
+    def refusal(self, kind: Kind, version: int | None = None, shown: int = 0) -> str:
+        """Why a listing of this kind, of this version, cannot be merged into what the stream shows; empty if it can.
+
+        `shown`: the newest version when the listing was requested. The follower notes what the stream shows after that.
+        """
         state = self._kinds[kind]
-        newest = max(state.versions.newest, state.versions.claimed)
         if not (state.is_complete or state.availability.missing):
             return f"{kind} is being listed for all followers"
-        if version is not None and not (version and version >= newest):
-            return f"{kind}: the server lists version {version}, and has shown {newest}"
+        if version is not None and not (version and version >= shown):
+            return f"{kind}: the server lists version {version}, and had shown {shown} before"
         return ""
 
     def read_page(self, kind: Kind, objects: Sequence[msgspec.Raw], at: float) -> list[WatchChange]:
@@ -193,20 +203,21 @@ class WatcherCore:
         are gone.
         """
         effects: list[Effect] = []
-        changes: list[WatchChange] = []
+        changes: list[Shown] = []
+        version = self._kinds[kind].versions.newest
         for raw in objects:
             change = self._read(kind, raw, at, effects)
             if change is not None and not (isinstance(change, PodChange) and change.finished):
-                changes.append(change)
+                changes.append((change, version))
         return [*self._publish_all(kind, changes), *effects]
 
     def _on_events(self, kind: Kind, events: Iterable[WatchEvent], at: float, now: float) -> list[Effect]:
         effects: list[Effect] = []
-        changes: list[WatchChange] = []
-        can_wait = kind is Kind.POD
+        changes: list[Shown] = []
+        versions, can_wait = self._kinds[kind].versions, kind is Kind.POD
         for event in events:
             version = version_of(event.object)
-            if not self._kinds[kind].versions.accept_event(version):
+            if not versions.accept_event(version):
                 self._kinds[kind].is_complete = False
                 effects.append(self._stale(kind, version))
                 break
@@ -215,7 +226,7 @@ class WatcherCore:
             else:
                 change = self._read(kind, event.object, at, effects)
             if change is not None:
-                changes.append(change)
+                changes.append((change, versions.newest))
                 can_wait = can_wait and event.type == "MODIFIED" and self._is_of_placed_pod(change)
         if can_wait and changes and not effects:
             self._updates += changes
@@ -233,7 +244,7 @@ class WatcherCore:
             return False
         return bool(change.node) and not (change.finished or change.gone or change.problem or change.closes)
 
-    def _take_updates(self) -> list[WatchChange]:
+    def _take_updates(self) -> list[Shown]:
         updates, self._updates, self._updates_due = self._updates, [], None
         return updates
 
@@ -284,8 +295,7 @@ class WatcherCore:
         return change
 
     def _stale(self, kind: Kind, version: str) -> StaleState:
-        versions = self._kinds[kind].versions
-        newest = max(versions.newest, versions.claimed)
+        newest = self.newest(kind)
         return StaleState(kind, f"the server shows version {version}, older than {newest}, which it showed before")
 
     # Requested listings
@@ -326,22 +336,27 @@ class WatcherCore:
             return {}
         return {kind.value: state.versions.newest for kind, state in served.items()}
 
-    def _publish_all(self, kind: Kind, changes: Sequence[WatchChange]) -> Iterable[Effect]:
+    def _publish_all(self, kind: Kind, changes: Sequence[Shown]) -> Iterable[Effect]:
+        """A follower that fetches a listing skips messages up to its version, so each one names no later version than
+        it shows.
+        """
         part: list[WatchChange] = []
-        size = 0
-        for change in changes:
+        size = shown = 0
+        for change, version in changes:
             more = len(change.body) if isinstance(change, Change) else 0
             if part and (len(part) == MAX_CHANGES or size + more > MAX_MESSAGE_BYTES):
-                yield self._publish(kind, part)
+                yield self._publish(kind, part, shown)
                 part, size = [], 0
             part.append(change)
-            size += more
+            size, shown = size + more, version
         if part:
-            yield self._publish(kind, part)
+            yield self._publish(kind, part, shown)
 
-    def _publish(self, kind: Kind, changes: list[WatchChange]) -> Publish:
+    def _publish(self, kind: Kind, changes: list[WatchChange], version: int | None = None) -> Publish:
+        """`version`: up to which the stream shows the kind with these changes; by default the newest."""
         self._seq += 1
-        return Publish(Watched(self.epoch, self._seq, changes, self._kinds[kind].versions.newest))
+        version = self._kinds[kind].versions.newest if version is None else version
+        return Publish(Watched(self.epoch, self._seq, changes, version))
 
     def validate(self) -> None:
         """What is remembered is bounded, and what waits is published some time."""

@@ -270,11 +270,11 @@ class Shell:
             return KindListed(kind, problem=problem)
         if self._core.is_missing(kind):
             return KindListed(kind)
-        limit = PAGE
+        limit, shown = PAGE, self._core.newest(kind)
         while True:
             page = await self._listwatches[kind].page(limit, following)
             version = version_number(page.metadata.resource_version)
-            problem = self._core.refusal(kind, None if following else version)
+            problem = self._core.refusal(kind, None if following else version, shown)
             if problem:
                 return KindListed(kind, problem=problem)
             changes = self._core.read_page(kind, page.items or (), self._context.wall())

@@ -157,12 +157,14 @@ RIGHTS = {
 """By user: the services, then commands that only look, like `flotilla queue`, and `flotilla permit`."""
 
 LEADERS = ("watcher", "queue", "snapshot", "cycle")
-"""Services of which one leads, and the others hear nothing."""
+"""Services of which one leads."""
+FOLLOWED = frozenset({s.WORKER_BEATS})
+"""Subjects of one service that its standbys hear as well."""
 LED = frozenset(
     subject
     for leader in LEADERS
     for subject in RIGHTS[leader].hears
-    if sum(subject in rights.hears for rights in RIGHTS.values()) == 1
+    if subject not in FOLLOWED and sum(subject in rights.hears for rights in RIGHTS.values()) == 1
 )
 """Subjects with one subscriber: a leader."""
 GROUPS: Mapping[str, tuple[str, ...]] = {"core": LEADERS}

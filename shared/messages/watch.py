@@ -129,7 +129,7 @@ WatchChange = PodChange | NodeChange | ObjectChange | ListingBegins | ListingEnd
 
 
 class Watched(msgspec.Struct, frozen=True, omit_defaults=True, tag="watched"):
-    """Changes of one kind. `version`: the highest resourceVersion of it that the server has shown, 0 if unknown."""
+    """Changes of one kind. `version`: up to this resourceVersion all of the kind is shown with them; 0 if unknown."""
 
     epoch: Count
     seq: Count

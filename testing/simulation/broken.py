@@ -42,6 +42,7 @@ from services.snapshot.commit_checks import CommitChecks
 from services.snapshot.device_checks import DeviceChecks
 from services.snapshot.dispatch.term_end import TermEnd
 from services.snapshot.event_handlers import EventHandlers
+from services.snapshot.state.published import Published
 from services.snapshot.store.terms import Terms
 from services.watcher.kind_state import VersionOrder
 from shared.bus.wire import MessageReader, Refusal, RefusedMessage
@@ -318,6 +319,8 @@ BROKEN: Mapping[str, Broken] = {
     "watches-resume-late": Broken("plain", "watches_break", (ListWatch, "_version_now", _latest_version), first=3),
     # A write that Redis has not answered counts as done.
     "unwritten-counts": Broken("plain", "redis_down kill late_calls", (Terms, "write", _write_once), first=2),
+    # A standby of the snapshot continues the state in Redis though it does not know all differences from its own.
+    "differences-unknown": Broken("plain", "messages stop lose_lease pause", (Published, "ends_at", _always), first=12),
     # The snapshot goes on with its term where Redis has lost the state.
     "losses-ignored": Broken("plain", "redis_flushed kill", (Terms, "write", _never_lost), first=2),
     # A leader whose term was used before goes on in it.

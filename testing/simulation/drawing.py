@@ -15,6 +15,10 @@ NODES = [f"n{i}" for i in range(6)]
 SHARDS = 4
 CALM = "-calm"
 """Ends the names of scenes without mishaps, for which more invariants are checked."""
+ROLLS = "-rolls"
+"""Ends the names of scenes whose only mishaps are that leaders end in turn, as in an upgrade."""
+ROLL_EVERY = 3.5
+"""Seconds, on average: longer than it takes until the ended leader is ready as a standby."""
 TROUBLE_BEGINS = 2.0
 MISHAP_EVERY = 3.0
 """Seconds, on average."""
@@ -161,6 +165,13 @@ MISHAPS: Mapping[str, tuple[float, dict[str, Sequence[object]]]] = {
 Arguments = Mapping[str, Mapping[str, Sequence[object]]]
 """By mishap: other values of its arguments."""
 ANY_PROCESS = (*PROCESSES, *(f"{name}-2" for name in LEADING))
+NAMED: Mapping[str, Sequence[str]] = {"standby": ANY_PROCESS, "roll": LEADING}
+"""What is not drawn like mishaps, and the names that it takes."""
+
+
+def base_of(scene: str) -> str:
+    """The scene without what its name ends with."""
+    return scene.removesuffix(CALM).removesuffix(ROLLS)
 
 
 def _drawn_arguments(what: str, scene: str, dice: random.Random, given: Arguments) -> dict[str, str]:
@@ -180,13 +191,13 @@ def _drawn_arguments(what: str, scene: str, dice: random.Random, given: Argument
 
 def check(schedule: Schedule) -> None:
     """Raise UserError for an unknown scene, entry or process, or a missing argument."""
-    if (kind := SCENES.get(schedule.scene.removesuffix(CALM))) is None:
+    if (kind := SCENES.get(base_of(schedule.scene))) is None:
         raise UserError(f"scene={schedule.scene}: expected one of {', '.join(SCENES)}")
     for entry in schedule.entries:
-        if entry.what not in {*MISHAPS, *kind.actions, "standby"}:
-            listed = ", ".join(sorted({*MISHAPS, *kind.actions, "standby"}))
+        if entry.what not in {*MISHAPS, *kind.actions, *NAMED}:
+            listed = ", ".join(sorted({*MISHAPS, *kind.actions, *NAMED}))
             raise UserError(f"entry {entry.number}: {entry.what!r} is not in this scene; expected one of {listed}")
-        _, needed = MISHAPS.get(entry.what, (0, {"name": PROCESSES} if entry.what == "standby" else {}))
+        _, needed = MISHAPS.get(entry.what, (0, {"name": NAMED[entry.what]} if entry.what in NAMED else {}))
         if missing := sorted(needed.keys() - entry.arguments.keys()):
             raise UserError(f"entry {entry.number}: {entry.what} takes {', '.join(f'{each}=' for each in missing)}")
         for argument, value in entry.arguments.items():
@@ -228,14 +239,16 @@ def draw(
     dice = random.Random(f"{seed} schedule")
     drawn_scene, drawn_size = dice.choice(sorted(SCENES)), dice.choice(ROUND_SIZES)
     scene, size = scene or drawn_scene, round_size or drawn_size
-    kind = SCENES[scene.removesuffix(CALM)]
+    kind = SCENES[base_of(scene)]
     kind = Scene({**kind.actions, **(often or {})}, kind.seconds)
     ends = seconds or kind.seconds
-    calm = scene.endswith(CALM)
+    calm = scene.endswith((CALM, ROLLS))
     chosen = sorted(frozenset() if calm else MISHAPS if mishaps is None else mishaps)
     entries = [*_actions(random.Random(f"{seed} happenings"), kind, ends, calm=calm)]
     if chosen:
         entries += _mishaps(random.Random(f"{seed} mishaps"), chosen, scene, ends, mishap_every, arguments or {})
+    if scene.endswith(ROLLS):
+        entries += _rolls(random.Random(f"{seed} rolls"), ends)
     entries.sort(key=lambda entry: entry.at)
     numbered = [Entry(number, entry.at, entry.what, entry.arguments) for number, entry in enumerate(entries, 1)]
     return Schedule(seed, scene, size, ends + TROUBLE_BEGINS, tuple(numbered))
@@ -264,4 +277,15 @@ def _mishaps(
         if sum(entry.what == what for entry in found) == MAX_OF.get(what):
             continue
         found.append(Entry(0, round(at, 3), what, _drawn_arguments(what, scene, dice, arguments)))
+    return found
+
+
+def _rolls(dice: random.Random, seconds: float) -> list[Entry]:
+    """Every service has a standby. The leaders end in turn, in another order each time."""
+    found = [Entry(0, 0.5, "standby", {"name": f"{name}-2"}) for name in LEADING]
+    at, turn = TROUBLE_BEGINS + ROLL_EVERY, list[str]()
+    while at < TROUBLE_BEGINS + seconds:
+        turn = turn or dice.sample(LEADING, len(LEADING))
+        found.append(Entry(0, round(at, 3), "roll", {"name": turn.pop()}))
+        at += ROLL_EVERY * dice.uniform(0.8, 1.2)
     return found

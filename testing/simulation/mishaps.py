@@ -65,6 +65,12 @@ class Mishaps:
         if (process := self._process(entry)) is not None:
             process.stop()
 
+    def _roll(self, entry: Entry) -> None:
+        """End the leader of a service gracefully; its standby leads, and it is restarted as the next standby."""
+        process = self._leading(entry)
+        if process is not None and process.running:
+            process.stop()
+
     def _total(self, entry: Entry) -> None:
         """End all processes at once, do something to Redis or nothing, then restart all."""
         for process in self._processes.values():

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 
 from testing.simulation.broken import BROKEN, broken_build
 from testing.simulation.devices import DeviceWorld
-from testing.simulation.drawing import draw
+from testing.simulation.drawing import base_of, draw
 from testing.simulation.gangs import GangWorld
 from testing.simulation.loop import Spinning, Stalled
 from testing.simulation.preemption import PreemptionWorld
+from testing.simulation.rolls import RollWorld
 from testing.simulation.schedule import Schedule
 from testing.simulation.storage import StorageWorld
 from testing.simulation.story import Story
@@ -26,6 +27,7 @@ from testing.simulation.world import World
 WORLDS: dict[str, type[World]] = {
     "devices": DeviceWorld,
     "gangs": GangWorld,
+    "plain-rolls": RollWorld,
     "preemption": PreemptionWorld,
     "waits": StorageWorld,
 }
@@ -80,7 +82,7 @@ Progress = Callable[[int, int, Result], None]
 
 
 def make_world(schedule: Schedule) -> World:
-    return WORLDS.get(schedule.scene.partition("-")[0], World)(schedule)
+    return (WORLDS.get(schedule.scene) or WORLDS.get(base_of(schedule.scene), World))(schedule)
 
 
 def play(schedule: Schedule, story: Story | None = None) -> Result:

@@ -227,12 +227,12 @@ def test_without_workers_the_shards_are_not_complete() -> None:
     assert not membership.workers().complete
 
 
-def test_a_new_cycle_leaves_shards_where_they_are() -> None:
+def test_a_new_cycle_leaves_shards_where_they_are_and_waits_for_no_worker_once_they_are_all_held() -> None:
     _, assigned = settled("a", "b", "c")
     later = Membership(2, SHARDS)
-    for name, assign in assigned.items():
-        later.beat(beat(name, assign=assign), 0.0)
-    again = dict(later.tick(SETTLING))
+    assert later.beat(beat("a", assign=assigned["a"]), 0.0) == []
+    assert later.beat(beat("b", assign=assigned["b"]), 0.1) == []
+    again = dict(later.beat(beat("c", assign=assigned["c"]), 0.2))
     assert {name: assign.shards for name, assign in again.items()} == {n: a.shards for n, a in assigned.items()}
 
 

@@ -308,6 +308,13 @@ def test_no_more_of_them_wait_than_fit_in_a_message() -> None:
     core.validate()
 
 
+def test_each_of_several_messages_names_the_version_that_it_shows() -> None:
+    """A follower that has fetched a listing skips messages up to its version, and applies the others."""
+    created = [("ADDED", seen(f"p{i}", 11 + i, node="")) for i in range(MAX_CHANGES + 5)]
+    first, second = published(of_ours().handle(events(Kind.POD, *created), NOW))
+    assert (first.version, second.version) == (10 + MAX_CHANGES, 15 + MAX_CHANGES)
+
+
 def test_a_listing_comes_after_the_updates_that_were_seen_before_it() -> None:
     core = of_ours()
     core.handle(update("a", 11), NOW)

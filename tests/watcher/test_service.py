@@ -12,7 +12,8 @@ from services.watcher.resources import RESOURCES
 from shared.config.settings import ApiSettings
 from shared.errors import ClusterError, Unexpected
 from shared.kube.client import KubeClient
-from shared.kube.listwatch import ObjectEvents
+from shared.kube.listwatch import ListWatch, ObjectEvents
+from shared.kube.wire import Page
 from shared.messages.watch import Kind, KindListed, ListKind, PodChange, WatchBeat, WatchSeen
 from shared.model.kinds import ObjectKind
 from shared.watch import WatchReader
@@ -400,6 +401,25 @@ async def test_one_follower_fetches_all_pages_of_one_state(monkeypatch: pytest.M
         assert not (missing.changes or missing.problem)
         assert (await page_of(world, "comet")).problem == "this watcher does not know the kind"
         assert sample(world.telemetry, "flotilla_watch_listings_total", kind="pod") == listings
+
+
+async def test_a_listing_is_of_use_though_the_watch_shows_more_while_it_is_on_its_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    list_page = ListWatch.page
+
+    async def late(listwatch: ListWatch, limit: int, following: str) -> Page:
+        page = await list_page(listwatch, limit, following)
+        put(world, "later")
+        await until(lambda: (Kind.POD, "later") in world.follower.world)
+        return page
+
+    async with a_world() as world:
+        put(world, "a")
+        await agree(world)
+        monkeypatch.setattr(ListWatch, "page", late)
+        page = await page_of(world, "pod")
+        assert (page.problem, [change.name for change in page.changes if isinstance(change, PodChange)]) == ("", ["a"])
 
 
 async def page_of(world: World, kind: str, following: str = "") -> KindListed:

@@ -43,11 +43,11 @@ def run(options: argparse.Namespace) -> int:
     if find_spec("lupa") is None:
         raise UserError("flotilla simulation needs the package lupa: install flotilla[dev]")
     from testing.simulation.broken import BROKEN
-    from testing.simulation.drawing import SCENES, check
+    from testing.simulation.drawing import SCENES, base_of, check
     from testing.simulation.running import Options, play_schedule, play_seeds
     from testing.simulation.schedule import Schedule
 
-    if options.scene and options.scene.removesuffix("-calm") not in SCENES:
+    if options.scene and base_of(options.scene) not in SCENES:
         raise UserError(f"--scene: must be one of {', '.join(SCENES)}, not {options.scene!r}")
     if options.broken and options.broken not in BROKEN:
         raise UserError(f"--broken: must be one of {', '.join(BROKEN)}, not {options.broken!r}")

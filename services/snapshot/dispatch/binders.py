@@ -45,8 +45,12 @@ class Binders:
         clocks: ClockOffsets,
         feed: Callable[[BindingReport | Evicted], None],
         acknowledge: Callable[[AcknowledgeBinder], None],
+        listens_since: float | None = None,
     ) -> None:
-        """`acknowledge` is called for each message; its effect comes back once what the message changed is durable."""
+        """`acknowledge` is called for each message; its effect comes back once what the message changed is durable.
+
+        `listens_since`: from when on beats are heard; by default from now on.
+        """
         self.dispatcher = OrderDispatcher(core.order)
         self.stopped = False
         """Nothing is dispatched any more."""
@@ -56,7 +60,8 @@ class Binders:
         self._clocks = clocks
         self._feed = feed
         self._acknowledge = acknowledge
-        self._recall = BinderRecall(self.dispatcher, core.is_assumed, context.clock())
+        since = context.clock() if listens_since is None else listens_since
+        self._recall = BinderRecall(self.dispatcher, core.is_assumed, since)
         self._evictions = PendingEvictions()
         self._names = Names()
         self._repeated = Repeated(context.log)
@@ -65,7 +70,11 @@ class Binders:
 
     def on_beat(self, beat: BinderBeat, envelope: Envelope) -> None:
         self._clocks.heard(beat.binder, beat.at)
-        now, process = self._context.clock(), (beat.binder, beat.incarnation)
+        self.heard(beat, self._context.clock())
+
+    def heard(self, beat: BinderBeat, now: float) -> None:
+        """`now`: when the beat came."""
+        process = beat.binder, beat.incarnation
         ruling = self._names.beat(*process, now, epoch=self._core.epoch, uptime=beat.uptime, leaving=beat.gone)
         if ruling.taken is not None:
             self._repeated.warning(f"name {beat.binder}", "%s", name_conflict("binder", ruling.taken))

@@ -43,11 +43,11 @@ class Claimed:
 
 
 class BinderRecall:
-    def __init__(self, dispatcher: OrderDispatcher, is_assumed: Callable[[AttemptKey], bool], now: float) -> None:
-        """Beats are heard from now on. `is_assumed`: whether an attempt is in the ledger."""
+    def __init__(self, dispatcher: OrderDispatcher, is_assumed: Callable[[AttemptKey], bool], since: float) -> None:
+        """Beats are heard since then. `is_assumed`: whether an attempt is in the ledger."""
         self._dispatcher = dispatcher
         self._is_assumed = is_assumed
-        self._listens_since = now
+        self._listens_since = since
         self._epoch = 0
         self._number = 0
         self._asked: dict[Process, _Asked] = {}

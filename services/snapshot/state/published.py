@@ -118,7 +118,9 @@ class Published:
         return True
 
     def changed(self, changes: Iterable[Change]) -> None:
-        """Our own state has changed so."""
+        """Our own state has changed so. Parts of which the leader's value is not known yet are compared later."""
+        if len(self.uncompared) == self._shard_count:
+            return
         for part in (part for change in changes for part, _ in _said(change, ())):
             known = self._differs.setdefault(part, UNHEARD)
             if known is not UNHEARD and self._own(part) == known:
