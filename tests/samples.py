@@ -76,6 +76,14 @@ _PARTS: dict[ObjectKind, Raw] = {
         "spec": {"minMember": 3, "scheduleTimeoutSeconds": 30, "minResources": {"cpu": "3"}},
         "status": {"phase": "Pending", "running": 1},
     },
+    ObjectKind.COMPOSITE_POD_GROUP: {
+        "spec": {
+            "schedulingPolicy": {"gang": {"minGroupCount": 2}},
+            "parentCompositePodGroupName": "root",
+            "workloadRef": {"workloadName": "w", "templateName": "t"},
+        },
+        "status": {"conditions": [{"type": "DisruptionTarget", "status": "True"}]},
+    },
     ObjectKind.RESOURCE_CLAIM: {
         "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]}},
         "status": {

@@ -18,7 +18,7 @@ from services.cycle.events import Ask, Effect, SendCommit, SendDeltas, WorkerFau
 from services.cycle.preemption.candidate_search import Preemption
 from services.cycle.round.admission import PodInfo
 from services.cycle.round.assign import RoundResult, Unfit, device_decision
-from services.cycle.round.gang import undecided
+from services.cycle.round.gangs import undecided
 from shared.messages.state import Assignment, Commit, Committed, Conflict, Decision, Loads, Nominate
 from shared.runtime.unanswered import Unanswered
 

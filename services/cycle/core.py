@@ -44,8 +44,9 @@ from services.cycle.preemption.search_queue import SearchProgress, SearchQueue
 from services.cycle.recording import Decider, Recording
 from services.cycle.round.admission import Admission, PodInfo, uid_of
 from services.cycle.round.assign import RoundResult, Unfit
-from services.cycle.round.gang import take_gang
+from services.cycle.round.gang import GangRound
 from services.cycle.round.gang_memory import GangMemory
+from services.cycle.round.gangs import is_tree, take_gang
 from services.cycle.round.next_pods import MAX_POD_BYTES
 from services.cycle.round.pace import Pace
 from services.cycle.round.round import Round
@@ -218,7 +219,7 @@ class CycleCore:
         effects: list[Effect] = []
         for queued in batch.pods:
             try:
-                info, failure = self._admission.admit(queued, now)
+                info, failure = self._admission.admit(queued, now, batch.trees)
             except msgspec.DecodeError as cause:
                 refusal = ProtocolError(f"the queue handed out a body that is no pod: {cause}")
                 self.refused.append(refusal)
@@ -291,6 +292,8 @@ class CycleCore:
                 return []
         effects: list[Effect] = []
         while self._backlog:
+            if is_tree(self._backlog) and self.is_committing:
+                return effects
             gang = take_gang(self._backlog, self._gang_memory)
             refused = None if gang is None else gang.refused(MAX_POD_BYTES)
             if refused is None:
@@ -322,9 +325,10 @@ class CycleCore:
         effects, result = progress.effects, progress.result
         if result is None:
             return effects
-        if progress.gang is not None and progress.gang.is_rehearsed:
+        if isinstance(progress.gang, GangRound) and progress.gang.is_rehearsed:
             return effects + self._on_search(self._searches.on_rehearsed(progress.gang, result), now)
-        effects += self._end(result if progress.gang is None else self._searches.take_gang(progress.gang, result))
+        gang = progress.gang
+        effects += self._end(self._searches.take_gang(gang, result) if isinstance(gang, GangRound) else result)
         self._admission.judge_by_name(info for info in result.deferred if info.class_id in result.by_name)
         self._backlog.extendleft(reversed(result.deferred))
         if result.decided:

@@ -6,6 +6,8 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
+import msgspec
+
 from services.cycle.events import Record, Unschedulable
 from services.cycle.extenders import is_judged
 from services.cycle.preemption.candidate_search import CandidateSearch
@@ -13,7 +15,7 @@ from services.cycle.preemption.gang_search import GangCase, GangSearch
 from services.cycle.preemption.search_queue import SearchProgress
 from services.cycle.round.admission import PodInfo
 from services.cycle.round.assign import RoundResult
-from services.cycle.round.gang import GangRound
+from services.cycle.round.gangs import AnyGang
 from services.cycle.round.round import Round
 from shared.bounded import BoundedDict
 from shared.messages.evaluation import Ties
@@ -158,7 +160,8 @@ class Recording:
             if part and size > HALF_A_MESSAGE:
                 yield Record(PodsShown(*self._next(), part))
                 part, size = [], len(info.body)
-            queued = QueuedPod(info.body, info.attempt, 0.0, 0.0, info.gang, info.claims, info.volumes)
+            gang = None if info.gang is None else msgspec.structs.replace(info.gang, groups=())
+            queued = QueuedPod(info.body, info.attempt, 0.0, 0.0, gang, info.claims, info.volumes)
             part.append(RecordedPod(info.uid, queued))
         if part:
             yield Record(PodsShown(*self._next(), part))
@@ -215,7 +218,7 @@ def pods_of_gang_search(search: GangSearch) -> list[PodDecided]:
     return [PodDecided(info.uid, of[info.class_id], verdict, reason=search.why) for info in search.case.pods]
 
 
-def step_of(gang: GangRound) -> GangStep:
+def step_of(gang: AnyGang) -> GangStep:
     """The step that it has just taken."""
     outcome = gang.verdict if gang.is_over else ""
     if gang.steps > 1:

@@ -63,6 +63,7 @@ from shared.messages.queue import (
     QueuedPod,
     Received,
     Take,
+    Trees,
     Verdict,
 )
 from shared.plugins.devices.queued_claims import queued_claims
@@ -232,10 +233,11 @@ class QueueCore:
 
     def _serve(self, take: Take, now: float) -> list[events.Effect]:
         """Answers with the pods there are; without any, only when the Take has waited long enough."""
-        pods, effects = self._pop(take.most, now)
+        pods, trees, effects = self._pop(take.most, now)
         if not pods and now < self._session.wait_ends:
             return effects
-        batch = Batch(take.epoch, take.number, pods, self._snapshot_seq, self.epoch, hears_outcomes=True)
+        seq, epoch = self._snapshot_seq, self.epoch
+        batch = Batch(take.epoch, take.number, pods, seq, epoch, hears_outcomes=True, trees=trees)
         self._session.answer(batch)
         return [*effects, events.SendBatch(batch)]
 
@@ -248,8 +250,9 @@ class QueueCore:
         self._session.answer(batch)
         return [events.SendBatch(batch)]
 
-    def _pop(self, most: int, now: float) -> tuple[list[QueuedPod], list[events.Effect]]:
+    def _pop(self, most: int, now: float) -> tuple[list[QueuedPod], Trees, list[events.Effect]]:
         pods: list[QueuedPod] = []
+        trees: Trees = {}
         effects: list[events.Effect] = []
         size = 0
         while len(pods) < most and (first := self._queue.peek(now)) is not None:
@@ -266,8 +269,11 @@ class QueueCore:
             if pods and (size > MAX_BATCH_BYTES or len(pods) + len(together.pods) > most):
                 break
             self._queue.pop_together(together.pods, now)
-            pods += [self._hand_out(info, together.gang, now) for info in together.pods]
-        return pods, effects
+            told = zip(together.pods, together.gangs(), strict=True)
+            pods += [self._hand_out(info, gang, now) for info, gang in told]
+            if together.gang is not None and together.gang.groups:
+                trees[together.gang.key] = together.gang.groups
+        return pods, trees, effects
 
     def _fail_gang(self, pods: Sequence[QueuedPodInfo], why: str, now: float) -> list[events.Effect]:
         """Ends an attempt at once, for a gang that fits in no message."""

@@ -164,6 +164,7 @@ _RESOURCES = (
     _object(ObjectKind.POD_DISRUPTION_BUDGET, "/apis/policy/v1/poddisruptionbudgets"),
     _object(ObjectKind.POD_GROUP, "/apis/scheduling.k8s.io/v1beta1/podgroups", older=GROUP_VERSIONS[1:]),
     _object(ObjectKind.COSCHEDULING_POD_GROUP, "/apis/scheduling.x-k8s.io/v1alpha1/podgroups"),
+    _object(ObjectKind.COMPOSITE_POD_GROUP, "/apis/scheduling.k8s.io/v1alpha3/compositepodgroups"),
     _object(ObjectKind.RESOURCE_CLAIM, "/apis/resource.k8s.io/v1/resourceclaims", older=BETAS),
     _object(ObjectKind.RESOURCE_SLICE, "/apis/resource.k8s.io/v1/resourceslices", older=BETAS),
     _object(ObjectKind.DEVICE_CLASS, "/apis/resource.k8s.io/v1/deviceclasses", older=BETAS),

@@ -28,12 +28,29 @@ TAKE_PATIENCE = 1.0
 """Seconds until the queue answers a Take without any pod."""
 
 
+class GangGroup(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A group in the tree of a gang that is made of composite pod groups.
+
+    `parent`: the number of the group that it is in; a root names itself. Parents come before their groups. `least`: of
+    a pod group, how many more members must be placed for it to count as placed; of a composite one, how many groups.
+    `topology`, `placed_on`: as of a Gang, within the domain of its parent.
+    """
+
+    name: str
+    parent: Count
+    is_composite: bool
+    least: Count
+    topology: tuple[TopologyConstraint, ...] = ()
+    placed_on: tuple[str, ...] = ()
+
+
 class Gang(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A group of pods that are placed together or not at all. `least`: how many more members must be placed.
 
     `topology`: its constraints, at most MAX_TOPOLOGY_LEVELS, widest domain first. `placed_on`: nodes of its members
     that have one, at most MAX_PLACED_ON, those with the most members first: the others go to the same domains.
-    `priority`: of all its members; None if each has its own.
+    `priority`: of all its members; None if each has its own. `groups`: of a gang that is a tree of groups, by number;
+    on the wire they are in the Batch. `group`: the number of the pod's group.
     """
 
     key: str
@@ -42,6 +59,12 @@ class Gang(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     placed_on: tuple[str, ...] = ()
     priority: Integer | None = None
     never_preempts: bool = False
+    groups: tuple[GangGroup, ...] = ()
+    group: Count = 0
+
+
+Trees = dict[str, tuple[GangGroup, ...]]
+"""By the key of a gang: the groups that it is a tree of."""
 
 
 def name_of_gang(key: str) -> str:
@@ -104,6 +127,7 @@ class Batch(msgspec.Struct, frozen=True, omit_defaults=True, tag="batch"):
 
     `seq`: the snapshot's sequence number that evaluations must have seen, because that change may have requeued the
     pods.
+    `trees`: by the key of a gang, the groups that it is a tree of.
     `sender_epoch`: the queue's. `hears_outcomes`: it has handled the outcomes in the Take; a queue of the last release
     does not.
     """
@@ -114,6 +138,7 @@ class Batch(msgspec.Struct, frozen=True, omit_defaults=True, tag="batch"):
     seq: Count = 0
     sender_epoch: Count = 0
     hears_outcomes: bool = False
+    trees: Trees = {}
 
 
 class Verdict(StrEnum):

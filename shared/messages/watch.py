@@ -33,6 +33,7 @@ class Kind(StrEnum):
     POD_DISRUPTION_BUDGET = "poddisruptionbudget"
     POD_GROUP = "podgroup"
     COSCHEDULING_POD_GROUP = "coschedulingpodgroup"
+    COMPOSITE_POD_GROUP = "compositepodgroup"
     RESOURCE_CLAIM = "resourceclaim"
     RESOURCE_SLICE = "resourceslice"
     DEVICE_CLASS = "deviceclass"

@@ -11,6 +11,7 @@ import msgspec
 from shared.errors import InvalidObject
 from shared.model.base import DEFAULT_NAMESPACE, Namespaced
 from shared.model.codec import convert, dec_hook, plain, retry
+from shared.model.composite_groups import CompositePodGroup
 from shared.model.devices import EXTENDED_RESOURCE_CLAIM, Device, DeviceClass, ResourceClaim, ResourceSlice
 from shared.model.devices_beta import claim_from_v1beta1, slice_from_v1beta1
 from shared.model.kinds import ObjectKind
@@ -61,6 +62,7 @@ ClusterObject = (
     | VolumeAttachment
     | PodDisruptionBudget
     | PodGroup
+    | CompositePodGroup
     | ResourceClaim
     | ResourceSlice
     | DeviceClass
@@ -176,23 +178,24 @@ def finish_object(kind: ObjectKind, obj: ClusterObject) -> ClusterObject:
     msgspec.structs.force_setattr(obj, "metadata", trimmed)
     if (api := _GROUP_APIS.get(kind)) is not None:
         msgspec.structs.force_setattr(obj, "api_version", api.value)  # list items do not name their kind
-    if isinstance(obj, PodGroup):
+    if isinstance(obj, PodGroup | CompositePodGroup):
         _check_topology(obj)
         msgspec.structs.force_setattr(obj, "status", _trimmed_status(obj))
     return obj
 
 
-def _trimmed_status(group: PodGroup) -> PodGroupStatus | None:
-    condition = None if group.api is GroupApi.COSCHEDULING else group.scheduled_condition
+def _trimmed_status(group: PodGroup | CompositePodGroup) -> PodGroupStatus | None:
+    has_none = isinstance(group, PodGroup) and group.api is GroupApi.COSCHEDULING
+    condition = None if has_none else group.scheduled_condition
     return None if condition is None else PodGroupStatus(conditions=[condition])
 
 
-def _check_topology(group: PodGroup) -> None:
-    levels = group.topology
+def _check_topology(group: PodGroup | CompositePodGroup) -> None:
+    levels, kind = group.topology, type(group).__name__
     if len(levels) > MAX_TOPOLOGY_LEVELS:
         why = f"names {len(levels)} topology levels, and at most {MAX_TOPOLOGY_LEVELS} are possible"
-        raise InvalidObject("PodGroup", group.key, "spec.schedulingConstraints.topology", why)
+        raise InvalidObject(kind, group.key, "spec.schedulingConstraints.topology", why)
     for level in levels:
         if not level.key or len(level.key) > MAX_LABEL_KEY:
             why = f"a node label's key has 1 to {MAX_LABEL_KEY} characters, this one {len(level.key)}"
-            raise InvalidObject("PodGroup", group.key, "spec.schedulingConstraints.topology", why)
+            raise InvalidObject(kind, group.key, "spec.schedulingConstraints.topology", why)

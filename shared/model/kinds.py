@@ -22,6 +22,8 @@ class ObjectKind(StrEnum):
     COSCHEDULING_POD_GROUP = "coschedulingpodgroup"
     """Of scheduling.x-k8s.io; decoded into the same type as POD_GROUP."""
 
+    COMPOSITE_POD_GROUP = "compositepodgroup"
+
     RESOURCE_CLAIM = "resourceclaim"
     RESOURCE_SLICE = "resourceslice"
     DEVICE_CLASS = "deviceclass"
@@ -42,7 +44,7 @@ STILL_COUNTED = frozenset(
 
 DEVICE_KINDS = frozenset({ObjectKind.RESOURCE_CLAIM, ObjectKind.RESOURCE_SLICE, ObjectKind.DEVICE_CLASS})
 
-GROUP_KINDS = frozenset({ObjectKind.POD_GROUP, ObjectKind.COSCHEDULING_POD_GROUP})
+GROUP_KINDS = frozenset({ObjectKind.POD_GROUP, ObjectKind.COSCHEDULING_POD_GROUP, ObjectKind.COMPOSITE_POD_GROUP})
 
-QUEUE_KINDS = frozenset({ObjectKind.COSCHEDULING_POD_GROUP})
+QUEUE_KINDS = frozenset({ObjectKind.COSCHEDULING_POD_GROUP, ObjectKind.COMPOSITE_POD_GROUP})
 """Kinds that only the queue needs: no state keeps them, and only queueing hints read them."""

@@ -40,6 +40,7 @@ from shared.model.codec import (
     pod_from,
     pod_from_msgpack,
 )
+from shared.model.composite_groups import CompositePodGroup
 from shared.model.devices import DeviceClass, ResourceClaim, ResourceSlice
 from shared.model.kinds import ObjectKind
 from shared.model.node import ContainerImage, Node, NodeCondition, NodeSpec, NodeStatus, validate_node

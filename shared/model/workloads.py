@@ -135,6 +135,7 @@ class DisruptionMode(ApiStruct, frozen=True, kw_only=True):
 class PodGroupSpec(ApiStruct, frozen=True, kw_only=True):
     """`min_member` and `schedule_timeout_seconds` are of `scheduling.x-k8s.io`, all others of `scheduling.k8s.io`."""
 
+    parent_composite_pod_group_name: str | None = None
     scheduling_policy: SchedulingPolicy | None = None
     min_member: int | None = None
     schedule_timeout_seconds: int | None = None
@@ -169,6 +170,12 @@ class PodGroup(Namespaced, frozen=True, kw_only=True):
     @property
     def ref(self) -> GroupRef:
         return GroupRef(self.api, self.key)
+
+    @property
+    def parent(self) -> str:
+        """The key of the composite group that it is one of; empty if it is in none."""
+        name = self.spec.parent_composite_pod_group_name
+        return f"{self.metadata.namespace}/{name}" if name and self.api is GroupApi.SCHEDULING else ""
 
     @property
     def least(self) -> int:

@@ -52,6 +52,7 @@ def test_each_kind_has_its_own_view() -> None:
         objects.disruption_budgets,
         objects.of(ObjectKind.POD_GROUP),
         objects.of(ObjectKind.COSCHEDULING_POD_GROUP),
+        objects.of(ObjectKind.COMPOSITE_POD_GROUP),
         objects.devices.claims,
         objects.devices.slices,
         objects.devices.classes,

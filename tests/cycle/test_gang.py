@@ -13,10 +13,9 @@ from services.cycle.round.gang import (
     MAX_IDLE_STEPS,
     MAX_MEMBERS,
     GangRound,
-    take_gang,
-    undecided,
 )
 from services.cycle.round.gang_memory import GangMemory
+from services.cycle.round.gangs import take_gang, undecided
 from services.cycle.round.ladder_merge import LadderMerge, Placement
 from shared.cluster.devices import PlacedDevices
 from shared.cluster.volumes import VolumeDecision
@@ -71,6 +70,7 @@ def test_only_the_members_at_the_head_of_the_backlog_are_taken() -> None:
     other, single = member("d", Gang("ns/h", 1)), member("s", None)
     backlog = deque([A, B, other, C, single])
     gang = take_gang(backlog, GangMemory())
+    assert isinstance(gang, GangRound)
     assert gang is not None
     assert (gang.key, gang.least, gang.members) == ("ns/g", 2, [A, B])
     assert list(backlog) == [other, C, single]

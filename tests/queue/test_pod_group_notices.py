@@ -1,7 +1,7 @@
 """Notices for held members of gangs."""
 
 from services.queue.scheduling.group_info import GROUP_TIMEOUT
-from services.queue.scheduling.pod_groups import FIRST_EVENT
+from services.queue.scheduling.holds import FIRST_EVENT
 from tests.queue.pod_group_support import THEIRS, GroupQueue
 
 

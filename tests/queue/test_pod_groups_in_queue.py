@@ -11,7 +11,7 @@ from services.queue.core import MAX_GANG_BYTES
 from services.queue.events import PodBound, PodPending, Tick, WatchEvents
 from services.queue.scheduling.cluster_event import ClusterChange
 from services.queue.scheduling.group_info import GROUP_TIMEOUT
-from services.queue.scheduling.pod_groups import FIRST_EVENT
+from services.queue.scheduling.holds import FIRST_EVENT
 from services.queue.scheduling.queued_pod_info import PodState
 from shared.framework.clusterevents import ClusterEvent
 from shared.messages.queue import Activate, Gang

@@ -17,7 +17,7 @@ from shared.cluster.objects import ClusterObjects
 from shared.framework.clusterevents import NAMES, ClusterEvent
 from shared.messages.watch import Kind, NodeChange, ObjectChange, PodChange, Unreadable
 from shared.model.devices import ResourceClaim, ResourceClaimStatus
-from shared.model.kinds import STILL_COUNTED
+from shared.model.kinds import GROUP_KINDS, STILL_COUNTED
 from shared.model.objects import (
     Container,
     ContainerStatus,
@@ -301,7 +301,7 @@ def test_objects_of_other_kinds(kind: ObjectKind) -> None:
     def actions(change: ObjectChange | Unreadable) -> list[Action]:
         return [told.event.action for told in decoder.decode(change, 9.0) if isinstance(told, ClusterChange)]
 
-    registered = kind in {*WATCHED, ObjectKind.POD_GROUP, ObjectKind.COSCHEDULING_POD_GROUP}
+    registered = kind in {*WATCHED, *GROUP_KINDS}
     assert actions(object_change(kind)) == [Action.ADD] * registered
     assert known[key] == an_object(kind)
     assert actions(object_change(kind, resourceVersion="2")) == [], "as in a listing"

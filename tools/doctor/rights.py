@@ -97,6 +97,7 @@ RULES = (
     Rule(STORAGE, ("csinodes",), ("get",), BINDER, "volumes are bound before the pod"),
     Rule("policy", ("poddisruptionbudgets",), READ, WATCHER, "preemption spares what budgets protect"),
     Rule("scheduling.k8s.io", ("podgroups",), READ, WATCHER, "for gangs"),
+    Rule("scheduling.k8s.io", ("compositepodgroups",), READ, WATCHER, "for gangs that are trees of groups"),
     Rule("scheduling.k8s.io", ("podgroups",), ("get",), BINDER, "without it groups have no status"),
     Rule("scheduling.k8s.io", ("podgroups/status",), ("patch",), BINDER, "without it groups have no status"),
     Rule("scheduling.x-k8s.io", ("podgroups",), READ, WATCHER, "for gangs"),

@@ -12,6 +12,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from flotilla.results import error
 from services.cycle.extenders import Extenders
 from services.cycle.preemption.candidate_search import CandidateSearch, Preemption, SearchCase
@@ -168,7 +170,7 @@ class Run:
             members = self._members.setdefault(step.key, {})
             members.update(dict.fromkeys((*step.pods, *uids)))
             if step.gang is not None:
-                self._gangs[step.key] = step.gang
+                self._gangs[step.key] = msgspec.structs.replace(step.gang, groups=())
             if not step.outcome:
                 return
             uids = list(self._members.pop(step.key))

@@ -182,6 +182,8 @@ class Decisions:
 
     def _begun(self, step: GangStep, pods: Sequence[PodInfo]) -> GangRound:
         """Incomparable if a member was not recorded."""
+        if step.gang is not None and step.gang.groups:
+            raise Incomparable("its gang is a tree of groups, whose steps depend on each other")
         if step.gang is None:
             gang = GangRound(pods)
             gang.attempts.end_with_this()

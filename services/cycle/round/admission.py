@@ -18,13 +18,14 @@ from msgspec.structs import replace as replace_fields
 from flotilla.plugin import PodParts
 from flotilla.results import Status, error
 from services.cycle.extenders import Extenders
+from services.cycle.round.group_tree import is_tree_of
 from shared.bounded import BoundedDict
 from shared.devices.claim_texts import with_names
 from shared.devices.pod_claims import may_claim
 from shared.errors import FlotillaError, InvalidObject
 from shared.framework.profile import Framework
 from shared.framework.signatures import PluginFailed, digest, is_personal
-from shared.messages.queue import Gang, QueuedClaims, QueuedPod, QueuedVolumes
+from shared.messages.queue import Gang, QueuedClaims, QueuedPod, QueuedVolumes, Trees
 from shared.messages.rounds import NominatedPod
 from shared.model.load import PodLoad, claim_names, load_of
 from shared.model.objects import DEFAULT_NAMESPACE, OwnerReference, Pod, pod_from_msgpack
@@ -203,8 +204,11 @@ class Admission:
         }
         self._templates = _Templates(MAX_TEMPLATES)
 
-    def admit(self, queued: QueuedPod, now: float) -> tuple[PodInfo, Status | None]:
-        """The pod, and why it cannot be scheduled at all, if it cannot. DecodeError: the body is no pod."""
+    def admit(self, queued: QueuedPod, now: float, trees: Trees | None = None) -> tuple[PodInfo, Status | None]:
+        """The pod, and why it cannot be scheduled at all, if it cannot. DecodeError: the body is no pod.
+
+        `trees`: what the gangs of its batch are trees of.
+        """
         body = _BODY.decode(queued.pod)
         meta = body.metadata
         namespace = meta.namespace or DEFAULT_NAMESPACE
@@ -223,6 +227,7 @@ class Admission:
             taken_at=now,
         )
         try:
+            info.gang = with_groups(info.gang, trees or {})
             info.template = self._template_of(info, body)
             self._classify(info)
         except Exception as cause:
@@ -373,7 +378,17 @@ def needed(gang: Gang | None) -> Gang | None:
     """None if enough members are placed, so that no member depends on the others any more; unless a topology says
     where it must lie.
     """
-    return gang if gang is not None and (gang.least > 0 or gang.topology) else None
+    return gang if gang is not None and (gang.least > 0 or gang.topology or gang.groups) else None
+
+
+def with_groups(gang: Gang | None, trees: Trees) -> Gang | None:
+    """The gang with the groups that it is a tree of, if it is one."""
+    groups = None if gang is None else trees.get(gang.key)
+    if gang is None or groups is None:
+        return gang
+    if not is_tree_of(groups, gang.group):
+        raise FlotillaError(f"gang {gang.key}: the {len(groups)} groups that it has are no tree of pod groups")
+    return replace_fields(gang, groups=groups)
 
 
 def _unreadable(info: PodInfo, cause: Exception) -> Status:

@@ -47,7 +47,7 @@ class RoundResult:
     `views`: by class, what is remembered of its pods. `broken`: classes with a tracker that raised.
     `by_name`: deferred classes whose pods must be judged by the names of their volume claims. Of a gang's step,
     `is_followed`: members matter to each other beyond the nodes that they fill; `counted`, `offered`: what it asked for
-    instead of placements.
+    instead of placements; `values`: of the labels of nodes that members are on.
     """
 
     order: list[str]
@@ -62,6 +62,7 @@ class RoundResult:
     is_followed: bool = False
     counted: Counted | None = None
     offered: dict[str, Offered] | None = None
+    values: dict[str, tuple[str | None, ...]] = field(default_factory=dict)
 
 
 ClassVerdict = LadderMerge | DomainMerge | Unfit | Status | None

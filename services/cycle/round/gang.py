@@ -11,24 +11,25 @@ resources meanwhile.
 """
 
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Literal, TypeVar
 
 import msgspec
 
 from flotilla.results import Status, error
 from services.cycle.extenders import is_judged
-from services.cycle.round.admission import PodInfo, needed
+from services.cycle.round.admission import PodInfo
 from services.cycle.round.assign import Reservations, RoundResult, Unfit, device_decision
 from services.cycle.round.attempts import Attempts, in_order
 from services.cycle.round.domains import Domain, Level
-from services.cycle.round.gang_memory import GangMemory, placed_too
 from services.cycle.round.ladder_merge import Placement
 from services.cycle.round.placement_search import MAX_OPTIONS, MAX_STEPS, PlacementSearch
 from services.cycle.round.views import ClassView
 from shared.cluster.volumes import VolumeDecision
 from shared.messages.limits import HALF_A_MESSAGE
+from shared.messages.queue import Gang
 from shared.messages.rounds import Given, Scope
 from shared.messages.state import Loads
 from shared.model.codec import encode_msgpack
@@ -51,30 +52,45 @@ READS_LABELS = "NodeAffinity"
 T = TypeVar("T")
 
 
-def take_gang(backlog: deque[PodInfo], memory: GangMemory) -> "GangRound | None":
-    """Takes the gang at the head of the backlog, if there is one: all consecutive members."""
-    if not backlog or backlog[0].gang is None:
-        return None
-    key = backlog[0].gang.key
-    members: list[PodInfo] = []
-    while backlog and backlog[0].gang is not None and backlog[0].gang.key == key:
-        members.append(backlog.popleft())
-    return GangRound(memory.informed(members))
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Of a group that is decided as a part of a tree. `before`: what was decided of other groups. `within`: the labels
+    of the domain that it must lie in. `thrifty`: no more members are placed than are needed. `only_counts`: it is only
+    asked which domains it may lie in.
+    """
+
+    gang: Gang
+    within: Mapping[str, str]
+    before: Sequence[tuple[PodInfo, Placement]] = ()
+    thrifty: bool = False
+    only_counts: bool = False
 
 
 class GangRound:
     """`members` are in queue order; `open`: the undecided ones, in the order of decision. `least` must be placed."""
 
-    def __init__(self, members: Sequence[PodInfo], gone: Sequence[str] = (), unreserved: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        members: Sequence[PodInfo],
+        gone: Sequence[str] = (),
+        unreserved: Sequence[str] = (),
+        frame: Frame | None = None,
+    ) -> None:
         """`gone`: victims that count as evicted; then the gang is only rehearsed, and nothing is committed.
-        `unreserved`: pods whose nominations do not count then.
+        `unreserved`: pods whose nominations do not count then. `frame`: of a part of a tree.
         """
         gangs = [info.gang for info in members if info.gang is not None]
-        least = max(1, *(gang.least for gang in gangs))
         placed_on = tuple(dict.fromkeys(node for gang in gangs for node in gang.placed_on))
+        least = max(1, *(gang.least for gang in gangs))
         self.message = msgspec.structs.replace(gangs[0], least=least, placed_on=placed_on)
         """What the queue said of it, and what was placed since."""
-        self.key, self.least = self.message.key, least
+        self._before: Sequence[tuple[PodInfo, Placement]] = ()
+        self._within: Mapping[str, str] = {}
+        self._thrifty = self._only_counts = False
+        if frame is not None:
+            self.message, self._before, self._within = frame.gang, frame.before, frame.within
+            self._thrifty, self._only_counts = frame.thrifty, frame.only_counts
+        self.key, self.least = self.message.key, self.message.least
         self.members = list(members)
         self.gone = list(gone)
         self.unreserved = list(unreserved)
@@ -93,23 +109,13 @@ class GangRound:
         self._idle_steps = 0
         self.steps = 0
         """Steps that it has taken."""
+        self.labels: tuple[str, ...] = ()
+        """Labels of the offered nodes whose values it must know."""
 
     def refused(self, max_bytes: int) -> RoundResult | None:
         """All members as failed, if the gang cannot be decided at all. `max_bytes`: of whole pods in one commit."""
-        why = self._refusal(max_bytes)
+        why = refusal(self._name, self.members, max_bytes)
         return None if why is None else RoundResult(self._order, failed=[(info, why) for info in self.members])
-
-    def _refusal(self, max_bytes: int) -> Status | None:
-        size = sum(info.size for info in self.members)
-        if len(self.members) > MAX_MEMBERS:
-            return error(f"{self._name}: at most {MAX_MEMBERS} pods are placed together, not {len(self.members)}")
-        if size > max_bytes:
-            return error(f"{self._name}: its pods take {size} bytes, and at most {max_bytes} are committed")
-        profiles = list(dict.fromkeys(info.template.profile for info in self.members))
-        if len(profiles) > 1:
-            names = f'got: "{profiles[0]}" and "{profiles[1]}"'
-            return error(f"all pods in a single pod group should have the same .spec.schedulerName set, {names}")
-        return None
 
     @property
     def is_rehearsed(self) -> bool:
@@ -124,11 +130,13 @@ class GangRound:
         now = self.attempts.now
         if now is None:
             return None
+        within = {**self._within, **now.domain.labels}
         if now.kind == "count":
-            return Scope(count_by=[level.key for level in self.attempts.levels], values_of=list(self.message.placed_on))
+            keys = [level.key for level in self.attempts.levels]
+            return Scope(within, count_by=keys, values_of=list(self.message.placed_on))
         if now.kind == "search":
-            return Scope(now.domain.labels, count_by=[], options=MAX_OPTIONS)
-        return Scope(now.domain.labels) if now.domain.within else None
+            return Scope(within, count_by=[], options=MAX_OPTIONS)
+        return Scope(within) if within else None
 
     def asked(self) -> list[PodInfo]:
         """A member of each class that is counted or searched for; empty if open members are to be assigned."""
@@ -151,11 +159,11 @@ class GangRound:
                 device_decision(info, placement),
                 info.name if placement.devices is not None else "",
             )
-            for info, placement in self._decided.values()
+            for info, placement in (*self._before, *self._decided.values())
         ], loads.items
 
     def reservations(self) -> Reservations:
-        return Reservations(self._decided.values())
+        return Reservations((*self._before, *self._decided.values()))
 
     def take(self, result: RoundResult) -> None:
         """The result of a step. Members to assign were taken from `open`; deferred ones are put back."""
@@ -175,11 +183,14 @@ class GangRound:
         self._decided |= {info.uid: (info, placement) for info, placement in result.decided}
         self._unfit |= {info.uid: (info, unfit) for info, unfit in result.unfit}
         self.open.extendleft(reversed(result.deferred))
+        if self._thrifty and len(self._decided) >= self.least:
+            self._decided = dict(islice(self._decided.items(), self.least))
+            self.open.clear()
         self._idle_steps = self._idle_steps + 1 if len(result.deferred) == len(result.order) else 0
         if self._idle_steps == MAX_IDLE_STEPS:
             stuck = error(f"{self._name}: no member was decided in {MAX_IDLE_STEPS} steps")
             self._failed |= {info.uid: (info, stuck) for info in result.deferred}
-        size = sum(_bytes_of(placement) for _, placement in self._decided.values())
+        size = sum(_bytes_of(placement) for _, placement in (*self._before, *self._decided.values()))
         if size > MAX_DECISION_BYTES:
             large = error(f"{self._name}: what is decided about its volumes and devices takes {size} bytes")
             self._failed |= {info.uid: (info, large) for info in self.members}
@@ -201,7 +212,8 @@ class GangRound:
         if last is not None and search.outcome != "none" and last[0].class_id in (result.offered or {}):
             result.order, result.decided, result.deferred = [last[0].uid], [last], []
         if search.outcome == "found":
-            self.open = deque(info for info in self.members if info.uid not in self._decided)
+            left = () if self._thrifty else self.members
+            self.open = deque(info for info in left if info.uid not in self._decided)
             self._search = None
             self.attempts.found()
         elif search.outcome == "none":
@@ -258,6 +270,11 @@ class GangRound:
         return self._search is None and self.attempts.now.kind != "count" and not self.open
 
     @property
+    def has_counted(self) -> bool:
+        """Whether it was only asked which domains it may lie in, and that is answered."""
+        return self._only_counts and self.attempts.counted is not None
+
+    @property
     def domains(self) -> list[Domain]:
         """All domains that it may lie in, the best first; the whole cluster if it has no constraints."""
         return self.attempts.domains
@@ -277,7 +294,7 @@ class GangRound:
         if verdict == "failed":
             whole.failed = [(info, self._failure_of(info)) for info in self.members]
         elif verdict == "placed":
-            whole.decided = self._with_shared_volumes()
+            whole.decided = with_shared_volumes(self._decided.values())
             whole.withheld = self._in_order(self._unfit)
         else:
             whole.unfit = [(info, self._unfit_of(info)) for info in self.members]
@@ -293,19 +310,6 @@ class GangRound:
 
     def _in_order(self, found: Mapping[str, T]) -> list[T]:
         return [found[info.uid] for info in self.members if info.uid in found]
-
-    def _with_shared_volumes(self) -> list[tuple[PodInfo, Placement]]:
-        """In the order of decision. Members that share a claim all wait for the volume that one of them was given.
-
-        When they were judged, the claim was assumed to have it already.
-        """
-        given = {
-            claim: volume
-            for _, placement in self._decided.values()
-            if placement.volumes is not None
-            for claim, volume in placement.volumes.bindings
-        }
-        return [(info, _with_bindings(info, placement, given)) for info, placement in self._decided.values()]
 
     def _failure_of(self, info: PodInfo) -> Status:
         if info.uid in self._failed:
@@ -349,6 +353,35 @@ class GangRound:
         return f"{self._name[0].upper()}{self._name[1:]}: {why}." if why else ""
 
 
+def refusal(name: str, members: Sequence[PodInfo], max_bytes: int) -> Status | None:
+    """Why these members cannot be decided together at all. `max_bytes`: of whole pods in one commit."""
+    size = sum(info.size for info in members)
+    if len(members) > MAX_MEMBERS:
+        return error(f"{name}: at most {MAX_MEMBERS} pods are placed together, not {len(members)}")
+    if size > max_bytes:
+        return error(f"{name}: its pods take {size} bytes, and at most {max_bytes} are committed")
+    profiles = list(dict.fromkeys(info.template.profile for info in members))
+    if len(profiles) > 1:
+        names = f'got: "{profiles[0]}" and "{profiles[1]}"'
+        return error(f"all pods in a single pod group should have the same .spec.schedulerName set, {names}")
+    return None
+
+
+def with_shared_volumes(decided: Iterable[tuple[PodInfo, Placement]]) -> list[tuple[PodInfo, Placement]]:
+    """In the order of decision. Members that share a claim all wait for the volume that one of them was given.
+
+    When they were judged, the claim was assumed to have it already.
+    """
+    decided = list(decided)
+    given = {
+        claim: volume
+        for _, placement in decided
+        if placement.volumes is not None
+        for claim, volume in placement.volumes.bindings
+    }
+    return [(info, _with_bindings(info, placement, given)) for info, placement in decided]
+
+
 def _bytes_of(placement: Placement) -> int:
     if placement.volumes is None and placement.devices is None:
         return 0
@@ -363,20 +396,3 @@ def _with_bindings(info: PodInfo, placement: Placement, given: Mapping[str, str]
         return placement
     bindings = [*volumes.bindings, *((claim, given[claim]) for claim in claims)]
     return replace(placement, volumes=msgspec.structs.replace(volumes, bindings=bindings))
-
-
-def undecided(result: RoundResult, lost: Mapping[str, PodInfo]) -> dict[str, PodInfo]:
-    """The pods to decide again after `lost` lost a conflict: with withheld members of their gang, if there are any.
-
-    The gang needs fewer members then, as the others are placed.
-    """
-    again = dict(lost) | {info.uid: info for info, _ in result.withheld}
-    placed = [placement.node for info, placement in result.decided if info.uid not in lost]
-    return {uid: _needing_fewer(info, placed) for uid, info in again.items()} if placed else again
-
-
-def _needing_fewer(info: PodInfo, placed: Sequence[str]) -> PodInfo:
-    if info.gang is None:
-        return info
-    gang = placed_too(info.gang, placed)
-    return replace(info, gang=needed(msgspec.structs.replace(gang, least=max(0, gang.least - len(placed)))))

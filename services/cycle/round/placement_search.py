@@ -27,12 +27,13 @@ MAX_OPTIONS = 64
 class Offered(NamedTuple):
     """For one class: nodes that are feasible now, the best first, and for how many pods there is room at most.
 
-    `complete`: there are no other nodes.
+    `complete`: there are no other nodes. `values`: of each node's labels that were asked for.
     """
 
     options: Sequence[Placement]
     places: int
     complete: bool = True
+    values: Sequence[tuple[str | None, ...]] = ()
 
 
 _State = tuple[frozenset[tuple[tuple[str, str], int]], frozenset[str]]

@@ -23,7 +23,7 @@ from services.cycle.round.admission import PodInfo
 from services.cycle.round.assign import ClassVerdict, RoundResult, Unfit, assign
 from services.cycle.round.class_cache import ClassCache
 from services.cycle.round.domain_merge import DomainMerge, Trackers
-from services.cycle.round.gang import GangRound
+from services.cycle.round.gangs import AnyGang
 from services.cycle.round.ladder_merge import LadderMerge
 from services.cycle.round.next_pods import MAX_POD_BYTES
 from services.cycle.round.nominated_pods import NominatedPods
@@ -50,7 +50,7 @@ from shared.model.objects import Pod
 
 
 class Round:
-    def __init__(self, number: int, pods: list[PodInfo], cache: ClassCache, gang: GangRound | None = None) -> None:
+    def __init__(self, number: int, pods: list[PodInfo], cache: ClassCache, gang: AnyGang | None = None) -> None:
         """`gang`: the pods are members of it, and some members may have been decided in earlier steps."""
         self.number = number
         self.pods = pods
@@ -264,7 +264,8 @@ class Round:
     @property
     def keys(self) -> tuple[str, ...]:
         """The node labels by which the round's decisions matter to any of its classes."""
-        return tuple(sorted({key for topology in self._topologies.values() if topology for key in topology.keys}))
+        keys = {key for topology in self._topologies.values() if topology for key in topology.keys}
+        return tuple(sorted(keys if self.gang is None else keys.union(self.gang.labels)))
 
     @property
     def _is_followed(self) -> bool:
@@ -352,7 +353,9 @@ class Round:
         if self.scope is None or self.gang is None:
             return result
         if self.scope.options:
-            result.offered = {class_id: offered(answers.get(class_id, ())) for class_id in self.classes}
+            labels = self.gang.labels
+            result.offered = {class_id: offered(answers.get(class_id, ()), labels) for class_id in self.classes}
+            result.values = {node: tuple(of) for each in self.answered.values() for node, of in each.values.items()}
             result.views = {class_id: self._view(class_id) for class_id in self.classes}
         else:
             result.counted = counted(answers, self.gang.wanted, self.answered.values())

@@ -15,7 +15,7 @@ from services.cycle.extenders import AskExtenders, Extenders, ExtendersAnswered
 from services.cycle.round.admission import PodInfo
 from services.cycle.round.assign import RoundResult
 from services.cycle.round.class_cache import ClassCache
-from services.cycle.round.gang import GangRound
+from services.cycle.round.gangs import AnyGang
 from services.cycle.round.known_answers import AHEAD, MAX_AHEAD_OF, KnownAnswers
 from services.cycle.round.next_pods import next_pods
 from services.cycle.round.round import Round
@@ -40,7 +40,7 @@ class RoundProgress:
     effects: list[Effect] = field(default_factory=list)
     result: RoundResult | None = None
     number: int = 0
-    gang: GangRound | None = None
+    gang: AnyGang | None = None
     unasked: bool = False
 
 
@@ -92,7 +92,7 @@ class RoundRunner:
         self._asks = Unanswered[int, Round]((ASK_DEADLINE,))
         self._extend_by: float | None = None
 
-    def begin(self, backlog: deque[PodInfo], gang: GangRound | None, now: float) -> RoundProgress:
+    def begin(self, backlog: deque[PodInfo], gang: AnyGang | None, now: float) -> RoundProgress:
         """Takes the pods at the head of the backlog; or of a gang, the open members for its next step."""
         self.begun += 1
         pods, self.passed_over = ([] if gang is None else gang.asked()), 0

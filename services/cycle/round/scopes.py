@@ -53,14 +53,19 @@ def failure_of(answers: Answers) -> Status | None:
     return next((answer.failure for answer, _ in answers if answer.failure is not None), None)
 
 
-def offered(answers: Answers) -> Offered:
-    """The nodes that all workers offer for a class, the best first, with ties broken as in any round."""
-    found: list[tuple[tuple[int, int, str], Placement]] = []
+def offered(answers: Answers, labels: Sequence[str] = ()) -> Offered:
+    """The nodes that all workers offer for a class, the best first, with ties broken as in any round.
+
+    `labels`: those whose values are told of each node.
+    """
+    found: list[tuple[tuple[int, int, str], Placement, tuple[str | None, ...]]] = []
     for answer, seen in answers:
         ladder = answer.ladder
         for at, node in enumerate(ladder.nodes):
             placement = Placement(node, ladder.scores[at], seen, None, *beside(ladder, at))
-            found.append(((-ladder.scores[at], -ladder.ties[at], node), placement))
-    options = [placement for _, placement in sorted(found, key=lambda each: each[0])]
+            values = tuple(ladder.domains[label][at] for label in labels)
+            found.append(((-ladder.scores[at], -ladder.ties[at], node), placement, values))
+    found.sort(key=lambda each: each[0])
+    options, values_of = [placement for _, placement, _ in found], [values for _, _, values in found]
     room = sum(each.places for answer, _ in answers for each in answer.places)
-    return Offered(options, room, all(answer.ladder.complete for answer, _ in answers))
+    return Offered(options, room, all(answer.ladder.complete for answer, _ in answers), values_of)

@@ -24,6 +24,7 @@ CLAIM_UPDATED = ClusterEvent(Resource.RESOURCE_CLAIM, Action.UPDATE)
 _RESOURCES: Mapping[ObjectKind, Resource] = {
     **{kind: Resource[kind.name] for kind in ObjectKind if kind.name in Resource.__members__},
     ObjectKind.COSCHEDULING_POD_GROUP: Resource.POD_GROUP,
+    ObjectKind.COMPOSITE_POD_GROUP: Resource.POD_GROUP,
 }
 
 

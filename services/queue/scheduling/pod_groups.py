@@ -18,13 +18,15 @@ FIRST_EVENT says so by an Event on one of them; the owners of all are notified a
 """
 
 from collections import Counter
-from collections.abc import Mapping
-from heapq import heappop, heappush
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import repeat
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from flotilla.results import SUCCESS, Status, unresolvable
+from services.queue.scheduling.composite_info import CompositeInfo
+from services.queue.scheduling.group_forest import Forest
 from services.queue.scheduling.group_info import (
     PLUGINS,
     GroupInfo,
@@ -32,26 +34,41 @@ from services.queue.scheduling.group_info import (
     MemberState,
     member_state,
 )
+from services.queue.scheduling.group_tree import popped_as_tree, told
+from services.queue.scheduling.holds import Holds
 from services.queue.scheduling.queued_gang import QueuedGang
 from services.queue.scheduling.queued_pod_info import QueuedPodInfo
 from shared.errors import InvariantBroken
 from shared.messages.queue import Gang
+from shared.model.composite_groups import CompositePodGroup
 from shared.model.objects import GroupApi, GroupRef, Pod, PodGroup, group_of
 
 _MINIMUM: Mapping[GroupApi, str] = {GroupApi.SCHEDULING: "minCount", GroupApi.COSCHEDULING: "minMember"}
-FIRST_EVENT = 2.0
-"""Seconds that a group's controller may take to create all its pods, until one of those held gets a first Event."""
 MAX_POPPED_TOGETHER = 1024
 """Members popped together, unless more are missing; the rest follow."""
+NOT_YET = "waiting for pods from a gang that cannot be scheduled yet"
 RELEASED = "GangChanged"
 """The reason for a released member's move."""
 
 
 class PoppedTogether(NamedTuple):
-    """Pods to hand out next to each other; `gang` is None if the first goes by itself."""
+    """Pods to hand out next to each other; `gang` is None if the first goes by itself.
+
+    `numbers`: of a gang that is a tree, the number of each pod's group in it.
+    """
 
     pods: list[QueuedPodInfo]
     gang: Gang | None = None
+    numbers: tuple[int, ...] = ()
+
+    def gangs(self) -> Iterator[Gang | None]:
+        """What to say of each pod; what the groups of a tree are is said once for all."""
+        if self.gang is None or not self.gang.groups:
+            yield from repeat(self.gang, len(self.pods))
+            return
+        one = replace(self.gang, groups=())
+        for number in self.numbers:
+            yield replace(one, group=number)
 
 
 class HeldTooLong(NamedTuple):
@@ -74,18 +91,17 @@ class _Member(NamedTuple):
 class PodGroups:
     def __init__(self) -> None:
         self._groups: dict[GroupRef, GroupInfo] = {}
+        self.forest = Forest()
+        """Read only for others."""
+        self._strays: list[QueuedPodInfo] = []
+        """Pods seen on nodes that may still stand in the entry of a tree."""
         self._members: dict[str, _Member] = {}
         self._to_release: dict[GroupRef, GroupInfo] = {}
         self._to_regroup: dict[GroupRef, GroupInfo] = {}
         """Groups whose ready members may stand in another entry than they should."""
         self._completed: dict[GroupRef, GroupInfo] = {}
         """Groups that may lack no member since `take_completed`."""
-        self._first_events: dict[GroupRef, float] = {}
-        """When groups with held members get their first Event; in order of time, removed once they did."""
-        self._held_since: dict[str, float] = {}
-        self._deadlines: dict[str, float] = {}
-        """When the owners of held members are notified; removed once they are."""
-        self._deadline_heap: list[tuple[float, str]] = []
+        self._holds = Holds()
 
     # What the watch shows
 
@@ -94,6 +110,9 @@ class PodGroups:
         match before if now is None else now:
             case PodGroup() as group:
                 self.delete_group(group.ref) if now is None else self.set_group(group)
+            case CompositePodGroup() as composite:
+                forest = self.forest
+                self._look_again(forest.delete(composite.key) if now is None else forest.set(composite))
             case Pod() as pod:
                 self.remove(pod.uid) if now is None else self.assigned(
                     pod.uid, group_of(pod), pod.name, pod.spec.node_name
@@ -102,17 +121,19 @@ class PodGroups:
     def set_group(self, pod_group: PodGroup) -> None:
         group = self._group(pod_group.ref)
         group.object = pod_group
+        self._look_again(self.forest.place(group, pod_group.parent))
         self._completed[group.ref] = self._to_regroup[group.ref] = group
         self._check_release(group)
-        self._update_deadlines(group)
+        self._holds.update(group)
 
     def delete_group(self, ref: GroupRef) -> None:
         """Members popped from now on are held."""
         group = self._groups.get(ref)
         if group is not None:
             group.object = None
+            self._look_again(self.forest.place(group, ""))
             self._to_regroup[ref] = group
-            self._update_deadlines(group)
+            self._holds.update(group)
             self._drop_if_empty(group)
 
     # Members
@@ -158,8 +179,9 @@ class PodGroups:
             self.remove(uid)
         if ref is not None:
             group = self._group(ref)
-            if group.pods.pop(uid, None) is not None:
+            if (info := group.pods.pop(uid, None)) is not None:
                 self._to_regroup[ref] = group
+                self._strays += [info] if info.gang is not None and info.gang is not group.gang else []
             group.on_nodes[uid] = MemberOnNode(name, node)
             self._set(uid, group, MemberState.PLACED, 0.0)
 
@@ -172,16 +194,30 @@ class PodGroups:
         group.pods.pop(uid, None)
         group.on_nodes.pop(uid, None)
         if known.state is MemberState.HELD:
-            self._end_hold(uid, group)
+            self._holds.end(uid, group)
         self._drop_if_empty(group)
 
     # Order, gate, pop, release
+
+    def pods_that_stand_elsewhere(self, before: object, now: object) -> list[QueuedPodInfo]:
+        """The members of groups whose priority may have changed with this change of a group."""
+        is_same = before is not None and _priority(before) == _priority(now)
+        match now:
+            case PodGroup() as found if not is_same or found.parent:
+                group = self._groups.get(found.ref)
+                has_priority = group is not None and (group.priority is not None or before is not None)
+                return list(group.pods.values()) if group is not None and has_priority else []
+            case CompositePodGroup() as found if not is_same:
+                node = self.forest.get(found.key)
+                groups = [] if node is None or found.priority is None else self.forest.leaves(node)
+                return [info for group in groups for info in group.pods.values()]
+        return []
 
     def sorted_as(self, pod: Pod) -> Pod:
         """The pod as QueueSort sees it: with the priority of its group, if that has one."""
         ref = group_of(pod) if self._groups else None
         group = None if ref is None else self._groups.get(ref)
-        priority = None if group is None or group.object is None else group.object.priority
+        priority = None if group is None else group.priority
         if priority is None or priority == pod.priority:
             return pod
         return replace(pod, spec=replace(pod.spec, priority=priority))
@@ -196,7 +232,7 @@ class PodGroups:
             return _no_group(ref)
         known = self._members.get(info.uid)
         total = group.total + (known is None or known.group is not group)
-        return _too_few(ref) if total < group.minimum else SUCCESS
+        return _too_few(ref) if total < group.minimum else _above(group)
 
     def pop_with(self, first: QueuedPodInfo) -> PoppedTogether | Status:
         """The pod with the members to pop together with it, in the order of their decisions; or why it is held."""
@@ -207,13 +243,28 @@ class PodGroups:
         ref, missing = group.ref, group.missing
         if group.object is None:
             return _no_group(ref)
+        if group.above or group.problem:
+            status = _above(group)
+            if not status.ok:
+                return status
         if first.gang is None:
             return PoppedTogether([first])
         if group.total < group.minimum:
             return _too_few(ref)
+        if (unit := group.unit) is not None:
+            return self._pop_tree(unit, first.gang, ref)
         if len(first.gang.pods) < missing:
-            return _rejected(ref, "waiting for pods from a gang that cannot be scheduled yet")
-        return PoppedTogether(first.gang.in_order()[: max(missing, MAX_POPPED_TOGETHER)], group.told())
+            return _rejected(ref, NOT_YET)
+        pods = first.gang.in_order()[: max(missing, MAX_POPPED_TOGETHER)]
+        gang = group.told() if not group.above else told(self.forest, group)
+        return PoppedTogether(pods, gang, (len(gang.groups) - 1,) * len(pods) if gang.groups else ())
+
+    def _pop_tree(self, unit: CompositeInfo, entry: QueuedGang, ref: GroupRef) -> PoppedTogether | Status:
+        found = popped_as_tree(self.forest, unit, [(self._members[uid].group, entry.pods[uid]) for uid in entry.pods])
+        if found is None:
+            return _rejected(ref, NOT_YET)
+        pods, gang, numbers = found
+        return PoppedTogether(pods, gang, numbers)
 
     def gang_of(self, info: QueuedPodInfo) -> QueuedGang | None:
         """The entry in which the pod waits for its turn; None if it has its own."""
@@ -221,23 +272,27 @@ class PodGroups:
         group = None if ref is None else self._groups.get(ref)
         if group is None or info.uid in group.on_nodes or not group.is_together(info.pod):
             return None
-        return group.gang
+        return group.gang if not group.above else group.entry
 
     def is_short(self, pod: Pod) -> bool:
         """Whether the pod's group is gone, or has fewer members than its minimum: nothing that is due completes it."""
         ref = group_of(pod)
         group = None if ref is None else self._groups.get(ref)
-        return ref is not None and (group is None or group.object is None or group.total < group.minimum)
+        if ref is None or group is None or group.object is None:
+            return ref is not None
+        return group.total < group.minimum or not _above(group).ok
 
     def misplaced(self) -> list[QueuedPodInfo]:
         """Ready members that are in another entry than they should be, to be queued again where they are."""
         if not self._to_regroup:
             return []
         groups, self._to_regroup = self._to_regroup, {}
+        strays, self._strays = self._strays, []
+        found = {info.uid: info for group in groups.values() for info in (group.pods | group.gang.pods).values()}
+        found |= {info.uid: info for info in strays}
         return [
             info
-            for group in groups.values()
-            for info in (group.pods | group.gang.pods).values()
+            for info in found.values()
             if member_state(info) is MemberState.READY and info.gang is not self.gang_of(info)
         ]
 
@@ -254,34 +309,26 @@ class PodGroups:
 
     def held_too_long(self, now: float) -> list[HeldTooLong]:
         """Members whose owners are to be notified, once for each time that they are held."""
-        found: list[HeldTooLong] = []
-        while (deadline := self.next_deadline()) is not None and deadline <= now:
-            uid = heappop(self._deadline_heap)[1]
-            del self._deadlines[uid]
-            group = self._members[uid].group
-            found.append(HeldTooLong(group.pods[uid], group.why_held(now - self._held_since[uid])))
-        return found
+        return [self._held_too_long(uid, now) for uid in self._holds.overdue(now)]
 
     def first_events(self, now: float) -> list[HeldTooLong]:
         """For each group that holds members since FIRST_EVENT: the first of them whose owner does not know."""
         found: list[HeldTooLong] = []
-        while (at := self.next_first_event()) is not None and at <= now:
-            ref = next(iter(self._first_events))
-            del self._first_events[ref]
-            group = self._groups[ref]
-            held = self._in_state(group, MemberState.HELD)
-            if all(info.uid in self._deadlines for info in held):
-                found.append(HeldTooLong(held[0], group.why_held(now - self._held_since[held[0].uid])))
+        for ref in self._holds.due_first_events(now):
+            held = [info.uid for info in self._in_state(self._groups[ref], MemberState.HELD)]
+            if all(map(self._holds.is_unknown, held)):
+                found.append(self._held_too_long(held[0], now))
         return found
 
+    def _held_too_long(self, uid: str, now: float) -> HeldTooLong:
+        group = self._members[uid].group
+        return HeldTooLong(group.pods[uid], group.why_held(now - self._holds.since[uid]))
+
     def next_first_event(self) -> float | None:
-        return next(iter(self._first_events.values()), None)
+        return self._holds.next_first_event()
 
     def next_deadline(self) -> float | None:
-        heap = self._deadline_heap
-        while heap and self._deadlines.get(heap[0][1]) != heap[0][0]:
-            heappop(heap)
-        return heap[0][0] if heap else None
+        return self._holds.next_deadline()
 
     def take_completed(self) -> list[GroupInfo]:
         """Groups that may lack no member since the last call."""
@@ -311,7 +358,7 @@ class PodGroups:
 
     def held(self, group: GroupInfo) -> Held | None:
         """None if no member is held."""
-        since = [self._held_since[info.uid] for info in self._in_state(group, MemberState.HELD)]
+        since = [self._holds.since[info.uid] for info in self._in_state(group, MemberState.HELD)]
         return Held(len(since), min(since)) if since else None
 
     # Inside
@@ -336,12 +383,9 @@ class PodGroups:
         if state is MemberState.PLACED:
             self._completed[group.ref] = group
         if before is MemberState.HELD:
-            self._end_hold(uid, group)
+            self._holds.end(uid, group)
         if state is MemberState.HELD:
-            if group.counts[state] == 1:
-                self._first_events[group.ref] = now + FIRST_EVENT
-            self._held_since[uid] = now
-            self._set_deadline(uid, group)
+            self._holds.begin(uid, group, now)
         self._check_release(group)
 
     def _count(self, group: GroupInfo, before: MemberState | None, now: MemberState | None) -> None:
@@ -352,6 +396,14 @@ class PodGroups:
             group.counts[now] += 1
         if (group.missing > 1) is not together:
             self._to_regroup[group.ref] = group
+        if group.parent is not None:
+            self._look_again(self.forest.moved_on(group))
+
+    def _look_again(self, groups: Iterable[GroupInfo]) -> None:
+        """Something above these groups has changed: their members may be held, or stand in another entry."""
+        for group in groups:
+            self._to_regroup[group.ref] = group
+            self._check_release(group)
 
     def _check_release(self, group: GroupInfo) -> None:
         if group.counts[MemberState.HELD] and group.can_release:
@@ -362,22 +414,6 @@ class PodGroups:
             del self._groups[group.ref]
             self._to_release.pop(group.ref, None)
             self._to_regroup.pop(group.ref, None)
-
-    def _end_hold(self, uid: str, group: GroupInfo) -> None:
-        if not group.counts[MemberState.HELD]:
-            self._first_events.pop(group.ref, None)
-        del self._held_since[uid]
-        self._deadlines.pop(uid, None)
-
-    def _set_deadline(self, uid: str, group: GroupInfo) -> None:
-        self._deadlines[uid] = deadline = self._held_since[uid] + group.timeout
-        heappush(self._deadline_heap, (deadline, uid))
-
-    def _update_deadlines(self, group: GroupInfo) -> None:
-        if group.counts[MemberState.HELD]:
-            for uid in group.pods:
-                if uid in self._deadlines and self._deadlines[uid] != self._held_since[uid] + group.timeout:
-                    self._set_deadline(uid, group)
 
     def __contains__(self, uid: str) -> bool:
         """Whether the pod is a member of any group."""
@@ -395,6 +431,7 @@ class PodGroups:
             info = group.pods.get(uid)
             if member_state(info) is not state if info is not None else state is not MemberState.PLACED:
                 raise InvariantBroken(f"pod {uid} counts as {state}: {info.history() if info else 'on a node'}")
+        self.forest.validate()
         for ref, group in self._groups.items():
             group.gang.validate()
             for info in () if ref in self._to_regroup else group.pods.values():
@@ -405,13 +442,10 @@ class PodGroups:
                 raise InvariantBroken(f"group {ref} is counted as {group.counts}, is {counted[ref]}")
             if group.counts[MemberState.HELD] and group.can_release and ref not in self._to_release:
                 raise InvariantBroken(f"group {ref} is held, but can be released: {group.counts}")
-            if ref in self._first_events and not group.counts[MemberState.HELD]:
-                raise InvariantBroken(f"group {ref} gets an Event about held members, and has none")
             if group.on_nodes.keys() & group.pods.keys():
                 raise InvariantBroken(f"group {ref} has members in the queue and on nodes")
         held = {uid for uid, member in self._members.items() if member.state is MemberState.HELD}
-        if held != set(self._held_since) or not self._deadlines.keys() <= held:
-            raise InvariantBroken(f"held: {sorted(held)}, since: {self._held_since}, deadlines: {self._deadlines}")
+        self._holds.validate(held, {ref for ref, group in self._groups.items() if group.counts[MemberState.HELD]})
 
 
 def _rejected(ref: GroupRef, why: str) -> Status:
@@ -420,6 +454,26 @@ def _rejected(ref: GroupRef, why: str) -> Status:
 
 def _no_group(ref: GroupRef) -> Status:
     return _rejected(ref, f'waiting for pods\'s pod group "{ref.name}" to appear in scheduling queue')
+
+
+def _priority(group: object) -> int | None:
+    return group.priority if isinstance(group, PodGroup | CompositePodGroup) else None
+
+
+def _above(group: GroupInfo) -> Status:
+    """Whether the composite groups above it exist and may be placed."""
+    if group.problem:
+        return _rejected(group.ref, group.problem)
+    short = next((each for each in group.above if not each.shown.complete), None)
+    if short is not None:
+        return _rejected(
+            group.ref, f"waiting for minGroupCount groups of composite pod group {short.name} to have pods"
+        )
+    if (other := group.waits_for) is not None:
+        return _rejected(
+            group.ref, f"waiting for minGroupCount groups of composite pod group {other.name} to be placed"
+        )
+    return SUCCESS
 
 
 def _too_few(ref: GroupRef) -> Status:

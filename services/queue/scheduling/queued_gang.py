@@ -5,7 +5,7 @@ state. It stands where the first of them would by itself. The first member of an
 counts it for all; a member that joins later waits as long as the others, and all are popped together.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from enum import StrEnum
 from math import floor
 from typing import Any
@@ -32,6 +32,11 @@ _COUNTS = (
     AttemptResult.SCHEDULED,
 )
 """What an attempt of a gang has come to: the last of these that is reported of any of its pods."""
+
+
+def in_order(pods: Iterable[QueuedPodInfo]) -> list[QueuedPodInfo]:
+    """In the order in which they are decided."""
+    return sorted(pods, key=lambda info: (-info.pod.priority, info.seen_at, info.uid))
 
 
 class QueuedGang:
@@ -77,7 +82,7 @@ class QueuedGang:
 
     def in_order(self) -> list[QueuedPodInfo]:
         """Its pods in the order in which they are decided."""
-        return sorted(self.pods.values(), key=lambda info: (-info.pod.priority, info.seen_at, info.uid))
+        return in_order(self.pods.values())
 
     def first(self) -> QueuedPodInfo:
         """The pod by whose key it stands in a heap."""

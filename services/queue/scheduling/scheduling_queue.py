@@ -37,7 +37,7 @@ from services.queue.scheduling.queued_pod_info import PodState, QueuedPodInfo, R
 from services.queue.scheduling.queueing_hints import QueueingHints, QueueStrategy
 from shared.errors import FlotillaError, InvariantBroken
 from shared.framework.profile import Framework
-from shared.model.objects import Pod, PodGroup
+from shared.model.objects import Pod
 from shared.plugins.devices.queued_claims import ClaimUsers
 
 FLUSH_INTERVAL = 30.0
@@ -162,10 +162,7 @@ class SchedulingQueue:
     def observe_group(self, before: object, after: object, now: float) -> None:
         """Takes in a change of a group or of an assigned pod. The members of a group stand where its priority says."""
         self.groups.observe(before, after)
-        if not isinstance(after, PodGroup) or (isinstance(before, PodGroup) and before.priority == after.priority):
-            return
-        group = self.groups.get(after.ref)
-        for info in [] if group is None or (after.priority is None and before is None) else list(group.pods.values()):
+        for info in self.groups.pods_that_stand_elsewhere(before, after):
             with self.states.taken_out(info, now):
                 info.sort_key = self.plugins.sort_key(info, self.groups.sorted_as(info.pod))
 

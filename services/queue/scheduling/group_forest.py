@@ -1,0 +1,183 @@
+"""Composite pod groups as trees, of which pod groups are the leaves.
+
+Each group tells its parent how far it has come, whenever that changes; so does the parent, up to the root. A pod group
+is part of a tree only once all groups above it exist. If these are too many, or name each other as parents, it never
+is.
+"""
+
+from collections.abc import Iterator
+
+from services.queue.scheduling.composite_info import NOTHING, CompositeInfo
+from services.queue.scheduling.group_info import GroupInfo
+from shared.errors import InvariantBroken
+from shared.model.composite_groups import MAX_LEVELS, CompositePodGroup
+from shared.model.workloads import MAX_TOPOLOGY_LEVELS
+
+Node = GroupInfo | CompositeInfo
+
+
+class Forest:
+    def __init__(self) -> None:
+        self._composites: dict[str, CompositeInfo] = {}
+        """By key, also those that are only named as parents."""
+        self._children: dict[str, dict[Node, None]] = {}
+        """By the key of their parent, in the order in which they came."""
+
+    def __len__(self) -> int:
+        return len(self._composites)
+
+    def get(self, key: str) -> CompositeInfo | None:
+        """Read only."""
+        return self._composites.get(key)
+
+    def composites(self) -> list[CompositeInfo]:
+        """Read only."""
+        return list(self._composites.values())
+
+    def children(self, of: CompositeInfo) -> list[Node]:
+        return list(self._children.get(of.key, ()))
+
+    def leaves(self, below: CompositeInfo) -> Iterator[GroupInfo]:
+        """The pod groups below it, at any depth, each once."""
+        seen, left = {below.key}, self.children(below)[::-1]
+        while left:
+            node = left.pop()
+            if isinstance(node, GroupInfo):
+                yield node
+            elif node.key not in seen:
+                seen.add(node.key)
+                left += self.children(node)[::-1]
+
+    def set(self, found: CompositePodGroup) -> list[GroupInfo]:
+        """Takes in a composite group; returns the pod groups for which something may have changed."""
+        node = self._composite(found.key)
+        node.object = found
+        self._move(node, found.parent)
+        return self._refreshed(node)
+
+    def delete(self, key: str) -> list[GroupInfo]:
+        node = self._composites.get(key)
+        if node is None:
+            return []
+        node.object = None
+        self._move(node, "")
+        leaves = self._refreshed(node)
+        self._drop_if_empty(node)
+        return leaves
+
+    def place(self, group: GroupInfo, parent: str) -> list[GroupInfo]:
+        """The group is one of this composite group's, or of none; returns what may have changed, as `set`."""
+        if group.parent is None and not parent:
+            return []
+        before = group.parent
+        self._move(group, parent)
+        self._refresh(group)
+        found = [] if group.parent is None else list(self.leaves(_root(group.parent)))
+        if before is not None and before is not group.parent:
+            found += self.leaves(_root(before))
+        return [group, *found]
+
+    def moved_on(self, group: GroupInfo) -> list[GroupInfo]:
+        """A member of this group has moved; returns the pod groups for which that may change something."""
+        top = self._show(group)
+        return [] if top is None else list(self.leaves(top))
+
+    # Inside
+
+    def _composite(self, key: str) -> CompositeInfo:
+        node = self._composites.get(key)
+        if node is None:
+            node = self._composites[key] = CompositeInfo(key)
+        return node
+
+    def _move(self, node: Node, parent: str) -> None:
+        before = node.parent
+        if (before.key if before is not None else "") == parent:
+            return
+        if before is not None:
+            before.count(node.shown, NOTHING)
+            before.groups -= 1
+            del self._children[before.key][node]
+            node.parent = None
+            self._show(before)
+            self._drop_if_empty(before)
+        if parent:
+            node.parent = above = self._composite(parent)
+            above.count(NOTHING, node.shown)
+            above.groups += 1
+            self._children.setdefault(parent, {})[node] = None
+            self._show(above)
+
+    def _drop_if_empty(self, node: CompositeInfo) -> None:
+        if node.object is None and not node.groups:
+            self._composites.pop(node.key, None)
+            self._children.pop(node.key, None)
+
+    def _refreshed(self, node: CompositeInfo) -> list[GroupInfo]:
+        """All pod groups of the tree, after what they know of the groups above them was read again."""
+        self._show(node)
+        for leaf in self.leaves(node):
+            self._refresh(leaf)
+        return list(self.leaves(_root(node)))
+
+    def _refresh(self, group: GroupInfo) -> None:
+        group.above, group.problem = _above(group)
+        self._show(group)
+
+    def _show(self, node: Node) -> CompositeInfo | None:
+        """Tells the groups above how far this one has come; returns the highest for which that makes a difference."""
+        top: CompositeInfo | None = None
+        while (now := node.progress) != node.shown:
+            before, node.shown, parent = node.shown, now, node.parent
+            if parent is None:
+                break
+            known = parent.progress, parent.missing > 1
+            parent.count(before, now)
+            if known != (parent.progress, parent.missing > 1):
+                top = parent
+            node = parent
+        return top
+
+    def validate(self) -> None:
+        for key, node in self._composites.items():
+            children = self.children(node)
+            counted = [sum(bool(each.shown[step]) for each in children) for step in range(len(NOTHING))]
+            if counted != [node.complete, node.can_start, node.placed] or len(children) != node.groups:
+                raise InvariantBroken(f"composite pod group {key} counts wrongly: {node}, and has {counted}")
+            if node.shown != node.progress or any(each.shown != each.progress for each in children):
+                raise InvariantBroken(f"composite pod group {key} does not know how far its groups have come")
+            node.gang.validate()
+
+
+def _root(node: CompositeInfo) -> CompositeInfo:
+    seen = {node.key}
+    while node.parent is not None and node.parent.key not in seen:
+        node = node.parent
+        seen.add(node.key)
+    return node
+
+
+def _above(group: GroupInfo) -> tuple[tuple[CompositeInfo, ...], str]:
+    """The composite groups above a pod group, from the root down, or what is wrong with them."""
+    path: list[CompositeInfo] = []
+    topologies = [group.topology]
+    node = group.parent
+    while node is not None:
+        if node in path:
+            names = " and ".join(each.name for each in path[path.index(node) :])
+            return (), f"the composite pod groups {names} name each other as parents"
+        if node.object is None:
+            return (), f"waiting for composite pod group {node.name} to appear in scheduling queue"
+        path.append(node)
+        topologies.append(node.topology)
+        if len(path) == MAX_LEVELS:
+            return (), f"it and the groups above it are more than {MAX_LEVELS} levels: {_chain(path)}"
+        node = node.parent
+    levels = sum(map(len, topologies))
+    if levels > MAX_TOPOLOGY_LEVELS:
+        return (), f"it and the groups above it name {levels} topology levels, and at most {MAX_TOPOLOGY_LEVELS} count"
+    return tuple(reversed(path)), ""
+
+
+def _chain(path: list[CompositeInfo]) -> str:
+    return " in ".join(each.name for each in path)
