@@ -16,10 +16,8 @@ The cycle holds a pod from the batch that brought it until its outcome: decided,
 from collections import deque
 from collections.abc import Iterable, Mapping
 
-import msgspec
-
-from flotilla.results import error
 from services.cycle.answer_checks import AnswerChecks
+from services.cycle.batches import admit
 from services.cycle.commits import CONFLICTS, Commits, ConflictCounts, PlannedNomination, faults_of
 from services.cycle.events import (
     ConfirmTerm,
@@ -42,7 +40,7 @@ from services.cycle.explanation.explanations import Explanations
 from services.cycle.extenders import Extenders, ExtendersAnswered, ExtendersExplained, VictimsAnswered
 from services.cycle.preemption.search_queue import SearchProgress, SearchQueue
 from services.cycle.recording import Decider, Recording
-from services.cycle.round.admission import Admission, PodInfo, uid_of
+from services.cycle.round.admission import Admission, PodInfo
 from services.cycle.round.assign import RoundResult, Unfit
 from services.cycle.round.gang import GangRound
 from services.cycle.round.gang_memory import GangMemory
@@ -216,26 +214,14 @@ class CycleCore:
 
     def _on_batch(self, batch: Batch, now: float) -> list[Effect]:
         self._checks.on_claim(batch.seq)
-        effects: list[Effect] = []
-        for queued in batch.pods:
-            try:
-                info, failure = self._admission.admit(queued, now, batch.trees)
-            except msgspec.DecodeError as cause:
-                refusal = ProtocolError(f"the queue handed out a body that is no pod: {cause}")
-                self.refused.append(refusal)
-                uid = uid_of(queued.pod)
-                if uid and uid not in self._held:
-                    effects.append(Failed(uid, error(str(refusal))))
-                continue
-            if info.uid in self._held:
-                continue
-            if failure is not None:
-                effects.append(Failed(info.uid, failure, pod=info))
-                self._commits.denominate(info)
-                continue
-            self._held.add(info.uid)
-            self._backlog.append(info)
-        return effects + self._go_ahead(now)
+        came = admit(batch, self._admission, self._held, now)
+        self.refused += came.refused
+        for each in came.failed:
+            if each.pod is not None:
+                self._commits.denominate(each.pod)
+        self._held.update(info.uid for info in came.pods)
+        self._backlog += came.pods
+        return [*came.failed, *self._go_ahead(now)]
 
     def _on_workers(self, event: Workers, now: float) -> list[Effect]:
         """Lost workers are not waited for, and the round in flight is asked again of the present ones."""
