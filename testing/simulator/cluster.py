@@ -26,6 +26,7 @@ from testing.simulator.resources import (
     EVENTS,
     NAMESPACES,
     NODES,
+    POD_GROUPS,
     PODS,
     PRIORITY_CLASSES,
     RESOURCE_CLAIMS,
@@ -47,6 +48,8 @@ EVENT_TTL = 3600.0
 DEFAULT_GRACE = 30
 TOPOLOGY = ("topology.kubernetes.io/region", "topology.kubernetes.io/zone")
 FINISHED = frozenset({"Succeeded", "Failed"})
+PROTECTION = "scheduling.k8s.io/podgroup-protection"
+"""The finalizer that keeps a PodGroup until its last pod is done."""
 KEPT_METADATA = (
     *("uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"),
     *("generateName", "generation"),
@@ -59,6 +62,8 @@ class SimulatedCluster:
         self.store = Store(history)
         self.catalog = Catalog()
         self.clock = clock
+        self.protects_groups = False
+        """New PodGroups get the finalizer PROTECTION, which a controller removes."""
         self._random = random
         self._max_events = max_events
         self._events: deque[tuple[float, str, str, str]] = deque()
@@ -113,6 +118,8 @@ class SimulatedCluster:
         admit_new(resource, obj, self._priority_class)
         if resource is PODS and (at := self.topology_of(obj["spec"].get("nodeName"))):
             metadata["labels"] = {**(metadata.get("labels") or {}), **at}
+        if self.protects_groups and resource.storage == POD_GROUPS.storage:
+            metadata["finalizers"] = [*dict.fromkeys([*(metadata.get("finalizers") or ()), PROTECTION])]
         if self.store.dry_run:
             return self.store.put(resource, obj)
         if resource is DEFINITIONS:

@@ -1,10 +1,10 @@
 """What a cluster does besides scheduling: kubelets, a claim controller, and a driver that publishes devices.
 
-The controllers of Deployments and other workloads are in `workloads`.
+The controllers of Deployments and other workloads are in `workloads`, those of PodGroups in `group_controllers`.
 
     pod bound --kubelet--> Running --"run-seconds" later--> Succeeded
     pod deleted --kubelet--> gone
-    pod with a template --claim controller--> claim of its own, named in the pod's status
+    pod with a template --claim controller--> claim of its own or of its group, named in the pod's status
     pod gone or finished --claim controller--> no longer in reservedFor; its own claims deleted
     claim reserved for no pod --claim controller--> devices given back
     node with the annotation DEVICES --driver--> ResourceSlice with that many devices, as long as the node is there
@@ -19,10 +19,11 @@ from collections.abc import Callable, Hashable, Mapping
 from functools import partial
 from typing import Any
 
+from testing.simulator.claims import TEMPLATES, claim_of_group, group_name_of, is_of_group, make_claim, release_claim
 from testing.simulator.cluster import FINISHED, SimulatedCluster
 from testing.simulator.errors import ApiError
 from testing.simulator.metadata import timestamp
-from testing.simulator.resources import NODES, PODS, RESOURCE_CLAIMS, ApiResource, Object, builtin
+from testing.simulator.resources import NODES, POD_GROUPS, PODS, ApiResource, Object, builtin
 from testing.simulator.store import ADDED, DELETED, Change, Item, Listener
 
 BATCH = 64
@@ -212,17 +213,15 @@ DRIVER = "gpu.example.com"
 MAX_DEVICES = 128
 """Of one slice, as the API server allows."""
 
-TEMPLATES = builtin("resourceclaimtemplates", "resource.k8s.io")
 SLICES = builtin("resourceslices", "resource.k8s.io")
-FINALIZER = "resource.kubernetes.io/delete-protection"
-POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
 
 
 class DeviceControllers(Controller):
     def __init__(self, cluster: SimulatedCluster) -> None:
-        super().__init__(cluster, {PODS: self._on_pod, NODES: self._on_node, TEMPLATES: self._on_template})
-        self._parked: dict[tuple[str, str], dict[str, Item]] = {}
-        """By template that does not exist: the pods that wait for it."""
+        waited_for = {TEMPLATES: self._on_waited_for, POD_GROUPS: self._on_waited_for}
+        super().__init__(cluster, {PODS: self._on_pod, NODES: self._on_node, **waited_for})
+        self._parked: dict[tuple[str, str, str], dict[str, Item]] = {}
+        """By kind, namespace and name: the pods that wait for a template, or for a group that has its claims."""
 
     def _on_pod(self, change: Change) -> None:
         if b'"resourceClaim' in change.item.raw or b'"extendedResourceClaimStatus"' in change.item.raw:
@@ -235,9 +234,10 @@ class DeviceControllers(Controller):
         if DEVICES.encode() in change.item.raw:
             self._make_due((NODES, change.item.name), partial(self._look_at_node, change.item))
 
-    def _on_template(self, change: Change) -> None:
-        if change.type == ADDED:
-            for item in self._parked.pop((change.item.namespace, change.item.name), {}).values():
+    def _on_waited_for(self, change: Change) -> None:
+        if change.type != DELETED:
+            key = (change.item.decode()["kind"], change.item.namespace, change.item.name)
+            for item in self._parked.pop(key, {}).values():
                 self._note_pod(item)
 
     # Claims
@@ -252,28 +252,31 @@ class DeviceControllers(Controller):
         named: list[Object] = list(status.get("resourceClaimStatuses") or [])
         known = {each["name"] for each in named}
         for use in pod["spec"].get("resourceClaims") or ():
-            template = use.get("resourceClaimTemplateName")
-            if template is None or use["name"] in known:
+            if use.get("resourceClaimTemplateName") is None or use["name"] in known:
                 continue
-            made = self._make_claim(present, use["name"], template)
-            if made is not None:
-                named.append({"name": use["name"], "resourceClaimName": made.name})
+            if (name := self._claim_for(present, pod, use)) is not None:
+                named.append({"name": use["name"], "resourceClaimName": name})
         if len(named) > len(known):
             status["resourceClaimStatuses"] = named
             self._store.put(PODS, pod)
 
-    def _make_claim(self, pod: Item, name: str, template: str) -> Item | None:
-        found = self._store.bucket(TEMPLATES).get(pod.namespace, template)
-        if found is None:
-            self._parked.setdefault((pod.namespace, template), {})[pod.uid] = pod
+    def _claim_for(self, pod: Item, of: Object, use: Object) -> str | None:
+        """The name of the claim that the pod gets for this use; None if it must wait for a group or a template."""
+        if group_name := group_name_of(of):
+            group = self._store.bucket(POD_GROUPS).get(pod.namespace, group_name)
+            if group is None or is_of_group(use, group.decode()):
+                made_name = None if group is None else claim_of_group(group.decode(), use["name"])
+                if made_name is None:
+                    self._park(POD_GROUPS, group_name, pod)
+                return made_name
+        made = make_claim(self._cluster, pod, use["name"], use["resourceClaimTemplateName"])
+        if made is None:
+            self._park(TEMPLATES, use["resourceClaimTemplateName"], pod)
             return None
-        inner = found.decode()["spec"]
-        metadata: Object = dict(inner.get("metadata") or {})
-        metadata["annotations"] = {**(metadata.get("annotations") or {}), POD_CLAIM_NAME: name}
-        metadata["generateName"] = f"{pod.name}-{name}-"
-        owner = {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid}
-        metadata["ownerReferences"] = [{**owner, "controller": True, "blockOwnerDeletion": True}]
-        return self._cluster.create(RESOURCE_CLAIMS, pod.namespace, {"metadata": metadata, "spec": inner["spec"]})
+        return made.name
+
+    def _park(self, resource: ApiResource, name: str, pod: Item) -> None:
+        self._parked.setdefault((resource.kind, pod.namespace, name), {})[pod.uid] = pod
 
     def _release(self, pod: Object) -> None:
         namespace, uid = pod["metadata"]["namespace"], pod["metadata"]["uid"]
@@ -282,23 +285,7 @@ class DeviceControllers(Controller):
         names += [each.get("resourceClaimName") for each in status.get("resourceClaimStatuses") or ()]
         names.append((status.get("extendedResourceClaimStatus") or {}).get("resourceClaimName"))
         for name in dict.fromkeys(filter(None, names)):
-            item = self._store.bucket(RESOURCE_CLAIMS).get(namespace, name)
-            if item is not None:
-                self._release_claim(item, uid)
-
-    def _release_claim(self, item: Item, pod_uid: str) -> None:
-        claim = item.decode()
-        status, metadata = claim.get("status") or {}, claim["metadata"]
-        reserved: list[Object] = status.get("reservedFor") or []
-        left = [each for each in reserved if each.get("uid") != pod_uid]
-        if reserved and not left:
-            claim["status"] = {}
-            metadata["finalizers"] = [each for each in metadata.get("finalizers") or () if each != FINALIZER]
-        elif reserved:
-            claim["status"] = {**status, "reservedFor": left}
-        item = self._cluster.write(RESOURCE_CLAIMS, claim) if reserved else item
-        if any(owner.get("uid") == pod_uid for owner in metadata.get("ownerReferences") or ()):
-            self._cluster.delete(RESOURCE_CLAIMS, item)
+            release_claim(self._cluster, namespace, name, uid)
 
     # The driver
 

@@ -23,6 +23,7 @@ from testing.simulator.cluster import SimulatedCluster
 from testing.simulator.controllers import DeviceControllers, Kubelets
 from testing.simulator.discovery import OPEN_TO_ALL
 from testing.simulator.errors import ApiError, bad_request, not_found
+from testing.simulator.group_controllers import GroupControllers
 from testing.simulator.made_up import populate
 from testing.simulator.requests import BULK, JSON, TRUE, Request, Response, error_response, parse_target
 from testing.simulator.resources import DEFINITIONS, ApiResource, Object
@@ -201,6 +202,7 @@ class Simulator:
             self._controllers = [
                 asyncio.create_task(Kubelets(self.cluster).run(), name="simulated kubelets"),
                 asyncio.create_task(DeviceControllers(self.cluster).run(), name="simulated device controllers"),
+                asyncio.create_task(GroupControllers(self.cluster).run(), name="simulated group controllers"),
                 asyncio.create_task(WorkloadControllers(self.cluster).run(), name="simulated workload controllers"),
                 asyncio.create_task(VolumeProvisioner(self.cluster).run(), name="simulated volume provisioner"),
             ]

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from testing.simulator.controllers import DEVICES, DRIVER, FINALIZER, MEMORY, MODEL
+from testing.simulator.claims import FINALIZER
+from testing.simulator.controllers import DEVICES, DRIVER, MEMORY, MODEL
 from tests.simulator.support import MERGE, NODES, PODS, Client, node, pod, running
 
 pytestmark = pytest.mark.asyncio
