@@ -38,6 +38,7 @@ from services.queue.pod_conditions import (
 from services.queue.scheduling.attempt_results import AttemptResults, CycleSession
 from services.queue.scheduling.counters import Counters
 from services.queue.scheduling.left_pods import LeftPod
+from services.queue.scheduling.nominator import Nominator
 from services.queue.scheduling.pod_groups import PodGroups
 from services.queue.scheduling.pod_queues import BackoffPolicy
 from services.queue.scheduling.queued_pod_info import PodState, QueuedPodInfo, RetryRecord
@@ -404,6 +405,11 @@ class QueueCore:
     def groups(self) -> PodGroups:
         """Read only."""
         return self._queue.groups
+
+    @property
+    def nominator(self) -> Nominator:
+        """Read only."""
+        return self._queue.nominator
 
     def in_flight_events(self) -> Counter[str]:
         """In-flight events by label, and as PodPopped the number of in-flight pods."""

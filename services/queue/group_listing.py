@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 
 from services.queue.scheduling.group_info import GroupInfo, MemberState
+from services.queue.scheduling.nominator import Nominator
 from services.queue.scheduling.pod_groups import PodGroups
 from services.queue.scheduling.queued_pod_info import PodState, QueuedPodInfo
 from shared.bounded import Listings
@@ -28,9 +29,10 @@ _NUMBERED = re.compile(r"(.+-)(\d{1,9})")
 
 
 class GroupListing:
-    def __init__(self, groups: PodGroups, date: Callable[[float], float] = float) -> None:
+    def __init__(self, groups: PodGroups, nominator: Nominator, date: Callable[[float], float] = float) -> None:
         """`date` converts the queue's times to Unix times."""
         self._groups = groups
+        self._nominator = nominator
         self._date = date
         self._listings: Listings[GroupRef] = Listings()
 
@@ -83,11 +85,19 @@ class GroupListing:
             dict(islice(_placed(group), MAX_PLACED)) if with_body else {},
             "" if group.gang.state is None else group.gang.state.value,
             self._date(group.gang.backoff_until + 1.0) if group.gang.state in _BACKING_OFF else None,
+            sum(bool(self._nominated(info)) for info in group.pods.values()),
+            group.never_preempts,
         )
+
+    def _nominated(self, info: QueuedPodInfo) -> str:
+        """The node that is reserved for the pod, if it has none yet."""
+        return "" if info.state is PodState.BINDING else self._nominator.applied(info.pod).status.nominated_node_name
 
     def _members(self, group: GroupInfo) -> Iterator[GroupMember]:
         for info in sorted(group.pods.values(), key=lambda info: info.pod.name):
-            yield GroupMember(info.pod.name, self._groups.state_of(info.uid).value, _why(info)[:LONGEST_TEXT])
+            node = self._nominated(info)
+            why = f"nominated to {node}" if node else _why(info)
+            yield GroupMember(info.pod.name, self._groups.state_of(info.uid).value, why[:LONGEST_TEXT])
         for name in sorted(member.name for member in group.on_nodes.values()):
             yield GroupMember(name, MemberState.PLACED.value, "on a node")
 

@@ -134,7 +134,7 @@ class Shell:
             core, events.Tick(), self._carry_out, context, core.validate
         )
         self._introspection = Introspection(core, context.date, context.clock())
-        self._group_listing = GroupListing(core.groups, context.date)
+        self._group_listing = GroupListing(core.groups, core.nominator, context.date)
         self._metrics = QueueMetrics(context.metrics)
         self._spans = PodSpans(context.tracer, core)
         missing = "pods wait, and no cycle has asked for any"

@@ -200,7 +200,8 @@ class DescribedGroup(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     attempt failed. `missing`: names of pods that do not exist, as far as the others' names tell. `members` are sent
     only for groups that were asked for by name, a limited number. Only if asked for: `body`, the group as msgpack, and
     `placed`, the names of members that have nodes, by uid, a limited number. `queue`: the state of the gang's entry in
-    the queue, as of a pod; `backoff_until`: when its back-off ends, if it backs off.
+    the queue, as of a pod; `backoff_until`: when its back-off ends, if it backs off. `nominated`: members for which
+    nodes are reserved until their victims are gone; `never_preempts`: it has none, by its policy or that of a member.
     """
 
     api: str
@@ -218,6 +219,8 @@ class DescribedGroup(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     placed: dict[str, str] = {}
     queue: str = ""
     backoff_until: Seconds | None = None
+    nominated: Count = 0
+    never_preempts: bool = False
 
 
 class GroupsListed(msgspec.Struct, frozen=True, omit_defaults=True, tag="groups-listed"):

@@ -1,6 +1,7 @@
 """flotilla gang: how the queue describes pod groups, and how they are printed."""
 
 import pytest
+from msgspec.structs import replace
 
 from services.queue.group_listing import GroupListing, missing_names
 from services.queue.scheduling.queued_pod_info import PodState
@@ -18,7 +19,7 @@ from tools.cli.gang import details, row
 
 
 def described(line: GroupQueue, name: str = "") -> DescribedGroup:
-    (found,) = GroupListing(line.groups).answer(ListGroups(name=name), line.now).groups
+    (found,) = GroupListing(line.groups, line.nominator).answer(ListGroups(name=name), line.now).groups
     return found
 
 
@@ -90,6 +91,40 @@ def test_a_rejected_gang_says_why() -> None:
     assert shown(line)[4] == "2 of 2 here; tried 3x: 5 Insufficient cpu; backs off for 8s"
 
 
+def test_a_gang_that_waits_for_victims_says_so() -> None:
+    line = GroupQueue()
+    line.see(2)
+    line.add("a", "b", "c")
+    line.take()
+    for name in "ab":
+        line.nominator.nominate(name, f"n-{name}")
+    line.reject("a", "b", "c")
+    assert shown(line)[4] == "3 of 2 here; 2 nominated, until their victims are gone"
+    assert [member.why for member in described(line, "g").members] == ["nominated to n-a", "nominated to n-b", ""]
+    line.take()
+    line.decide("a", "b", "c")
+    assert described(line).nominated == 0
+
+
+@pytest.mark.parametrize("of_group", [False, True])
+def test_a_gang_that_may_not_preempt_says_so_once_it_was_tried(of_group: bool) -> None:
+    line = GroupQueue()
+    group = a_group(2)
+    if of_group:
+        group = replace(group, spec=replace(group.spec, preemption_policy="Never"))
+    line.groups.set_group(group)
+    line.add("a", "b")
+    if not of_group:
+        info = line.pods["b"]
+        info.pod = replace(info.pod, spec=replace(info.pod.spec, preemption_policy="Never"))
+    assert shown(line)[4] == "2 of 2 here"
+    line.take()
+    for info in line.pods.values():
+        info.attempts, info.failed_at, info.last_failure = 1, 1.0, "0/5 nodes are available: 5 Insufficient cpu."
+    line.reject("a", "b")
+    assert shown(line)[4] == "2 of 2 here; tried 1x: 5 Insufficient cpu; may not preempt"
+
+
 def test_placed_members_are_named_too() -> None:
     line = GroupQueue()
     line.groups.set_group(a_group(3))
@@ -123,7 +158,7 @@ def test_pages_are_in_order_and_bounded() -> None:
     line = GroupQueue()
     for i in range(2 * MAX_GROUPS):
         line.groups.set_group(a_group(2, ref=GroupRef(GroupApi.COSCHEDULING, f"default/{i:0>253}")))
-    listing = GroupListing(line.groups)
+    listing = GroupListing(line.groups, line.nominator)
     first = listing.answer(ListGroups(limit=10**9), 0.0)
     assert (len(first.groups), first.total) == (MAX_GROUPS, 2 * MAX_GROUPS)
     assert len(encode(first)) < MAX_BYTES / 2
@@ -149,7 +184,7 @@ async def test_the_command_lists_groups(operator: Operator) -> None:
     line = GroupQueue()
     line.see(2, ref=THEIRS)
     line.add("w-0", ref=THEIRS)
-    listing = GroupListing(line.groups)
+    listing = GroupListing(line.groups, line.nominator)
 
     def answer(asked: ListGroups, envelope: Envelope) -> None:
         envelope.respond(listing.answer(asked, 3.0))

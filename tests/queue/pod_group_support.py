@@ -4,6 +4,7 @@ from typing import Any
 
 from flotilla.results import Status
 from services.queue.scheduling.group_info import GANG_PLUGINS
+from services.queue.scheduling.nominator import Nominator
 from services.queue.scheduling.pod_groups import PodGroups
 from services.queue.scheduling.queued_pod_info import PodState, QueuedPodInfo
 from shared.framework.loading import load_frameworks
@@ -40,6 +41,7 @@ class GroupQueue:
 
     def __init__(self) -> None:
         self.groups = PodGroups()
+        self.nominator = Nominator()
         self.pods: dict[str, QueuedPodInfo] = {}
         self.active: list[QueuedPodInfo] = []
         self.now = 0.0

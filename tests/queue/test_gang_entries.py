@@ -48,7 +48,7 @@ def attempts(queue: Queue) -> dict[str, int]:
 
 
 def described(queue: Queue) -> DescribedGroup:
-    (found,) = GroupListing(queue.core.groups).answer(ListGroups(), queue.now).groups
+    (found,) = GroupListing(queue.core.groups, queue.core.nominator).answer(ListGroups(), queue.now).groups
     return found
 
 

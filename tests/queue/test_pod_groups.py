@@ -377,8 +377,8 @@ def test_a_listing_with_bodies_has_the_group_and_its_placed_members() -> None:
     line.take()
     line.decide("a", "b")
     line.bound("b")
-    (plain,) = GroupListing(line.groups).answer(ListGroups(), 0.0).groups
-    (full,) = GroupListing(line.groups).answer(ListGroups(bodies=True), 0.0).groups
+    (plain,) = GroupListing(line.groups, line.nominator).answer(ListGroups(), 0.0).groups
+    (full,) = GroupListing(line.groups, line.nominator).answer(ListGroups(bodies=True), 0.0).groups
     assert (plain.body, plain.placed, plain.counts) == (b"", {}, full.counts)
     assert (object_from_msgpack(full.body), full.placed) == (a_group(2), {"a": "a", "b": ""})
 

@@ -110,6 +110,11 @@ def what(group: "DescribedGroup", now: float) -> Iterator[str]:
         yield f"{gated} gated"
     if group.held_since is None and group.why and state(group) in (group.queue, "pending"):
         yield f"tried {group.attempts}x: {', '.join(map(str, reasons(group.why)))}"
+    if state(group) in (group.queue, "pending", "scheduling"):
+        if group.nominated:
+            yield f"{group.nominated} nominated, until their victims are gone"
+        elif group.never_preempts and group.attempts:
+            yield "may not preempt"
     if group.backoff_until is not None:
         yield f"backs off for {age(max(0.0, group.backoff_until - now))}"
 
