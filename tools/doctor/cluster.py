@@ -25,7 +25,7 @@ from tools.status import LED
 PATIENCE = 5.0
 """Seconds for one call."""
 OLDEST, NEWEST = 30, 36
-"""Minor versions of the API server that are supported."""
+"""Minor versions of the API server that are supported. Of the next one, APIs of pod groups are read as well."""
 IN_CLUSTER = "KUBERNETES_SERVICE_HOST"
 KUBE_SCHEDULER = ("kube-system", "kube-scheduler")
 DEFAULT_SCHEDULER = "default-scheduler"
@@ -132,7 +132,8 @@ def _version(server: str, git: str, took: float) -> Finding:
     minor = re.match(r"v1\.(\d+)", git)
     text = f"{server} answers in {took * 1000:.0f} ms: {git or 'its version is not known'}"
     if minor is None or not OLDEST <= int(minor[1]) <= NEWEST:
-        return note(text, f"tried with v1.{OLDEST} to v1.{NEWEST}; others may work")
+        tried = f"tried with v1.{OLDEST} to v1.{NEWEST}; others may work"
+        return note(text, f"{tried}; pod groups are read as v1.{NEWEST + 1} has them, too")
     return ok(text)
 
 
