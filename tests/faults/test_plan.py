@@ -7,6 +7,7 @@ import pytest
 from testing.inprocess.workloads import Object
 from tools.faults.injection import Affects, Fault, plan
 from tools.faults.workload import (
+    CROWD,
     FILLER,
     FILLERS_PER_NODE,
     INITIAL_SHARE,
@@ -73,7 +74,7 @@ def test_pods_are_deleted_once_and_after_their_creation(seed: int) -> None:
         assert created.issuperset(gone)
         assert len(set(gone)) == len(gone)
         created -= set(gone)
-    assert {kind_of(name) for name in created} >= {FILLER, URGENT, *MISFITS}
+    assert {kind_of(name) for name in created} >= {FILLER, URGENT, CROWD, *MISFITS}
 
 
 @pytest.mark.parametrize(("pods", "nodes"), [(100, 20), (300, 20), (5_000, 200)])
@@ -81,7 +82,7 @@ def test_each_zone_of_wide_nodes_has_room_for_all_pods_that_must_fit(pods: int, 
     """Hence they fit in any order of placement."""
     load = FaultWorkload(pods, nodes, 1)
     made = [each for wave in [load.initial(), *load.waves(10)] for each in wave.created]
-    wanted = [_milli(each) for each in made if _kind(each) not in (FILLER, URGENT, *MISFITS)]
+    wanted = [_milli(each) for each in made if _kind(each) not in (FILLER, URGENT, CROWD, *MISFITS)]
     assert sum(wanted) < load.wide // 3 * 16_000
     assert len(wanted) < load.wide // 3 * 110
     assert sum(_kind(each) == FILLER for each in load.initial().created) == FILLERS_PER_NODE * load.tight

@@ -13,7 +13,18 @@ from testing.auditor.usage import Amounts, Demand, NodeUsage, allocatable_of, de
 from testing.simulator.cluster import SimulatedCluster
 from testing.simulator.resources import NODES, PODS, builtin
 from testing.simulator.store import DELETED, Change, Item
-from tools.faults.workload import APART, CLAIMING, GANG, MEMBERS, NAMESPACE, STUCK, TOGETHER, claim_of, gang_of, kind_of
+from tools.faults.workload import (
+    APART,
+    CLAIMING,
+    GANGS,
+    MEMBERS,
+    NAMESPACE,
+    STUCK,
+    TOGETHER,
+    claim_of,
+    gang_of,
+    kind_of,
+)
 
 CLAIMS, VOLUMES = builtin("persistentvolumeclaims"), builtin("persistentvolumes")
 MAX_VIOLATIONS = 100
@@ -114,7 +125,7 @@ class Witness:
         """The number of bound members of each gang."""
         found: dict[str, int] = {}
         for seen in self.pods.values():
-            if seen.kind in (GANG, STUCK):
+            if seen.kind in GANGS:
                 group = gang_of(seen.name)
                 found[group] = found.get(group, 0) + bool(seen.node)
         return found

@@ -1,7 +1,7 @@
 """The workload of a fault run: pods of kinds that are known to fit, or not to fit. A pure function of a seed.
 
 Wide nodes have more capacity than is ever requested, so every pod for them fits. Tight nodes are full of fillers, which
-urgent pods preempt; a filler that is created late may not fit.
+urgent pods and crowds preempt, which are gangs; a filler that is created late may not fit.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,9 @@ FILLERS_PER_NODE = 4
 """Each requests one CPU; a tight node has as many CPUs."""
 FILLER, URGENT, APART, TOGETHER, PORTED = "filler", "urgent", "apart", "together", "ported"
 HUGE, NOWHERE = "huge", "nowhere"
-PERMITTED, CLAIMING, GANG, STUCK = "permitted", "claiming", "gang", "stuck"
+PERMITTED, CLAIMING = "permitted", "claiming"
+GANG, STUCK, CROWD = "gang", "stuck", "crowd"
+GANGS = (GANG, STUCK, CROWD)
 PERMIT_PLUGIN = "FaultsPermit"
 PERMIT_TIMEOUT = 5.0
 """Seconds until a wait for a permit ends as rejected and the pod is retried."""
@@ -74,7 +76,8 @@ class FaultWorkload:
         """Objects that must exist before the pods, as (path, object)."""
         classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
         made = [(classes, {"metadata": {"name": name}, "value": value}) for name, value in PRIORITIES.items()]
-        groups = [(GANG, number) for number in range(self.gangs)] + [(STUCK, number) for number in range(STUCK_GANGS)]
+        counts = {GANG: self.gangs, STUCK: STUCK_GANGS, CROWD: self.crowds}
+        groups = [(kind, number) for kind, count in counts.items() for number in range(count)]
         return [
             ("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}}),
             *made,
@@ -90,6 +93,11 @@ class FaultWorkload:
     @property
     def gangs(self) -> int:
         return max(1, self.pods // 150)
+
+    @property
+    def crowds(self) -> int:
+        """Gangs for tight nodes. Wherever their members go, at most one each, all urgent pods have room beside them."""
+        return max(1, self.tight // 4)
 
     def make_nodes(self) -> Iterator[Object]:
         for i in range(self.nodes):
@@ -114,7 +122,7 @@ class FaultWorkload:
             index = number * count // len(rest)
             made = pod(kind, i)
             waves[index].created.append(made)
-            if kind not in (FILLER, URGENT, GANG, STUCK):
+            if kind not in (FILLER, URGENT, *GANGS):
                 draw, deleted_in = chance.random(), None
                 if draw < DELETED_AT_ONCE:
                     deleted_in = index
@@ -131,11 +139,12 @@ class FaultWorkload:
     def _late(self) -> list[tuple[str, int]]:
         """Pods that are created only during the faults: gangs, and pods for the tight nodes.
 
-        Urgent pods need half of the tight nodes' capacity, so some late fillers may not fit.
+        Urgent pods need half of the tight nodes' capacity, and crowds a fifth, so some late fillers may not fit.
         """
         first = FILLERS_PER_NODE * self.tight
         tight = [(URGENT, i) for i in range(self.tight)] + [(FILLER, first + i) for i in range(self.tight)]
-        gangs = [(GANG, i) for i in range(MEMBERS * self.gangs)] + [(STUCK, i) for i in range(MEMBERS * STUCK_GANGS)]
+        counts = {GANG: self.gangs, STUCK: STUCK_GANGS, CROWD: self.crowds}
+        gangs = [(kind, i) for kind, count in counts.items() for i in range(MEMBERS * count)]
         return tight + gangs
 
     def _ordered(self) -> list[tuple[str, int]]:
@@ -163,14 +172,14 @@ def kind_of(name: str) -> str:
 
 def pod(kind: str, number: int) -> Object:
     labels = {"kind": kind}
-    cpu = {"large": "500m", FILLER: "1", URGENT: "2", HUGE: "1000"}.get(kind, "100m")
+    cpu = {"large": "500m", FILLER: "1", CROWD: "1", URGENT: "2", HUGE: "1000"}.get(kind, "100m")
     container: Object = {"name": "app", "image": "app:1", "resources": {"requests": {"cpu": cpu, "memory": "128Mi"}}}
     spec: Object = {"containers": [container], **_particular(kind, number)}
     if kind == PORTED:
         container["ports"] = [{"containerPort": 80, "hostPort": 8080}]
     if kind == STUCK and number % MEMBERS == MEMBERS - 1:
         container["resources"]["requests"]["cpu"] = "1000"
-    if kind in (GANG, STUCK) and _is_labelled(number // MEMBERS):
+    if kind in GANGS and _is_labelled(kind, number // MEMBERS):
         labels["scheduling.x-k8s.io/pod-group"] = _group(kind, number // MEMBERS)
     return {"metadata": {"name": f"{kind}-{number:05}", "namespace": NAMESPACE, "labels": labels}, "spec": spec}
 
@@ -185,9 +194,11 @@ def group_of(kind: str, number: int) -> tuple[str, Object]:
     """A PodGroup of one of the two APIs, as (path, object); of every fourth the members are in one zone."""
     metadata, folder = {"name": _group(kind, number)}, "scheduling.k8s.io/v1alpha2"
     spec: Object = {"schedulingPolicy": {"gang": {"minCount": MEMBERS}}, "disruptionMode": "PodGroup"}
-    if number % 4 == 0:
+    if number % 4 == 0 and kind != CROWD:
         spec["schedulingConstraints"] = {"topology": [{"key": ZONE}]}
-    if _is_labelled(number):
+    if kind == CROWD:
+        spec["priorityClassName"] = URGENT
+    if _is_labelled(kind, number):
         folder, spec = "scheduling.x-k8s.io/v1alpha1", {"minMember": MEMBERS, "scheduleTimeoutSeconds": 1}
     return f"/apis/{folder}/namespaces/{NAMESPACE}/podgroups", {"metadata": metadata, "spec": spec}
 
@@ -220,9 +231,9 @@ def _group(kind: str, number: int) -> str:
     return f"{kind}-{number}"
 
 
-def _is_labelled(group: int) -> bool:
-    """Every second group uses the API of the coscheduling plugin."""
-    return bool(group % 2)
+def _is_labelled(kind: str, group: int) -> bool:
+    """Every second group uses the API of the coscheduling plugin, but for crowds, which have a priority."""
+    return bool(group % 2) and kind != CROWD
 
 
 def _particular(kind: str, number: int) -> Object:
@@ -246,10 +257,13 @@ def _particular(kind: str, number: int) -> Object:
         case "filler" | "urgent":
             tolerated = [{"key": POOL, "operator": "Exists"}]
             return {"nodeSelector": {POOL: TIGHT}, "tolerations": tolerated, "priorityClassName": kind}
+        case "crowd":
+            group = {"schedulingGroup": {"podGroupName": _group(kind, number // MEMBERS)}}
+            return group | _particular(URGENT, number)
         case "claiming":
             source = {"persistentVolumeClaim": {"claimName": claim_of(number)}}
             return {"volumes": [{"name": "data", **source}]}
-        case "gang" | "stuck" if not _is_labelled(number // MEMBERS):
+        case "gang" | "stuck" if not _is_labelled(kind, number // MEMBERS):
             return {"schedulingGroup": {"podGroupName": _group(kind, number // MEMBERS)}}
         case "nowhere":
             return {"nodeSelector": {POOL: "none"}}
