@@ -35,13 +35,14 @@ class Answer(NamedTuple):
 
 
 class Server:
-    """`settings`: for Flotilla to reach it. `forget` compacts its history, if possible."""
+    """`settings`: for Flotilla to reach it. `forget` compacts its history, if possible. `is_real`: no simulator."""
 
     def __init__(
-        self, settings: ApiSettings, access: Access, session: aiohttp.ClientSession, forget: Callable[[], None]
+        self, settings: ApiSettings, access: Access, session: aiohttp.ClientSession, forget: Callable[[], None] | None
     ) -> None:
         self.settings = settings
-        self.forget = forget
+        self.is_real = forget is None
+        self.forget = forget or (lambda: None)
         self._minor = 0
         self._access = access
         self._session = session
@@ -166,7 +167,7 @@ async def a_server() -> AsyncIterator[Server]:
     kubeconfig = os.environ.get(KUBECONFIG)
     if kubeconfig:
         settings = ApiSettings(kubeconfig=os.path.expanduser(kubeconfig))
-        async with _server_at(settings, lambda: None) as server:
+        async with _server_at(settings, None) as server:
             yield server
         return
     token = "0123456789abcdef"
@@ -180,7 +181,7 @@ async def a_server() -> AsyncIterator[Server]:
 
 
 @asynccontextmanager
-async def _server_at(settings: ApiSettings, forget: Callable[[], None]) -> AsyncIterator[Server]:
+async def _server_at(settings: ApiSettings, forget: Callable[[], None] | None) -> AsyncIterator[Server]:
     access = await find_access(settings)
     connector = aiohttp.TCPConnector(ssl=True if access.tls is None else access.tls)
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=DEADLINE)

@@ -82,13 +82,7 @@ async def test_what_a_server_adds_to_a_pod_group(sandbox: Sandbox) -> None:
     assert "priorityClassName" not in plain["spec"]
     await sandbox.make(PRIORITIES, "groups", value=700)
     named = policy | {"priorityClassName": sandbox.unique("groups"), "disruptionMode": "PodGroup"}
-
-    async def created() -> Object | None:
-        """The server knows a new class after a while."""
-        answer = await sandbox.server.ask("POST", folder, {"metadata": {"name": "named"}, "spec": named})
-        return answer.body if answer.status == 201 else None
-
-    made = await sandbox.until(created, "no group of a new priority class")
+    made = await sandbox.of_new_class(folder, {"metadata": {"name": "named"}, "spec": named})
     assert (made["spec"]["priority"], made["spec"]["disruptionMode"]) == (700, "PodGroup")
     group = object_from(ObjectKind.POD_GROUP, made)
     other = object_from(ObjectKind.POD_GROUP, plain)

@@ -89,19 +89,12 @@ class Crew:
         return await self.server.get(self.path(name))
 
     async def group(self, least: int, **spec: Any) -> Object | None:
-        """A group of the test's name; None if the server has none. A new priority class may take effect late."""
+        """A group of the test's name; None if the server has none."""
         if (await self.server.ask("GET", GROUPS)).status == 404:
             return None
         policy = {"schedulingPolicy": {"gang": {"minCount": least}}}
         folder = f"{GROUPS}/namespaces/{self.sandbox.name}/podgroups"
-
-        async def created() -> Object | None:
-            answer = await self.server.ask("POST", folder, {"metadata": {"name": self.name}, "spec": policy | spec})
-            assert answer.status in (201, 403), answer
-            return answer.body if answer.status == 201 else None
-
-        made: Object = await self.sandbox.until(created, "the group is refused")
-        return made
+        return await self.sandbox.of_new_class(folder, {"metadata": {"name": self.name}, "spec": policy | spec})
 
     async def group_is(self, status: str, reason: str) -> None:
         """Wait until the group's condition says so."""
@@ -421,3 +414,20 @@ async def test_a_gang_preempts_for_all_of_its_members_by_the_priority_of_its_gro
         await crew.ends(f"low-{name}")
     assert await crew.lands("first") != await crew.lands("second")
     await crew.group_is("True", "Scheduled")
+
+
+async def test_a_gang_shares_a_claim_that_is_reserved_for_its_group(crew: Crew) -> None:
+    devices = Devices(crew)
+    shared = await devices.claim("shared")
+    made = await crew.group(2, resourceClaims=[shared])
+    if made is None or "resourceClaims" not in made["spec"]:  # the gate DRAWorkloadResourceClaims is off
+        return
+    await devices.begin()
+    for node in "ab":
+        await crew.node(node)
+        await devices.put(node, "gpu-0", "gpu-1")
+    for name in ("first", "second"):
+        await crew.pod(name, schedulingGroup={"podGroupName": crew.name}, resourceClaims=[shared])
+    node = await crew.lands("first")
+    assert await crew.lands("second") == node
+    assert await devices.given(shared["resourceClaimName"]) == (f"{node}/gpu-0", [crew.name])
