@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from flotilla.results import Topology
 from services.cycle.events import WorkerFault, Workers
+from services.cycle.round.known_answers import MAX_CLASSES
 from shared.cluster.nodetable import shard_of
 from shared.messages.explaining import ShardExplained
 from shared.messages.preemption import Candidates
@@ -154,6 +155,9 @@ class AnswerChecks:
                 foreign = self._foreign(proposals.worker, ladder.nodes)
                 if foreign is not None:
                     return _foreign_node(proposals.worker, foreign)
+            beside = answer.beside.values()
+            if len(beside) > MAX_CLASSES or any(len(scores) != len(ladder.nodes) for scores in beside):
+                return WorkerFault(proposals.worker, "answer", "not one score for each placement and class beside it")
             wrong = self._wrong_own_nodes(proposals.worker, answer, keys, nominated)
             if wrong is not None:
                 return wrong

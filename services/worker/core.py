@@ -227,7 +227,9 @@ class WorkerCore:
             pods_evicted(replica.table, propose.gone, propose.unreserved),
             pods_placed(replica.table, propose.given, propose.loads),
         ):
-            proposed = proposer.propose(first or propose.classes, propose.round, propose.keys, propose.scope)
+            proposed = proposer.propose(
+                first or propose.classes, propose.round, propose.keys, propose.scope, propose.beside
+            )
         if first:
             self._resumes_at = now
             return []

@@ -30,7 +30,7 @@ def fitting_answers(answers: list[ClassAnswer]) -> list[ClassAnswer]:
 
 def _length(answer: ClassAnswer) -> int:
     own = 0 if answer.own_nodes is None else len(answer.own_nodes.fit) + len(answer.own_nodes.unfit)
-    return len(answer.ladder.nodes) + len(answer.places) + own
+    return len(answer.ladder.nodes) * (1 + len(answer.beside)) + len(answer.places) + own
 
 
 def fitting_candidates(findings: list[ShardFindings]) -> list[ShardFindings]:

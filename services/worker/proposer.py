@@ -1,6 +1,5 @@
 """Evaluates classes of pods on the nodes of one table, and caches the classes."""
 
-import math
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -16,6 +15,7 @@ from services.worker.gang_preempting import gang_findings, victims_gone
 from services.worker.nominated_pods import own_nodes
 from services.worker.places import Counted, count_places
 from services.worker.preempting import findings
+from services.worker.sampling import sample_nodes
 from services.worker.volume_choices import VolumeChoices
 from services.worker.what_if import pods_placed
 from shared.cluster.nodetable import NodeTable
@@ -38,17 +38,19 @@ CLASS_MEMORY = 1 << 30
 
 MAX_CLASSES = 512
 """Cached classes. Pods that differ from all others, such as those with a volume of their own, are a new class each."""
-FEWEST_NODES = 100
-"""Feasible nodes that percentageOfNodesToScore leaves in any case."""
 
 
 class RoundContext(NamedTuple):
-    """What the asks of one message share. `keys`: labels whose values each ladder lists. `within`: the scope's rows."""
+    """What the asks of one message share. `keys`: labels whose values each ladder lists. `within`: the scope's rows.
+
+    `beside`: classes of which answers that last tell what their placements mean for them.
+    """
 
     round: int
     keys: tuple[str, ...]
     scope: Scope | None = None
     within: Mask | None = None
+    beside: tuple[str, ...] = ()
 
     @property
     def counts(self) -> bool:
@@ -85,7 +87,12 @@ class Proposer:
         """Classes of this round that were prepared from a pod whose own claims have devices already."""
 
     def propose(
-        self, asks: list[ClassAsk], round_: int, keys: Sequence[str] = (), scope: Scope | None = None
+        self,
+        asks: list[ClassAsk],
+        round_: int,
+        keys: Sequence[str] = (),
+        scope: Scope | None = None,
+        beside: Sequence[str] = (),
     ) -> list[ClassAnswer]:
         """Returns an answer for each ask. `keys`: labels whose values are listed for each proposed node.
 
@@ -100,7 +107,7 @@ class Proposer:
             by_profile.setdefault(ask.profile, []).append(ask)
         answers: list[ClassAnswer] = []
         within = None if scope is None or not scope.within else labelled(self.table, scope.within)
-        context = RoundContext(round_, tuple(keys), scope, within)
+        context = RoundContext(round_, tuple(keys), scope, within, tuple(beside))
         for profile, group in by_profile.items():
             most = self._most_new_classes() if any(ask.class_id not in self._classes for ask in group) else len(group)
             for start in range(0, len(group), most):
@@ -329,6 +336,7 @@ class Proposer:
                 ),
                 **self._places(evaluator, pod_class, context)._asdict(),
                 own_volumes=bool(ask.own_volumes),
+                beside=self._beside(evaluator, pod_class, rungs, context.beside) if lasts else {},
             )
             for (ask, pod_class), each, rungs, of_strata, topology, own, mask, lasts in zip(
                 ready, evaluated, ladders, strata, topologies, nominated, among, lasting, strict=True
@@ -420,6 +428,17 @@ class Proposer:
             fills=np.flatnonzero(rungs.fills).tolist() if lasts and rungs.fills is not None else [],
         )
 
+    def _beside(
+        self, evaluator: ShardEvaluator, pod_class: PodClass, rungs: Rungs, classes: Sequence[str]
+    ) -> dict[str, list[int]]:
+        """What these placements mean for these classes, those of another profile and unsteady ones left out."""
+        known = (self._classes[each] for each in classes if each in self._classes and each != pod_class.id)
+        others = [other for of, other in known if of is evaluator and evaluator.is_steady(other)]
+        if not others or not rungs.rows.size:
+            return {}
+        totals = evaluator.totals_beside(pod_class, rungs.rows, others).tolist()
+        return {other.id: of_other for other, of_other in zip(others, totals, strict=True)}
+
     def _make_room(self, asks: list[ClassAsk]) -> None:
         """Drops the least recently used classes until these asks' classes fit."""
         known = [ask.class_id for ask in asks if ask.class_id in self._classes]
@@ -470,27 +489,3 @@ def own_node(table: NodeTable, pod_class: PodClass, feasible: Mask) -> Mask | No
     alone = np.zeros_like(feasible)
     alone[row] = True
     return alone
-
-
-def nodes_to_find(nodes: int, percentage: int) -> int:
-    """How many feasible nodes are enough in a cluster of this size."""
-    return nodes if nodes < FEWEST_NODES else max(FEWEST_NODES, nodes * percentage // 100)
-
-
-def sample_nodes(evaluator: ShardEvaluator, feasible: Mask, share: float, round_: int) -> Mask | None:
-    """Applies percentageOfNodesToScore: the nodes to consider, other ones each round; None for all.
-
-    A shard considers its share of the nodes that kube-scheduler would look for in the whole cluster. `share`: this
-    table's part of the cluster.
-    """
-    percentage = evaluator.framework.percentage_of_nodes_to_score
-    if not percentage or percentage >= 100:
-        return None
-    wanted = math.ceil(nodes_to_find(round(evaluator.table.node_count / share), percentage) * share)
-    rows = np.flatnonzero(feasible)
-    if len(rows) <= wanted:
-        return None
-    among = np.zeros_like(feasible)
-    rows = evaluator.table.in_turn(rows)
-    among[np.roll(rows, -(round_ * wanted % len(rows)))[:wanted]] = True
-    return among

@@ -74,7 +74,7 @@ class PodClass:
     """`failure`: PreFilter failed. `score_failure`: PreScore failed, which matters with several feasible nodes only.
 
     `slot`: the line in the ClassRows. `objects`: the generations of the kinds of objects that plugins have read.
-    `filters`, `scores`: the plugins whose Filter and Score run for it.
+    `filters`, `scores`: the plugins whose Filter and Score run for it. `lasts`: as found out since it was evaluated.
     """
 
     id: str
@@ -93,6 +93,7 @@ class PodClass:
     scores: tuple[str, ...] = ()
     feasibility: ClassFeasibility = field(default_factory=ClassFeasibility)
     keys: ClassKeys = field(default_factory=ClassKeys)
+    lasts: bool = False
 
 
 def by_missed(

@@ -188,8 +188,14 @@ class Ranking:
 
         `open_domains`: the classes for which trackers, not this, decide about topology domains.
         """
-        answers, states = self.answers, [c.state for c in classes]
         view = TableView(self.table, rows, Planned(planned, [c.kind for c in classes], which))
+        return self.keys_of(classes, which, view, open_domains)
+
+    def keys_of(
+        self, classes: Sequence[PodClass], which: Rows, view: TableView, open_domains: Sequence[bool] = ()
+    ) -> Keys:
+        """The keys of the i-th node for class `which[i]`; it passes the class's filters of node objects."""
+        answers, states, rows = self.answers, [c.state for c in classes], view.rows
         feasible = self._judge.feasible_pairs(classes, which, view, open_domains)
         totals = self._class_rows.fixed.pairs(np.array([c.slot for c in classes], dtype=np.intp)[which], rows)
         for s in answers.scores_by[Reads.PODS]:

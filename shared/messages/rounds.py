@@ -76,6 +76,7 @@ class Propose(msgspec.Struct, frozen=True, omit_defaults=True, tag="propose"):
     `keys`: node labels by whose values the round tracks its decisions. `given`: members of the same gang, to be
     treated as placed although the state does not show them. `scope`: of a gang, if its step is not like any round.
     `gone`: uids of pods that are to be treated as gone; `unreserved`: of pods whose nominations reserve nothing.
+    `beside`: classes of which an answer that lasts is to tell what its placements mean for them.
     """
 
     epoch: Count
@@ -90,6 +91,7 @@ class Propose(msgspec.Struct, frozen=True, omit_defaults=True, tag="propose"):
     scope: Scope | None = None
     gone: list[str] = []
     unreserved: list[str] = []
+    beside: list[str] = []
 
 
 class Ladder(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -166,6 +168,8 @@ class ClassAnswer(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     content. Decisions about volumes then number the claims. Without it, the state shows other claims, or the worker is
     of the last release.
     `own_nodes`: about the nominated pods of the ask, if there are any.
+    `beside`, if the answer lasts: for classes that the ask named, and of which the worker can tell, the total score of
+    the node of each placement once it is taken; -1 if the node is not feasible for them then, 0 if it never was.
     """
 
     class_id: str
@@ -186,6 +190,7 @@ class ClassAnswer(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     lasts: bool = False
     own_volumes: bool = False
     own_nodes: OwnNodes | None = None
+    beside: dict[str, list[Integer]] = {}
 
 
 class Proposals(msgspec.Struct, frozen=True, omit_defaults=True, tag="proposals"):

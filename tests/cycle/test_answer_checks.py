@@ -20,6 +20,7 @@ from services.cycle.events import (
     WorkerFault,
     Workers,
 )
+from services.cycle.round.known_answers import MAX_CLASSES
 from services.cycle.round.runner import ASK_DEADLINE
 from shared.cluster.nodetable import shard_of
 from shared.messages.evaluation import Summary
@@ -226,6 +227,16 @@ def test_a_malformed_ladder_is_refused(changes: dict[str, object]) -> None:
     world = World()
     asks = world.submit(P)
     world.answer(asks[LIAR], LIAR, crooked(**changes))
+    assert world.faults == [(LIAR, "answer")]
+
+
+@pytest.mark.parametrize("beside", [{"other": [1, 2]}, {f"c{i}": [1] for i in range(MAX_CLASSES + 1)}])
+def test_scores_beside_are_one_for_each_placement_and_of_no_more_classes_than_are_asked_about(
+    beside: dict[str, list[int]],
+) -> None:
+    world = World()
+    asks = world.submit(P)
+    world.answer(asks[LIAR], LIAR, msgspec.structs.replace(crooked(), beside=beside))
     assert world.faults == [(LIAR, "answer")]
 
 

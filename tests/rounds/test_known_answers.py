@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -168,10 +169,11 @@ class Cluster:
 
 
 def a_while(run: Run, cluster: Cluster, steps: int) -> None:
-    """Pods of a kind come a few times in a row, one or a few at a time; now and then something else happens."""
+    """Pods of a kind come in a row or in turn, one or a few at a time. Now and then something else happens."""
     roll, kind = cluster.dice, "plain"
+    turns = roll.choice([0.3, 0.9])
     for _ in range(steps):
-        if roll.random() < 0.3:
+        if roll.random() < turns:
             kind = roll.choice(sorted(KINDS))
         if roll.random() < 0.15:
             cluster.happen(run)
@@ -284,15 +286,34 @@ def test_what_is_summed_up_over_feasible_nodes_is_asked_for_each_time_even_if_it
     assert run.known.given == 0
 
 
-def test_another_class_costs_an_ask_of_the_worker_whose_node_it_gets() -> None:
+def test_a_class_that_comes_for_the_first_time_costs_an_ask_of_the_worker_whose_node_it_gets() -> None:
     run = wide()
     one_by_one(run, [small_pod(f"p{i}", cpu="100m") for i in range(4)])
     one_by_one(run, [small_pod("other", cpu="200m")])
     assert one_by_one(run, [small_pod("p9", cpu="100m")]) == [1]
 
 
-def test_classes_in_turn_are_not_asked_about_placements_ahead() -> None:
-    """The decisions of other classes would void them."""
+@pytest.mark.parametrize("ties", [BY_NAME, Ties(seed=7)], ids=["all want the same nodes", "each wants others"])
+def test_classes_in_turn_need_no_ask_either_once_each_came_twice(ties: Ties) -> None:
+    """Whether or not the node of one is among those that the others would get next."""
+    run = Run(2, ties=ties)
+    run.add_nodes([small_node(f"n{i:03}") for i in range(200)])
+    run.settle()
+    costs = one_by_one(run, [small_pod(f"p{i}", cpu=f"{100 + i % 5}m") for i in range(60)])
+    assert sum(costs[20:]) <= 8
+    assert len({run.placed[f"default/p{i}"][0] for i in range(60)}) == 60, "the emptiest node each time"
+
+
+def test_classes_that_fill_the_node_that_the_others_want_next_are_asked_about_each_time() -> None:
+    run = Run(2, frameworks=PACKING)
+    run.add_nodes([small_node(f"n{i:02}") for i in range(20)])
+    run.settle()
+    costs = one_by_one(run, [small_pod(f"p{i}", cpu=f"{100 + i % 3}m") for i in range(12)])
+    assert all(costs)
+    assert len({run.placed[f"default/p{i}"][0] for i in range(12)}) <= 2
+
+
+def test_a_class_that_came_once_is_not_asked_about_placements_ahead() -> None:
     run = wide()
     asked: list[int] = []
     send = run._carry_out_cycle
@@ -304,10 +325,9 @@ def test_classes_in_turn_are_not_asked_about_placements_ahead() -> None:
         send(told)
 
     run._carry_out_cycle = noting  # type: ignore[method-assign]
-    kinds = [small_pod(f"p{i}", cpu=f"{100 + i % 3}m") for i in range(12)]
-    one_by_one(run, kinds)
+    one_by_one(run, [small_pod(f"p{i}", cpu=f"{100 + i}m") for i in range(12)])
     assert set(asked) == {0}
-    one_by_one(run, [small_pod(f"q{i}", cpu="100m") for i in range(2)])
+    one_by_one(run, [small_pod("p", cpu="105m")])
     assert AHEAD in asked
 
 

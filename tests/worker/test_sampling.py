@@ -5,7 +5,7 @@ import pytest
 from msgspec.structs import replace
 
 from services.cycle.events import Decided
-from services.worker.proposer import nodes_to_find, sample_nodes
+from services.worker.sampling import nodes_to_find, sample_nodes
 from shared.cluster.nodetable import NodeTable
 from shared.config.reading import load_config
 from shared.framework.evaluator import Question, ShardEvaluator

@@ -6,7 +6,7 @@ ask --all answered--> settle: every class judged by the merged summary? --yes-->
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -24,6 +24,7 @@ from services.cycle.round.assign import ClassVerdict, RoundResult, Unfit, assign
 from services.cycle.round.class_cache import ClassCache
 from services.cycle.round.domain_merge import DomainMerge, Trackers
 from services.cycle.round.gangs import AnyGang
+from services.cycle.round.known_answers import AHEAD
 from services.cycle.round.ladder_merge import LadderMerge
 from services.cycle.round.next_pods import MAX_POD_BYTES
 from services.cycle.round.nominated_pods import NominatedPods
@@ -131,22 +132,25 @@ class Round:
         share = {class_id: 2 * -(-count // workers) + 8 for class_id, count in self._counts.items()}
         return {each: min(self._counts[each], share[each]) for each in self.classes if each in self.open}
 
-    def propose(self, epoch: int, ties: Ties, min_seq: int, worker: str, workers: int, ahead: int = 0) -> Propose:
+    def propose(
+        self, epoch: int, ties: Ties, min_seq: int, worker: str, workers: int, lately: Collection[str] = ()
+    ) -> Propose:
         """The present ask to this worker, which answers once it has seen `min_seq`.
 
-        `ahead`: further placements to ask for, of classes that may not need the next ask for them.
+        `lately`: classes that will come again. Of these, the next asks may not be needed if placements ahead are known.
         """
         self.min_seq = min_seq
         self.least_seq = min_seq if self.least_seq is None else min(self.least_seq, min_seq)
         self.asked_keys = self.keys
-        classes, keys, gang = self._class_asks(worker, workers, ahead), list(self.asked_keys), self.gang
-        propose = Propose(epoch, self.number, self.ask, min_seq, ties, classes, keys, scope=self.scope)
+        classes, keys, gang = self._class_asks(worker, workers, lately), list(self.asked_keys), self.gang
+        beside = [*lately] if any(each in lately for each in self.open) else []
+        propose = Propose(epoch, self.number, self.ask, min_seq, ties, classes, keys, scope=self.scope, beside=beside)
         if gang is None:
             return propose
         given, loads = gang.given()
         return msgspec.structs.replace(propose, given=given, loads=loads, gone=gang.gone, unreserved=gang.unreserved)
 
-    def _class_asks(self, worker: str, workers: int, ahead: int) -> list[ClassAsk]:
+    def _class_asks(self, worker: str, workers: int, lately: Collection[str]) -> list[ClassAsk]:
         """Includes a pod of each class that the worker does not know, while there is room; it asks for the others."""
         room = MAX_POD_BYTES
         asks: list[ClassAsk] = []
@@ -170,7 +174,7 @@ class Round:
                     among,
                     borrowed,
                     private_claims,
-                    ahead if self._cache.stands_alone(class_id) else 0,
+                    AHEAD if class_id in lately and self._cache.stands_alone(class_id) else 0,
                     info.own_volumes,
                     [] if self._lists else self.nominated.asked(class_id),
                 )

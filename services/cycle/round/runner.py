@@ -16,7 +16,7 @@ from services.cycle.round.admission import PodInfo
 from services.cycle.round.assign import RoundResult
 from services.cycle.round.class_cache import ClassCache
 from services.cycle.round.gangs import AnyGang
-from services.cycle.round.known_answers import AHEAD, MAX_AHEAD_OF, KnownAnswers
+from services.cycle.round.known_answers import MAX_AHEAD_OF, KnownAnswers
 from services.cycle.round.next_pods import next_pods
 from services.cycle.round.round import Round
 from shared.framework.failures import Failures
@@ -84,10 +84,6 @@ class RoundRunner:
         self._record = record
         self._keeps = False
         """Whether answers of the current round are kept."""
-        self._ahead = 0
-        """Placements that workers are asked for beyond those of the current round."""
-        self._classes: frozenset[str] = frozenset()
-        """Those of the last round."""
         self._workers: Mapping[str, frozenset[int]] = {}
         self._asks = Unanswered[int, Round]((ASK_DEADLINE,))
         self._extend_by: float | None = None
@@ -102,11 +98,8 @@ class RoundRunner:
         round_ = self.current = Round(self.begun, pods, self.cache, gang)
         self.size = len(pods)
         round_.next_ask()
-        before, self._classes = self._classes, frozenset(round_.classes)
         is_plain = gang is None and not round_.nominated
         self._keeps = is_plain and len(pods) <= MAX_AHEAD_OF and self._commits.pending is None
-        # The next round is of that class again, most likely; where classes come in turn, others void what is ahead.
-        self._ahead = AHEAD if self._keeps and len(before) == 1 and before <= self._classes else 0
         if self._keeps:
             self._answer_by_known(round_)
             if len(round_.answered) == len(self._workers):
@@ -246,7 +239,8 @@ class RoundRunner:
         # The pending commit will most likely be the next change that workers see.
         seq = self.min_seq if self._commits.pending is None else max(self.min_seq, self._newest_seq + 1)
         seq = max(seq, self._checks.claimed_seq)
-        return Ask(worker, round_.propose(self._epoch, self._ties, seq, worker, len(self._workers), self._ahead))
+        lately = self.known.lately if self._keeps else ()
+        return Ask(worker, round_.propose(self._epoch, self._ties, seq, worker, len(self._workers), lately))
 
     def _try_to_decide(self, round_: Round, now: float) -> RoundProgress:
         """Waits for every worker and for the pending commit; then asks again what is open, or decides."""
