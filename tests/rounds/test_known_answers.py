@@ -60,6 +60,8 @@ KINDS: Mapping[str, PodBuilder] = {
     "rather with large": PLAIN.label(app="near").prefer_pods(10, ZONE, selector(app="large")),
     "with labelled": PLAIN.label(app="with").require_pods(HOSTNAME, selector(bound="yes")),
 }
+LONERS = ["plain", "large", "liking", "port"]
+"""Kinds to which others only matter by the room that they take."""
 
 
 class Checked(KnownAnswers):
@@ -171,17 +173,17 @@ class Cluster:
 def a_while(run: Run, cluster: Cluster, steps: int) -> None:
     """Pods of a kind come in a row or in turn, one or a few at a time. Now and then something else happens."""
     roll, kind = cluster.dice, "plain"
-    turns = roll.choice([0.3, 0.9])
+    turns, kinds = roll.choice([0.3, 0.9]), roll.choice([sorted(KINDS), LONERS])
     for _ in range(steps):
         if roll.random() < turns:
-            kind = roll.choice(sorted(KINDS))
+            kind = roll.choice(kinds)
         if roll.random() < 0.15:
             cluster.happen(run)
             if roll.random() < 0.9:
                 run.settle()
         pods = cluster.pods(kind, roll.choice([1, 1, 1, 2, 5]))
         if roll.random() < 0.1:
-            pods += cluster.pods(roll.choice(sorted(KINDS)), 1)
+            pods += cluster.pods(roll.choice(kinds), 1)
         run.submit(pods)
         if roll.random() < 0.9:
             run.settle()
