@@ -1,7 +1,9 @@
 """Gives back the devices of claims that keep their pod from being scheduled, as PostFilter decided.
 
 The snapshot is asked before each write: an attempt that began since, or that a restarted queue does not know of, may
-need the claim. Best effort: what fails is decided again with the pod.
+need the claim, and so may any pod of the group that it is reserved for. The claim was read before, and is written only
+if it has not changed: an attempt that begins later finds it without devices, or stops the write by a mark of its own.
+Best effort: what fails is decided again with the pod.
 """
 
 import logging
@@ -17,7 +19,7 @@ from shared.errors import FlotillaError, ProtocolError
 from shared.kube.client import KubeClient
 from shared.messages.binding import ClaimRelease, IsPlaced, Notice, PlacedNow
 from shared.model.codec import encode_json
-from shared.plugins.devices.pre_bind import release_claim
+from shared.plugins.devices.claim_release import release_claim
 from shared.telemetry.logs import Repeated
 
 ANSWER_TIMEOUT = 1.0
@@ -31,6 +33,12 @@ MAX_WAITING = 1024
 class _Wanted(msgspec.Struct, frozen=True):
     pod_uid: str
     release: ClaimRelease
+
+    @property
+    def group(self) -> str:
+        """`namespace/name` of the group that the claim is reserved for, if there is one."""
+        namespace = self.release.key.partition("/")[0]
+        return f"{namespace}/{self.release.group}" if self.release.group else ""
 
 
 class ClaimReleases:
@@ -62,7 +70,7 @@ class ClaimReleases:
             step = next(steps)
             while True:
                 assert isinstance(step, ApiCall)  # a release does not pause
-                if step.method != "GET" and await self._is_needed(wanted.pod_uid):
+                if step.method != "GET" and await self._is_needed(wanted):
                     return
                 step = steps.send(await self._call(step))
         except StopIteration:
@@ -70,11 +78,13 @@ class ClaimReleases:
         except FlotillaError as cause:
             self._log.warning(wanted.release.key, "claim %s keeps its devices: %s", wanted.release.key, cause)
 
-    async def _is_needed(self, pod_uid: str) -> bool:
-        asked, newest = IsPlaced(pod_uid), self._newest_epoch()
+    async def _is_needed(self, wanted: _Wanted) -> bool:
+        asked, newest = IsPlaced(wanted.pod_uid, wanted.group), self._newest_epoch()
         answer = await self._bus.request(SNAPSHOT_NOMINATED, asked, PlacedNow, timeout=ANSWER_TIMEOUT)
         if answer.epoch < newest:
             raise ProtocolError(f"a snapshot of epoch {answer.epoch} answers, not of {newest}")
+        if answer.group != asked.group:
+            raise ProtocolError(f"the snapshot has not looked for pods of group {asked.group}")
         return answer.placed
 
     async def _call(self, call: ApiCall) -> ApiAnswer:

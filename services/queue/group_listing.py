@@ -86,7 +86,7 @@ class GroupListing:
             "" if group.gang.state is None else group.gang.state.value,
             self._date(group.gang.backoff_until + 1.0) if group.gang.state in _BACKING_OFF else None,
             sum(bool(self._nominated(info)) for info in group.pods.values()),
-            group.never_preempts,
+            group.evicts_nobody,
         )
 
     def _nominated(self, info: QueuedPodInfo) -> str:

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from services.queue.events import PodUnreadable
 from services.queue.scheduling.pod_groups import HeldTooLong
+from shared.devices.pod_claims import is_left_to_group
 from shared.errors import InvariantBroken
 from shared.messages.binding import ClaimRelease, Notice
 from shared.messages.queue import Outcome, Verdict
@@ -65,11 +66,24 @@ def nomination_cleared_notice(pod: Pod) -> Notice:
     return replace(failure_notice(pod, outcome), event=False, patch=False)
 
 
-def claim_releases(outcome: Outcome, claims: Mapping[str, ResourceClaim]) -> list[ClaimRelease]:
-    """What becomes of the pod's claims: the first one that still has devices gives them back."""
+def claim_releases(
+    pod: Pod, outcome: Outcome, claims: Mapping[str, ResourceClaim], *, of_group: bool
+) -> list[ClaimRelease]:
+    """What becomes of the pod's claims: the first one that still has devices gives them back.
+
+    `of_group`: also if it is reserved for the pod's group, of which no pod has a node.
+    """
     allocated = (claims[key] for key in outcome.deallocate if key in claims and claims[key].is_allocated)
-    releases = [ClaimRelease(claim.key, claim.uid, claim.status.allocation) for claim in islice(allocated, 1)]
+    releases = list(islice((each for claim in allocated if (each := _release_of(pod, claim, of_group=of_group))), 1))
     return releases + [ClaimRelease(key, claims[key].uid) for key in outcome.delete if key in claims]
+
+
+def _release_of(pod: Pod, claim: ResourceClaim, *, of_group: bool) -> ClaimRelease | None:
+    group = pod.spec.scheduling_group
+    release = ClaimRelease(claim.key, claim.uid, claim.status.allocation)
+    if group is None or not is_left_to_group(claim, pod):
+        return release
+    return replace(release, group=group.pod_group_name or "") if of_group else None
 
 
 def held_notice(held: HeldTooLong) -> Notice:

@@ -23,6 +23,7 @@ from shared.config.structs import KubeSchedulerConfig
 from shared.devices.pools import DeviceNode
 from shared.messages.preemption import Victim
 from shared.messages.state import EPOCH_SHIFT, Conflict, Decision, FaultKind, Nominate
+from shared.model.devices import AllocationResult
 from shared.model.load import PodLoad
 from shared.model.resources import PODS, HostPort, is_extended_resource
 from shared.plugins.single_node import conflict as ports_conflict
@@ -378,9 +379,9 @@ def units(decisions: Iterable[Wanted]) -> Iterable[list[Wanted]]:
 
 
 def _contradiction(unit: Sequence[Decision]) -> Conflict | None:
-    """A pod is decided twice, a claim or volume in two ways, or a resource claim for two pods."""
+    """A pod is decided twice, or a claim or volume in two ways."""
     uids: set[str] = set()
-    targets: dict[tuple[str, str], str] = {}
+    targets: dict[tuple[str, str], str | AllocationResult] = {}
     for decision in unit:
         if decision.uid in uids:
             return Conflict(decision.uid, "it is decided twice")
@@ -392,7 +393,7 @@ def _contradiction(unit: Sequence[Decision]) -> Conflict | None:
     return None
 
 
-def _targets(decision: Decision) -> Iterator[tuple[tuple[str, str], str]]:
+def _targets(decision: Decision) -> Iterator[tuple[tuple[str, str], str | AllocationResult]]:
     """What is decided about each object."""
     volumes, devices = decision.assignment.volumes, decision.assignment.devices
     if volumes is not None:
@@ -404,7 +405,7 @@ def _targets(decision: Decision) -> Iterator[tuple[tuple[str, str], str]]:
     if devices is not None:
         for each in devices.claims:
             if each.allocation is not None:
-                yield ("resource claim", each.key), f"allocated for {decision.uid}"
+                yield ("resource claim", each.key), each.allocation
 
 
 def _conflicts(wanted: Iterable[HostPort], taken: Iterable[HostPort]) -> bool:

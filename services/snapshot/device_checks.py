@@ -28,12 +28,17 @@ class Wrong(NamedTuple):
 
 
 class DeviceChecks:
-    """Allocations that pass count until `forget`, so that the members of a gang are checked together."""
+    """Allocations that pass count until `forget`, so that the members of a gang are checked together.
+
+    Members may share a claim: the first one is checked as the one that allocates it, the others as its users.
+    """
 
     def __init__(self, objects: ObjectOverlay) -> None:
         self._objects = objects
         self._devices = objects.devices
         self._added: list[AllocationResult] = []
+        self._given: dict[str, AllocationResult] = {}
+        """What members before have allocated, by claim."""
 
     def check(
         self,
@@ -53,11 +58,16 @@ class DeviceChecks:
             wrong = self._check_claim((pod_uid, group), node, each, seen, is_made_for_pod=made)
             if wrong is not None:
                 return wrong
-        allocations = list(_allocations(pod_uid, devices, self._devices.claims))
-        for claim, allocation in allocations:
+        allocations: list[tuple[ResourceClaim, AllocationResult]] = []
+        for claim, allocation in _allocations(pod_uid, devices, self._devices.claims):
+            if self._given.get(claim.key) == allocation:
+                if not _is_within_reach(allocation, node):
+                    return Wrong(f"resource claim {claim.key} cannot be used on node {node.name}", is_fault=True)
+                continue
             reason = self._difference(node, claim, allocation)
             if reason:
                 return Wrong(reason, is_fault=self._is_unchanged(claim, allocation, seen))
+            allocations.append((claim, allocation))
         return self._add(node, allocations, seen)
 
     def check_special(self, special: SpecialClaim, seen: int, wanted: Mapping[str, int]) -> Wrong | None:
@@ -72,6 +82,7 @@ class DeviceChecks:
         for each in self._added:
             self._devices.allocator.state.remove(each)
         self._added.clear()
+        self._given.clear()
 
     def _check_claim(
         self, of: tuple[str, str], node: DeviceNode, wanted: ClaimAllocation, seen: int, *, is_made_for_pod: bool
@@ -89,8 +100,7 @@ class DeviceChecks:
             state = "is allocated already" if claim.is_allocated else "is not allocated"
             # The worker may have judged another pod of the class, whose own claim was not as the queue had seen it.
             return Wrong(f"resource claim {wanted.key} {state}", is_fault=not is_made_for_pod)
-        selector = None if claim.status.allocation is None else claim.status.allocation.node_selector
-        if selector is not None and not node_selector_matches(selector, node.labels, node.name):
+        if claim.status.allocation is not None and not _is_within_reach(claim.status.allocation, node):
             return Wrong(
                 f"resource claim {wanted.key} cannot be used on node {node.name}", is_fault=not is_made_for_pod
             )
@@ -123,6 +133,7 @@ class DeviceChecks:
             is_fault = not self._added and all(self._is_unchanged(*each, seen) for each in allocations)
             return Wrong(reason, is_fault)
         self._added += new
+        self._given |= {claim.key: allocation for claim, allocation in allocations}
         return None
 
     def _is_unchanged(self, claim: ResourceClaim, allocation: AllocationResult, seen: int) -> bool:
@@ -134,6 +145,11 @@ class DeviceChecks:
             if option is not None
         }
         return max(self._objects.pools_written(pools), self._objects.classes_written(classes)) <= seen
+
+
+def _is_within_reach(allocation: AllocationResult, node: DeviceNode) -> bool:
+    selector = allocation.node_selector
+    return selector is None or node_selector_matches(selector, node.labels, node.name)
 
 
 def _allocations(

@@ -15,6 +15,7 @@ from shared.cluster.objects import ClusterObjects
 from shared.cluster.volumes import VolumeDecision, changes_of
 from shared.messages.explaining import NodeEdit, Supposed
 from shared.messages.rounds import Given
+from shared.model.devices import ResourceClaim
 from shared.model.load import PodLoad
 from shared.model.objects import ClusterObject, Node, PersistentVolumeClaim
 from shared.model.quantity import MILLI, UNIT, Quantity
@@ -137,10 +138,17 @@ def _take_volumes(objects: ClusterObjects, node: str, volumes: VolumeDecision, u
 def _take_devices(
     objects: ClusterObjects, namespace: str, given: Given, devices: DeviceDecision, undo: ExitStack
 ) -> None:
+    """Shows claims as they will be once the decision is carried out.
+
+    They are not promised: other members of the gang, which is committed as a whole, may share them.
+    """
     for (kind, key), change in changes_of_claims(namespace, given.name, given.uid, devices):
         shown = objects.of(kind).get(key)
         if shown is not None:
-            _replace(objects, shown, change.over(shown), undo)
+            expected = change.over(shown)
+            if isinstance(expected, ResourceClaim) and expected is not shown:
+                expected = msgspec.structs.replace(expected, promised=False)
+            _replace(objects, shown, expected, undo)
         elif isinstance(change, Created):
             objects.upsert(change.claim)
             undo.callback(objects.remove, kind, key)

@@ -116,7 +116,8 @@ def content_key(found: PodClaims) -> bytes:
     parts = []
     for claim in found.claims:
         allocation = claim.status.allocation
-        ready = (claim.status.devices, _is_unused(claim, found.pod)) if allocation is not None else None
+        users = _is_unused(claim, found.pod), is_left_to_group(claim, found.pod)
+        ready = (claim.status.devices, *users) if allocation is not None else None
         parts.append((claim.spec, allocation, ready, claim is found.special))
     named_twice = [found.claims.index(claim) for claim in found.claims]
     return encode_msgpack((parts, named_twice, found.is_left))
@@ -225,19 +226,20 @@ def unavailable_claims(pod_claims: PodClaims, node: DeviceNode, binding_timeout:
 
 
 def post_filter(pod_claims: PodClaims | None, unavailable: Iterable[int]) -> GiveBack:
-    """What to give back so that the pod may fit later. `unavailable`: indices of claims, from all nodes."""
+    """What to give back so that the pod may fit later. `unavailable`: indices of claims, from all nodes.
+
+    Whether other pods of the group use a claim that is reserved for it is not known here: queue and binder find out.
+    """
     if pod_claims is None:
         return GiveBack(NOTHING_TO_GIVE_BACK)
-    candidates = tuple(
-        claim
-        for index in sorted(set(unavailable))
-        if (claim := pod_claims.claims[index]) is not pod_claims.special and _is_unused(claim, pod_claims.pod)
-    )
-    if candidates:
-        return GiveBack(GIVEN_BACK, deallocate=candidates)
+    pod, indices = pod_claims.pod, sorted(set(unavailable))
+    own = [claim for index in indices if (claim := pod_claims.claims[index]) is not pod_claims.special]
+    of_group = tuple(claim for claim in own if is_left_to_group(claim, pod))
+    if candidates := tuple(claim for claim in own if _is_unused(claim, pod)):
+        return GiveBack(GIVEN_BACK, deallocate=(*candidates, *of_group))
     if pod_claims.is_left and pod_claims.special is not None:
-        return GiveBack(DELETED, delete=(pod_claims.special,))
-    return GiveBack(STILL_NOT)
+        return GiveBack(DELETED, deallocate=of_group, delete=(pod_claims.special,))
+    return GiveBack(STILL_NOT, deallocate=of_group)
 
 
 def _unnamed(pod: Pod, use: PodResourceClaim) -> str:
@@ -324,3 +326,10 @@ def _is_unused(claim: ResourceClaim, pod: Pod) -> bool:
     """Whether the claim is reserved for no pod, or for this one alone."""
     reserved = claim.status.reserved_for
     return not reserved or (len(reserved) == 1 and reserved[0].uid == pod.uid)
+
+
+def is_left_to_group(claim: ResourceClaim, pod: Pod) -> bool:
+    """Whether the claim is reserved for the pod's PodGroup, and besides for this pod at most."""
+    group = "" if pod.spec.scheduling_group is None else pod.spec.scheduling_group.pod_group_name or ""
+    others = [each for each in claim.status.reserved_for if each.uid != pod.uid]
+    return bool(group and others) and all(each.is_group(group) for each in others)

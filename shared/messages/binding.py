@@ -208,16 +208,24 @@ class Nominated(msgspec.Struct, frozen=True, omit_defaults=True, tag="nominated"
 
 
 class IsPlaced(msgspec.Struct, frozen=True, omit_defaults=True, tag="is-placed"):
-    """From a binder to the snapshot, before a pod's claim is released: is the pod assumed, or bound by now?"""
+    """From a binder to the snapshot, before a pod's claim is released: is the pod assumed, or bound by now?
+
+    `group`: or any pod of this PodGroup (`namespace/name`), which the claim is reserved for.
+    """
 
     uid: str
+    group: str = ""
 
 
 class PlacedNow(msgspec.Struct, frozen=True, omit_defaults=True, tag="placed-now"):
-    """Reply to IsPlaced. `epoch`: the snapshot's; one older than the binder has heard of cannot know."""
+    """Reply to IsPlaced. `epoch`: the snapshot's; one older than the binder has heard of cannot know.
+
+    `group`: that was asked about; a snapshot of the last release does not look at it.
+    """
 
     epoch: Count
     placed: bool = False
+    group: str = ""
 
 
 class EvictedPod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -260,12 +268,14 @@ class Evicted(msgspec.Struct, frozen=True, omit_defaults=True, tag="evicted"):
 class ClaimRelease(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A resource claim that is to give back this allocation; without one, that is to be deleted.
 
-    A claim that has changed since, or that another pod uses, is left alone.
+    A claim that has changed since, or that another pod uses, is left alone. `group`: the name of the pod's PodGroup, if
+    the claim is reserved for it; it is left alone if a pod of the group has a node by now.
     """
 
     key: str
     uid: str
     allocation: AllocationResult | None = None
+    group: str = ""
 
 
 class Notice(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

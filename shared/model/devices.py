@@ -11,7 +11,9 @@ from shared.model.quantity import QuantityText
 RESOURCE_VERSIONS = ("v1", "v1beta2", "v1beta1")
 """Of `resource.k8s.io`, the newest first; a server has at least one of them. Claims' statuses are alike."""
 FENCED = "flotilla.io/fenced"
-"""An annotation of claims that gives them another version. What it says means nothing."""
+"""An annotation of claims that gives them another version. PreBind writes into it the version that it replaces."""
+SCHEDULING_GROUP = "scheduling.k8s.io"
+"""The API group of PodGroups, for which claims may be reserved and made."""
 EXACT_COUNT = "ExactCount"
 ALL = "All"
 FROM_CLASS = "FromClass"
@@ -153,10 +155,15 @@ class AllocationResult(ApiStruct, frozen=True, kw_only=True):
 
 
 class ConsumerReference(ApiStruct, frozen=True, kw_only=True):
+    """A pod, or a PodGroup, whose pods know its name and not its uid."""
+
     api_group: str = ""
     resource: str = ""
     name: str = ""
     uid: str = ""
+
+    def is_group(self, name: str) -> bool:
+        return (self.api_group, self.resource, self.name) == (SCHEDULING_GROUP, "podgroups", name)
 
 
 class DeviceCondition(ApiStruct, frozen=True, kw_only=True):
@@ -206,8 +213,13 @@ class ResourceClaim(Namespaced, frozen=True, kw_only=True):
         owner = next((owner for owner in self.metadata.owner_references if owner.controller), None)
         if owner is None or owner.uid == pod_uid:
             return owner is not None
-        is_of_group = owner.kind == "PodGroup" and owner.api_version.startswith("scheduling.k8s.io/")
-        return is_of_group and bool(group) and owner.name == group
+        return self.is_of_group and bool(group) and owner.name == group
+
+    @property
+    def is_of_group(self) -> bool:
+        """Whether it was made from a template for a PodGroup, whose pods share it."""
+        owner = next((owner for owner in self.metadata.owner_references if owner.controller), None)
+        return owner is not None and owner.kind == "PodGroup" and owner.api_version.startswith(f"{SCHEDULING_GROUP}/")
 
     @property
     def is_allocated(self) -> bool:

@@ -25,6 +25,7 @@ import services.snapshot.store.claim_barrier as claim_barrier
 import services.watcher.bodies as bodies
 import shared.kube.client as kube_client
 import shared.kube.election as election
+import shared.plugins.devices.claim_calls as claim_calls
 import shared.plugins.devices.pre_bind as pre_bind
 import shared.plugins.preemption as choice
 import shared.store.term as term
@@ -107,7 +108,7 @@ _read = MessageReader.read
 _load_outline = bodies.load_outline
 _on_bind_called = bind_steps.BindSteps._on_bind_called
 _version_now = ListWatch._version_now
-_put = pre_bind._put
+_put = claim_calls.put
 _reserved = assign._reserved
 
 
@@ -381,14 +382,14 @@ BROKEN: Mapping[str, Broken] = {
     "claims-without-version": Broken(
         "devices",
         "messages",
-        (pre_bind, "_put", _put_changed(lambda body: body["metadata"].pop("resourceVersion", None))),
+        (pre_bind, "put", _put_changed(lambda body: body["metadata"].pop("resourceVersion", None))),
         first=6,
     ),
     # PreBind reserves no claim for the pod.
     "claims-unreserved": Broken(
         "devices",
         "messages",
-        (pre_bind, "_put", _put_changed(lambda body: body.get("status", {}).pop("reservedFor", None))),
+        (pre_bind, "put", _put_changed(lambda body: body.get("status", {}).pop("reservedFor", None))),
     ),
     # A binder binds a pod before its devices are ready.
     "devices-unawaited": Broken("devices", "messages", (pre_bind, "_poll_until_ready", lambda *_: iter(()))),

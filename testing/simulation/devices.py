@@ -35,7 +35,6 @@ from testing.simulation.claims import claims, create_claim, delete_claim, put_fi
 from testing.simulation.gangs import GangWorld
 from testing.simulation.inventory import ATTACHED, BROKEN, PART, REQUESTS, RESOURCE, Inventory, classes
 from testing.simulation.schedule import Schedule
-from testing.simulation.world import World
 
 SHARED = {"shared-gpu": "one", "shared-net": "net"}
 """Claims that several pods name, and what they ask for."""
@@ -103,7 +102,7 @@ class DeviceWorld(GangWorld):
     def _create_gang(self) -> None:
         """Create a group, its members, of one class or of two, and a claim that they share.
 
-        Without devices the claim keeps the gang waiting, so mostly another pod names it, too, and gets it devices.
+        Mostly another pod names it, too, which may get it devices before.
         """
         name, _ = self.next_name("g")
         api, least = self.dice.choice(list(GroupApi)), self.dice.choice((2, 3))
@@ -242,27 +241,26 @@ class DeviceWorld(GangWorld):
     # What must hold
 
     def _on_committed(self, committed: Committed) -> None:
-        """No two decisions of a commit allocate one claim."""
+        """No two decisions of a commit allocate one claim, but for members of a gang that agree on its devices."""
         super()._on_committed(committed)
         if (commit := self._commits.get((committed.epoch, committed.number))) is None:
             return
-        conflicts, given = {conflict.uid for conflict in committed.conflicts}, dict[str, str]()
+        conflicts = {conflict.uid for conflict in committed.conflicts}
+        given = dict[str, tuple[str, AllocationResult]]()
         for each in commit.decisions:
             decided = each.assignment.devices if each.uid not in conflicts else None
-            for claim in {} if decided is None else {claim.key: claim for claim in decided.claims}.values():
-                if claim.allocation is not None and given.setdefault(claim.key, each.uid) != each.uid:
-                    self._report(f"claim {claim.key} is allocated for ({given[claim.key]}) and for ({each.uid})")
-
-    async def _settle(self) -> None:
-        """Gangs may wait for ever for a claim to get devices."""
-        await World._settle(self)
+            for claim in {} if decided is None else {claim.key: claim for claim in reversed(decided.claims)}.values():
+                if claim.allocation is None:
+                    continue
+                mine = each.gang or each.uid, claim.allocation
+                if given.setdefault(claim.key, mine) != mine:
+                    self._report(
+                        f"claim {claim.key} is allocated for {given[claim.key][0]} and otherwise for ({each.uid})"
+                    )
 
     def _may_be_on(self, group: PodGroup, where: Node) -> bool:
-        claim = claims(self.server).get(group.metadata.name)
-        if claim is None or claim.status.allocation is None:
-            return False
-        selector = claim.status.allocation.node_selector
-        return selector is None or _selects(selector, where)
+        waiting = (each for each in self.members(group) if not each.spec.node_name)
+        return all(self._has_devices(where, each) for each in waiting)
 
     def _on_change(self, change: Change) -> None:
         kind = OBJECT_KINDS.get(change.kind)

@@ -215,6 +215,22 @@ async def test_a_pod_that_is_assumed_by_now_keeps_its_claims() -> None:
         assert is_allocated(w, "c")
 
 
+@pytest.mark.parametrize("why", ["a pod of the group has a node", "the snapshot does not look"])
+async def test_a_claim_of_a_group_keeps_its_devices_unless_no_pod_of_the_group_has_a_node(why: str) -> None:
+    async with world() as w:
+        w.assumed.add("default/busy")
+        w.looks_at_groups = why != "the snapshot does not look"
+        notices = [releasing(w, name, f"{name}-c") for name in ("p", "q", "last")]
+        for notice, group in zip(notices, ("busy", "idle", ""), strict=True):
+            notice.releases[0] = replace(notice.releases[0], group=group)
+        w.bus.post("binder.notices", Notices(notices))
+        await until(lambda: len(w.assumed_asked) == 3 and not is_allocated(w, "last-c"))
+        if w.looks_at_groups:
+            await until(lambda: not is_allocated(w, "q-c"))
+        assert is_allocated(w, "p-c")
+        assert is_allocated(w, "q-c") is not w.looks_at_groups
+
+
 async def test_a_pod_that_waits_for_its_devices_has_an_event_and_is_counted() -> None:
     device = {"driver": "d", "pool": "n1", "device": "gpu-0"}
     async with world() as w:

@@ -74,7 +74,9 @@ class World:
         self.asked: list[IsNominated] = []
         self.assumed_asked: list[str] = []
         self.assumed: set[str] = set()
-        """The uids of pods of which the snapshot answers that they are assumed."""
+        """The uids of pods of which the snapshot answers that they are assumed, and groups with such pods."""
+        self.looks_at_groups = True
+        """Whether the snapshot looks for pods of groups, as one of the last release does not."""
         self._orders: dict[tuple[str, int], BindingOrder] = {}
 
     # The API server
@@ -231,7 +233,10 @@ class World:
     def on_asked(self, message: IsNominated | IsPlaced, envelope: Envelope) -> None:
         if isinstance(message, IsPlaced):
             self.assumed_asked.append(message.uid)
-            envelope.respond(PlacedNow(self.snapshot_epoch or 0, message.uid in self.assumed))
+            is_placed = message.uid in self.assumed or message.group in self.assumed
+            envelope.respond(
+                PlacedNow(self.snapshot_epoch or 0, is_placed, message.group if self.looks_at_groups else "")
+            )
             return
         self.asked.append(message)
         if self.snapshot_epoch is not None:

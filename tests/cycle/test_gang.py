@@ -284,6 +284,20 @@ def test_members_that_share_a_claim_all_wait_for_its_volume() -> None:
     assert [rung.volumes for _, rung in gang.outcome().decided] == [waits, waits, None]
 
 
+def test_members_that_share_a_resource_claim_all_say_what_it_is_given() -> None:
+    """When the second was judged, the claim had its devices. Of a claim that a pod names twice, the first counts."""
+    sharing = QueuedClaims([ClaimRef("ns/k", "u"), ClaimRef("ns/old", "v"), ClaimRef("ns/k", "u")], b"")
+    first, second = (replace(member(name), claims=sharing) for name in "xy")
+    made, again = AllocationResult(), AllocationResult(allocation_timestamp="2026-01-01T00:00:00Z")
+    gang = GangRound([first, second])
+    one = replace(on("n1"), devices=PlacedDevices([made, None, again]))
+    other = replace(on("n1"), devices=PlacedDevices([None, None, None]))
+    step(gang, RoundResult([], decided=[(first, one)], deferred=[second]))
+    step(gang, RoundResult([], decided=[(second, other)]))
+    given = [rung.devices.allocations for _, rung in gang.outcome().decided if rung.devices is not None]
+    assert given == [[made, None, again], [made, None, made]]
+
+
 def test_steps_always_come_to_an_end() -> None:
     """Each decides one at least, or finds it unfit; here just one."""
     members = [member(f"p{i}") for i in range(50)]

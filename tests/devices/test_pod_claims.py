@@ -173,6 +173,29 @@ def test_a_claim_that_another_pod_uses_is_not_given_back() -> None:
     assert post_filter(found, [2, 3]).message == "still not schedulable"
 
 
+def test_claims_that_are_reserved_for_the_pods_group_are_named_without_a_word() -> None:
+    """Whether other pods of the group use them is found out later."""
+    group = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "g", "uid": "uid-g"}
+    mine = {"resource": "pods", "name": "p", "uid": "mine"}
+    consumers: list[list[dict[str, str]]] = [
+        [group],
+        [mine, group],
+        [{**group, "name": "h"}],
+        [group, {**mine, "uid": "other"}],
+        [{**group, "apiGroup": ""}],
+    ]
+    claims = [
+        convert(ResourceClaim, {"metadata": {"name": f"c{place}"}, "spec": {}, "status": {"reservedFor": users}})
+        for place, users in enumerate(consumers)
+    ]
+    metadata = {"name": "p", "namespace": "default", "uid": "mine"}
+    member = pod_from({"metadata": metadata, "spec": {"schedulingGroup": {"podGroupName": "g"}}})
+    given = post_filter(PodClaims(member, claims, None, {}), range(5))
+    assert ([each.name for each in given.deallocate], given.message) == (["c0", "c1"], "still not schedulable")
+    alone = pod_from({"metadata": metadata, "spec": {}})
+    assert post_filter(PodClaims(alone, claims, None, {}), range(5)).deallocate == ()
+
+
 def test_the_score_sums_how_early_the_chosen_alternatives_are() -> None:
     chosen = claim(first_of("r", {}, {}, {}))
     made = allocation("g")

@@ -195,3 +195,37 @@ async def test_a_pod_is_gated_until_its_claim_exists(pipeline: Pipeline) -> None
             return await claims.users("later") == ["p"]
 
         await until(is_reserved, "the claim is not reserved for the pod")
+
+
+GROUPS = "/apis/scheduling.k8s.io/v1alpha2/namespaces/{}/podgroups"
+
+
+async def test_a_group_shares_a_claim_from_its_template_and_gets_another_device_when_its_node_is_lost(
+    pipeline: Pipeline,
+) -> None:
+    """All members go where the claim has its device. Once none of them has a node, the claim is given back."""
+    async with a_place(pipeline, "group", a=1, b=1) as (corner, claims):
+        gang = {"schedulingPolicy": {"gang": {"minCount": 3}}, **FROM_TEMPLATE}
+        await corner.cluster.create_at(GROUPS.format("group"), "train", spec=gang)
+
+        async def begin(first: int) -> str:
+            """Three members; returns their node."""
+            names = [f"train-{i}" for i in range(first, first + 3)]
+            for name in names:
+                await corner.cluster.create(
+                    corner.pod(name), schedulingGroup={"podGroupName": "train"}, **FROM_TEMPLATE
+                )
+            (node_name,) = {await corner.lands(name, patience=PATIENCE) for name in names}
+            return node_name
+
+        lost = await begin(0)
+        (of_group,) = [each["metadata"]["name"] for each in await claims.all() if each["metadata"]["name"] != SHARED]
+        assert await claims.users(of_group) == ["train"]
+        assert await claims.in_use() == {(lost, "gpu-0"): 1}
+        await corner.cluster.delete_node(lost)
+        for i in range(3):
+            await corner.cluster.delete_pod("group", f"train-{i}")
+        other = await begin(3)
+        assert other != lost
+        assert await claims.users(of_group) == ["train"]
+        assert await claims.in_use() == {(other, "gpu-0"): 1}

@@ -249,6 +249,21 @@ def test_the_first_allocated_claim_is_to_give_back_its_devices() -> None:
     assert release == ClaimRelease("default/other", "other-uid", claims["default/other"].status.allocation)
 
 
+@pytest.mark.parametrize("has_placed", [False, True])
+def test_a_claim_of_the_group_is_given_back_if_no_member_has_a_node(has_placed: bool) -> None:
+    consumer = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "g", "uid": "uid-g"}
+    cluster = Cluster(a_claim(status={**ALLOCATED, "reservedFor": [consumer]}), a_claim("other", MOVED))
+    queue = cluster.queue
+    cluster.tell(an_object(ObjectKind.POD_GROUP, "g", spec={"schedulingPolicy": {"basic": {}}}))
+    if has_placed:
+        queue.core.groups.observe(None, pod("fellow").in_group("g").on("n").build())
+    queue.add(WAITING.in_group("g"))
+    queue.take()
+    (notice,) = notices(queue.reject("p", plugins=PLUGIN, deallocate=("default/mine", "default/other")))
+    released = [(each.key, each.group) for each in notice.releases]
+    assert released == [("default/other", "") if has_placed else ("default/mine", "g")]
+
+
 def test_left_claims_for_extended_resources_are_to_be_deleted() -> None:
     cluster = Cluster(a_claim(), a_claim("left", ALLOCATED))
     found = releases(cluster, delete=("default/left", "default/gone"))

@@ -155,7 +155,7 @@ def test_a_worker_is_not_blamed_for_what_has_changed(change: Any, why: str) -> N
     assert faults(effects) == []
 
 
-def test_members_of_a_gang_do_not_allocate_one_claim_twice() -> None:
+def test_members_of_a_gang_do_not_give_one_claim_different_devices() -> None:
     log = a_log(a_claim("k"))
     pair = [pod(name).request(cpu="1").resource_claim("r", "k").build() for name in "ab"]
     plain = commit(1, *((each, "n", log.core.seq) for each in pair))
@@ -167,6 +167,26 @@ def test_members_of_a_gang_do_not_allocate_one_claim_twice() -> None:
     assert refused.keys() == {"default/a", "default/b"}
     assert refused["default/b"][0] == "resource claim default/k is assigned differently to another member of this gang"
     assert log.core.ledger == {}
+
+
+@pytest.mark.parametrize(("second", "why"), [("n", ""), ("m", "resource claim default/k cannot be used on node m")])
+def test_members_of_a_gang_share_what_one_of_them_allocates_where_its_devices_are(second: str, why: str) -> None:
+    log = a_log(a_claim("k"))
+    pair = [pod(name).request(cpu="1").resource_claim("r", "k").build() for name in "ab"]
+    plain = commit(1, (pair[0], "n", log.core.seq), (pair[1], second, log.core.seq))
+    members = [
+        msgspec.structs.replace(reassigned(each, devices=gives("k", "g0")), gang="g") for each in plain.decisions
+    ]
+    effects = log.handle(msgspec.structs.replace(plain, decisions=members))
+    if why:
+        assert refusals(effects)["default/b"] == (why, False)
+        assert faults(effects) == ["devices"]
+        return
+    assert refusals(effects) == {}
+    (first, other) = (entry.assignment.devices for entry in log.core.ledger.values())
+    assert first == other
+    assert known(log)["default/k"].promised
+    log.core.validate()
 
 
 def test_members_of_a_gang_are_checked_together() -> None:

@@ -30,6 +30,7 @@ from shared.messages.rounds import NominatedPod
 from shared.model.load import PodLoad, claim_names, load_of
 from shared.model.objects import DEFAULT_NAMESPACE, OwnerReference, Pod, pod_from_msgpack
 from shared.model.resources import filter_requests
+from shared.plugins.devices.group_claims import may_have_claims_of_group
 from shared.plugins.volumes.own_claims import without_claims
 
 MAX_TEMPLATES = 1 << 14
@@ -305,7 +306,9 @@ class Admission:
             priority=pod.priority,
             never_preempts=pod.spec.preemption_policy == "Never",
             asks=None if asks == load.requests else asks,
-            goes_along=framework.binding_reads_pod or self._extenders.binder_reads(pod),
+            goes_along=framework.binding_reads_pod
+            or self._extenders.binder_reads(pod)
+            or may_have_claims_of_group(pod),
             nominated_alike=framework.is_in_tree and not (is_personal(pod) or may_claim(pod) or claim_names(pod)),
         )
 

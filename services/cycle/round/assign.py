@@ -73,7 +73,8 @@ class Reservations:
     """Claims, volumes and devices that members of a gang are given while it is decided.
 
     The snapshot commits a gang as a whole. So no two of its decisions may name the same claim or volume, unless the
-    later one was judged with the earlier one in place and agrees with it.
+    later one was judged with the earlier one in place and agrees with it. One that shares a resource claim is judged
+    again once the claim has devices.
     """
 
     def __init__(self, before: Iterable[tuple[PodInfo, Placement]]) -> None:

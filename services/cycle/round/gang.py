@@ -11,7 +11,7 @@ resources meanwhile.
 """
 
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Literal, TypeVar
@@ -26,8 +26,8 @@ from services.cycle.round.attempts import Attempts, in_order
 from services.cycle.round.domains import Domain, Level
 from services.cycle.round.ladder_merge import Placement
 from services.cycle.round.placement_search import MAX_OPTIONS, MAX_STEPS, PlacementSearch
+from services.cycle.round.shared_claims import with_shared_claims
 from services.cycle.round.views import ClassView
-from shared.cluster.volumes import VolumeDecision
 from shared.messages.limits import HALF_A_MESSAGE
 from shared.messages.queue import Gang
 from shared.messages.rounds import Given, Scope
@@ -190,7 +190,8 @@ class GangRound:
         if self._idle_steps == MAX_IDLE_STEPS:
             stuck = error(f"{self._name}: no member was decided in {MAX_IDLE_STEPS} steps")
             self._failed |= {info.uid: (info, stuck) for info in result.deferred}
-        size = sum(_bytes_of(placement) for _, placement in (*self._before, *self._decided.values()))
+        placements = with_shared_claims((*self._before, *self._decided.values()))
+        size = sum(_bytes_of(placement) for _, placement in placements)
         if size > MAX_DECISION_BYTES:
             large = error(f"{self._name}: what is decided about its volumes and devices takes {size} bytes")
             self._failed |= {info.uid: (info, large) for info in self.members}
@@ -294,7 +295,7 @@ class GangRound:
         if verdict == "failed":
             whole.failed = [(info, self._failure_of(info)) for info in self.members]
         elif verdict == "placed":
-            whole.decided = with_shared_volumes(self._decided.values())
+            whole.decided = with_shared_claims(self._decided.values())
             whole.withheld = self._in_order(self._unfit)
         else:
             whole.unfit = [(info, self._unfit_of(info)) for info in self.members]
@@ -367,32 +368,7 @@ def refusal(name: str, members: Sequence[PodInfo], max_bytes: int) -> Status | N
     return None
 
 
-def with_shared_volumes(decided: Iterable[tuple[PodInfo, Placement]]) -> list[tuple[PodInfo, Placement]]:
-    """In the order of decision. Members that share a claim all wait for the volume that one of them was given.
-
-    When they were judged, the claim was assumed to have it already.
-    """
-    decided = list(decided)
-    given = {
-        claim: volume
-        for _, placement in decided
-        if placement.volumes is not None
-        for claim, volume in placement.volumes.bindings
-    }
-    return [(info, _with_bindings(info, placement, given)) for info, placement in decided]
-
-
 def _bytes_of(placement: Placement) -> int:
     if placement.volumes is None and placement.devices is None:
         return 0
     return len(encode_msgpack((placement.volumes, placement.devices)))
-
-
-def _with_bindings(info: PodInfo, placement: Placement, given: Mapping[str, str]) -> Placement:
-    load, volumes = info.template.load, placement.volumes or VolumeDecision()
-    bound = {claim for claim, _ in volumes.bindings}
-    claims = [claim for name in load.claims if (claim := f"{load.namespace}/{name}") in given and claim not in bound]
-    if not claims:
-        return placement
-    bindings = [*volumes.bindings, *((claim, given[claim]) for claim in claims)]
-    return replace(placement, volumes=msgspec.structs.replace(volumes, bindings=bindings))

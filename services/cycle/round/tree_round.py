@@ -21,10 +21,11 @@ from services.cycle.round.admission import PodInfo
 from services.cycle.round.assign import Reservations, RoundResult, Unfit
 from services.cycle.round.attempts import MAX_DOMAINS_TRIED
 from services.cycle.round.domains import holding
-from services.cycle.round.gang import PLUGIN, READS_LABELS, WAITING, Frame, GangRound, refusal, with_shared_volumes
+from services.cycle.round.gang import PLUGIN, READS_LABELS, WAITING, Frame, GangRound, refusal
 from services.cycle.round.group_tree import GroupTree, key_of
 from services.cycle.round.ladder_merge import Placement
 from services.cycle.round.placement_search import MAX_SEARCHED
+from services.cycle.round.shared_claims import with_shared_claims
 from services.cycle.round.tree_search_step import TreeSearchStep
 from services.cycle.round.views import ClassView
 from shared.messages.queue import Gang
@@ -292,7 +293,7 @@ class TreeRound:
             other = error(f"failed to schedule other pod from a pod group: {first.message}").by(first.plugin)
             whole.failed = [(info, statuses.get(info.uid, other)) for info in self.members]
         elif self.verdict == "placed":
-            whole.decided = with_shared_volumes(self._decided.values())
+            whole.decided = with_shared_claims(self._decided.values())
             whole.withheld = [(info, self._unfit_of(info)) for info in self.members if info.uid not in self._decided]
         else:
             whole.unfit = [(info, self._unfit_of(info)) for info in self.members]

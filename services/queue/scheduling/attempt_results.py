@@ -88,7 +88,9 @@ class AttemptResults:
         queue.group_conditions.failed(info.pod, outcome)
         notice = failure_notice(info.pod, outcome, queue.nominator.unshown(info.pod))
         if outcome.deallocate or outcome.delete:
-            notice = replace(notice, releases=claim_releases(outcome, self._objects.devices.claims))
+            has_placed = queue.groups.has_placed(info.pod)
+            releases = claim_releases(info.pod, outcome, self._objects.devices.claims, of_group=not has_placed)
+            notice = replace(notice, releases=releases)
         preemption_failed = (
             outcome.preemption != 0 and queue.preemptions.start(info.uid, outcome.preemption, now) is Eviction.FAILED
         )

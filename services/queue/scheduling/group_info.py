@@ -142,10 +142,9 @@ class GroupInfo:
         return bool(has_domain) or never or self.priority not in (None, pod.priority)
 
     @property
-    def never_preempts(self) -> bool:
+    def evicts_nobody(self) -> bool:
         """Whether no other pods are evicted for its members, by its own policy or by that of a pending one."""
-        of_group = self.object is not None and self.object.never_preempts
-        return of_group or any(info.pod.spec.preemption_policy == "Never" for info in self.pods.values())
+        return self.never_preempts or any(info.pod.spec.preemption_policy == "Never" for info in self.pods.values())
 
     def told(self) -> Gang:
         """What the cycle must know of the group; at least one of the pods popped together must be placed."""

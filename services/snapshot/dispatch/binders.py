@@ -130,7 +130,9 @@ class Binders:
         envelope.respond(Nominated(self._core.epoch, stands and has_victims))
 
     def on_is_placed(self, asked: IsPlaced, envelope: Envelope) -> None:
-        envelope.respond(PlacedNow(self._core.epoch, asked.uid in self._core.cluster.pods))
+        pods = self._core.cluster.pods
+        is_placed = asked.uid in pods or (bool(asked.group) and pods.has_of_group(asked.group))
+        envelope.respond(PlacedNow(self._core.epoch, is_placed, asked.group))
 
     # Effects
 

@@ -42,7 +42,7 @@ class Placements:
     """A node need not be known: pods of a deleted node count again when it comes back.
 
     Equal loads are one object: a cluster has far fewer kinds of pods than pods. Sums are kept up to date: the requests
-    and host ports of each node's pods, and the users of each claim.
+    and host ports of each node's pods, the users of each claim, and the pods of each PodGroup.
     """
 
     def __init__(self) -> None:
@@ -51,6 +51,8 @@ class Placements:
         self._loads: dict[bytes, tuple[PodLoad, list[int]]] = {}
         """By encoded load: the one object for it, and its number of pods."""
         self._users: dict[str, dict[str, None]] = {}
+        self._of_groups: Counter[str] = Counter()
+        """Placed pods by PodGroup of scheduling.k8s.io, `namespace/name`."""
 
     def __len__(self) -> int:
         return len(self._placements)
@@ -77,6 +79,10 @@ class Placements:
     def users_of(self, claim: str) -> Collection[str]:
         """The placed pods that use the claim of this key."""
         return self._users.get(claim, ())
+
+    def has_of_group(self, group: str) -> bool:
+        """Whether a pod of this PodGroup is placed."""
+        return group in self._of_groups
 
     def put(
         self, uid: str, node: str, load: PodLoad, key: str = "", started: float | None = None, *, assumed: bool
@@ -115,6 +121,8 @@ class Placements:
             use.ports.update(load.ports)
         for name in load.claims:
             self._users.setdefault(f"{load.namespace}/{name}", {})[uid] = None
+        if load.group:
+            self._of_groups[f"{load.namespace}/{load.group}"] += 1
 
     def _subtract(self, uid: str, node: str, load: PodLoad) -> None:
         use = self._nodes[node]
@@ -131,6 +139,11 @@ class Placements:
             del users[uid]
             if not users:
                 del self._users[f"{load.namespace}/{name}"]
+        if load.group:
+            group = f"{load.namespace}/{load.group}"
+            self._of_groups[group] -= 1
+            if not self._of_groups[group]:
+                del self._of_groups[group]
 
     def validate(self) -> None:
         if sum(users[0] for _, users in self._loads.values()) != len(self._placements):

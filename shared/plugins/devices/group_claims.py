@@ -13,9 +13,9 @@ from flotilla.objects import Pod
 from flotilla.results import ApiAnswer, ApiCall, Pause
 from shared.devices.pod_claims import claim_names
 from shared.errors import ClusterError
+from shared.model.devices import SCHEDULING_GROUP
 from shared.model.workloads import GROUP_VERSIONS
 
-GROUP = "scheduling.k8s.io"
 NOT_FOUND = 404
 
 Object = dict[str, Any]
@@ -43,13 +43,19 @@ class Group(msgspec.Struct, frozen=True):
     spec: _Spec = _Spec()
 
 
+def may_have_claims_of_group(pod: Pod) -> bool:
+    """Whether the pod's own claims may be those of its PodGroup; then the binder needs the pod."""
+    named = pod.spec.scheduling_group
+    return named is not None and bool(named.pod_group_name and pod.spec.resource_claims)
+
+
 def read_group(pod: Pod) -> Generator[ApiCall | Pause, ApiAnswer, Group | None]:
     """The pod's group as the API server has it; None if the pod is in none, has no claims, or the group is gone.
 
     Raises ClusterError if it cannot be read.
     """
     named = pod.spec.scheduling_group
-    if named is None or not named.pod_group_name or not pod.spec.resource_claims:
+    if named is None or not may_have_claims_of_group(pod):
         return None
     what = f"get pod group {pod.namespace}/{named.pod_group_name}"
     for version in GROUP_VERSIONS:
@@ -74,10 +80,16 @@ def consumers_of(pod: Pod, group: Group | None) -> dict[str, Object]:
         for each in group.spec.resource_claims or ()
     }
     of = group.metadata
-    consumer = {"apiGroup": GROUP, "resource": "podgroups", "name": of.name, "uid": of.uid}
+    consumer = {"apiGroup": SCHEDULING_GROUP, "resource": "podgroups", "name": of.name, "uid": of.uid}
     found: dict[str, Object] = {}
     for use in pod.spec.resource_claims:
         if (use.name, use.resource_claim_name, use.resource_claim_template_name) in of_group:
             names = claim_names(pod.namespace, [use], pod.status.resource_claim_statuses)
             found |= {each.key: consumer for each in names}
     return found
+
+
+def is_group(consumer: Object, name: str) -> bool:
+    """Whether a claim is reserved by this for the PodGroup of this name; not if the name is empty."""
+    found = (consumer.get("apiGroup"), consumer.get("resource"), consumer.get("name"))
+    return bool(name) and found == (SCHEDULING_GROUP, "podgroups", name)

@@ -8,40 +8,49 @@ If something fails, the reservations made here are taken back; allocations stay,
 scheduled elsewhere. Another run, of this attempt or of a later one, may rely on a reservation that it has found: it
 marks the claim (annotation FENCED), and a run takes nothing back from a claim that was marked after its own write. So
 does a run for another pod of a group that the claim is reserved for.
+
+Members of a gang may be given one claim: then each of their orders names the same version and allocation. The first run
+marks the claim with the version that it replaces, and allocates it; the others see the mark, and wait for that.
 """
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, TypeVar
-
-import msgspec
 
 from flotilla.objects import Pod
 from flotilla.plugin import StateKey
-from flotilla.results import SUCCESS, ApiAnswer, ApiCall, Pause, PreBindSteps, error
+from flotilla.results import SUCCESS, ApiCall, Pause, PreBindSteps, error
 from shared.cluster.devices import ClaimAllocation, DeviceDecision, SpecialClaim
+from shared.cluster.nodetable import stable_hash
 from shared.errors import ClusterError
-from shared.messages.binding import ClaimRelease
-from shared.model.codec import encode_json
-from shared.model.devices import EXTENDED_RESOURCE_CLAIM, FENCED, RESOURCE_VERSIONS
+from shared.model.devices import EXTENDED_RESOURCE_CLAIM, FENCED
+from shared.plugins.devices.claim_calls import (
+    CONFLICT,
+    FINALIZER,
+    Claims,
+    Conflict,
+    Gone,
+    NotDone,
+    Object,
+    Steps,
+    consumers,
+    decoded,
+    device_names,
+    devices_in,
+    is_special_claim_of,
+    plain,
+    put,
+)
 from shared.plugins.devices.device_readiness import NeverReady, NotReadyInTime, WaitResult, is_ready, results_of
 from shared.plugins.devices.group_claims import consumers_of, read_group
 
-FINALIZER = "resource.kubernetes.io/delete-protection"
 MAX_WRITES = 5
-"""Of one object, if others write it at the same time."""
+"""Of one object in a row, if others write it at the same time."""
+LOOK_SECONDS, MAX_LOOKS = 0.2, 25
+"""How often, and how many times, a run looks again at a claim that others write, or that another one is to allocate."""
+LOOK_SLOTS = 4
+"""Pauses of different lengths, so that not all pods that share a claim look again at the same time."""
 POLL_SECONDS = 5.0
-CONFLICT = 409
-NOT_FOUND = 404
-ALLOCATED = ("allocation", "reservedFor", "devices")
-"""The parts of a claim's status that end with its allocation."""
-
-Object = dict[str, Any]
-"""As the API server returns it: what is written back must have all fields."""
-
-T = TypeVar("T")
-Steps = Generator[ApiCall | Pause, ApiAnswer, T]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,16 +92,8 @@ DEVICES = StateKey[DevicesToBind]("the decision about the pod's devices")
 """Set by the binder."""
 
 
-class NotDone(ClusterError):
-    """The API server refuses what was decided, or does not answer."""
-
-
-class _Gone(NotDone):
-    """The claim does not exist any more."""
-
-
-class _Conflict(ClusterError):
-    """The object has changed since it was read."""
+class _Begun(ClusterError):
+    """Another run, of this attempt or for another member of the gang, is about to allocate the claim."""
 
 
 def bind_devices(pod: Pod, devices: DevicesToBind, patience: float) -> PreBindSteps:
@@ -113,85 +114,18 @@ def bind_devices(pod: Pod, devices: DevicesToBind, patience: float) -> PreBindSt
     return SUCCESS
 
 
-def _plain(part: msgspec.Struct) -> Object:
-    """As the API server is sent it."""
-    return msgspec.json.decode(encode_json(part), type=Object)
-
-
-def release_claim(pod_uid: str, release: ClaimRelease) -> Steps[None]:
-    """Take a claim's devices back, or delete it, as PostFilter decided for this pod; NotDone if that fails.
-
-    A claim that has another allocation by now, or that is reserved for another pod, stays as it is. Only the claim that
-    was made for the pod's extended resources is ever deleted.
-    """
-    claims = _Claims()
-    claim = yield from claims.read(release.key)
-    metadata, found = claim["metadata"], claim.get("status", {}).get("allocation")
-    if metadata.get("uid") != release.uid or any(each.get("uid") != pod_uid for each in _consumers(claim)):
-        return
-    if release.allocation is None:
-        if _is_special_claim_of(pod_uid, metadata):
-            yield from claims.delete(release.key, claim)
-        return
-    seen = _plain(release.allocation)
-    if found is None or _devices(found) != _devices(seen):
-        return
-    if found.get("allocationTimestamp") == seen.get("allocationTimestamp"):
-        claim["status"] = {name: part for name, part in claim["status"].items() if name not in ALLOCATED}
-        yield from _put(claims.status_path(release.key), claim, f"deallocate claim {release.key}")
-
-
-class _Claims:
-    def __init__(self) -> None:
-        self.written: dict[str, Object] = {}
-        """The pod's claims, as written or found last, by key."""
-        self._version = RESOURCE_VERSIONS[0]
-
-    def path(self, key: str) -> str:
-        namespace, _, name = key.partition("/")
-        return f"/apis/resource.k8s.io/{self._version}/namespaces/{namespace}/resourceclaims/{name}"
-
-    def status_path(self, key: str) -> str:
-        namespace, _, name = key.partition("/")
-        return f"/apis/resource.k8s.io/{self._version}/namespaces/{namespace}/resourceclaims/{name}/status"
-
-    def read(self, key: str) -> Steps[Object]:
-        """Read a claim, in the newest version that the server has."""
-        answer = yield ApiCall("GET", self.path(key), {})
-        if answer.status == NOT_FOUND and not self.written:
-            for self._version in RESOURCE_VERSIONS[1:]:
-                older = yield ApiCall("GET", self.path(key), {})
-                if older.status != NOT_FOUND:
-                    answer = older
-                    break
-            else:
-                self._version = RESOURCE_VERSIONS[0]
-        if answer.status == NOT_FOUND:
-            raise _Gone(f"get claim {key}: {answer.message}")
-        return _decoded(answer, f"get claim {key}")
-
-    def delete(self, key: str, claim: Object) -> Steps[None]:
-        """Delete a claim in the version that was read."""
-        if FINALIZER in (claim["metadata"].get("finalizers") or ()):
-            _unprotect(claim)
-            claim = yield from _put(self.path(key), claim, f"remove finalizer from claim {key}")
-        metadata = claim["metadata"]
-        preconditions = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
-        answer = yield ApiCall("DELETE", self.path(key), {"preconditions": preconditions})
-        if not answer.ok and answer.status != NOT_FOUND:
-            raise NotDone(f"delete claim {key}: {answer.message}")
-
-
-class _Writer(_Claims):
+class _Writer(Claims):
     def __init__(self, pod: Pod, now: datetime, progress: list[Progress]) -> None:
         super().__init__()
         self._pod = pod
         self._progress = progress
+        self._look_seconds = LOOK_SECONDS * (1 + stable_hash(pod.uid) % LOOK_SLOTS)
         self._now = now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         self._consumers: dict[str, Object] = {}
         """The group, for claims that are reserved for it, by key."""
         self._reserved: list[Object] = []
-        """Claims as this run's own reservation left them."""
+        """Claims as this run's own reservation left them. Not one for the group once the claim was marked: others rely
+        on it without another mark."""
         self._created: Object | None = None
         """The claim for extended resources, as this run has made it."""
 
@@ -211,15 +145,21 @@ class _Writer(_Claims):
         return self._consumers.get(key, of_pod)
 
     def reserve(self, wanted: ClaimAllocation) -> Steps[None]:
-        claim = yield from self.read(wanted.key)
-        for left in reversed(range(MAX_WRITES)):
+        writes, looks = MAX_WRITES, MAX_LOOKS
+        while True:
+            claim = yield from self.read(wanted.key)
             try:
                 self.written[wanted.key] = yield from self._reserve(claim, wanted)
                 return
-            except _Conflict as cause:
-                if not left:
+            except (Conflict, _Begun) as cause:
+                writes -= isinstance(cause, Conflict)
+                if writes and isinstance(cause, Conflict):
+                    continue
+                looks -= 1
+                if not looks:
                     raise NotDone(str(cause)) from cause
-            claim = yield from self.read(wanted.key)
+                writes = MAX_WRITES
+                yield Pause(self._look_seconds, LOOK_SECONDS * MAX_LOOKS)
 
     def _reserve(self, claim: Object, wanted: ClaimAllocation) -> Steps[Object]:
         key, metadata = wanted.key, claim["metadata"]
@@ -228,22 +168,31 @@ class _Writer(_Claims):
         found = claim.setdefault("status", {}).get("allocation")
         if found is None:
             return (yield from self._allocate(claim, wanted))
-        is_another = wanted.allocation is not None and _devices(found) != _devices(_plain(wanted.allocation))
-        if is_another or (wanted.devices and _names(found) != wanted.devices):
+        is_another = wanted.allocation is not None and devices_in(found) != devices_in(plain(wanted.allocation))
+        if is_another or (wanted.devices and device_names(found) != wanted.devices):
             raise NotDone(f"claim {key} got allocated elsewhere in the meantime")
-        if any(each.get("uid") in (self._pod.uid, self._consumer(key)["uid"]) for each in _consumers(claim)):
+        users, consumer = {each.get("uid") for each in consumers(claim)}, self._consumer(key)["uid"]
+        if key in self._consumers and consumer in users and self._is_kept(claim, wanted):
+            return claim
+        if self._pod.uid in users or consumer in users:
             return (yield from self._mark(claim, key, "keep reservation of"))
         return (yield from self._write_reserved(claim, wanted, "add reservation to"))
+
+    def _is_kept(self, claim: Object, wanted: ClaimAllocation) -> bool:
+        """Whether a run for another member of the gang has marked the claim, which the allocating one respects."""
+        return wanted.allocation is not None and _mark_of(claim) not in ("", wanted.version)
 
     def _allocate(self, claim: Object, wanted: ClaimAllocation) -> Steps[Object]:
         key = wanted.key
         if wanted.allocation is None:
             raise NotDone(f"claim {key} got deallocated elsewhere in the meantime")
         if claim["metadata"].get("resourceVersion") != wanted.version:
+            if wanted.version and _mark_of(claim) == wanted.version:
+                raise _Begun(f"another run has begun to allocate claim {key}, and not ended")
             raise NotDone(f"claim {key} has changed in the meantime")
         if self._created is None or claim["metadata"]["uid"] != self._created["metadata"]["uid"]:
             claim = yield from self._mark(claim, key, "add finalizer to")
-        claim.setdefault("status", {})["allocation"] = {"allocationTimestamp": self._now, **_plain(wanted.allocation)}
+        claim.setdefault("status", {})["allocation"] = {"allocationTimestamp": self._now, **plain(wanted.allocation)}
         return (yield from self._write_reserved(claim, wanted, "add allocation and reservation to"))
 
     def _mark(self, claim: Object, key: str, what: str) -> Steps[Object]:
@@ -254,12 +203,13 @@ class _Writer(_Claims):
         metadata = claim["metadata"]
         metadata["annotations"] = {**(metadata.get("annotations") or {}), FENCED: metadata.get("resourceVersion", "")}
         metadata["finalizers"] = [*dict.fromkeys([*(metadata.get("finalizers") or ()), FINALIZER])]
-        return (yield from _put(self.path(key), claim, f"{what} claim {key}"))
+        return (yield from put(self.path(key), claim, f"{what} claim {key}"))
 
     def _write_reserved(self, claim: Object, wanted: ClaimAllocation, what: str) -> Steps[Object]:
-        claim["status"]["reservedFor"] = [*_consumers(claim), self._consumer(wanted.key)]
-        written = yield from _put(self.status_path(wanted.key), claim, f"{what} claim {wanted.key}")
-        self._reserved.append(written)
+        claim["status"]["reservedFor"] = [*consumers(claim), self._consumer(wanted.key)]
+        written = yield from put(self.status_path(wanted.key), claim, f"{what} claim {wanted.key}")
+        if wanted.key not in self._consumers or _mark_of(written) == wanted.version:
+            self._reserved.append(written)
         return written
 
     # The claim for extended resources
@@ -282,16 +232,16 @@ class _Writer(_Claims):
                 "finalizers": [FINALIZER],
                 "ownerReferences": [owner],
             },
-            "spec": {"devices": {"requests": [_plain(each) for each in special.requests]}},
+            "spec": {"devices": {"requests": [plain(each) for each in special.requests]}},
         }
         answer = yield ApiCall("POST", self.path(key).rpartition("/")[0], body)
         if answer.status != CONFLICT:  # else an earlier run of this attempt has created it
             self._progress.append(ClaimCreated(answer.ok))
         if not answer.ok and answer.status != CONFLICT:
             raise NotDone(f"create claim for extended resources {key}: {answer.message}")
-        created = (yield from self.read(key)) if answer.status == CONFLICT else _decoded(answer, f"create claim {key}")
+        created = (yield from self.read(key)) if answer.status == CONFLICT else decoded(answer, f"create claim {key}")
         metadata = created["metadata"]
-        if not _is_special_claim_of(self._pod.uid, metadata):
+        if not is_special_claim_of(self._pod.uid, metadata):
             raise NotDone(f"create claim for extended resources {key}: another claim has this name")
         self._created = created if answer.ok else None
         yield from self._write_status(special, is_new=answer.ok)
@@ -311,7 +261,7 @@ class _Writer(_Claims):
             for each in special.mappings
         ]
         wanted = {"resourceClaimName": special.name, "requestMappings": mappings}
-        pod = _decoded((yield ApiCall("GET", path, {})), what)
+        pod = decoded((yield ApiCall("GET", path, {})), what)
         if pod["metadata"].get("uid") != of.uid:
             raise NotDone(f'{what}: pods "{of.name}" not found')
         status = pod.setdefault("status", {})
@@ -323,8 +273,8 @@ class _Writer(_Claims):
         if not is_written:
             status["extendedResourceClaimStatus"] = wanted
             try:
-                yield from _put(f"{path}/status", pod, what)
-            except _Conflict as cause:
+                yield from put(f"{path}/status", pod, what)
+            except Conflict as cause:
                 raise NotDone(str(cause)) from cause
 
     # Roll-back
@@ -340,8 +290,8 @@ class _Writer(_Claims):
 
     def _release(self, key: str, claim: Object) -> Steps[None]:
         consumer = self._consumer(key)["uid"]
-        claim["status"]["reservedFor"] = [each for each in _consumers(claim) if each.get("uid") != consumer]
-        yield from _put(self.status_path(key), claim, f"remove reservation from claim {key}")
+        claim["status"]["reservedFor"] = [each for each in consumers(claim) if each.get("uid") != consumer]
+        yield from put(self.status_path(key), claim, f"remove reservation from claim {key}")
 
     def _take_back(self, left: Object, undo: Callable[[str, Object], Steps[None]]) -> Steps[None]:
         """Undo a write of this run's, unless the claim was marked since."""
@@ -352,7 +302,7 @@ class _Writer(_Claims):
                 if _identity(claim) == _identity(left):
                     yield from undo(key, claim)
                 return
-            except _Conflict:
+            except Conflict:
                 continue
             except NotDone:
                 return
@@ -360,19 +310,11 @@ class _Writer(_Claims):
 
 def _identity(claim: Object) -> tuple[str, str]:
     """Differs once another claim has the name, or another run has marked the claim."""
-    metadata = claim["metadata"]
-    return metadata["uid"], (metadata.get("annotations") or {}).get(FENCED, "")
+    return claim["metadata"]["uid"], _mark_of(claim)
 
 
-def _is_special_claim_of(pod_uid: str, metadata: Object) -> bool:
-    if (metadata.get("annotations") or {}).get(EXTENDED_RESOURCE_CLAIM) != "true":
-        return False
-    return any(each.get("uid") == pod_uid for each in metadata.get("ownerReferences") or ())
-
-
-def _unprotect(claim: Object) -> None:
-    metadata = claim["metadata"]
-    metadata["finalizers"] = [each for each in metadata.get("finalizers") or () if each != FINALIZER]
+def _mark_of(claim: Object) -> str:
+    return str((claim["metadata"].get("annotations") or {}).get(FENCED, ""))
 
 
 # Waiting
@@ -406,7 +348,7 @@ def _poll_until_ready(writer: _Writer, now: datetime, patience: float) -> Steps[
         for key in list(waiting):
             try:
                 claim = yield from writer.read(key)
-            except _Gone as cause:
+            except Gone as cause:
                 raise NeverReady(str(cause)) from cause
             except NotDone:
                 continue  # read again after the next pause
@@ -415,38 +357,3 @@ def _poll_until_ready(writer: _Writer, now: datetime, patience: float) -> Steps[
             waiting[key] = claim
             if is_ready(claim):
                 del waiting[key]
-
-
-# Calls
-
-
-def _decoded(answer: ApiAnswer, what: str) -> Object:
-    if not answer.ok:
-        raise NotDone(f"{what}: {answer.message}")
-    found = msgspec.json.decode(answer.body, type=Object)
-    if not isinstance(found.get("metadata"), dict):
-        raise NotDone(f"{what}: not an object with metadata")
-    return found
-
-
-def _put(path: str, body: Object, what: str) -> Steps[Object]:
-    """With the version that was read, so that the server refuses it if there is a newer one."""
-    answer = yield ApiCall("PUT", path, body)
-    if answer.status == CONFLICT:
-        raise _Conflict(f"{what}: {answer.message}")
-    return _decoded(answer, what)
-
-
-def _consumers(claim: Object) -> list[Object]:
-    return claim.get("status", {}).get("reservedFor") or []
-
-
-def _names(allocation: Mapping[str, Any]) -> list[str]:
-    results = allocation.get("devices", {}).get("results") or ()
-    return ["/".join(each.get(field, "") for field in ("driver", "pool", "device")) for each in results]
-
-
-def _devices(allocation: Mapping[str, Any]) -> list[Object]:
-    """What was allocated, without what the server or a later reservation adds."""
-    results = allocation.get("devices", {}).get("results") or ()
-    return [{field: value for field, value in each.items() if field != "shareID"} for each in results]

@@ -15,8 +15,8 @@ from shared.plugins.volumes.own_claims import volume_claims
 
 @dataclass(slots=True)
 class ClaimUsers:
-    """Which claims the pending pods name; those made from templates belong to one pod anyway. `volumes`: how many pods
-    use each volume claim.
+    """Which claims the pending pods name; those made from templates belong to one pod, or to its group. `volumes`: how
+    many pods use each volume claim.
     """
 
     _users: Counter[str] = field(default_factory=Counter)
@@ -52,7 +52,8 @@ def queued_claims(pod: Pod, devices: Devices, users: ClaimUsers) -> queue.Queued
     refs = [queue.ClaimRef(claim.key, claim.uid) for claim in own]
     if special is not None:
         content += pod.uid.encode()
-    return queue.QueuedClaims(refs, content, private=not users.has_others(pod))
+    are_own = not any(claim.is_of_group for claim in own)
+    return queue.QueuedClaims(refs, content, private=are_own and not users.has_others(pod))
 
 
 def _named(pod: Pod) -> set[str]:

@@ -8,11 +8,8 @@ import pytest
 from flotilla.results import SUCCESS, ApiAnswer, ApiCall, error
 from shared.cluster.devices import ClaimAllocation, DeviceDecision
 from shared.model.devices import FENCED
-from shared.plugins.devices.pre_bind import (
-    FINALIZER,
-    DevicesToBind,
-    bind_devices,
-)
+from shared.plugins.devices.claim_calls import FINALIZER
+from shared.plugins.devices.pre_bind import MAX_LOOKS, MAX_WRITES, DevicesToBind, bind_devices
 from testing.builders import pod
 from tests.plugins.devices.support import (
     CLAIMS,
@@ -51,7 +48,7 @@ def test_an_interrupted_attempt_is_decided_again() -> None:
     server.fails["PUT /c/status"] = ApiAnswer(0, message="no answer")
     assert server.run(wanted) == error("add allocation and reservation to claim default/c: no answer")
     assert server.claim()["metadata"]["finalizers"] == [FINALIZER]
-    assert server.run(wanted) == error("claim default/c has changed in the meantime")
+    assert server.run(wanted) == error("another run has begun to allocate claim default/c, and not ended")
     assert server.run(server.wanted(allocation=allocation())) == SUCCESS
     assert server.claim()["status"]["reservedFor"][0]["uid"] == server.uid
 
@@ -136,7 +133,7 @@ def test_conflicts_without_end_fail_the_attempt() -> None:
     again()
     failed = server.run(server.wanted())
     assert failed.message.startswith("add reservation to claim default/c: Operation cannot be fulfilled")
-    assert server.calls.count("PUT /c/status") == 5
+    assert server.calls.count("PUT /c/status") == MAX_WRITES * MAX_LOOKS
 
 
 def test_a_second_claim_that_fails_releases_the_first() -> None:

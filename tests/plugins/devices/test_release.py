@@ -1,14 +1,13 @@
 """PostFilter releases claims, unless they have changed or are in use."""
 
 import pytest
+from msgspec.structs import replace
 
 from flotilla.results import ApiCall
 from shared.errors import ClusterError
 from shared.messages.binding import ClaimRelease
 from shared.model.devices import AllocatedDevice, AllocationResult, DeviceAllocation
-from shared.plugins.devices.pre_bind import (
-    release_claim,
-)
+from shared.plugins.devices.claim_release import release_claim
 from tests.plugins.devices.support import CLAIMS, STAMP, Object, Server, allocation, result, special
 
 SEEN = AllocationResult(
@@ -55,6 +54,22 @@ def test_a_claim_that_is_used_or_allocated_otherwise_by_now_stays(status: Object
     before = server.claim()
     run_release(server, a_release(server))
     assert server.claim() == before
+
+
+GROUP = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "g", "uid": "uid-g"}
+
+
+@pytest.mark.parametrize("by_pod", [False, True])
+def test_a_claim_of_the_group_gives_back_its_devices_if_the_release_says_so(by_pod: bool) -> None:
+    server = Server("c")
+    users = [GROUP, *([{"resource": "pods", "name": "p", "uid": server.uid}] if by_pod else [])]
+    server.set_status(allocation={**allocation(), "allocationTimestamp": STAMP}, reservedFor=users)
+    before = server.claim()
+    for group in ("", "h"):
+        run_release(server, replace(a_release(server), group=group))
+        assert server.claim() == before
+    run_release(server, replace(a_release(server), group="g"))
+    assert not server.claim().get("status")
 
 
 def test_a_claim_of_that_name_that_was_made_later_stays() -> None:
