@@ -26,17 +26,18 @@ from services.binder.eviction_state import (
 )
 from services.binder.group_reader import GroupReader
 from services.binder.metrics import BinderMetrics
+from services.binder.nomination_checks import NominationChecks
 from services.binder.status_reporter import StatusReporter
 from services.binder.worker_pool import WorkerPool
 from shared.bounded import BoundedDict
 from shared.bus import NoAnswer
-from shared.bus.subjects import BINDER_WITHDRAWALS, QUEUE_EVICTED, SNAPSHOT_NOMINATED
+from shared.bus.subjects import BINDER_WITHDRAWALS, QUEUE_EVICTED
 from shared.errors import FlotillaError
 from shared.kube.client import KubeClient
 from shared.kube.errors import Refused, Unreachable
 from shared.kube.events_and_conditions import DisruptionTarget, ObservedPod, PodRef
 from shared.kube.outcome import CallOutcome, CallResult
-from shared.messages.binding import Evict, Evicted, IsNominated, Nominated, Withdraw
+from shared.messages.binding import Evict, Evicted, Withdraw
 from shared.messages.queue import Received
 from shared.runtime import Context
 from shared.telemetry.logs import Repeated
@@ -45,8 +46,6 @@ RETRIABLE = (CallOutcome.CONFLICT, CallOutcome.THROTTLED, CallOutcome.UNREACHABL
 """The call was not carried out, and may be the next time."""
 MAX_REPORTS = 64
 """Ends that are reported at the same time."""
-ANSWER_TIMEOUT = 1.0
-"""For the snapshot to say whether a nomination stands; then the call has failed, and is retried."""
 CHECKED_SECONDS = 1.0
 """For so long no further victim needs another look-up of the preemptor at the API server."""
 GONE = "is gone"
@@ -74,6 +73,7 @@ class EvictionCalls:
         self._feed = feed
         self._clock = context.clock
         self._date = context.date
+        self._nominations = NominationChecks(context.bus, failed)
         self._checked: BoundedDict[Key, tuple[float, int]] = BoundedDict(MAX_RUNNING)
         """When each preemptor was last known to wait for its eviction, and its priority."""
         self._calls: WorkerPool[EvictionCall] = WorkerPool(
@@ -85,6 +85,7 @@ class EvictionCalls:
 
     async def close(self) -> None:
         await self._calls.close()
+        await self._nominations.close()
         await self._reports.close()
 
     def carry_out(self, effect: Effect) -> None:
@@ -206,9 +207,8 @@ class EvictionCalls:
 
     async def _check_nomination(self, evict: Evict) -> Failed | None:
         """Asks the snapshot, which owns nominations, whether this one stands, and its eviction has not ended."""
-        asked = IsNominated(evict.uid, evict.attempt, evict.node, [victim.uid for victim in evict.victims])
         try:
-            nominated = await self._bus.request(SNAPSHOT_NOMINATED, asked, Nominated, timeout=ANSWER_TIMEOUT)
+            nominated = await self._nominations.ask(evict)
         except FlotillaError as cause:
             return Failed(f"the snapshot does not say whether the nomination stands: {cause}")
         if nominated.epoch < evict.epoch:

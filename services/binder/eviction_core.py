@@ -100,6 +100,8 @@ class EvictionCore:
         self._deadlines: dict[Key, float] = {}
         """Of waiting evictions."""
         self._running: dict[Key, Eviction] = {}
+        self._ends: list[tuple[float, Key]] = []
+        """A heap of the deadlines of running evictions, and of some that have ended or got another one."""
         self._ended: OrderedDict[Key, Evicted] = OrderedDict()
         self._unacknowledged: Unanswered[Key, tuple[Key, float]] = Unanswered((REPEAT_SECONDS,))
         """Ends that are reported again, by key: the key, and until when."""
@@ -128,7 +130,9 @@ class EvictionCore:
         return self._effects
 
     def next_deadline(self) -> float:
-        deadline = min((eviction.deadline for eviction in self._running.values()), default=math.inf)
+        while self._ends and not self._is_end(*self._ends[0]):
+            heapq.heappop(self._ends)
+        deadline = self._ends[0][0] if self._ends else math.inf
         again = self._unacknowledged.next_deadline()
         if again is not None:
             deadline = min(deadline, again)
@@ -170,6 +174,7 @@ class EvictionCore:
             victims = {pod.uid: VictimEviction(pod, FIRST_RETRY) for pod in evict.victims}
             eviction = Eviction(evict, self._deadlines.pop(key), now, victims)
             self._running[key] = eviction
+            heapq.heappush(self._ends, (eviction.deadline, key))
             self._effects.append(EvictionBegan(len(eviction.victims)))
             self._effects.extend(ClearNomination(pod, evict.node) for pod in evict.denominated)
             for victim in eviction.idle()[:-1]:
@@ -358,11 +363,16 @@ class EvictionCore:
             if victim.state is VictimState.PAUSED and victim.resume_at == when and eviction.key in self._running:
                 self._ready_for(eviction, victim, Step.LOOK_UP)
 
+    def _is_end(self, deadline: float, key: Key) -> bool:
+        eviction = self._running.get(key)
+        return eviction is not None and eviction.deadline == deadline
+
     def _time_out(self, eviction: Eviction, now: float) -> None:
         """Ends the eviction; marked victims are cancelled first, for which there is a little more time."""
         late = [each for each in eviction.victims.values() if each.marked and each.state is not VictimState.OVER]
         if not eviction.timed_out and late:
             eviction.timed_out, eviction.deadline = True, now + CANCEL_SECONDS
+            heapq.heappush(self._ends, (eviction.deadline, eviction.key))
             self._fail(eviction, TOO_LATE, now)
             return
         eviction.failure = eviction.failure or TOO_LATE
@@ -383,6 +393,8 @@ class EvictionCore:
             raise InvariantBroken("evictions wait without need, or without a deadline")
         if len(self._running) > MAX_RUNNING or len(self._waiting) > MAX_WAITING or len(self._calls) > MAX_CALLS:
             raise InvariantBroken(f"{self.held} evictions are held, {len(self._calls)} calls made")
+        if {each.deadline for each in self._running.values()} - {deadline for deadline, _ in self._ends}:
+            raise InvariantBroken("an eviction's deadline is not waited for")
         self._unacknowledged.validate()
         if not self._ended.keys() >= set(self._unacknowledged):
             raise InvariantBroken("ends to report are unknown")

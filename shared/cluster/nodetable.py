@@ -12,7 +12,6 @@ import hashlib
 import re
 from abc import abstractmethod
 from collections.abc import ItemsView, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -22,6 +21,7 @@ from numpy.typing import NDArray
 from flotilla.nodes import LabelValue, PodColumn, TextColumn
 from shared.cluster.columns import ChangeLog, Columns, IntColumn, Interner
 from shared.cluster.load_kind import Amounts, LoadKind
+from shared.cluster.nominations import NominatedPod, Nominations
 from shared.cluster.objects import ClusterObjects
 from shared.cluster.pod_indexes import LabelClasses, TermCounts
 from shared.errors import ClusterError, InvariantBroken
@@ -183,6 +183,7 @@ class NodeTable:
         gone = list(self._on_row[row])
         for uid in gone:
             self._unplace(uid)
+        self.nominations.node_moved(name, None)
         self.valid[row] = False
         self.allocatable[:, row] = 0
         self._nodes[row] = None
@@ -236,7 +237,7 @@ class NodeTable:
     def nominate(self, uid: str, node: str, load: PodLoad, key: str = "") -> None:
         """Reserve room on a node for an unbound pod; the node need not exist."""
         self.denominate(uid)
-        self.nominations.add(uid, node, NominatedPod(self.kind(load), key))
+        self.nominations.add(uid, node, NominatedPod(self.kind(load), key), self._rows.get(node))
         self._log_nomination(node)
 
     def denominate(self, uid: str) -> None:
@@ -265,6 +266,7 @@ class NodeTable:
         rows = {row: name for name, row in self._rows.items()}
         if rows.keys() != set(np.flatnonzero(self.valid).tolist()) or any(self.names[r] != n for r, n in rows.items()):
             raise InvariantBroken("rows and names do not agree")
+        self.nominations.validate(self.row_of)
 
     # Internals
 
@@ -306,6 +308,7 @@ class NodeTable:
             self._nodes.append(None)
             self._on_row.append({})
         self._rows[name] = row
+        self.nominations.node_moved(name, row)
         self.names[row] = name
         self.name_hash[row] = stable_hash(name)
         return row
@@ -397,51 +400,6 @@ def stable_hash(text: str) -> int:
     if "~" in text and (of_name := _PSEUDONYM.fullmatch(text)):
         return int(of_name[1], 16)
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
-
-
-@dataclass(frozen=True, slots=True)
-class NominatedPod:
-    """What a nominated pod will occupy; `key`: its `namespace/name`."""
-
-    kind: LoadKind
-    key: str
-
-
-class Nominations:
-    """By node name; the node need not exist."""
-
-    def __init__(self) -> None:
-        self._node_of: dict[str, str] = {}
-        self._on: dict[str, dict[str, NominatedPod]] = {}
-
-    def __len__(self) -> int:
-        return len(self._node_of)
-
-    def __iter__(self) -> Iterator[str]:
-        """The nodes with nominated pods."""
-        return iter(self._on)
-
-    def of(self, node: str) -> dict[str, NominatedPod]:
-        """The pods nominated to a node, by uid."""
-        return self._on.get(node, {})
-
-    def node_of(self, uid: str) -> str | None:
-        """The node that the pod is nominated to, if any."""
-        return self._node_of.get(uid)
-
-    def add(self, uid: str, node: str, nominated: NominatedPod) -> None:
-        self._node_of[uid] = node
-        self._on.setdefault(node, {})[uid] = nominated
-
-    def remove(self, uid: str) -> str | None:
-        """The node that the pod was nominated to, if any."""
-        node = self._node_of.pop(uid, None)
-        if node is not None:
-            on_node = self._on[node]
-            del on_node[uid]
-            if not on_node:
-                del self._on[node]
-        return node
 
 
 def shard_of(node: str, shards: int) -> int:

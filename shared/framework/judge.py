@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from flotilla.plugin import Code, DomainFilter, Ints, LazyFilter, Mask, Reads, Status
 from shared.cluster.columns import NOTHING_SEEN, Rows
-from shared.cluster.load_kind import LoadKind
 from shared.cluster.nodetable import NodeTable
+from shared.cluster.nominations import NO_ROW, Nominations
 from shared.cluster.view import Changes, Hypothesis, TableView, together
 from shared.framework.answers import UNKNOWN, AllowedNodes, Answers, filtered, of_pairs
 from shared.framework.pod_class import PodClass
@@ -50,7 +50,8 @@ class Judge:
         self._all = list(range(len(answers.filters)))
         self._of_pods = answers.filters_by[Reads.PODS]
         self._nominated_at = NOTHING_SEEN
-        self._nominated = _Nominated([])
+        """The version of the nominations that were sorted."""
+        self._nominated = _Nominated(table.nominations)
 
     def judge(self, pod_class: PodClass, rows: Rows, hypothesis: Hypothesis | None = None) -> Judged:
         """By all filters, and with respect to nominated pods. `hypothesis` is about these rows in this order."""
@@ -97,8 +98,7 @@ class Judge:
         slots = pod_class.answers.filter_slots
         if not any(isinstance(self._answers.filters[f], DomainFilter) and slots[f] for f in self._of_pods):
             return np.empty(0, dtype=np.intp)
-        reserved = [row for node in self._table.nominations if (row := self._table.row_of(node)) is not None]
-        rows = settled_only[~np.isin(settled_only, reserved)] if reserved else settled_only
+        rows = settled_only[~np.isin(settled_only, self._table.nominations.rows)]
         view = TableView(self._table, rows)
         filters = [*self._of_pods, *(f for f in self._answers.one_by_one if f not in self._of_pods)]
         try:
@@ -271,14 +271,9 @@ class Judge:
         return self._nominations().rows(pod_class.state.pod.priority)
 
     def _nominations(self) -> "_Nominated":
-        table = self._table
-        if self._nominated_at != table.load_log.position:
-            self._nominated_at = table.load_log.position
-            rows = ((table.row_of(node), node) for node in table.nominations)
-            found = sorted((row, node) for row, node in rows if row is not None)
-            self._nominated = _Nominated(
-                [(row, uid, each.kind) for row, node in found for uid, each in table.nominations.of(node).items()]
-            )
+        nominations = self._table.nominations
+        if self._nominated_at != nominations.version:
+            self._nominated_at, self._nominated = nominations.version, _Nominated(nominations)
         return self._nominated
 
 
@@ -295,13 +290,16 @@ def _first(rows: Rows) -> Rows:
 class _Nominated:
     """Nominated pods in the order of their rows."""
 
-    def __init__(self, nominated: Sequence[tuple[int, str, LoadKind]]) -> None:
-        numbers: dict[LoadKind, int] = {}
-        self._rows: Rows = np.array([row for row, _, _ in nominated], dtype=np.intp)
-        self._which = np.array([numbers.setdefault(kind, len(numbers)) for _, _, kind in nominated], dtype=np.intp)
-        self._priority = np.array([kind.load.priority for _, _, kind in nominated], dtype=np.int64)
-        self._at = {uid: at for at, (_, uid, _) in enumerate(nominated)}
-        self._kinds = list(numbers)
+    def __init__(self, nominations: Nominations) -> None:
+        order = np.argsort(nominations.rows, kind="stable")
+        order = order[np.searchsorted(nominations.rows[order], NO_ROW, side="right") :]
+        self._rows: Rows = nominations.rows[order]
+        self._which: Rows = nominations.which[order]
+        self._priority = nominations.priorities[order]
+        self._kinds = nominations.kinds
+        self._entry_of = nominations.entry_of
+        self._places = np.full(len(nominations), -1, dtype=np.intp)
+        self._places[order] = np.arange(len(order))
 
     def rows(self, priority: int) -> Rows:
         rows: Rows = np.unique(self._rows[self._priority >= priority])
@@ -309,7 +307,8 @@ class _Nominated:
 
     def entries(self, uids: Sequence[str]) -> Rows:
         """The place of each pod among the nominated ones; -1 of one that is not."""
-        return np.array([self._at.get(uid, -1) for uid in uids], dtype=np.intp)
+        entries = map(self._entry_of, uids)
+        return np.array([-1 if entry is None else self._places[entry] for entry in entries], dtype=np.intp)
 
     def others(self, priority: int, rows: Rows, itself: Rows) -> Changes | None:
         """The pods nominated to these rows, of at least this priority; for each row, one entry does not count."""

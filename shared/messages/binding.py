@@ -188,11 +188,8 @@ class Evict(msgspec.Struct, frozen=True, omit_defaults=True, tag="evict"):
     gang: str = ""
 
 
-class IsNominated(msgspec.Struct, frozen=True, omit_defaults=True, tag="is-nominated"):
-    """From a binder to the snapshot, before a victim is touched: does this nomination stand, with these victims?
-
-    All fields as in the Evict.
-    """
+class NominationOf(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """A nomination with these victims. All fields as in the Evict."""
 
     uid: str
     attempt: Count
@@ -200,11 +197,28 @@ class IsNominated(msgspec.Struct, frozen=True, omit_defaults=True, tag="is-nomin
     victims: list[str] = []
 
 
+class IsNominated(msgspec.Struct, frozen=True, omit_defaults=True, tag="is-nominated"):
+    """From a binder to the snapshot, before a victim is touched: does this nomination stand, with these victims?
+
+    All fields as in the Evict. `more`: further nominations that are asked about.
+    """
+
+    uid: str
+    attempt: Count
+    node: str
+    victims: list[str] = []
+    more: list[NominationOf] = []
+
+
 class Nominated(msgspec.Struct, frozen=True, omit_defaults=True, tag="nominated"):
-    """Reply to IsNominated. `epoch`: the snapshot's; one older than the Evict's cannot know the nomination."""
+    """Reply to IsNominated. `epoch`: the snapshot's; one older than the Evict's cannot know the nomination.
+
+    `more`: whether each of the further ones stands; empty from a snapshot of the last release.
+    """
 
     epoch: Count
     stands: bool = False
+    more: list[bool] = []
 
 
 class IsPlaced(msgspec.Struct, frozen=True, omit_defaults=True, tag="is-placed"):

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from shared.messages.binding import IsNominated
+from shared.messages.binding import NominationOf
 from tests.binder.evictions import Script, evict, standing, victim
 from tests.binder.world import HIGH, World, until, world
 
@@ -70,7 +70,7 @@ async def test_the_snapshot_is_asked_for_this_very_nomination_before_a_victim_is
         w.pod("low", "n1")
         w.pod("high", nominated="n1")
         assert await evicted(w) == ""
-        assert w.asked == [IsNominated("uid-high", 7, "n1", ["uid-low"])] * 2
+        assert w.asked == [NominationOf("uid-high", 7, "n1", ["uid-low"])] * 2
 
 
 async def test_a_marked_victim_stays_once_the_eviction_has_ended_elsewhere() -> None:
@@ -121,3 +121,20 @@ async def test_of_several_victims_only_those_of_lower_priority_go() -> None:
         assert "and the victim 1000" in (await w.evicted_of()).failure
         assert not w.terminating("critical")
         assert w.condition_of("critical", "DisruptionTarget") is None
+
+
+@pytest.mark.parametrize("answers_more", [True, False], ids=["this release", "last release"])
+async def test_questions_about_many_victims_share_messages(answers_more: bool) -> None:
+    """A snapshot of the last release answers the first question of a message only; the others are asked again."""
+    async with world() as w:
+        w.answers_more = answers_more
+        names = [f"v{i}" for i in range(20)]
+        for name in names:
+            w.pod(name, "n1")
+        w.pod("high", nominated="n1")
+        w.evict(*(w.victim(name) for name in names), waits=False)
+        assert (await w.evicted_of()).failure == ""
+        assert all(w.terminating(name) for name in names)
+        asked = NominationOf("uid-high", 7, "n1", [f"uid-{name}" for name in names])
+        assert w.asked == [asked] * 40
+        assert (w.messages_asked < 40) is answers_more

@@ -31,6 +31,7 @@ from shared.messages.binding import (
     IsNominated,
     IsPlaced,
     Nominated,
+    NominationOf,
     Permits,
     PlacedNow,
 )
@@ -71,7 +72,12 @@ class World:
         self.stands = True
         self.stands_until = math.inf
         """How often it answers that a nomination stands."""
-        self.asked: list[IsNominated] = []
+        self.asked: list[NominationOf] = []
+        """The questions that were read."""
+        self.messages_asked = 0
+        """The messages that these came in."""
+        self.answers_more = True
+        """Whether all questions of a message are read, or only the first, as by a snapshot of the last release."""
         self.assumed_asked: list[str] = []
         self.assumed: set[str] = set()
         """The uids of pods of which the snapshot answers that they are assumed, and groups with such pods."""
@@ -238,10 +244,13 @@ class World:
                 PlacedNow(self.snapshot_epoch or 0, is_placed, message.group if self.looks_at_groups else "")
             )
             return
-        self.asked.append(message)
+        first = NominationOf(message.uid, message.attempt, message.node, message.victims)
+        self.messages_asked += 1
+        self.asked += [first, *message.more] if self.answers_more else [first]
         if self.snapshot_epoch is not None:
             stands = self.stands and len(self.asked) <= self.stands_until
-            envelope.respond(Nominated(self.snapshot_epoch, stands))
+            more = [stands for _ in message.more] if self.answers_more else []
+            envelope.respond(Nominated(self.snapshot_epoch, stands, more))
 
     def on_permits(self, message: Permits, envelope: Envelope) -> None:
         self.permits.append(message)

@@ -3,6 +3,8 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from flotilla.plugin import Plugin, PostFilterPlugin
 from flotilla.results import SUCCESS, PostFilterResult, Status, error, unresolvable, unschedulable
@@ -11,6 +13,7 @@ from services.cycle.round.assign import Unfit
 from shared.framework.profile import MAX_ASKS, Framework
 from shared.messages.evaluation import Rejections, Summary, Ties
 from shared.messages.preemption import Candidate, Candidates, ShardFindings, Victim
+from shared.plugins.preemption import best_of
 from testing.builders import pod
 from testing.inprocess.batches import pod_info
 from tests.framework.plugins import scripted
@@ -241,6 +244,23 @@ def test_budgets_count_down_between_the_pods_of_a_search() -> None:
     """One more disruption is allowed for: the second pod rather takes the node of a more important pod."""
     found = shares(CandidateSearch(1, [case()]), protected("n1", 0), protected("n2", 0), candidate("n3", 9), pods=3)
     assert found == [("n1", 0), ("n3", 0), ("n2", 1)]
+
+
+@given(st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=2), min_size=1, max_size=8), st.integers(1, 10))
+def test_each_pod_gets_one_of_the_cheapest_nodes_that_are_left(victims: list[list[int]], pods: int) -> None:
+    candidates = [candidate(f"n{i}", *priorities) for i, priorities in enumerate(victims)]
+    waiting = [pod_info(pod(f"p{i}").uid(f"p{i}").build(), "c") for i in range(pods)]
+    search = CandidateSearch(1, [SearchCase("c", waiting, Unfit("", (), potential=1))])
+    answer(search, "w", finding(candidates=candidates))
+    assert search.gather({"default-scheduler": profile()})
+    found = search.share_out(search.outcome("c", profile(), Ties()), waiting, (), Ties())
+    assert len(found) == min(pods, len(candidates))
+    left = list(candidates)
+    for share in found:
+        assert share.best == tuple(best_of(left))
+        (taken,) = [each for each in share.best if each.node == share.nominated]
+        assert share.victims == tuple(taken.victims)
+        left.remove(taken)
 
 
 def test_terminating_victims_use_no_budget() -> None:

@@ -6,7 +6,7 @@ ask --all answered by the merged summaries--> candidates --(extenders may remove
 """
 
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -96,6 +96,8 @@ class CandidateSearch(Asking):
         """By class, the sequence number that each worker's answer was evaluated at."""
         self._spent: Counter[str] = Counter()
         """Victims chosen in this search, by disruption budget."""
+        self._hashes: dict[str, int] = {}
+        """Of the names of nodes, for ties."""
 
     def message(self, epoch: int, min_seq: int) -> Preempt:
         """For every worker that has not answered."""
@@ -238,16 +240,20 @@ class CandidateSearch(Asking):
         shares = [] if first.nominated in taken else [first]
         for share in shares:
             self._spend(share.victims)
-        left = [each for each in first.candidates if each.node != first.nominated and each.node not in taken]
+        left = {each.node: each for each in first.candidates if each.node != first.nominated and each.node not in taken}
+        best: list[Candidate] = []
         for info in pods[len(shares) :]:
-            if not left:
+            if self._spent:
+                left = {each.node: each for each in self._with_budgets(left.values())}
+            if self._spent or not best:
+                best = best_of(list(left.values()))  # until they are used up: none that is left costs less
+            if not best:
                 break
-            left = self._with_budgets(left)
-            best = best_of(left)
-            chosen = _choose(best, info.uid, ties)
-            left.remove(chosen)
-            self._spend(chosen.victims)
+            chosen = self._choose(best, info.uid, ties)
             shares.append(replace(first, nominated=chosen.node, victims=tuple(chosen.victims), best=tuple(best)))
+            best.remove(chosen)
+            del left[chosen.node]
+            self._spend(chosen.victims)
         return shares
 
     def _spend(self, victims: Iterable[Victim]) -> None:
@@ -256,7 +262,7 @@ class CandidateSearch(Asking):
             if not victim.terminating:
                 self._spent.update(victim.budgets.keys())
 
-    def _with_budgets(self, candidates: list[Candidate]) -> list[Candidate]:
+    def _with_budgets(self, candidates: Collection[Candidate]) -> Collection[Candidate]:
         """The candidates with the violations that remain once the victims chosen before are gone."""
         if not self._spent:
             return candidates
@@ -270,6 +276,16 @@ class CandidateSearch(Asking):
     def _with_budget(self, victim: Victim) -> Victim:
         violates = any(left < self._spent[budget] for budget, left in victim.budgets.items())
         return msgspec.structs.replace(victim, violates=violates) if victim.budgets else victim
+
+    def _choose(self, best: Sequence[Candidate], uid: str, ties: Ties) -> Candidate:
+        """The first by name if ties are broken by name; otherwise any one, the same in every run."""
+        if ties.mode == "name":
+            return best[0]
+        of_pod, of_nodes = stable_hash(uid), self._hashes
+        for each in best:
+            if each.node not in of_nodes:
+                of_nodes[each.node] = stable_hash(each.node)
+        return min(best, key=lambda candidate: stable_hash(f"{of_pod}/{of_nodes[candidate.node]}"))
 
     def _post_filter(self, plugin: PostFilterPlugin, class_id: str, ties: Ties) -> tuple[Status, Preemption]:
         if isinstance(plugin, DefaultPreemption):
@@ -289,10 +305,10 @@ class CandidateSearch(Asking):
             return unschedulable(f"preemption: {ineligible}"), Preemption()
         if class_id in self._failed:
             return error(f"preemption: {self._failed[class_id].message}"), Preemption()
-        candidates = self._with_budgets(self.candidates(class_id))
+        candidates = list(self._with_budgets(self.candidates(class_id)))
         if candidates:
             best = best_of(candidates)
-            chosen = _choose(best, first.uid, ties)
+            chosen = self._choose(best, first.uid, ties)
             return SUCCESS, Preemption(
                 nominated=chosen.node,
                 victims=tuple(chosen.victims),
@@ -313,11 +329,3 @@ def _no_candidate(findings: Sequence[ShardFindings]) -> str:
     tried = merge_rejections(part for of_shard in findings for part in of_shard.rejections)
     untried = nodes - sum(part.nodes for part in tried)
     return unfit_message(nodes, None, [*tried, Rejections(NOT_HELPFUL, untried)] if untried else tried)
-
-
-def _choose(best: Sequence[Candidate], uid: str, ties: Ties) -> Candidate:
-    """The first by name if ties are broken by name; otherwise any one, the same in every run."""
-    if ties.mode == "name":
-        return best[0]
-    of_pod = stable_hash(uid)
-    return min(best, key=lambda candidate: stable_hash(f"{of_pod}/{stable_hash(candidate.node)}"))

@@ -20,6 +20,7 @@ from shared.messages.binding import (
     IsNominated,
     IsPlaced,
     Nominated,
+    NominationOf,
     PlacedNow,
     Recall,
     Recalled,
@@ -125,9 +126,11 @@ class Binders:
             self._feed(evicted)
 
     def on_is_nominated(self, asked: IsNominated, envelope: Envelope) -> None:
+        envelope.respond(Nominated(self._core.epoch, self._stands(asked), [self._stands(each) for each in asked.more]))
+
+    def _stands(self, asked: IsNominated | NominationOf) -> bool:
         stands = self._core.cluster.nominator.stands(asked.uid, asked.attempt, asked.node)
-        has_victims = self._evictions.has_victims(asked.uid, asked.attempt, asked.victims)
-        envelope.respond(Nominated(self._core.epoch, stands and has_victims))
+        return stands and self._evictions.has_victims(asked.uid, asked.attempt, asked.victims)
 
     def on_is_placed(self, asked: IsPlaced, envelope: Envelope) -> None:
         pods = self._core.cluster.pods
