@@ -1,4 +1,4 @@
-"""Writes to PodGroups whether they were placed.
+"""Writes to PodGroups and CompositePodGroups whether they were placed.
 
 The group is read first, in whichever version of the API the server has: the condition is called PodGroupScheduled in
 v1alpha2 and PodGroupInitiallyScheduled since. Nothing is written to a group that was placed before, that shows the
@@ -19,6 +19,7 @@ from shared.kube.errors import Refused
 from shared.kube.events_and_conditions import FALSE, TRUE, ObservedCondition, condition_fields
 from shared.messages.binding import GroupNotice
 from shared.model.codec import encode_json
+from shared.model.composite_groups import COMPOSITE_CONDITION
 from shared.telemetry.logs import Repeated
 
 MAX_WORKERS = 4
@@ -83,11 +84,19 @@ class GroupStatusWriter:
     async def _try(self, notice: GroupNotice) -> bool:
         """Whether it is done; not if the group has changed since it was read."""
         namespace, _, name = notice.key.partition("/")
+        if notice.composite:
+            path = f"/apis/scheduling.k8s.io/v1alpha3/namespaces/{namespace}/compositepodgroups/{name}"
+            raw = await self._client.get(path)
+            path = f"/apis/scheduling.k8s.io/v1alpha3/namespaces/{namespace}/compositepodgroups/{name}/status"
+            return raw is None or await self._patch(path, COMPOSITE_CONDITION, _read(raw, notice.key), notice)
         found = await self._reader.find(namespace, name)
-        return found is None or await self._patch(found[0], _read(found[1], notice.key), notice)
+        if found is None:
+            return True
+        path = f"/apis/scheduling.k8s.io/{found[0]}/namespaces/{namespace}/podgroups/{name}/status"
+        return await self._patch(path, CONDITIONS[found[0]], _read(found[1], notice.key), notice)
 
-    async def _patch(self, version: str, group: _Group, notice: GroupNotice) -> bool:
-        meta, type_ = group.metadata, CONDITIONS[version]
+    async def _patch(self, path: str, type_: str, group: _Group, notice: GroupNotice) -> bool:
+        meta = group.metadata
         before = next((each for each in group.status.conditions if each.type == type_), None)
         status = TRUE if notice.is_placed else FALSE
         if meta.uid != notice.uid or (before is not None and before.status == TRUE):
@@ -99,8 +108,6 @@ class GroupStatusWriter:
         condition = condition_fields(type_, status, notice.reason, notice.message, since, meta.generation)
         fence = {"uid": meta.uid, "resourceVersion": meta.resource_version}
         body = encode_json({"metadata": fence, "status": {"conditions": [condition]}})
-        namespace, _, name = notice.key.partition("/")
-        path = f"/apis/scheduling.k8s.io/{version}/namespaces/{namespace}/podgroups/{name}/status"
         answer = await self._client.call("PATCH", path, body, content_type=STRATEGIC_MERGE_PATCH)
         if answer.status == CHANGED:
             return False

@@ -1,16 +1,18 @@
-"""What the queue has binders write to PodGroups of scheduling.k8s.io: whether the group was placed.
+"""What the queue has binders write to groups of scheduling.k8s.io: whether the group was placed.
 
 As in kube-scheduler, a group's condition becomes True as soon as no member is missing, and stays so. Until then it says
-why the last attempt failed. The queue sends each change once, and again until the watch shows it.
+why the last attempt failed; a composite group's, why one of the groups below it did. The queue sends each change once,
+and again until the watch shows it.
 """
 
 from collections.abc import Iterable
 
-from services.queue.scheduling.group_info import GroupInfo, MemberState
+from services.queue.scheduling.group_info import MemberState
 from services.queue.scheduling.pod_groups import PodGroups
 from shared.errors import InvariantBroken
 from shared.messages.binding import GROUP_SCHEDULED, GroupNotice
 from shared.messages.queue import Outcome, Verdict
+from shared.model.composite_groups import CompositePodGroup
 from shared.model.objects import GroupApi, GroupRef, Pod, PodGroup, group_of
 from shared.runtime.unanswered import Unanswered
 
@@ -20,6 +22,9 @@ MAX_MESSAGE = 4096
 """Characters of a condition's message."""
 MAX_GROUP_NOTICES = 64
 """Groups in one message to a binder; with their messages they take at most 1 MiB."""
+_Group = PodGroup | CompositePodGroup
+_Key = tuple[bool, str]
+"""Whether it is a composite group, and its `namespace/name`."""
 _REASONS = {Verdict.UNSCHEDULABLE: "Unschedulable", Verdict.FAILED: "SchedulerError"}
 
 
@@ -28,9 +33,9 @@ class GroupConditions:
         self._groups = groups
         self._failures: dict[GroupRef, Outcome] = {}
         """The first failure of each group in the present event."""
-        self._sent: dict[GroupRef, GroupNotice] = {}
+        self._sent: dict[_Key, GroupNotice] = {}
         """The last notice of each group until the watch shows its content."""
-        self._unconfirmed: Unanswered[GroupRef, GroupNotice] = Unanswered(RETRY_DELAYS)
+        self._unconfirmed: Unanswered[_Key, GroupNotice] = Unanswered(RETRY_DELAYS)
 
     def __len__(self) -> int:
         return len(self._unconfirmed)
@@ -44,13 +49,14 @@ class GroupConditions:
     def take(self, now: float) -> list[GroupNotice]:
         """What is to be written now: of groups that were placed or failed in this event, and what is sent again."""
         failures, self._failures = self._failures, {}
-        notices = [*self._placed(), *self._not_placed(failures.items())]
-        for notice in notices:
-            ref = _ref(notice)
-            self._unconfirmed.answered(ref)
-            self._unconfirmed.sent(ref, notice, now)
-            self._sent[ref] = notice
-        return notices + [notice for notice in self._unconfirmed.due(now) if self._is_due(notice)]
+        notices: dict[_Key, GroupNotice] = {}
+        for notice in (*self._placed(), *self._not_placed(failures.items())):
+            notices.setdefault(_key(notice), notice)
+        for key, notice in notices.items():
+            self._unconfirmed.answered(key)
+            self._unconfirmed.sent(key, notice, now)
+            self._sent[key] = notice
+        return [*notices.values()] + [notice for notice in self._unconfirmed.due(now) if self._is_due(notice)]
 
     def next_deadline(self) -> float | None:
         return self._unconfirmed.next_deadline()
@@ -58,34 +64,48 @@ class GroupConditions:
     def _placed(self) -> Iterable[GroupNotice]:
         for group in self._groups.take_completed():
             if group.missing == 0 and group.counts[MemberState.PLACED] and _has_open_condition(group.object):
-                yield from self._changed(group, GROUP_SCHEDULED, "")
+                yield from self._changed(group.object, GROUP_SCHEDULED, "")
+            for above in group.above:
+                if above.shown.placed and _has_open_condition(above.object):
+                    yield from self._changed(above.object, GROUP_SCHEDULED, "")
 
     def _not_placed(self, failures: Iterable[tuple[GroupRef, Outcome]]) -> Iterable[GroupNotice]:
         for ref, outcome in failures:
             group = self._groups.get(ref)
-            if group is None or not _has_open_condition(group.object):
+            if group is None:
                 continue
-            if group.missing or not group.counts[MemberState.PLACED]:
-                yield from self._changed(group, _REASONS[outcome.verdict], outcome.message[:MAX_MESSAGE])
+            reason, message = _REASONS[outcome.verdict], outcome.message[:MAX_MESSAGE]
+            is_placed = not group.missing and group.counts[MemberState.PLACED]
+            objects: list[_Group | None] = [None if is_placed else group.object]
+            objects += [above.object for above in group.above if not above.shown.placed]
+            for each in objects:
+                if _has_open_condition(each):
+                    yield from self._changed(each, reason, message)
 
-    def _changed(self, group: GroupInfo, reason: str, message: str) -> Iterable[GroupNotice]:
+    def _changed(self, group: _Group | None, reason: str, message: str) -> Iterable[GroupNotice]:
         """The notice, unless the group shows its content, or it was sent and is repeated until the group does."""
-        assert group.object is not None
-        notice, sent = GroupNotice(group.object.key, group.object.uid, reason, message), self._sent.get(group.ref)
+        assert group is not None
+        notice = GroupNotice(group.key, group.uid, reason, message, isinstance(group, CompositePodGroup))
+        sent = self._sent.get(_key(notice))
         is_sent = sent is not None and sent.uid == notice.uid and (sent == notice or sent.is_placed)
-        if not is_sent and not _shows(group.object, notice):
+        if not is_sent and not _shows(group, notice):
             yield notice
 
     def _is_due(self, notice: GroupNotice) -> bool:
         """Whether to send it again; one that is shown, or whose group is gone, is forgotten."""
-        ref = _ref(notice)
-        group = self._groups.get(ref)
-        known = None if group is None else group.object
+        known = self._object(notice)
         if known is not None and known.uid == notice.uid and not _shows(known, notice):
             return True
-        self._unconfirmed.answered(ref)
-        del self._sent[ref]
+        self._unconfirmed.answered(_key(notice))
+        del self._sent[_key(notice)]
         return False
+
+    def _object(self, notice: GroupNotice) -> _Group | None:
+        if notice.composite:
+            above = self._groups.forest.get(notice.key)
+            return None if above is None else above.object
+        group = self._groups.get(GroupRef(GroupApi.SCHEDULING, notice.key))
+        return None if group is None else group.object
 
     def validate(self) -> None:
         if self._failures:
@@ -94,15 +114,15 @@ class GroupConditions:
             raise InvariantBroken("a group's notice is not repeated, or repeated and not remembered")
 
 
-def _has_open_condition(group: PodGroup | None) -> bool:
+def _has_open_condition(group: _Group | None) -> bool:
     """Whether its API has the condition, and it is not True yet."""
-    if group is None or group.api is not GroupApi.SCHEDULING:
+    if group is None or (isinstance(group, PodGroup) and group.api is not GroupApi.SCHEDULING):
         return False
     condition = group.scheduled_condition
     return condition is None or condition.status != "True"
 
 
-def _shows(group: PodGroup, notice: GroupNotice) -> bool:
+def _shows(group: _Group, notice: GroupNotice) -> bool:
     condition = group.scheduled_condition
     if condition is None:
         return False
@@ -111,5 +131,5 @@ def _shows(group: PodGroup, notice: GroupNotice) -> bool:
     return (condition.reason, condition.message) == (notice.reason, notice.message)
 
 
-def _ref(notice: GroupNotice) -> GroupRef:
-    return GroupRef(GroupApi.SCHEDULING, notice.key)
+def _key(notice: GroupNotice) -> _Key:
+    return notice.composite, notice.key

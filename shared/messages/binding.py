@@ -317,13 +317,14 @@ class Notice(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 class GroupNotice(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Write to a PodGroup of scheduling.k8s.io whether it was placed. `reason` is kube-scheduler's: Scheduled if it
-    was, otherwise Unschedulable or SchedulerError.
+    was, otherwise Unschedulable or SchedulerError. `composite`: it is a CompositePodGroup.
     """
 
     key: str
     uid: str
     reason: str
     message: str = ""
+    composite: bool = False
 
     @property
     def is_placed(self) -> bool:

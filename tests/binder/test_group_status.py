@@ -61,6 +61,29 @@ async def test_the_condition_has_the_name_of_the_version(versions: tuple[str, ..
         assert (conditions(w)[0]["reason"], conditions(w)[0]["message"]) == ("Scheduled", "")
 
 
+async def test_a_composite_group_has_a_condition_of_its_own() -> None:
+    async with world() as w:
+        w.simulator.serve(GROUP, *V1_37)
+        spec = {"schedulingPolicy": {"gang": {"minGroupCount": 2}}}
+        body = {"metadata": {"name": "g", "namespace": "default", "uid": UID, "generation": 4}, "spec": spec}
+        w.simulator.store_raw("compositepodgroups", body, group=GROUP)
+        store(w)
+        tell(
+            w, GroupNotice(KEY, UID, "Scheduled", composite=True), GroupNotice("default/h", "u", "Scheduled", "", True)
+        )
+        composite: list[dict[str, Any]] = []
+
+        def is_told() -> bool:
+            found = w.simulator.stored("compositepodgroups", "g", "default", group=GROUP)
+            composite[:] = (found.get("status") or {}).get("conditions") or ()
+            return bool(composite)
+
+        await until(is_told)
+        (told,) = composite
+        assert (told["type"], told["status"]) == ("CompositePodGroupInitiallyScheduled", "True")
+        assert conditions(w) == [], "the pod group of the same name"
+
+
 async def test_nothing_is_written_that_is_shown_or_would_take_the_placement_back() -> None:
     async with world() as w:
         store(w, {"type": "PodGroupScheduled", "status": "True", "reason": "Scheduled", "message": ""})

@@ -38,6 +38,7 @@ ASKING = {name: f"{name}-0" if name == "binder" else name for name in SERVICES i
 """Services that talk to the API server, and what the pipeline calls them."""
 EVENTS = "events.k8s.io/events"
 CLAIMS = "resource.k8s.io/resourceclaims"
+COMPOSITES = "scheduling.k8s.io/compositepodgroups"
 NO_PATH = f"{CLAIMS}/binding"
 REVIEWS = ("authentication.k8s.io/tokenreviews", "authorization.k8s.io/subjectaccessreviews")
 SELDOM = {
@@ -50,6 +51,8 @@ SELDOM = {
     Right("binder", NO_PATH, "update"): "the API server asks for it by itself",
     Right("watcher", EVENTS, "patch"): "what is said again is counted after 10 s",
     Right("binder", EVENTS, "patch"): "the same",
+    Right("binder", COMPOSITES, "get"): "the server has composite groups",
+    Right("binder", f"{COMPOSITES}/status", "patch"): "the same",
     **{Right(service, review, "create"): "its metrics are read by TLS" for service in SERVICES for review in REVIEWS},
 }
 """What the run below does not come to."""

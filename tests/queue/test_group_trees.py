@@ -11,11 +11,13 @@ from services.queue.scheduling.cluster_event import ClusterChange
 from services.queue.scheduling.queued_pod_info import PodState
 from services.queue.scheduling.scheduling_queue import Timeouts
 from shared.framework.clusterevents import ClusterEvent
+from shared.messages.binding import GroupNotice
 from shared.messages.queue import Batch, Gang, GangGroup
 from shared.model.objects import ClusterObject, ObjectKind, TopologyConstraint, object_from
 from testing.builders import PodBuilder, pod
 from testing.inprocess.batches import pods_in
-from tests.queue.support import Queue, batch_in, names
+from testing.inprocess.pipeline import bound
+from tests.queue.support import POD_ADDED, Queue, batch_in, names
 
 GROUP_ADDED = ClusterEvent(Resource.POD_GROUP, Action.ADD)
 RACK, BLOCK = TopologyConstraint(key="rack"), TopologyConstraint(key="block")
@@ -253,6 +255,36 @@ def test_a_tree_is_one_entry_with_one_back_off() -> None:
     queue.change()
     assert {queue.state(each) for each in ("a-0", "a-1", "b-0", "b-1")} == {PodState.BACKOFF}
     assert sorted(queue.take()) == ["a-0", "a-1", "b-0", "b-1"]
+
+
+def told(queue: Queue) -> list[tuple[str, str, str]]:
+    """What the last event has binders write to groups."""
+    notices = [each for each in queue.effects if isinstance(each, GroupNotice)]
+    return sorted((each.reason, each.message, each.key.partition("/")[2]) for each in notices)
+
+
+def test_composite_groups_show_why_they_are_not_placed_and_that_they_are() -> None:
+    queue = Queue()
+    see(queue, composite("root", 2), composite("mid", 1, "root"), group("a", 2, "mid"), group("b", 1, "root"))
+    add(queue, "a-0", "a-1", "b-0")
+    queue.take()
+    queue.reject("a-0", "a-1", "b-0", message="no room")
+    assert told(queue) == [("Unschedulable", "no room", name) for name in ("a", "b", "mid", "root")]
+    queue.change()
+    queue.at(queue.now + 60.0)
+    queue.take()
+    queue.decide("b-0", "a-0")
+    assert told(queue) == [("Scheduled", "", "b")]
+    queue.decide("a-1")
+    assert told(queue) == [("Scheduled", "", name) for name in ("a", "mid", "root")]
+
+
+def test_a_composite_group_that_is_seen_after_its_pods_were_placed_is_told_so() -> None:
+    queue = Queue()
+    see(queue, group("a", 1, "root"))
+    queue.change(POD_ADDED, None, bound(member("a-0").build(), "n"))
+    see(queue, composite("root", 1))
+    assert told(queue) == [("Scheduled", "", "root")]
 
 
 def _needs(node: dict[str, Any], placed: dict[str, int], pods: dict[str, int]) -> bool:

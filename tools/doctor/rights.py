@@ -53,6 +53,8 @@ class Right(NamedTuple):
 WATCHER, SNAPSHOT, CYCLE, BINDER = ("watcher",), ("snapshot",), ("cycle",), ("binder",)
 READ = ("list", "watch")
 STORAGE, DEVICES = "storage.k8s.io", "resource.k8s.io"
+GROUPS = ("podgroups", "compositepodgroups")
+GROUP_STATUS = tuple(f"{plural}/status" for plural in GROUPS)
 RULES = (
     Rule("", ("pods", "nodes"), READ, WATCHER, "without them nothing is scheduled"),
     Rule("", ("pods", "nodes"), ("list",), SNAPSHOT, "flotilla dump compares with them"),
@@ -98,8 +100,8 @@ RULES = (
     Rule("policy", ("poddisruptionbudgets",), READ, WATCHER, "preemption spares what budgets protect"),
     Rule("scheduling.k8s.io", ("podgroups",), READ, WATCHER, "for gangs"),
     Rule("scheduling.k8s.io", ("compositepodgroups",), READ, WATCHER, "for gangs that are trees of groups"),
-    Rule("scheduling.k8s.io", ("podgroups",), ("get",), BINDER, "without it groups have no status"),
-    Rule("scheduling.k8s.io", ("podgroups/status",), ("patch",), BINDER, "without it groups have no status"),
+    Rule("scheduling.k8s.io", GROUPS, ("get",), BINDER, "without it groups have no status"),
+    Rule("scheduling.k8s.io", GROUP_STATUS, ("patch",), BINDER, "without it groups have no status"),
     Rule("scheduling.x-k8s.io", ("podgroups",), READ, WATCHER, "for gangs"),
     Rule(DEVICES, ("resourceclaims", "resourceslices", "deviceclasses"), READ, WATCHER, "for devices"),
     Rule(DEVICES, ("resourceclaims",), ("get", "create", "update", "delete"), BINDER, "for devices"),

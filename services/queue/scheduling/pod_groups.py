@@ -112,7 +112,9 @@ class PodGroups:
                 self.delete_group(group.ref) if now is None else self.set_group(group)
             case CompositePodGroup() as composite:
                 forest = self.forest
-                self._look_again(forest.delete(composite.key) if now is None else forest.set(composite))
+                below = forest.delete(composite.key) if now is None else forest.set(composite)
+                self._completed |= {group.ref: group for group in below}
+                self._look_again(below)
             case Pod() as pod:
                 self.remove(pod.uid) if now is None else self.assigned(
                     pod.uid, group_of(pod), pod.name, pod.spec.node_name
