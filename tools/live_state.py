@@ -92,12 +92,15 @@ class Client(Protocol):
 
 
 class LiveGroup(msgspec.Struct, frozen=True):
-    """A pod group that has an object (as msgpack) or members. `placed`: members that have nodes, names by uid."""
+    """A pod group that has an object (as msgpack) or members. `placed`: members that have nodes, names by uid. `above`:
+    the composite groups that it is in, as msgpack.
+    """
 
     api: GroupApi
     key: str
     body: bytes = b""
     placed: dict[str, str] = {}
+    above: tuple[bytes, ...] = ()
 
     @property
     def ref(self) -> GroupRef:
@@ -283,7 +286,8 @@ async def pod_groups(client: Client) -> list[LiveGroup]:
 
 def live_group(group: DescribedGroup) -> LiveGroup:
     api = next(each for each in GroupApi if each.partition("/")[0] == group.api)
-    return LiveGroup(api, f"{group.namespace}/{group.name}", group.body, group.placed)
+    above = tuple(each.body for each in group.above)
+    return LiveGroup(api, f"{group.namespace}/{group.name}", group.body, group.placed, above)
 
 
 def with_placed(groups: list[LiveGroup], pods: Iterable[DescribedPod]) -> list[LiveGroup]:

@@ -4,9 +4,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 
+from services.queue.scheduling.composite_info import CompositeInfo
 from services.queue.scheduling.group_info import GroupInfo, MemberState
 from services.queue.scheduling.nominator import Nominator
 from services.queue.scheduling.pod_groups import PodGroups
+from services.queue.scheduling.queued_gang import QueuedGang
 from services.queue.scheduling.queued_pod_info import PodState, QueuedPodInfo
 from shared.bounded import Listings
 from shared.messages.inspection import (
@@ -15,6 +17,7 @@ from shared.messages.inspection import (
     MAX_GROUPS,
     MAX_MEMBERS,
     MAX_PLACED,
+    DescribedComposite,
     DescribedGroup,
     GroupMember,
     GroupsListed,
@@ -55,9 +58,7 @@ class GroupListing:
         self._listings.expire(now)
 
     def _list(self, request: ListGroups) -> Sequence[GroupRef]:
-        wanted = request.namespace, request.name
-        refs = (group.ref for group in self._groups.groups())
-        return sorted(ref for ref in refs if all(a in ("", b) for a, b in zip(wanted, _parts(ref), strict=True)))
+        return sorted(group.ref for group in self._groups.groups() if _is_wanted(group, request))
 
     def _describe(self, group: GroupInfo, *, in_full: bool, with_body: bool) -> DescribedGroup:
         held = self._groups.held(group)
@@ -83,10 +84,11 @@ class GroupListing:
             tuple(islice(self._members(group), MAX_MEMBERS)) if in_full else (),
             encode_msgpack(group.object) if with_body and group.object is not None else b"",
             dict(islice(_placed(group), MAX_PLACED)) if with_body else {},
-            "" if group.gang.state is None else group.gang.state.value,
-            self._date(group.gang.backoff_until + 1.0) if group.gang.state in _BACKING_OFF else None,
+            _state_of(group.entry),
+            self._date(group.entry.backoff_until + 1.0) if group.entry.state in _BACKING_OFF else None,
             sum(bool(self._nominated(info)) for info in group.pods.values()),
             group.evicts_nobody,
+            tuple(_composite(each, with_body=with_body) for each in group.above),
         )
 
     def _nominated(self, info: QueuedPodInfo) -> str:
@@ -102,6 +104,28 @@ class GroupListing:
             yield GroupMember(name, MemberState.PLACED.value, "on a node")
 
 
+def _is_wanted(group: GroupInfo, request: ListGroups) -> bool:
+    namespace, name = _parts(group.ref)
+    names = {"", name, *(each.name for each in group.above)}
+    return request.namespace in ("", namespace) and request.name in names
+
+
+def _composite(group: CompositeInfo, *, with_body: bool) -> DescribedComposite:
+    return DescribedComposite(
+        group.name,
+        group.least,
+        group.groups,
+        group.complete,
+        group.placed,
+        _state_of(group.gang),
+        encode_msgpack(group.object) if with_body else b"",
+    )
+
+
+def _state_of(gang: QueuedGang) -> str:
+    return "" if gang.state is None else gang.state.value
+
+
 def _placed(group: GroupInfo) -> Iterator[tuple[str, str]]:
     yield from ((uid, member.name) for uid, member in group.on_nodes.items())
     yield from ((uid, info.pod.name) for uid, info in group.pods.items() if info.state is PodState.BINDING)
@@ -111,8 +135,12 @@ def _size(group: GroupInfo | None) -> int:
     """Bytes of a group in a listing with bodies, about."""
     if group is None:
         return 0
-    body = 0 if group.object is None else len(encode_msgpack(group.object))
+    body = sum(0 if each is None else len(encode_msgpack(each)) for each in (group.object, *_objects_above(group)))
     return body + sum(len(uid) + len(name) for uid, name in islice(_placed(group), MAX_PLACED))
+
+
+def _objects_above(group: GroupInfo) -> Iterator[object]:
+    return (each.object for each in group.above)
 
 
 def missing_names(names: Iterable[str], minimum: int) -> tuple[str, ...]:

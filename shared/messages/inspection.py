@@ -172,7 +172,8 @@ class EvictionsListed(msgspec.Struct, frozen=True, omit_defaults=True, tag="evic
 
 
 class ListGroups(msgspec.Struct, frozen=True, omit_defaults=True, tag="list-groups"):
-    """To the queue: pod groups by name, from number `after` on. Empty fields do not restrict.
+    """To the queue: pod groups by name, from number `after` on. Empty fields do not restrict. `name`: also of a
+    composite group, for the pod groups below it.
 
     `bodies`: with their objects and the members that have nodes.
     """
@@ -193,6 +194,20 @@ class GroupMember(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     why: str = ""
 
 
+class DescribedComposite(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """A composite pod group above a pod group: it needs `minimum` of its `groups`. `complete`: those of which enough
+    pods exist; `placed`: those that count as placed. `queue`, `body`: as of a DescribedGroup.
+    """
+
+    name: str
+    minimum: Count
+    groups: Count
+    complete: Count = 0
+    placed: Count = 0
+    queue: str = ""
+    body: bytes = b""
+
+
 class DescribedGroup(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """`exists`: there is an object that says how many pods it needs. `counts`: members by state in the group.
 
@@ -202,6 +217,7 @@ class DescribedGroup(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     `placed`, the names of members that have nodes, by uid, a limited number. `queue`: the state of the gang's entry in
     the queue, as of a pod; `backoff_until`: when its back-off ends, if it backs off. `nominated`: members for which
     nodes are reserved until their victims are gone; `never_preempts`: it has none, by its policy or that of a member.
+    `above`: the composite groups that it is in, from the root down.
     """
 
     api: str
@@ -221,6 +237,7 @@ class DescribedGroup(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     backoff_until: Seconds | None = None
     nominated: Count = 0
     never_preempts: bool = False
+    above: tuple[DescribedComposite, ...] = ()
 
 
 class GroupsListed(msgspec.Struct, frozen=True, omit_defaults=True, tag="groups-listed"):

@@ -10,12 +10,14 @@ from shared.bus.subjects import QUEUE_LIST
 from shared.messages.codec import encode
 from shared.messages.inspection import MAX_GROUPS, MAX_MEMBERS, DescribedGroup, ListGroups
 from shared.messages.limits import MAX_BYTES
-from shared.model.objects import GroupApi, GroupRef
+from shared.model.objects import GroupApi, GroupRef, object_from_msgpack
 from tests.bus.support import a_bus
 from tests.cli.operating import Operator
 from tests.queue.pod_group_support import OURS, THEIRS, GroupQueue, a_group, a_pod_info
+from tests.queue.support import Queue
+from tests.queue.test_group_trees import add, composite, group, see
 from tests.servers import nats_server
-from tools.cli.gang import details, row
+from tools.cli.gang import details, row, rows
 
 
 def described(line: GroupQueue, name: str = "") -> DescribedGroup:
@@ -201,3 +203,32 @@ async def test_the_command_lists_groups(operator: Operator) -> None:
         absent = await operator.types("gang", "ml/none")
         assert (absent.code, absent.out) == (1, "")
         assert "no pod group ml/none" in absent.err
+
+
+def test_a_tree_is_shown_with_its_composite_groups() -> None:
+    queue = Queue()
+    see(queue, composite("root", 2), composite("mid", 1, "root"), group("a", 2, "mid"), group("b", 1, "root"))
+    see(queue, group("other", 1))
+    add(queue, "a-0", "b-0", "other-0")
+    queue.take()
+    listing = GroupListing(queue.core.groups, queue.core.nominator)
+    found = listing.answer(ListGroups(), queue.now)
+    assert [each[:4] for each in rows(found.groups, found.now)] == [
+        ("default/root", "incomplete", "1 of 2", "0"),
+        ("  b", "held", "1 of 1", "0"),
+        ("  mid", "incomplete", "0 of 1", "0"),
+        ("    a", "incomplete", "1 of 2", "0"),
+        ("default/other", "scheduling", "1 of 1", "0"),
+    ]
+    below = listing.answer(ListGroups(name="mid"), queue.now).groups
+    assert [each.name for each in below] == ["a"]
+    assert list(details(below[0], queue.now))[2:4] == [
+        "In:      mid in root",
+        "Why:     1 of its pods exist, and at least 2 are needed",
+    ]
+    add(queue, "a-1")
+    found = listing.answer(ListGroups(name="root", bodies=True), queue.now)
+    assert next(rows(found.groups, found.now))[:3] == ("default/root", "active", "2 of 2")
+    (root, mid) = found.groups[0].above
+    assert object_from_msgpack(mid.body) == composite("mid", 1, "root")
+    assert object_from_msgpack(root.body) == composite("root", 2)

@@ -4,7 +4,7 @@ import argparse
 import asyncio
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from tools.cli.arguments import add_nats_flags, add_output, named
@@ -12,7 +12,7 @@ from tools.cli.output import age, plain, table, terminal_width
 from tools.cli.words import reasons
 
 if TYPE_CHECKING:
-    from shared.messages.inspection import DescribedGroup
+    from shared.messages.inspection import DescribedComposite, DescribedGroup
 
 HEAD = ("GROUP", "STATE", "HERE", "PLACED", "WHAT")
 
@@ -30,9 +30,11 @@ states:
   scheduling    being scheduled
   placed        its minimum of pods is placed
 
+A composite group stands above its groups, which HERE and PLACED count: those of which enough pods exist, or are placed.
+
 examples:
   flotilla gang
-  flotilla gang ml/train                  one group, with its pods
+  flotilla gang ml/train                  one group, with its pods; or a composite group, with its groups
 """
 
 
@@ -65,19 +67,49 @@ async def _list(options: argparse.Namespace) -> int:
         print(json.dumps([plain(group) for group in found], indent=2, ensure_ascii=False))
     elif wanted is not None and not found:
         raise ClusterError(f"no pod group {wanted}: no pod names it, and the API server shows none")
-    elif wanted is not None:
+    elif wanted is not None and any(group.name == name for group in found):
         for group in found:
-            print("\n".join(details(group, now)))
+            if group.name == name:
+                print("\n".join(details(group, now)))
     elif found:
-        print("\n".join(table([HEAD, *(row(group, now) for group in found)], terminal_width(sys.stdout))))
+        print("\n".join(table([HEAD, *rows(found, now)], terminal_width(sys.stdout))))
     else:
         print("no pod groups")
     return 0
 
 
+def rows(groups: "Sequence[DescribedGroup]", now: float) -> Iterator[tuple[str, ...]]:
+    """Trees with their composite groups, each above what is in it, where the first of their pod groups would stand."""
+    trees: dict[tuple[str, ...], list[DescribedGroup]] = {}
+    for group in groups:
+        root = (group.above[0].name,) if group.above else (group.api, group.name)
+        trees.setdefault((group.namespace, *root), []).append(group)
+    for tree in trees.values():
+        shown: set[tuple[str, ...]] = set()
+        for group in sorted(tree, key=lambda each: [above.name for above in each.above]):
+            path = tuple(each.name for each in group.above)
+            for depth, each in enumerate(group.above):
+                if path[: depth + 1] not in shown:
+                    shown.add(path[: depth + 1])
+                    yield composite_row(each, _indented(group.namespace, each.name, depth))
+            yield row(group, now)
+
+
+def composite_row(group: "DescribedComposite", name: str) -> tuple[str, ...]:
+    number = f"{group.groups} group{'' if group.groups == 1 else 's'}"
+    is_incomplete = group.complete < group.minimum
+    state = "placed" if group.placed >= group.minimum else "incomplete" if is_incomplete else group.queue or "held"
+    return name, state, f"{group.complete} of {group.minimum}", str(group.placed), number
+
+
 def row(group: "DescribedGroup", now: float) -> tuple[str, ...]:
     placed = str(group.counts.get("placed", 0))
-    return f"{group.namespace}/{group.name}", state(group), _here(group), placed, "; ".join(what(group, now)) or "-"
+    name = _indented(group.namespace, group.name, len(group.above))
+    return name, state(group), _here(group), placed, "; ".join(what(group, now)) or "-"
+
+
+def _indented(namespace: str, name: str, depth: int) -> str:
+    return f"{'  ' * depth}{name}" if depth else f"{namespace}/{name}"
 
 
 def state(group: "DescribedGroup") -> str:
@@ -122,6 +154,8 @@ def what(group: "DescribedGroup", now: float) -> Iterator[str]:
 def details(group: "DescribedGroup", now: float) -> Iterator[str]:
     yield f"Group:   {group.namespace}/{group.name} ({group.api})"
     yield f"State:   {state(group)}: {'; '.join(what(group, now))}"
+    if group.above:
+        yield f"In:      {' in '.join(each.name for each in reversed(group.above))}"
     if group.why:
         yield f"Why:     {group.why}"
     counts = ", ".join(f"{count} {name}" for name, count in group.counts.items())

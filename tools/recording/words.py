@@ -8,9 +8,9 @@ WORDS = frozenset(
 0.0.0.0 127.0.0.1 a about access add affinity after again all allocate allocated allocation alone already alternatives
 Always AlwaysAllow amd64 an and another answered anti anti-affinity any apply apps apps.kubernetes.io arch are arguments
 arm64 asked asks at Available available AWS aws-ebs azure-disk azure-file AzureDiskLimits back balance batch
-batch.kubernetes.io be because been being best beta.kubernetes.io bind binding Block bool Bound bound but by bytes calls
-candidate cannot capacity CEL changed changes check cinder cinder.csi.openstack.org CinderLimits claim ClaimRef claims
-class cluster comes committed compile completed composite conflict constraint constraints ContainersReady context
+batch.kubernetes.io be because been begun being best beta.kubernetes.io bind binding Block bool Bound bound but by bytes
+calls candidate cannot capacity CEL changed changes check cinder cinder.csi.openstack.org CinderLimits claim ClaimRef
+claims class cluster comes committed compile completed composite conflict constraint constraints ContainersReady context
 control-plane controller controller-uid converting could count counter counts cpu create created CronJob CSI csi
 CSIDriver CSINode CSIStorageCapacity currently cycle-state cycleState d DaemonSet deadline deallocate deallocated
 deallocation decided decision default default-scheduler DefaultBinder DefaultPreemption deferred delete

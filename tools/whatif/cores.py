@@ -187,8 +187,9 @@ class Cores:
 
     def add_group(self, group: LiveGroup) -> None:
         """A pod group, with its members that are on nodes already."""
-        if group.body:
-            self._show(object_from_msgpack(group.body))
+        for body in (*group.above, group.body):
+            if body:
+                self._show(object_from_msgpack(body))
         for uid in group.placed:
             placement = self.snapshot.cluster.pods.get(uid)
             if placement is not None:

@@ -35,6 +35,7 @@ _KINDS = {
     "CSIStorageCapacity": ObjectKind.CSI_STORAGE_CAPACITY,
     "VolumeAttachment": ObjectKind.VOLUME_ATTACHMENT,
     "PodDisruptionBudget": ObjectKind.POD_DISRUPTION_BUDGET,
+    "CompositePodGroup": ObjectKind.COMPOSITE_POD_GROUP,
     "ResourceClaim": ObjectKind.RESOURCE_CLAIM,
     "ResourceSlice": ObjectKind.RESOURCE_SLICE,
     "DeviceClass": ObjectKind.DEVICE_CLASS,
