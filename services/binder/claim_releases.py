@@ -19,6 +19,7 @@ from shared.errors import FlotillaError, ProtocolError
 from shared.kube.client import KubeClient
 from shared.messages.binding import ClaimRelease, IsPlaced, Notice, PlacedNow
 from shared.model.codec import encode_json
+from shared.plugins.devices.claim_calls import Conflict
 from shared.plugins.devices.claim_release import release_claim
 from shared.telemetry.logs import Repeated
 
@@ -73,8 +74,8 @@ class ClaimReleases:
                 if step.method != "GET" and await self._is_needed(wanted):
                     return
                 step = steps.send(await self._call(step))
-        except StopIteration:
-            return
+        except (StopIteration, Conflict):
+            return  # done, or the claim has changed: another member of a gang has released it, or an attempt needs it
         except FlotillaError as cause:
             self._log.warning(wanted.release.key, "claim %s keeps its devices: %s", wanted.release.key, cause)
 

@@ -63,6 +63,9 @@ class Cluster:
         """An object that no builder makes."""
         await self._call("POST", folder, {"metadata": {"name": name}, **fields})
 
+    async def delete_at(self, folder: str, name: str) -> None:
+        await self._call("DELETE", f"{folder}/{name}")
+
     async def get(self, path: str) -> Object:
         return await self._call("GET", path)
 

@@ -113,6 +113,10 @@ def claiming(source: str, name: str) -> Object:
     return {"resourceClaims": [{"name": "gpu", source: name}]}
 
 
+NO_USE = (
+    "0/1 nodes are available: 1 resourceclaim not available on the node. still not schedulable, preemption: 0/1 nodes "
+    "are available: 1 Preemption is not helpful for scheduling."
+)
 FROM_TEMPLATE = claiming("resourceClaimTemplateName", TEMPLATE)
 
 
@@ -200,32 +204,63 @@ async def test_a_pod_is_gated_until_its_claim_exists(pipeline: Pipeline) -> None
 GROUPS = "/apis/scheduling.k8s.io/v1alpha2/namespaces/{}/podgroups"
 
 
-async def test_a_group_shares_a_claim_from_its_template_and_gets_another_device_when_its_node_is_lost(
-    pipeline: Pipeline,
-) -> None:
-    """All members go where the claim has its device. Once none of them has a node, the claim is given back."""
-    async with a_place(pipeline, "group", a=1, b=1) as (corner, claims):
+class Gang:
+    """Three members at a time, which share a claim from the template of their group."""
+
+    def __init__(self, corner: Corner, claims: Claims) -> None:
+        self._corner = corner
+        self._claims = claims
+
+    async def found(self) -> None:
         gang = {"schedulingPolicy": {"gang": {"minCount": 3}}, **FROM_TEMPLATE}
-        await corner.cluster.create_at(GROUPS.format("group"), "train", spec=gang)
+        await self._corner.cluster.create_at(GROUPS.format(self._corner.namespace), "train", spec=gang)
 
-        async def begin(first: int) -> str:
-            """Three members; returns their node."""
-            names = [f"train-{i}" for i in range(first, first + 3)]
-            for name in names:
-                await corner.cluster.create(
-                    corner.pod(name), schedulingGroup={"podGroupName": "train"}, **FROM_TEMPLATE
-                )
-            (node_name,) = {await corner.lands(name, patience=PATIENCE) for name in names}
-            return node_name
+    async def begin(self, first: int) -> None:
+        member: Object = {"schedulingGroup": {"podGroupName": "train"}, **FROM_TEMPLATE}
+        for i in range(first, first + 3):
+            await self._corner.cluster.create(self._corner.pod(f"train-{i}"), **member)
 
-        lost = await begin(0)
-        (of_group,) = [each["metadata"]["name"] for each in await claims.all() if each["metadata"]["name"] != SHARED]
-        assert await claims.users(of_group) == ["train"]
-        assert await claims.in_use() == {(lost, "gpu-0"): 1}
+    async def lands(self, first: int) -> str:
+        """Returns their node, which has the only device in use, reserved for the group."""
+        nodes = {await self._corner.lands(f"train-{i}", patience=PATIENCE) for i in range(first, first + 3)}
+        (node_name,) = nodes
+        (name,) = [each["metadata"]["name"] for each in await self._claims.all() if each["metadata"]["name"] != SHARED]
+        assert await self._claims.users(name) == ["train"]
+        assert await self._claims.in_use() == {(node_name, "gpu-0"): 1}
+        return node_name
+
+    async def end(self, first: int) -> None:
+        for i in range(first, first + 3):
+            await self._corner.cluster.delete_pod(self._corner.namespace, f"train-{i}")
+
+    async def dissolve(self) -> None:
+        """Delete the group, and wait until its claim has no device."""
+        await self._corner.cluster.delete_at(GROUPS.format(self._corner.namespace), "train")
+
+        async def is_free() -> bool:
+            return not await self._claims.in_use()
+
+        await until(is_free, "the claim keeps its device", PATIENCE)
+
+
+@pytest.mark.parametrize("gone_first", [True, False])
+async def test_a_group_shares_a_claim_and_gets_another_device_when_its_node_is_lost(
+    gone_first: bool, pipeline: Pipeline
+) -> None:
+    """All go where the claim has its device. Once no pod of the group has a node, the claim is given back."""
+    async with a_place(pipeline, f"group-{gone_first}".lower(), a=1, b=1) as (corner, claims):
+        gang = Gang(corner, claims)
+        await gang.found()
+        await gang.begin(0)
+        lost = await gang.lands(0)
         await corner.cluster.delete_node(lost)
-        for i in range(3):
-            await corner.cluster.delete_pod("group", f"train-{i}")
-        other = await begin(3)
-        assert other != lost
-        assert await claims.users(of_group) == ["train"]
-        assert await claims.in_use() == {(other, "gpu-0"): 1}
+        if gone_first:
+            await gang.end(0)
+        await gang.begin(3)
+        if not gone_first:
+            for i in range(3, 6):
+                await corner.is_said(f"train-{i}", "FailedScheduling", NO_USE)
+            await gang.end(0)
+        assert await gang.lands(3) != lost
+        await gang.end(3)
+        await gang.dissolve()

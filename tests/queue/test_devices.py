@@ -6,11 +6,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from flotilla.events import Action, Resource
 from services.queue.core import QueueCore
 from services.queue.events import Tick
 from services.queue.scheduling.in_flight_events import MAX_HINTS
 from services.queue.scheduling.queued_pod_info import PodState
 from services.queue.watch_decoder import WatchDecoder
+from shared.framework.clusterevents import ClusterEvent
 from shared.messages.binding import ClaimRelease
 from shared.messages.queue import ClaimRef, QueuedClaims
 from shared.messages.watch import ObjectChange
@@ -262,6 +264,28 @@ def test_a_claim_of_the_group_is_given_back_if_no_member_has_a_node(has_placed: 
     (notice,) = notices(queue.reject("p", plugins=PLUGIN, deallocate=("default/mine", "default/other")))
     released = [(each.key, each.group) for each in notice.releases]
     assert released == [("default/other", "") if has_placed else ("default/mine", "g")]
+
+
+@pytest.mark.parametrize("minimum", [1, 2])
+def test_pods_that_wait_for_devices_are_tried_again_once_the_last_pod_of_their_group_with_a_node_is_gone(
+    minimum: int,
+) -> None:
+    cluster = Cluster(a_claim(), a_claim("other"))
+    queue = cluster.queue
+    policy = {"schedulingPolicy": {"gang": {"minCount": minimum}}}
+    cluster.tell(an_object(ObjectKind.POD_GROUP, "g", spec=policy))
+    fellows = [pod(name).in_group("g").on("n").build() for name in ("x", "y")]
+    for fellow in fellows:
+        queue.change(ClusterEvent(Resource.ASSIGNED_POD, Action.ADD), None, fellow)
+    queue.add(WAITING.in_group("g"))
+    queue.add(WAITING_TOO.in_group("g"))
+    queue.take()
+    queue.reject("p", plugins=PLUGIN)
+    queue.reject("q", plugins=PLUGIN)
+    queue.change(ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE), fellows[0])
+    assert {queue.state(name) for name in "pq"} == {PodState.UNSCHEDULABLE}
+    queue.change(ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE), fellows[1])
+    assert {queue.state(name) for name in "pq"} <= {PodState.ACTIVE, PodState.BACKOFF}
 
 
 def test_left_claims_for_extended_resources_are_to_be_deleted() -> None:

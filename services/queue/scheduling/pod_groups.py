@@ -284,12 +284,6 @@ class PodGroups:
             return ref is not None
         return group.total < group.minimum or not _above(group).ok
 
-    def has_placed(self, pod: Pod) -> bool:
-        """Whether a member of the pod's group has a node."""
-        ref = group_of(pod)
-        group = None if ref is None else self._groups.get(ref)
-        return group is not None and group.counts[MemberState.PLACED] > 0
-
     def misplaced(self) -> list[QueuedPodInfo]:
         """Ready members that are in another entry than they should be, to be queued again where they are."""
         if not self._to_regroup:

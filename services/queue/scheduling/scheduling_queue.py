@@ -25,6 +25,7 @@ from services.queue.scheduling.counters import (
     UPDATED,
     Counters,
 )
+from services.queue.scheduling.group_claims import left_alone
 from services.queue.scheduling.in_flight_events import InFlightEvents
 from services.queue.scheduling.left_pods import LeftPods
 from services.queue.scheduling.nominator import PREEMPTION, Nominator, PendingPreemptions
@@ -289,6 +290,8 @@ class SchedulingQueue:
 
     def move_all(self, change: ClusterChange, now: float) -> None:
         """Requeues the pods that the change helps; in-flight pods are judged by it when they come back."""
+        for info in left_alone(self.groups, change):
+            self._requeue(info, QueueStrategy.AFTER_BACKOFF, now, change.label)
         if not self._hints.is_awaited(change.event):
             return
         for waiting in (self.states.unschedulable, self.states.gated):
