@@ -15,6 +15,8 @@ NODES = [f"n{i}" for i in range(6)]
 SHARDS = 4
 CALM = "-calm"
 """Ends the names of scenes without mishaps, for which more invariants are checked."""
+TREES = "-trees"
+"""Ends the name of the scene of gangs in which all of them are trees of groups."""
 ROLLS = "-rolls"
 """Ends the names of scenes whose only mishaps are that leaders end in turn, as in an upgrade."""
 ROLL_EVERY = 3.5
@@ -171,12 +173,12 @@ NAMED: Mapping[str, Sequence[str]] = {"standby": ANY_PROCESS, "roll": LEADING}
 
 def base_of(scene: str) -> str:
     """The scene without what its name ends with."""
-    return scene.removesuffix(CALM).removesuffix(ROLLS)
+    return scene.removesuffix(CALM).removesuffix(ROLLS).removesuffix(TREES)
 
 
 def _drawn_arguments(what: str, scene: str, dice: random.Random, given: Arguments) -> dict[str, str]:
     found: dict[str, Any] = {}
-    liars: dict[str, Sequence[object]] = {"name": LIARS[scene]} if what == "lies" else {}
+    liars: dict[str, Sequence[object]] = {"name": LIARS[base_of(scene)]} if what == "lies" else {}
     for name, values in {**MISHAPS[what][1], **liars, **given.get(what, {})}.items():
         if name == "doubled":
             found[name] = found["share"] / 2

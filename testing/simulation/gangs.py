@@ -177,7 +177,7 @@ class GangWorld(World):
     def _excuse_lost(self, change: Change) -> None:
         if change.kind is Kind.POD:
             found = self.server.pods.get(change.key)
-            if found is None or not _alive([found]) or found.spec.node_name == ELSEWHERE:
+            if found is None or not alive([found]) or found.spec.node_name == ELSEWHERE:
                 self._excuse([change.key])
 
     def _excuse(self, uids: Iterable[str]) -> None:
@@ -222,7 +222,7 @@ class GangWorld(World):
         """Gangs with fewer bound members than their minimum, but some."""
         wrong = []
         for name, group in self.groups.items():
-            placed = _placed(self.members(group))
+            placed = placed_of(self.members(group))
             if name not in self.excused and not self.is_forged and 0 < len(placed) < group.least:
                 wrong.append(f"{name} needs {group.least}, and has only {[each.name for each in placed]}")
         return wrong
@@ -249,7 +249,7 @@ class GangWorld(World):
 
     def _waits_together(self, group: PodGroup) -> bool:
         members = self.members(group)
-        return group.least - len(_placed(members)) > 1 or len(_alive(members)) < group.least
+        return group.least - len(placed_of(members)) > 1 or len(alive(members)) < group.least
 
     def _gangs_left_over(self) -> list[str]:
         return [
@@ -260,9 +260,9 @@ class GangWorld(World):
 
     def _fits(self, group: PodGroup) -> bool:
         """Whether its missing members fit, in any order and on any nodes: each takes at most a place of the largest."""
-        members = _alive(self.members(group))
-        missing = group.least - len(_placed(members))
-        waiting = [_cpu(each) for each in members if not each.spec.node_name]
+        members = alive(self.members(group))
+        missing = group.least - len(placed_of(members))
+        waiting = [cpu_of(each) for each in members if not each.spec.node_name]
         if missing <= 0 or len(waiting) < missing:
             return False
         open_nodes = (where for where in self.server.nodes.values() if not where.spec.unschedulable)
@@ -274,14 +274,14 @@ class GangWorld(World):
         return any(count >= missing for domain, count in places.items() if taken <= {domain})
 
     def _on_nodes(self, group: PodGroup) -> list[Pod]:
-        return [each for each in _placed(self.members(group)) if each.spec.node_name in self.server.nodes]
+        return [each for each in placed_of(self.members(group)) if each.spec.node_name in self.server.nodes]
 
     def _may_be_on(self, group: PodGroup, where: Node) -> bool:
         return True
 
     def _room(self, where: Node) -> int:
         on_it = (each for each in self.server.pods.values() if each.spec.node_name == where.name)
-        return allocatable(where)["cpu"] - sum(_cpu(each) for each in on_it if each.status.phase != FINISHED)
+        return allocatable(where)["cpu"] - sum(cpu_of(each) for each in on_it if each.status.phase != FINISHED)
 
     async def _settle(self) -> None:
         """Settle, then remove gangs that are placed, incomplete or stuck, until every complete gang was placed."""
@@ -289,7 +289,7 @@ class GangWorld(World):
             await super()._settle()
             for name, group in list(self.groups.items()):
                 members = self.members(group)
-                is_placed, is_incomplete = len(_placed(members)) >= group.least, len(_alive(members)) < group.least
+                is_placed, is_incomplete = len(placed_of(members)) >= group.least, len(alive(members)) < group.least
                 if is_placed or is_incomplete or self._is_stuck(group):
                     self._remove_gang(name)
             if not self.groups:
@@ -305,13 +305,13 @@ def _domain(group: PodGroup, where: Node) -> str:
     return ",".join(where.metadata.labels.get(level.key, "") for level in group.topology if not level.preferred)
 
 
-def _alive(members: Iterable[Pod]) -> list[Pod]:
+def alive(members: Iterable[Pod]) -> list[Pod]:
     return [each for each in members if each.status.phase != FINISHED and not each.metadata.deletion_timestamp]
 
 
-def _placed(members: Iterable[Pod]) -> list[Pod]:
-    return [each for each in _alive(members) if each.spec.node_name]
+def placed_of(members: Iterable[Pod]) -> list[Pod]:
+    return [each for each in alive(members) if each.spec.node_name]
 
 
-def _cpu(each: Pod) -> int:
+def cpu_of(each: Pod) -> int:
     return filter_requests(each).get("cpu", 0)

@@ -22,11 +22,14 @@ from testing.simulation.schedule import Schedule
 from testing.simulation.storage import StorageWorld
 from testing.simulation.story import Story
 from testing.simulation.substitutes import run_on_virtual_time
+from testing.simulation.trees import TreeWorld
 from testing.simulation.world import World
 
 WORLDS: dict[str, type[World]] = {
     "devices": DeviceWorld,
     "gangs": GangWorld,
+    "gangs-trees": TreeWorld,
+    "gangs-trees-calm": TreeWorld,
     "plain-rolls": RollWorld,
     "preemption": PreemptionWorld,
     "waits": StorageWorld,

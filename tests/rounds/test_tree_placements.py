@@ -156,6 +156,17 @@ def test_a_tree_that_is_none_fails_and_stops_nothing() -> None:
     assert run.places(other)
 
 
+@everywhere
+def test_a_tree_that_takes_too_many_steps_is_given_up_whole(shards: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.cycle.round.tree_round.MAX_STEPS", 3)
+    monkeypatch.setattr("services.cycle.round.tree_round.MAX_STEPS_OF_GROUP", 0)
+    run = run_with([*rack("r1", 1), *rack("r2", 1)], shards)
+    groups = [composite("root", 0, 2), leaf("a", 0, 4, IN_ONE_RACK), leaf("b", 0, 4, IN_ONE_RACK)]
+    a, b = members(WORKER, 4, "a"), members(WORKER, 4, "b")
+    assert decide(run, groups, a, b) == [{}, {}]
+    assert all(f"{ENDED} after 3 steps" in told.unfit.message for told in run.unfit([*a, *b]).values())
+
+
 # Against all placements
 
 

@@ -27,7 +27,16 @@ def hold(seed: int, scene: str, *, mishaps: frozenset[str] | None = None, round_
 
 
 @pytest.mark.parametrize(
-    ("seed", "scene"), [(1, "plain"), (2, "wishes"), (3, "gangs"), (4, "preemption"), (5, "waits"), (6, "devices")]
+    ("seed", "scene"),
+    [
+        (1, "plain"),
+        (2, "wishes"),
+        (3, "gangs"),
+        (4, "preemption"),
+        (5, "waits"),
+        (6, "devices"),
+        (1, "gangs-trees"),
+    ],
 )
 def test_everything_happens(seed: int, scene: str) -> None:
     hold(seed, scene)

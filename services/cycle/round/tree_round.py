@@ -32,6 +32,10 @@ from shared.messages.queue import Gang
 from shared.messages.rounds import Given, Scope
 from shared.model.load import PodLoad
 
+MAX_STEPS = 1024
+"""Steps of one tree, as others wait meanwhile; a search has limits of its own."""
+MAX_STEPS_OF_GROUP = 4
+"""Further steps of a tree for each of its groups."""
 Labels = Mapping[str, str]
 Steps = Iterator[None]
 
@@ -56,6 +60,8 @@ class TreeRound:
         self._within: dict[int, Labels] = {}
         """The domains in which groups were placed."""
         self._decided: dict[str, tuple[PodInfo, Placement]] = {}
+        self._counts: Counter[int] = Counter()
+        """The decided members of each pod group."""
         self._unfit: dict[str, Unfit] = {}
         self._failed: RoundResult | None = None
         self._views: dict[str, ClassView] = {}
@@ -110,7 +116,12 @@ class TreeRound:
         self.steps += 1
         self._is_followed |= result.is_followed
         self.now.take(result)
-        self._advance()
+        if self.steps < MAX_STEPS + MAX_STEPS_OF_GROUP * len(self.message.groups):
+            self._advance()
+            return
+        self._now, self._is_cut = None, True
+        if not self._is_met(0):
+            self._take_back(0)
 
     @property
     def is_over(self) -> bool:
@@ -152,9 +163,9 @@ class TreeRound:
             self._within[number] = labels
             children = tree.children(number)
             for at, child in enumerate(children):
-                met = tree.met_below(number, self._counts)
-                hopeful = met + sum(not self._is_met(each) for each in children[at:])
-                if self._failed or hopeful < group.least or (thrifty and met >= group.least):
+                is_met = [self._is_met(each) for each in children]
+                hopeful = sum(is_met) + sum(not each for each in is_met[at:])
+                if self._failed or hopeful < group.least or (thrifty and sum(is_met) >= group.least):
                     break
                 if not self._is_met(child) or not thrifty:
                     yield from self._place(child, labels, thrifty=thrifty)
@@ -165,7 +176,8 @@ class TreeRound:
     def _place_as_one(self, number: int, within: Labels, *, thrifty: bool) -> Steps:
         """Decides all members below the group as those of one gang."""
         numbers = [*self._tree.leaves(number)]
-        members = [info for info in self.members if _group(info) in numbers and info.uid not in self._decided]
+        of_all = (info for each in numbers for info in self._of_group.get(each, ()))
+        members = [info for info in of_all if info.uid not in self._decided]
         least = self._tree.least(number) or 0
         if not members or (thrifty and not least):
             return
@@ -191,13 +203,13 @@ class TreeRound:
         self._is_cut |= step.search.is_cut
         if step.search.outcome == "found":
             self._decided = {info.uid: (info, placement) for info, placement in step.kept()}
+            self._counts = Counter(_group(info) for info, _ in step.kept())
             self._within = step.search.domains()
 
     def _count(self, number: int, within: Labels, domains: list[Labels]) -> Steps:
         """Lists the domains that may hold the composite group, the best first."""
         least = self._tree.least(number) or 0
-        numbers = {*self._tree.leaves(number)}
-        members = [info for info in self.members if _group(info) in numbers]
+        members = [info for each in self._tree.leaves(number) for info in self._of_group.get(each, ())]
         round_ = GangRound(members, frame=self._frame(number, least, within, only_counts=True))
         yield from self._ask(round_)
         if self._failed is not None:
@@ -238,6 +250,7 @@ class TreeRound:
             self._failed = outcome
             return
         self._decided |= {info.uid: (info, placement) for info, placement in outcome.decided}
+        self._counts.update(_group(info) for info, _ in outcome.decided)
         for info, unfit in (*outcome.unfit, *outcome.withheld):
             self._unfit.setdefault(info.uid, unfit)
             self._plugins.update(unfit.plugins)
@@ -258,17 +271,16 @@ class TreeRound:
         gang = Gang(key_of(self.message, number), least, topology, placed_on)
         return Frame(gang, within, list(self._decided.values()), thrifty, only_counts)
 
-    @property
-    def _counts(self) -> Counter[int]:
-        return Counter(_group(info) for info, _ in self._decided.values())
-
     def _is_met(self, number: int) -> bool:
         return self._tree.is_met(number, self._counts)
 
     def _take_back(self, number: int) -> None:
         """Everything of this group."""
         below = {*self._tree.leaves(number)}
-        self._decided = {uid: each for uid, each in self._decided.items() if _group(each[0]) not in below}
+        if any(self._counts[each] for each in below):
+            self._decided = {uid: each for uid, each in self._decided.items() if _group(each[0]) not in below}
+        for each in below:
+            self._counts.pop(each, None)
         for each in self._below(number):
             self._within.pop(each, None)
 
