@@ -96,26 +96,13 @@ class CycleCore:
         self._checks = AnswerChecks()
         self._recording = Recording(epoch, incarnation, round_size, self.ties, decider or Decider())
         self._commits = Commits(epoch, incarnation, self._checks)
+        common = epoch, frameworks, self.ties, self._extenders
         self.rounds = RoundRunner(
-            epoch,
-            frameworks,
-            self.ties,
-            self._extenders,
-            self._checks,
-            self._commits,
-            round_size=round_size,
-            record=self._record_round,
+            *common, self._checks, self._commits, round_size=round_size, record=self._record_round
         )
         self._conflicts = ConflictCounts()
         self._gang_memory = GangMemory()
-        self._searches = SearchQueue(
-            epoch,
-            frameworks,
-            self.ties,
-            self._extenders,
-            at_once=round_size,
-            stands_alone=self.rounds.cache.stands_alone,
-        )
+        self._searches = SearchQueue(*common, at_once=round_size, stands_alone=self.rounds.cache.stands_alone)
         self.explanations = Explanations(epoch, frameworks, self._extenders, hints=hints)
         self._pace = Pace(longest_pause)
         self._begin_at: float | None = None
@@ -270,6 +257,8 @@ class CycleCore:
             return []
         if self.round_size == 1 and (self._searches.is_busy or self._commits.has_nominations):
             return []  # strict mode: the next pod must see this one's nomination
+        if self.is_committing and self.rounds.is_better_alone(self._backlog):
+            return []
         if len(self._backlog) < self.round_size and not self.rounds.passed_over:
             if self.is_committing:
                 return []

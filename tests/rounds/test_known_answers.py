@@ -306,6 +306,36 @@ def test_classes_in_turn_need_no_ask_either_once_each_came_twice(ties: Ties) -> 
     assert len({run.placed[f"default/p{i}"][0] for i in range(60)}) == 60, "the emptiest node each time"
 
 
+@pytest.mark.parametrize("ties", [BY_NAME, Ties(seed=7)], ids=["all want the same nodes", "each wants others"])
+def test_in_strict_mode_rounds_wait_for_commits_that_make_asks_needless(ties: Ties) -> None:
+    """Pods wait, and are decided as if each came alone. The first round of each class overlaps."""
+    nodes = [small_node(f"n{i:03}") for i in range(200)]
+    pods = [small_pod(f"p{i}", cpu=f"{100 + i % 5}m") for i in range(60)]
+    alone, together = Run(2, 1, ties), Run(2, 1, ties)
+    for run in (alone, together):
+        run.add_nodes(nodes)
+        run.settle()
+    costs = one_by_one(alone, pods)
+    together.submit(pods)
+    together.settle()
+    assert together.placed == alone.placed
+    assert together.asks <= sum(costs) + 4 * 5
+
+
+def test_in_strict_mode_rounds_overlap_with_commits_where_each_needs_an_ask() -> None:
+    """One pod at most is decided between an ask and its answers, and none where its class has a topology."""
+    run = Run(2, 1)
+    run.add_nodes([small_node(f"n{i:02}") for i in range(20)])
+    run.settle()
+    kind = KINDS["spread over nodes"]
+    run.submit([replace(kind, metadata=msgspec.structs.replace(kind.metadata, name=f"p{i}")).build() for i in range(6)])
+    overlapped = 0
+    while len(run.outcomes) < 6:
+        run.step()
+        overlapped += run.cycle.is_committing and run.cycle.rounds.current is not None
+    assert overlapped
+
+
 def test_classes_that_fill_the_node_that_the_others_want_next_are_asked_about_each_time() -> None:
     run = Run(2, frameworks=PACKING)
     run.add_nodes([small_node(f"n{i:02}") for i in range(20)])

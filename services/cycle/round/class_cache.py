@@ -20,22 +20,30 @@ class ClassCache:
         self._guesses: BoundedDict[str, Summary] = BoundedDict(MAX_CLASSES)
         self._latest: dict[str, Summary] = {}
         self._topologies: BoundedDict[str, Topology | None] = BoundedDict(MAX_CLASSES)
+        self._lasting: dict[str, BoundedDict[str, bool]] = {}
+        """By worker and class, whether its last answer lasts."""
 
     def keep_workers(self, workers: Iterable[str]) -> None:
         """Other workers will know no class when they come back."""
         self._known = {worker: self._known.get(worker, BoundedDict(MAX_CLASSES)) for worker in workers}
+        self._lasting = {worker: self._lasting.get(worker, BoundedDict(MAX_CLASSES)) for worker in workers}
 
     def is_known(self, class_id: str, worker: str) -> bool:
         """Whether the worker has seen a pod of the class, so it need not be sent one."""
         return class_id in self._known[worker]
 
     def remember_known(self, proposals: Proposals) -> None:
-        known = self._known[proposals.worker]
+        known, lasting = self._known[proposals.worker], self._lasting[proposals.worker]
         for answer in proposals.answers:
+            lasting[answer.class_id] = answer.lasts
             if answer.unknown:
                 known.pop(answer.class_id, None)
             else:
                 known[answer.class_id] = None
+
+    def lasts(self, class_id: str) -> bool:
+        """Whether the last answers of all workers about the class last, so that the next ones most likely will."""
+        return bool(self._lasting) and all(lasting.get(class_id, False) for lasting in self._lasting.values())
 
     def guess(self, class_id: str) -> Summary | None:
         """The expected merged summary."""

@@ -126,6 +126,8 @@ class KnownAnswers:
         self._kept: dict[str, BoundedDict[str, _Kept]] = {}
         """By worker and class."""
         self._lately: BoundedDict[str, None] = BoundedDict(MAX_CLASSES)
+        self._oldest = 0
+        """No kept answer was evaluated before."""
 
     @property
     def lately(self) -> Collection[str]:
@@ -149,9 +151,11 @@ class KnownAnswers:
         if others is None or not is_whole:
             self.clear()
             return
-        for answers in self._kept.values():
-            for class_id in [class_id for class_id, kept in answers.items() if kept.seq < others]:
-                del answers[class_id]
+        if self._oldest < others:
+            self._oldest = others
+            for answers in self._kept.values():
+                for class_id in [class_id for class_id, kept in answers.items() if kept.seq < others]:
+                    del answers[class_id]
 
     def answers(self, worker: str, wanted: Mapping[str, int]) -> list[ClassAnswer] | None:
         """What the worker would answer about these classes and numbers of pods; None if it must be asked."""
@@ -168,6 +172,7 @@ class KnownAnswers:
     def heard(self, proposals: Proposals, wanted: Mapping[str, int]) -> Proposals:
         """Keeps the answers that last. Returns what the round is decided by: ladders as long as it wants them."""
         known = self._kept.setdefault(proposals.worker, BoundedDict(MAX_CLASSES))
+        self._oldest = min(self._oldest, proposals.seq)
         answers: list[ClassAnswer] = []
         for answer in proposals.answers:
             known.pop(answer.class_id, None)

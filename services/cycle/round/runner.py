@@ -7,6 +7,7 @@ which asks about the members that are still open. What the decisions mean for po
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice, takewhile
 
 from services.cycle.answer_checks import AnswerChecks
 from services.cycle.commits import Commits
@@ -107,6 +108,17 @@ class RoundRunner:
                 progress.unasked = progress.result is not None
                 return progress
         return RoundProgress(self._send(round_, now))
+
+    def is_better_alone(self, backlog: deque[PodInfo]) -> bool:
+        """Whether the next round, in strict mode, is not to overlap with a commit: its answers are known once that is
+        answered, most likely, or can be kept for rounds that follow.
+        """
+        first = backlog[0]
+        is_plain = first.gang is None and first.nominated is None and first.template.profile not in self._packing
+        if self._round_size > 1 or not is_plain or not self.cache.lasts(first.class_id):
+            return False
+        alike = takewhile(lambda info: info.class_id == first.class_id, backlog)
+        return sum(1 for _ in islice(alike, MAX_AHEAD_OF + 1)) <= MAX_AHEAD_OF
 
     def on_workers(self, workers: Mapping[str, frozenset[int]]) -> None:
         """The workers that answer from now on. The current round must be asked again."""
