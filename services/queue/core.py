@@ -261,7 +261,7 @@ class QueueCore:
             if isinstance(together, Status):
                 self._queue.hold(first, together.plugin, now)
                 continue
-            added = sum(len(info.body) for info in together.pods)
+            added = together.size
             if together.gang is not None and added > MAX_GANG_BYTES:
                 too_large = f"its pods take {added} bytes, and only {MAX_GANG_BYTES} can be placed together"
                 effects += self._fail_gang(together.pods, f"pod group {together.gang.key}: {too_large}", now)

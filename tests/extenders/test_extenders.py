@@ -13,7 +13,7 @@ from services.cycle.extenders import (
     plain_class,
     question_of,
 )
-from services.cycle.round.round import unfit_of
+from services.cycle.round.unfit import unfit_of
 from shared.config.structs import ExtenderConfig, ManagedResource
 from shared.extenders.talk import Judgement
 from shared.messages.evaluation import Rejections, Summary

@@ -8,7 +8,8 @@ from flotilla.results import Status
 from services.queue.group_listing import GroupListing
 from services.queue.scheduling import pod_groups as module
 from services.queue.scheduling.group_info import GANG_PLUGINS
-from services.queue.scheduling.pod_groups import PodGroups, PoppedTogether
+from services.queue.scheduling.pod_groups import PodGroups
+from services.queue.scheduling.popped_together import PoppedTogether
 from services.queue.scheduling.queued_pod_info import PodState
 from shared.messages.inspection import ListGroups
 from shared.messages.queue import Gang

@@ -19,6 +19,8 @@ from tests.rounds.preempting_gangs import PreemptingGangs, gang_of, pod_group
 from tests.rounds.preempting_world import Full, Preempting
 from tests.rounds.support import FRAMEWORKS
 from tests.rounds.test_gang_placements import case_of
+from tests.rounds.test_tree_placements import TreeRun
+from tests.rounds.test_tree_placements import case_of as tree_of
 from tests.rounds.world import BadLuck
 from tools.recording.file import Entry, RecordingReader
 from tools.replay.replay import Comparison, Replay
@@ -130,6 +132,22 @@ def test_gangs_in_racks(seed: int) -> None:
     found = replayed(gangs_in_racks(seed, 2))
     no_difference(found)
     assert found.gangs == STEPS
+
+
+def test_trees_of_groups() -> None:
+    """Decided group by group, and some searched a placement for."""
+    overheard = Overheard()
+    run = TreeRun(shards=2, fate=overheard, ties=Ties(seed=1), frameworks=FRAMEWORKS)
+    run.add_nodes(tree_of(5).nodes)
+    run.settle()
+    overheard.begin(run)
+    for step in range(6):
+        run.take_tree(tree_of(step).groups, tree_of(step).pods, f"t{step}")
+        run.settle()
+    found = replayed(overheard.entries)
+    no_difference(found)
+    assert found.gangs == 6
+    assert found.verdicts["placed"] and found.verdicts["unfit"]
 
 
 def test_preemptions() -> None:

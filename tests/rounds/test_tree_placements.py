@@ -8,11 +8,13 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
-from services.cycle.round.group_tree import GroupTree, path_of
+from services.cycle.round.group_tree import GroupTree, path_of, with_placed
+from services.snapshot import events as snapshot
 from shared.messages.queue import Gang, GangGroup
 from shared.model.objects import Node, Pod, TopologyConstraint
 from testing.builders import node, pod
 from testing.inprocess.batches import batch_of
+from testing.inprocess.pipeline import bound
 from tests.rounds.all_placements import BLOCK, RACK
 from tests.rounds.gangs import GangRun, members
 
@@ -34,14 +36,23 @@ def leaf(
 
 
 class TreeRun(GangRun):
-    def take_tree(self, groups: Sequence[GangGroup], pods: Mapping[int, Sequence[Pod]]) -> None:
-        """`pods`: by the number of their group."""
+    def take_tree(self, groups: Sequence[GangGroup], pods: Mapping[int, Sequence[Pod]], namespace: str = "ns") -> None:
+        """`pods`: by the number of their group; they are renamed after another `namespace`."""
+        key = KEY.replace("/ns/", f"/{namespace}/")
+        pods = {number: [_of(namespace, each) for each in of] for number, of in pods.items()}
         everyone = [each for of in pods.values() for each in of]
-        gangs = {each.uid: Gang(KEY, len(everyone), group=number) for number, of in pods.items() for each in of}
+        gangs = {each.uid: Gang(key, len(everyone), group=number) for number, of in pods.items() for each in of}
         self.submitted |= {each.uid: each for each in everyone}
         self._pods.update((each.uid, each) for each in everyone)
-        batch = msgspec.structs.replace(batch_of(everyone, gangs=gangs), trees={KEY: tuple(groups)})
+        batch = msgspec.structs.replace(batch_of(everyone, gangs=gangs), trees={key: tuple(groups)})
         self._carry_out_cycle(self.cycle.handle(batch, self.now))
+
+
+def _of(namespace: str, made: Pod) -> Pod:
+    if namespace == "ns":
+        return made
+    name = f"{namespace}-{made.name}"
+    return msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, name=name, uid=name))
 
 
 def run_with(nodes: Iterable[Node], shards: int = 1, round_size: int = 256) -> TreeRun:
@@ -154,6 +165,45 @@ def test_a_tree_that_is_none_fails_and_stops_nothing() -> None:
     run.settle()
     assert run.places(pods) == {}
     assert run.places(other)
+
+
+@everywhere
+@pytest.mark.parametrize("at", [2, 4, 6, 8])
+def test_after_a_conflict_the_tree_is_decided_again_as_a_whole(shards: int, at: int) -> None:
+    """Another scheduler takes room in the first rack at some step of the decision."""
+    run = run_with([*rack("r1", 1, block="b1"), *rack("r2", 1, block="b1"), *rack("r3", 1), *rack("r4", 2)], shards)
+    groups = [composite("root", 0, 2, IN_ONE_BLOCK), leaf("a", 0, 4, IN_ONE_RACK), leaf("b", 0, 3, IN_ONE_RACK)]
+    a, b = members(WORKER, 4, "a"), members(WORKER, 4, "b")
+    run.take_tree(groups, {1: a, 2: b})
+    for step in range(12):
+        run.step()
+        if step == at:
+            for where in ("r1-0", "r2-0"):
+                run.observe(snapshot.PodSeen(bound(members(WORKER.request(cpu=3), 1, where)[0], where)))
+    run.settle()
+    assert run.told_once([*a, *b])
+    assert len(run.places(a)) == 4
+    assert len(run.places(b)) >= 3
+    assert len(racks_of(run, a)) == len(racks_of(run, b)) == 1
+    assert racks_of(run, a) | racks_of(run, b) <= {"r3", "r4"} or racks_of(run, a) | racks_of(run, b) <= {"r1", "r2"}
+
+
+def test_members_that_lost_a_conflict_alone_go_where_the_others_are() -> None:
+    """The root is met, one pod of a has to be placed again: in the block of all and the rack of a."""
+    root = GangGroup("root", 0, True, 2, IN_ONE_BLOCK)
+    gang = Gang(KEY, 4, groups=(root, leaf("a", 0, 2, IN_ONE_RACK), leaf("b", 0, 2)), group=1)
+    again = with_placed(gang, [(1, "r1-0"), (2, "r2-0"), (2, "r2-1")])
+    assert again.groups == (
+        GangGroup("root", 0, True, 2, IN_ONE_BLOCK, ("r1-0", "r2-0", "r2-1")),
+        leaf("a", 0, 1, IN_ONE_RACK, ("r1-0",)),
+        leaf("b", 0, 0),
+    )
+    run = run_with([*rack("r1", 2, cpu=1), *rack("r2", 2, cpu=1), *rack("r3", 1, block="b1")])
+    last = members(WORKER, 1, "a")
+    run.take_tree(again.groups, {1: last})
+    run.settle()
+    assert set(run.places(last).values()) <= {"r1-0", "r1-1"}
+    assert run.places(last)
 
 
 @everywhere

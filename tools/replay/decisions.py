@@ -14,7 +14,9 @@ from services.cycle.round.admission import Admission, PodInfo
 from services.cycle.round.assign import Unfit
 from services.cycle.round.class_cache import ClassCache
 from services.cycle.round.gang import GangRound
+from services.cycle.round.gangs import AnyGang
 from services.cycle.round.round import Round
+from services.cycle.round.tree_round import TreeRound
 from shared.errors import FlotillaError
 from shared.framework.evaluator import Explanation
 from shared.framework.profile import MAX_ASKS, Framework, merge
@@ -52,7 +54,7 @@ class Decisions:
         self.round_size = round_size
         self._admission = Admission(frameworks, Extenders())
         self.cache = ClassCache()
-        self._gangs: dict[str, GangRound | None] = {}
+        self._gangs: dict[str, AnyGang | None] = {}
         """Those that are decided, by key; None if an earlier step does not agree with what was recorded."""
         self.pods: dict[str, PodInfo] = {}
 
@@ -68,7 +70,7 @@ class Decisions:
         info = self.pods.get(pod.uid)
         if info is None:
             raise Incomparable("a pod is missing")
-        info.class_id, info.gang = of.class_id, gang
+        info.class_id, info.gang = of.class_id, _in_its_group(info, gang)
         return info
 
     def round(self, record: RoundDecided, history: History) -> tuple[list[PodDecided], str]:
@@ -168,7 +170,7 @@ class Decisions:
 
     # Inside
 
-    def _gang(self, record: RoundDecided, pods: Sequence[PodInfo]) -> GangRound | None:
+    def _gang(self, record: RoundDecided, pods: Sequence[PodInfo]) -> AnyGang | None:
         step = record.gang
         if step is None:
             return None
@@ -180,10 +182,8 @@ class Decisions:
         gang.open = deque(info for info in gang.open if gang.asked() or info.uid not in asked)
         return gang
 
-    def _begun(self, step: GangStep, pods: Sequence[PodInfo]) -> GangRound:
+    def _begun(self, step: GangStep, pods: Sequence[PodInfo]) -> AnyGang:
         """Incomparable if a member was not recorded."""
-        if step.gang is not None and step.gang.groups:
-            raise Incomparable("its gang is a tree of groups, whose steps depend on each other")
         if step.gang is None:
             gang = GangRound(pods)
             gang.attempts.end_with_this()
@@ -192,8 +192,8 @@ class Decisions:
             raise Incomparable("a member of its gang is missing")
         members = [self.pods[uid] for uid in step.pods]
         for info in members:
-            info.gang = step.gang
-        return GangRound(members, step.gone, step.unreserved)
+            info.gang = _in_its_group(info, step.gang)
+        return TreeRound(members) if step.gang.groups else GangRound(members, step.gone, step.unreserved)
 
     def _check(self, groups: Iterable[Sequence[int]], history: History) -> None:
         for seqs in groups:
@@ -230,6 +230,13 @@ class Decisions:
             for worker, seq in judges:
                 search.take(worker.preempt(history, seq, search.message(EPOCH, seq)))
             search.gather(self.frameworks)
+
+
+def _in_its_group(info: PodInfo, gang: Gang | None) -> Gang | None:
+    """The gang, with the number that the pod's group has in it if it is a tree."""
+    if gang is None or info.gang is None:
+        return gang
+    return msgspec.structs.replace(gang, group=info.gang.group)
 
 
 def _groups(classes: Iterable[ClassDecided]) -> dict[tuple[int, ...], list[str]]:

@@ -29,8 +29,8 @@ from services.cycle.round.ladder_merge import LadderMerge
 from services.cycle.round.next_pods import MAX_POD_BYTES
 from services.cycle.round.nominated_pods import NominatedPods
 from services.cycle.round.scopes import counted, failure_of, offered
+from services.cycle.round.unfit import sorted_names, unfit_of
 from services.cycle.round.views import NO_VIEW, ClassView, view_of
-from shared.extenders.talk import PLUGIN as EXTENDER
 from shared.extenders.talk import Judgement
 from shared.framework.profile import (
     MAX_ASKS,
@@ -39,7 +39,6 @@ from shared.framework.profile import (
     is_of_plugin,
     joined,
     merge,
-    merge_rejections,
     merging_failed,
     plugin_failed,
     unfit_message,
@@ -396,7 +395,7 @@ class Round:
             return error(f"PreFilter rejects the pod at some workers only: {pre_filter.message}").by(pre_filter.plugin)
         if pre_filter is not None:
             nodes = sum(answer.summary.nodes for answer in answers)
-            plugins = _sorted_names(pre_filter.plugin, *answers[0].restricted_by)
+            plugins = sorted_names(pre_filter.plugin, *answers[0].restricted_by)
             potential = nodes if pre_filter.code is Code.UNSCHEDULABLE else 0
             return Unfit(unfit_message(nodes, pre_filter, ()), plugins, nodes, potential=potential)
         judgement = self._judgements.get(class_id)
@@ -463,23 +462,3 @@ def _is_rejected(answers: Sequence[ClassAnswer]) -> bool | None:
     """Whether PreFilter rejects the class; None if workers do not agree."""
     rejected = {answer.pre_filter is not None for answer in answers}
     return None if len(rejected) > 1 else True in rejected
-
-
-def unfit_of(
-    merged: Summary, rejections: Iterable[Rejections], restricted_by: Iterable[str], judgement: Judgement | None
-) -> Unfit:
-    """A node that extenders dropped without a reason counts in the number of all nodes only."""
-    merged_rejections = merge_rejections(rejections)
-    plugins = {*(part.status.plugin for part in merged_rejections), *restricted_by}
-    refused = None if judgement is None else dict(judgement.rejected)
-    if refused is not None:
-        by_extenders = (Rejections(status, 1) for status in refused.values())
-        merged_rejections = merge_rejections((*merged_rejections, *by_extenders))
-        plugins.add(EXTENDER)
-    potential = sum(part.nodes for part in merged_rejections if part.status.code is Code.UNSCHEDULABLE)
-    message = unfit_message(merged.nodes, None, merged_rejections)
-    return Unfit(message, _sorted_names(*plugins), merged.nodes, merged.plugins, potential, refused)
-
-
-def _sorted_names(*plugins: str) -> tuple[str, ...]:
-    return tuple(sorted({*plugins} - {""}))

@@ -98,6 +98,10 @@ class TreeRound:
     def open(self) -> deque[PodInfo]:
         return self.now.open
 
+    @open.setter
+    def open(self, left: deque[PodInfo]) -> None:
+        self.now.open = left
+
     @property
     def labels(self) -> tuple[str, ...]:
         return self.now.labels

@@ -6,11 +6,11 @@ of them. Of others the groups are told one by one.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 from services.queue.scheduling.composite_info import CompositeInfo
 from services.queue.scheduling.group_forest import Forest, Node
 from services.queue.scheduling.group_info import GroupInfo, MemberState, named_nodes
+from services.queue.scheduling.popped_together import PoppedTogether
 from services.queue.scheduling.queued_gang import in_order
 from services.queue.scheduling.queued_pod_info import QueuedPodInfo
 from shared.messages.queue import Gang, GangGroup
@@ -20,17 +20,9 @@ Ready = Mapping[GroupInfo, int]
 """How many pods of each group stand in the entry."""
 
 
-class Popped(NamedTuple):
-    """`numbers`: of each pod's group in the tree; empty if it is told as one group."""
-
-    pods: list[QueuedPodInfo]
-    gang: Gang
-    numbers: tuple[int, ...]
-
-
 def popped_as_tree(
     forest: Forest, unit: CompositeInfo, members: Sequence[tuple[GroupInfo, QueuedPodInfo]]
-) -> Popped | None:
+) -> PoppedTogether | None:
     """The pods of groups that can be placed as things stand; None if these are too few for `unit` to be placed."""
     ready = Counter(group for group, _ in members)
     able, groups = _able(forest, unit, ready, MAX_LEVELS)
@@ -43,7 +35,7 @@ def popped_as_tree(
     path = above[: above.index(unit) + 1]
     gang = tree.told(path)
     numbers = tuple(tree.number_of(group_of[info.uid]) for info in pods) if gang.groups else ()
-    return Popped(pods, gang, numbers)
+    return PoppedTogether(pods, gang, numbers)
 
 
 def told(forest: Forest, group: GroupInfo) -> Gang:

@@ -18,8 +18,7 @@ FIRST_EVENT says so by an Event on one of them; the owners of all are notified a
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import repeat
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -36,10 +35,10 @@ from services.queue.scheduling.group_info import (
 )
 from services.queue.scheduling.group_tree import popped_as_tree, told
 from services.queue.scheduling.holds import Holds
+from services.queue.scheduling.popped_together import PoppedTogether
 from services.queue.scheduling.queued_gang import QueuedGang
 from services.queue.scheduling.queued_pod_info import QueuedPodInfo
 from shared.errors import InvariantBroken
-from shared.messages.queue import Gang
 from shared.model.composite_groups import CompositePodGroup
 from shared.model.objects import GroupApi, GroupRef, Pod, PodGroup, group_of
 
@@ -49,26 +48,6 @@ MAX_POPPED_TOGETHER = 1024
 NOT_YET = "waiting for pods from a gang that cannot be scheduled yet"
 RELEASED = "GangChanged"
 """The reason for a released member's move."""
-
-
-class PoppedTogether(NamedTuple):
-    """Pods to hand out next to each other; `gang` is None if the first goes by itself.
-
-    `numbers`: of a gang that is a tree, the number of each pod's group in it.
-    """
-
-    pods: list[QueuedPodInfo]
-    gang: Gang | None = None
-    numbers: tuple[int, ...] = ()
-
-    def gangs(self) -> Iterator[Gang | None]:
-        """What to say of each pod; what the groups of a tree are is said once for all."""
-        if self.gang is None or not self.gang.groups:
-            yield from repeat(self.gang, len(self.pods))
-            return
-        one = replace(self.gang, groups=())
-        for number in self.numbers:
-            yield replace(one, group=number)
 
 
 class HeldTooLong(NamedTuple):
@@ -262,11 +241,8 @@ class PodGroups:
         return PoppedTogether(pods, gang, (len(gang.groups) - 1,) * len(pods) if gang.groups else ())
 
     def _pop_tree(self, unit: CompositeInfo, entry: QueuedGang, ref: GroupRef) -> PoppedTogether | Status:
-        found = popped_as_tree(self.forest, unit, [(self._members[uid].group, entry.pods[uid]) for uid in entry.pods])
-        if found is None:
-            return _rejected(ref, NOT_YET)
-        pods, gang, numbers = found
-        return PoppedTogether(pods, gang, numbers)
+        members = [(self._members[uid].group, info) for uid, info in entry.pods.items()]
+        return popped_as_tree(self.forest, unit, members) or _rejected(ref, NOT_YET)
 
     def gang_of(self, info: QueuedPodInfo) -> QueuedGang | None:
         """The entry in which the pod waits for its turn; None if it has its own."""
