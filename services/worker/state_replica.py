@@ -114,7 +114,7 @@ class StateReplica:
 
     def builder(self, state: State) -> TableBuilder:
         """Builds the table of this state, for `take_state`."""
-        return TableBuilder(state, self.is_ours, self._parts)
+        return TableBuilder(state, self.is_ours)
 
     def take_state(self, state: State, now: float, table: NodeTable | None = None) -> bool:
         """Takes the whole state, or refuses it and changes nothing. `table`: if it is built already."""

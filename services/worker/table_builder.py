@@ -11,7 +11,6 @@ from shared.cluster.nodetable import NodeTable
 from shared.errors import ProtocolError
 from shared.messages.state import NodeState, State
 from shared.model.load import PodLoad
-from shared.model.shared_parts import NodeParts
 
 AT_ONCE = 1 << 10
 """Nodes of one step: with their pods, milliseconds."""
@@ -35,12 +34,11 @@ class Kinds:
 
 
 class TableBuilder:
-    def __init__(self, state: State, is_ours: Callable[[str], bool], parts: NodeParts) -> None:
-        """`is_ours`: whether the node of this name belongs to the table."""
+    def __init__(self, state: State, is_ours: Callable[[str], bool]) -> None:
+        """`state`: its nodes share their equal parts. `is_ours`: whether the node of this name belongs to the table."""
         self.state = state
         self.table = NodeTable()
         self._is_ours = is_ours
-        self._parts = parts
         self._kinds = Kinds(self.table, state.loads)
 
     def steps(self) -> Iterator[None]:
@@ -61,7 +59,7 @@ class TableBuilder:
     def _add_node(self, node_state: NodeState) -> None:
         name = node_state.node.name
         if self._is_ours(name):
-            self.table.add_node(self._parts.shared(node_state.node))
+            self.table.add_node(node_state.node)
             for uid, pod in node_state.pods.items():
                 self.table.add_pod(uid, name, self._kinds.kind(pod.load), pod.key, pod.started)
 

@@ -284,12 +284,12 @@ class NodeTable:
 
     def _count(self, row: int, kind: LoadKind, sign: int) -> None:
         if sign > 0:
-            self.used[kind.resources, row] += kind.amounts
+            self.used[:, row] += kind.dense(len(self.used))
             self.non_zero[:, row] += kind.non_zero
             self.label_classes.add(kind.label_class, row)
             self.terms.add(kind.terms, row)
         else:
-            self.used[kind.resources, row] -= kind.amounts
+            self.used[:, row] -= kind.dense(len(self.used))
             self.non_zero[:, row] -= kind.non_zero
             self.label_classes.remove(kind.label_class, row)
             self.terms.remove(kind.terms, row)

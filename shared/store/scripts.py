@@ -150,6 +150,8 @@ end
 if ARGV[6] ~= '' then redis.call('SET', KEYS[2], ARGV[6]) end
 if ARGV[5] ~= '' then redis.call('HSET', KEYS[1], 'seq', ARGV[5]) end
 redis.call('HSET', KEYS[1], 'entries', redis.call('HLEN', KEYS[3]), 'watch', ARGV[7], 'write', ARGV[4])
+-- Lua keeps the arguments of many scripts, and finds each string among all that look like it: names are much alike.
+if #ARGV > 1000 then collectgarbage() end
 return {'done'}
 """
 )

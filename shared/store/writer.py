@@ -1,7 +1,8 @@
 """The writer of a term: writes the complete state once, and from then on what changes."""
 
+import asyncio
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Self
 
 from shared.cluster.nodetable import shard_of
@@ -148,6 +149,40 @@ def _not_known() -> None:
     return None
 
 
+class _InParts:
+    """Writes batches one after the other. While Redis writes one, the next one is made."""
+
+    def __init__(self, new_batch: Callable[[], WriteBatch], apply: Callable[[WriteBatch], Awaitable[None]]) -> None:
+        self.batch = new_batch()
+        self._new_batch = new_batch
+        self._apply = apply
+        self._writing: asyncio.Future[None] | None = None
+
+    async def go_on(self) -> None:
+        """Something was added to the batch."""
+        if self.batch.size >= CHUNK:
+            await self._write()
+            self.batch = self._new_batch()
+
+    async def _write(self) -> None:
+        if self._writing is not None:
+            await self._writing
+        self._writing = asyncio.ensure_future(self._apply(self.batch))
+        await asyncio.sleep(0)  # it is sent
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, failed: type[BaseException] | None, *_: object) -> None:
+        if failed is None:
+            await self._write()
+            assert self._writing is not None
+            await self._writing
+        elif self._writing is not None:
+            self._writing.cancel()
+            await asyncio.gather(self._writing, return_exceptions=True)
+
+
 class Writer:
     """Not for concurrent use."""
 
@@ -213,10 +248,12 @@ class Writer:
         shards: dict[str, int],
         ledger: Iterable[LedgerEntry],
         answer: Committed | None,
+        before: Mapping[str, int],
     ) -> None:
         """Continues the complete state of the term before: writes what differs, and the ledger. Instead of `rewrite`.
 
-        `deltas` lead from that state to the one of `seq`, which the caller knows; `shards`: of all pods in the latter.
+        `deltas` lead from that state to the one of `seq`, which the caller knows; `shards`: of all pods in the latter;
+        `before`: of pods in the former, as far as they are known. Others are removed from all other shards.
         After StoreUnreachable, start again.
         """
         self._run, self._done, self._last, self._whole = secrets.token_hex(8), 0, 0, False
@@ -225,7 +262,7 @@ class Writer:
         begin: list[Argument] = [self.epoch, self._run, self.shard_count]
         self._check(await self._link.run(CONTINUE, [keys.meta, keys.ledger, keys.next_ledger], begin))
         for delta in deltas:
-            batch = WriteBatch(keys, self.shard_count, {}, others=True)
+            batch = WriteBatch(keys, self.shard_count, before, others=True)
             loads = EncodedLoads(delta.loads)
             for change in delta.changes:
                 batch.add_change(change, loads)
@@ -258,34 +295,27 @@ class Writer:
         self._whole = True
 
     async def _write_state(self, state: State) -> None:
-        loads, batch = EncodedLoads(state.loads), self._batch()
-        for each in state.nodes:
-            batch.add_change(NodeUpserted(each.node), loads)
-            for uid, pod in each.pods.items():
-                batch.put_pod(uid, each.node.name, loads[pod.load], pod.key, pod.started)
-            batch = await self._apply_large(batch)
-        others: list[Change] = [*map(ObjectUpserted, state.objects), *state.nominations]
-        for change in (*others, SharedHostnames(state.shared_hostnames)):
-            batch.add_change(change, loads)
-            batch = await self._apply_large(batch)
-        await self._apply(batch)
+        loads = EncodedLoads(state.loads)
+        async with _InParts(self._batch, self._apply) as parts:
+            for each in state.nodes:
+                parts.batch.add_change(NodeUpserted(each.node), loads)
+                for uid, pod in each.pods.items():
+                    parts.batch.put_pod(uid, each.node.name, loads[pod.load], pod.key, pod.started)
+                await parts.go_on()
+            others: list[Change] = [*map(ObjectUpserted, state.objects), *state.nominations]
+            for change in (*others, SharedHostnames(state.shared_hostnames)):
+                parts.batch.add_change(change, loads)
+                await parts.go_on()
 
     async def _write_ledger(self, ledger: Iterable[LedgerEntry]) -> int:
         """The number of entries."""
-        batch, uids = self._batch(), set[str]()
-        for entry in ledger:
-            uids.add(entry.uid)
-            batch.put(self._keys.next_ledger, entry.uid, encode(entry))
-            batch = await self._apply_large(batch)
-        await self._apply(batch)
+        uids = set[str]()
+        async with _InParts(self._batch, self._apply) as parts:
+            for entry in ledger:
+                uids.add(entry.uid)
+                parts.batch.put(self._keys.next_ledger, entry.uid, encode(entry))
+                await parts.go_on()
         return len(uids)
-
-    async def _apply_large(self, batch: WriteBatch) -> WriteBatch:
-        """The batch to continue with: this one, or a new one once this one is large enough to be written."""
-        if batch.size < CHUNK:
-            return batch
-        await self._apply(batch)
-        return self._batch()
 
     async def _apply(self, batch: WriteBatch) -> None:
         keys = [self._keys.meta, self._keys.answer, self._keys.ledger, *batch.hashes]

@@ -96,7 +96,10 @@ class Play:
             self.hears("standby")
         epoch, seq = self.published.position
         self.worker.take_heartbeat(Heartbeat(self.standby.epoch, self.standby.seq, 0.0, None, epoch, seq), 0.0)
-        for delta in self.published.catch_up():
+        deltas = self.published.catch_up()
+        for uid, node in self.published.nodes_before(deltas).items():
+            assert core.cluster.pods[uid].node == node
+        for delta in deltas:
             assert not self.worker.take_delta(delta, 0.0)
         assert self.worker.loaded and self.worker.seq == self.standby.seq
 

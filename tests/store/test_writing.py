@@ -330,9 +330,14 @@ async def test_another_shard_count_is_reported() -> None:
             await StoreReader(link, PREFIX).load([0], 5)
 
 
-async def test_a_term_continues_the_state_of_the_one_before() -> None:
-    """A pod is gone, one has moved to another shard, a node is new; and what follows is written as ever."""
+@pytest.mark.parametrize("known", [True, False])
+async def test_a_term_continues_the_state_of_the_one_before(known: bool) -> None:
+    """A pod is gone, one has moved to another shard, a node is new; and what follows is written as ever.
+
+    Whether or not it is `known` in which shards the pods were.
+    """
     core = peopled()
+    before = {uid: shard_of(placed.node, SHARDS) for uid, placed in core.cluster.pods.items()} if known else {}
     async with redis_server() as server, linked(server) as link:
         await begin(link, core)
         recovered = await open_term(link, PREFIX, 2)
@@ -346,7 +351,7 @@ async def test_a_term_continues_the_state_of_the_one_before() -> None:
         deltas = [persist.delta for persist in persists(core, *changes) if persist.delta is not None]
         writer = await Writer.open(link, PREFIX, 2, SHARDS)
         shards = {uid: shard_of(placed.node, SHARDS) for uid, placed in core.cluster.pods.items()}
-        await writer.go_on(deltas, core.seq, shards, [], None)
+        await writer.go_on(deltas, core.seq, shards, [], None, before)
         state = await loaded(link)
         assert (state.epoch, state.seq) == (2, core.seq)
         assert plain(state) == plain(core.state())
@@ -373,4 +378,4 @@ async def test_another_number_of_shards_cannot_be_continued() -> None:
         await open_term(link, PREFIX, 2)
         writer = await Writer.open(link, PREFIX, 2, SHARDS + 1)
         with pytest.raises(StateLost):
-            await writer.go_on([], core.seq, {}, [], None)
+            await writer.go_on([], core.seq, {}, [], None, {})

@@ -135,9 +135,9 @@ class Published:
         `ledger`: of the term before. What volumes and devices of assumed pods change in other objects is not followed.
         """
         self.changed(self._cluster.postponed)
-        for entry in ledger:
+        for entry in ledger:  # assumed anew; until then our value is the leader's, unless it is known to differ
             for part in ((POD, entry.uid), (NOMINATION, entry.uid)):
-                self._differs.setdefault(part, UNHEARD)
+                self._differs.setdefault(part, self._own(part))
         plain = not any(each.held or each.assignment.volumes or each.assignment.devices for each in ledger)
         return plain and self.ends_at(epoch, seq)
 
@@ -154,6 +154,18 @@ class Published:
             changes.append(SharedHostnames(self._cluster.nodes.shared_hostnames))
             deltas.append(self._cluster.delta(changes, loads.items, ()))
         return deltas
+
+    def nodes_before(self, deltas: Iterable[Delta]) -> dict[str, str]:
+        """By uid, the nodes on which the leader has the pods of these deltas; without those where it is not known, or
+        that it has on no node.
+        """
+        found: dict[str, str] = {}
+        for change in (change for delta in deltas for change in delta.changes):
+            if isinstance(change, PodPlaced | PodGone):
+                value = self._differs.get((POD, change.uid), UNHEARD)
+                if isinstance(value, tuple):
+                    found[change.uid] = value[0]
+        return found
 
     # Inside
 

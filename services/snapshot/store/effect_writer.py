@@ -108,7 +108,7 @@ class EffectWriter:
         deltas = published.catch_up()
         for delta in deltas:
             self._carry_out(delta)
-        return await self._terms.go_on(self._core, self._shard_count, deltas)
+        return await self._terms.go_on(self._core, self._shard_count, deltas, published.nodes_before(deltas))
 
     async def run(self) -> None:
         while True:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from services.snapshot.core import SnapshotCore
 from shared.cluster.nodetable import shard_of
@@ -88,8 +88,14 @@ class Terms:
 
         return await self._repeat(rewrite)
 
-    async def go_on(self, core: SnapshotCore, shard_count: int, deltas: Sequence[Delta]) -> bool:
-        """Instead of `begin`: continues the state of the term before, from which these deltas lead to the core's."""
+    async def go_on(
+        self, core: SnapshotCore, shard_count: int, deltas: Sequence[Delta], nodes_before: Mapping[str, str]
+    ) -> bool:
+        """Instead of `begin`: continues the state of the term before, from which these deltas lead to the core's.
+
+        `nodes_before`: where that state has the pods of the deltas, as far as it is known.
+        """
+        before = {uid: shard_of(node, shard_count) for uid, node in nodes_before.items()}
         seq, ledger, answer, nodes = core.seq, core.stored_ledger, core.answer, dict[str, int]()
         shards: dict[str, int] = {}
         for uid, placed in core.cluster.pods.items():
@@ -101,7 +107,7 @@ class Terms:
         async def write() -> None:
             self._writer = None
             writer = await Writer.open(self._link, self._prefix, self.epoch, shard_count, self._read_position)
-            await writer.go_on(deltas, seq, shards, ledger, answer)
+            await writer.go_on(deltas, seq, shards, ledger, answer, before)
             self._writer = writer
 
         return await self._repeat(write)

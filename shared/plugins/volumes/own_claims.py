@@ -43,6 +43,8 @@ class ClaimsOnNodes:
     def put(self, uid: str, claims: Iterable[str]) -> None:
         """What a pod uses from now on; nothing if it is gone."""
         now, before = tuple(claims), self._of.pop(uid, ())
+        if not (now or before):
+            return
         if now:
             self._of[uid] = now
         self._users.update(now)
