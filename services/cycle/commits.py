@@ -129,7 +129,7 @@ class Commits:
                     profile=info.template.profile,
                     node=placement.node,
                     version=info.version,
-                    pod=info.pod if info.template.goes_along else None,
+                    pod=info.sent,
                     volumes=placement.volumes,
                     devices=device_decision(info, placement),
                 ),

@@ -13,7 +13,7 @@ from services.cycle.round.admission import Admission, PodInfo
 from shared.config.points import ExtensionPoint
 from shared.config.structs import ExtenderConfig
 from shared.framework.loading import load_frameworks
-from shared.messages.queue import Gang, QueuedPod, QueuedVolumes
+from shared.messages.queue import ClaimRef, Gang, QueuedClaims, QueuedPod, QueuedVolumes
 from shared.messages.rounds import NominatedPod
 from shared.model.load import claim_names, load_of
 from shared.model.objects import (
@@ -265,3 +265,18 @@ def test_members_of_gangs_and_pods_that_unknown_plugins_judge_are_judged_by_name
     frameworks = framework_with(Foreign, ExtensionPoint.FILTER)
     judged = admit_with(Admission(frameworks, Extenders()), with_volume("p"))
     assert member.volumes is judged.volumes is None
+
+
+def test_of_a_pod_with_claims_and_a_group_only_these_go_along_to_the_binder() -> None:
+    """So that many members of one gang are committed together."""
+    by = Admission(FRAMEWORKS, Extenders())
+    large = BASE.label(text="x" * 10_000).uid("u").resource_claim("gpu", "shared")
+    member = large.in_group("train").build()
+    info, _ = by.admit(queued_pod(member, claims=QueuedClaims([ClaimRef("default/shared", "c")], b"")), 3.0)
+    assert info.sent is not None
+    assert (info.sent.uid, info.sent.spec.resource_claims) == ("u", member.spec.resource_claims)
+    assert info.sent.spec.scheduling_group == member.spec.scheduling_group
+    assert 0 < info.size < 500
+    alone, _ = by.admit(queued_pod(large.build(), claims=QueuedClaims([ClaimRef("default/shared", "c")], b"")), 3.0)
+    assert (alone.sent, alone.size) == (None, 0)
+    assert admit(by, BASE.in_group("train")).sent is None

@@ -28,9 +28,9 @@ from shared.framework.signatures import PluginFailed, digest, is_personal
 from shared.messages.queue import Gang, QueuedClaims, QueuedPod, QueuedVolumes, Trees
 from shared.messages.rounds import NominatedPod
 from shared.model.load import PodLoad, claim_names, load_of
-from shared.model.objects import DEFAULT_NAMESPACE, OwnerReference, Pod, pod_from_msgpack
+from shared.model.objects import DEFAULT_NAMESPACE, OwnerReference, Pod, encode_msgpack, pod_from_msgpack
 from shared.model.resources import filter_requests
-from shared.plugins.devices.group_claims import may_have_claims_of_group
+from shared.plugins.devices.group_claims import may_have_claims_of_group, outline_of
 from shared.plugins.volumes.own_claims import without_claims
 
 MAX_TEMPLATES = 1 << 14
@@ -81,7 +81,8 @@ class Template:
     """What pods that differ in name, uid, version and nomination only have in common.
 
     `asks`: the requests that must be free for the pod, if its status makes them differ from its load. `goes_along`: the
-    binder reads the pod, so it is part of the commit. `nominated_alike`: nominated pods are judged by the class, too.
+    binder reads the pod, so it is part of the commit; `claims_go_along`: its claims and its group are, at least.
+    `nominated_alike`: nominated pods are judged by the class, too.
     """
 
     class_id: str
@@ -91,6 +92,7 @@ class Template:
     never_preempts: bool = False
     asks: dict[str, int] | None = None
     goes_along: bool = False
+    claims_go_along: bool = False
     nominated_alike: bool = False
 
 
@@ -171,7 +173,16 @@ class PodInfo:
     @property
     def size(self) -> int:
         """Bytes that the pod takes in a commit."""
-        return len(self.body) if self.template.goes_along else 0
+        if self.template.goes_along:
+            return len(self.body)
+        return len(encode_msgpack(outline_of(self.pod))) if self.template.claims_go_along else 0
+
+    @property
+    def sent(self) -> Pod | None:
+        """What the commit has of the pod."""
+        if self.template.goes_along:
+            return self.pod
+        return outline_of(self.pod) if self.template.claims_go_along else None
 
 
 class _Templates(BoundedDict[_Key, Template]):
@@ -306,9 +317,8 @@ class Admission:
             priority=pod.priority,
             never_preempts=pod.spec.preemption_policy == "Never",
             asks=None if asks == load.requests else asks,
-            goes_along=framework.binding_reads_pod
-            or self._extenders.binder_reads(pod)
-            or may_have_claims_of_group(pod),
+            goes_along=framework.binding_reads_pod or self._extenders.binder_reads(pod),
+            claims_go_along=may_have_claims_of_group(pod),
             nominated_alike=framework.is_in_tree and not (is_personal(pod) or may_claim(pod) or claim_names(pod)),
         )
 

@@ -13,7 +13,9 @@ from flotilla.objects import Pod
 from flotilla.results import ApiAnswer, ApiCall, Pause
 from shared.devices.pod_claims import claim_names
 from shared.errors import ClusterError
+from shared.model.base import ObjectMeta
 from shared.model.devices import SCHEDULING_GROUP
+from shared.model.pod import PodSpec, PodStatus
 from shared.model.workloads import GROUP_VERSIONS
 
 NOT_FOUND = 404
@@ -47,6 +49,20 @@ def may_have_claims_of_group(pod: Pod) -> bool:
     """Whether the pod's own claims may be those of its PodGroup; then the binder needs the pod."""
     named = pod.spec.scheduling_group
     return named is not None and bool(named.pod_group_name and pod.spec.resource_claims)
+
+
+def outline_of(pod: Pod) -> Pod:
+    """The pod with nothing but what its claims and those of its group are found by."""
+    of, spec = pod.metadata, pod.spec
+    return Pod(
+        metadata=ObjectMeta(name=of.name, namespace=of.namespace, uid=of.uid, resource_version=of.resource_version),
+        spec=PodSpec(
+            scheduler_name=spec.scheduler_name,
+            scheduling_group=spec.scheduling_group,
+            resource_claims=spec.resource_claims,
+        ),
+        status=PodStatus(resource_claim_statuses=pod.status.resource_claim_statuses),
+    )
 
 
 def read_group(pod: Pod) -> Generator[ApiCall | Pause, ApiAnswer, Group | None]:
