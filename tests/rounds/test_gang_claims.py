@@ -1,5 +1,7 @@
 """Gangs whose members share a claim that has no devices yet: one of them gets it some, and all go where these are."""
 
+import itertools
+import random
 from collections.abc import Sequence
 from typing import Any
 
@@ -122,6 +124,59 @@ def test_each_has_a_claim_of_its_own_beside_the_shared_one(shards: int) -> None:
     assert run.decide(pods, 2) == {"p0": "n2", "p1": "n2"}
     taken = [result["device"] for each in run.given() for result in each["devices"]["results"]]
     assert sorted(taken) == ["g0", "g0", "g1", "g2"]
+
+
+def test_the_member_that_gets_the_claim_its_device_may_be_any() -> None:
+    """Only a small one that goes first to a node without a device of its own gets the device that reaches all nodes."""
+    slices = [devices_of(name, f"{name}-g") for name in ("n0", "n2")]
+    run = Run(a_claim(), *slices, devices_of("net", "far", allNodes=True), cpus=(2, 0, 3, 1, 1))
+    pods = [pod("m").request(cpu=size).group("train").resource_claim("gpu", "shared").build() for size in (1, 2, 1, 1)]
+    pods = [replace(each, metadata=replace(each.metadata, name=f"m{i}", uid=f"m{i}")) for i, each in enumerate(pods)]
+    assert len(run.decide(pods, 4)) == 4
+    assert {str(each["devices"]["results"][0]["device"]) for each in run.given()} == {"far"}
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_a_gang_is_placed_if_and_only_if_devices_for_its_claims_reach_room_for_all_members(seed: int) -> None:
+    """Compared with all choices of a device for each claim. Members of the second class are larger."""
+    dice = random.Random(seed)
+    cpus = [dice.randint(0, 5) for _ in range(dice.randint(2, 5))]
+    names = [f"n{i}" for i in range(len(cpus))]
+    # Not both kinds: on a node the device that is found first counts, though one that reaches further may be needed.
+    is_local = dice.random() < 0.8
+    devices = [(name if is_local else "", f"{name}-g{k}") for name in names for k in range(dice.choice((0, 0, 1, 2)))]
+    claims = ["shared", "more"][: dice.randint(1, 2)]
+    sizes = [dice.choice((1, 1, 1, 2)) for _ in range(dice.randint(2, 4))]
+    slices = [devices_of(name, *(each for at, each in devices if at == name)) for name in names]
+    slices.append(devices_of("net", *(each for at, each in devices if not at), allNodes=True))
+    run = Run(*map(a_claim, claims), *slices, shards=dice.choice((1, 2, 3)), cpus=cpus)
+    pods = []
+    for i, size in enumerate(sizes):
+        built = pod(f"m{i}").request(cpu=size).group("train")
+        for name in claims:
+            built = built.resource_claim(name, name)
+        pods.append(built.build())
+    places = run.decide(pods, len(pods))
+    room = dict(zip(names, cpus, strict=True))
+    expected = any(
+        _fit(sizes, [room[name] for name in names if all(at in ("", name) for at, _ in chosen)])
+        for chosen in itertools.permutations(devices, len(claims))
+    )
+    assert bool(places) is expected, f"seed {seed}"
+    if places:
+        assert len(places) == len(pods)
+        assert len({str(each) for each in run.given()}) <= len(claims)
+
+
+def _fit(sizes: Sequence[int], room: Sequence[int]) -> bool:
+    """Whether items of these sizes fit into these bins."""
+    if not sizes:
+        return True
+    return any(
+        _fit(sizes[1:], [*room[:i], room[i] - sizes[0], *room[i + 1 :]])
+        for i in range(len(room))
+        if room[i] >= sizes[0]
+    )
 
 
 def _from_template(of: Pod) -> Pod:

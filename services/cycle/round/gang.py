@@ -242,7 +242,8 @@ class GangRound:
             self.open = deque(info for each in in_order(self.wanted, now.domain) for info in by_class[each])
         elif now.kind == "search":
             steps = min(self.attempts.search_steps, MAX_STEPS)
-            self._search = PlacementSearch(self.wanted, self.least, any_order=self._is_followed, steps=steps)
+            any_order = self._is_followed or self._shares_claims
+            self._search = PlacementSearch(self.wanted, self.least, any_order=any_order, steps=steps)
 
     @property
     def _is_exact(self) -> bool:
@@ -251,6 +252,11 @@ class GangRound:
             return False
         first = self.members[0]
         return first.claims is None and not first.template.load.claims
+
+    @property
+    def _shares_claims(self) -> bool:
+        """Whether what one member is given may bind the others: who goes first matters."""
+        return any(info.claims is not None and not info.claims.private for info in self.members)
 
     @property
     def wanted(self) -> dict[str, int]:
