@@ -186,7 +186,7 @@ class EvictionCalls:
             return reply
         pod = reply.pod if isinstance(reply, Found) else None
         if pod is not None and pod.group:
-            group = await self._groups.read(evict.namespace, pod.group)
+            group = await self._groups.root(evict.namespace, pod.group)
             if group is not None and group.never_preempts:
                 pod = replace(pod, policy=NEVER)
             if group is not None and group.priority is not None:

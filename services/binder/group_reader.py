@@ -1,4 +1,4 @@
-"""Reads PodGroups of scheduling.k8s.io, in whichever version of the API the server has."""
+"""Reads groups of scheduling.k8s.io: PodGroups in whichever version of the API the server has, and roots of trees."""
 
 import math
 from collections.abc import Callable
@@ -8,7 +8,8 @@ import msgspec
 from shared.bounded import BoundedDict
 from shared.errors import FlotillaError
 from shared.kube.client import KubeClient
-from shared.model.objects import ObjectKind, PodGroup, object_from
+from shared.model.composite_groups import MAX_LEVELS, CompositePodGroup
+from shared.model.objects import ClusterObject, ObjectKind, PodGroup, object_from
 from shared.model.workloads import GROUP_VERSIONS
 
 KNOWN_SECONDS = 1.0
@@ -24,6 +25,7 @@ class GroupReader:
         self._version = GROUP_VERSIONS[0]
         """The one that had a group last."""
         self._known: BoundedDict[tuple[str, str], tuple[float, PodGroup | None]] = BoundedDict(MAX_KNOWN)
+        self._composites: BoundedDict[tuple[str, str], tuple[float, CompositePodGroup | None]] = BoundedDict(MAX_KNOWN)
 
     async def find(self, namespace: str, name: str) -> tuple[str, bytes] | None:
         """The version that has the group, and the group as JSON; None if there is none. Raises ClusterError."""
@@ -44,11 +46,37 @@ class GroupReader:
             self._known[namespace, name] = now, group
         return group
 
+    async def root(self, namespace: str, name: str) -> PodGroup | CompositePodGroup | None:
+        """The group whose priority and preemption policy count for a PodGroup: the highest one above it, or itself."""
+        group: PodGroup | CompositePodGroup | None = await self.read(namespace, name)
+        for _ in range(MAX_LEVELS):
+            above = None if group is None or not group.parent else await self._read_composite(*group.parent.split("/"))
+            if above is None:
+                break
+            group = above
+        return group
+
+    async def _read_composite(self, namespace: str, name: str) -> CompositePodGroup | None:
+        at, group = self._composites.get((namespace, name), (-math.inf, None))
+        now = self._clock()
+        if at + KNOWN_SECONDS <= now:
+            path = f"/apis/scheduling.k8s.io/v1alpha3/namespaces/{namespace}/compositepodgroups/{name}"
+            raw = await self._client.get(path)
+            what = f"composite pod group {namespace}/{name}"
+            found = None if raw is None else _object(ObjectKind.COMPOSITE_POD_GROUP, raw, what)
+            group = found if isinstance(found, CompositePodGroup) else None
+            self._composites[namespace, name] = now, group
+        return group
+
 
 def _decoded(raw: bytes, what: str) -> PodGroup:
-    try:
-        group = object_from(ObjectKind.POD_GROUP, msgspec.json.decode(raw))
-    except msgspec.DecodeError as cause:
-        raise FlotillaError(f"{what}: {cause}") from cause
+    group = _object(ObjectKind.POD_GROUP, raw, what)
     assert isinstance(group, PodGroup)
     return group
+
+
+def _object(kind: ObjectKind, raw: bytes, what: str) -> ClusterObject:
+    try:
+        return object_from(kind, msgspec.json.decode(raw))
+    except msgspec.DecodeError as cause:
+        raise FlotillaError(f"{what}: {cause}") from cause

@@ -53,6 +53,28 @@ async def test_what_the_group_says_counts_though_the_pod_is_of_high_priority(spe
         assert w.terminating("low") is not bool(why)
 
 
+@pytest.mark.parametrize(
+    ("spec", "why"),
+    [
+        ({"priority": 5}, ""),
+        ({"priority": -5}, "the preemptor has priority -5, and the victim 0"),
+        ({"priority": 5, "preemptionPolicy": "Never"}, "its preemptionPolicy is Never"),
+    ],
+)
+async def test_of_a_tree_the_root_says_what_counts(spec: dict[str, Any], why: str) -> None:
+    async with world() as w:
+        w.simulator.serve(GROUP, "v1", "v1beta1", "v1alpha3")
+        store_group(w, "train", priority=3, parentCompositePodGroupName="mid")
+        for name, more in (("mid", {"parentCompositePodGroupName": "root", "priority": 4}), ("root", spec)):
+            policy = {"schedulingPolicy": {"gang": {"minGroupCount": 2}}}
+            metadata = {"name": name, "namespace": "default", "uid": name}
+            w.simulator.store_raw("compositepodgroups", {"metadata": metadata, "spec": policy | more}, group=GROUP)
+        w.pod("low", "n1")
+        w.pod("high", nominated="n1", priority=0, group="train")
+        assert why in await failure(w)
+        assert w.terminating("low") is not bool(why)
+
+
 @pytest.mark.parametrize(("whole", "evicted"), [("PodGroup", True), ("Pod", False)])
 async def test_a_victim_is_as_important_as_its_group_only_if_that_goes_whole(whole: str, evicted: bool) -> None:
     async with world() as w:

@@ -13,7 +13,7 @@ from services.queue.scheduling.scheduling_queue import Timeouts
 from shared.framework.clusterevents import ClusterEvent
 from shared.messages.binding import GroupNotice
 from shared.messages.queue import Batch, Gang, GangGroup
-from shared.model.objects import ClusterObject, ObjectKind, TopologyConstraint, object_from
+from shared.model.objects import ClusterObject, ObjectKind, Pod, TopologyConstraint, object_from
 from testing.builders import PodBuilder, pod
 from testing.inprocess.batches import pods_in
 from testing.inprocess.pipeline import bound
@@ -255,6 +255,56 @@ def test_a_tree_is_one_entry_with_one_back_off() -> None:
     queue.change()
     assert {queue.state(each) for each in ("a-0", "a-1", "b-0", "b-1")} == {PodState.BACKOFF}
     assert sorted(queue.take()) == ["a-0", "a-1", "b-0", "b-1"]
+
+
+def test_a_lower_minimum_of_any_group_completes_the_tree() -> None:
+    for lowered in (group("b", 1, "root"), composite("root", 1)):
+        queue = Queue()
+        tree(queue)
+        add(queue, "a-0", "a-1", "b-0")
+        assert nothing_due(queue)
+        see(queue, lowered)
+        assert sorted(each for batch in handed_out(queue) for each in batch)[:2] == ["a-0", "a-1"]
+
+
+def test_a_branch_is_placed_while_another_one_that_is_not_needed_waits() -> None:
+    queue = Queue()
+    see(queue, composite("root", 1), group("main", 1, "root"), composite("sub", 2, "root"))
+    see(queue, group("x", 1, "sub"), group("y", 2, "sub"))
+    add(queue, "main-0", "x-0", "y-0")
+    assert queue.take() == ["main-0"]
+    queue.decide("main-0")
+    assert nothing_due(queue)
+    see(queue, group("y", 1, "sub"))
+    assert sorted(queue.take()) == ["x-0", "y-0"]
+
+
+def test_a_group_that_is_deleted_takes_no_part_until_it_is_back() -> None:
+    queue = Queue()
+    see(queue, composite("root", 2), *(group(name, 1, "root") for name in "abc"))
+    lose(queue, group("a", 1, "root"))
+    add(queue, "a-0", "b-0")
+    assert nothing_due(queue)
+    add(queue, "c-0")
+    assert sorted(queue.take()) == ["b-0", "c-0"]
+    queue.decide("b-0", "c-0")
+    assert why(queue, "a-0") == 'waiting for pods\'s pod group "a" to appear in scheduling queue'
+    see(queue, group("a", 1, "root"))
+    assert queue.take() == ["a-0"]
+
+
+def test_pods_on_nodes_count_after_a_restart_whichever_is_seen_first() -> None:
+    """Of two groups with two pods each, all but one pod are on nodes when the queue starts."""
+    objects = [composite("root", 2), group("a", 2, "root"), group("b", 2, "root")]
+    on_nodes = [bound(member(name).build(), "n") for name in ("a-0", "a-1", "b-0")]
+    for order in range(4):
+        queue = Queue()
+        steps: list[ClusterObject | Pod] = [*objects, *on_nodes]
+        random.Random(order).shuffle(steps)
+        for step in steps:
+            see(queue, step) if not isinstance(step, Pod) else queue.change(POD_ADDED, None, step)
+        add(queue, "b-1")
+        assert gangs(queue.ask()) == {"b-1": None}
 
 
 def told(queue: Queue) -> list[tuple[str, str, str]]:
