@@ -436,7 +436,11 @@ class Proposer:
         others = [other for of, other in known if of is evaluator and evaluator.is_steady(other)]
         if not others or not rungs.rows.size:
             return {}
-        totals = evaluator.totals_beside(pod_class, rungs.rows, others).tolist()
+        try:
+            totals = evaluator.totals_beside(pod_class, rungs.rows, others).tolist()
+        except Exception as cause:  # a plugin failed for another class than this
+            self._failures.note(cause)
+            return {}
         return {other.id: of_other for other, of_other in zip(others, totals, strict=True)}
 
     def _make_room(self, asks: list[ClassAsk]) -> None:

@@ -13,6 +13,7 @@ from services.cycle.events import Ask, Decided, Effect, Workers
 from services.cycle.round.known_answers import AHEAD, KnownAnswers
 from services.snapshot import events as snapshot
 from services.worker.proposer import Proposer
+from shared.framework.evaluator import ShardEvaluator
 from shared.framework.loading import load_frameworks
 from shared.framework.profile import Framework
 from shared.messages.codec import copy
@@ -334,6 +335,17 @@ def test_in_strict_mode_rounds_overlap_with_commits_where_each_needs_an_ask() ->
         run.step()
         overlapped += run.cycle.is_committing and run.cycle.rounds.current is not None
     assert overlapped
+
+
+def test_a_plugin_that_fails_for_another_class_does_not_fail_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ArithmeticError("on purpose")
+
+    monkeypatch.setattr(ShardEvaluator, "totals_beside", fail)
+    run = wide()
+    costs = one_by_one(run, [small_pod(f"p{i}", cpu=f"{100 + i % 2}m") for i in range(8)])
+    assert all(costs[4:]), "what is not known is asked about"
+    assert any(str(cause) == "on purpose" for core in run.workers.values() for _, cause in core.failures.unexpected())
 
 
 def test_classes_that_fill_the_node_that_the_others_want_next_are_asked_about_each_time() -> None:
