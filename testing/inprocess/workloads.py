@@ -22,6 +22,9 @@ URGENT = "urgent"
 CPU, MEMORY = 100, 500
 """Thousandths and MiB that pods ask for; each class a little more than the one before."""
 
+APP = {"name": "app", "image": "registry.example/app:1"}
+"""A container."""
+
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
@@ -94,7 +97,7 @@ class Workload:
         labels = {"app": f"app-{kind:02}"}
         cpu = CPU_OF_NODE // 2 - kind if self.preempts else CPU + kind
         requests = {"cpu": f"{cpu}m", "memory": f"{MEMORY + kind}Mi"}
-        container = {"name": "app", "image": "registry.example/app:1", "resources": {"requests": requests}}
+        container = {**APP, "resources": {"requests": requests}}
         spec: Object = {"containers": [container], **self.rule(labels)}
         if self.claims:
             spec["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": f"claim-{i:06}"}}]
@@ -116,7 +119,7 @@ class Workload:
         """The pods that fill the nodes."""
         for i in range(nodes * FILLERS_OF_NODE if self.preempts else 0):
             requests = {"cpu": f"{CPU_OF_NODE // FILLERS_OF_NODE}m"}
-            container = {"name": "app", "image": "registry.example/app:1", "resources": {"requests": requests}}
+            container = {**APP, "resources": {"requests": requests}}
             spec = {"containers": [container], "nodeName": node_name(i % nodes), "terminationGracePeriodSeconds": 1}
             yield {"metadata": {"name": f"filler-{i:06}", "namespace": NAMESPACE}, "spec": spec}
 
@@ -136,7 +139,9 @@ class Workload:
         for kind in range(classes) if self.owned else ():
             name = f"app-{kind:02}"
             metadata = {"name": name, "namespace": NAMESPACE, "uid": name}
-            yield "replicasets", {"metadata": metadata, "spec": {"selector": {"matchLabels": {"app": name}}}}
+            template = {"metadata": {"labels": {"app": name}}, "spec": {"containers": [APP]}}
+            spec = {"replicas": 0, "selector": {"matchLabels": {"app": name}}, "template": template}
+            yield "replicasets", {"metadata": metadata, "spec": spec}
         if self.devices and self.devices != "extended":
             yield CLAIM_TEMPLATES, template_of(self.devices, NAMESPACE)
         for i in range(pods // self.gang) if self.gang else ():

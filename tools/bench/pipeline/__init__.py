@@ -136,7 +136,9 @@ def _run_steadily(options: argparse.Namespace, pipeline: PipelineOptions) -> int
     from tools.cli.processes import interruptible
 
     workload = options.workloads[0] if options.workloads else "plain"
-    if workload not in WORKLOADS:
+    if workload not in WORKLOADS or WORKLOADS[workload].claims:
         raise UserError(f"--workloads: {workload} cannot be combined with --rate")
+    if WORKLOADS[workload].owned and options.kubeconfig is not None:
+        raise UserError(f"--workloads: {workload} cannot be combined with --kubeconfig, as controllers delete its pods")
     case = SteadyCase(options.rate, options.seconds, options.nodes, options.classes[0], workload, pairs=options.pages)
     return interruptible(SteadyBench(pipeline, sys.stdout).run(case))

@@ -14,6 +14,7 @@ from testing.inprocess.workloads import (
     PREEMPTION,
     WORKLOADS,
     Object,
+    Workload,
     node,
 )
 from tools.bench.pipeline.confirming import CONFIRM_AFTER
@@ -62,12 +63,16 @@ class Case:
 
     def make_objects(self) -> Iterator[tuple[str, Object]]:
         """Objects that must exist before the pods, as (path, object)."""
-        workload = KINDS[self.workload]
-        of_nodes = ((PLURALS[kind], obj) for kind, obj in workload.of_nodes(self.nodes))
-        for plural, obj in (*of_nodes, *workload.objects(self.pods, self.classes)):
-            namespace = obj["metadata"].get("namespace")
-            group = GROUPS.get(plural, "/api/v1")
-            yield f"{group}/{f'namespaces/{namespace}/' if namespace else ''}{plural}", obj
+        return objects_of(KINDS[self.workload], self.nodes, self.pods, self.classes)
+
+
+def objects_of(workload: Workload, nodes: int, pods: int, classes: int) -> Iterator[tuple[str, Object]]:
+    """What must exist before so many pods, as (path, object)."""
+    of_nodes = ((PLURALS[kind], obj) for kind, obj in workload.of_nodes(nodes))
+    for plural, obj in (*of_nodes, *workload.objects(pods, classes)):
+        namespace = obj["metadata"].get("namespace")
+        group = GROUPS.get(plural, "/api/v1")
+        yield f"{group}/{f'namespaces/{namespace}/' if namespace else ''}{plural}", obj
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

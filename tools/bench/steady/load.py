@@ -5,6 +5,7 @@ import random
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from itertools import chain
 from math import ceil
 
 import msgspec
@@ -14,6 +15,7 @@ from shared.errors import ClusterError
 from shared.kube.client import KubeClient
 from shared.kube.listwatch import ListDone, ListPage, ListWatch, ListWatchEvent, ObjectEvents
 from testing.inprocess.workloads import NAMESPACE, WORKLOADS, Object, node
+from tools.bench.pipeline.cases import objects_of
 
 CONFLICT = 409
 CREATING_TIMEOUT = 30.0
@@ -63,12 +65,14 @@ class Load:
             await client.close()
 
     async def add_nodes(self, count: int) -> None:
+        """And the objects that the pods need."""
         await self._create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
-        waiting = iter(range(count))
+        nodes = (("/api/v1/nodes", node(i)) for i in range(count))
+        waiting = chain(nodes, objects_of(self._workload, count, 0, self._classes))
 
         async def some() -> None:
-            for i in waiting:
-                await self._create("/api/v1/nodes", node(i))
+            for path, obj in waiting:
+                await self._create(path, obj)
 
         async with asyncio.TaskGroup() as group:
             for _ in range(AT_ONCE):
