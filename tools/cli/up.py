@@ -47,7 +47,7 @@ NATS_VARIABLES = frozenset(
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
-    add_numbers(command, ("--workers", 2, 1, "number of workers"), ("--binders", 1, 1, "number of binders"))
+    add_numbers(command, ("--workers", 1, 1, "number of workers"), ("--binders", 1, 1, "number of binders"))
     add_numbers(command, ("--nodes", 0, 0, "nodes of the simulated cluster, made up in three zones"))
     command.add_argument(
         "--grouping",
