@@ -242,7 +242,7 @@ class GangRound:
             self.open = deque(info for each in in_order(self.wanted, now.domain) for info in by_class[each])
         elif now.kind == "search":
             steps = min(self.attempts.search_steps, MAX_STEPS)
-            any_order = self._is_followed or self._shares_claims
+            any_order = self._is_followed or share_claims(self.members)
             self._search = PlacementSearch(self.wanted, self.least, any_order=any_order, steps=steps)
 
     @property
@@ -252,11 +252,6 @@ class GangRound:
             return False
         first = self.members[0]
         return first.claims is None and not first.template.load.claims
-
-    @property
-    def _shares_claims(self) -> bool:
-        """Whether what one member is given may bind the others: who goes first matters."""
-        return any(info.claims is not None and not info.claims.private for info in self.members)
 
     @property
     def wanted(self) -> dict[str, int]:
@@ -358,6 +353,11 @@ class GangRound:
     def _in_a_sentence(self) -> str:
         why = self.why
         return f"{self._name[0].upper()}{self._name[1:]}: {why}." if why else ""
+
+
+def share_claims(members: Sequence[PodInfo]) -> bool:
+    """Whether what one member is given may bind the others: who goes first matters."""
+    return any(info.claims is not None and not info.claims.private for info in members)
 
 
 def refusal(name: str, members: Sequence[PodInfo], max_bytes: int) -> Status | None:
