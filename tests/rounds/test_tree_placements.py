@@ -17,6 +17,8 @@ from testing.inprocess.batches import batch_of
 from testing.inprocess.pipeline import bound
 from tests.rounds.all_placements import BLOCK, RACK
 from tests.rounds.gangs import GangRun, members
+from tests.rounds.hardrules import admits
+from tests.rounds.test_hard_rules import HOST, _apart
 
 ENDED = "the search for a placement ended"
 KEY = "compositepodgroup.scheduling.k8s.io/ns/root"
@@ -233,14 +235,23 @@ def case_of(seed: int) -> Case:
         place = dice.randrange(3)
         built = node(f"n{i}").capacity(cpu=dice.randint(1, 4), memory="8Gi", pods="20")
         built = built.label({RACK: f"r{place}", BLOCK: f"b{place // 2}", "disk": dice.choice(["ssd", "hdd"])})
+        built = built.label({HOST: f"n{i}"})
         nodes.append(built.build())
     groups: list[GangGroup] = []
     pods: dict[int, list[Pod]] = {}
-    _grow(dice, groups, pods, 0, 3)
+    _grow(dice, groups, pods, 0, 3, dice.random() < 0.3)
     return Case(nodes, groups, pods)
 
 
-def _grow(dice: random.Random, groups: list[GangGroup], pods: dict[int, list[Pod]], parent: int, levels: int) -> None:
+def _grow(
+    dice: random.Random,
+    groups: list[GangGroup],
+    pods: dict[int, list[Pod]],
+    parent: int,
+    levels: int,
+    apart: bool,
+) -> None:
+    """`apart`: pods keep off nodes with pods of some label."""
     number = len(groups)
     if number and (levels == 1 or dice.random() < 0.6):
         count = min(dice.choice((1, 1, 2, 3)), 6 - sum(map(len, pods.values())))
@@ -248,13 +259,15 @@ def _grow(dice: random.Random, groups: list[GangGroup], pods: dict[int, list[Pod
             topology = dice.choice(((), (), IN_ONE_RACK))
             made = pod("x").request(cpu=dice.randint(1, 2)).never_preempting()
             made = made.node_selector(disk="ssd") if dice.random() < 0.2 else made
+            if apart:
+                made = _apart(HOST, dice.choice("ab"))(made.label(app=dice.choice("ab")))
             groups.append(leaf(f"g{number}", parent, dice.choice((count, count, dice.randint(1, count))), topology))
             pods[number] = members(made, count, f"g{number}-")
         return
     topology = dice.choice(((), (), IN_ONE_BLOCK, IN_ONE_RACK))
     groups.append(composite(f"g{number}", parent, 0, topology))
     for _ in range(dice.randint(1, 3)):
-        _grow(dice, groups, pods, number, levels - 1)
+        _grow(dice, groups, pods, number, levels - 1, apart)
     below = sum(each.parent == number for each in groups[number + 1 :])
     least = dice.choice((below, below, dice.randint(1, max(below, 1))))
     groups[number] = msgspec.structs.replace(groups[number], least=max(least, 1))
@@ -267,6 +280,7 @@ Placed = dict[int, list[Node]]
 def placements(case: Case) -> Iterator[Placed]:
     """All ways to place some of the members, whose pods are alike within a group."""
     slots = [(number, each) for number, of in case.pods.items() for each in of]
+    there: list[tuple[Pod, Node]] = []
     free = {each.name: int(each.status.allocatable["cpu"].milli) for each in case.nodes}
 
     def place(at: int, placed: Placed) -> Iterator[Placed]:
@@ -279,10 +293,14 @@ def placements(case: Case) -> Iterator[Placed]:
             labels, cpu = where.metadata.labels, _cpu(each)
             if free[where.name] < cpu or not each.spec.node_selector.items() <= labels.items():
                 continue
+            if not admits(each, where, case.nodes, there):
+                continue
             free[where.name] -= cpu
+            there.append((each, where))
             placed.setdefault(number, []).append(where)
             yield from place(at + 1, placed)
             placed[number].pop()
+            there.pop()
             free[where.name] += cpu
 
     yield from place(0, {})
