@@ -4,6 +4,7 @@ A claim controller makes claims from templates and releases those of pods that a
 have binding conditions, and changes its slices. Both act with delays.
 """
 
+import random
 from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
@@ -19,6 +20,7 @@ from shared.model.devices import (
     AllocatedDevice,
     AllocatedDeviceStatus,
     AllocationResult,
+    ConsumerReference,
     DeviceCondition,
     ResourceClaim,
     ResourceClaimStatus,
@@ -107,13 +109,20 @@ class DeviceWorld(GangWorld):
         name, _ = self.next_name("g")
         api, least = self.dice.choice(list(GroupApi)), self.dice.choice((2, 3))
         create_claim(self.server, _claim(name, self.dice.choice(OF_GANG)))
-        self._put_group(name, api, least, PodGroupSpec())
+        self._put_group(name, api, least, self._reserving(name) if api is GroupApi.SCHEDULING else PodGroupSpec())
         for _ in range(least):
             self._put_member(name, self.next_name(f"{name}-"), api, self.dice.choice(("100m", "100m", "500m")))
         if self.dice.random() < HELPED:
             other, uid = self.next_name()
             helper = claiming(pod(other).uid(uid).request(cpu="100m", memory="100Mi").build(), [name])
             self.later(self.dice.choice((0.0, 0.3, 2.0)), lambda: self.server.put_pod(helper))
+
+    def _reserving(self, name: str) -> PodGroupSpec:
+        """Of every second group the claim is its own, and reserved for it instead of for each pod."""
+        is_own = random.Random(f"{self.schedule.seed} {name} reserves").random() < 0.5
+        return PodGroupSpec(
+            resource_claims=list(claiming(pod(name).build(), [name]).spec.resource_claims) if is_own else []
+        )
 
     def _put(self, new: Pod, cpu: str) -> None:
         super()._put(claiming(new, [self._gang_of[new.uid]]), cpu)
@@ -197,7 +206,7 @@ class DeviceWorld(GangWorld):
     def _release(self, claim: ResourceClaim) -> None:
         """Take back the reservations of pods that are gone, and devices that are not reserved; delete what they own."""
         reserved = claim.status.reserved_for
-        left = [each for each in reserved if self._may_run(each.uid)]
+        left = [each for each in reserved if self._is_user(each)]
         members = [uid for uid, gang in self._gang_of.items() if gang == claim.name]
         owners = members if claim.owner_uid is None else [claim.owner_uid]
         is_left = not left and bool(owners) and not any(map(self._may_run, owners))
@@ -215,6 +224,13 @@ class DeviceWorld(GangWorld):
                 put_finalizers(self.server, claim, ())
         if is_left and claim.name in claims(self.server):
             delete_claim(self.server, claims(self.server)[claim.name])
+
+    def _is_user(self, consumer: ConsumerReference) -> bool:
+        """Whether it may use a claim: groups stay until their last pod is gone."""
+        if consumer.resource != "podgroups":
+            return self._may_run(consumer.uid)
+        of_group = (uid for uid, gang in self._gang_of.items() if gang == consumer.name)
+        return consumer.name in self.groups or any(map(self._may_run, of_group))
 
     def _may_run(self, uid: str) -> bool:
         there = self.server.pods.get(uid)
@@ -287,7 +303,7 @@ class DeviceWorld(GangWorld):
                 claim = there.get(name)
                 if claim is None or claim.status.allocation != allocation:
                     self._report(f"{using.name} ({uid}) runs, and its claim {name} has other devices, or none")
-                elif not _is_reserved(claim, uid):
+                elif not self._is_reserved(claim, uid):
                     self._report(f"{using.name} ({uid}) runs, and its claim {name} is not reserved for it")
 
     def _on_bind(self, bound: Pod) -> None:
@@ -306,10 +322,15 @@ class DeviceWorld(GangWorld):
             if wrong := self._why_not(bound, claim, claim.status.allocation):
                 self._report(f"{label} is bound to {bound.spec.node_name}, and its claim {name} {wrong}")
 
+    def _is_reserved(self, claim: ResourceClaim, uid: str) -> bool:
+        """For the pod, or for its group."""
+        group = self._gang_of.get(uid)
+        return any(each.uid == uid or (group and each.is_group(group)) for each in claim.status.reserved_for)
+
     def _why_not(self, bound: Pod, claim: ResourceClaim, allocation: AllocationResult) -> str:
         results, where = allocation.devices.results, self.server.nodes.get(bound.spec.node_name)
         selector = allocation.node_selector
-        if not _is_reserved(claim, bound.uid):
+        if not self._is_reserved(claim, bound.uid):
             return "is not reserved for it"
         if selector is not None and where is not None and not _selects(selector, where):
             return "has devices of another node"
@@ -339,7 +360,7 @@ class DeviceWorld(GangWorld):
             f"claim {claim.name} is reserved for {each.name} ({each.uid}), which is gone"
             for claim in claims(self.server).values()
             for each in claim.status.reserved_for
-            if not self._may_run(each.uid)
+            if not self._is_user(each)
         ]
 
     def _is_free(self, where: Node, pod: Pod) -> bool:
@@ -377,10 +398,6 @@ def claiming(of: Pod, uses: Iterable[str]) -> Pod:
 
 def _extended(of: Pod) -> int:
     return filter_requests(of).get(RESOURCE, 0)
-
-
-def _is_reserved(claim: ResourceClaim, uid: str) -> bool:
-    return any(each.uid == uid for each in claim.status.reserved_for)
 
 
 def _selects(selector: NodeSelector, where: Node) -> bool:

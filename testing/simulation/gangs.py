@@ -111,7 +111,8 @@ class GangWorld(World):
         spec = replace(kind, scheduling_policy=SchedulingPolicy(gang=GangPolicy(min_count=least)))
         if api is GroupApi.COSCHEDULING:
             spec = PodGroupSpec(min_member=least)
-        group = PodGroup(api_version=api, metadata=ObjectMeta(name=name, namespace="default"), spec=spec)
+        meta = ObjectMeta(name=name, namespace="default", uid=f"group-{name}")
+        group = PodGroup(api_version=api, metadata=meta, spec=spec)
         self.groups[name] = group
         self.server.put_object(group)
 
