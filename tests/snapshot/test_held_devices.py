@@ -22,9 +22,9 @@ from shared.messages.queue import ForgottenPod
 from shared.messages.state import LedgerEntry
 from shared.model.devices import ResourceClaim
 from shared.store.schema import Persist
-from testing.builders import node
+from testing.builders import node, pod
 from testing.inprocess.pipeline import bound
-from tests.rounds.support import SnapshotLog, failed, refusals
+from tests.rounds.support import SnapshotLog, commit, failed, reassigned, refusals
 from tests.snapshot.device_support import (
     CLAIM,
     P,
@@ -202,3 +202,44 @@ def persisted(effects: Sequence[Effect], uid: str) -> bool:
 
 def settled(effects: Sequence[Effect]) -> list[str]:
     return [uid for each in effects if isinstance(each, Persist) for uid in each.settled]
+
+
+# Members of a gang that share a claim
+
+PAIR = [pod(name).request(cpu="1").group("g").resource_claim("r", "k").build() for name in "ab"]
+
+
+def a_shared_claim() -> SnapshotLog:
+    """Two members are decided, with one device for the claim that both name."""
+    log = a_log()
+    log.handle(ObjectSeen(a_claim("k"), "7"))
+    plain = commit(1, *((each, "n", log.core.seq) for each in PAIR))
+    members = [
+        msgspec.structs.replace(reassigned(each, devices=gives("k", "g0")), gang="g") for each in plain.decisions
+    ]
+    assert refusals(log.handle(msgspec.structs.replace(plain, decisions=members))) == {}
+    return log
+
+
+def test_a_shared_claim_is_held_until_the_attempts_of_all_members_are_over() -> None:
+    log = a_shared_claim()
+    versions = iter(("8", "9"))
+    for each in PAIR:
+        assert known(log)["default/k"].promised
+        (fence,) = [e for e in log.handle(failed(each.uid, log.attempt(each))) if isinstance(e, FenceClaims)]
+        version = next(versions)
+        log.handle(ClaimsFenced(fence.entry.uid, {"default/k": version}))
+        log.handle(ObjectSeen(a_claim("k"), version))
+    assert known(log) == {"default/k": a_claim("k")}
+
+
+def test_the_snapshot_knows_whether_a_pod_of_a_group_has_a_node() -> None:
+    log = a_shared_claim()
+    pods = log.core.cluster.pods
+    assert (pods.has_of_group("default/g"), pods.has_of_group("default/h")) == (True, False)
+    log.handle(failed(PAIR[0].uid, log.attempt(PAIR[0])))
+    assert pods.has_of_group("default/g")
+    log.handle(PodSeen(bound(PAIR[1], "n")))
+    assert pods.has_of_group("default/g")
+    log.handle(PodDeleted(PAIR[1].uid))
+    assert not pods.has_of_group("default/g")

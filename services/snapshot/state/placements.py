@@ -159,5 +159,7 @@ class Placements:
                 raise InvariantBroken("the sums of requests by node are wrong")
             if use.ports != counted.ports:
                 raise InvariantBroken("the users of host ports are wrong")
+        if self._of_groups != again._of_groups:
+            raise InvariantBroken("the placed pods of groups are counted wrongly")
         if self._users != again._users:
             raise InvariantBroken("the users of claims are wrong")
