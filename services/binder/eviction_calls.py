@@ -44,8 +44,8 @@ from shared.telemetry.logs import Repeated
 
 RETRIABLE = (CallOutcome.CONFLICT, CallOutcome.THROTTLED, CallOutcome.UNREACHABLE)
 """The call was not carried out, and may be the next time."""
-MAX_REPORTS = 64
-"""Ends that are reported at the same time."""
+MAX_REPORTS = 16
+"""Ends that are reported at the same time: no more pile up at a queue that is slow to acknowledge them."""
 CHECKED_SECONDS = 1.0
 """For so long no further victim needs another look-up of the preemptor at the API server."""
 GONE = "is gone"
@@ -82,6 +82,8 @@ class EvictionCalls:
         self._reports: WorkerPool[Evicted] = WorkerPool(
             self._report, max_workers=MAX_REPORTS, max_waiting=MAX_ENDED, failed=failed
         )
+        self._reporting: set[Key] = set()
+        """Ends whose report waits or is under way."""
 
     async def close(self) -> None:
         await self._calls.close()
@@ -96,7 +98,8 @@ class EvictionCalls:
             case Withdraw():
                 self._bus.post(BINDER_WITHDRAWALS, effect)
             case Evicted(uid=uid, attempt=attempt, failure=failure):
-                self._reports.put(effect)
+                if (uid, attempt) not in self._reporting and self._reports.put(effect):
+                    self._reporting.add((uid, attempt))
                 if failure:
                     self._limited_log.warning(f"{uid} {attempt}", "preemption for pod %s failed: %s", uid, failure)
             case RecordPreempted():
@@ -120,6 +123,8 @@ class EvictionCalls:
             self._limited_log.warning(type(cause).__name__, "the end of an eviction cannot be reported: %s", cause)
         else:
             self._feed(EvictedAcknowledged(evicted.uid, evicted.attempt))
+        finally:
+            self._reporting.discard((evicted.uid, evicted.attempt))
 
     async def _make(self, call: EvictionCall) -> None:
         try:

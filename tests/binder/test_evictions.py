@@ -3,6 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
+from services.binder.eviction_calls import MAX_REPORTS
 from shared.messages.binding import Displaced, Evicted, ListPermits, PermitAnswer, Withdraw
 from tests.binder.support import binding_framework, wait
 from tests.binder.world import World, until, world
@@ -186,3 +187,20 @@ async def test_the_end_of_an_eviction_is_reported_until_acknowledged() -> None:
         assert await w.evicted_of(8) == Evicted("uid-high", 8)
     assert {replace(evicted, preemption=None) for evicted in w.evicted[:last]} == {Evicted("uid-high", 7)}
     assert len([evicted for evicted in w.evicted if evicted.attempt == 7]) == last
+
+
+async def test_ends_that_are_not_acknowledged_do_not_pile_up() -> None:
+    """The core has each reported every second; a report that still waits for its turn is not made twice."""
+    ends = 3 * MAX_REPORTS
+    async with world() as w:
+        w.acknowledges = False
+        for attempt in range(1, ends + 1):
+            w.evict(attempt=attempt)
+        await until(lambda: len(w.evicted) > 2 * MAX_REPORTS)
+        assert len({evicted.attempt for evicted in w.evicted[:ends]}) == len(w.evicted[:ends])
+        w.acknowledges = True
+        for attempt in range(1, ends + 1):
+            await w.evicted_of(attempt)
+        w.evict(attempt=ends + 1)
+        await w.evicted_of(ends + 1)  # after all that waited before
+        assert len(w.evicted) <= 2 * MAX_REPORTS + ends + MAX_REPORTS
