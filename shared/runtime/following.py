@@ -122,30 +122,16 @@ class WatchFollower:
                 self._context.health.clear(LISTING)
 
     async def _fetch_kind(self, kind: Kind) -> None:
-        """The next page is under way while one is applied."""
-        version, asked = None, self._ask_for(kind, "")
-        try:
-            while self.reader.fetches(kind):
-                page = await asked
-                if page.problem:
-                    raise ClusterError(page.problem)
-                if page.kind != kind or version not in (None, page.version):
-                    raise ProtocolError(
-                        f"a page of {page.kind} at version {page.version}, and not of {kind} at {version}"
-                    )
-                version = page.version
-                if page.following:
-                    asked = self._ask_for(kind, page.following)
-                    await asyncio.sleep(0)  # it is sent
-                self.carry_out(self.reader.take_page(page))
-        finally:
-            asked.cancel()
-            await asyncio.gather(asked, return_exceptions=True)
-
-    def _ask_for(self, kind: Kind, following: str) -> asyncio.Task[KindListed]:
-        request = ListKind(kind.value, following)
-        asked = self._bus.request(subjects.WATCHER_LIST, request, KindListed, timeout=PAGE_PATIENCE)
-        return asyncio.create_task(asked, name="fetching a page")
+        following, version = "", None
+        while self.reader.fetches(kind):
+            request = ListKind(kind.value, following)
+            page = await self._bus.request(subjects.WATCHER_LIST, request, KindListed, timeout=PAGE_PATIENCE)
+            if page.problem:
+                raise ClusterError(page.problem)
+            if page.kind != kind or version not in (None, page.version):
+                raise ProtocolError(f"a page of {page.kind} at version {page.version}, and not of {kind} at {version}")
+            self.carry_out(self.reader.take_page(page))
+            following, version = page.following, page.version
 
     async def _subscribe(self) -> None:
         missing = "nothing has been heard from a watcher"

@@ -1,7 +1,7 @@
 """Which pod is on which node, assumed or bound, and what the pods of each node use together."""
 
 from collections import Counter
-from collections.abc import Collection, ItemsView
+from collections.abc import Collection, ItemsView, Iterator
 
 import msgspec
 
@@ -75,6 +75,10 @@ class Placements:
 
     def on_node(self, node: str) -> Collection[str]:
         return self.use_of(node).uids
+
+    def by_node(self) -> Iterator[tuple[str, Collection[str]]]:
+        """All nodes with pods, known or not, and the uids of these."""
+        return ((node, use.uids) for node, use in self._nodes.items())
 
     def users_of(self, claim: str) -> Collection[str]:
         """The placed pods that use the claim of this key."""

@@ -96,13 +96,9 @@ class Terms:
         `nodes_before`: where that state has the pods of the deltas, as far as it is known.
         """
         before = {uid: shard_of(node, shard_count) for uid, node in nodes_before.items()}
-        seq, ledger, answer, nodes = core.seq, core.stored_ledger, core.answer, dict[str, int]()
-        shards: dict[str, int] = {}
-        for uid, placed in core.cluster.pods.items():
-            shard = nodes.get(placed.node)
-            if shard is None:
-                shard = nodes[placed.node] = shard_of(placed.node, shard_count)
-            shards[uid] = shard
+        seq, ledger, answer, shards = core.seq, core.stored_ledger, core.answer, dict[str, int]()
+        for node, uids in core.cluster.pods.by_node():
+            shards.update(dict.fromkeys(uids, shard_of(node, shard_count)))
 
         async def write() -> None:
             self._writer = None
