@@ -300,7 +300,7 @@ BROKEN: Mapping[str, Broken] = {
     # A message with a field that is not known is refused, where a later release sends it.
     "unknown-fields-refused": Broken("plain", "release", (MessageReader, "read", _read_strictly)),
     # The snapshot takes a decision that nothing has happened to since without a look at its own state.
-    "proposals-believed": Broken("plain", "lies", (CommitChecks, "_check_room", _nothing), first=8),
+    "proposals-believed": Broken("plain", "lies", (CommitChecks, "_check_room", _nothing), first=15),
     # The same, only about host ports.
     "ports-unverified": Broken(
         "wishes",
@@ -364,7 +364,7 @@ BROKEN: Mapping[str, Broken] = {
         (CandidateSearch, "_spend", _nothing),
         seconds=9.0,
         often=STILL | {"create": 8.0, "rush": 1.5, "count": 5.0, "go": 4.0},
-        first=19,
+        first=34,
     ),
     # Workers are not told which pods a node has that comes back, or another one of its name.
     "nodes-come-back-empty": Broken(
@@ -411,7 +411,7 @@ BROKEN: Mapping[str, Broken] = {
         (assign, "_reserved", _reserved_without_claims),
         (commit_checks, "_contradiction", _nothing),
         often={"create_gang": 12.0, "create": 2.0, "delete": 6.0},
-        first=9,
+        first=10,
     ),
     # Binders release claims of pods that are assumed.
     "releases-unasked": Broken("devices", "kill fault", (ClaimReleases, "_is_needed", _never_async), first=4),
