@@ -87,6 +87,9 @@ class DeviceChecks:
     def _check_claim(
         self, of: tuple[str, str], node: DeviceNode, wanted: ClaimAllocation, seen: int, *, is_made_for_pod: bool
     ) -> Wrong | None:
+        # The worker may have judged another pod of the class, with a claim of its own. To the queue both seemed to be
+        # alike: it does not know of attempts that go on though their pod is deleted. So what state the claim is in and
+        # where it can be used is nobody's fault.
         claim = self._devices.claims.get(wanted.key)
         if claim is None or claim.uid != wanted.uid:
             return Wrong(f"resource claim {wanted.key} is gone")
@@ -98,12 +101,9 @@ class DeviceChecks:
             return Wrong(f"resource claim {wanted.key} was made for another pod", is_fault=True)
         if claim.promised or claim.is_allocated != (wanted.allocation is None):
             state = "is allocated already" if claim.is_allocated else "is not allocated"
-            # The worker may have judged another pod of the class, whose own claim was not as the queue had seen it.
-            return Wrong(f"resource claim {wanted.key} {state}", is_fault=not is_made_for_pod)
+            return Wrong(f"resource claim {wanted.key} {state}")
         if claim.status.allocation is not None and not _is_within_reach(claim.status.allocation, node):
-            return Wrong(
-                f"resource claim {wanted.key} cannot be used on node {node.name}", is_fault=not is_made_for_pod
-            )
+            return Wrong(f"resource claim {wanted.key} cannot be used on node {node.name}")
         return None
 
     def _difference(self, node: DeviceNode, claim: ResourceClaim, allocation: AllocationResult) -> str:

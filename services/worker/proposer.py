@@ -256,9 +256,12 @@ class Proposer:
         An attempt may be under way of which a restarted queue does not know. So the other pods of the class, which have
         claims of their own, are judged by this pod in one round only.
         """
-        if not pod.spec.resource_claims:
+        if not may_claim(pod):
             return False
-        own = own_claims(pod, self.table.objects.devices.claims)
+        devices = self.table.objects.devices
+        if devices.special_claims_of(pod.uid):
+            return True
+        own = own_claims(pod, devices.claims)
         if isinstance(own, str):
             return False
         private = (each for each in own if private_claims or each.owner_uid == pod.uid)

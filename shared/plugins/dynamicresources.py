@@ -146,11 +146,13 @@ class DynamicResources(
 
     def reads_objects(self, state: ClassState) -> Collection[ObjectKind]:
         """Claims that only this pod can have do not change before it is decided."""
-        found = state.get(CLASS_DEVICES)
+        found, pod = state.get(CLASS_DEVICES), state.pod
+        if not may_claim(pod):
+            return ()
+        if _devices_of(state).special_claims_of(pod.uid):
+            return DEVICE_KINDS
         if found is None:
-            if state.pod.spec.resource_claims:
-                return DEVICE_KINDS
-            return {ObjectKind.DEVICE_CLASS} if may_claim(state.pod) else ()
+            return DEVICE_KINDS if pod.spec.resource_claims else {ObjectKind.DEVICE_CLASS}
         keep = all(found.is_private(claim) and not claim.is_allocated for claim in found.found.own)
         return {ObjectKind.DEVICE_CLASS} if keep else {ObjectKind.DEVICE_CLASS, ObjectKind.RESOURCE_CLAIM}
 
