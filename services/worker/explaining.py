@@ -203,11 +203,12 @@ class _Explainer:
         open_to = rows[self._evaluator.passes_as_node(self._class, rows)]
         if not open_to.size:
             return
-        first, _, counts = _distinct(table.allocatable[:, open_to])
+        _, which, counts = _distinct(table.allocatable[:, open_to])
         for i in np.argsort(-counts, kind="stable")[:MAX_GROUPS].tolist():
-            node = table.node_at(int(open_to[first[i]]))
+            row = min(open_to[which == i].tolist(), key=table.names.__getitem__)
+            node = table.node_at(row)
             labels = node.metadata.labels
-            size = table.allocatable[:, open_to[first[i]]].tolist()
+            size = table.allocatable[:, row].tolist()
             amounts = {name: size[n] for n, name in enumerate(table.resources.items) if size[n]}
             instance_type = labels.get(INSTANCE_TYPE) or labels.get(BETA_INSTANCE_TYPE) or ""
             yield NodeModel(node.name, int(counts[i]), amounts, instance_type)

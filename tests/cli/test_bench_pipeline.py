@@ -221,7 +221,7 @@ async def test_without_api_calls_all_pods_are_decided_and_a_service_is_profiled(
         [row] = rows(command.lines)
         assert (row["calls"], row["round"], row["bound/s"]) == ("no", "strict", "-")
         assert 60 < int(row["pods"]) < 120
-        assert float(row["asks/pod"]) > 1
+        assert float(row["asks/pod"]) > 0
         assert int(row["cycle"]) > 0
         assert "Ordered by: internal time" in text
         of_cycle = {module.name for module in Path(services.cycle.__path__[0]).rglob("*.py")}

@@ -144,6 +144,7 @@ async def a_world(*, group_missing: str = "") -> AsyncIterator[World]:
 
 async def test_every_kind_reaches_the_worker_as_it_comes_changes_and_goes() -> None:
     async with a_world() as world:
+        world.server.serve("scheduling.k8s.io", "v1", "v1beta1", "v1alpha3")
         for kind in KINDS:
             world.put(kind, raw_object(kind))
         for kind in QUEUE_KINDS:

@@ -32,7 +32,7 @@ def best_of_all(proposals: Proposals, of_others: bool) -> Proposals:
     ladder = Ladder([where] * 256, [MUCH] * 256, [0] * 256)
 
     def lie(answer: ClassAnswer) -> ClassAnswer:
-        return replace(answer, ladder=ladder, topology=None, summary=replace(answer.summary, feasible=1))
+        return replace(answer, ladder=ladder, topology=None, summary=replace(answer.summary, feasible=1), beside={})
 
     return replace(proposals, answers=[lie(answer) for answer in proposals.answers])
 
