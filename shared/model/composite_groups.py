@@ -4,7 +4,12 @@ from msgspec import field
 
 from shared.model.base import ApiStruct, Integer, Namespaced
 from shared.model.pod import PodCondition
-from shared.model.workloads import DisruptionMode, PodGroupStatus, SchedulingConstraints, TopologyConstraint
+from shared.model.workloads import (
+    PodGroupStatus,
+    SchedulingConstraints,
+    TopologyConstraint,
+    condition_in,
+)
 
 MAX_LEVELS = 4
 """Groups on the way from a root down to its pods."""
@@ -27,7 +32,6 @@ class CompositePodGroupSpec(ApiStruct, frozen=True, kw_only=True):
     parent_composite_pod_group_name: str | None = None
     scheduling_policy: CompositeSchedulingPolicy = field(default_factory=CompositeSchedulingPolicy)
     scheduling_constraints: SchedulingConstraints | None = None
-    disruption_mode: DisruptionMode | None = None
     priority_class_name: str = ""
     priority: Integer | None = None
     preemption_policy: str | None = None
@@ -64,12 +68,5 @@ class CompositePodGroup(Namespaced, frozen=True, kw_only=True):
         return self.spec.preemption_policy == "Never"
 
     @property
-    def is_evicted_whole(self) -> bool:
-        """Whether a victim below it makes victims of all pods below it."""
-        mode = self.spec.disruption_mode
-        return mode is not None and mode.all is not None
-
-    @property
     def scheduled_condition(self) -> PodCondition | None:
-        conditions = () if self.status is None else self.status.conditions
-        return next((each for each in conditions if each.type == COMPOSITE_CONDITION), None)
+        return condition_in(self.status, (COMPOSITE_CONDITION,))

@@ -1,5 +1,6 @@
 """Objects that pods depend on: namespaces, controllers, disruption budgets, pod groups."""
 
+from collections.abc import Collection
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -155,6 +156,12 @@ class PodGroupStatus(ApiStruct, frozen=True, kw_only=True):
     conditions: list[PodCondition] = field(default_factory=list)
 
 
+def condition_in(status: PodGroupStatus | None, types: Collection[str]) -> PodCondition | None:
+    """The condition of one of these types."""
+    conditions = () if status is None else status.conditions
+    return next((each for each in conditions if each.type in types), None)
+
+
 class PodGroup(Namespaced, frozen=True, kw_only=True):
     """A group of either API. Decoding sets `api_version`; an unknown one counts as `scheduling.k8s.io`."""
 
@@ -215,8 +222,7 @@ class PodGroup(Namespaced, frozen=True, kw_only=True):
 
     @property
     def scheduled_condition(self) -> PodCondition | None:
-        conditions = () if self.status is None else self.status.conditions
-        return next((each for each in conditions if each.type in SCHEDULED_CONDITIONS), None)
+        return condition_in(self.status, SCHEDULED_CONDITIONS)
 
     @property
     def never_preempts(self) -> bool:

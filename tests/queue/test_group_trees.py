@@ -338,7 +338,7 @@ def test_a_composite_group_that_is_seen_after_its_pods_were_placed_is_told_so() 
 
 
 def _needs(node: dict[str, Any], placed: dict[str, int], pods: dict[str, int]) -> bool:
-    """Whether so many placed and pending pods are enough for the group."""
+    """Whether these numbers of placed and pending pods are enough for the group."""
     if "groups" not in node:
         return placed.get(node["name"], 0) + pods.get(node["name"], 0) >= max(node["least"] or 1, 1)
     return sum(_needs(each, placed, pods) for each in node["groups"]) >= (node["least"] or 1)

@@ -44,7 +44,7 @@ class Server:
             self.unpublished.append(a_pod(key, self.version, gone=True))
 
     def publish(self, most: int = 3) -> None:
-        """In messages of so many changes."""
+        """In messages of at most this many changes."""
         changes, self.unpublished = self.unpublished, []
         for start in range(0, len(changes), most):
             part = changes[start : start + most]

@@ -21,7 +21,7 @@ import msgspec
 from flotilla.results import Status, error
 from services.cycle.extenders import is_judged
 from services.cycle.round.admission import PodInfo
-from services.cycle.round.assign import Reservations, RoundResult, Unfit, device_decision
+from services.cycle.round.assign import Reservations, RoundResult, Unfit, given_to_workers
 from services.cycle.round.attempts import Attempts, in_order
 from services.cycle.round.domains import Domain, Level
 from services.cycle.round.ladder_merge import Placement
@@ -31,7 +31,6 @@ from services.cycle.round.views import ClassView
 from shared.messages.limits import HALF_A_MESSAGE
 from shared.messages.queue import Gang
 from shared.messages.rounds import Given, Scope
-from shared.messages.state import Loads
 from shared.model.codec import encode_msgpack
 from shared.model.load import PodLoad
 
@@ -148,19 +147,7 @@ class GangRound:
         return [one_of_each[class_id] for class_id in classes]
 
     def given(self) -> tuple[list[Given], list[PodLoad]]:
-        """The decided members, which workers assume on their nodes while they judge the next step."""
-        loads = Loads()
-        return [
-            Given(
-                info.uid,
-                placement.node,
-                loads.number(info.template.load),
-                placement.volumes,
-                device_decision(info, placement),
-                info.name if placement.devices is not None else "",
-            )
-            for info, placement in (*self._before, *self._decided.values())
-        ], loads.items
+        return given_to_workers((*self._before, *self._decided.values()))
 
     def reservations(self) -> Reservations:
         return Reservations((*self._before, *self._decided.values()))
@@ -317,7 +304,7 @@ class GangRound:
         if info.uid in self._failed:
             return self._failed[info.uid][1]
         _, first = self._in_order(self._failed)[0]
-        return error(f"failed to schedule other pod from a pod group: {first.message}").by(first.plugin)
+        return of_other_member(first)
 
     def _unfit_of(self, info: PodInfo) -> Unfit:
         """What rejects one member rejects all: when that changes, all must be tried again."""
@@ -358,6 +345,11 @@ class GangRound:
 def share_claims(members: Sequence[PodInfo]) -> bool:
     """Whether what one member is given may bind the others: who goes first matters."""
     return any(info.claims is not None and not info.claims.private for info in members)
+
+
+def of_other_member(failure: Status) -> Status:
+    """What the failure of one member means for the others."""
+    return error(f"failed to schedule other pod from a pod group: {failure.message}").by(failure.plugin)
 
 
 def refusal(name: str, members: Sequence[PodInfo], max_bytes: int) -> Status | None:

@@ -11,9 +11,9 @@ the fewest places beyond its members. Otherwise (affinity, spreading) any member
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
+from services.cycle.round.backtracking import Backtracking
 from services.cycle.round.ladder_merge import Placement
 
 MAX_STEPS = 128
@@ -36,37 +36,16 @@ class Offered(NamedTuple):
     values: Sequence[tuple[str | None, ...]] = ()
 
 
-_State = tuple[frozenset[tuple[tuple[str, str], int]], frozenset[str]]
-
-
-@dataclass(slots=True)
-class _Branch:
-    """The choices that are left where `depth` members are placed. `drop`: the class may stay out."""
-
-    depth: int
-    left: list[tuple[str, Placement]]
-    drop: str = ""
-    dropped: frozenset[str] = field(default_factory=frozenset)
-
-
-class PlacementSearch:
+class PlacementSearch(Backtracking[tuple[str, Placement], str]):
     def __init__(self, wanted: Mapping[str, int], least: int, *, any_order: bool, steps: int = MAX_STEPS) -> None:
         """`wanted`: the members by class, of which `least` must be placed.
 
         `any_order`: a placement may make room for others, so any class may have to be next.
         """
-        self.placed: list[tuple[str, Placement]] = []
-        self.steps = 0
-        self.is_cut = False
-        """Whether choices were left out: too many nodes, or too many steps."""
-        self.outcome: Literal["", "found", "none"] = ""
+        super().__init__(steps)
         self._wanted = dict(wanted)
         self._least = least
         self._any_order = any_order
-        self._max_steps = steps
-        self._dropped: frozenset[str] = frozenset()
-        self._branches: list[_Branch] = []
-        self._seen: set[_State] = {self._state}
 
     @property
     def open(self) -> list[str]:
@@ -81,12 +60,12 @@ class PlacementSearch:
         most = {each: min(offered[each].places, self._wanted[each] - placed[each]) for each in self.open}
         spare = len(self.placed) + sum(most.values()) - self._least
         if spare >= 0:
-            self._branches.append(self._branch(offered, placed, most, spare))
+            self._branch_by(offered, placed, most, spare)
         self._go_on()
 
-    def _branch(
+    def _branch_by(
         self, offered: Mapping[str, Offered], placed: Counter[str], most: Mapping[str, int], spare: int
-    ) -> _Branch:
+    ) -> None:
         def slack(class_id: str) -> tuple[int, int]:
             of_class = offered[class_id]
             return of_class.places - (self._wanted[class_id] - placed[class_id]), len(of_class.options)
@@ -101,33 +80,11 @@ class PlacementSearch:
             for option in sorted(offered[each].options, key=lambda option: crowd[option.node])
         ]
         may_drop = not self._any_order and most[hardest[0]] <= spare
-        return _Branch(len(self.placed), left[::-1], hardest[0] if may_drop else "", self._dropped)
+        self._branch(left, hardest[0] if may_drop else None)
 
-    def _go_on(self) -> None:
-        """Takes the next choice that leads to a new state; goes back as far as there is none."""
-        while self._branches:
-            branch = self._branches[-1]
-            del self.placed[branch.depth :]
-            self._dropped = branch.dropped
-            if branch.left:
-                self.placed.append(branch.left.pop())
-            elif branch.drop:
-                self._dropped, branch.drop = self._dropped | {branch.drop}, ""
-            else:
-                self._branches.pop()
-                continue
-            if len(self.placed) >= self._least:
-                self.outcome = "found"
-                return
-            if self._state in self._seen or not self.open:
-                continue
-            self._seen.add(self._state)
-            if self.steps >= self._max_steps:
-                self.is_cut = True
-                break
-            return
-        self.outcome = "none"
+    def _is_found(self) -> bool:
+        return len(self.placed) >= self._least
 
-    @property
-    def _state(self) -> _State:
-        return frozenset(Counter((each, placement.node) for each, placement in self.placed).items()), self._dropped
+    def _where(self, put: tuple[str, Placement]) -> tuple[str, str]:
+        class_id, placement = put
+        return class_id, placement.node

@@ -56,7 +56,7 @@ def failure_of(answers: Answers) -> Status | None:
 def offered(answers: Answers, labels: Sequence[str] = ()) -> Offered:
     """The nodes that all workers offer for a class, the best first, with ties broken as in any round.
 
-    `labels`: those whose values are told of each node.
+    `labels`: those whose values the result has for each node.
     """
     found: list[tuple[tuple[int, int, str], Placement, tuple[str | None, ...]]] = []
     for answer, seen in answers:

@@ -15,13 +15,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
-from flotilla.results import error
 from services.cycle.extenders import is_judged
 from services.cycle.round.admission import PodInfo
 from services.cycle.round.assign import Reservations, RoundResult, Unfit
 from services.cycle.round.attempts import MAX_DOMAINS_TRIED
 from services.cycle.round.domains import holding
-from services.cycle.round.gang import PLUGIN, READS_LABELS, WAITING, Frame, GangRound, refusal
+from services.cycle.round.gang import PLUGIN, READS_LABELS, WAITING, Frame, GangRound, of_other_member, refusal
 from services.cycle.round.group_tree import GroupTree, key_of
 from services.cycle.round.ladder_merge import Placement
 from services.cycle.round.placement_search import MAX_SEARCHED
@@ -306,7 +305,7 @@ class TreeRound:
         if self._failed is not None:
             statuses = {info.uid: status for info, status in self._failed.failed}
             _, first = self._failed.failed[0]
-            other = error(f"failed to schedule other pod from a pod group: {first.message}").by(first.plugin)
+            other = of_other_member(first)
             whole.failed = [(info, statuses.get(info.uid, other)) for info in self.members]
         elif self.verdict == "placed":
             whole.decided = with_shared_claims(self._decided.values())

@@ -7,9 +7,9 @@ out if the tree can be met without it. The members of one class in one pod group
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
+from services.cycle.round.backtracking import Backtracking
 from services.cycle.round.domains import Values
 from services.cycle.round.group_tree import GroupTree
 from services.cycle.round.ladder_merge import Placement
@@ -30,27 +30,10 @@ class Put(NamedTuple):
     """Of the node's labels."""
 
 
-_State = tuple[frozenset[tuple[tuple[Alike, str], int]], frozenset[Alike]]
-
-
-@dataclass(slots=True)
-class _Branch:
-    """The choices that are left where `depth` members are placed. `drop`: those that may stay out from here on."""
-
-    depth: int
-    left: list[Put]
-    drop: Alike | None = None
-    dropped: frozenset[Alike] = field(default_factory=frozenset)
-
-
-class TreeSearch:
+class TreeSearch(Backtracking[Put, Alike]):
     def __init__(self, tree: GroupTree, wanted: Mapping[Alike, int], labels: Sequence[str], *, any_order: bool) -> None:
         """`labels`: those by which groups have domains. `any_order`: a placement may make room for others."""
-        self.placed: list[Put] = []
-        self.steps = 0
-        self.is_cut = False
-        """Whether choices were left out: too many nodes, or too many steps."""
-        self.outcome: Literal["", "found", "none"] = ""
+        super().__init__(MAX_STEPS)
         self.values_on: dict[int, Values] = {}
         """By group: the values of a node that members are on already."""
         self.labels = tuple(labels)
@@ -58,9 +41,6 @@ class TreeSearch:
         self._tree = tree
         self._wanted = dict(wanted)
         self._labels = {label: at for at, label in enumerate(labels)}
-        self._dropped: frozenset[Alike] = frozenset()
-        self._branches: list[_Branch] = []
-        self._seen: set[_State] = {self._state}
 
     @property
     def open(self) -> list[Alike]:
@@ -109,7 +89,7 @@ class TreeSearch:
             drop = None
             if not self.any_order and chosen and self._can_be_met(placed, most - Counter({chosen[0]: most[chosen[0]]})):
                 drop = chosen[0]
-            self._branches.append(_Branch(len(self.placed), left[::-1], drop, self._dropped))
+            self._branch(left, drop)
         self._go_on()
 
     def _allowed(self, member: Alike, offered: Offered | None) -> list[Put]:
@@ -150,31 +130,5 @@ class TreeSearch:
             return False
         return not self.any_order or len(self.kept) == len(self.placed)
 
-    def _go_on(self) -> None:
-        """Takes the next choice that leads to a new state; goes back as far as there is none."""
-        while self._branches:
-            branch = self._branches[-1]
-            del self.placed[branch.depth :]
-            self._dropped = branch.dropped
-            if branch.left:
-                self.placed.append(branch.left.pop())
-            elif branch.drop is not None:
-                self._dropped, branch.drop = self._dropped | {branch.drop}, None
-            else:
-                self._branches.pop()
-                continue
-            if self._is_found():
-                self.outcome = "found"
-                return
-            if self._state in self._seen or not self.open:
-                continue
-            self._seen.add(self._state)
-            if self.steps >= MAX_STEPS:
-                self.is_cut = True
-                break
-            return
-        self.outcome = "none"
-
-    @property
-    def _state(self) -> _State:
-        return frozenset(Counter((put.member, put.placement.node) for put in self.placed).items()), self._dropped
+    def _where(self, put: Put) -> tuple[Alike, str]:
+        return put.member, put.placement.node

@@ -4,13 +4,12 @@ from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 
 from services.cycle.round.admission import PodInfo
-from services.cycle.round.assign import Reservations, RoundResult, device_decision
+from services.cycle.round.assign import Reservations, RoundResult, given_to_workers
 from services.cycle.round.group_tree import GroupTree
 from services.cycle.round.ladder_merge import Placement
 from services.cycle.round.placement_search import MAX_OPTIONS
 from services.cycle.round.tree_search import Alike, Put, TreeSearch
 from shared.messages.rounds import Given, Scope
-from shared.messages.state import Loads
 from shared.model.load import PodLoad
 
 
@@ -35,7 +34,7 @@ class TreeSearchStep:
 
     @property
     def scope(self) -> Scope:
-        """Without labels to count by, the values of nodes are told in the order of `labels`."""
+        """Workers give the values of nodes in the order of `labels`, as no places are counted."""
         on = {group.placed_on[0] for group in self._tree.groups if group.topology and group.placed_on}
         return Scope(count_by=list(self.labels), values_of=sorted(on), options=MAX_OPTIONS)
 
@@ -63,18 +62,7 @@ class TreeSearchStep:
         return [(next(left[put.member]), put.placement) for put in puts]
 
     def given(self) -> tuple[list[Given], list[PodLoad]]:
-        loads = Loads()
-        return [
-            Given(
-                info.uid,
-                placement.node,
-                loads.number(info.template.load),
-                placement.volumes,
-                device_decision(info, placement),
-                info.name if placement.devices is not None else "",
-            )
-            for info, placement in self.decided
-        ], loads.items
+        return given_to_workers(self.decided)
 
     def reservations(self) -> Reservations:
         return Reservations(self.decided)

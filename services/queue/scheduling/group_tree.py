@@ -1,7 +1,7 @@
-"""What cycle is told of a gang that is a tree of groups, and which of its pods are popped together.
+"""What the queue sends the cycle of a gang that is a tree of groups, and which of its pods are popped together.
 
-Most trees are told as if they were one group: those of which all pods are needed, with constraints of one group for all
-of them. Of others the groups are told one by one.
+It sends most trees as one group: those of which all pods are needed, with constraints of one group for all of them. Of
+the others it sends each group.
 """
 
 from collections import Counter

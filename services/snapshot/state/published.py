@@ -135,7 +135,7 @@ class Published:
         `ledger`: of the term before. What volumes and devices of assumed pods change in other objects is not followed.
         """
         self.changed(self._cluster.postponed)
-        for entry in ledger:  # assumed anew; until then our value is the leader's, unless it is known to differ
+        for entry in ledger:  # assumed again later; until then our value is the leader's, unless it is known to differ
             for part in ((POD, entry.uid), (NOMINATION, entry.uid)):
                 self._differs.setdefault(part, self._own(part))
         plain = not any(each.held or each.assignment.volumes or each.assignment.devices for each in ledger)

@@ -67,7 +67,7 @@ class Case:
 
 
 def objects_of(workload: Workload, nodes: int, pods: int, classes: int) -> Iterator[tuple[str, Object]]:
-    """What must exist before so many pods, as (path, object)."""
+    """What must exist before this number of pods, as (path, object)."""
     of_nodes = ((PLURALS[kind], obj) for kind, obj in workload.of_nodes(nodes))
     for plural, obj in (*of_nodes, *workload.objects(pods, classes)):
         namespace = obj["metadata"].get("namespace")
