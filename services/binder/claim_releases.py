@@ -1,8 +1,9 @@
 """Gives back the devices of claims that keep their pod from being scheduled, as PostFilter decided.
 
 The snapshot is asked before each write: an attempt that began since, or that a restarted queue does not know of, may
-need the claim, and so may any pod of the group that it is reserved for. The claim was read before, and is written only
-if it has not changed: an attempt that begins later finds it without devices, or stops the write by a mark of its own.
+need the claim, and so may any pod of the group that it is reserved for, and the members that the release names. The
+claim was read before, and is written only if it has not changed: an attempt that begins later finds it without
+devices, or stops the write by a mark of its own.
 Best effort: what fails is decided again with the pod.
 """
 
@@ -80,7 +81,13 @@ class ClaimReleases:
             self._log.warning(wanted.release.key, "claim %s keeps its devices: %s", wanted.release.key, cause)
 
     async def _is_needed(self, wanted: _Wanted) -> bool:
-        asked, newest = IsPlaced(wanted.pod_uid, wanted.group), self._newest_epoch()
+        for uid in (wanted.pod_uid, *wanted.release.members):
+            if await self._is_placed(IsPlaced(uid, wanted.group)):
+                return True
+        return False
+
+    async def _is_placed(self, asked: IsPlaced) -> bool:
+        newest = self._newest_epoch()
         answer = await self._bus.request(SNAPSHOT_NOMINATED, asked, PlacedNow, timeout=ANSWER_TIMEOUT)
         if answer.epoch < newest:
             raise ProtocolError(f"a snapshot of epoch {answer.epoch} answers, not of {newest}")

@@ -191,24 +191,25 @@ class EvictionCalls:
             return reply
         pod = reply.pod if isinstance(reply, Found) else None
         if pod is not None and pod.group:
-            group = await self._groups.root(evict.namespace, pod.group)
-            if group is not None and group.never_preempts:
+            *_, root = [None, *await self._groups.path(evict.namespace, pod.group)]
+            if root is not None and root.never_preempts:
                 pod = replace(pod, policy=NEVER)
-            if group is not None and group.priority is not None:
-                pod = replace(pod, priority=group.priority)
+            if root is not None and root.priority is not None:
+                pod = replace(pod, priority=root.priority)
         if pod is None or (why := _why_not(pod, evict)):
             return Failed(f"the preemptor {GONE if pod is None else why}", final=True)
         return pod
 
     async def _victim(self, pod: PodRef, evict: Evict) -> Reply:
-        """Looks it up; one that a gang evicts with its whole group is as important as the group."""
+        """Looks it up; one that a gang evicts with its whole group is as important as the root of its tree."""
         reply = await self._look_up(pod)
         if not evict.gang or not isinstance(reply, Found) or not reply.pod.group:
             return reply
-        group = await self._groups.read(pod.namespace, reply.pod.group)
-        if group is None or group.priority is None or not group.is_evicted_whole:
+        path = await self._groups.path(pod.namespace, reply.pod.group)
+        priority = path[-1].priority if path else None
+        if priority is None or not any(group.is_evicted_whole for group in path):
             return reply
-        return Found(replace(reply.pod, priority=group.priority))
+        return Found(replace(reply.pod, priority=priority))
 
     async def _check_nomination(self, evict: Evict) -> Failed | None:
         """Asks the snapshot, which owns nominations, whether this one stands, and its eviction has not ended."""

@@ -46,15 +46,14 @@ class GroupReader:
             self._known[namespace, name] = now, group
         return group
 
-    async def root(self, namespace: str, name: str) -> PodGroup | CompositePodGroup | None:
-        """The group whose priority and preemption policy count for a PodGroup: the highest one above it, or itself."""
-        group: PodGroup | CompositePodGroup | None = await self.read(namespace, name)
-        for _ in range(MAX_LEVELS):
-            above = None if group is None or not group.parent else await self._read_composite(*group.parent.split("/"))
-            if above is None:
-                break
-            group = above
-        return group
+    async def path(self, namespace: str, name: str) -> list[PodGroup | CompositePodGroup]:
+        """A PodGroup and the composite groups above it. The priority and preemption policy of the last one count."""
+        found: PodGroup | CompositePodGroup | None = await self.read(namespace, name)
+        path: list[PodGroup | CompositePodGroup] = []
+        while found is not None and len(path) <= MAX_LEVELS:
+            path.append(found)
+            found = await self._read_composite(*found.parent.split("/")) if found.parent else None
+        return path
 
     async def _read_composite(self, namespace: str, name: str) -> CompositePodGroup | None:
         at, group = self._composites.get((namespace, name), (-math.inf, None))

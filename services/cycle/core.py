@@ -42,7 +42,6 @@ from services.cycle.preemption.search_queue import SearchProgress, SearchQueue
 from services.cycle.recording import Decider, Recording
 from services.cycle.round.admission import Admission, PodInfo
 from services.cycle.round.assign import RoundResult, Unfit
-from services.cycle.round.gang import GangRound
 from services.cycle.round.gang_memory import GangMemory
 from services.cycle.round.gangs import is_tree, take_gang
 from services.cycle.round.next_pods import MAX_POD_BYTES
@@ -300,10 +299,10 @@ class CycleCore:
         effects, result = progress.effects, progress.result
         if result is None:
             return effects
-        if isinstance(progress.gang, GangRound) and progress.gang.is_rehearsed:
-            return effects + self._on_search(self._searches.on_rehearsed(progress.gang, result), now)
         gang = progress.gang
-        effects += self._end(self._searches.take_gang(gang, result) if isinstance(gang, GangRound) else result)
+        if gang is not None and gang.is_rehearsed:
+            return effects + self._on_search(self._searches.on_rehearsed(gang, result), now)
+        effects += self._end(result if gang is None else self._searches.take_gang(gang, result))
         self._admission.judge_by_name(info for info in result.deferred if info.class_id in result.by_name)
         self._backlog.extendleft(reversed(result.deferred))
         if result.decided:

@@ -11,7 +11,8 @@ import msgspec
 from services.cycle.events import Record, Unschedulable
 from services.cycle.extenders import is_judged
 from services.cycle.preemption.candidate_search import CandidateSearch
-from services.cycle.preemption.gang_search import GangCase, GangSearch
+from services.cycle.preemption.gang_case import GangCase
+from services.cycle.preemption.gang_search import GangSearch
 from services.cycle.preemption.search_queue import SearchProgress
 from services.cycle.round.admission import PodInfo
 from services.cycle.round.assign import RoundResult
@@ -137,7 +138,17 @@ class Recording:
         ]
         pods = pods_of_gang_search(search)
         victims = [victim.uid for victim in search.victims]
-        gang = GangSearched(case.key, case.least, case.priority, list(case.keys), case.within, victims)
+        gang = GangSearched(
+            case.key,
+            case.least,
+            case.priority,
+            list(case.keys),
+            case.within,
+            victims,
+            case.groups,
+            dict(case.placed_in or {}),
+            int(case.stage),
+        )
         yield Record(SearchDecided(*self._next(), search.number, _shards(workers), classes, pods, gang))
 
     def committed(self, round_: int, answer: Committed) -> Record:

@@ -1,16 +1,16 @@
 """What the queue has binders write to groups of scheduling.k8s.io: whether the group was placed.
 
 As in kube-scheduler, a group's condition becomes True as soon as no member is missing, and stays so. Until then it says
-why the last attempt failed; a composite group's, why one of the groups below it did. The queue sends each change once,
-and again until the watch shows it.
+why the last attempt failed; a composite group's, why one of the groups below it did. Groups that name each other as
+parents, or otherwise form no tree, say so. The queue sends each change once, and again until the watch shows it.
 """
 
 from collections.abc import Iterable
 
-from services.queue.scheduling.group_info import MemberState
+from services.queue.scheduling.group_info import GroupInfo, MemberState
 from services.queue.scheduling.pod_groups import PodGroups
 from shared.errors import InvariantBroken
-from shared.messages.binding import GROUP_SCHEDULED, GroupNotice
+from shared.messages.binding import GROUP_INVALID, GROUP_SCHEDULED, GroupNotice
 from shared.messages.queue import Outcome, Verdict
 from shared.model.composite_groups import CompositePodGroup
 from shared.model.objects import GroupApi, GroupRef, Pod, PodGroup, group_of
@@ -50,7 +50,8 @@ class GroupConditions:
         """What is to be written now: of groups that were placed or failed in this event, and what is sent again."""
         failures, self._failures = self._failures, {}
         notices: dict[_Key, GroupNotice] = {}
-        for notice in (*self._placed(), *self._not_placed(failures.items())):
+        changed = self._groups.take_changed()
+        for notice in (*self._placed(changed), *self._not_placed(failures.items()), *self._invalid(changed)):
             notices.setdefault(_key(notice), notice)
         for key, notice in notices.items():
             self._unconfirmed.answered(key)
@@ -61,8 +62,8 @@ class GroupConditions:
     def next_deadline(self) -> float | None:
         return self._unconfirmed.next_deadline()
 
-    def _placed(self) -> Iterable[GroupNotice]:
-        for group in self._groups.take_completed():
+    def _placed(self, changed: Iterable[GroupInfo]) -> Iterable[GroupNotice]:
+        for group in changed:
             if group.missing == 0 and group.counts[MemberState.PLACED] and _has_open_condition(group.object):
                 yield from self._changed(group.object, GROUP_SCHEDULED, "")
             for above in group.above:
@@ -81,6 +82,16 @@ class GroupConditions:
             for each in objects:
                 if _has_open_condition(each):
                     yield from self._changed(each, reason, message)
+
+    def _invalid(self, changed: Iterable[GroupInfo]) -> Iterable[GroupNotice]:
+        """Of pod groups that are in no tree, and of composite groups with no other ones."""
+        for group in changed:
+            if not group.invalid:
+                continue
+            above = [each.object for each in group.invalid if self._groups.forest.is_invalid(each)]
+            for each in (group.object, *above):
+                if _has_open_condition(each):
+                    yield from self._changed(each, GROUP_INVALID, group.problem[:MAX_MESSAGE])
 
     def _changed(self, group: _Group | None, reason: str, message: str) -> Iterable[GroupNotice]:
         """The notice, unless the group shows its content, or it was sent and is repeated until the group does."""

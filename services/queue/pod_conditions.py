@@ -1,6 +1,6 @@
 """What the queue has binders write to a pod that could not be scheduled: its condition, nominated node, and Event."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from services.queue.events import PodUnreadable
 from services.queue.scheduling.pod_groups import HeldTooLong
-from shared.devices.pod_claims import is_left_to_group
+from shared.devices.pod_claims import is_left_to_group, other_pods_of
 from shared.errors import InvariantBroken
 from shared.messages.binding import ClaimRelease, Notice
 from shared.messages.queue import Outcome, Verdict
@@ -67,23 +67,27 @@ def nomination_cleared_notice(pod: Pod) -> Notice:
 
 
 def claim_releases(
-    pod: Pod, outcome: Outcome, claims: Mapping[str, ResourceClaim], *, of_group: bool
+    pod: Pod, outcome: Outcome, claims: Mapping[str, ResourceClaim], waiting: Container[str] | None = None
 ) -> list[ClaimRelease]:
     """What becomes of the pod's claims: the first one that still has devices gives them back.
 
-    `of_group`: also if it is reserved for the pod's group, of which no pod has a node.
+    `waiting`: the uids of all pods of the pod's group, if none of them has a node; then a claim gives its devices back
+    also if it is reserved for the group, or for such pods.
     """
     allocated = (claims[key] for key in outcome.deallocate if key in claims and claims[key].is_allocated)
-    releases = list(islice((each for claim in allocated if (each := _release_of(pod, claim, of_group=of_group))), 1))
+    releases = list(islice((each for claim in allocated if (each := _release_of(pod, claim, waiting))), 1))
     return releases + [ClaimRelease(key, claims[key].uid) for key in outcome.delete if key in claims]
 
 
-def _release_of(pod: Pod, claim: ResourceClaim, *, of_group: bool) -> ClaimRelease | None:
+def _release_of(pod: Pod, claim: ResourceClaim, waiting: Container[str] | None) -> ClaimRelease | None:
     group = pod.spec.scheduling_group
     release = ClaimRelease(claim.key, claim.uid, claim.status.allocation)
+    if members := other_pods_of(claim, pod):
+        left = waiting is not None and all(uid in waiting for uid in members)
+        return replace(release, members=members) if left else None
     if group is None or not is_left_to_group(claim, pod):
         return release
-    return replace(release, group=group.pod_group_name or "") if of_group else None
+    return replace(release, group=group.pod_group_name or "") if waiting is not None else None
 
 
 def held_notice(held: HeldTooLong) -> Notice:

@@ -1,5 +1,6 @@
 """Handles the events of the watch: how nodes, pods and other objects change the cluster's state."""
 
+from collections.abc import Iterable
 from contextlib import suppress
 
 import msgspec
@@ -21,12 +22,15 @@ from services.snapshot.events import (
     WatchEvents,
 )
 from services.snapshot.state.cluster_state import ClusterState, DeltaBuilder
+from services.snapshot.state.group_trees import GroupTrees
 from shared.errors import ClusterError, FlotillaError, InvariantBroken, UnreadableObject
 from shared.messages.binding import Withdraw
 from shared.messages.queue import POD_GONE, ForgottenPod
 from shared.messages.state import Change, Loads, NominationGone, PodGone, PodPlaced
+from shared.model.composite_groups import CompositePodGroup
+from shared.model.kinds import GROUP_KINDS, ObjectKind
 from shared.model.load import PodLoad, load_of
-from shared.model.objects import Node, ObjectMeta, Pod, validate_node
+from shared.model.objects import Node, ObjectMeta, Pod, PodGroup, validate_node
 
 MAX_CHANGES = 1 << 12
 """In one delta, far fewer than a message may hold: a node comes with all its pods."""
@@ -39,6 +43,7 @@ class EventHandlers:
         self._nodes = cluster.nodes
         self._pods = cluster.pods
         self._nominator = cluster.nominator
+        self._trees = GroupTrees()
         self.bound: set[str] = set()
         """Uids that the watch has shown on a node, and not finished or gone since."""
 
@@ -72,10 +77,22 @@ class EventHandlers:
             case NodeGone(name=name):
                 # Its pods stay known, and count again when the node comes back.
                 return cluster.publish(self._nodes.remove(name, cluster.seq + 1))
+            case ObjectSeen(object=PodGroup() | CompositePodGroup() as group):
+                return self._on_groups(self._trees.seen(group))
+            case ObjectGone(kind=kind, key=key) if kind in GROUP_KINDS:
+                effects = self._on_groups(self._trees.gone(kind, key))
+                is_published = kind is not ObjectKind.COMPOSITE_POD_GROUP
+                removed = cluster.objects.remove(kind, key, cluster.seq + 1) if is_published else []
+                return [*effects, *cluster.publish(removed)]
             case ObjectSeen(object=obj, version=version):
                 return cluster.publish(cluster.objects.upsert(obj, cluster.seq + 1, version))
             case ObjectGone(kind=kind, key=key):
                 return cluster.publish(cluster.objects.remove(kind, key, cluster.seq + 1))
+
+    def _on_groups(self, groups: Iterable[PodGroup]) -> list[Effect]:
+        cluster = self._cluster
+        changes = [change for each in groups for change in cluster.objects.upsert(each, cluster.seq + 1)]
+        return cluster.publish(changes)
 
     # Pods
 
@@ -215,6 +232,7 @@ class EventHandlers:
         """Every pod seen on a node counts there, or has closed it, until it is finished or gone."""
         closed = self._nodes.closed
         ignored = [uid for uid in self.bound if uid not in self._pods and not closed.is_closed_by(uid)]
+        self._trees.validate()
         if ignored:
             raise InvariantBroken(f"pods on nodes neither count nor close their node: {sorted(ignored)[:10]}")
 

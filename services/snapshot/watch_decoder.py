@@ -18,7 +18,8 @@ from services.snapshot.events import (
 from services.snapshot.state.pending_pods import PendingPods
 from shared.errors import ProtocolError
 from shared.messages.watch import OBJECT_KINDS, Kind, NodeChange, ObjectChange, PodChange, Unreadable
-from shared.model.kinds import QUEUE_KINDS, STILL_COUNTED
+from shared.model.composite_groups import CompositePodGroup
+from shared.model.kinds import STILL_COUNTED, UNPUBLISHED_KINDS, ObjectKind
 from shared.model.objects import ClusterObject, PodGroup, object_from_msgpack
 from shared.model.shared_parts import NodeDecoder, PodDecoder
 
@@ -61,7 +62,7 @@ class WatchDecoder:
                 was_known = name in self._nodes
                 self._nodes.discard(name)
                 return NodeGone(name) if was_known else None
-            case ObjectChange(kind=kind) if kind in QUEUE_KINDS:
+            case ObjectChange(kind=ObjectKind.COSCHEDULING_POD_GROUP):
                 return None
             case ObjectChange(gone=False, body=body, version=version):
                 return ObjectSeen(_without_status(object_from_msgpack(body)), version)
@@ -74,7 +75,7 @@ class WatchDecoder:
                 return NodeUnreadable(name, change.problem)
             case Unreadable():
                 kind = OBJECT_KINDS[change.kind]
-                return None if kind in QUEUE_KINDS or kind in STILL_COUNTED else ObjectGone(kind, change.key)
+                return None if kind in UNPUBLISHED_KINDS or kind in STILL_COUNTED else ObjectGone(kind, change.key)
 
     def _pod(self, change: PodChange) -> WatchEvent | None:
         uid = change.uid
@@ -119,5 +120,5 @@ class WatchDecoder:
 
 
 def _without_status(obj: ClusterObject) -> ClusterObject:
-    """No worker reads the status of a pod group, which changes whenever the group is tried."""
-    return msgspec.structs.replace(obj, status=None) if isinstance(obj, PodGroup) else obj
+    """No worker reads the status of a group, which changes whenever the group is tried."""
+    return msgspec.structs.replace(obj, status=None) if isinstance(obj, PodGroup | CompositePodGroup) else obj

@@ -32,6 +32,7 @@ from shared.model.devices import (
 from shared.model.pod import Pod, PodResourceClaim, PodResourceClaimStatus
 from shared.model.resources import filter_requests, is_extended_resource
 from shared.model.selectors import node_selector_matches
+from shared.model.workloads import group_of
 
 CANNOT_FIT = "cannot fit resource"
 LEFT_CLAIM = "cannot schedule extended resource claim"
@@ -228,13 +229,14 @@ def unavailable_claims(pod_claims: PodClaims, node: DeviceNode, binding_timeout:
 def post_filter(pod_claims: PodClaims | None, unavailable: Iterable[int]) -> GiveBack:
     """What to give back so that the pod may fit later. `unavailable`: indices of claims, from all nodes.
 
-    Whether other pods of the group use a claim that is reserved for it is not known here: queue and binder find out.
+    Whether other pods of the group use a claim that is reserved for it, or whether those for which a claim is reserved
+    are of the pod's gang and wait as well, is not known here: queue and binder find out.
     """
     if pod_claims is None:
         return GiveBack(NOTHING_TO_GIVE_BACK)
     pod, indices = pod_claims.pod, sorted(set(unavailable))
     own = [claim for index in indices if (claim := pod_claims.claims[index]) is not pod_claims.special]
-    of_group = tuple(claim for claim in own if is_left_to_group(claim, pod))
+    of_group = tuple(claim for claim in own if is_left_to_group(claim, pod) or _may_be_left_to_members(claim, pod))
     if candidates := tuple(claim for claim in own if _is_unused(claim, pod)):
         return GiveBack(GIVEN_BACK, deallocate=(*candidates, *of_group))
     if pod_claims.is_left and pod_claims.special is not None:
@@ -326,6 +328,17 @@ def _is_unused(claim: ResourceClaim, pod: Pod) -> bool:
     """Whether the claim is reserved for no pod, or for this one alone."""
     reserved = claim.status.reserved_for
     return not reserved or (len(reserved) == 1 and reserved[0].uid == pod.uid)
+
+
+def _may_be_left_to_members(claim: ResourceClaim, pod: Pod) -> bool:
+    """Whether the claim is reserved for other pods, which may be of the pod's gang and have no node."""
+    return group_of(pod) is not None and bool(other_pods_of(claim, pod))
+
+
+def other_pods_of(claim: ResourceClaim, pod: Pod) -> list[str]:
+    """The uids of the pods that the claim is reserved for besides this one; none if it is reserved for a group, too."""
+    others = [each for each in claim.status.reserved_for if each.uid != pod.uid]
+    return [each.uid for each in others] if all(each.resource == "pods" for each in others) else []
 
 
 def is_left_to_group(claim: ResourceClaim, pod: Pod) -> bool:

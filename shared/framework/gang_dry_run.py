@@ -57,6 +57,13 @@ class GangDryRun:
             yield from self._rungs(rows, helped, [lesser[i] for i in helped.tolist()], count, freed)
             at = np.union1d(at[fits], helped)
 
+    def possible(self, row: int) -> list[Victim]:
+        """All pods on this row that may be victims, with the node; the most important first."""
+        pods = self._victims(row)
+        budgets = self._budgets.left_after([pod for _, pod in pods])
+        of_row = (self._victim(uid, pod, left) for (uid, pod), left in zip(pods, budgets, strict=True))
+        return [replace(victim, node=self._table.names[row]) for victim in of_row]
+
     def _victims(self, row: int) -> Pods:
         """The pods on this row that may be victims, the most important first."""
         found = [(uid, pod) for uid, pod in self._table.placed_at(row) if self._may_go(pod.kind.load, self._unit(pod))]

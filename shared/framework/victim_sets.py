@@ -57,6 +57,14 @@ def importance(victim: Victim) -> tuple[int, float, str]:
     return -victim.priority, _start(victim), victim.uid
 
 
+def units_of(victims: Iterable[Victim]) -> dict[str, list[Victim]]:
+    """Those that go together, by their group; each other victim is a unit by its uid."""
+    units: dict[str, list[Victim]] = {}
+    for victim in victims:
+        units.setdefault(victim.group or victim.uid, []).append(victim)
+    return units
+
+
 def choose(candidates: Sequence[Candidate], wanted: int, budgets: Mapping[str, int]) -> list[Candidate] | None:
     """Rungs for at least `wanted` pods, one a node at most, whose victims together cost least; None if none suffice.
 

@@ -283,13 +283,15 @@ class ClaimRelease(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A resource claim that is to give back this allocation; without one, that is to be deleted.
 
     A claim that has changed since, or that another pod uses, is left alone. `group`: the name of the pod's PodGroup, if
-    the claim is reserved for it; it is left alone if a pod of the group has a node by now.
+    the claim is reserved for it; it is left alone if a pod of the group has a node by now. `members`: other pods of the
+    group that it may be reserved for; it is left alone if one of them has a node by now.
     """
 
     key: str
     uid: str
     allocation: AllocationResult | None = None
     group: str = ""
+    members: list[str] = []
 
 
 class Notice(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -317,7 +319,7 @@ class Notice(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 class GroupNotice(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Write to a PodGroup of scheduling.k8s.io whether it was placed. `reason` is kube-scheduler's: Scheduled if it
-    was, otherwise Unschedulable or SchedulerError. `composite`: it is a CompositePodGroup.
+    was, otherwise Unschedulable, SchedulerError or Invalid. `composite`: it is a CompositePodGroup.
     """
 
     key: str
@@ -332,6 +334,8 @@ class GroupNotice(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 GROUP_SCHEDULED = "Scheduled"
+GROUP_INVALID = "Invalid"
+"""The groups above it form no tree; kube-scheduler's API names this reason since v1.37."""
 
 
 class Notices(msgspec.Struct, frozen=True, omit_defaults=True, tag="notices"):

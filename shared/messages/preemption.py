@@ -11,14 +11,17 @@ from shared.model.base import Count, Integer, Seconds
 from shared.model.load import PodLoad
 from shared.model.objects import Pod
 
+MAX_POSSIBLE = 64
+"""Pods, and groups that go whole, that may all be taken to be gone: each is tried to be put back then."""
+
 
 class Victim(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A pod to be evicted. `started`: when it began to run (Unix time); None counts as now.
 
     `violates`: a PodDisruptionBudget does not allow it. `terminating`: it is being deleted already. `budgets`: what
     each PodDisruptionBudget that covers it still allows, after it and the earlier victims on its node are gone.
-    `group`: the pod group with all of whose pods it is evicted; then `priority` is the group's. `node`: set only where
-    it is not on the node of a candidate.
+    `group`: names the group with all of whose pods it is evicted (PodGroup.evicted_with); then `priority` is the
+    group's. `node`: set only where it is not on the node of a candidate.
     """
 
     uid: str
@@ -75,9 +78,10 @@ class GangAsk(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `priority`: that of the gang; pods of lower priority may be victims. `nominated`: the gang's earlier nominations, by
     uid, which reserve nothing from it. `given`: members that have found room. `gone`: uids of victims
-    so far. `gone_groups`: pod groups that are evicted as a whole. `whole_groups`: whether such groups may be victims.
+    so far. `gone_groups`: groups that are evicted as a whole. `whole_groups`: whether such groups may be victims.
     `keys`: the labels whose values are a gang's domain: it goes to nodes that have all of them. `within`: only nodes of
-    this domain. `group`: `namespace/name` of the gang's own pod group, whose pods are never victims.
+    this domain; the values of the first of these labels. `group`: `namespace/name` of the gang's own group, whose pods
+    are never victims, nor any of its tree. `names_possible`: which pods may be victims at all, instead of candidates.
     """
 
     priority: Integer
@@ -90,6 +94,7 @@ class GangAsk(msgspec.Struct, frozen=True, omit_defaults=True):
     whole_groups: bool = False
     keys: list[str] = []
     within: tuple[str, ...] = ()
+    names_possible: bool = False
 
 
 class Preempt(msgspec.Struct, frozen=True, omit_defaults=True, tag="preempt"):
@@ -114,7 +119,8 @@ class ShardFindings(msgspec.Struct, frozen=True, omit_defaults=True):
     `potential`: the number of nodes where preemption may help; `rejections`: why it does not on these. `faults`:
     failures on single nodes. For a gang, `budgets`: how many more evictions each PodDisruptionBudget allows that
     protects a victim; `gone`: all pods of the `gone_groups`; `kept_groups`: the groups, or enough of them, whose pods
-    could be victims only with all of their group.
+    could be victims only with all of their group. `possible`: all pods that may be victims, if these are wanted;
+    `has_more`: they are more than MAX_POSSIBLE pods and groups that go whole.
     """
 
     class_id: str
@@ -129,6 +135,8 @@ class ShardFindings(msgspec.Struct, frozen=True, omit_defaults=True):
     budgets: dict[str, Integer] = {}
     gone: list[Victim] = []
     kept_groups: list[str] = []
+    possible: list[Victim] = []
+    has_more: bool = False
 
 
 class Candidates(msgspec.Struct, frozen=True, omit_defaults=True, tag="candidates"):

@@ -11,7 +11,7 @@ import msgspec
 from shared.cluster.devices import PlacedDevices
 from shared.cluster.volumes import VolumeDecision
 from shared.messages.evaluation import Ties
-from shared.messages.queue import Gang, QueuedPod
+from shared.messages.queue import Gang, GangGroup, QueuedPod
 from shared.model.base import Count, Integer, Seconds
 
 
@@ -124,7 +124,10 @@ class RoundDecided(FromCycle, frozen=True, omit_defaults=True, tag="round-decide
 
 
 class GangSearched(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A search for victims of a gang: what it was about, as in a GangAsk, and the uids of all victims."""
+    """A search for victims of a gang: what it was about, as in a GangAsk, and the uids of all victims.
+
+    `groups`, `placed_in`: of a tree of groups, and where their members are, as in a GangCase. `stage`: likewise.
+    """
 
     key: str
     least: Count
@@ -132,6 +135,9 @@ class GangSearched(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     keys: list[str] = []
     within: tuple[str, ...] = ()
     victims: list[str] = []
+    groups: tuple[GangGroup, ...] = ()
+    placed_in: dict[Count, tuple[str, ...]] = {}
+    stage: Count = 0
 
 
 class SearchDecided(FromCycle, frozen=True, omit_defaults=True, tag="search-decided"):

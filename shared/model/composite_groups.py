@@ -5,10 +5,12 @@ from msgspec import field
 from shared.model.base import ApiStruct, Integer, Namespaced
 from shared.model.pod import PodCondition
 from shared.model.workloads import (
+    DisruptionMode,
     PodGroupStatus,
     SchedulingConstraints,
     TopologyConstraint,
     condition_in,
+    is_all,
 )
 
 MAX_LEVELS = 4
@@ -32,6 +34,7 @@ class CompositePodGroupSpec(ApiStruct, frozen=True, kw_only=True):
     parent_composite_pod_group_name: str | None = None
     scheduling_policy: CompositeSchedulingPolicy = field(default_factory=CompositeSchedulingPolicy)
     scheduling_constraints: SchedulingConstraints | None = None
+    disruption_mode: DisruptionMode | None = None
     priority_class_name: str = ""
     priority: Integer | None = None
     preemption_policy: str | None = None
@@ -66,6 +69,11 @@ class CompositePodGroup(Namespaced, frozen=True, kw_only=True):
     @property
     def never_preempts(self) -> bool:
         return self.spec.preemption_policy == "Never"
+
+    @property
+    def is_evicted_whole(self) -> bool:
+        """Whether a victim among the pods below it makes victims of all of them, whatever the groups in it say."""
+        return is_all(self.spec.disruption_mode)
 
     @property
     def scheduled_condition(self) -> PodCondition | None:

@@ -1,4 +1,4 @@
-"""The kinds of objects other than nodes and pods. Every worker holds all of them except QUEUE_KINDS."""
+"""The kinds of objects other than nodes and pods. Every worker holds all of them except UNPUBLISHED_KINDS."""
 
 from enum import StrEnum
 
@@ -46,5 +46,5 @@ DEVICE_KINDS = frozenset({ObjectKind.RESOURCE_CLAIM, ObjectKind.RESOURCE_SLICE, 
 
 GROUP_KINDS = frozenset({ObjectKind.POD_GROUP, ObjectKind.COSCHEDULING_POD_GROUP, ObjectKind.COMPOSITE_POD_GROUP})
 
-QUEUE_KINDS = frozenset({ObjectKind.COSCHEDULING_POD_GROUP, ObjectKind.COMPOSITE_POD_GROUP})
-"""Kinds that only the queue needs: no state keeps them, and only queueing hints read them."""
+UNPUBLISHED_KINDS = frozenset({ObjectKind.COSCHEDULING_POD_GROUP, ObjectKind.COMPOSITE_POD_GROUP})
+"""Kinds that no published state has: the queue reads them, and the snapshot adds what trees say to their PodGroups."""

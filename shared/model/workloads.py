@@ -162,12 +162,25 @@ def condition_in(status: PodGroupStatus | None, types: Collection[str]) -> PodCo
     return next((each for each in conditions if each.type in types), None)
 
 
+class InTree(ApiStruct, frozen=True, kw_only=True):
+    """What the composite groups above a PodGroup mean for victims among its pods. The snapshot adds it to the group.
+
+    `root`: the key of the highest one. `evicted_with`: the highest one whose pods are evicted all together, if there is
+    one. `priority`: the root's, as of a PodGroup.
+    """
+
+    root: str
+    evicted_with: str = ""
+    priority: Integer | None = None
+
+
 class PodGroup(Namespaced, frozen=True, kw_only=True):
     """A group of either API. Decoding sets `api_version`; an unknown one counts as `scheduling.k8s.io`."""
 
     api_version: str = ""
     spec: PodGroupSpec = field(default_factory=PodGroupSpec)
     status: PodGroupStatus | None = None
+    tree: InTree | None = None
 
     @property
     def api(self) -> GroupApi:
@@ -231,8 +244,23 @@ class PodGroup(Namespaced, frozen=True, kw_only=True):
     @property
     def is_evicted_whole(self) -> bool:
         """Whether a victim among its pods makes victims of all of them."""
-        mode = self.spec.disruption_mode
-        return mode.all is not None if isinstance(mode, DisruptionMode) else mode == "PodGroup"
+        return is_all(self.spec.disruption_mode)
+
+    @property
+    def evicted_with(self) -> str:
+        """Names the group all of whose pods a victim among its pods makes victims; empty if each goes by itself."""
+        above = "" if self.tree is None else self.tree.evicted_with
+        return f"compositepodgroup/{above}" if above else self.key if self.is_evicted_whole else ""
+
+    @property
+    def victims_priority(self) -> int | None:
+        """Of its pods if they are evicted all together; None if each has its own."""
+        return self.priority if self.tree is None else self.tree.priority
+
+
+def is_all(mode: str | DisruptionMode | None) -> bool:
+    """Whether this disruption mode evicts all of a group together."""
+    return mode.all is not None if isinstance(mode, DisruptionMode) else mode == "PodGroup"
 
 
 def _listed(text: str) -> list[str]:

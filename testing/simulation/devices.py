@@ -278,13 +278,6 @@ class DeviceWorld(GangWorld):
         waiting = (each for each in self.members(group) if not each.spec.node_name)
         return all(self._has_devices(where, each) for each in waiting)
 
-    def _is_stuck(self, group: PodGroup) -> bool:
-        """Or a pod of the group that has no node has reserved the claim: for the others it is in use, and stays so."""
-        claim = claims(self.server).get(group.metadata.name)
-        waiting = {each.uid for each in self.members(group) if not each.spec.node_name}
-        users = set() if claim is None else {each.uid for each in claim.status.reserved_for}
-        return (bool(users) and users <= waiting) or super()._is_stuck(group)
-
     def _on_change(self, change: Change) -> None:
         kind = OBJECT_KINDS.get(change.kind)
         if kind not in DEVICE_KINDS:

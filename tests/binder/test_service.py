@@ -231,6 +231,17 @@ async def test_a_claim_of_a_group_keeps_its_devices_unless_no_pod_of_the_group_h
         assert is_allocated(w, "q-c") is not w.looks_at_groups
 
 
+async def test_a_claim_keeps_its_devices_if_a_member_that_has_reserved_it_is_assumed_by_now() -> None:
+    async with world() as w:
+        w.assumed.add("default/busy")
+        notices = [releasing(w, name, f"{name}-c") for name in ("p", "q")]
+        for notice, member in zip(notices, ("default/busy", "default/idle"), strict=True):
+            notice.releases[0] = replace(notice.releases[0], members=[member])
+        w.bus.post("binder.notices", Notices(notices))
+        await until(lambda: len(w.assumed_asked) == 4 and not is_allocated(w, "q-c"))
+        assert is_allocated(w, "p-c")
+
+
 async def test_a_pod_that_waits_for_its_devices_has_an_event_and_is_counted() -> None:
     device = {"driver": "d", "pool": "n1", "device": "gpu-0"}
     async with world() as w:

@@ -17,7 +17,7 @@ from shared.config.settings import ApiSettings, Settings
 from shared.framework.loading import load_frameworks
 from shared.messages.watch import Kind
 from shared.messages.workers import Assign
-from shared.model.kinds import QUEUE_KINDS
+from shared.model.kinds import UNPUBLISHED_KINDS
 from shared.model.objects import ClusterObject, ObjectKind, is_namespaced, key_of, kind_of
 from shared.runtime import Context, Health
 from shared.store.link import connect
@@ -30,7 +30,7 @@ from tests.servers import nats_server, redis_server
 pytestmark = pytest.mark.asyncio
 
 SHARDS = 2
-KINDS = [kind for kind in ObjectKind if kind not in QUEUE_KINDS]
+KINDS = [kind for kind in ObjectKind if kind not in UNPUBLISHED_KINDS]
 STORAGE = "^/apis/storage.k8s.io/v1/"
 
 
@@ -147,7 +147,7 @@ async def test_every_kind_reaches_the_worker_as_it_comes_changes_and_goes() -> N
         world.server.serve("scheduling.k8s.io", "v1", "v1beta1", "v1alpha3")
         for kind in KINDS:
             world.put(kind, raw_object(kind))
-        for kind in QUEUE_KINDS:
+        for kind in UNPUBLISHED_KINDS:
             world.put(kind, raw_object(kind))
         await world.assign()
         await world.knows(*map(an_object, KINDS))

@@ -266,6 +266,23 @@ def test_a_claim_of_the_group_is_given_back_if_no_member_has_a_node(has_placed: 
     assert released == [("default/other", "") if has_placed else ("default/mine", "g")]
 
 
+@pytest.mark.parametrize("why_not", ["", "a stranger uses it", "a member has a node"])
+def test_a_claim_that_waiting_members_have_reserved_is_given_back_if_no_member_has_a_node(why_not: str) -> None:
+    """Their attempts failed after PreBind, and its devices are of no use for the gang by now."""
+    users = [{"resource": "pods", "name": name, "uid": f"default/{name}"} for name in ("q", "r")]
+    cluster = Cluster(a_claim(status={**ALLOCATED, "reservedFor": users}))
+    queue = cluster.queue
+    cluster.tell(an_object(ObjectKind.POD_GROUP, "g", spec={"schedulingPolicy": {"gang": {"minCount": 2}}}))
+    if why_not == "a member has a node":
+        queue.core.groups.observe(None, pod("fellow").in_group("g").on("n").build())
+    names = ("p", "q") if why_not == "a stranger uses it" else ("p", "q", "r")
+    queue.add(*(pod(name).resource_claim("r", "mine").in_group("g") for name in names))
+    queue.take()
+    (notice,) = notices(queue.reject("p", plugins=PLUGIN, deallocate=("default/mine",)))
+    released = [(each.key, each.group, each.members) for each in notice.releases]
+    assert released == ([] if why_not else [("default/mine", "", ["default/q", "default/r"])])
+
+
 @pytest.mark.parametrize("minimum", [1, 2])
 def test_pods_that_wait_for_devices_are_tried_again_once_the_last_pod_of_their_group_with_a_node_is_gone(
     minimum: int,

@@ -151,7 +151,7 @@ def test_a_tree_of_more_than_four_levels_is_never_tried() -> None:
     see(queue, group("a", 1, "y"), group("b", 1, "z"))
     add(queue, "a-0", "b-0")
     assert queue.take() == ["a-0"]
-    assert why(queue, "b-0") == "it and the groups above it are more than 4 levels: z in y in x in w"
+    assert why(queue, "b-0") == "pod group b and the groups above it are more than 4 levels: z in y in x in w"
 
 
 def test_the_groups_of_a_basic_composite_are_placed_each_by_itself() -> None:
@@ -327,6 +327,42 @@ def test_composite_groups_show_why_they_are_not_placed_and_that_they_are() -> No
     assert told(queue) == [("Scheduled", "", "b")]
     queue.decide("a-1")
     assert told(queue) == [("Scheduled", "", name) for name in ("a", "mid", "root")]
+
+
+def test_groups_that_name_each_other_as_parents_say_that_they_are_invalid() -> None:
+    queue = Queue()
+    see(queue, composite("x", 1, "y"), group("a", 1, "x"))
+    assert told(queue) == [], "the other one may be created yet"
+    see(queue, composite("y", 1, "x"))
+    message = "the composite pod groups x and y name each other as parents"
+    assert told(queue) == [("Invalid", message, name) for name in "axy"]
+    add(queue, "a-0")
+    assert told(queue) == [], "nothing has changed"
+    see(queue, composite("y", 1))
+    assert queue.take() == ["a-0"]
+    queue.decide("a-0")
+    assert told(queue) == [("Scheduled", "", name) for name in "axy"]
+
+
+def test_a_group_too_deep_says_that_it_is_invalid_and_groups_above_it_only_if_they_have_no_other() -> None:
+    queue = Queue()
+    see(queue, composite("w"), composite("x", None, "w"), composite("y", None, "x"), group("a", 1, "y"))
+    see(queue, composite("z", None, "y"), group("b", 1, "z"))
+    message = "pod group b and the groups above it are more than 4 levels: z in y in x in w"
+    assert told(queue) == [("Invalid", message, name) for name in "bz"]
+
+
+def test_groups_of_one_entry_are_counted_as_one_gang() -> None:
+    queue = Queue()
+    tree(queue)
+    see(queue, group("c", 2))
+    add(queue, "a-0", "a-1", "b-0", "c-0", "c-1")
+    by_state = queue.core.groups.by_queue_state
+    assert by_state() == {"held": 1, "active": 1}
+    add(queue, "b-1")
+    assert by_state() == {"active": 2}
+    queue.take(256)
+    assert by_state() == {"in-flight": 2}
 
 
 def test_a_composite_group_that_is_seen_after_its_pods_were_placed_is_told_so() -> None:

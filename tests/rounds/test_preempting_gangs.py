@@ -5,13 +5,14 @@ import random
 import pytest
 
 from services.snapshot.events import NodeGone
-from shared.model.objects import Node, Pod
+from shared.model.objects import Node, Pod, ResourceClaim
 from testing.builders import node, pod, selector
 from testing.inprocess.pipeline import bound
 from tests.plugins.volumes.storage import HOSTNAME
 from tests.rounds.preempting_gangs import WHOLE, PreemptingGangs, claim_on, gang_of, pod_group
 from tests.rounds.preempting_world import Full, load_of_nodes, where_they_are
 from tests.rounds.support import BY_NAME
+from tests.rounds.test_gang_claims import CLASS, a_claim, devices_of
 from tests.rounds.world import BadLuck
 
 RACK = "example.com/rack"
@@ -200,3 +201,22 @@ def test_a_claim_that_no_member_can_use_gives_its_devices_back(shards: int, poli
     found = [each.preemption for each in run.unfit(gang).values()]
     assert len(found) == 2
     assert {each.deallocate for each in found if each is not None} == {("default/shared",)}
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_members_that_share_a_claim_without_devices_all_go_to_the_node_of_its_device(shards: int) -> None:
+    """The cheapest victims are where no device is, or where not all members have room. Too many pods may go to try
+    them all.
+    """
+    run = world(racks(20, 1), full(20, priority=1), shards)
+    run.add_objects([CLASS, *(devices_of(name, "g0") for name in ("n7", "n9"))])
+    claim = a_claim()
+    assert isinstance(claim, ResourceClaim)
+    run.add_claim(claim)
+    run.add_pods([bound(pod("dear").request(cpu=0).priority(5).build(), "n9")])
+    run.settle()
+    gang = gang_of("train", 2, MEMBER.resource_claim("gpu", "shared"))
+    run.submit_gang(pod_group("train", 2), gang)
+    run.run_for(60)
+    assert set(where_they_are(run, gang).values()) == {"n7"}
+    assert run.victims == [f"default/low7-{j}" for j in range(4)]

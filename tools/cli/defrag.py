@@ -3,7 +3,9 @@
 import argparse
 import asyncio
 import json
-from collections.abc import Iterator
+import sys
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,11 +14,13 @@ from tools.cli.output import plain, table
 
 if TYPE_CHECKING:
     from tools.live_state import LiveState
-    from tools.whatif.defrag import Defrag
+    from tools.whatif.defrag import Defrag, Progress
     from tools.whatif.engine import PodsOn
 
 TIMEOUT = 120
 """Seconds for an answer."""
+TELL_SECONDS = 5.0
+"""Between two lines about how far the search is."""
 MAX_ROWS = 50
 MAX_NAMES = 5
 
@@ -58,13 +62,35 @@ def run(options: argparse.Namespace) -> int:
         raise UserError("defrag only lists moves and makes none: say so by --dry-run")
     live, pods_on = asyncio.run(_state(options))
     with calls() as converse:
-        found = defrag(live, pods_on, by=options.by, steps=options.steps, seconds=options.timeout, converse=converse)
+        found = defrag(
+            live,
+            pods_on,
+            by=options.by,
+            steps=options.steps,
+            seconds=options.timeout,
+            converse=converse,
+            tell=_Teller(time.monotonic).tell,
+        )
     if options.output == "json":
         print(json.dumps(plain(found), indent=2, ensure_ascii=False))
     else:
         for line in lines(found):
             print(line)
     return 0
+
+
+class _Teller:
+    """Says on stderr how far the search is, now and then."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._last = clock()
+
+    def tell(self, progress: "Progress") -> None:
+        if self._clock() - self._last >= TELL_SECONDS:
+            self._last = self._clock()
+            tried, units, freed = (f"{each:,}" for each in progress)
+            print(f"tried {tried} of {units}; {freed} could be freed", file=sys.stderr, flush=True)
 
 
 async def _state(options: argparse.Namespace) -> "tuple[LiveState, PodsOn]":

@@ -12,8 +12,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import msgspec
-
 from flotilla.results import error
 from services.cycle.extenders import Extenders
 from services.cycle.preemption.candidate_search import CandidateSearch, Preemption, SearchCase
@@ -21,8 +19,10 @@ from services.cycle.round.admission import Admission, PodInfo
 from services.cycle.round.assign import RoundResult, Unfit
 from services.cycle.round.attempts import MAX_DOMAINS_TRIED
 from services.cycle.round.gang import GangRound
+from services.cycle.round.gangs import AnyGang
 from services.cycle.round.placement_search import MAX_STEPS as MAX_SEARCH_STEPS
 from services.cycle.round.round import Round
+from services.cycle.round.tree_round import TreeRound
 from shared.framework.profile import Framework
 from shared.messages.evaluation import Ties
 from shared.messages.queue import Gang
@@ -39,7 +39,7 @@ from shared.messages.state import (
 )
 from shared.model.resources import allocatable
 from tools.recording.file import Entry
-from tools.replay.decisions import EPOCH, Decisions, Incomparable
+from tools.replay.decisions import EPOCH, Decisions, Incomparable, in_its_group
 from tools.replay.replay import frameworks_of
 from tools.replay.states import History, Judges
 
@@ -170,14 +170,14 @@ class Run:
             members = self._members.setdefault(step.key, {})
             members.update(dict.fromkeys((*step.pods, *uids)))
             if step.gang is not None:
-                self._gangs[step.key] = msgspec.structs.replace(step.gang, groups=())
+                self._gangs[step.key] = step.gang
             if not step.outcome:
                 return
             uids = list(self._members.pop(step.key))
         of_gang = None if step is None else self._gangs.pop(step.key, Gang(step.key, step.least))
         wanted = [self._pods[uid] for uid in uids if uid in self._pods and uid not in history.image.pods]
         for info in wanted:
-            info.gang = of_gang
+            info.gang = in_its_group(info, of_gang)
             self._waiting.pop(info.uid, None)
         if wanted:
             self._decide(wanted, history)
@@ -190,7 +190,10 @@ class Run:
     # Decisions
 
     def _decide(self, pods: Sequence[PodInfo], history: History) -> None:
-        gang = None if pods[0].gang is None else GangRound(pods)
+        gang = _gang_of(pods)
+        if gang is not None and gang.is_over:
+            self._take_outcome(gang.outcome(), history)
+            return
         open_ = list(pods)
         for _ in range(MAX_STEPS if gang is None else MAX_GANG_STEPS):
             is_asked = gang is not None and bool(gang.asked())
@@ -207,18 +210,21 @@ class Run:
                 if not gang.is_over:
                     continue
                 result = gang.outcome()
-            self._place(result)
-            for info, status in result.failed:
-                self._end(info, status.message)
-            for info, unfit in (*result.unfit, *result.withheld):
-                self._on_unfit(info, unfit, history)
+            self._take_outcome(result, history)
             open_ = result.deferred
             if not open_:
                 return
         for info in open_:
             self._end(info, "left for a later round")
 
-    def _round(self, pods: list[PodInfo], gang: GangRound | None, history: History) -> RoundResult:
+    def _take_outcome(self, result: RoundResult, history: History) -> None:
+        self._place(result)
+        for info, status in result.failed:
+            self._end(info, status.message)
+        for info, unfit in (*result.unfit, *result.withheld):
+            self._on_unfit(info, unfit, history)
+
+    def _round(self, pods: list[PodInfo], gang: AnyGang | None, history: History) -> RoundResult:
         self._rounds += 1
         decisions = self._decisions
         round_ = Round(self._rounds, pods, decisions.cache, gang)
@@ -341,6 +347,13 @@ class Counterfactual:
         as_recorded = sum(self._recorded.get(uid, "") == node for uid, node in before.placed.items())
         moved = dict(sorted(moved.items()))
         return Contrast(before, after, moved, _sorted(now_fit), _sorted(no_longer), same, as_recorded)
+
+
+def _gang_of(pods: Sequence[PodInfo]) -> AnyGang | None:
+    first = pods[0].gang
+    if first is None:
+        return None
+    return TreeRound(pods) if first.groups else GangRound(pods)
 
 
 def _sorted(by_name: dict[str, str]) -> dict[str, str]:

@@ -7,7 +7,8 @@ import msgspec
 
 from services.cycle.extenders import Extenders
 from services.cycle.preemption.candidate_search import CandidateSearch, SearchCase
-from services.cycle.preemption.gang_search import GangCase, GangSearch
+from services.cycle.preemption.gang_case import GangCase, Stage
+from services.cycle.preemption.gang_search import GangSearch
 from services.cycle.preemption.search_queue import SearchQueue
 from services.cycle.recording import pods_of_gang_search, pods_of_round, pods_of_search
 from services.cycle.round.admission import Admission, PodInfo
@@ -70,7 +71,7 @@ class Decisions:
         info = self.pods.get(pod.uid)
         if info is None:
             raise Incomparable("a pod is missing")
-        info.class_id, info.gang = of.class_id, _in_its_group(info, gang)
+        info.class_id, info.gang = of.class_id, in_its_group(info, gang)
         return info
 
     def round(self, record: RoundDecided, history: History) -> tuple[list[PodDecided], str]:
@@ -125,10 +126,20 @@ class Decisions:
         """A search with other victims than were recorded gives them as the reason."""
         [(seqs, _)] = _groups(record.classes).items()
         self._check([seqs], history)
-        of_gang = Gang(gang.key, gang.least)
+        of_gang = Gang(gang.key, gang.least, groups=gang.groups)
         pods = [self.info(pod, record.classes[pod.of], of_gang) for pod in record.pods]
         members = [(info, Unfit("", ())) for info in pods]
-        case = GangCase(gang.key, gang.least, gang.priority, members, keys=tuple(gang.keys), within=gang.within)
+        case = GangCase(
+            gang.key,
+            gang.least,
+            gang.priority,
+            members,
+            keys=tuple(gang.keys),
+            within=gang.within,
+            groups=gang.groups,
+            placed_in=gang.placed_in,
+            stage=Stage(gang.stage),
+        )
         alone = {each.class_id for each in record.classes if each.alone}
         search = GangSearch(record.search, case, self.frameworks, alone.__contains__)
         while search.open:
@@ -192,8 +203,9 @@ class Decisions:
             raise Incomparable("a member of its gang is missing")
         members = [self.pods[uid] for uid in step.pods]
         for info in members:
-            info.gang = _in_its_group(info, step.gang)
-        return TreeRound(members) if step.gang.groups else GangRound(members, step.gone, step.unreserved)
+            info.gang = in_its_group(info, step.gang)
+        decide = TreeRound if step.gang.groups else GangRound
+        return decide(members, step.gone, step.unreserved)
 
     def _check(self, groups: Iterable[Sequence[int]], history: History) -> None:
         for seqs in groups:
@@ -232,7 +244,7 @@ class Decisions:
             search.gather(self.frameworks)
 
 
-def _in_its_group(info: PodInfo, gang: Gang | None) -> Gang | None:
+def in_its_group(info: PodInfo, gang: Gang | None) -> Gang | None:
     """The gang, with the number that the pod's group has in it if it is a tree."""
     if gang is None or info.gang is None:
         return gang

@@ -39,7 +39,7 @@ from shared.messages.evaluation import Ties
 from shared.messages.queue import Absorbed, Forgotten, ForgottenPod, Outcome, Outcomes, Take, Verdict
 from shared.messages.state import Delta, Loads, NeedDeltas, ObjectRemoved, ObjectUpserted, OthersChanged, State
 from shared.model.devices import ResourceClaim
-from shared.model.kinds import GROUP_KINDS, QUEUE_KINDS
+from shared.model.kinds import GROUP_KINDS, UNPUBLISHED_KINDS
 from shared.model.load import PodLoad
 from shared.model.objects import (
     ClusterObject,
@@ -197,9 +197,9 @@ class Cores:
 
     def add_objects(self, objects: Iterable[ClusterObject]) -> None:
         for obj in objects:
-            if kind_of(obj) in QUEUE_KINDS:
+            if kind_of(obj) in UNPUBLISHED_KINDS:
                 self._show(obj)
-            else:
+            if kind_of(obj) is not ObjectKind.COSCHEDULING_POD_GROUP:
                 self._watch(snapshot.ObjectSeen(obj))
 
     def _show(self, obj: ClusterObject) -> None:

@@ -1,15 +1,20 @@
 """Which nodes, or groups of nodes, could be freed by moving their pods, found by deciding these pods on the other ones.
 
-A unit is a node, or all nodes with one value of a label. Units are tried with the fewest pods first: the nodes of all
-units chosen so far and of the tried one are drained: they get no more pods, and their pods are decided again as their
-owners would recreate them. The unit is chosen if all find a node and no other pod has to go. So the moves are what the
-scheduler does if these nodes are drained at once. Units that are free already are kept free.
+A unit is a node, or all nodes with one value of a label. Units are tried with the fewest pods first: the nodes of the
+tried ones are drained, beside those chosen so far: they get no more pods, and their pods are decided again as their
+owners would recreate them. They are chosen if all find a node and no other pod has to go.
+
+    add units, their pods beside those that were moved before --the set has grown fourfold, or nothing is left to try-->
+    confirm: move all pods of the set at once --they do not all fit--> a smaller set
+
+So the moves are what the scheduler does if these nodes are drained at once. Units that are free already are kept free.
 """
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -29,6 +34,10 @@ from tools.whatif.groups import SUMMED, free_room
 from tools.whatif.manifests import UID
 
 MAX_STEPS = 10_000
+GROWTH = 4
+"""How much a set of units grows until its moves are confirmed, so that little is lost if time runs out."""
+SEARCHING = 0.6
+"""The share of the time in which units are added; the rest is for the last confirmation."""
 ALONE = "a pod there has no controller that would recreate it"
 UNKNOWN = "its pods are not known in full"
 AWAITED = "a pending pod goes there"
@@ -98,19 +107,16 @@ def defrag(
     steps: int = 200,
     seconds: float,
     converse: Converse | None = None,
+    tell: "Callable[[Progress], None]" = lambda progress: None,
 ) -> Defrag:
-    """At most `steps` trials, and for about `seconds`. `by`: a node label."""
+    """At most `steps` trials, and for about `seconds`. `by`: a node label. `tell` is called after each trial."""
     if not 1 <= steps <= MAX_STEPS:
         raise UserError(f"--steps: takes 1 to {MAX_STEPS}, not {steps}")
-    ends = time.monotonic() + seconds
-
-    def check() -> None:
-        if time.monotonic() > ends:
-            raise TimeIsUp(seconds)
-
-    engine = Engine(live, Question(), pods_on, check, converse)
+    clock = _Clock(seconds)
+    engine = Engine(live, Question(), pods_on, clock.check, converse)
     trials = Trials(engine, pods_on, by)
-    freed, why = _search(trials, steps)
+    clock.stop_after(SEARCHING * seconds)
+    freed, why = _Search(trials, steps, tell).run(lambda: clock.stop_after(seconds))
     kept: dict[str, list[str]] = {}
     for unit in trials.units:
         reason = unit.blocked or why.get(unit.name, "")
@@ -130,32 +136,84 @@ def defrag(
     )
 
 
-def _search(trials: "Trials", steps: int) -> tuple[list[Unit], dict[str, str]]:
-    """The units that can be freed together, and by name why others are not. Units are added by twos, fours and so on
-    as long as they fit.
-    """
-    candidates = sorted(
-        (unit for unit in trials.units if unit.pods and not unit.blocked), key=lambda unit: (len(unit.pods), unit.name)
-    )
-    freed: list[Unit] = []
-    why: dict[str, str] = {}
-    i, count = 0, 1
-    try:
-        while i < len(candidates) and trials.steps < steps:
-            tried = candidates[i : i + count]
-            chosen = [*freed, *tried]
+class Progress(NamedTuple):
+    """Units that were tried so far, of how many, and how many of them can be freed."""
+
+    tried: int
+    units: int
+    freed: int
+
+
+class _Clock:
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._began = time.monotonic()
+        self.stop_after(seconds)
+
+    def stop_after(self, seconds: float) -> None:
+        """Since the beginning."""
+        self._ends = self._began + seconds
+
+    def check(self) -> None:
+        if time.monotonic() > self._ends:
+            raise TimeIsUp(self._seconds)
+
+
+class _Search:
+    """Adds units by twos, fours and so on as long as they fit."""
+
+    def __init__(self, trials: "Trials", steps: int, tell: Callable[[Progress], None]) -> None:
+        self._trials = trials
+        self._steps = steps
+        self._tell = tell
+        self._candidates = sorted(
+            (unit for unit in trials.units if unit.pods and not unit.blocked),
+            key=lambda unit: (len(unit.pods), unit.name),
+        )
+        self._freed: list[Unit] = []
+        self._confirmed: list[Unit] = []
+        self._next = 0
+        self._why: dict[str, str] = {}
+
+    def run(self, has_ended: Callable[[], None]) -> tuple[list[Unit], dict[str, str]]:
+        """The units that can be freed together, and by name why others are not. `has_ended`: no more are added."""
+        for step in (self._add_units, self._confirm):
+            try:
+                step()
+            except TimeIsUp:
+                self._trials.forget()
+            has_ended()
+        known = {unit.name for unit in self._confirmed} | self._why.keys()
+        untried = {unit.name: UNTRIED for unit in self._candidates if unit.name not in known}
+        return self._confirmed, self._why | untried
+
+    def _add_units(self) -> None:
+        trials, candidates, count = self._trials, self._candidates, 1
+        while self._next < len(candidates) and trials.steps < self._steps:
+            tried = candidates[self._next : self._next + count]
+            chosen = [*self._freed, *tried]
             allowed = trials.budgets.allow(chosen)
             if allowed and not trials.room.lacks(chosen) and trials.fits(chosen):
-                freed += tried
-                i, count = i + len(tried), 2 * count
+                self._freed, count = chosen, 2 * count
+                self._next += len(tried)
+                if len(self._freed) >= GROWTH * max(len(self._confirmed), 1):
+                    self._confirm()
             elif len(tried) > 1:
                 count = len(tried) // 2
             else:
-                why[tried[0].name] = NO_ROOM if allowed else BUDGET
-                i += 1
-    except TimeIsUp:
-        pass
-    return freed, why | {unit.name: UNTRIED for unit in candidates[i:]}
+                self._why[tried[0].name] = NO_ROOM if allowed else BUDGET
+                self._next += 1
+            self._tell(Progress(self._next, len(candidates), len(self._freed)))
+
+    def _confirm(self) -> None:
+        """Moves all pods at once; if that does not fit, those of fewer units."""
+        while self._freed != self._confirmed:
+            if self._trials.confirms(self._freed):
+                self._confirmed = self._freed
+                return
+            left = max(len(self._confirmed), len(self._freed) * 3 // 4)
+            self._why |= {unit.name: NO_ROOM for unit in self._freed[left:]}
+            self._freed = self._freed[:left]
 
 
 class Budgets:
@@ -218,9 +276,18 @@ class Room:
         return any(left[name] < 0 for name in SUMMED)
 
 
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A pod, the one that its owner would create instead, and the node of that one."""
+
+    pod: Pod
+    again: Pod
+    node: str
+
+
 @dataclass(slots=True)
 class Trials:
-    """Decides the pods of one set of units after another. `moves`: those of the last set that fitted."""
+    """Decides the pods of one set of units after another. `moves`: those of the last set that was confirmed."""
 
     engine: Engine
     pods_on: PodsOn
@@ -234,6 +301,8 @@ class Trials:
     _cores: Cores | None = None
     _emptied: dict[str, Unit] = field(default_factory=dict)
     """The units whose pods have left, by name."""
+    _moved: dict[str, Moved] = field(default_factory=dict)
+    """Where their pods are now, by uid."""
 
     def __post_init__(self) -> None:
         objects = self.engine.live.state.objects
@@ -250,25 +319,55 @@ class Trials:
         return [unit for unit in self.units if not unit.pods and not unit.blocked]
 
     def fits(self, chosen: Sequence[Unit]) -> bool:
+        """Whether all pods of these find a node; those that did before stay there, if it is not one of these now."""
         self.steps += 1
+        return self._try(chosen, all_at_once=False)
+
+    def confirms(self, chosen: Sequence[Unit]) -> bool:
+        """Whether they do if all are moved at once."""
+        fits = self._try(chosen, all_at_once=True)
+        if fits:
+            pods = (pod for unit in chosen for pod in unit.pods)
+            self.moves = [Move(pod.key, pod.spec.node_name, self._moved[pod.uid].node) for pod in pods]
+        return fits
+
+    def forget(self) -> None:
+        """A trial was ended before it was over."""
+        self._cores = None
+
+    def _try(self, chosen: Sequence[Unit], *, all_at_once: bool) -> bool:
         cores = self._with_emptied(chosen)
+        closed = {node.name for unit in (*chosen, *self.free) for node in unit.nodes}
+        redone = [each for each in self._moved.values() if all_at_once or each.node in closed]
+        if any(_has_claims(each.pod) for each in redone):
+            self.forget()
+            cores, redone = self._with_emptied(chosen), []
+        cores.remove_pods((each.again.uid for each in redone), with_claims=False)
+        for each in redone:
+            del self._moved[each.pod.uid]
         evicted = len(cores.evicted)
-        asked = [(pod, *recreated(pod, f"{UID}-moved-{pod.uid}", self._claims)) for unit in chosen for pod in unit.pods]
+        asked = [
+            (pod, *recreated(pod, f"{UID}-moved-{pod.uid}", self._claims))
+            for unit in chosen
+            for pod in unit.pods
+            if pod.uid not in self._moved
+        ]
         for _, again, made in asked:
             cores.add_objects(made)
             cores.submit([(again, 0.0)])
         cores.settle()
-        moves = [Move(pod.key, pod.spec.node_name, cores.node_of(again.uid)) for pod, again, _ in asked]
-        closed = {node.name for unit in (*chosen, *self.free) for node in unit.nodes}
-        fits = len(cores.evicted) == evicted and all(move.target and move.target not in closed for move in moves)
-        if fits:
-            self.moves = moves
-        if len(cores.evicted) > evicted or any(_has_claims(pod) for pod, _, _ in asked):
-            self._cores = None  # what victims and claims leave behind cannot be taken back
+        moved = [Moved(pod, again, cores.node_of(again.uid)) for pod, again, _ in asked]
+        if len(cores.evicted) == evicted and all(each.node and each.node not in closed for each in moved):
+            self._moved |= {each.pod.uid: each for each in moved}
+            return True
+        if len(cores.evicted) > evicted or any(_has_claims(each.pod) for each in (*moved, *redone)):
+            self.forget()  # what victims and claims leave behind cannot be taken back
         else:
-            cores.remove_pods((again.uid for _, again, _ in asked), with_claims=False)
+            cores.remove_pods((each.again.uid for each in moved), with_claims=False)
+            cores.place(_on(each.again, each.node) for each in redone)
+            self._moved |= {each.pod.uid: each for each in redone}
             cores.settle()
-        return fits
+        return False
 
     def _decided(self) -> Cores:
         """The state once the pods that are pending now are decided."""
@@ -281,11 +380,13 @@ class Trials:
         cores = self._cores
         if cores is None:
             self._cores = cores = self._decided()
-            self._emptied = {}
+            self._emptied, self._moved = {}, {}
             cores.add_nodes(_cordoned(node) for unit in self.free for node in unit.nodes)
         wanted = {unit.name: unit for unit in chosen}
         for name in [name for name in self._emptied if name not in wanted]:
             unit = self._emptied.pop(name)
+            again = [moved.again.uid for pod in unit.pods if (moved := self._moved.pop(pod.uid, None)) is not None]
+            cores.remove_pods(again, with_claims=False)
             cores.place(unit.pods)
             cores.add_nodes(unit.nodes)
         for name, unit in wanted.items():
@@ -334,6 +435,10 @@ class Trials:
 
 def _cordoned(node: Node) -> Node:
     return replace(node, spec=replace(node.spec, unschedulable=True))
+
+
+def _on(pod: Pod, node: str) -> Pod:
+    return replace(pod, spec=replace(pod.spec, node_name=node))
 
 
 def _has_claims(pod: Pod) -> bool:

@@ -4,116 +4,34 @@ ask about a class --all answered by the merged summaries--> choose nodes and vic
  ^                                                            |
  +---------- with victims gone, and members in place ----------+
 
-Pods of a class that matter to each other only by the nodes they take are placed at once, by the best choice there is;
-others one after another. Pod groups that are evicted as a whole are left alone at first; if they might help, the
-search is made again with some of them gone, and the cheapest set counts.
+Which classes are asked about, and where, is up to VictimPlan. Groups that are evicted as a whole are left alone at
+first; if they might help, the search is made again with some of them gone, and the cheapest set counts.
+
+In the last stage it finds all pods that may go, if they are few: the rehearsal puts back who is not needed.
 """
 
 import itertools
-from collections import Counter
-from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
 from services.cycle.preemption.candidate_search import Asking
-from services.cycle.round.admission import PodInfo
-from services.cycle.round.assign import Unfit
-from services.cycle.round.gang import GangRound
+from services.cycle.preemption.gang_case import GangCase, Stage
+from services.cycle.preemption.victim_choice import Choice, Findings, cheaper
+from services.cycle.preemption.victim_plan import Plan, Question, VictimPlan
 from shared.framework.profile import MAX_ASKS, Framework, is_mergeable, merge, merging_failed
-from shared.framework.victim_sets import Cost, choose, cost_of, importance
-from shared.messages.preemption import Candidate, Candidates, GangAsk, Preempt, PreemptAsk, ShardFindings, Victim
-from shared.messages.rounds import Given
-from shared.messages.state import Loads
+from shared.framework.victim_sets import cost_of, importance, units_of
+from shared.messages.preemption import MAX_POSSIBLE, Candidates, GangAsk, Preempt, PreemptAsk, Victim
 from shared.plugins.preemption import NEVER, of_all_shards
 
 MAX_QUESTIONS = 256
-"""Asks of one search, so that others do not wait long for one gang; a search that is cut has found nothing."""
-MAX_DOMAINS = 8
-"""Domains, the cheapest first, in which room is searched for the gang's further classes."""
-MAX_ORDERS = 4
-"""Orders in which the gang's classes are tried, until each finds room."""
+"""Asks of one search, so that others do not wait long for one gang; then the best set so far counts."""
 MAX_GROUPS_COMBINED = 4
-"""Pod groups evicted as a whole that are tried in all combinations: 16 of them."""
+"""Groups evicted as a whole that are tried in all combinations: 16 of them."""
 MAX_GROUPS = 16
-"""Pod groups evicted as a whole, for one gang."""
+"""Groups evicted as a whole, for one gang."""
 TOO_LONG = f"not tried any further after {MAX_QUESTIONS} questions"
-NOTHING = "no pods of lower priority make enough room for {least} members of the pod group"
-
-
-@dataclass(frozen=True)
-class GangCase:
-    """A gang that does not fit. `members`: in queue order, with the reason for each.
-
-    `keys`: the labels whose values its domain shares; `within`: those values, if other members have a place already.
-    """
-
-    key: str
-    least: int
-    priority: int
-    members: Sequence[tuple[PodInfo, Unfit]]
-    never_preempts: bool = False
-    keys: tuple[str, ...] = ()
-    within: tuple[str, ...] = ()
-
-    @property
-    def pods(self) -> list[PodInfo]:
-        return [info for info, _ in self.members]
-
-    @cached_property
-    def unfit(self) -> dict[str, Unfit]:
-        """By uid."""
-        return {info.uid: unfit for info, unfit in self.members}
-
-    @property
-    def nominated(self) -> dict[str, str]:
-        return {info.uid: node for info in self.pods if (node := info.nominated_node)}
-
-    @property
-    def group(self) -> str:
-        """`namespace/name`, without the API."""
-        return "/".join(self.key.split("/")[-2:])
-
-
-@dataclass(frozen=True, slots=True)
-class _OfClass:
-    """Members that are alike, apart from their nominations. `pods`: those that need room."""
-
-    class_id: str
-    first: PodInfo
-    pods: tuple[PodInfo, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Question:
-    of: _OfClass
-    members: int
-    gang: GangAsk
-
-
-Findings = Sequence[ShardFindings]
-
-
-@dataclass(frozen=True, slots=True)
-class _Choice:
-    """Victims so far, and nodes of members. `touched`: pod groups among the victims that were not gone before."""
-
-    victims: dict[str, Victim] = field(default_factory=dict)
-    placed: tuple[tuple[PodInfo, str], ...] = ()
-    budgets: Mapping[str, int] = field(default_factory=dict)
-    touched: frozenset[str] = frozenset()
-
-    def cost(self) -> Cost:
-        return cost_of(self.victims.values(), self.budgets)
-
-    def left(self) -> dict[str, int]:
-        """What budgets allow in addition."""
-        spent = Counter(budget for victim in self.victims.values() for budget in victim.budgets)
-        return {budget: allowed - spent[budget] for budget, allowed in self.budgets.items()}
-
-
-Plan = Generator[_Question, Findings, _Choice | None]
+NOTHING = "no pods of lower priority make enough room for {needed}"
 
 
 class GangSearch(Asking):
@@ -131,9 +49,8 @@ class GangSearch(Asking):
     ) -> None:
         super().__init__(number, 0, ())
         self.case = case
-        self._stands_alone = stands_alone
         self._framework = frameworks[case.pods[0].template.profile]
-        self._classes = _classes_of(case)
+        self._sets = VictimPlan(case, stands_alone)
         self.judged_on: list[dict[str, int]] = []
         """For each ask, the sequence number that each worker judged it on."""
         self.start_over()
@@ -150,9 +67,10 @@ class GangSearch(Asking):
         self.judged_on.clear()
         self._summaries = {info.class_id: unfit.summaries for info, unfit in self.case.members if unfit.summaries}
         self._groups: set[str] = set()
+        self._best: Choice | None = None
         self._questions = 0
         self._asks_of_question = 0
-        self._plan = self._search()
+        self._plan = self._all_possible() if self.case.stage is Stage.ALL else self._search()
         self._go_on(None)
 
     @property
@@ -163,7 +81,13 @@ class GangSearch(Asking):
     @property
     def puts_back(self) -> bool:
         """Whether single victims may turn out not to be needed."""
-        return len(self._classes) > 1 or not self._stands_alone(self._classes[0].first.class_id)
+        return self.case.stage is not Stage.CHEAPEST or not self._sets.is_exact
+
+    @property
+    def may_have_missed(self) -> bool:
+        """Whether there may be a set of victims though it was not found, or is not enough."""
+        is_exact = self._sets.is_exact and len(self._groups) <= MAX_GROUPS_COMBINED
+        return not (self.case.stage is Stage.ALL or is_exact or self.case.never_preempts) and self.is_final
 
     # The conversation
 
@@ -229,21 +153,28 @@ class GangSearch(Asking):
     def _go_on(self, findings: Findings | None) -> bool:
         """Whether the search is over."""
         if self._questions == MAX_QUESTIONS:
-            return self._give_up(TOO_LONG)
+            return self._end(self._best, TOO_LONG)
         try:
             self._question = next(self._plan) if findings is None else self._plan.send(findings)
         except StopIteration as end:
-            choice: _Choice | None = end.value
-            self.open.clear()
-            if choice is None or not choice.victims:
-                self.why = NOTHING.format(least=self.case.least)
-            else:
-                self.victims = tuple(sorted(choice.victims.values(), key=importance))
-            return True
+            return self._end(end.value, NOTHING.format(needed=self._needed))
         self._questions += 1
         self._asks_of_question = 0
         self._next_ask()
         return False
+
+    def _end(self, choice: Choice | None, why: str) -> bool:
+        self.open.clear()
+        if choice is None or not choice.victims:
+            self.why = why
+        else:
+            self.victims = tuple(sorted(choice.victims.values(), key=importance))
+        return True
+
+    @property
+    def _needed(self) -> str:
+        case = self.case
+        return "the composite pod group" if case.groups else f"{case.least} members of the pod group"
 
     def _next_ask(self) -> None:
         self.ask += 1
@@ -251,19 +182,19 @@ class GangSearch(Asking):
         self.open = {self._question.of.class_id}
         self.answered = {}
 
-    # The plan
+    # Sets of groups that go whole
 
     def _search(self) -> Plan:
-        best = yield from self._attempt(())
+        self._best = yield from self._attempt(())
         if len(self._groups) > MAX_GROUPS_COMBINED:
             with_groups = yield from self._with_groups()
-            return _cheaper(best, with_groups)
+            return cheaper(self._best, with_groups)
         groups = sorted(self._groups)
         for size in range(1, len(groups) + 1):
             for gone in itertools.combinations(groups, size):
                 choice = yield from self._attempt(gone)
-                best = _cheaper(best, choice)
-        return best
+                self._best = cheaper(self._best, choice)
+        return self._best
 
     def _with_groups(self) -> Plan:
         """Adds groups that help until no further one is needed, then leaves out each that the gang can do without."""
@@ -284,136 +215,29 @@ class GangSearch(Asking):
         return choice
 
     def _attempt(self, gone_groups: tuple[str, ...], *, whole_groups: bool = False) -> Plan:
-        """One set of victims for all classes; if a class finds no room, it is made again with that class first."""
-        ask = GangAsk(
-            priority=self.case.priority,
-            group=self.case.group,
-            nominated=self.case.nominated,
+        ask = self._ask_with(gone_groups=list(gone_groups), whole_groups=whole_groups)
+        return self._sets.choose(ask)
+
+    def _all_possible(self) -> Plan:
+        """All pods that may go, if they are few."""
+        ask = msgspec.structs.replace(self._ask_with(whole_groups=True), names_possible=True)
+        findings = yield Question(self._sets.classes[0], 1, ask)
+        victims = {victim.uid: victim for each in findings for victim in each.possible}
+        is_whole = not any(each.has_more for each in findings)
+        return Choice(victims) if is_whole and len(units_of(victims.values())) <= MAX_POSSIBLE else None
+
+    def _ask_with(self, *, gone_groups: Sequence[str] = (), whole_groups: bool) -> GangAsk:
+        case = self.case
+        return GangAsk(
+            priority=case.priority,
+            group=case.group,
+            nominated=case.nominated,
             gone_groups=list(gone_groups),
             whole_groups=whole_groups,
-            keys=list(self.case.keys),
-            within=self.case.within,
         )
-        order, tried = self._classes, 0
-        while True:
-            choice = yield from self._in_order(order, ask)
-            tried += 1
-            if choice is not None or tried == min(len(order), MAX_ORDERS):
-                return choice
-            order = [self._stuck, *(of for of in order if of is not self._stuck)]
-
-    def _in_order(self, classes: Sequence[_OfClass], ask: GangAsk) -> Plan:
-        """The classes one after another, in the cheapest domain."""
-        first, *rest = classes
-        self._stuck = first
-        members = self._at_once(first, len(first.pods))
-        findings = yield _Question(first, members, ask)
-        choices: dict[tuple[str, ...], _Choice] = {}
-        for domain, candidates in _by_domain(findings).items():
-            choice = _extended(_also(_Choice(), findings), first.pods, candidates, members)
-            if choice is not None:
-                choices[domain] = choice
-        if not rest and members == len(first.pods):
-            return min(choices.values(), key=_Choice.cost, default=None)
-        best: _Choice | None = None
-        for domain in sorted(choices, key=lambda each: (choices[each].cost(), each))[:MAX_DOMAINS]:
-            found = yield from self._rest(classes, choices[domain], msgspec.structs.replace(ask, within=domain))
-            best = _cheaper(best, found)
-        return best
-
-    def _rest(self, classes: Sequence[_OfClass], choice: _Choice, ask: GangAsk) -> Plan:
-        """Places the members that have no room yet, class by class."""
-        placed = {info.uid for info, _ in choice.placed}
-        for of in classes:
-            waiting = [info for info in of.pods if info.uid not in placed]
-            while waiting:
-                members = self._at_once(of, len(waiting))
-                findings = yield _Question(of, members, _with_placed(ask, choice))
-                candidates = [each for found in findings for each in found.candidates]
-                extended = _extended(_also(choice, findings), waiting, candidates, members)
-                if extended is None:
-                    self._stuck = of
-                    return None
-                choice, waiting = extended, waiting[members:]
-        return choice
-
-    def _at_once(self, of: _OfClass, members: int) -> int:
-        return members if self._stands_alone(of.first.class_id) else 1
 
 
-def case_of(gang: GangRound, unfit: Sequence[tuple[PodInfo, Unfit]]) -> GangCase:
-    """Of a gang that does not fit, with all its members."""
-    group = gang.members[0].gang
-    own = min(info.template.priority for info in gang.members)
-    said = None if group is None else group.priority
-    never = any(info.template.never_preempts for info in gang.members) or (group is not None and group.never_preempts)
-    required = [k for k, level in enumerate(gang.attempts.levels) if level.required]
-    keys = tuple(gang.attempts.levels[k].key for k in required)
-    counted = gang.attempts.counted
-    placed = [] if counted is None or not required else counted.placed
-    within = min((tuple(values[k] or "" for k in required) for values in placed), default=())
-    return GangCase(gang.key, gang.least, own if said is None else said, unfit, never, keys, within)
-
-
-def _classes_of(case: GangCase) -> list[_OfClass]:
-    """The classes of the members that must be placed, in queue order."""
-    by_class: dict[str, list[PodInfo]] = {}
-    for info in case.pods[: case.least]:
-        class_id = info.template.class_id if info.apart else info.class_id
-        by_class.setdefault(class_id, []).append(info)
-    return [_OfClass(class_id, pods[0], tuple(pods)) for class_id, pods in by_class.items()]
-
-
-def _by_domain(findings: Findings) -> dict[tuple[str, ...], list[Candidate]]:
-    by_domain: dict[tuple[str, ...], list[Candidate]] = {}
-    for of_shard in findings:
-        for each in of_shard.candidates:
-            by_domain.setdefault(each.domain, []).append(each)
-    return by_domain
-
-
-def _also(choice: _Choice, findings: Findings) -> _Choice:
-    """With what these answers tell of budgets, and of the pods of groups that are gone."""
-    gone = {victim.uid: victim for of_shard in findings for victim in of_shard.gone}
-    budgets = {key: allowed for of_shard in findings for key, allowed in of_shard.budgets.items()}
-    return replace(choice, victims={**choice.victims, **gone}, budgets={**choice.budgets, **budgets})
-
-
-def _extended(
-    choice: _Choice, pods: Sequence[PodInfo], candidates: Sequence[Candidate], members: int
-) -> _Choice | None:
-    """Finds room for the first `members` of these pods at the lowest cost; None if there is none."""
-    chosen = choose(sorted(candidates, key=lambda each: (each.node, each.members)), members, choice.left())
-    if chosen is None:
-        return None
-    nodes = [each.node for each in chosen for _ in range(each.members)]
-    victims = {
-        victim.uid: msgspec.structs.replace(victim, node=each.node) for each in chosen for victim in each.victims
-    }
-    touched = {victim.group for victim in victims.values() if victim.group}
-    return replace(
-        choice,
-        victims={**choice.victims, **victims},
-        placed=(*choice.placed, *zip(pods[:members], nodes, strict=False)),
-        touched=choice.touched | touched,
-    )
-
-
-def _with_placed(ask: GangAsk, choice: _Choice) -> GangAsk:
-    loads = Loads()
-    given = [Given(info.uid, node, loads.number(info.template.load)) for info, node in choice.placed]
-    gone = [victim.uid for victim in choice.victims.values() if victim.group not in ask.gone_groups]
-    return msgspec.structs.replace(ask, given=given, loads=loads.items, gone=gone)
-
-
-def _cheaper(one: _Choice | None, other: _Choice | None) -> _Choice | None:
-    """The first of two that cost the same."""
-    if one is None or other is None:
-        return one or other
-    return other if other.cost() < one.cost() else one
-
-
-def _by_importance(choice: _Choice, groups: Sequence[str]) -> list[str]:
+def _by_importance(choice: Choice, groups: Sequence[str]) -> list[str]:
     """The most important first: by priority, then by size."""
     costs = {group: cost_of((v for v in choice.victims.values() if v.group == group), {}) for group in groups}
     return sorted(groups, key=lambda group: (-costs[group].highest, -costs[group].number, group))

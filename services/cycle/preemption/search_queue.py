@@ -16,11 +16,12 @@ from services.cycle.commits import PlannedNomination
 from services.cycle.events import Ask, Effect, unschedulable
 from services.cycle.extenders import AskAboutVictims, Extenders, VictimQuestion, VictimsAnswered, is_judged
 from services.cycle.preemption.candidate_search import CandidateSearch, Preemption, SearchCase
-from services.cycle.preemption.gang_search import GangCase, GangSearch, case_of
+from services.cycle.preemption.gang_case import GangCase, case_of
+from services.cycle.preemption.gang_search import GangSearch
 from services.cycle.preemption.rehearsal import Rehearsal
 from services.cycle.round.admission import PodInfo
 from services.cycle.round.assign import RoundResult, Unfit
-from services.cycle.round.gang import GangRound
+from services.cycle.round.gangs import AnyGang
 from shared.framework.profile import Framework
 from shared.messages.evaluation import Ties
 from shared.messages.limits import HALF_A_MESSAGE
@@ -39,6 +40,7 @@ MAX_ASK_BYTES = HALF_A_MESSAGE
 """What one search says of its classes: half of what a message may hold, as summaries may grow."""
 SILENCE = error("the extenders have not answered")
 
+CUT = "; the search for a placement without them ended early, so there may be one"
 IN_VAIN = "its members do not fit together even without the victims that were found"
 
 Shards = Mapping[str, frozenset[int]]
@@ -95,7 +97,7 @@ class SearchQueue:
         """Whether the pod's profile has PostFilter plugins to run; never for members of a gang."""
         return bool(self._frameworks[info.template.profile].post_filter) and unfit.nodes > 0 and info.gang is None
 
-    def _applies_to_gang(self, gang: GangRound) -> bool:
+    def _applies_to_gang(self, gang: AnyGang) -> bool:
         """Whether victims may be searched for; extenders cannot be asked about victims of several pods."""
         first = gang.members[0]
         plugins = self._frameworks[first.template.profile].post_filter
@@ -135,11 +137,13 @@ class SearchQueue:
             by_class.setdefault(info.class_id, ([], unfit))[0].append(info)
         self._waiting.extend(SearchCase(class_id, pods, unfit) for class_id, (pods, unfit) in by_class.items())
 
-    def take_gang(self, gang: GangRound, result: RoundResult) -> RoundResult:
+    def take_gang(self, gang: AnyGang, result: RoundResult) -> RoundResult:
         """The members whose attempts end now: of a gang that does not fit none, if victims are searched for."""
         if gang.verdict != "unfit" or not self._applies_to_gang(gang):
             return result
         case = case_of(gang, result.unfit)
+        if case.groups and case.tree.least(0) is None:
+            return result
         if case.never_preempts and not any(info.claims for info in case.pods):
             return replace(result, unfit=[(info, why.also(f"preemption: {NEVER}")) for info, why in result.unfit])
         self.attempts += len(case.members)
@@ -286,19 +290,23 @@ class SearchQueue:
         self._search = None
         progress = SearchProgress(concluded=search)
         if search.victims:
-            self._rehearsal = Rehearsal(search.case, search.victims, put_back=search.puts_back)
+            self._rehearsal = Rehearsal(
+                search.case, search.victims, put_back=search.puts_back, is_last=not search.may_have_missed
+            )
+        elif search.may_have_missed:
+            self._waiting.appendleft(search.case.next_stage(search.why))
         else:
             claims = Preemption(deallocate=tuple(search.deallocate), delete=tuple(search.delete))
-            _end_gang(search.case, search.why, progress, claims, is_final=search.is_final)
+            _end_gang(search.case, search.case.why or search.why, progress, claims, is_final=search.is_final)
         return progress
 
-    def next_rehearsal(self) -> GangRound | None:
+    def next_rehearsal(self) -> AnyGang | None:
         """The gang to decide next as if its victims had gone."""
         if self._rehearsal is None or self._rehearsal.is_asked:
             return None
         return self._rehearsal.next_round()
 
-    def on_rehearsed(self, gang: GangRound, result: RoundResult) -> SearchProgress:
+    def on_rehearsed(self, gang: AnyGang, result: RoundResult) -> SearchProgress:
         progress = SearchProgress()
         rehearsal = self._rehearsal
         if rehearsal is None:
@@ -309,8 +317,13 @@ class SearchQueue:
         self._rehearsal = None
         progress.nominations = rehearsal.nominations()
         progress.denominated = [each.info for each in progress.nominations if not each.preemption.nominated]
-        if not progress.nominations:
-            _end_gang(rehearsal.case, IN_VAIN, progress, Preemption(), is_final=True)
+        if progress.nominations:
+            return progress
+        if rehearsal.is_last:
+            why = f"{rehearsal.case.why or IN_VAIN}{CUT if rehearsal.is_cut else ''}"
+            _end_gang(rehearsal.case, why, progress, Preemption(), is_final=True)
+        else:
+            self._waiting.appendleft(rehearsal.case.next_stage(IN_VAIN))
         return progress
 
     def drop_rehearsal(self) -> None:

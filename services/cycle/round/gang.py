@@ -72,11 +72,12 @@ class GangRound:
         self,
         members: Sequence[PodInfo],
         gone: Sequence[str] = (),
-        unreserved: Sequence[str] = (),
+        unreserved: Sequence[str] | None = None,
         frame: Frame | None = None,
     ) -> None:
         """`gone`: victims that count as evicted; then the gang is only rehearsed, and nothing is committed.
-        `unreserved`: pods whose nominations do not count then. `frame`: of a part of a tree.
+        `unreserved`: pods whose nominations reserve nothing; by default those of the members, as all are decided
+        together. `frame`: of a part of a tree.
         """
         gangs = [info.gang for info in members if info.gang is not None]
         placed_on = tuple(dict.fromkeys(node for gang in gangs for node in gang.placed_on))
@@ -92,7 +93,7 @@ class GangRound:
         self.key, self.least = self.message.key, self.message.least
         self.members = list(members)
         self.gone = list(gone)
-        self.unreserved = list(unreserved)
+        self.unreserved = nominated(members) if unreserved is None else list(unreserved)
         self.open = deque(members)
         levels = [Level(constraint.key, not constraint.preferred) for constraint in self.message.topology]
         self.attempts = Attempts(levels, Counter(info.class_id for info in members), self.least)
@@ -328,6 +329,11 @@ class GangRound:
         return {PLUGIN, *waits_for_labels, *(() if found is None else found.limited_by)}
 
     @property
+    def is_cut(self) -> bool:
+        """Whether there may be a placement though none was found."""
+        return self.attempts.is_cut
+
+    @property
     def why(self) -> str:
         """One sentence about the whole gang, if it does not fit and there is more to say than why members do not."""
         reason = self.attempts.why(len(self.members))
@@ -340,6 +346,11 @@ class GangRound:
     def _in_a_sentence(self) -> str:
         why = self.why
         return f"{self._name[0].upper()}{self._name[1:]}: {why}." if why else ""
+
+
+def nominated(members: Sequence[PodInfo]) -> list[str]:
+    """The uids of those that are nominated to a node."""
+    return [info.uid for info in members if info.nominated_node]
 
 
 def share_claims(members: Sequence[PodInfo]) -> bool:

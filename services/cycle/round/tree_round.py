@@ -20,7 +20,16 @@ from services.cycle.round.admission import PodInfo
 from services.cycle.round.assign import Reservations, RoundResult, Unfit
 from services.cycle.round.attempts import MAX_DOMAINS_TRIED
 from services.cycle.round.domains import holding
-from services.cycle.round.gang import PLUGIN, READS_LABELS, WAITING, Frame, GangRound, of_other_member, refusal
+from services.cycle.round.gang import (
+    PLUGIN,
+    READS_LABELS,
+    WAITING,
+    Frame,
+    GangRound,
+    nominated,
+    of_other_member,
+    refusal,
+)
 from services.cycle.round.group_tree import GroupTree, key_of
 from services.cycle.round.ladder_merge import Placement
 from services.cycle.round.placement_search import MAX_SEARCHED
@@ -40,17 +49,21 @@ Steps = Iterator[None]
 
 
 class TreeRound:
-    """`members` are in queue order. `gone` and `unreserved` are as of a GangRound, which it asks one of at a time."""
+    """`members` are in queue order. It asks one GangRound at a time."""
 
-    def __init__(self, members: Sequence[PodInfo]) -> None:
+    def __init__(
+        self, members: Sequence[PodInfo], gone: Sequence[str] = (), unreserved: Sequence[str] | None = None
+    ) -> None:
+        """`gone`, `unreserved`: as of a GangRound."""
         gang = members[0].gang
         assert gang is not None
         self.message: Gang = gang
         self.key, self.least = gang.key, gang.least
         self.members = list(members)
-        self.gone: list[str] = []
-        self.unreserved: list[str] = []
-        self.is_rehearsed = False
+        self.gone = list(gone)
+        self.unreserved = nominated(members) if unreserved is None else list(unreserved)
+        self.placed_in: dict[int, tuple[str, ...]] = {}
+        """Of groups of which members have a place already: the values of their required labels there."""
         self.steps = 0
         self._of_group: dict[int, list[PodInfo]] = {}
         for info in members:
@@ -66,7 +79,8 @@ class TreeRound:
         self._views: dict[str, ClassView] = {}
         self._plugins: set[str] = set()
         self._why = ""
-        self._is_cut = False
+        self.is_cut = False
+        """Whether there may be a placement though none was found."""
         self._is_followed = False
         self._now: GangRound | TreeSearchStep | None = None
         self._run = self._decide()
@@ -78,6 +92,11 @@ class TreeRound:
         if why is not None:
             return RoundResult(self._order, failed=[(info, why) for info in self.members])
         return self.outcome() if self.is_over else None
+
+    @property
+    def is_rehearsed(self) -> bool:
+        """Whether it is decided only to see whether it would fit."""
+        return bool(self.gone)
 
     # The present step
 
@@ -122,7 +141,7 @@ class TreeRound:
         if self.steps < MAX_STEPS + MAX_STEPS_OF_GROUP * len(self.message.groups):
             self._advance()
             return
-        self._now, self._is_cut = None, True
+        self._now, self.is_cut = None, True
         if not self._is_met(0):
             self._take_back(0)
 
@@ -185,10 +204,11 @@ class TreeRound:
         if not members or (thrifty and not least):
             return
         if number in self._within:
-            yield from self._ask(GangRound(members, frame=self._frame(number, 1, self._within[number], bare=True)))
+            frame = self._frame(number, 1, self._within[number], bare=True)
+            yield from self._ask(number, GangRound(members, frame=frame))
             return
         round_ = GangRound(members, frame=self._frame(number, max(least, 1), within, thrifty=thrifty))
-        yield from self._ask(round_)
+        yield from self._ask(number, round_)
         if round_.verdict == "placed":
             domain = round_.attempts.now
             labels = {**within, **({} if domain is None else domain.domain.labels)}
@@ -197,13 +217,13 @@ class TreeRound:
     def _search(self) -> Steps:
         """Searches all placements, if the tree is small enough."""
         if len(self.members) > MAX_SEARCHED or any(is_judged(info.class_id) for info in self.members):
-            self._is_cut = True
+            self.is_cut = True
             return
         step = self._now = TreeSearchStep(self._tree, self._of_group, any_order=self._is_followed)
         while not step.is_over:
             yield
         self._failed = step.failed
-        self._is_cut |= step.search.is_cut
+        self.is_cut |= step.search.is_cut
         if step.search.outcome == "found":
             self._decided = {info.uid: (info, placement) for info, placement in step.kept()}
             self._counts = Counter(_group(info) for info, _ in step.kept())
@@ -214,11 +234,11 @@ class TreeRound:
         least = self._tree.least(number) or 0
         members = [info for each in self._tree.leaves(number) for info in self._of_group.get(each, ())]
         round_ = GangRound(members, frame=self._frame(number, least, within, only_counts=True))
-        yield from self._ask(round_)
+        yield from self._ask(number, round_)
         if self._failed is not None:
             return
         found = holding(round_.attempts.domains, least)
-        self._is_cut |= len(found) > MAX_DOMAINS_TRIED
+        self.is_cut |= len(found) > MAX_DOMAINS_TRIED
         domains += [{**within, **domain.labels} for domain in found[:MAX_DOMAINS_TRIED]]
         self._plugins |= {READS_LABELS, *(round_.attempts.counted.limited_by if round_.attempts.counted else ())}
         if not domains and not self._why:
@@ -240,11 +260,15 @@ class TreeRound:
             else:
                 yield from self._place(child, self._within.get(number, {}), thrifty=False)
 
-    def _ask(self, round_: GangRound) -> Steps:
+    def _ask(self, number: int, round_: GangRound) -> Steps:
         """Decides these members beside those that are decided, and takes over what comes of it."""
         self._now = round_
         while not (round_.is_over or round_.has_counted):
             yield
+        counted = round_.attempts.counted
+        if counted is not None and counted.placed:
+            required = [at for at, level in enumerate(round_.attempts.levels) if level.required]
+            self.placed_in[number] = min(tuple(values[at] or "" for at in required) for values in counted.placed)
         if round_.has_counted:
             return
         outcome = round_.outcome()
@@ -340,7 +364,7 @@ class TreeRound:
             return ""
         why = self._why or f"fewer than {group.least} of its {len(self._tree.children(number))} groups fit together"
         ended = f"; the search for a placement ended after {self.steps} steps, so there may be one"
-        return f"{name}: {why}{ended if self._is_cut else ''}."
+        return f"{name}: {why}{ended if self.is_cut else ''}."
 
 
 def _group(info: PodInfo) -> int:

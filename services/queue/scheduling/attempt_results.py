@@ -13,7 +13,7 @@ from services.queue.pod_conditions import (
     nomination_cleared_notice,
 )
 from services.queue.scheduling.cluster_event import freed_devices, freed_room
-from services.queue.scheduling.group_claims import has_placed
+from services.queue.scheduling.group_claims import waiting_pods
 from services.queue.scheduling.nominator import Eviction
 from services.queue.scheduling.queued_gang import AttemptResult
 from services.queue.scheduling.queued_pod_info import PodState, QueuedPodInfo
@@ -89,8 +89,8 @@ class AttemptResults:
         queue.group_conditions.failed(info.pod, outcome)
         notice = failure_notice(info.pod, outcome, queue.nominator.unshown(info.pod))
         if outcome.deallocate or outcome.delete:
-            claims, of_group = self._objects.devices.claims, not has_placed(queue.groups, info.pod)
-            releases = claim_releases(info.pod, outcome, claims, of_group=of_group)
+            waiting = waiting_pods(queue.groups, info.pod)
+            releases = claim_releases(info.pod, outcome, self._objects.devices.claims, waiting)
             notice = replace(notice, releases=releases)
         preemption_failed = (
             outcome.preemption != 0 and queue.preemptions.start(info.uid, outcome.preemption, now) is Eviction.FAILED

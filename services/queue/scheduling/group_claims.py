@@ -1,6 +1,6 @@
-"""Claims of devices that are reserved for a group: given back only while no pod of the group has a node."""
+"""Claims of devices that are reserved for a group, or for pods of it: given back only while none of them has a node."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from services.queue.scheduling.cluster_event import ASSIGNED_POD_DELETED, ClusterChange
 from services.queue.scheduling.group_info import MemberState
@@ -16,6 +16,13 @@ def has_placed(groups: PodGroups, pod: Pod) -> bool:
     ref = group_of(pod)
     group = None if ref is None else groups.get(ref)
     return group is not None and group.counts[MemberState.PLACED] > 0
+
+
+def waiting_pods(groups: PodGroups, pod: Pod) -> Collection[str] | None:
+    """The uids of all pods of this one's group; None if one of them has a node, or there is no group."""
+    ref = group_of(pod)
+    group = None if ref is None else groups.get(ref)
+    return None if group is None or has_placed(groups, pod) else group.pods.keys()
 
 
 def left_alone(groups: PodGroups, change: ClusterChange) -> Iterator[QueuedPodInfo]:

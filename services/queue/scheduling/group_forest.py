@@ -77,6 +77,10 @@ class Forest:
             found += self.leaves(_root(before))
         return [group, *found]
 
+    def is_invalid(self, node: CompositeInfo) -> bool:
+        """Whether no pod group below it is in a tree."""
+        return all(leaf.problem for leaf in self.leaves(node))
+
     def moved_on(self, group: GroupInfo) -> list[GroupInfo]:
         """A member of this group has moved; returns the pod groups for which that may change something."""
         top = self._show(group)
@@ -121,7 +125,7 @@ class Forest:
         return list(self.leaves(_root(node)))
 
     def _refresh(self, group: GroupInfo) -> None:
-        group.above, group.problem = _above(group)
+        group.above, group.problem, group.invalid = _above(group)
         self._show(group)
 
     def _show(self, node: Node) -> CompositeInfo | None:
@@ -157,26 +161,30 @@ def _root(node: CompositeInfo) -> CompositeInfo:
     return node
 
 
-def _above(group: GroupInfo) -> tuple[tuple[CompositeInfo, ...], str]:
-    """The composite groups above a pod group, from the root down, or what is wrong with them."""
+def _above(group: GroupInfo) -> tuple[tuple[CompositeInfo, ...], str, tuple[CompositeInfo, ...]]:
+    """The composite groups above a pod group, from the root down; or what is wrong with them, and those that are
+    invalid for that.
+    """
     path: list[CompositeInfo] = []
     topologies = [group.topology]
     node = group.parent
     while node is not None:
         if node in path:
             names = " and ".join(each.name for each in path[path.index(node) :])
-            return (), f"the composite pod groups {names} name each other as parents"
+            return (), f"the composite pod groups {names} name each other as parents", tuple(path)
         if node.object is None:
-            return (), f"waiting for composite pod group {node.name} to appear in scheduling queue"
+            return (), f"waiting for composite pod group {node.name} to appear in scheduling queue", ()
         path.append(node)
         topologies.append(node.topology)
         if len(path) == MAX_LEVELS:
-            return (), f"it and the groups above it are more than {MAX_LEVELS} levels: {_chain(path)}"
+            they = f"pod group {group.ref.name} and the groups above it"
+            return (), f"{they} are more than {MAX_LEVELS} levels: {_chain(path)}", tuple(path)
         node = node.parent
     levels = sum(map(len, topologies))
     if levels > MAX_TOPOLOGY_LEVELS:
-        return (), f"it and the groups above it name {levels} topology levels, and at most {MAX_TOPOLOGY_LEVELS} count"
-    return tuple(reversed(path)), ""
+        named = f"pod group {group.ref.name} and the groups above it name {levels} topology levels"
+        return (), f"{named}, and at most {MAX_TOPOLOGY_LEVELS} count", tuple(path)
+    return tuple(reversed(path)), "", ()
 
 
 def _chain(path: list[CompositeInfo]) -> str:

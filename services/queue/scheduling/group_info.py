@@ -60,6 +60,8 @@ class GroupInfo:
     above: tuple[CompositeInfo, ...] = ()
     """The composite groups that it is in, from the root down; empty if there is a `problem` with them."""
     problem: str = ""
+    invalid: tuple[CompositeInfo, ...] = ()
+    """The composite groups that it names as its tree, and that can be none; nothing but other objects mends that."""
     shown: Progress = NOTHING
     """What its parent counts it as."""
 

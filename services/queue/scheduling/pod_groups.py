@@ -78,8 +78,8 @@ class PodGroups:
         self._to_release: dict[GroupRef, GroupInfo] = {}
         self._to_regroup: dict[GroupRef, GroupInfo] = {}
         """Groups whose ready members may stand in another entry than they should."""
-        self._completed: dict[GroupRef, GroupInfo] = {}
-        """Groups that may lack no member since `take_completed`."""
+        self._changed: dict[GroupRef, GroupInfo] = {}
+        """Groups that may lack no member, or are in another tree, since `take_changed`."""
         self._holds = Holds()
 
     # What the watch shows
@@ -92,7 +92,7 @@ class PodGroups:
             case CompositePodGroup() as composite:
                 forest = self.forest
                 below = forest.delete(composite.key) if now is None else forest.set(composite)
-                self._completed |= {group.ref: group for group in below}
+                self._changed |= {group.ref: group for group in below}
                 self._look_again(below)
             case Pod() as pod:
                 self.remove(pod.uid) if now is None else self.assigned(
@@ -103,7 +103,7 @@ class PodGroups:
         group = self._group(pod_group.ref)
         group.object = pod_group
         self._look_again(self.forest.place(group, pod_group.parent))
-        self._completed[group.ref] = self._to_regroup[group.ref] = group
+        self._changed[group.ref] = self._to_regroup[group.ref] = group
         self._check_release(group)
         self._holds.update(group)
 
@@ -308,12 +308,12 @@ class PodGroups:
     def next_deadline(self) -> float | None:
         return self._holds.next_deadline()
 
-    def take_completed(self) -> list[GroupInfo]:
-        """Groups that may lack no member since the last call."""
-        if not self._completed:
+    def take_changed(self) -> list[GroupInfo]:
+        """Groups that may lack no member, or are in another tree, since the last call."""
+        if not self._changed:
             return []
-        completed, self._completed = self._completed, {}
-        return [group for group in completed.values() if not group.missing]
+        changed, self._changed = self._changed, {}
+        return list(changed.values())
 
     # Introspection
 
@@ -322,10 +322,13 @@ class PodGroups:
         return self._groups.get(ref)
 
     def by_queue_state(self) -> Counter[str]:
-        """The number of gangs in each state that they may have in the queue."""
-        found = Counter(group.queue_state for group in self._groups.values())
-        del found[""]
-        return found
+        """The number of gangs in each state that they may have in the queue; groups of one entry are one gang."""
+        states: dict[int, str] = {}
+        for group in self._groups.values():
+            state, entry = group.queue_state, id(group.entry)
+            if state and states.get(entry, MemberState.HELD.value) == MemberState.HELD.value:
+                states[entry] = state
+        return Counter(states.values())
 
     def groups(self) -> list[GroupInfo]:
         """Read only."""
@@ -359,7 +362,7 @@ class PodGroups:
         self._count(group, before, state)
         self._members[uid] = _Member(group, state)
         if state is MemberState.PLACED:
-            self._completed[group.ref] = group
+            self._changed[group.ref] = group
         if before is MemberState.HELD:
             self._holds.end(uid, group)
         if state is MemberState.HELD:

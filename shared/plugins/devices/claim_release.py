@@ -19,13 +19,14 @@ ALLOCATED = ("allocation", "reservedFor", "devices")
 def release_claim(pod_uid: str, release: ClaimRelease) -> Steps[None]:
     """Take a claim's devices back, or delete it, as PostFilter decided for this pod; NotDone if that fails.
 
-    A claim that has another allocation by now, or that is reserved for another pod, or for another group than the
-    release names, stays as it is. Only the claim that was made for the pod's extended resources is ever deleted.
+    A claim that has another allocation by now, or that is reserved for other pods or another group than the release
+    names, stays as it is. Only the claim that was made for the pod's extended resources is ever deleted.
     """
     claims = Claims()
     claim = yield from claims.read(release.key)
     metadata, found = claim["metadata"], claim.get("status", {}).get("allocation")
-    others = [each for each in consumers(claim) if each.get("uid") != pod_uid]
+    own = {pod_uid, *release.members}
+    others = [each for each in consumers(claim) if each.get("uid") not in own]
     if metadata.get("uid") != release.uid or not all(is_group(each, release.group) for each in others):
         return
     if release.allocation is None:

@@ -72,6 +72,17 @@ def test_a_claim_of_the_group_gives_back_its_devices_if_the_release_says_so(by_p
     assert not server.claim().get("status")
 
 
+def test_a_claim_that_members_have_reserved_gives_back_its_devices_if_the_release_names_them_all() -> None:
+    server = Server("c")
+    users = [{"resource": "pods", "name": each, "uid": each} for each in ("q", "r")]
+    server.set_status(allocation={**allocation(), "allocationTimestamp": STAMP}, reservedFor=users)
+    before = server.claim()
+    run_release(server, replace(a_release(server), members=["q"]))
+    assert server.claim() == before
+    run_release(server, replace(a_release(server), members=["q", "r"]))
+    assert not server.claim().get("status")
+
+
 def test_a_claim_of_that_name_that_was_made_later_stays() -> None:
     server = Server("c")
     server.set_status(allocation={**allocation(), "allocationTimestamp": STAMP})
