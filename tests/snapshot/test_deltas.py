@@ -212,7 +212,7 @@ def test_events_of_one_message_make_one_delta() -> None:
     kinds = [kind for kind in ObjectKind if kind is not ObjectKind.COMPOSITE_POD_GROUP]
     log.handle(WatchEvents([ObjectSeen(an_object(kind)) for kind in kinds]))
     assert [len(delta.changes) for delta in log.deltas] == [len(kinds)]
-    assert log.core.cluster.counts()["objects"] == len(ObjectKind)
+    assert log.core.cluster.counts()["objects"] == len(kinds)
 
 
 # What the cycle is told of

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property
+from typing import Self
 
 from services.cycle.round.admission import PodInfo
 from services.cycle.round.assign import Unfit
@@ -51,7 +52,7 @@ class GangCase:
     def pods(self) -> list[PodInfo]:
         return [info for info, _ in self.members]
 
-    def next_stage(self, why: str) -> "GangCase":
+    def next_stage(self, why: str) -> Self:
         """`why`: what came of this one."""
         stages = [each for each in Stage if each > self.stage and (each is Stage.ALL or share_claims(self.pods))]
         return replace(self, stage=stages[0], why=why)

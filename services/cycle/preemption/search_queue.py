@@ -40,7 +40,7 @@ MAX_ASK_BYTES = HALF_A_MESSAGE
 """What one search says of its classes: half of what a message may hold, as summaries may grow."""
 SILENCE = error("the extenders have not answered")
 
-CUT = "; the search for a placement without them ended early, so there may be one"
+CUT = "; the search for a placement without them ended, so there may be one"
 IN_VAIN = "its members do not fit together even without the victims that were found"
 
 Shards = Mapping[str, frozenset[int]]

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import msgspec
 
@@ -33,13 +33,13 @@ class Choice:
         spent = Counter(budget for victim in self.victims.values() for budget in victim.budgets)
         return {budget: allowed - spent[budget] for budget, allowed in self.budgets.items()}
 
-    def also(self, findings: Findings) -> "Choice":
+    def also(self, findings: Findings) -> Self:
         """With what these answers tell of budgets, and of the pods of groups that are gone."""
         gone = {victim.uid: victim for of_shard in findings for victim in of_shard.gone}
         budgets = {key: allowed for of_shard in findings for key, allowed in of_shard.budgets.items()}
         return replace(self, victims={**self.victims, **gone}, budgets={**self.budgets, **budgets})
 
-    def extended(self, pods: Sequence[PodInfo], candidates: Sequence[Candidate], members: int) -> "Choice | None":
+    def extended(self, pods: Sequence[PodInfo], candidates: Sequence[Candidate], members: int) -> Self | None:
         """Finds room for the first `members` of these pods at the lowest cost; None if there is none."""
         chosen = choose(sorted(candidates, key=lambda each: (each.node, each.members)), members, self.left())
         if chosen is None:
