@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from services.snapshot.events import NodeGone
+from services.snapshot.events import Event, NodeGone, PodDeleted
 from shared.model.objects import Node, Pod, ResourceClaim
 from testing.builders import node, pod, selector
 from testing.inprocess.pipeline import bound
@@ -128,6 +128,38 @@ def test_the_domain_with_the_cheapest_victims(shards: int) -> None:
     run.run_for(60)
     assert set(where_they_are(run, gang).values()) == {"n2", "n3"}
     assert len(run.victims) == 6
+
+
+class Replacing(PreemptingGangs):
+    """Each pod of a controller that goes is made again at once."""
+
+    def __init__(self, shards: int) -> None:
+        self.of_controller: set[str] = set()
+        super().__init__(shards=shards, round_size=256, ties=BY_NAME)
+
+    def observe(self, event: Event) -> None:
+        super().observe(event)
+        if isinstance(event, PodDeleted) and event.uid in self.of_controller:
+            again = pod(f"again{len(self.of_controller)}").request(cpu=1).priority(1).build()
+            self.of_controller.add(again.uid)
+            self.submit([again])
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_the_room_of_a_gang_with_a_domain_is_kept_from_its_victims_successors(shards: int) -> None:
+    """What its members' nominations reserve counts as room for them when domains are counted."""
+    run = Replacing(shards)
+    run.add_nodes(racks(6, 2))
+    victims = full(6, priority=1)
+    run.of_controller = {each.uid for each in victims}
+    run.add_pods(victims)
+    run.settle()
+    gang = gang_of("train", 4, MEMBER)
+    run.submit_gang(pod_group("train", 4, schedulingConstraints={"topology": [{"key": RACK}]}), gang)
+    run.run_for(60)
+    assert len({int(node[1:]) // 2 for node in where_they_are(run, gang).values()}) == 1
+    assert len(where_they_are(run, gang)) == 4
+    assert len(run.victims) == 8
 
 
 @pytest.mark.parametrize("shards", [1, 3])
