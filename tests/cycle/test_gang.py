@@ -1,5 +1,6 @@
 """A gang by itself: what becomes of its members, step by step and in the end."""
 
+import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,6 +16,7 @@ from services.cycle.round.gang import (
     GangRound,
 )
 from services.cycle.round.gang_memory import GangMemory
+from services.cycle.round.gang_reasons import MAX_NAMED
 from services.cycle.round.gangs import take_gang, undecided
 from services.cycle.round.ladder_merge import LadderMerge, Placement
 from shared.cluster.devices import PlacedDevices
@@ -192,6 +194,22 @@ def test_one_failed_member_fails_all_at_once() -> None:
         "c": ("failed to schedule other pod from a pod group: boom", "Moody"),
     }
     assert whole.decided == []
+
+
+@pytest.mark.parametrize("fits", [0, 1])
+def test_what_the_reasons_of_a_large_gang_have_in_common_is_made_once(fits: int) -> None:
+    """The cycle does nothing else meanwhile, so a gang's end must not take the square of its members."""
+    members = [member(f"m{i}", Gang("ns/g", MAX_MEMBERS)) for i in range(MAX_MEMBERS)]
+    gang = GangRound(members)
+    decided, unfit = [(info, on("n1")) for info in members[:fits]], [(info, FULL) for info in members[fits:]]
+    step(gang, RoundResult([], decided=decided, unfit=unfit))
+    began = time.process_time()
+    whole = gang.outcome()
+    assert time.process_time() - began < 2
+    assert len(whole.unfit) == MAX_MEMBERS
+    [named] = {id(why.kept_out_by): why.kept_out_by for _, why in whole.unfit}.values()
+    assert named == tuple(info.key for info in members[fits : fits + MAX_NAMED])
+    assert len({id(why.plugins) for _, why in whole.unfit}) == 1
 
 
 # After a conflict

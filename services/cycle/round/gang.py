@@ -12,7 +12,7 @@ resources meanwhile.
 
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from typing import Literal, TypeVar
 
@@ -24,6 +24,7 @@ from services.cycle.round.admission import PodInfo
 from services.cycle.round.assign import Reservations, RoundResult, Unfit, given_to_workers
 from services.cycle.round.attempts import Attempts, in_order
 from services.cycle.round.domains import Domain, Level
+from services.cycle.round.gang_reasons import failed_members, unfit_members
 from services.cycle.round.ladder_merge import Placement
 from services.cycle.round.placement_search import MAX_OPTIONS, MAX_STEPS, PlacementSearch
 from services.cycle.round.shared_claims import with_shared_claims
@@ -282,12 +283,12 @@ class GangRound:
         whole = RoundResult(self._order, views=self._views)
         verdict = self.verdict
         if verdict == "failed":
-            whole.failed = [(info, self._failure_of(info)) for info in self.members]
+            whole.failed = failed_members(self.members, {uid: status for uid, (_, status) in self._failed.items()})
         elif verdict == "placed":
             whole.decided = with_shared_claims(self._decided.values())
             whole.withheld = self._in_order(self._unfit)
         else:
-            whole.unfit = [(info, self._unfit_of(info)) for info in self.members]
+            whole.unfit = self._all_unfit()
         return whole
 
     @property
@@ -301,25 +302,20 @@ class GangRound:
     def _in_order(self, found: Mapping[str, T]) -> list[T]:
         return [found[info.uid] for info in self.members if info.uid in found]
 
-    def _failure_of(self, info: PodInfo) -> Status:
-        if info.uid in self._failed:
-            return self._failed[info.uid][1]
-        _, first = self._in_order(self._failed)[0]
-        return of_other_member(first)
-
-    def _unfit_of(self, info: PodInfo) -> Unfit:
-        """What rejects one member rejects all: when that changes, all must be tried again."""
-        fitting, of_member = self._reported or (len(self._decided), self._unfit)
-        unfit = [why for _, why in self._in_order(of_member)]
-        plugins = tuple(sorted({*self._rejecting, *(plugin for why in unfit for plugin in why.plugins)}))
-        kept_out_by = tuple(info.key for info in self.members if info.uid in of_member)
-        if info.uid in of_member:
-            why = replace(of_member[info.uid][1], plugins=plugins, kept_out_by=kept_out_by)
-            return why.also(self._in_a_sentence)
-        reason = f": {unfit[0].message}" if unfit else ""
-        found = f"only {fitting} of the {self.least} members of {self._name} that are needed fit"
-        why = Unfit(f"{WAITING}: {found}{reason}", plugins, kept_out_by=kept_out_by)
-        return why.also(self._in_a_sentence)
+    def _all_unfit(self) -> list[tuple[PodInfo, Unfit]]:
+        """By what the first attempt has found."""
+        fitting, found = self._reported or (len(self._decided), self._unfit)
+        own = {uid: unfit for uid, (_, unfit) in found.items()}
+        first = next((own[info.uid] for info in self.members if info.uid in own), None)
+        short = f"only {fitting} of the {self.least} members of {self._name} that are needed fit"
+        return unfit_members(
+            self.members,
+            self.members,
+            own,
+            plugins={*self._rejecting, *(plugin for unfit in own.values() for plugin in unfit.plugins)},
+            others=f"{WAITING}: {short}{'' if first is None else f': {first.message}'}",
+            sentence=self._in_a_sentence,
+        )
 
     @property
     def _rejecting(self) -> set[str]:
@@ -356,11 +352,6 @@ def nominated(members: Sequence[PodInfo]) -> list[str]:
 def share_claims(members: Sequence[PodInfo]) -> bool:
     """Whether what one member is given may bind the others: who goes first matters."""
     return any(info.claims is not None and not info.claims.private for info in members)
-
-
-def of_other_member(failure: Status) -> Status:
-    """What the failure of one member means for the others."""
-    return error(f"failed to schedule other pod from a pod group: {failure.message}").by(failure.plugin)
 
 
 def refusal(name: str, members: Sequence[PodInfo], max_bytes: int) -> Status | None:

@@ -12,7 +12,6 @@ Groups that were placed are not moved for later ones.
 
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Literal
 
 from services.cycle.extenders import is_judged
@@ -20,16 +19,8 @@ from services.cycle.round.admission import PodInfo
 from services.cycle.round.assign import Reservations, RoundResult, Unfit
 from services.cycle.round.attempts import MAX_DOMAINS_TRIED
 from services.cycle.round.domains import holding
-from services.cycle.round.gang import (
-    PLUGIN,
-    READS_LABELS,
-    WAITING,
-    Frame,
-    GangRound,
-    nominated,
-    of_other_member,
-    refusal,
-)
+from services.cycle.round.gang import PLUGIN, READS_LABELS, WAITING, Frame, GangRound, nominated, refusal
+from services.cycle.round.gang_reasons import failed_members, unfit_members
 from services.cycle.round.group_tree import GroupTree, key_of
 from services.cycle.round.ladder_merge import Placement
 from services.cycle.round.placement_search import MAX_SEARCHED
@@ -326,16 +317,14 @@ class TreeRound:
 
     def outcome(self) -> RoundResult:
         whole = RoundResult(self._order, views=self._views)
+        verdict = self.verdict
         if self._failed is not None:
-            statuses = {info.uid: status for info, status in self._failed.failed}
-            _, first = self._failed.failed[0]
-            other = of_other_member(first)
-            whole.failed = [(info, statuses.get(info.uid, other)) for info in self.members]
-        elif self.verdict == "placed":
+            whole.failed = failed_members(self.members, {info.uid: status for info, status in self._failed.failed})
+        elif verdict == "placed":
             whole.decided = with_shared_claims(self._decided.values())
-            whole.withheld = [(info, self._unfit_of(info)) for info in self.members if info.uid not in self._decided]
+            whole.withheld = self._all_unfit([info for info in self.members if info.uid not in self._decided])
         else:
-            whole.unfit = [(info, self._unfit_of(info)) for info in self.members]
+            whole.unfit = self._all_unfit(self.members)
         return whole
 
     @property
@@ -346,12 +335,12 @@ class TreeRound:
     def _name(self) -> str:
         return f'composite pod group "{self.key}"'
 
-    def _unfit_of(self, info: PodInfo) -> Unfit:
-        """Whatever rejects one group rejects all: when that changes, all must be tried again."""
-        plugins = tuple(sorted({PLUGIN, *self._plugins}))
-        kept_out_by = tuple(each.key for each in self.members if each.uid in self._unfit)
-        own = self._unfit.get(info.uid) or Unfit(f"{WAITING}: other groups of {self._name} do not fit", plugins)
-        return replace(own, plugins=plugins, kept_out_by=kept_out_by).also(self._sentence)
+    def _all_unfit(self, members: Sequence[PodInfo]) -> list[tuple[PodInfo, Unfit]]:
+        others = f"{WAITING}: other groups of {self._name} do not fit"
+        plugins = {PLUGIN, *self._plugins}
+        return unfit_members(
+            members, self.members, self._unfit, plugins=plugins, others=others, sentence=self._sentence
+        )
 
     @property
     def _sentence(self) -> str:

@@ -1,0 +1,51 @@
+"""Why members of a gang are not placed. What keeps one of them out keeps all out: if that changes, all are tried again.
+
+A gang may have thousands of members, so what they have in common is made once and shared.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+
+from flotilla.results import Status, error
+from services.cycle.round.admission import PodInfo
+from services.cycle.round.assign import Unfit
+
+MAX_NAMED = 16
+"""Members that fit nowhere, of which each reason names so many."""
+
+
+def unfit_members(
+    of: Iterable[PodInfo],
+    members: Sequence[PodInfo],
+    own: Mapping[str, Unfit],
+    *,
+    plugins: Iterable[str],
+    others: str,
+    sentence: str,
+) -> list[tuple[PodInfo, Unfit]]:
+    """The verdict on each pod `of` the gang with these members.
+
+    `own`: by uid, why members fit nowhere. `plugins`: whose events requeue the gang. `others`: the message for members
+    that would fit. `sentence`: about the whole gang; may be empty.
+    """
+    names = tuple(sorted({*plugins}))
+    kept_out_by = tuple(islice((info.key for info in members if info.uid in own), MAX_NAMED))
+    shared = Unfit(others, names, kept_out_by=kept_out_by).also(sentence)
+
+    def of_member(info: PodInfo) -> Unfit:
+        unfit = own.get(info.uid)
+        return shared if unfit is None else replace(unfit, plugins=names, kept_out_by=kept_out_by).also(sentence)
+
+    return [(info, of_member(info)) for info in of]
+
+
+def failed_members(members: Sequence[PodInfo], failed: Mapping[str, Status]) -> list[tuple[PodInfo, Status]]:
+    """All members of a gang of which some have failed."""
+    other = of_other_member(next(failed[info.uid] for info in members if info.uid in failed))
+    return [(info, failed.get(info.uid, other)) for info in members]
+
+
+def of_other_member(failure: Status) -> Status:
+    """What the failure of one member means for the others."""
+    return error(f"failed to schedule other pod from a pod group: {failure.message}").by(failure.plugin)
