@@ -10,7 +10,7 @@ import numpy as np
 
 from flotilla.nodes import LabelValue
 from flotilla.plugin import Mask
-from flotilla.results import error
+from flotilla.results import Range, error
 from services.worker.gang_preempting import gang_findings, victims_gone
 from services.worker.nominated_pods import own_nodes
 from services.worker.places import Counted, count_places
@@ -340,6 +340,7 @@ class Proposer:
                 **self._places(evaluator, pod_class, context)._asdict(),
                 own_volumes=bool(ask.own_volumes),
                 beside=self._beside(evaluator, pod_class, rungs, context.beside) if lasts else {},
+                ranges=self._ranges(evaluator, (ask.class_id, *context.beside)) if lasts else {},
             )
             for (ask, pod_class), each, rungs, of_strata, topology, own, mask, lasts in zip(
                 ready, evaluated, ladders, strata, topologies, nominated, among, lasting, strict=True
@@ -445,6 +446,11 @@ class Proposer:
             self._failures.note(cause)
             return {}
         return {other.id: of_other for other, of_other in zip(others, totals, strict=True)}
+
+    def _ranges(self, evaluator: ShardEvaluator, classes: Sequence[str]) -> dict[str, dict[str, Range]]:
+        """By which the scores of these classes are normalised since they were evaluated last."""
+        known = ((each, self._classes[each]) for each in classes if each in self._classes)
+        return {each: of.keys.ranges for each, (by, of) in known if by is evaluator and of.keys.ranges is not None}
 
     def _make_room(self, asks: list[ClassAsk]) -> None:
         """Drops the least recently used classes until these asks' classes fit."""

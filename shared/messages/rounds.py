@@ -2,7 +2,7 @@
 
 import msgspec
 
-from flotilla.results import Status, Topology
+from flotilla.results import Range, Status, Topology
 from shared.cluster.devices import DeviceDecision, PlacedDevices
 from shared.cluster.volumes import VolumeDecision
 from shared.messages.evaluation import Rejections, Summary, Ties
@@ -170,6 +170,7 @@ class ClassAnswer(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     `own_nodes`: about the nominated pods of the ask, if there are any.
     `beside`, if the answer lasts: for classes that the ask named, and of which the worker can tell, the total score of
     the node of each placement once it is taken; -1 if the node is not feasible for them then, 0 if it never was.
+    `ranges`, likewise: of this class and of those, the ranges of raw scores by which they are scored here.
     """
 
     class_id: str
@@ -191,6 +192,7 @@ class ClassAnswer(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     own_volumes: bool = False
     own_nodes: OwnNodes | None = None
     beside: dict[str, list[Integer]] = {}
+    ranges: dict[str, dict[str, Range]] = {}
 
 
 class Proposals(msgspec.Struct, frozen=True, omit_defaults=True, tag="proposals"):

@@ -86,7 +86,7 @@ class Checked(KnownAnswers):
 def _told(answer: ClassAnswer) -> ClassAnswer:
     """Without what only matters to later answers."""
     ladder = msgspec.structs.replace(answer.ladder, fills=[], domains={})
-    return msgspec.structs.replace(answer, ladder=ladder, lasts=False)
+    return msgspec.structs.replace(answer, ladder=ladder, lasts=False, ranges={})
 
 
 class Run(Audited):
@@ -159,12 +159,15 @@ class Cluster:
     def happen(self, run: Run) -> None:
         """Something that is no decision."""
         roll = self.dice
-        match roll.choice(("a node", "a pod of others", "a pod is gone", "a heartbeat")):
+        match roll.choice(("a node", "a pod of others", "a node is full", "a pod is gone", "a heartbeat")):
             case "a node":
                 run.observe(snapshot.NodeSeen(self._node(f"n{roll.randrange(40):02}")))
             case "a pod of others":
                 kind = roll.choice(sorted(KINDS))
                 run.observe(snapshot.PodSeen(bound(self.pods(kind, 1)[0], roll.choice(sorted(run.nodes)))))
+            case "a node is full":
+                full = _named(PLAIN.request(cpu=8), f"full{len(run.placed)}-{run.snapshot.seq}")
+                run.observe(snapshot.PodSeen(bound(full, roll.choice(sorted(run.nodes)))))
             case "a pod is gone" if settled := sorted(set(run.placed) - set(run.snapshot.ledger)):
                 run.observe(snapshot.PodDeleted(roll.choice(settled)))
             case _:
@@ -335,6 +338,52 @@ def test_in_strict_mode_rounds_overlap_with_commits_where_each_needs_an_ask() ->
         run.step()
         overlapped += run.cycle.is_committing and run.cycle.rounds.current is not None
     assert overlapped
+
+
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize("round_size", [1, 256])
+def test_scores_by_a_range_that_has_moved_since_tell_nothing(together: bool, round_size: int) -> None:
+    """A class likes nodes that were full when it was last evaluated. What another class's placements mean for it was
+    told before it was asked again, by the range without them.
+    """
+    liking = pod("liking").request(cpu="800m", memory="1Mi").prefer_node(50, expr("group", "In", "a"))
+    plain = pod("plain").request(cpu="400m", memory="1Mi")
+    run = Run(1, round_size)
+    sizes = {
+        "m": (9, "b", 8),
+        "y": (8, "a", 8),
+        "z": (8, "a", 8),
+        "w": (6, "a", 6),
+        "k1": (8, "b", 0),
+        "k2": (8, "b", 0),
+    }
+    for name, (cpu, group, taken) in sizes.items():
+        run.add_nodes([node(name).capacity(cpu=cpu, memory="64Gi", pods=110).label(group=group).build()])
+        if taken:
+            run.observe(snapshot.PodSeen(bound(pod(f"on-{name}").request(cpu=taken).build(), name)))
+    run.settle()
+
+    names = (f"p{i}" for i in range(20))
+
+    def come(*kinds: PodBuilder) -> None:
+        run.submit([_named(kind, next(names)) for kind in kinds])
+        run.settle()
+
+    for kind in (liking, liking, plain, plain):
+        come(kind)
+    for name in "myzw":
+        run.observe(snapshot.PodDeleted(f"default/on-{name}"))
+    run.settle()
+    for kinds in [(plain, liking)] if together else [(plain,), (liking,)]:
+        come(*kinds)
+    before = run.known.given
+    for kind in (plain, liking, liking):
+        come(kind)
+    assert run.known.given > before, "of these, Checked compares each with what the worker would say"
+
+
+def _named(of: PodBuilder, name: str) -> Pod:
+    return replace(of, metadata=msgspec.structs.replace(of.metadata, name=name)).build()
 
 
 def test_a_plugin_that_fails_for_another_class_does_not_fail_this_one(monkeypatch: pytest.MonkeyPatch) -> None:

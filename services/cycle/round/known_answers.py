@@ -7,8 +7,8 @@ means for classes that came lately (`ClassAnswer.beside`): the score that the no
 one class takes its node out of the ladders of the others, and ends them where that node would come next. An answer is
 kept until
 
-- a decision of another class goes to a node of these shards of which that is not known, or one with affinity rules
-  anywhere;
+- a decision of another class goes to a node of these shards of which that is not known, or was told by other ranges of
+  raw scores than those of the kept answer; or one with affinity rules goes anywhere;
 - the snapshot tells of a change that is no decision, and that the answer does not include;
 - a decision is refused, the shards are divided otherwise, or a worker is wrong;
 - too little is left of the ladder.
@@ -114,6 +114,7 @@ class _Kept:
             ),
             runner_up=runner_up,
             beside={},
+            ranges={},
         )
 
 
@@ -208,9 +209,10 @@ class KnownAnswers:
         if of_class is None or at is None:
             kept.clear()
             return
-        scores = of_class.answer.beside
+        told = of_class.answer
         for other, answer in list(kept.items()):
-            if other != class_id and not (other in scores and answer.give_way(node, scores[other][at])):
+            is_known = other in told.beside and told.ranges.get(other) == answer.answer.ranges.get(other)
+            if other != class_id and not (is_known and answer.give_way(node, told.beside[other][at])):
                 del kept[other]
 
     def forget(self, class_id: str) -> None:
