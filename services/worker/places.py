@@ -41,6 +41,8 @@ def count_places(
         places = _places(evaluator, pod_class, rows, limits)
     counts = _Counts(rows, places, np.where(feasible[rows], evaluator.totals(pod_class, rows), 0))
     listed = [counts.of(values, members) for values, members in _by_values(evaluator.table, labels, rows)]
+    if labels and not any(None not in each.values for each in listed):
+        listed += _full(evaluator.table, labels, within)
     if len(listed) > MAX_DOMAINS:
         listed = sorted(listed, key=lambda each: (-each.places, [value or "" for value in each.values]))[:MAX_DOMAINS]
     return Counted(listed, tuple(sorted(limits - {""})))
@@ -70,6 +72,14 @@ def _by_values(table: NodeTable, labels: list[str], rows: Rows) -> list[tuple[Do
     if not rows.size:
         return []
     return Strata(table, labels).split(rows) if labels else [([], rows)]
+
+
+def _full(table: NodeTable, labels: list[str], within: Mask | None) -> list[Places]:
+    """A domain without room, the one with most of the labels, so that one can tell full domains from missing labels."""
+    rows = np.flatnonzero(table.valid[: table.size] if within is None else table.valid[: len(within)] & within)
+    found = [values for values, _ in _by_values(table, labels, rows) if any(values)]
+    found.sort(key=lambda values: (values.count(None), [value or "" for value in values]))
+    return [Places(values, 0) for values in found[:1]]
 
 
 def _places(evaluator: ShardEvaluator, pod_class: PodClass, rows: Rows, limits: set[str]) -> Ints:

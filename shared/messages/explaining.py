@@ -252,7 +252,9 @@ class Remembered(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     `kind`: placed, failed, nominated or evicted. `seq`: the state that it was judged on. `best`: the best nodes for its
     class at the beginning of the round, the next best first after its own. `message`: why it failed. `victims`: who
     had to go for it; `preemptor`: for whom it had to go, with its priority in `score`. `candidates`: on how many nodes
-    evictions would have helped. `kept_out_by`: the members of its `gang` that fitted nowhere.
+    evictions would have helped. `kept_out_by`: the members of its `gang` that fitted nowhere, the
+    first ones of `kept_out`. Of the gang, `needs` members must be placed, and `fits` found room; `gang_why`: one
+    sentence about all of it, if there is more to say.
     """
 
     kind: str
@@ -271,6 +273,10 @@ class Remembered(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     candidates: Count = 0
     gang: str = ""
     kept_out_by: tuple[str, ...] = ()
+    fits: Count = 0
+    needs: Count = 0
+    kept_out: Count = 0
+    gang_why: str = ""
 
 
 class PodExplained(msgspec.Struct, frozen=True, omit_defaults=True, tag="pod-explained"):

@@ -106,9 +106,7 @@ def test_the_reason_is_one_sentence(
 
 def test_without_nodes_that_have_the_label_there_is_no_domain() -> None:
     assert domains([RACK], {(None,): Room({"c": 3})}, {"c": 2}) == []
-    assert (
-        why_none([RACK], [], 2, 2) == "no node with room has the label example.com/rack, by which members lie together"
-    )
+    assert why_none([RACK], [], 2, 2) == "no node has the label example.com/rack, by which members lie together"
     assert why_none([BLOCK, RACK], [], 2, 2) == (
-        "no node with room has the labels example.com/block and example.com/rack, by which members lie together"
+        "no node has the labels example.com/block and example.com/rack, by which members lie together"
     )

@@ -22,6 +22,7 @@ from tests.explain.support import explained as explanation
 from tests.rounds.gangs import GangRun
 from tools.explain.client import held_up
 from tools.explain.history import told
+from tools.explain.text import render
 
 FRAMEWORKS = load_frameworks(None)
 
@@ -186,9 +187,30 @@ async def test_of_a_gang_the_member_that_kept_it_out_is_named() -> None:
     assert (record.kind, record.gang, record.kept_out_by) == ("failed", "default/train", ("default/large",))
     small = await explanation(run, members[0])
     assert small.sentence == (
-        "default/small was not placed, because its gang default/train is placed as a whole or not at all, "
-        "and member default/large fitted nowhere (flotilla explain default/large)"
+        "default/small alone fits the only node, but its gang default/train is placed as a whole or not at all: "
+        "2 of its members must be placed, and 1 found room; no node took default/large (flotilla gang default/train)"
     )
     large = await explanation(run, members[1])
     assert "does not fit the only node: it lacks cpu (it asks for 64, it has 4 in all)" in large.sentence
     assert any(each.kind == "requests" for each in large.help)
+    assert small.sentence.partition(", but ")[2] in large.notes
+
+
+@pytest.mark.asyncio
+async def test_of_a_gang_without_room_each_member_says_how_many_found_some() -> None:
+    run = GangRun(shards=2)
+    run.add_nodes([node(f"n{i}").capacity(cpu=4).build() for i in range(2)])
+    run.settle()
+    members = [pod(f"m{i:02}").request(cpu=3).build() for i in range(20)]
+    run.take((Gang("default/train", 20), members))
+    run.settle()
+    for each in (members[0], members[-1]):
+        told_ = await explanation(run, each)
+        assert told_.sentence == (
+            f"{each.key} alone fits 2 of 2 nodes, but its gang default/train is placed as a whole or not at all: "
+            "20 of its members must be placed, and 2 found room; no node took default/m02 and 17 others "
+            "(flotilla gang default/train)"
+        )
+        text = render(told_)
+        assert "default/m02 and 17 others fitted nowhere" in " ".join(text.split())
+        assert (told_.best != (), "Best nodes" in text) == (True, False)

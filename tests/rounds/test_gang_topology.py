@@ -79,6 +79,24 @@ def test_a_gang_that_no_rack_holds_is_told_so_in_one_sentence(shards: int) -> No
 
 
 @everywhere
+@pytest.mark.parametrize("topology", [IN_ONE_RACK, IN_ONE_BLOCK_AND_PERHAPS_RACK])
+def test_full_racks_are_no_missing_label(shards: int, topology: tuple[TopologyConstraint, ...]) -> None:
+    bare = [node(f"bare-{i}").capacity(cpu=1).build() for i in range(3)]
+    run = run_with([*rack("r1", 2, cpu=1), *rack("r2", 2, cpu=1), *bare], shards)
+    large, small = members(pod("large").request(cpu=2), 4), members(pod("small").request(cpu=1), 4, "s")
+    run.take((gang(large, topology), large))
+    run.settle()
+    what = "rack" if topology is IN_ONE_RACK else "block"
+    sentence = f'Pod group "ns/g": no {what} has room for any of its 4 members.'
+    assert why(run, large) == f"0/2 nodes are available: 2 Insufficient cpu. {sentence}"
+    typo = (TopologyConstraint(key="example.com/rak"),)
+    run.take((gang(small, typo), small))
+    run.settle()
+    assert why(run, small).endswith("no node has the label example.com/rak, by which members lie together.")
+    assert run.decisions == []
+
+
+@everywhere
 def test_a_preferred_rack_is_given_up_for_the_block(shards: int) -> None:
     nodes = [*rack("r1", 1), *rack("r2", 1), *rack("r3", 2, block="b1"), *rack("r4", 2, block="b1")]
     run = run_with(nodes, shards)

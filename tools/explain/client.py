@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from shared.explain.advice import Advisor, Help, answered
 from shared.explain.words import listed
-from shared.messages.explaining import ExplainPod, NodeFindings, PodExplained
+from shared.messages.explaining import FAILED, ExplainPod, NodeFindings, PodExplained
 from shared.messages.inspection import DescribedPod, FindPod, ListQueue, PodFound, QueueListed
 from shared.model.codec import pod_from_msgpack
 from shared.model.pod import Pod
@@ -143,7 +143,15 @@ def of_findings(
         preemption=sentences.preemption(findings),
         journal=explained.journal,
         notes=tuple(sentences.notes(queued, explained, findings)),
+        gang=_gang(queued, explained),
     )
+
+
+def _gang(queued: DescribedPod | None, explained: PodExplained) -> str:
+    if queued is not None and queued.gang:
+        return queued.gang
+    last = explained.journal[0] if explained.journal else None
+    return "" if last is None or last.kind != FAILED else last.gang
 
 
 def _apart_from_extenders(found: Sequence[Help], explained: PodExplained) -> Sequence[Help]:

@@ -48,6 +48,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     `state`: pending, placed, preempted, or unknown. `groups`: nodes by their first rejection. `pairs`: two changes that
     help together, where none does alone. `won_by`: what the best node is better by. `journal`: decisions as they were
     made, the last one first. `now`: Unix time. `notes`: what else one should know.
+    `gang`: the pod group with which a pending pod is placed together.
     """
 
     pod: str
@@ -70,3 +71,4 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     preemption: str = ""
     journal: tuple[Remembered, ...] = ()
     notes: tuple[str, ...] = ()
+    gang: str = ""

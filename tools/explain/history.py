@@ -98,7 +98,10 @@ def line(decision: Remembered, now: float) -> str:
         return f"{when}: nominated to {decision.node}{victims} ({where})"
     if decision.kind == EVICTED:
         return f"{when}: preempted on {decision.node} by {decision.preemptor}"
-    kept_out = f"; of its gang {decision.gang}, {listed(list(decision.kept_out_by), 3)} fitted nowhere"
+    first = decision.kept_out_by[:1]
+    others = max(decision.kept_out, len(decision.kept_out_by)) - len(first)
+    names = listed([*first, *([count(others, "other")] if others else [])], 2)
+    kept_out = f"; of its gang {decision.gang}, {names} fitted nowhere"
     return f"{when}: failed, {decision.message}{kept_out if decision.kept_out_by else ''} ({where})"
 
 

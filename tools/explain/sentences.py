@@ -7,7 +7,7 @@ from shared.explain.words import SHORT, count, listed
 from shared.messages.explaining import FAILED, MAX_OFFERED, NOMINATED, NodeFindings, PodExplained, Remembered
 from shared.messages.inspection import DescribedPod
 from shared.model.pod import Pod
-from tools.cli.words import gate
+from tools.cli.words import GANG_PLUGINS, gate
 from tools.explain.explanation import Group
 
 
@@ -21,7 +21,7 @@ def sentence(
     pairs: Sequence[Help],
 ) -> str:
     """Why the pod is pending, and the change that helps first; of a gang or a preemptor, for whom it waits."""
-    waiting = _of_gang(pod, explained.journal) or _preempting(queued, explained.journal)
+    waiting = _preempting(queued, explained.journal) or _of_gang(pod, queued, explained.journal, findings)
     return waiting or _with_help(_verdict(pod, findings, groups, queued), queued, findings, help_, pairs)
 
 
@@ -34,7 +34,7 @@ def _verdict(pod: Pod, findings: NodeFindings, groups: Sequence[Group], queued: 
         left = f"plugins leave {findings.extenders.asked:,} of {count(total, 'node')}"
         return f"{pod.key}{held and held + ', and'} cannot be scheduled now: {left}, but {findings.extenders.failure}"
     if findings.feasible:
-        where = "the only node" if total == 1 else f"{findings.feasible:,} of {total:,} nodes"
+        where = _of_nodes(findings)
         return f"{pod.key}{held} fits {where}" if not held else f"{pod.key}{held}; it would fit {where}"
     nowhere = "does not fit the only node" if total == 1 else f"fits none of {total:,} nodes"
     if findings.pre_filter is not None:
@@ -46,17 +46,33 @@ def _verdict(pod: Pod, findings: NodeFindings, groups: Sequence[Group], queued: 
     return f"{pod.key}{held and held + ', and'} {nowhere}: {', '.join(shown)}"
 
 
-def _of_gang(pod: Pod, journal: Sequence[Remembered]) -> str:
-    """If another member of its gang kept the pod out: which."""
+def _of_nodes(findings: NodeFindings) -> str:
+    return "the only node" if findings.nodes == 1 else f"{findings.feasible:,} of {findings.nodes:,} nodes"
+
+
+def _of_gang(pod: Pod, queued: DescribedPod | None, journal: Sequence[Remembered], findings: NodeFindings) -> str:
+    """If the pod would fit, and its gang did not: why. Empty for a pod that fits nowhere by itself."""
     last = journal[0] if journal else None
-    if last is None or last.kind != FAILED or not last.kept_out_by or pod.key in last.kept_out_by:
+    if last is None or not _was_kept_out(last) or (queued is not None and queued.gate):
         return ""
-    member = last.kept_out_by[0]
-    others = f" and {count(len(last.kept_out_by) - 1, 'other')}" if len(last.kept_out_by) > 1 else ""
-    return (
-        f"{pod.key} was not placed, because its gang {last.gang} is placed as a whole or not at all, and member "
-        f"{member}{others} fitted nowhere (flotilla explain {member})"
-    )
+    if not findings.feasible:
+        return ""
+    return f"{pod.key} alone fits {_of_nodes(findings)}, but {gang_in_short(last)}"
+
+
+def _was_kept_out(last: Remembered) -> bool:
+    return last.kind == FAILED and bool(last.gang) and bool(last.kept_out_by or last.gang_why or last.needs)
+
+
+def gang_in_short(last: Remembered) -> str:
+    """Why the gang of a failed attempt was not placed, and the command that says more."""
+    if last.gang_why:
+        why = last.gang_why
+    else:
+        room = f"{last.needs} of its members must be placed, and {last.fits} found room; " if last.needs else ""
+        others = max(last.kept_out, len(last.kept_out_by)) - 1
+        why = f"{room}no node took {last.kept_out_by[0]}" + (f" and {count(others, 'other')}" if others else "")
+    return f"its gang {last.gang} is placed as a whole or not at all: {why} (flotilla gang {last.gang})"
 
 
 def _preempting(queued: DescribedPod | None, journal: Sequence[Remembered]) -> str:
@@ -106,6 +122,8 @@ def _ungated(queued: DescribedPod) -> str:
         return "its scheduling gates are removed"
     if queued.gate == "DefaultPreemption":
         return "its victims are gone"
+    if queued.gate in GANG_PLUGINS:
+        return f"its gang may be placed (flotilla gang {queued.gang})"
     return f"{queued.gate} lets it go"
 
 
@@ -123,6 +141,9 @@ def preemption(findings: NodeFindings) -> str:
 def notes(queued: DescribedPod | None, explained: PodExplained, findings: NodeFindings) -> Sequence[str]:
     """What else one should know."""
     found = list(queued.claims) if queued is not None else []
+    last = explained.journal[0] if explained.journal else None
+    if last is not None and _was_kept_out(last) and not findings.feasible:
+        found.append(gang_in_short(last))
     if explained.extenders:
         found += _of_extenders(findings)
     if queued is not None and queued.nominated:

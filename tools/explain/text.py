@@ -50,7 +50,7 @@ def _lines(told: Explanation, width: int) -> Iterator[str]:
             yield from _wrapped(text, width, " " * 8)
         if len(told.groups) > MAX_GROUPS:
             yield f"        and {count(len(told.groups) - MAX_GROUPS, 'other group')}: -o json lists all"
-    if told.best:
+    if told.best and not told.gang:
         yield ""
         yield "Best nodes" if told.state == "pending" else "Best nodes when it was decided"
         yield from _scores(told.best, told, width)

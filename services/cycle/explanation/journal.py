@@ -12,6 +12,7 @@ import msgspec
 
 from services.cycle.events import Failed, Unschedulable
 from services.cycle.round.admission import PodInfo
+from services.cycle.round.assign import GangShort
 from services.cycle.round.ladder_merge import Placement
 from services.cycle.round.views import NO_VIEW, ClassView
 from shared.messages.explaining import EVICTED, FAILED, NOMINATED, PLACED, Remembered, ScoredNode
@@ -28,6 +29,7 @@ RECORD_BYTES = 400
 RUNG_BYTES = 40
 """Of a node in a class's view, most of which are shared by the pods of the class."""
 MAX_VICTIMS = 16
+_NOT_SHORT = GangShort(0, 0, 0)
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
@@ -46,10 +48,15 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     preemptor: str = ""
     candidates: int = 0
     gang: str = ""
+    short: GangShort | None = None
 
     @property
     def bytes(self) -> int:
-        return RECORD_BYTES + len(self.message) + 64 * len(self.names) + RUNG_BYTES * self.view.rungs
+        return RECORD_BYTES + len(self.message) + 64 * len(self.names) + RUNG_BYTES * self.view.rungs + self._of_gang
+
+    @property
+    def _of_gang(self) -> int:
+        return 0 if self.short is None else len(self.short.why)
 
 
 class _Entry(msgspec.Struct, gc=False):
@@ -91,9 +98,10 @@ class Journal:
         unfit, found = effect.unfit, effect.preemption
         view = ClassView(0, unfit.nodes)
         members, text = unfit.kept_out_by[:MAX_VICTIMS], unfit.message[:MAX_TEXT]
-        self._put_of(
-            info, Record(FAILED, now, info.attempt, round_, seq, view=view, message=text, names=members, gang=gang)
+        failed = Record(
+            FAILED, now, info.attempt, round_, seq, view=view, message=text, names=members, gang=gang, short=unfit.gang
         )
+        self._put_of(info, failed)
         if found is not None and found.nominated and found.victims:
             self._nominated(info, found.nominated, found.victims, len(found.candidates), round_, seq, now)
 
@@ -167,6 +175,7 @@ def _remembered(record: Record, date: Callable[[float], float]) -> Remembered:
     best = [(node, score) for node, score in record.view.best() if node != record.node]
     if record.kind == PLACED:
         best.insert(0, (record.node, record.score))
+    short = record.short or _NOT_SHORT
     return Remembered(
         kind=record.kind,
         at=date(record.at),
@@ -184,4 +193,8 @@ def _remembered(record: Record, date: Callable[[float], float]) -> Remembered:
         preemptor=record.preemptor,
         candidates=record.candidates,
         gang=record.gang,
+        fits=short.fits,
+        needs=short.needs,
+        kept_out=short.kept_out,
+        gang_why=short.why[:MAX_TEXT],
     )

@@ -20,6 +20,19 @@ from shared.model.load import PodLoad
 
 
 @dataclass(frozen=True, slots=True)
+class GangShort:
+    """Why a gang as a whole was not placed: `fits` members found room, `needs` must, `kept_out` found none.
+
+    `why`: one sentence, if there is more to say.
+    """
+
+    fits: int
+    needs: int
+    kept_out: int
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Unfit:
     """No node is feasible for a class: the message for its owners, and the plugins that rejected it.
 
@@ -37,9 +50,13 @@ class Unfit:
     in_vain: str = ""
     kept_out_by: tuple[str, ...] = field(default=(), compare=False)
     """Of a gang: the members that fit nowhere."""
+    gang: GangShort | None = field(default=None, compare=False)
 
     def also(self, message: str) -> "Unfit":
-        return replace(self, message=f"{self.message} {message}") if message else self
+        if not message:
+            return self
+        stop = "" if self.message.endswith(".") else "."
+        return replace(self, message=f"{self.message}{stop} {message}")
 
 
 @dataclass(slots=True)

@@ -149,11 +149,15 @@ def why_none(
             return f"members are on a node without the label {levels[keys[-1]].key}, so no {what} holds all of them"
         return f"members are in {_name(value)} already, where no node has room for another one"
     if not listed:
-        return f"no node with room has the {_labels([levels[k].key for k in keys])}, by which members lie together"
+        return f"no node has the {_labels([levels[k].key for k in keys])}, by which members lie together"
     best = max((each for each in listed if len(each.within) == len(keys)), key=lambda domain: domain.members)
     room = f"has room for {best.members or 'none'}"
     if there:
         return f"{best.name}, where other members are, {room} of the {_needed(least, total)}"
+    if not best.members:
+        return (
+            f"no {what} has room for any of its {total} members" if total > 1 else f"no {what} has room for its member"
+        )
     return f"no {what} has room for {_members(least, total)}: the best, {best.name}, {room}"
 
 

@@ -21,7 +21,7 @@ import msgspec
 from flotilla.results import Status, error
 from services.cycle.extenders import is_judged
 from services.cycle.round.admission import PodInfo
-from services.cycle.round.assign import Reservations, RoundResult, Unfit, given_to_workers
+from services.cycle.round.assign import GangShort, Reservations, RoundResult, Unfit, given_to_workers
 from services.cycle.round.attempts import Attempts, in_order
 from services.cycle.round.domains import Domain, Level
 from services.cycle.round.gang_reasons import failed_members, unfit_members
@@ -315,6 +315,7 @@ class GangRound:
             plugins={*self._rejecting, *(plugin for unfit in own.values() for plugin in unfit.plugins)},
             others=f"{WAITING}: {short}{'' if first is None else f': {first.message}'}",
             sentence=self._in_a_sentence,
+            short=GangShort(fitting, self.least, len(self.members) - fitting, self.why),
         )
 
     @property

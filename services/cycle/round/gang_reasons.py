@@ -9,7 +9,7 @@ from itertools import islice
 
 from flotilla.results import Status, error
 from services.cycle.round.admission import PodInfo
-from services.cycle.round.assign import Unfit
+from services.cycle.round.assign import GangShort, Unfit
 
 MAX_NAMED = 16
 """Members that fit nowhere, of which each reason names so many."""
@@ -23,19 +23,22 @@ def unfit_members(
     plugins: Iterable[str],
     others: str,
     sentence: str,
+    short: GangShort,
 ) -> list[tuple[PodInfo, Unfit]]:
     """The verdict on each pod `of` the gang with these members.
 
     `own`: by uid, why members fit nowhere. `plugins`: whose events requeue the gang. `others`: the message for members
-    that would fit. `sentence`: about the whole gang; may be empty.
+    that would fit. `sentence`: about the whole gang; may be empty. `short`: the same as data.
     """
     names = tuple(sorted({*plugins}))
     kept_out_by = tuple(islice((info.key for info in members if info.uid in own), MAX_NAMED))
-    shared = Unfit(others, names, kept_out_by=kept_out_by).also(sentence)
+    shared = Unfit(others, names, kept_out_by=kept_out_by, gang=short).also(sentence)
 
     def of_member(info: PodInfo) -> Unfit:
         unfit = own.get(info.uid)
-        return shared if unfit is None else replace(unfit, plugins=names, kept_out_by=kept_out_by).also(sentence)
+        if unfit is None:
+            return shared
+        return replace(unfit, plugins=names, kept_out_by=kept_out_by, gang=short).also(sentence)
 
     return [(info, of_member(info)) for info in of]
 

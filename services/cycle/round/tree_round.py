@@ -16,7 +16,7 @@ from typing import Literal
 
 from services.cycle.extenders import is_judged
 from services.cycle.round.admission import PodInfo
-from services.cycle.round.assign import Reservations, RoundResult, Unfit
+from services.cycle.round.assign import GangShort, Reservations, RoundResult, Unfit
 from services.cycle.round.attempts import MAX_DOMAINS_TRIED
 from services.cycle.round.domains import holding
 from services.cycle.round.gang import PLUGIN, READS_LABELS, WAITING, Frame, GangRound, nominated, refusal
@@ -338,22 +338,24 @@ class TreeRound:
     def _all_unfit(self, members: Sequence[PodInfo]) -> list[tuple[PodInfo, Unfit]]:
         others = f"{WAITING}: other groups of {self._name} do not fit"
         plugins = {PLUGIN, *self._plugins}
+        short = GangShort(len(self._decided), 0, len(self._unfit), self._short)
+        sentence = f"{self._name[0].upper()}{self._name[1:]}: {short.why}." if short.why else ""
         return unfit_members(
-            members, self.members, self._unfit, plugins=plugins, others=others, sentence=self._sentence
+            members, self.members, self._unfit, plugins=plugins, others=others, sentence=sentence, short=short
         )
 
     @property
-    def _sentence(self) -> str:
+    def _short(self) -> str:
         """About the whole tree, if it is not met."""
         if self.verdict == "placed":
             return ""
         number = self._tree.unit()
-        group, name = self._tree.groups[number], f"{self._name[0].upper()}{self._name[1:]}"
+        group = self._tree.groups[number]
         if not group.is_composite:
             return ""
         why = self._why or f"fewer than {group.least} of its {len(self._tree.children(number))} groups fit together"
         ended = f"; the search for a placement ended after {self.steps} steps, so there may be one"
-        return f"{name}: {why}{ended if self.is_cut else ''}."
+        return f"{why}{ended if self.is_cut else ''}"
 
 
 def _group(info: PodInfo) -> int:
