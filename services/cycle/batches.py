@@ -27,7 +27,7 @@ def admit(batch: Batch, admission: Admission, held: Container[str], now: float) 
     refused: list[ProtocolError] = []
     for queued in batch.pods:
         try:
-            info, failure = admission.admit(queued, now, batch.trees)
+            info, failure = admission.admit(batch.whole(queued), now)
         except msgspec.DecodeError as cause:
             refused.append(ProtocolError(f"the queue handed out a body that is no pod: {cause}"))
             uid = uid_of(queued.pod)

@@ -23,10 +23,13 @@ handles. Here messages are dispatched and answered. InvariantBroken includes the
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+
+from msgspec.structs import replace
 
 from flotilla.results import Status
 from services.queue import events
+from services.queue.batch_contents import LONGEST_ATTEMPT, MAX_ENTRY_BYTES, BatchContents, size_of
 from services.queue.event_handlers import EventHandlers
 from services.queue.eviction_journal import EvictionJournal
 from services.queue.pod_conditions import (
@@ -41,6 +44,7 @@ from services.queue.scheduling.left_pods import LeftPod
 from services.queue.scheduling.nominator import Nominator
 from services.queue.scheduling.pod_groups import PodGroups
 from services.queue.scheduling.pod_queues import BackoffPolicy
+from services.queue.scheduling.popped_together import PoppedTogether
 from services.queue.scheduling.queued_pod_info import PodState, QueuedPodInfo, RetryRecord
 from services.queue.scheduling.queueing_hints import HintCall, QueueingHints
 from services.queue.scheduling.scheduling_queue import SchedulingQueue, Timeouts
@@ -49,7 +53,6 @@ from shared.errors import MAX_REMEMBERED, FlotillaError, InvariantBroken, Protoc
 from shared.framework.metering import PluginMeter
 from shared.framework.profile import Framework
 from shared.messages.binding import Evicted, Notice
-from shared.messages.limits import HALF_A_MESSAGE, MAX_BYTES
 from shared.messages.queue import (
     TAKE_PATIENCE,
     Absorbed,
@@ -64,7 +67,6 @@ from shared.messages.queue import (
     QueuedPod,
     Received,
     Take,
-    Trees,
     Verdict,
 )
 from shared.plugins.devices.queued_claims import queued_claims
@@ -72,10 +74,6 @@ from shared.plugins.volumes.own_claims import queued_volumes
 from shared.terms import Heard, Newest
 
 IN_FLIGHT_PODS = "PodPopped"
-MAX_GANG_BYTES = MAX_BYTES - (1 << 20)
-"""Bytes of a gang's pods, which go in one message."""
-MAX_BATCH_BYTES = HALF_A_MESSAGE
-"""Bytes of a batch's pods, half of what a message may hold; a larger pod goes alone."""
 
 
 class QueueCore:
@@ -234,11 +232,11 @@ class QueueCore:
 
     def _serve(self, take: Take, now: float) -> list[events.Effect]:
         """Answers with the pods there are; without any, only when the Take has waited long enough."""
-        pods, trees, effects = self._pop(take.most, now)
-        if not pods and now < self._session.wait_ends:
+        contents, effects = self._pop(take.most, now)
+        if not contents.pods and now < self._session.wait_ends:
             return effects
         seq, epoch = self._snapshot_seq, self.epoch
-        batch = Batch(take.epoch, take.number, pods, seq, epoch, hears_outcomes=True, trees=trees)
+        batch = Batch(take.epoch, take.number, contents.pods, seq, epoch, hears_outcomes=True, gangs=contents.gangs)
         self._session.answer(batch)
         return [*effects, events.SendBatch(batch)]
 
@@ -251,47 +249,50 @@ class QueueCore:
         self._session.answer(batch)
         return [events.SendBatch(batch)]
 
-    def _pop(self, most: int, now: float) -> tuple[list[QueuedPod], Trees, list[events.Effect]]:
-        pods: list[QueuedPod] = []
-        trees: Trees = {}
+    def _pop(self, most: int, now: float) -> tuple[BatchContents, list[events.Effect]]:
+        contents = BatchContents()
         effects: list[events.Effect] = []
-        size = 0
-        while len(pods) < most and (first := self._queue.peek(now)) is not None:
+        while len(contents.pods) < most and (first := self._queue.peek(now)) is not None:
             together = self._queue.groups.pop_with(first)
             if isinstance(together, Status):
                 self._queue.hold(first, together.plugin, now)
                 continue
-            added = together.size
-            if together.gang is not None and added > MAX_GANG_BYTES:
-                too_large = f"its pods take {added} bytes, and only {MAX_GANG_BYTES} can be placed together"
-                effects += self._fail_gang(together.pods, f"pod group {together.gang.key}: {too_large}", now)
+            if contents.pods and len(contents.pods) + len(together.pods) > most:
+                break
+            queued = [self._queued(info, of, now) for info, of in zip(together.pods, together.gangs(), strict=True)]
+            size = size_of(queued, together.gang)
+            if size > MAX_ENTRY_BYTES:
+                effects += self._fail(together, size, now)
                 continue
-            size += added
-            if pods and (size > MAX_BATCH_BYTES or len(pods) + len(together.pods) > most):
+            if not contents.has_room(together.gang, size):
                 break
             self._queue.pop_together(together.pods, now)
-            told = zip(together.pods, together.gangs(), strict=True)
-            pods += [self._hand_out(info, gang, now) for info, gang in told]
-            if together.gang is not None and together.gang.groups:
-                trees[together.gang.key] = together.gang.groups
-        return pods, trees, effects
+            for info in together.pods:
+                info.snapshot_epoch = self._snapshot.position
+            told = zip(together.pods, queued, strict=True)
+            contents.add([replace(each, attempt=info.attempts) for info, each in told], together.gang, size)
+        return contents, effects
 
-    def _fail_gang(self, pods: Sequence[QueuedPodInfo], why: str, now: float) -> list[events.Effect]:
-        """Ends an attempt at once, for a gang that fits in no message."""
+    def _fail(self, together: PoppedTogether, size: int, now: float) -> list[events.Effect]:
+        """Ends an attempt at once, for a pod or gang that fits in no message."""
+        gang, count = together.gang, len(together.pods)
+        who = "" if gang is None else f"pod group {gang.key}: "
+        what = "the pod takes" if gang is None else f"the {count:,} pods that are placed together take"
+        why = f"{who}{what} {size:,} bytes in a message, and at most {MAX_ENTRY_BYTES:,} fit"
         effects: list[events.Effect] = []
-        self._queue.pop_together(pods, now)
-        for info in pods:
+        self._queue.pop_together(together.pods, now)
+        for info in together.pods:
             failed = Outcome(info.uid, Verdict.FAILED, message=why)
             effects += self._results.on_outcome(failed, self._snapshot.position, now)
         return effects
 
-    def _hand_out(self, info: QueuedPodInfo, gang: Gang | None, now: float) -> QueuedPod:
-        info.snapshot_epoch = self._snapshot.position
+    def _queued(self, info: QueuedPodInfo, gang: Gang | None, now: float) -> QueuedPod:
+        """A pod that is about to be popped, as the cycle gets it, but for its attempt."""
         body = info.encoded(self._queue.nominator.applied(info.pod))
         users = self._queue.claim_users
         claims = queued_claims(info.pod, self.objects.devices, users)
         volumes = queued_volumes(info.pod, self.objects, users.volumes, self.claims_on_nodes)
-        return QueuedPod(body, info.attempts, self._date(info.seen_at), self._date(now), gang, claims, volumes)
+        return QueuedPod(body, LONGEST_ATTEMPT, self._date(info.seen_at), self._date(now), gang, claims, volumes)
 
     def _check_cycle(self, epoch: int, now: float) -> None:
         if epoch != self._session.epoch:

@@ -27,7 +27,7 @@ from shared.bus.subjects import CLI, INBOXES, check_name, inbox
 from shared.bus.subscription import Handler, Subscription
 from shared.bus.wire import (
     GATES_HEADER,
-    HEADER_BYTES,
+    UNSENT_HEADER,
     MessageReader,
     NoAnswer,
     PipelineIdentity,
@@ -37,7 +37,7 @@ from shared.bus.wire import (
     headers_for,
 )
 from shared.messages.codec import Message, encode
-from shared.messages.limits import MAX_BYTES
+from shared.messages.limits import HEADER_BYTES, MAX_BODY
 from shared.telemetry import Telemetry
 from shared.telemetry.logs import Repeated
 from shared.telemetry.tracing import TraceContext
@@ -173,7 +173,8 @@ class Bus:
         trace: TraceContext | None = None,
         ours: bool = True,
     ) -> M:
-        """The reply; NoAnswer if there is no subscriber or none comes in time, ProtocolError if it cannot be read.
+        """The reply; NoAnswer if there is no subscriber or none comes in time, ProtocolError if it cannot be sent
+        or read.
 
         Without a connection, waits for one as long as the timeout allows.
         """
@@ -187,6 +188,8 @@ class Bus:
         try:
             if ours:
                 self._admit(msg.headers)
+            if msg.headers and (why := msg.headers.get(UNSENT_HEADER)):
+                raise RefusedMessage(Refusal.TOO_LARGE, f"{subject}: the answer cannot be sent: {why}")
             answer = self._reader(reply).read(msg.data, msg.headers)
         except RefusedMessage as refused:
             self._metrics.refused(subject, refused.refusal)
@@ -218,18 +221,25 @@ class Bus:
         self._send_whole(REPLY, message, trace, inbox)
 
     def _send_whole(self, subject: str, message: Message, trace: TraceContext | None, inbox: str = "") -> None:
-        """After a fault nothing is sent: the state behind it may be half changed."""
+        """After a fault nothing is sent: the state behind it may be half changed.
+
+        Who waits for a reply that is too large is told so, instead of asking for it again and again.
+        """
         if self._fault.found:
             return
+        unsent = ""
         try:
             body = self._body(subject, message)
         except RefusedMessage as cause:
             self._limited_log.error(f"{subject} {type(message).__name__}", "a message was dropped: %s", cause)
-            return
+            if not inbox:
+                return
+            body, unsent = b"", str(cause)
+        headers = headers_for(message, trace, self.pipeline.id, self._gates, unsent)
         if inbox:
-            self._outbox.send_to(inbox, REPLY, headers_for(message, trace, self.pipeline.id, self._gates), body)
+            self._outbox.send_to(inbox, REPLY, headers, body)
         else:
-            self._outbox.send(subject, headers_for(message, trace, self.pipeline.id, self._gates), body)
+            self._outbox.send(subject, headers, body)
 
     def _body(self, subject: str, message: Message) -> bytes:
         body = encode(message)
@@ -242,7 +252,7 @@ class Bus:
 
     @property
     def _most_bytes(self) -> int:
-        return min(MAX_BYTES, self._connection.client.max_payload) - HEADER_BYTES
+        return min(MAX_BODY, self._connection.client.max_payload - HEADER_BYTES)
 
     # Receiving
 

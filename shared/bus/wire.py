@@ -28,8 +28,8 @@ EPOCH_HEADER = "Flotilla-Epoch"
 TRACE_HEADER = "traceparent"
 PIPELINE_HEADER = "Flotilla-Pipeline"
 GATES_HEADER = "Flotilla-Feature-Gates"
-HEADER_BYTES = 1024
-"""More than our headers; NATS counts them with the body."""
+UNSENT_HEADER = "Flotilla-Unsent"
+"""Of a reply without a body: why there is none."""
 
 EPOCHS = ("epoch", "sender_epoch", "watch_epoch", "newest")
 """The fields from which a reader may learn of a later term."""
@@ -81,9 +81,13 @@ class _Tag(msgspec.Struct):
 _TAG = msgspec.msgpack.Decoder(_Tag)
 
 
-def headers_for(message: Message, trace: TraceContext | None, pipeline: str = "", gates: str = "") -> bytes:
-    """The encoded headers. `gates`: the sender's feature gates."""
+def headers_for(
+    message: Message, trace: TraceContext | None, pipeline: str = "", gates: str = "", unsent: str = ""
+) -> bytes:
+    """The encoded headers. `gates`: the sender's feature gates. `unsent`: why the reply cannot be sent itself."""
     headers = _common_headers(getattr(message, "epoch", None), pipeline, gates)
+    if unsent:
+        headers += f"{UNSENT_HEADER}: {unsent}\r\n".encode()
     if trace is not None:
         headers += f"{TRACE_HEADER}: {trace.traceparent()}\r\n".encode()
     return headers + b"\r\n"

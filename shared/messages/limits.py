@@ -2,6 +2,10 @@
 
 MAX_BYTES = 8 << 20
 """Of a message's body: the limit of an embedded NATS server less the headers."""
+HEADER_BYTES = 1024
+"""More than our headers; NATS counts them with the body."""
+MAX_BODY = MAX_BYTES - HEADER_BYTES
+"""Bytes of a body that can be sent."""
 HALF_A_MESSAGE = MAX_BYTES // 2
 """Bytes for the part of a message that its sender counts; names and numbers around it need less than the other half."""
 

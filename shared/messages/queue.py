@@ -6,6 +6,7 @@ Requests are numbered within the cycle's term and repeated until they are answer
 from enum import StrEnum
 
 import msgspec
+from msgspec.structs import replace
 
 from shared.model.base import Count, Integer, Seconds
 from shared.model.workloads import TopologyConstraint
@@ -49,8 +50,8 @@ class Gang(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     `topology`: its constraints, at most MAX_TOPOLOGY_LEVELS, widest domain first. `placed_on`: nodes of its members
     that have one, at most MAX_PLACED_ON, those with the most members first: the others go to the same domains.
-    `priority`: of all its members; None if each has its own. `groups`: of a gang that is a tree of groups, by number;
-    on the wire they are in the Batch. `group`: the number of the pod's group.
+    `priority`: of all its members; None if each has its own. `groups`: of a gang that is a tree of groups, by number.
+    `group`: the number of the pod's group. A pod of a Batch has `key`, `least` and `group`; the Batch has the rest.
     """
 
     key: str
@@ -63,10 +64,6 @@ class Gang(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     group: Count = 0
 
 
-Trees = dict[str, tuple[GangGroup, ...]]
-"""By the key of a gang: the groups that it is a tree of."""
-
-
 def name_of_gang(key: str) -> str:
     """`namespace/name` of the group, without its API."""
     return key.partition("/")[2]
@@ -75,7 +72,7 @@ def name_of_gang(key: str) -> str:
 MAX_PLACED_ON = 8
 """Nodes in a Gang: they only name its domains."""
 MAX_PLACED_ON_CHARACTERS = 512
-"""Of the nodes in a Gang together, as each of its pods carries them."""
+"""Of the nodes in a Gang together."""
 
 
 class ClaimRef(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -126,8 +123,7 @@ class Batch(msgspec.Struct, frozen=True, omit_defaults=True, tag="batch"):
     """Pods in queue order; the answer to the Take of this epoch and number.
 
     `seq`: the snapshot's sequence number that evaluations must have seen, because that change may have requeued the
-    pods.
-    `trees`: by the key of a gang, the groups that it is a tree of.
+    pods. `gangs`: by key, those of which there is more to say than their pods have.
     `sender_epoch`: the queue's. `hears_outcomes`: it has handled the outcomes in the Take; a queue of the last release
     does not.
     """
@@ -138,7 +134,14 @@ class Batch(msgspec.Struct, frozen=True, omit_defaults=True, tag="batch"):
     seq: Count = 0
     sender_epoch: Count = 0
     hears_outcomes: bool = False
-    trees: Trees = {}
+    gangs: dict[str, Gang] = {}
+
+    def whole(self, queued: QueuedPod) -> QueuedPod:
+        """One of its pods, with all that it says of the pod's gang."""
+        gang = None if queued.gang is None else self.gangs.get(queued.gang.key)
+        if queued.gang is None or gang is None:
+            return queued
+        return replace(queued, gang=replace(gang, group=queued.gang.group))
 
 
 class Verdict(StrEnum):

@@ -7,10 +7,9 @@ import nats
 import pytest
 
 from shared.bus import Envelope
-from shared.bus.wire import HEADER_BYTES
 from shared.errors import ProtocolError, Unexpected
 from shared.messages.codec import encode
-from shared.messages.limits import MAX_BYTES
+from shared.messages.limits import MAX_BODY, MAX_BYTES
 from shared.messages.queue import Received, Take
 from shared.messages.state import Delta, Heartbeat
 from shared.messages.watch import Relist
@@ -108,7 +107,7 @@ async def test_an_oversized_message_is_dropped_and_logged(caplog: pytest.LogCapt
     async with nats_server() as server, a_bus(server, telemetry) as bus:
         await bus.subscribe("watcher.relist", Relist, lambda message, _: got.append(len(message.asker)))
         await bus.publish("watcher.relist", Relist("x" * MAX_BYTES))
-        large = MAX_BYTES - HEADER_BYTES - 100
+        large = MAX_BODY - 100
         await bus.publish("watcher.relist", Relist("x" * large))
         await until(lambda: got == [large])
         assert bus.connected
@@ -116,6 +115,16 @@ async def test_an_oversized_message_is_dropped_and_logged(caplog: pytest.LogCapt
             await bus.request("watcher.relist", Relist("x" * MAX_BYTES), Received, timeout=1)
     assert sample(telemetry, "flotilla_bus_refused_total", subject="watcher.relist", reason="too large") == 2
     assert f"a message was dropped: watcher.relist: a Relist of {MAX_BYTES + 24:,} bytes" in caplog.text
+
+
+async def test_who_waits_for_a_reply_that_is_too_large_is_told_so() -> None:
+    asker, answerer = a_telemetry(), a_telemetry()
+    async with nats_server() as server, a_bus(server, asker) as bus, a_bus(server, answerer) as other:
+        await other.subscribe("queue.take", Take, lambda _, envelope: envelope.respond(Relist("x" * MAX_BODY)))
+        with pytest.raises(ProtocolError, match=r"queue\.take: the answer cannot be sent: reply: a Relist of"):
+            await bus.request("queue.take", Take(1, 1, 1), Relist, timeout=5)
+    for telemetry, subject in ((asker, "queue.take"), (answerer, "reply")):
+        assert sample(telemetry, "flotilla_bus_refused_total", subject=subject, reason="too large") == 1
 
 
 async def test_replies_go_only_to_inboxes() -> None:

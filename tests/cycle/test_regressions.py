@@ -8,11 +8,10 @@ from services.cycle.extenders import Extenders
 from services.cycle.membership import WORKER_PATIENCE, Membership
 from services.cycle.preemption.search_queue import SearchQueue
 from services.cycle.round.assign import Unfit
-from shared.bus.wire import HEADER_BYTES
 from shared.framework.loading import load_frameworks
 from shared.messages.codec import encode
 from shared.messages.evaluation import Summary
-from shared.messages.limits import MAX_BYTES
+from shared.messages.limits import MAX_BODY
 from shared.messages.preemption import Candidates, Preempt, ShardFindings
 from shared.messages.queue import Batch, QueuedPod
 from shared.messages.rounds import ClassAnswer, Ladder
@@ -70,7 +69,7 @@ def test_an_ask_fits_into_a_message_however_large_the_pods_are() -> None:
     script.submit(*large)
     effects = script.answer(first["w0"], "w0", offer(class_of(small_pod("small")), ("a", 5)))
     effects = script.committed(written(effects))
-    assert all(len(encode(ask)) <= MAX_BYTES - HEADER_BYTES for ask in asked(effects).values())
+    assert all(len(encode(ask)) <= MAX_BODY for ask in asked(effects).values())
 
 
 def annotated(of: Pod, text: str) -> Pod:
@@ -141,7 +140,7 @@ def test_a_search_fits_into_a_message_however_much_extenders_have_said() -> None
         told += len(searching.on_candidates(answer, {"w0": frozenset({0})}, now).ended)
     assert told == len(waiting)
     assert len(sizes) > 1
-    assert max(sizes) <= MAX_BYTES - HEADER_BYTES
+    assert max(sizes) <= MAX_BODY
 
 
 def test_a_pod_whose_body_cannot_be_decoded_fails_if_its_uid_can_be_read() -> None:

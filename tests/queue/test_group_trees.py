@@ -83,7 +83,12 @@ def tree(queue: Queue) -> None:
 
 
 def gangs(batch: Batch | None) -> dict[str, Gang | None]:
-    return {} if batch is None else {p.name: q.gang for p, q in zip(pods_in(batch), batch.pods, strict=True)}
+    told = [] if batch is None else [batch.whole(queued) for queued in batch.pods]
+    return {each.name: queued.gang for each, queued in zip(pods_in(batch) if batch else (), told, strict=True)}
+
+
+def groups_of(batch: Batch) -> dict[str, tuple[GangGroup, ...]]:
+    return {key: gang.groups for key, gang in batch.gangs.items()}
 
 
 def why(queue: Queue, name: str) -> str:
@@ -204,7 +209,7 @@ def test_a_tree_with_more_groups_than_it_needs_is_told_group_by_group() -> None:
     assert batch is not None
     key = "compositepodgroup.scheduling.k8s.io/default/root"
     leaves = [GangGroup(name, 0, False, 1) for name in "abc"]
-    assert batch.trees == {key: (GangGroup("root", 0, True, 2), *leaves)}
+    assert groups_of(batch) == {key: (GangGroup("root", 0, True, 2), *leaves)}
     numbers = {name: gang.group for name, gang in gangs(batch).items() if gang is not None}
     assert numbers == {"a-0": 1, "b-0": 2, "c-0": 3, "c-1": 3}
 
@@ -215,7 +220,7 @@ def test_domains_of_groups_and_of_the_tree_are_told() -> None:
     add(queue, "a-0", "b-0")
     batch = queue.ask()
     assert batch is not None
-    (groups,) = batch.trees.values()
+    (groups,) = groups_of(batch).values()
     assert groups == (
         GangGroup("root", 0, True, 2, (BLOCK,)),
         GangGroup("a", 0, False, 1, (RACK,)),
@@ -226,7 +231,7 @@ def test_domains_of_groups_and_of_the_tree_are_told() -> None:
     add(queue, "a-1")
     batch = queue.ask()
     assert batch is not None
-    ((key, groups),) = batch.trees.items()
+    ((key, groups),) = groups_of(batch).items()
     assert key == "scheduling.k8s.io/default/a"
     assert groups == (
         GangGroup("root", 0, True, 1, (BLOCK,), ("n1", "n2")),

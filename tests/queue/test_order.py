@@ -4,7 +4,7 @@ from collections import Counter
 
 import msgspec
 
-from services.queue.core import MAX_BATCH_BYTES
+from services.queue.batch_contents import MAX_BATCH_BYTES
 from services.queue.events import PodPending, WatchEvents
 from services.queue.scheduling.queued_pod_info import PodState
 from shared.model.objects import encode_msgpack
@@ -116,7 +116,7 @@ def test_a_batch_fits_in_a_message_and_a_large_pod_goes_alone() -> None:
         ("a", MAX_BATCH_BYTES // 2),
         ("b", MAX_BATCH_BYTES // 2),
         ("c", 1 << 10),
-        ("d", 2 * MAX_BATCH_BYTES),
+        ("d", MAX_BATCH_BYTES + (1 << 20)),
         ("e", 1),
     ]:
         large = pod(name).label(notes="x" * max(0, size - (1 << 8))).build()

@@ -7,23 +7,26 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 from msgspec.structs import replace
 
 from flotilla.events import Action, Resource
-from services.queue.core import MAX_GANG_BYTES
+from services.queue.batch_contents import MAX_ENTRY_BYTES
 from services.queue.events import PodBound, PodPending, Tick, WatchEvents
 from services.queue.scheduling.cluster_event import ClusterChange
 from services.queue.scheduling.group_info import GROUP_TIMEOUT
 from services.queue.scheduling.holds import FIRST_EVENT
 from services.queue.scheduling.queued_pod_info import PodState
 from shared.framework.clusterevents import ClusterEvent
+from shared.messages.codec import encode
+from shared.messages.limits import MAX_BODY
 from shared.messages.queue import Activate, Gang
-from shared.model.objects import GROUP_LABEL, ObjectKind, Pod, object_from, pod_from_msgpack
+from shared.model.objects import GROUP_LABEL, ObjectKind, Pod, encode_msgpack, object_from, pod_from_msgpack
 from testing.builders import PodBuilder, pod
 from tests.queue.support import POD_ADDED, POD_DELETED, Queue, batch_in, notices, uid
 
 GANG = "GangScheduling"
 
 
-def group(least: int, timeout: int | None = None, name: str = "g") -> ClusterChange:
-    raw = {"metadata": {"name": name}, "spec": {"minMember": least, "scheduleTimeoutSeconds": timeout}}
+def group(least: int, timeout: int | None = None, name: str = "g", keys: str = "") -> ClusterChange:
+    meta = {"name": name, "annotations": {"flotilla.io/required-topology": keys} if keys else {}}
+    raw = {"metadata": meta, "spec": {"minMember": least, "scheduleTimeoutSeconds": timeout}}
     event = ClusterEvent(Resource.POD_GROUP, Action.ADD)
     return ClusterChange(event, None, object_from(ObjectKind.COSCHEDULING_POD_GROUP, raw))
 
@@ -56,7 +59,7 @@ def taken(queue: Queue, most: int = 100) -> list[tuple[str, Gang | None]]:
 def answered(queue: Queue) -> list[tuple[str, Gang | None]]:
     """The names of the pods in the batch that the last event brought."""
     batch = batch_in(queue.effects)
-    return [] if batch is None else [(pod_from_msgpack(queued.pod).name, queued.gang) for queued in batch.pods]
+    return [] if batch is None else [(pod_from_msgpack(q.pod).name, batch.whole(q).gang) for q in batch.pods]
 
 
 def of_gang(least: int, *names: str) -> list[tuple[str, Gang | None]]:
@@ -96,15 +99,38 @@ def test_a_gang_that_does_not_fit_behind_others_waits_for_the_next_batch() -> No
 def test_a_gang_that_fits_in_no_message_fails_and_blocks_no_others() -> None:
     queue = Queue()
     queue.tell(group(2))
-    large = msgspec.Raw(bytes(MAX_GANG_BYTES // 2 + 1))
+    large = msgspec.Raw(bytes(MAX_ENTRY_BYTES // 2))
     queue.tell(WatchEvents([PodPending(member(name).build(), queue.now, large) for name in "ab"]))
     queue.add("x")
     queue.ask(100)
     assert [told.message for told in notices(queue.effects)] == 2 * [
-        "pod group scheduling.x-k8s.io/default/g: its pods take 7340034 bytes, and only 7340032 can be placed together"
+        "pod group scheduling.x-k8s.io/default/g: the 2 pods that are placed together take 8,386,838 bytes in a "
+        "message, and at most 8,386,560 fit"
     ]
     assert answered(queue) == [("x", None)]
     assert {queue.state(name) for name in "ab"} == {PodState.ERROR_BACKOFF}
+
+
+def test_a_pod_that_fits_in_no_message_fails_and_blocks_no_others() -> None:
+    queue = Queue()
+    queue.tell(PodPending(pod("large").build(), queue.now, msgspec.Raw(bytes(MAX_ENTRY_BYTES))))
+    queue.add("x")
+    assert taken(queue) == [("x", None)]
+    assert queue.state("large") is PodState.ERROR_BACKOFF
+
+
+def test_a_batch_with_a_gang_that_says_much_of_itself_can_be_sent() -> None:
+    """8,000 pods of 800 bytes, and 2.5 kB of labels in the group's annotation."""
+    queue = Queue()
+    queue.tell(group(8000, keys=",".join(f"{'x' * 240}.example/{i:060}" for i in range(8))))
+    made, body = member("w").build(), msgspec.Raw(encode_msgpack("x" * 800))
+    pods = [replace(made, metadata=replace(made.metadata, name=f"w{i}", uid=f"w{i}")) for i in range(8000)]
+    queue.tell(WatchEvents([PodPending(each, queue.now, body) for each in pods]))
+    batch = queue.ask(100)
+    assert batch is not None and len(batch.pods) == 8000
+    assert len(encode(batch)) <= MAX_BODY
+    gang = batch.whole(batch.pods[-1]).gang
+    assert gang is not None and len(gang.topology) == 8
 
 
 def test_requeueing_one_member_retries_all() -> None:

@@ -46,7 +46,8 @@ class TreeRun(GangRun):
         gangs = {each.uid: Gang(key, len(everyone), group=number) for number, of in pods.items() for each in of}
         self.submitted |= {each.uid: each for each in everyone}
         self._pods.update((each.uid, each) for each in everyone)
-        batch = msgspec.structs.replace(batch_of(everyone, gangs=gangs), trees={key: tuple(groups)})
+        whole = Gang(key, len(everyone), groups=tuple(groups))
+        batch = msgspec.structs.replace(batch_of(everyone, gangs=gangs), gangs={key: whole})
         self._carry_out_cycle(self.cycle.handle(batch, self.now))
 
 

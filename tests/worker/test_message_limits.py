@@ -5,9 +5,8 @@ import pytest
 from services.worker.core import WorkerCore
 from services.worker.events import Answer
 from services.worker.message_limits import MIN_RUNGS, fitting_answers, fitting_candidates
-from shared.bus.wire import HEADER_BYTES
 from shared.messages.codec import encode
-from shared.messages.limits import MAX_BYTES
+from shared.messages.limits import MAX_BODY
 from shared.messages.preemption import Candidate, Candidates, Preempt, PreemptAsk, ShardFindings, Victim
 from shared.messages.rounds import ClassAnswer, Ladder, Proposals
 from shared.messages.state import State
@@ -26,7 +25,7 @@ def test_answers_that_find_no_room_are_to_be_asked_for_again() -> None:
     said = [not each.unknown for each in answers]
     assert said == sorted(said, reverse=True)
     assert 0 < said.count(True) < 100
-    assert len(encode(Proposals("w", 1, 1, 1, 1, [0], answers))) <= MAX_BYTES - HEADER_BYTES
+    assert len(encode(Proposals("w", 1, 1, 1, 1, [0], answers))) <= MAX_BODY
 
 
 @pytest.mark.parametrize("rungs", [1, MIN_RUNGS - 1, 40_000])
@@ -41,7 +40,7 @@ def test_a_search_keeps_some_candidates_of_each_class() -> None:
     found = fitting_candidates([ShardFindings(str(i), candidates=many if i else []) for i in range(20)])
     assert [bool(of_class.candidates) for of_class in found] == [False] + [True] * 19
     assert all(of_class.candidates == many[: len(of_class.candidates)] for of_class in found)
-    assert len(encode(Candidates("w", 1, 1, 1, 1, [0], found))) <= MAX_BYTES - HEADER_BYTES
+    assert len(encode(Candidates("w", 1, 1, 1, 1, [0], found))) <= MAX_BODY
 
 
 def test_a_search_that_is_asked_for_again_is_not_done_again() -> None:

@@ -25,7 +25,7 @@ from shared.devices.pod_claims import may_claim
 from shared.errors import FlotillaError, InvalidObject
 from shared.framework.profile import Framework
 from shared.framework.signatures import PluginFailed, digest, is_personal
-from shared.messages.queue import Gang, QueuedClaims, QueuedPod, QueuedVolumes, Trees
+from shared.messages.queue import Gang, QueuedClaims, QueuedPod, QueuedVolumes
 from shared.messages.rounds import NominatedPod
 from shared.model.load import PodLoad, claim_names, load_of
 from shared.model.objects import DEFAULT_NAMESPACE, OwnerReference, Pod, encode_msgpack, pod_from_msgpack
@@ -216,11 +216,8 @@ class Admission:
         }
         self._templates = _Templates(MAX_TEMPLATES)
 
-    def admit(self, queued: QueuedPod, now: float, trees: Trees | None = None) -> tuple[PodInfo, Status | None]:
-        """The pod, and why it cannot be scheduled at all, if it cannot. DecodeError: the body is no pod.
-
-        `trees`: what the gangs of its batch are trees of.
-        """
+    def admit(self, queued: QueuedPod, now: float) -> tuple[PodInfo, Status | None]:
+        """The pod, and why it cannot be scheduled at all, if it cannot. DecodeError: the body is no pod."""
         body = _BODY.decode(queued.pod)
         meta = body.metadata
         namespace = meta.namespace or DEFAULT_NAMESPACE
@@ -239,7 +236,7 @@ class Admission:
             taken_at=now,
         )
         try:
-            info.gang = with_groups(info.gang, trees or {})
+            _check_tree(queued.gang)
             info.template = self._template_of(info, body)
             self._classify(info)
         except Exception as cause:
@@ -394,14 +391,9 @@ def needed(gang: Gang | None) -> Gang | None:
     return gang if gang is not None and (gang.least > 0 or gang.topology or gang.groups) else None
 
 
-def with_groups(gang: Gang | None, trees: Trees) -> Gang | None:
-    """The gang with the groups that it is a tree of, if it is one."""
-    groups = None if gang is None else trees.get(gang.key)
-    if gang is None or groups is None:
-        return gang
-    if not is_tree_of(groups, gang.group):
-        raise FlotillaError(f"gang {gang.key}: the {len(groups)} groups that it has are no tree of pod groups")
-    return replace_fields(gang, groups=groups)
+def _check_tree(gang: Gang | None) -> None:
+    if gang is not None and gang.groups and not is_tree_of(gang.groups, gang.group):
+        raise FlotillaError(f"gang {gang.key}: the {len(gang.groups)} groups that it has are no tree of pod groups")
 
 
 def _unreadable(info: PodInfo, cause: Exception) -> Status:

@@ -1,14 +1,10 @@
 """Pods that leave the queue together."""
 
 from collections.abc import Iterator
-from itertools import repeat
 from typing import NamedTuple
-
-from msgspec.structs import replace
 
 from services.queue.scheduling.queued_pod_info import QueuedPodInfo
 from shared.messages.queue import Gang
-from shared.model.objects import encode_msgpack
 
 
 class PoppedTogether(NamedTuple):
@@ -22,16 +18,7 @@ class PoppedTogether(NamedTuple):
     numbers: tuple[int, ...] = ()
 
     def gangs(self) -> Iterator[Gang | None]:
-        """What to say of each pod; what the groups of a tree are is said once for all."""
-        if self.gang is None or not self.gang.groups:
-            yield from repeat(self.gang, len(self.pods))
-            return
-        one = replace(self.gang, groups=())
-        for number in self.numbers:
-            yield replace(one, group=number)
-
-    @property
-    def size(self) -> int:
-        """Bytes that they take in a batch, about."""
-        groups = () if self.gang is None else self.gang.groups
-        return sum(len(info.body) for info in self.pods) + (len(encode_msgpack(groups)) if groups else 0)
+        """What to say of each pod, without what the batch says once of its gang."""
+        gang = self.gang
+        for number in self.numbers or (0,) * len(self.pods):
+            yield None if gang is None else Gang(gang.key, gang.least, group=number)
