@@ -51,17 +51,19 @@ class Forest:
     def set(self, found: CompositePodGroup) -> list[GroupInfo]:
         """Takes in a composite group; returns the pod groups for which something may have changed."""
         node = self._composite(found.key)
+        before = node.parent
         node.object = found
         self._move(node, found.parent)
-        return self._refreshed(node)
+        return self._refreshed(node, before)
 
     def delete(self, key: str) -> list[GroupInfo]:
         node = self._composites.get(key)
         if node is None:
             return []
+        before = node.parent
         node.object = None
         self._move(node, "")
-        leaves = self._refreshed(node)
+        leaves = self._refreshed(node, before)
         self._drop_if_empty(node)
         return leaves
 
@@ -73,9 +75,7 @@ class Forest:
         self._move(group, parent)
         self._refresh(group)
         found = [] if group.parent is None else list(self.leaves(_root(group.parent)))
-        if before is not None and before is not group.parent:
-            found += self.leaves(_root(before))
-        return [group, *found]
+        return [group, *found, *self._left_behind(before, group)]
 
     def is_invalid(self, node: CompositeInfo) -> bool:
         """Whether no pod group below it is in a tree."""
@@ -117,12 +117,17 @@ class Forest:
             self._composites.pop(node.key, None)
             self._children.pop(node.key, None)
 
-    def _refreshed(self, node: CompositeInfo) -> list[GroupInfo]:
-        """All pod groups of the tree, after what they know of the groups above them was read again."""
+    def _refreshed(self, node: CompositeInfo, before: CompositeInfo | None) -> list[GroupInfo]:
+        """All pod groups of its tree and of the one it was in, after those below it have read again what is above."""
         self._show(node)
         for leaf in self.leaves(node):
             self._refresh(leaf)
-        return list(self.leaves(_root(node)))
+        return [*self.leaves(_root(node)), *self._left_behind(before, node)]
+
+    def _left_behind(self, before: CompositeInfo | None, moved: Node) -> Iterator[GroupInfo]:
+        """The pod groups of the tree that a group was in: without it, they may have to wait for others."""
+        if before is not None and before is not moved.parent:
+            yield from self.leaves(_root(before))
 
     def _refresh(self, group: GroupInfo) -> None:
         group.above, group.problem, group.invalid = _above(group)
