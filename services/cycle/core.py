@@ -254,6 +254,7 @@ class CycleCore:
             return self._on_round(self.rounds.begin(self._backlog, rehearsal, now), now)
         if not self._backlog:
             return []
+        self._admission.judge_by_labels(self._backlog)
         if self.round_size == 1 and (self._searches.is_busy or self._commits.has_nominations):
             return []  # strict mode: the next pod must see this one's nomination
         if self.is_committing and self.rounds.is_better_alone(self._backlog):
@@ -281,6 +282,9 @@ class CycleCore:
     def _on_proposals(self, proposals: Proposals, now: float) -> list[Effect]:
         if not self.rounds.awaits(proposals) or self._is_refused(proposals):
             return []
+        if self.rounds.leaves_out(self._admission.learn(proposals.individual_labels)):
+            self._give_back_round()
+            return self._begin(now)
         return self._on_round(self.rounds.on_proposals(proposals, now), now)
 
     def _on_explained(self, explained: ShardExplained, now: float) -> list[Effect]:
@@ -460,10 +464,13 @@ class CycleCore:
 
     def _put_back(self, result: RoundResult, lost: dict[str, PodInfo]) -> None:
         """Pods that lost a conflict, and those deferred in the same round, go before all others, in their order."""
-        self._backlog.extendleft(reversed(self.rounds.abandon()))
-        self._searches.drop_rehearsal()
+        self._give_back_round()
         waiting = lost | {info.uid: self._backlog.popleft() for info in result.deferred}
         self._backlog.extendleft(waiting[uid] for uid in reversed(result.order) if uid in waiting)
+
+    def _give_back_round(self) -> None:
+        self._backlog.extendleft(reversed(self.rounds.abandon()))
+        self._searches.drop_rehearsal()
 
     def validate(self) -> None:
         """Raises InvariantBroken unless every held pod is in the backlog, a round, a search or a commit, and once."""

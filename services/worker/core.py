@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from flotilla.results import error
 from services.worker.events import Answer, Effect, End, Event, Loaded, Reload, Tick
 from services.worker.explaining import explain
+from services.worker.label_readers import LabelReaders
 from services.worker.message_limits import fitting_answers, fitting_candidates
 from services.worker.places import values_of
 from services.worker.proposer import Proposer
@@ -61,6 +62,7 @@ class WorkerCore:
         self.incarnation = ""
         """Of the process; its answers name it."""
         self._replica = StateReplica(shards, shard_count)
+        self._label_readers = LabelReaders()
         self._proposer: Proposer | None = None
         self._asked = Newest((0, 0, 0))
         """The cycle's term, and the numbers of the round and the ask."""
@@ -245,6 +247,7 @@ class WorkerCore:
             answers=fitting_answers(proposed),
             incarnation=self.incarnation,
             values=_values(replica.table, propose.scope),
+            individual_labels=self._label_readers.read(replica.table),
         )
         return [Answer(answer)]
 

@@ -5,10 +5,12 @@ class*; a selector is matched once per class, however many pods it has. Pods of 
 so a cluster has few distinct ones: each is matched once, however many pods have it, and knows the rows of these.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
+from shared.model.individual_labels import read_by_selector
 from shared.model.load import PodLoad, PodTerm
 
 
@@ -84,6 +86,8 @@ class TermCounts:
         self._counted: dict[bytes, tuple[PodTerm, dict[int, int]]] = {}
         self._naming: dict[str, dict[bytes, None]] = {}
         self._selecting: dict[bytes, None] = {}
+        self.individual_labels: Counter[str] = Counter()
+        """Those by which terms select pods, with the number of these terms."""
 
     def __len__(self) -> int:
         return len(self._counted)
@@ -136,6 +140,8 @@ class TermCounts:
                 self._note(term, False)
 
     def _note(self, term: PodTerm, appeared: bool) -> None:
+        for label in read_by_selector(term.selector):
+            self.individual_labels[label] += 1 if appeared else -1
         self._changes.append((term, appeared))
         if len(self._changes) > MAX_CHANGES:
             self._forgotten += MAX_CHANGES // 2

@@ -198,7 +198,8 @@ class ClassAnswer(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 class Proposals(msgspec.Struct, frozen=True, omit_defaults=True, tag="proposals"):
     """`seq`: the state that the worker evaluated; `shards`: those that it answers for.
 
-    `incarnation`: of the sender, as in its heartbeats. `values`: of the scope's nodes that it has.
+    `incarnation`: of the sender, as in its heartbeats. `values`: of the scope's nodes that it has. `individual_labels`:
+    those by which placed pods, services and stateful sets select pods; None from a worker of the last release.
     """
 
     worker: str
@@ -210,3 +211,4 @@ class Proposals(msgspec.Struct, frozen=True, omit_defaults=True, tag="proposals"
     answers: list[ClassAnswer]
     incarnation: str = ""
     values: dict[str, list[str | None]] = {}
+    individual_labels: list[str] | None = None

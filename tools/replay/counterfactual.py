@@ -71,7 +71,7 @@ class Run:
     def __init__(self, frameworks: Mapping[str, Framework], ties: Ties, round_size: int) -> None:
         self.tally = Tally()
         self._decisions = Decisions(frameworks, ties, round_size)
-        self._admission = Admission(frameworks, Extenders())
+        self._admission = Admission(frameworks, Extenders(), keeps_labels=True)
         self._history: History | None = None
         self._pods: dict[str, PodInfo] = {}
         self._waiting: dict[str, int] = {}
@@ -241,7 +241,7 @@ class Run:
         loads = Loads()
         self._apply(
             [
-                PodPlaced(info.uid, placement.node, loads.number(info.template.load), info.key)
+                PodPlaced(info.uid, placement.node, loads.number(info.load), info.key)
                 for info, placement in result.decided
             ],
             loads,

@@ -53,7 +53,7 @@ class Decisions:
         self.workers = ReplayWorkers(frameworks, ties, shards)
         self.ties = ties
         self.round_size = round_size
-        self._admission = Admission(frameworks, Extenders())
+        self._admission = Admission(frameworks, Extenders(), keeps_labels=True)
         self.cache = ClassCache()
         self._gangs: dict[str, AnyGang | None] = {}
         """Those that are decided, by key; None if an earlier step does not agree with what was recorded."""

@@ -7,9 +7,12 @@ node that a pod is nominated to is left out, too: apart from that node, it is ju
 Pods of a workload with resource claims also differ in the names of their claims, if they do not share them. These names
 are left out of the key, and plugins' signatures do not see them; the content of the claims, which the queue sends, is
 part of it. The same goes for volume claims, if the queue sends their content.
+
+Pods of a Job or a StatefulSet differ in labels that say which of its pods each is. These labels are left out as well,
+until something selects pods by them: workers say with each answer what does, and pods that do come by here.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -27,6 +30,7 @@ from shared.framework.profile import Framework
 from shared.framework.signatures import PluginFailed, digest, is_personal
 from shared.messages.queue import Gang, QueuedClaims, QueuedPod, QueuedVolumes
 from shared.messages.rounds import NominatedPod
+from shared.model.individual_labels import INDIVIDUAL_LABELS, NONE, read_by_pod
 from shared.model.load import PodLoad, claim_names, load_of
 from shared.model.objects import DEFAULT_NAMESPACE, OwnerReference, Pod, encode_msgpack, pod_from_msgpack
 from shared.model.resources import filter_requests
@@ -74,6 +78,10 @@ _RAW_USES = msgspec.msgpack.Decoder(list[dict[str, msgspec.Raw]])
 _EMPTY_TEXT = msgspec.Raw(b"\xa0")
 _TEXT = msgspec.msgpack.Decoder(str)
 _NOMINATED = "nominatedNodeName"
+_LABELS = msgspec.msgpack.Decoder(dict[str, str])
+_MARKS = tuple(key.encode() for key in sorted(INDIVIDUAL_LABELS))
+_SELECTING = frozenset({"ReplicaSet", "ReplicationController"})
+"""Controllers whose own selectors count for default spreading, and are not told by workers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +110,8 @@ class PodInfo:
 
     `gang`: the pod group that it is placed with, or not at all. `claims`: its resource claims, if it has any.
     `volumes`: its volume claims, if their names do not matter. `taken_at`: when it came from the queue. `apart`: the
-    pod is nominated, and therefore a class of its own.
+    pod is nominated, and therefore a class of its own. `left_out`: labels that its class does not have; all of its
+    labels are in `labels` then.
     """
 
     uid: str
@@ -119,6 +128,8 @@ class PodInfo:
     taken_at: float = 0.0
     nominated_node: str = ""
     apart: bool = False
+    left_out: frozenset[str] = NONE
+    labels: dict[str, str] | None = None
     _pod: Pod | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -135,7 +146,7 @@ class PodInfo:
     @property
     def of_class(self) -> Pod:
         """The pod as one that stands for its class."""
-        return self.pod if self.apart else self.unnominated
+        return _without_labels(self.pod if self.apart else self.unnominated, self.left_out)
 
     @property
     def nominated(self) -> NominatedPod | None:
@@ -159,6 +170,8 @@ class PodInfo:
     @property
     def load(self) -> PodLoad:
         load = self.template.load
+        if self.labels is not None:
+            load = replace_fields(load, labels=self.labels)
         return load if self.volumes is None else replace_fields(load, claims=tuple(self.volumes.claims))
 
     @property
@@ -207,7 +220,10 @@ class _Templates(BoundedDict[_Key, Template]):
 
 
 class Admission:
-    def __init__(self, frameworks: Mapping[str, Framework], extenders: Extenders) -> None:
+    def __init__(
+        self, frameworks: Mapping[str, Framework], extenders: Extenders, *, keeps_labels: bool = False
+    ) -> None:
+        """`keeps_labels`: classes leave out none, as nobody says by which pods are selected."""
         self._frameworks = frameworks
         self._extenders = extenders
         self._reads_whole = {
@@ -215,6 +231,12 @@ class Admission:
             for name, framework in frameworks.items()
         }
         self._templates = _Templates(MAX_TEMPLATES)
+        self._leaves_out = not (keeps_labels or extenders) and all(
+            framework.is_in_tree for framework in frameworks.values()
+        )
+        """Whether nothing but selectors reads labels."""
+        self._read_labels = NONE
+        """Individual labels by which something selects pods, or has."""
 
     def admit(self, queued: QueuedPod, now: float) -> tuple[PodInfo, Status | None]:
         """The pod, and why it cannot be scheduled at all, if it cannot. DecodeError: the body is no pod."""
@@ -248,12 +270,44 @@ class Admission:
         for info in pods:
             if info.volumes is not None:
                 info.volumes = None
-                info.body = info.body.copy()  # so that recorders get the pod again
-                info.template = self._template_of(info, _BODY.decode(info.body))
-                self._classify(info)
+                self._judge_again(info)
+
+    def learn(self, read: Collection[str] | None) -> frozenset[str]:
+        """Pods are selected by these individual labels (None: perhaps by any); returns those that were not known."""
+        news = INDIVIDUAL_LABELS.difference(self._read_labels).intersection(INDIVIDUAL_LABELS if read is None else read)
+        self._read_labels |= news
+        return news
+
+    def judge_by_labels(self, pods: Iterable[PodInfo]) -> None:
+        """Gives pods whose class leaves out a label by which pods are selected another class."""
+        if not self._read_labels:
+            return
+        for info in pods:
+            if not self._read_labels.isdisjoint(info.left_out):
+                self._judge_again(info)
+
+    def _judge_again(self, info: PodInfo) -> None:
+        info.body = info.body.copy()  # so that recorders get the pod again
+        info.template = self._template_of(info, _BODY.decode(info.body))
+        self._classify(info)
+
+    def _leave_out(self, info: PodInfo, meta: _Metadata) -> bytes:
+        """Notes which labels the pod's class has none of, and returns the others, encoded."""
+        info.left_out, info.labels, encoded = NONE, None, bytes(meta.labels)
+        if not (self._leaves_out and any(mark in encoded for mark in _MARKS)):
+            return encoded
+        if any(owner.controller and owner.kind in _SELECTING for owner in meta.owner_references):
+            return encoded
+        labels = _LABELS.decode(encoded)
+        left_out = INDIVIDUAL_LABELS.intersection(labels).difference(self._read_labels)
+        if not left_out:
+            return encoded
+        info.left_out, info.labels = left_out, labels
+        return msgspec.msgpack.encode(_others(labels, left_out))
 
     def _template_of(self, info: PodInfo, body: _Body) -> Template:
         meta = body.metadata
+        labels = self._leave_out(info, meta)
         owner = next((ref.uid for ref in meta.owner_references if ref.controller), "")
         claims = info.claims
         spec, status = bytes(body.spec), bytes(body.status)
@@ -265,12 +319,14 @@ class Admission:
             spec = _without_named_claims(body.spec) if claims.private else spec
         of_volumes = None if info.volumes is None else info.volumes.content
         spec = spec if of_volumes is None else _without_volume_claims(spec)
-        key = info.namespace, bytes(meta.labels), owner, meta.deletion_timestamp, spec, status, content, of_volumes
+        key = info.namespace, labels, owner, meta.deletion_timestamp, spec, status, content, of_volumes
         template = self._templates.get(key)
         if template is not None:
             self._templates.move_to_end(key)
             return template
-        pod = info.unnominated
+        pod = _without_labels(info.unnominated, info.left_out)
+        if self.learn(read_by_pod(pod)) & info.left_out:
+            return self._template_of(info, body)
         profile = pod.spec.scheduler_name
         info.template = replace(info.template, profile=profile)  # if the rest fails
         if profile not in self._frameworks:
@@ -322,6 +378,16 @@ class Admission:
 
 class UnknownClaims(FlotillaError):
     """A queue of the last release does not say which claims a pod has."""
+
+
+def _others(labels: Mapping[str, str], left_out: Collection[str]) -> dict[str, str]:
+    return {key: value for key, value in labels.items() if key not in left_out}
+
+
+def _without_labels(pod: Pod, left_out: Collection[str]) -> Pod:
+    if not left_out:
+        return pod
+    return replace_fields(pod, metadata=replace_fields(pod.metadata, labels=_others(pod.metadata.labels, left_out)))
 
 
 def _nominated_node(status: bytes) -> tuple[str, bytes]:

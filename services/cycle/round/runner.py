@@ -5,7 +5,7 @@ which asks about the members that are still open. What the decisions mean for po
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice, takewhile
 
@@ -162,6 +162,11 @@ class RoundRunner:
             return RoundProgress()
         silence = ExtendersAnswered(self.current.number, self.current.ask, self.current.silence())
         return self.on_extenders(silence, now)
+
+    def leaves_out(self, labels: Collection[str]) -> bool:
+        """Whether the class of any pod of the current round leaves out any of these."""
+        held = () if self.current is None else self.current.held
+        return bool(labels) and any(not info.left_out.isdisjoint(labels) for info in held)
 
     def awaits(self, proposals: Proposals) -> bool:
         """Whether this is a worker's first answer to the present ask."""
