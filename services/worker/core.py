@@ -6,10 +6,12 @@ cycle assigns its shards; when they change, their state is loaded whole, and not
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from flotilla.results import error
 from services.worker.events import Answer, Effect, End, Event, Loaded, Reload, Tick
 from services.worker.explaining import explain
+from services.worker.gang_preempting import GangLadders
 from services.worker.label_readers import LabelReaders
 from services.worker.message_limits import fitting_answers, fitting_candidates
 from services.worker.places import values_of
@@ -26,7 +28,7 @@ from shared.framework.profile import Framework
 from shared.messages.evaluation import Ties
 from shared.messages.explaining import ExplainNodes, ShardExplained
 from shared.messages.identity import NameTaken
-from shared.messages.preemption import Candidates, Preempt
+from shared.messages.preemption import Candidates, Preempt, ShardFindings
 from shared.messages.rounds import ClassAnswer, ClassAsk, Proposals, Propose, Scope
 from shared.messages.state import Delta, Heartbeat, State
 from shared.messages.workers import Assign
@@ -34,6 +36,15 @@ from shared.terms import Heard, Newest, Position
 
 NOT_YET_PATIENCE = 20.0
 """Seconds until the state is loaded again for a sequence number that it lacked, unless a heartbeat names it before."""
+
+
+class GangSearchUnderWay(NamedTuple):
+    """The ask with this position, by the proposer of the table on which it began. `seq`: the state at its beginning."""
+
+    position: tuple[int, int, int]
+    proposer: Proposer
+    seq: int
+    ladders: GangLadders
 
 
 class WorkerCore:
@@ -45,11 +56,12 @@ class WorkerCore:
         frameworks: Mapping[str, Framework],
         stopwatch: Callable[[], float] | None = None,
         first_evaluations: int | None = None,
+        judged_at_once: int | None = None,
     ) -> None:
         """`stopwatch`: times plugins, in seconds.
 
         `first_evaluations`: how many of new classes on nodes are made at once; the next ones follow at the next
-        deadline, which is now. None: all.
+        deadline, which is now. `judged_at_once`: likewise, of pods on nodes in a search for a gang. None: all.
         """
         self.name = name
         self.frameworks = frameworks
@@ -79,6 +91,9 @@ class WorkerCore:
         self._explained = Newest((0, 0, 0))
         self._question: ExplainNodes | None = None
         """The newest question for an explanation, until it is answered."""
+        self._judged_at_once = judged_at_once
+        self._under_way: GangSearchUnderWay | None = None
+        """The newest search, if it is for a gang and has begun."""
         self._found: Candidates | None = None
         """The answer to the last search, in case the cycle asks for it again."""
         self._not_yet = 0
@@ -122,7 +137,12 @@ class WorkerCore:
                 if not self._is_old(self._explained, (event.epoch, event.number, event.ask), now, "question"):
                     self._question = event
         effects: list[Effect] = [Reload()] if reload else []
-        return effects + self._answer_ask(now) + self._answer_search(now) + self._answer_question(now)
+        effects += self._answer_ask(now)
+        if self._under_way is None or isinstance(event, Tick):
+            effects += self._answer_search(now)
+        else:
+            self._resumes_at = now  # nobody waits for a step of a search that has come with something else
+        return effects + self._answer_question(now)
 
     def next_deadline(self) -> float | None:
         deadlines = (self._resumes_at, self._replica.next_deadline())
@@ -278,19 +298,35 @@ class WorkerCore:
         search = self._search
         if search is None or not self._has_seen(search.min_seq, now):
             return []
-        self._search = None
         if self._found is None or not _answers(self._found, search, self._replica.shards):
+            found, seq = self._go_on(search)
+            if found is None:
+                self._resumes_at = now
+                return []
             self._found = Candidates(
                 worker=self.name,
                 epoch=search.epoch,
                 search=search.search,
                 ask=search.ask,
-                seq=self._replica.seq,
+                seq=seq,
                 shards=sorted(self._replica.shards),
-                findings=fitting_candidates(self._proposer_for(self.ties or Ties()).search(search)),
+                findings=fitting_candidates(found),
                 incarnation=self.incarnation,
             )
+        self._search = self._under_way = None
         return [Answer(self._found)]
+
+    def _go_on(self, search: Preempt) -> tuple[list[ShardFindings] | None, int]:
+        """What was found, and on which state; None while the search goes on."""
+        proposer, under_way = self._proposer_for(self.ties or Ties()), self._under_way
+        if search.gang is None:
+            return proposer.search(search), self._replica.seq
+        if under_way is None or under_way.proposer is not proposer or under_way.position != _position(search):
+            ladders = GangLadders(search.classes[0], search.gang, self._judged_at_once)
+            under_way = GangSearchUnderWay(_position(search), proposer, self._replica.seq, ladders)
+        self._under_way = under_way
+        found = proposer.search_on(under_way.ladders)
+        return None if found is None else [found], under_way.seq
 
     def _answer_question(self, now: float) -> list[Effect]:
         question, replica = self._question, self._replica
@@ -325,6 +361,10 @@ class WorkerCore:
                 replica.table, self.frameworks, ties, share, self.meters, self.failures
             )
         return proposer
+
+
+def _position(search: Preempt) -> tuple[int, int, int]:
+    return search.epoch, search.search, search.ask
 
 
 def _values(table: NodeTable, scope: Scope | None) -> dict[str, list[str | None]]:

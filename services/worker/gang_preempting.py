@@ -3,8 +3,9 @@
 Victims chosen so far count as gone, and members with room as placed.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import islice, repeat
 
 import numpy as np
 from msgspec.structs import replace
@@ -25,54 +26,114 @@ from shared.model.load import PodLoad
 from shared.model.objects import Pod, PodGroup, group_of
 from shared.plugins.preemption import VICTIMS_STILL_GO
 
+NODES_TOGETHER = 1 << 8
+"""Nodes whose rungs are made at once."""
 MAX_NODES = 1 << 10
 """Nodes of one shard, in one domain, that a search for a gang offers: their ladders must fit into one message."""
 MAX_PODS_NAMED = 1 << 10
 """Possible victims of one shard that are named, if they are in few groups that go whole."""
 MAX_GROUPS_NAMED = 8
 """Pod groups that one shard names as possible victims: more than are tried in all combinations."""
+Domain = tuple[str, ...]
+"""The values of a node's labels."""
 
 
-def gang_findings(
-    evaluator: ShardEvaluator, pod_class: PodClass, ask: PreemptAsk, gang: GangAsk, gone: list[Victim]
-) -> ShardFindings:
-    """`gone`: pods of this table that are evicted with their groups."""
-    table, finder = evaluator.table, Finder(evaluator, pod_class, ask)
-    if _still_go(table, gang):
-        return ShardFindings(pod_class.id, summary=finder.summary, ineligible=VICTIMS_STILL_GO)
-    kept: set[str] = set()
-    groups = table.objects.pod_groups
-    own = {gang.group, _tree_of_pod(ask.pod, groups)}
+class GangLadders:
+    """One worker's answer to a question about a gang, made some nodes and one rung at a time.
 
-    def may_go(load: PodLoad, unit: Unit) -> bool:
-        if unit.priority >= gang.priority or (load.group and tree_of(load.namespace, load.group, groups) in own):
-            return False
-        if unit.group and not gang.whole_groups:
-            kept.add(unit.group)
-            return False
-        return True
+    Between two steps the worker does other work, and its table may change. Each step goes by the table as it is then.
+    The answer counts as one about the state at the first step: the snapshot refuses what has changed since.
+    """
 
-    dry_run = GangDryRun(table, evaluator.judge, pod_class, may_go)
-    if gang.names_possible:
-        possible = _possible(table, dry_run)
-        has_more = len(possible) > MAX_PODS_NAMED or len(units_of(possible)) > MAX_POSSIBLE
-        others, possible = finder.results_of_others(), [] if has_more else possible
-        return ShardFindings(pod_class.id, summary=finder.summary, others=others, possible=possible, has_more=has_more)
-    by_domain: dict[tuple[str, ...], list[Candidate]] = {}
-    for domain, rows in _domains(table, finder.worth_trying, gang).items():
-        found = [each if not domain else _within(each, domain) for each in dry_run.run(rows, ask.members)]
-        by_domain[domain] = undominated(found, ask.members, MAX_NODES)
-    candidates = [each for of_domain in by_domain.values() for each in of_domain]
-    return ShardFindings(
-        pod_class.id,
-        summary=finder.summary,
-        others={} if gang.gone or gang.gone_groups else finder.results_of_others(),
-        potential=len(finder.worth_trying),
-        candidates=candidates,
-        budgets=_budgets(table, [*gone, *(victim for each in candidates for victim in each.victims)]),
-        gone=gone,
-        kept_groups=sorted(kept)[:MAX_GROUPS_NAMED],
-    )
+    def __init__(self, ask: PreemptAsk, gang: GangAsk, at_once: int | None = None) -> None:
+        """`at_once`: how many pods on nodes are judged in one step, or somewhat more; None: all."""
+        self.ask = ask
+        self.gang = gang
+        self._at_once = at_once
+        self._findings: ShardFindings | None = None
+        """Without the ladders."""
+        self._waiting: dict[str, Domain] = {}
+        """The nodes of which no rung is made, with their domains."""
+        self._now: dict[str, Domain] = {}
+        """Nodes with room for `_count` members less one."""
+        self._count = 1
+        self._made: dict[Domain, list[Candidate]] = {}
+        self._kept_groups: set[str] = set()
+
+    def go_on(self, evaluator: ShardEvaluator, pod_class: PodClass, gone: Sequence[Victim]) -> ShardFindings | None:
+        """Makes the next step; None until the answer is whole. `gone`: pods of this table that go with their groups."""
+        table, finder = evaluator.table, Finder(evaluator, pod_class, self.ask)
+        dry_run = GangDryRun(table, evaluator.judge, pod_class, self._may_go(table))
+        if self._findings is None:
+            self._findings = self._begin(table, finder, dry_run)
+        while self._now or self._waiting:
+            if self._at_once is not None and dry_run.judged >= self._at_once:
+                return None
+            self._make_rung(table, dry_run)
+        candidates = [each for of_domain in self._made.values() for each in of_domain]
+        victims = [*gone, *(victim for each in candidates for victim in each.victims)]
+        return replace(
+            self._findings,
+            candidates=candidates,
+            budgets=_budgets(table, victims),
+            gone=[*gone],
+            kept_groups=sorted(self._kept_groups)[:MAX_GROUPS_NAMED],
+        )
+
+    def _begin(self, table: NodeTable, finder: Finder, dry_run: GangDryRun) -> ShardFindings:
+        gang, class_id = self.gang, self.ask.class_id
+        if _still_go(table, gang):
+            return ShardFindings(class_id, summary=finder.summary, ineligible=VICTIMS_STILL_GO)
+        if gang.names_possible:
+            possible = _possible(table, dry_run)
+            has_more = len(possible) > MAX_PODS_NAMED or len(units_of(possible)) > MAX_POSSIBLE
+            return ShardFindings(
+                class_id,
+                summary=finder.summary,
+                others=finder.results_of_others(),
+                possible=[] if has_more else possible,
+                has_more=has_more,
+            )
+        self._waiting = _domains(table, finder.worth_trying, gang)
+        return ShardFindings(
+            class_id,
+            summary=finder.summary,
+            others={} if gang.gone or gang.gone_groups else finder.results_of_others(),
+            potential=len(finder.worth_trying),
+        )
+
+    def _make_rung(self, table: NodeTable, dry_run: GangDryRun) -> None:
+        """Rows do not matter to each other, so nodes of all domains are tried together."""
+        if not self._now:
+            self._now, self._count = dict(islice(self._waiting.items(), NODES_TOGETHER)), 1
+            for name in self._now:
+                del self._waiting[name]
+        rows = [row for name in self._now if (row := table.row_of(name)) is not None]
+        found = dry_run.rung(np.array(rows, dtype=np.intp), self._count)
+        for each in found:
+            domain = self._now[each.node]
+            self._made.setdefault(domain, []).append(replace(each, domain=domain))
+        ended = {*self._now.values()}
+        self._now = {each.node: self._now[each.node] for each in found} if self._count < self.ask.members else {}
+        self._count += 1
+        if not self._now:
+            for domain in ended.intersection(self._made):
+                self._made[domain] = undominated(self._made[domain], self.ask.members, MAX_NODES)
+
+    def _may_go(self, table: NodeTable) -> Callable[[PodLoad, Unit], bool]:
+        """Whether pods may be victims."""
+        gang, groups = self.gang, table.objects.pod_groups
+        own = {gang.group, _tree_of_pod(self.ask.pod, groups)}
+
+        def may_go(load: PodLoad, unit: Unit) -> bool:
+            if unit.priority >= gang.priority or (load.group and tree_of(load.namespace, load.group, groups) in own):
+                return False
+            if unit.group and not gang.whole_groups:
+                self._kept_groups.add(unit.group)
+                return False
+            return True
+
+        return may_go
 
 
 def _tree_of_pod(pod: Pod, groups: Mapping[str, PodGroup]) -> str:
@@ -80,21 +141,15 @@ def _tree_of_pod(pod: Pod, groups: Mapping[str, PodGroup]) -> str:
     return "" if ref is None else tree_of(pod.namespace, ref.name, groups)
 
 
-def _within(candidate: Candidate, domain: tuple[str, ...]) -> Candidate:
-    return replace(candidate, domain=domain)
-
-
-def _domains(table: NodeTable, rows: Rows, gang: GangAsk) -> dict[tuple[str, ...], Rows]:
-    """The rows by their values of the gang's labels, without those that lack one."""
-    if not gang.keys:
-        return {(): rows}
-    values = zip(*(domains_of(table, key, rows) for key in gang.keys), strict=True)
-    by_domain: dict[tuple[str, ...], list[int]] = {}
-    for row, of_row in zip(rows.tolist(), values, strict=True):
+def _domains(table: NodeTable, rows: Rows, gang: GangAsk) -> dict[str, Domain]:
+    """The nodes in these rows, with their values of the gang's labels; without those that lack one."""
+    values = zip(*(domains_of(table, key, rows) for key in gang.keys), strict=True) if gang.keys else repeat(())
+    found: dict[str, Domain] = {}
+    for row, of_row in zip(rows.tolist(), values, strict=False):
         domain = tuple(value for value in of_row if value is not None)
         if len(domain) == len(gang.keys) and domain[: len(gang.within)] == gang.within:
-            by_domain.setdefault(domain, []).append(row)
-    return {domain: np.array(members, dtype=np.intp) for domain, members in by_domain.items()}
+            found[table.names[row]] = domain
+    return found
 
 
 def _possible(table: NodeTable, dry_run: GangDryRun) -> list[Victim]:
@@ -117,7 +172,7 @@ def _still_go(table: NodeTable, gang: GangAsk) -> bool:
 def _budgets(table: NodeTable, victims: Iterable[Victim]) -> dict[str, int]:
     keys = {key for victim in victims for key in victim.budgets}
     budgets = table.objects.disruption_budgets
-    return {key: budgets[key].status.disruptions_allowed for key in keys}
+    return {key: budgets[key].status.disruptions_allowed for key in keys if key in budgets}
 
 
 @contextmanager

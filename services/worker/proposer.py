@@ -1,9 +1,9 @@
 """Evaluates classes of pods on the nodes of one table, and caches the classes."""
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from flotilla.nodes import LabelValue
 from flotilla.plugin import Mask
 from flotilla.results import Range, error
-from services.worker.gang_preempting import gang_findings, victims_gone
+from services.worker.gang_preempting import GangLadders, victims_gone
 from services.worker.nominated_pods import own_nodes
 from services.worker.places import Counted, count_places
 from services.worker.preempting import findings
@@ -28,11 +28,12 @@ from shared.framework.metering import PluginMeter
 from shared.framework.pod_class import PodClass
 from shared.framework.profile import Framework
 from shared.messages.evaluation import Summary, Ties
-from shared.messages.preemption import GangAsk, Preempt, PreemptAsk, ShardFindings, Victim
+from shared.messages.preemption import Preempt, PreemptAsk, ShardFindings
 from shared.messages.rounds import ClassAnswer, ClassAsk, Ladder, Scope
 from shared.model.objects import Pod
 from shared.plugins.volumes.own_claims import content_of_pod
 
+Found = TypeVar("Found", bound=ShardFindings | None)
 CLASS_MEMORY = 1 << 30
 """Bytes that cached classes may take, approximately; the least recently used one is dropped first."""
 
@@ -143,19 +144,21 @@ class Proposer:
 
     def search(self, preempt: Preempt) -> list[ShardFindings]:
         """Searches preemption candidates for these classes; for a gang, as if the table were what the ask supposes."""
-        gang, number = preempt.gang, preempt.search
+        gang = preempt.gang
         if gang is None:
-            return [self._preempt(ask, number) for ask in preempt.classes]
+            find = partial(findings, search=preempt.search)
+            return [self._preempt(ask, partial(find, ask=ask)) for ask in preempt.classes]
+        found = (self.search_on(GangLadders(ask, gang)) for ask in preempt.classes)
+        return [each for each in found if each is not None]
+
+    def search_on(self, ladders: GangLadders) -> ShardFindings | None:
+        """The next step for a gang's class; None until the answer is whole."""
+        gang = ladders.gang
         with victims_gone(self.table, gang) as gone, pods_placed(self.table, gang.given, gang.loads):
-            return [self._preempt(ask, number, gang, gone) for ask in preempt.classes]
+            return self._preempt(ladders.ask, partial(ladders.go_on, gone=gone))
 
-    def _preempt(
-        self, ask: PreemptAsk, search: int, gang: GangAsk | None = None, gone: Sequence[Victim] = ()
-    ) -> ShardFindings:
-        """Searches preemption candidates for a class without a feasible node. `search`: the number of the search.
-
-        `gang`: the class is a gang's. `gone`: victims that are evicted with their groups.
-        """
+    def _preempt(self, ask: PreemptAsk, find: Callable[[ShardEvaluator, PodClass], Found]) -> ShardFindings | Found:
+        """What `find` returns for a class without a feasible node, or why it cannot be asked."""
         evaluator = self._evaluators.get(ask.profile)
         if evaluator is None:
             return ShardFindings(ask.class_id, failure=error(f"there is no profile {ask.profile!r}"))
@@ -170,9 +173,7 @@ class Proposer:
             if isinstance(pod_class, ClassAnswer):
                 why = "the claims of its pods have changed" if ask.own_volumes else "it is not known"
                 return ShardFindings(ask.class_id, failure=error(f"class {ask.class_id}: {why}"))
-            if gang is not None:
-                return gang_findings(evaluator, pod_class, ask, gang, list(gone))
-            return findings(evaluator, pod_class, ask, search)
+            return find(evaluator, pod_class)
         except Exception as cause:
             return ShardFindings(ask.class_id, failure=self._failures.status(cause))
 

@@ -38,6 +38,8 @@ from shared.telemetry.tracing import TraceContext
 
 FIRST_EVALUATIONS = 1 << 21
 """Of a class on a node, that are made at once: a part of a second. Heartbeats go out before the next ones."""
+JUDGED_AT_ONCE = 1 << 15
+"""Pods on nodes, in a search for the victims of a gang: likewise."""
 LEAVE_POLL = 0.05
 """Seconds between two checks whether other workers hold the shards."""
 LOAD_PAUSE = 0.1
@@ -48,7 +50,13 @@ async def main(context: Context) -> None:
     settings, source = context.settings, read_config(context.settings.config)
     frameworks = load_frameworks(source, settings.feature_gates)
     core = WorkerCore(
-        context.name, frozenset(), settings.shard_count, frameworks, perf_counter, first_evaluations=FIRST_EVALUATIONS
+        context.name,
+        frozenset(),
+        settings.shard_count,
+        frameworks,
+        perf_counter,
+        first_evaluations=FIRST_EVALUATIONS,
+        judged_at_once=JUDGED_AT_ONCE,
     )
     link = await connect(settings.redis_url, context.log, on_away=partial(context.health.wait_for, "redis"))
     context.health.clear("redis")

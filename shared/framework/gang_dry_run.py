@@ -6,12 +6,12 @@ pods still fit. All rows are judged at once.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
 
-from flotilla.plugin import Mask
 from shared.cluster.columns import Rows
 from shared.cluster.eviction_units import Unit, unit_of
 from shared.cluster.load_kind import LoadKind
@@ -37,32 +37,43 @@ class GangDryRun:
         self._may_go = may_go
         self._units: dict[LoadKind, Unit] = {}
         self._budgets = Budgets(table.objects)
+        self._found: dict[int, _OfRow] = {}
+        self.judged = 0
+        """Rows and their possible victims, for each rung: what its rungs have cost so far, about."""
 
-    def run(self, rows: Rows, members: int) -> Iterator[Candidate]:
-        """For each of these rows its rungs: for one pod, for two, up to `members` or as many as fit."""
-        lesser = [self._victims(row) for row in rows.tolist()]
+    def rung(self, rows: Rows, count: int) -> list[Candidate]:
+        """For each of these rows, in their order, who must go so that `count` pods fit; without rows where they cannot.
+
+        Of those rows alone more pods may fit.
+        """
+        of_rows = [self._of_row(row) for row in rows.tolist()]
+        lesser = [each.pods for each in of_rows]
+        self.judged += len(rows) + sum(len(pods) for pods in lesser)
         freed = freed_ports(self._table, rows, lesser)
-        at = np.arange(len(rows), dtype=np.intp)
-        for count in range(1, members + 1):
-            if not at.size:
-                return
-            fits = self._fits(rows, at, self._copies(len(at), count))
-            for i in at[fits].tolist():
-                yield Candidate(self._table.names[rows[i]], [], count)
-            left = at[~fits]
+        fits = self._judge.judge(self._class, rows, self._copies(len(rows), count)).fits
+        found = {i: Candidate(self._table.names[rows[i]], [], count) for i in np.flatnonzero(fits).tolist()}
+        left = np.flatnonzero(~fits)
+        if left.size:
             emptied = Removed([lesser[i] for i in left.tolist()])
             hypothesis = _with(emptied.changes(), self._copies(len(left), count), freed, left)
-            helps = self._judge.judge(self._class, rows[left], hypothesis).fits if left.size else fits[:0]
-            helped = left[helps]
-            yield from self._rungs(rows, helped, [lesser[i] for i in helped.tolist()], count, freed)
-            at = np.union1d(at[fits], helped)
+            helped = left[self._judge.judge(self._class, rows[left], hypothesis).fits]
+            if helped.size:
+                found |= self._put_back(rows, helped, [of_rows[i] for i in helped.tolist()], count, freed)
+        return [found[i] for i in sorted(found)]
 
     def possible(self, row: int) -> list[Victim]:
         """All pods on this row that may be victims, with the node; the most important first."""
-        pods = self._victims(row)
-        budgets = self._budgets.left_after([pod for _, pod in pods])
-        of_row = (self._victim(uid, pod, left) for (uid, pod), left in zip(pods, budgets, strict=True))
-        return [replace(victim, node=self._table.names[row]) for victim in of_row]
+        return [replace(victim, node=self._table.names[row]) for victim in self._of_row(row).victims]
+
+    def _of_row(self, row: int) -> "_OfRow":
+        """Found once, as it is the same for every number of pods."""
+        known = self._found.get(row)
+        if known is None:
+            pods = self._victims(row)
+            budgets = self._budgets.left_after([pod for _, pod in pods])
+            victims = [self._victim(uid, pod, left) for (uid, pod), left in zip(pods, budgets, strict=True)]
+            known = self._found[row] = _OfRow(pods, victims)
+        return known
 
     def _victims(self, row: int) -> Pods:
         """The pods on this row that may be victims, the most important first."""
@@ -80,9 +91,6 @@ class GangDryRun:
         unit = self._unit(pod)
         return replace(victim_of(uid, pod, left), priority=unit.priority, group=unit.group)
 
-    def _fits(self, rows: Rows, at: Rows, copies: Hypothesis | None) -> Mask:
-        return self._judge.judge(self._class, rows[at], copies).fits
-
     def _copies(self, nodes: int, count: int) -> Changes | None:
         """The other pods that have come to each node, if this is the `count`-th there."""
         if count == 1 or not nodes:
@@ -90,26 +98,29 @@ class GangDryRun:
         at = np.arange(nodes, dtype=np.intp)
         return Changes(nodes, at, np.zeros_like(at), np.full(nodes, count - 1, dtype=np.int64), [self._class.kind])
 
-    def _rungs(
-        self, rows: Rows, at: Rows, pods: Sequence[Pods], count: int, freed: FreedPorts | None
-    ) -> Iterator[Candidate]:
-        """Put back every pod that may stay."""
-        if not at.size:
-            return
-        budgets = [self._budgets.left_after([pod for _, pod in of_row]) for of_row in pods]
-        violating = [any(left < 0 for left in of_pod.values()) for of_row in budgets for of_pod in of_row]
-        removed = Removed(pods)
+    def _put_back(
+        self, rows: Rows, at: Rows, of_rows: "Sequence[_OfRow]", count: int, freed: FreedPorts | None
+    ) -> dict[int, Candidate]:
+        """By index, with every pod that may stay put back. `at`: the indices of rows that fit without these pods."""
+        removed = Removed([each.pods for each in of_rows])
+        violating = [victim.violates for each in of_rows for victim in each.victims]
         for turn in removed.turns(np.array(violating, dtype=np.bool_)):
             among = removed.at[turn]
             removed.gone[turn] = False
             hypothesis = _with(removed.changes(among), self._copies(len(among), count), freed, at[among])
             removed.gone[turn] = ~self._judge.judge(self._class, rows[at[among]], hypothesis).fits
-        for i, of_row, left_of, gone in zip(
-            at.tolist(), pods, budgets, np.split(removed.gone, removed.ends[:-1]), strict=True
-        ):
-            each = zip(of_row, left_of, gone, strict=True)
-            victims = [self._victim(uid, pod, left) for (uid, pod), left, is_gone in each if is_gone]
-            yield Candidate(self._table.names[rows[i]], victims, count)
+        found: dict[int, Candidate] = {}
+        for i, each, gone in zip(at.tolist(), of_rows, np.split(removed.gone, removed.ends[:-1]), strict=True):
+            victims = [each.victims[k] for k in np.flatnonzero(gone).tolist()]
+            found[i] = Candidate(self._table.names[rows[i]], victims, count)
+        return found
+
+
+class _OfRow(NamedTuple):
+    """The pods on a row that may be victims, the most important first."""
+
+    pods: Pods
+    victims: list[Victim]
 
 
 def _importance(unit: Unit, uid: str, pod: Placed) -> tuple[int, bool, float, str]:

@@ -241,8 +241,16 @@ def worker(
     shards: Iterable[int] = (0,),
     count: int = 1,
     first_evaluations: int | None = None,
+    judged_at_once: int | None = None,
 ) -> WorkerCore:
-    return WorkerCore("w", frozenset(shards), count, frameworks, first_evaluations=first_evaluations)
+    return WorkerCore(
+        "w",
+        frozenset(shards),
+        count,
+        frameworks,
+        first_evaluations=first_evaluations,
+        judged_at_once=judged_at_once,
+    )
 
 
 def state(seq: int, *nodes: Node, epoch: int = 1, pods: Sequence[tuple[Pod, str]] = ()) -> State:
