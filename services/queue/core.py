@@ -395,7 +395,7 @@ class QueueCore:
 
     def foreign_scheduler(self, key: str) -> str:
         """The schedulerName of the pending pod of this namespace and name, if no profile here has it."""
-        return self._handlers.foreign_scheduler(key)
+        return self._queue.groups.others.foreign_scheduler(key)
 
     @property
     def unreadable(self) -> Mapping[str, str]:

@@ -11,15 +11,12 @@ from services.queue.scheduling.queued_gang import AttemptResult
 from services.queue.scheduling.queued_pod_info import PodState
 from services.queue.scheduling.queueing_hints import QueueingHints
 from services.queue.scheduling.scheduling_queue import SchedulingQueue
-from shared.bounded import BoundedDict
 from shared.errors import InvariantBroken
 from shared.framework.profile import Framework
 from shared.model.objects import Pod
 from shared.plugins.volumes.own_claims import ClaimsOnNodes, volume_claims
 
 FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
-MAX_FOREIGN = 10_000
-"""Pending pods of other schedulers that are remembered, to say so when one is asked about."""
 
 
 class EventHandlers:
@@ -31,12 +28,6 @@ class EventHandlers:
         self._at: Position | None = None
         self.claims_on_nodes = ClaimsOnNodes()
         self.unreadable: dict[str, str] = {}
-        self._foreign: BoundedDict[str, tuple[str, str]] = BoundedDict(MAX_FOREIGN)
-        """By uid: namespace and name, and the schedulerName, of pending pods that no profile here schedules."""
-
-    def foreign_scheduler(self, key: str) -> str:
-        """The schedulerName of the pending pod of this namespace and name, if no profile here has it."""
-        return next((scheduler for name, scheduler in self._foreign.values() if name == key), "")
 
     def handle_all(self, watched: events.WatchEvents, now: float) -> list[events.Effect]:
         """A plugin that raises on one pod does not affect the others that came with it."""
@@ -61,7 +52,9 @@ class EventHandlers:
                 return self._on_pending(event, now)
             case events.PodBound(uid=uid):
                 return self._on_left(uid, now, bound=True)
-            case events.PodGone(uid=uid):
+            case events.PodGone(uid=uid, finished=finished):
+                if finished:
+                    self._queue.groups.finished(uid)
                 return self._on_left(uid, now, bound=False)
             case ClusterChange():
                 self._note_claims(event)
@@ -70,6 +63,8 @@ class EventHandlers:
                     self._move_all(event, now)
             case events.PodStale():
                 return [event]
+            case events.GroupUnreadable(ref=ref, problem=problem):
+                self._queue.groups.set_unreadable(ref, problem)
             case events.PodUnreadable():
                 return self._on_unreadable(event, now)
         return []
@@ -86,7 +81,7 @@ class EventHandlers:
         pod = event.pod
         framework = self._frameworks.get(pod.spec.scheduler_name)
         if framework is None:
-            self._foreign[pod.uid] = (pod.key, pod.spec.scheduler_name)
+            self._queue.groups.others.add_foreign(pod)
             return []
         if pod.metadata.deletion_timestamp is not None or pod.status.phase in FINISHED_PHASES:
             return self._on_left(pod.uid, now, bound=False)
@@ -103,7 +98,7 @@ class EventHandlers:
 
     def _on_left(self, uid: str, now: float, *, bound: bool) -> list[events.Effect]:
         self.unreadable.pop(uid, None)
-        self._foreign.pop(uid, None)
+        self._queue.groups.others.forget(uid)
         info = self._queue.pods.get(uid)
         if info is None:
             self._queue.retries.delete(uid)

@@ -10,7 +10,7 @@ from services.queue.scheduling.queued_pod_info import RetryRecord
 from shared.errors import FlotillaError
 from shared.messages.binding import Evicted, GroupNotice, Notice
 from shared.messages.queue import Absorbed, Activate, Assumed, Batch, Forgotten, Outcomes, Received, Take
-from shared.model.objects import Pod
+from shared.model.objects import GroupRef, Pod
 
 
 class PodPending(msgspec.Struct, frozen=True):
@@ -31,6 +31,7 @@ class PodGone(msgspec.Struct, frozen=True):
     """Event: the pod was deleted, or has finished."""
 
     uid: str
+    finished: bool = False
 
 
 class PodStale(msgspec.Struct, frozen=True):
@@ -49,7 +50,14 @@ class PodUnreadable(msgspec.Struct, frozen=True):
     problem: str
 
 
-WatchEvent = PodPending | PodBound | PodGone | PodStale | PodUnreadable | ClusterChange
+class GroupUnreadable(msgspec.Struct, frozen=True):
+    """Event: a pod group cannot be read; without a problem: it can, or is gone."""
+
+    ref: GroupRef
+    problem: str
+
+
+WatchEvent = PodPending | PodBound | PodGone | PodStale | PodUnreadable | GroupUnreadable | ClusterChange
 
 
 class WatchEvents(msgspec.Struct, frozen=True):

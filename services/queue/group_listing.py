@@ -1,12 +1,14 @@
 """Describes pod groups for `flotilla gang`, in pages."""
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 
 from services.queue.scheduling.composite_info import CompositeInfo
 from services.queue.scheduling.group_info import GroupInfo, MemberState
 from services.queue.scheduling.nominator import Nominator
+from services.queue.scheduling.not_members import NOBODY, OfGroup
 from services.queue.scheduling.pod_groups import PodGroups
 from services.queue.scheduling.queued_gang import QueuedGang
 from services.queue.scheduling.queued_pod_info import PodState, QueuedPodInfo
@@ -25,10 +27,13 @@ from shared.messages.inspection import (
 )
 from shared.model.objects import GroupRef, encode_msgpack
 
+MAX_FINISHED = 64
+MAX_SCHEDULERS = 4
 MAX_MISSING = 8
 """Names of missing pods."""
 _BACKING_OFF = (PodState.BACKOFF, PodState.ERROR_BACKOFF)
-_NUMBERED = re.compile(r"(.+-)(\d{1,9})")
+_NUMBERED = re.compile(r"(.+?-)(\d{1,9})(?:-[a-z0-9]{5})?")
+"""Names of pods of a StatefulSet, and of an Indexed Job, which has a random end."""
 
 
 class GroupListing:
@@ -47,8 +52,9 @@ class GroupListing:
         known = {group.ref: group for group in self._groups.groups()}
         if request.bodies:
             page = page.within(MAX_BODIES_BYTES, lambda ref: _size(known.get(ref)))
+        others = self._groups.others.by_group()
         groups = [
-            self._describe(known[ref], in_full=bool(request.name), with_body=request.bodies)
+            self._describe(known[ref], others.get(ref, NOBODY), in_full=bool(request.name), with_body=request.bodies)
             for ref in page.items
             if ref in known
         ]
@@ -60,7 +66,7 @@ class GroupListing:
     def _list(self, request: ListGroups) -> Sequence[GroupRef]:
         return sorted(group.ref for group in self._groups.groups() if _is_wanted(group, request))
 
-    def _describe(self, group: GroupInfo, *, in_full: bool, with_body: bool) -> DescribedGroup:
+    def _describe(self, group: GroupInfo, others: OfGroup, *, in_full: bool, with_body: bool) -> DescribedGroup:
         held = self._groups.held(group)
         tried = [info for info in group.pods.values() if info.failed_at is not None]
         latest = max(tried, key=lambda info: info.failed_at or 0.0, default=None)
@@ -70,6 +76,9 @@ class GroupListing:
         elif latest is not None and latest.state is not PodState.BINDING:
             why = latest.last_failure
         namespace, name = _parts(group.ref)
+        names = {*_names(group)}
+        finished = sorted({*others.finished} - names)
+        names |= {*finished, *others.foreign}
         return DescribedGroup(
             group.ref.api.partition("/")[0],
             namespace,
@@ -80,7 +89,7 @@ class GroupListing:
             None if held is None else self._date(held.since),
             group.attempts,
             why[:LONGEST_TEXT],
-            missing_names(_names(group), group.minimum),
+            missing_names(names, group.minimum),
             tuple(islice(self._members(group), MAX_MEMBERS)) if in_full else (),
             encode_msgpack(group.object) if with_body and group.object is not None else b"",
             dict(islice(_placed(group), MAX_PLACED)) if with_body else {},
@@ -89,6 +98,9 @@ class GroupListing:
             sum(bool(self._nominated(info)) for info in group.pods.values()),
             group.evicts_nobody,
             tuple(_composite(each, with_body=with_body) for each in group.above),
+            tuple(finished[:MAX_FINISHED]),
+            dict(Counter(others.foreign.values()).most_common(MAX_SCHEDULERS)),
+            group.unreadable[:LONGEST_TEXT],
         )
 
     def _nominated(self, info: QueuedPodInfo) -> str:
@@ -98,7 +110,7 @@ class GroupListing:
     def _members(self, group: GroupInfo) -> Iterator[GroupMember]:
         for info in sorted(group.pods.values(), key=lambda info: info.pod.name):
             node = self._nominated(info)
-            why = f"nominated to {node}" if node else _why(info)
+            why = f"nominated to {node}" if node else self._groups.shortage(info) or _why(info)
             yield GroupMember(info.pod.name, self._groups.state_of(info.uid).value, why[:LONGEST_TEXT])
         for name in sorted(member.name for member in group.on_nodes.values()):
             yield GroupMember(name, MemberState.PLACED.value, "on a node")
@@ -144,7 +156,8 @@ def _objects_above(group: GroupInfo) -> Iterator[object]:
 
 
 def missing_names(names: Iterable[str], minimum: int) -> tuple[str, ...]:
-    """Of pods that are numbered from 0, as those of an Indexed Job or a StatefulSet: which of the minimum do not exist.
+    """Of pods that are numbered from 0, as those of an Indexed Job or a StatefulSet: which of the minimum do not exist,
+    without the random end of their names.
 
     Nothing if the names say nothing about others.
     """

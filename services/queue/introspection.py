@@ -79,6 +79,7 @@ class Introspection:
                 info,
                 nodes.get(info.uid, ""),
                 wall - now,
+                shortage=self._core.groups.shortage(info),
                 in_full=in_full,
                 claims=self._shortages(info) if in_full else (),
                 with_body=request.bodies,
@@ -172,14 +173,15 @@ def describe(
     nominated: str,
     zero: float = 0.0,
     *,
+    shortage: str = "",
     in_full: bool = False,
     claims: tuple[str, ...] = (),
     with_body: bool = False,
 ) -> DescribedPod:
     """`nominated`: the pod's nominated node, if any. `in_full`: with its transitions and its whole last message.
 
-    `claims`: what its claims lack. `zero`: the Unix time of the queue's time 0; all times of the description are Unix
-    times.
+    `shortage`: why its group holds it now. `claims`: what its claims lack. `zero`: the Unix time of the queue's time 0;
+    all times of the description are Unix times.
     """
     pod, state = info.pod, info.state
     moves = _moves(info.transitions, zero)
@@ -200,7 +202,7 @@ def describe(
         errors=info.errors,
         plugins=info.rejecting_plugins,
         gate=BROKEN_GATE if info.gating_plugin == "" else info.gating_plugin or "",
-        gate_reason=shorten(info.gate_reason) if state is PodState.GATED else "",
+        gate_reason=shorten(shortage or info.gate_reason) if state is PodState.GATED else "",
         requeue_events=awaited_events(info) if state in WAITING else (),
         backoff_until=zero + info.backoff_ends if state in (PodState.BACKOFF, PodState.ERROR_BACKOFF) else None,
         deadline=zero + info.deadline if state in IN_FLIGHT else None,

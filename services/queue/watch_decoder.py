@@ -15,7 +15,7 @@ from sys import intern
 import msgspec
 from msgspec.structs import replace
 
-from services.queue.events import PodBound, PodGone, PodPending, PodStale, PodUnreadable, WatchEvent
+from services.queue.events import GroupUnreadable, PodBound, PodGone, PodPending, PodStale, PodUnreadable, WatchEvent
 from services.queue.scheduling.cluster_event import ClusterChange, freed_devices, node_events, object_events, pod_events
 from shared.bounded import BoundedDict
 from shared.cluster.objects import ClusterObjects
@@ -26,6 +26,8 @@ from shared.model.kinds import STILL_COUNTED
 from shared.model.objects import (
     ClusterObject,
     ContainerStatus,
+    GroupApi,
+    GroupRef,
     Node,
     ObjectKind,
     ObjectMeta,
@@ -41,6 +43,10 @@ from shared.model.shared_parts import PodDecoder
 
 IGNORED_KINDS = frozenset({ObjectKind.POD_DISRUPTION_BUDGET})
 """No hint reads them."""
+GROUP_APIS = {
+    ObjectKind.POD_GROUP: GroupApi.SCHEDULING,
+    ObjectKind.COSCHEDULING_POD_GROUP: GroupApi.COSCHEDULING,
+}
 MAX_PARTS = 1 << 14
 """Different parts of one sort that are shared."""
 
@@ -252,6 +258,7 @@ class WatchDecoder:
         """Keeps `objects` up to date. `annotations`: a plugin waits for changes of nodes' annotations."""
         self.objects = ClusterObjects() if objects is None else objects
         self._assigned = AssignedPods()
+        self._unreadable_groups: set[GroupRef] = set()
         self._pods = PodDecoder()
         self._nodes = NodeCache(annotations=annotations)
 
@@ -267,10 +274,13 @@ class WatchDecoder:
             case Unreadable(kind=Kind.NODE):
                 return []  # it takes no more pods, and those on it stay
             case ObjectChange(kind=kind, key=key, gone=gone, body=body):
-                return self._object_deleted(kind, key) if gone else self._object(kind, key, body)
+                readable = self._group_is_unreadable(kind, key, "")
+                return [*readable, *(self._object_deleted(kind, key) if gone else self._object(kind, key, body))]
             case Unreadable(kind=kind) if kind in OBJECT_KINDS:
-                is_kept = OBJECT_KINDS[kind] in STILL_COUNTED
-                return [] if is_kept else self._object_deleted(OBJECT_KINDS[kind], change.key)
+                if OBJECT_KINDS[kind] in STILL_COUNTED:
+                    return []
+                deleted = self._object_deleted(OBJECT_KINDS[kind], change.key)
+                return [*deleted, *self._group_is_unreadable(OBJECT_KINDS[kind], change.key, change.problem)]
             case Unreadable(node=node):
                 if node:
                     return self._assigned_pod(change)
@@ -279,7 +289,7 @@ class WatchDecoder:
     def _pod(self, change: PodChange, now: float) -> list[WatchEvent]:
         if change.gone or change.finished:
             before = self._assigned.delete(change.uid)
-            return [PodGone(change.uid), *_changes(pod_events(before, None), before, None)]
+            return [PodGone(change.uid, change.finished), *_changes(pod_events(before, None), before, None)]
         if change.node:
             return self._assigned_pod(change)
         if stale := self._stale(change):
@@ -320,6 +330,17 @@ class WatchDecoder:
             return []  # the snapshot reports it
         before: ClusterObject | None = self.objects.of(kind).get(key)
         return _changes(object_events(kind, before, now), before, now) if self.objects.upsert(now) else []
+
+    def _group_is_unreadable(self, kind: ObjectKind, key: str, problem: str) -> list[WatchEvent]:
+        """Only what is news."""
+        api = GROUP_APIS.get(kind)
+        if api is None:
+            return []
+        ref = GroupRef(api, key)
+        if not problem and ref not in self._unreadable_groups:
+            return []
+        self._unreadable_groups.discard(ref) if not problem else self._unreadable_groups.add(ref)
+        return [GroupUnreadable(ref, problem)]
 
     def _object_deleted(self, kind: ObjectKind, key: str) -> list[WatchEvent]:
         before: ClusterObject | None = self.objects.of(kind).get(key)

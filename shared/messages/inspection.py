@@ -217,7 +217,9 @@ class DescribedGroup(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     `placed`, the names of members that have nodes, by uid, a limited number. `queue`: the state of the gang's entry in
     the queue, as of a pod; `backoff_until`: when its back-off ends, if it backs off. `nominated`: members for which
     nodes are reserved until their victims are gone; `never_preempts`: it has none, by its policy or that of a member.
-    `above`: the composite groups that it is in, from the root down.
+    `above`: the composite groups that it is in, from the root down. Pods that name it and do not count: `finished`,
+    names of some that have finished, and `foreign`, how many name a scheduler without a profile here, by its name.
+    `unreadable`: why the object does not count, though there is one.
     """
 
     api: str
@@ -238,6 +240,9 @@ class DescribedGroup(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     nominated: Count = 0
     never_preempts: bool = False
     above: tuple[DescribedComposite, ...] = ()
+    finished: tuple[str, ...] = ()
+    foreign: dict[str, Count] = {}
+    unreadable: str = ""
 
 
 class GroupsListed(msgspec.Struct, frozen=True, omit_defaults=True, tag="groups-listed"):

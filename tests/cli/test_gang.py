@@ -10,7 +10,7 @@ from shared.bus.subjects import QUEUE_LIST
 from shared.messages.codec import encode
 from shared.messages.inspection import MAX_GROUPS, MAX_MEMBERS, DescribedGroup, ListGroups
 from shared.messages.limits import MAX_BYTES
-from shared.model.objects import GroupApi, GroupRef, object_from_msgpack
+from shared.model.objects import GroupApi, GroupRef, object_from_msgpack, pod_from
 from tests.bus.support import a_bus
 from tests.cli.operating import Operator
 from tests.queue.pod_group_support import OURS, THEIRS, GroupQueue, a_group, a_pod_info
@@ -42,9 +42,40 @@ def test_an_incomplete_gang_names_the_missing_pod() -> None:
         "State:   incomplete: 2 of 3 here; waiting 40s; worker-2 not created",
         "Why:     2 of its pods exist, and at least 3 are needed",
         "Pods:    2 held",
-        "  worker-0                      held        gate GangScheduling",
-        "  worker-1                      held        gate GangScheduling",
+        "  worker-0                      held        2 of its pods exist, and at least 3 are needed",
+        "  worker-1                      held        2 of its pods exist, and at least 3 are needed",
     ]
+
+
+def test_pods_that_do_not_count_are_not_called_missing() -> None:
+    line = GroupQueue()
+    line.see(5)
+    for name in ("w-0", "w-1"):
+        line.groups.assigned(name, OURS, name, "node")
+    line.groups.finished("w-0")
+    line.groups.remove("w-0")
+    foreign = pod_from({
+        "metadata": {"name": "w-2", "uid": "w-2"},
+        "spec": {"schedulerName": "flotilla", "schedulingGroup": {"podGroupName": OURS.name}},
+    })  # fmt: skip
+    line.groups.others.add_foreign(foreign)
+    waits = "1 pod names the scheduler flotilla, which no profile here has; w-0 has finished; w-3, w-4 not created"
+    assert shown(line)[3:] == ("1", f"1 of 5 here; {waits}")
+    line.groups.others.forget("w-2")
+    line.add("w-0", "w-2")  # the one that had finished is replaced
+    assert shown(line)[4] == "3 of 5 here; waiting 0s; w-3, w-4 not created"
+
+
+def test_a_group_that_cannot_be_read_is_not_absent() -> None:
+    line = GroupQueue()
+    line.groups.set_unreadable(OURS, "9 topology levels")
+    line.add("a", "b")
+    assert shown(line)[4] == "it cannot be read: 9 topology levels; waiting 0s"
+    why = "the pod group cannot be read: 9 topology levels"
+    assert [member.why for member in described(line, "g").members] == [why, why]
+    line.groups.set_unreadable(OURS, "")
+    line.see(2)
+    assert shown(line)[1:] == ("active", "2 of 2", "0", "2 of 2 here")
 
 
 def test_pods_without_a_group() -> None:
@@ -101,7 +132,7 @@ def test_a_gang_that_waits_for_victims_says_so() -> None:
     for name in "ab":
         line.nominator.nominate(name, f"n-{name}")
     line.reject("a", "b", "c")
-    assert shown(line)[4] == "3 of 2 here; 2 nominated, until their victims are gone"
+    assert shown(line)[4] == "3 here, 2 needed; 2 nominated, until their victims are gone"
     assert [member.why for member in described(line, "g").members] == ["nominated to n-a", "nominated to n-b", ""]
     line.take()
     line.decide("a", "b", "c")
@@ -147,6 +178,7 @@ def test_placed_members_are_named_too() -> None:
         (["a-0", "driver"], 3, ()),
         (["a-x7k2f"], 2, ()),
         (["a-48291"], 2, ()),
+        (["run-2-0-scksv", "run-2-2-22456"], 4, ("run-2-1", "run-2-3")),
         (["a-0", "a-1"], 2, ()),
         ([], 2, ()),
         (["a-1"], 12, tuple(f"a-{i}" for i in (0, *range(2, 9)))),
@@ -220,6 +252,9 @@ def test_a_tree_is_shown_with_its_composite_groups() -> None:
         ("    a", "incomplete", "1 of 2", "0"),
         ("default/other", "scheduling", "1 of 1", "0"),
     ]
+    why = "1 of the 2 groups of composite pod group root have enough pods, and at least 2 are needed"
+    (b,) = [group for group in found.groups if group.name == "b"]
+    assert row(b, found.now)[4] == f"1 of 1 here; waiting 0s; {why}"
     below = listing.answer(ListGroups(name="mid"), queue.now).groups
     assert [each.name for each in below] == ["a"]
     assert list(details(below[0], queue.now))[2:4] == [

@@ -13,6 +13,7 @@ from flotilla.events import Action, Registration, Resource
 from services.queue.core import QueueCore
 from services.queue.events import PodPending, PodUnreadable
 from services.queue.introspection import ANY_EVENT, MAX_LINES, Introspection, awaited_events, describe, labels
+from services.queue.scheduling.pod_groups import PodGroups
 from services.queue.scheduling.queued_pod_info import PodState, QueuedPodInfo
 from shared.bus import Envelope
 from shared.bus.subjects import QUEUE_LIST, STATUS_ANSWERS, STATUS_ASK
@@ -58,6 +59,10 @@ class Waiting(QueueCore):
     @property
     def unreadable(self) -> dict[str, str]:
         return {}
+
+    @property
+    def groups(self) -> PodGroups:
+        return PodGroups()
 
     def pods_in(self, state: PodState) -> Iterator[QueuedPodInfo]:
         return (info for info in self.infos if info.state is state)

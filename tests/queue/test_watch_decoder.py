@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from flotilla.events import Action, Resource
-from services.queue.events import PodBound, PodGone, PodPending, PodStale, PodUnreadable, WatchEvent
+from services.queue.events import GroupUnreadable, PodBound, PodGone, PodPending, PodStale, PodUnreadable, WatchEvent
 from services.queue.scheduling.cluster_event import ClusterChange, node_events, pod_events
 from services.queue.watch_decoder import AssignedPods, NodeCache, WatchDecoder
 from shared.cluster.objects import ClusterObjects
@@ -21,6 +21,8 @@ from shared.model.kinds import GROUP_KINDS, STILL_COUNTED
 from shared.model.objects import (
     Container,
     ContainerStatus,
+    GroupApi,
+    GroupRef,
     Node,
     ObjectKind,
     Pod,
@@ -89,7 +91,7 @@ def test_a_pod_is_assigned_once_and_deleted_once() -> None:
     deleted = ClusterChange(ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE), A.build(), None)
     assert decoder.decode(pod_change(A), 9.0) == [added, PodBound(uid("a"))]
     assert decoder.decode(pod_change(A), 9.0) == []
-    assert decoder.decode(pod_change(A, finished=True), 9.0) == [PodGone(uid("a")), deleted]
+    assert decoder.decode(pod_change(A, finished=True), 9.0) == [PodGone(uid("a"), finished=True), deleted]
     assert decoder.decode(pod_change(A, gone=True), 9.0) == [PodGone(uid("a"))]
 
 
@@ -195,6 +197,20 @@ def test_unreadable_pods() -> None:
     assert told[0].problem.startswith("Pod default/b: ")
     assert decoder.decode(NodeChange("n", body=msgspec.Raw(b"\xc1")), 9.0) == []
     assert decoder.decode(ObjectChange(ObjectKind.SERVICE, "default/x", body=msgspec.Raw(b"\xc1")), 9.0) == []
+
+
+def test_an_unreadable_group_is_told_and_taken_back() -> None:
+    decoder = WatchDecoder()
+    ref = GroupRef(GroupApi.COSCHEDULING, "ns/g")
+    bad = Unreadable(Kind.COSCHEDULING_POD_GROUP, "u", "ns", "g", "9 levels")
+    gone = ObjectChange(ObjectKind.COSCHEDULING_POD_GROUP, "ns/g", gone=True)
+    assert decoder.decode(gone, 9.0) == []
+    assert decoder.decode(bad, 9.0) == [GroupUnreadable(ref, "9 levels")]
+    assert decoder.decode(gone, 9.0) == [GroupUnreadable(ref, "")]
+    assert decoder.decode(gone, 9.0) == []
+    decoder.decode(bad, 9.0)
+    group = object_change(ObjectKind.COSCHEDULING_POD_GROUP, name="g", namespace="ns")
+    assert decoder.decode(group, 9.0)[0] == GroupUnreadable(ref, "")
 
 
 @pytest.mark.parametrize(

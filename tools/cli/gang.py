@@ -14,6 +14,8 @@ from tools.cli.words import reasons
 if TYPE_CHECKING:
     from shared.messages.inspection import DescribedComposite, DescribedGroup
 
+MAX_FINISHED = 3
+"""Names in a line."""
 HEAD = ("GROUP", "STATE", "HERE", "PLACED", "WHAT")
 
 DESCRIPTION = """\
@@ -22,8 +24,9 @@ and what the group waits for. With a name, also its pods. Exit code 1: no such g
 """
 EXAMPLES = """\
 states:
-  absent        pods name it, and there is no such group
-  incomplete    fewer pods exist than its minimum; they are held
+  absent        pods name it, and there is no such group, or it cannot be read
+  incomplete    fewer pods count than its minimum; they are held. Pods that have finished do not count, nor do those
+                of other schedulers
   held          enough pods exist, and some of them are gated
   active, backoff, error-backoff, unschedulable
                 complete, and one entry of the queue (see flotilla queue --help)
@@ -127,19 +130,26 @@ def state(group: "DescribedGroup") -> str:
 
 def what(group: "DescribedGroup", now: float) -> Iterator[str]:
     """`2 of 3 here`, `waiting 40 s`, `worker-2 not created`."""
-    if group.exists:
+    if group.exists and _total(group) > group.minimum > 0:
+        yield f"{_total(group)} here, {group.minimum} needed"
+    elif group.exists:
         yield f"{_here(group)} here"
+    elif group.unreadable:
+        yield f"it cannot be read: {group.unreadable}"
     else:
         total = _total(group)
         yield f"{total} pod{' names' if total == 1 else 's name'} it, and it does not exist"
     if group.held_since is not None:
         yield f"waiting {age(now - group.held_since)}"
-    absent = group.minimum - _total(group)
+    yield from _not_counted(group)
+    absent = group.minimum - _total(group) - len(group.finished) - sum(group.foreign.values())
     if group.exists and absent > 0:
         more = f" and {absent - len(group.missing)} more" if absent > len(group.missing) else ""
         yield f"{', '.join(group.missing)}{more} not created" if group.missing else f"{absent} not created"
     elif gated := group.counts.get("blocked"):
         yield f"{gated} gated"
+    elif group.exists and group.held_since is not None and _total(group) >= group.minimum and group.why:
+        yield group.why
     if group.held_since is None and group.why and state(group) in (group.queue, "pending"):
         yield f"tried {group.attempts}x: {', '.join(map(str, reasons(group.why)))}"
     if state(group) in (group.queue, "pending", "scheduling"):
@@ -149,6 +159,17 @@ def what(group: "DescribedGroup", now: float) -> Iterator[str]:
             yield "may not preempt"
     if group.backoff_until is not None:
         yield f"backs off for {age(max(0.0, group.backoff_until - now))}"
+
+
+def _not_counted(group: "DescribedGroup") -> Iterator[str]:
+    """Pods that name the group, and why each does not count."""
+    for scheduler, pods in group.foreign.items():
+        some = "1 pod names" if pods == 1 else f"{pods} pods name"
+        yield f"{some} the scheduler {scheduler}, which no profile here has"
+    if group.finished and _total(group) < group.minimum:
+        number = len(group.finished)
+        more = f" and {number - MAX_FINISHED} more" if number > MAX_FINISHED else ""
+        yield f"{', '.join(group.finished[:MAX_FINISHED])}{more} {'has' if number == 1 else 'have'} finished"
 
 
 def details(group: "DescribedGroup", now: float) -> Iterator[str]:

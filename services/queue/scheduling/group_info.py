@@ -48,7 +48,9 @@ class MemberOnNode(NamedTuple):
 class GroupInfo:
     ref: GroupRef
     object: PodGroup | None = None
-    """None while there is no such object."""
+    """None while there is no such object, or it cannot be read."""
+    unreadable: str = ""
+    """Why it cannot be read."""
     pods: dict[str, QueuedPodInfo] = field(default_factory=dict)
     """The members that the queue has; others are on nodes."""
     on_nodes: dict[str, MemberOnNode] = field(default_factory=dict)
@@ -191,7 +193,11 @@ class GroupInfo:
     def shortage(self) -> str:
         """Why members are held."""
         if self.object is None:
-            return "the pod group does not exist"
+            return (
+                f"the pod group cannot be read: {self.unreadable}"
+                if self.unreadable
+                else "the pod group does not exist"
+            )
         if self.problem:
             return self.problem
         if self.total < self.minimum:

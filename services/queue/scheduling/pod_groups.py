@@ -35,6 +35,7 @@ from services.queue.scheduling.group_info import (
 )
 from services.queue.scheduling.group_tree import popped_as_tree, told
 from services.queue.scheduling.holds import Holds
+from services.queue.scheduling.not_members import NotMembers
 from services.queue.scheduling.popped_together import PoppedTogether
 from services.queue.scheduling.queued_gang import QueuedGang
 from services.queue.scheduling.queued_pod_info import QueuedPodInfo
@@ -72,6 +73,7 @@ class PodGroups:
         self._groups: dict[GroupRef, GroupInfo] = {}
         self.forest = Forest()
         """Read only for others."""
+        self.others = NotMembers()
         self._strays: list[QueuedPodInfo] = []
         """Pods seen on nodes that may still stand in the entry of a tree."""
         self._members: dict[str, _Member] = {}
@@ -106,6 +108,12 @@ class PodGroups:
         self._changed[group.ref] = self._to_regroup[group.ref] = group
         self._check_release(group)
         self._holds.update(group)
+
+    def set_unreadable(self, ref: GroupRef, problem: str) -> None:
+        """The group, which does not count, cannot be read; without a problem: it can, or is gone."""
+        self.others.set_unreadable(ref, problem)
+        if (group := self._groups.get(ref)) is not None:
+            group.unreadable = problem
 
     def delete_group(self, ref: GroupRef) -> None:
         """Members popped from now on are held."""
@@ -165,6 +173,11 @@ class PodGroups:
                 self._strays += [info] if info.gang is not None and info.gang is not group.gang else []
             group.on_nodes[uid] = MemberOnNode(name, node)
             self._set(uid, group, MemberState.PLACED, 0.0)
+
+    def finished(self, uid: str) -> None:
+        """Takes in that the pod, which is reported as gone as well, has finished."""
+        if (known := self._members.get(uid)) is not None:
+            self.others.add_finished(known.group, uid)
 
     def remove(self, uid: str) -> None:
         known = self._members.pop(uid, None)
@@ -334,6 +347,11 @@ class PodGroups:
         """Read only."""
         return list(self._groups.values())
 
+    def shortage(self, info: QueuedPodInfo) -> str:
+        """Why the pod is held, as things stand; empty if it is not. Its gate's reason is that of the time it came."""
+        known = self._members.get(info.uid)
+        return known.group.shortage if known is not None and known.state is MemberState.HELD else ""
+
     def state_of(self, uid: str) -> MemberState:
         return self._members[uid].state
 
@@ -347,7 +365,7 @@ class PodGroups:
     def _group(self, ref: GroupRef) -> GroupInfo:
         group = self._groups.get(ref)
         if group is None:
-            group = self._groups[ref] = GroupInfo(ref)
+            group = self._groups[ref] = GroupInfo(ref, unreadable=self.others.problem_of(ref))
         return group
 
     def _in_state(self, group: GroupInfo, state: MemberState) -> list[QueuedPodInfo]:
