@@ -279,8 +279,8 @@ class WatchDecoder:
             case Unreadable(kind=kind) if kind in OBJECT_KINDS:
                 if OBJECT_KINDS[kind] in STILL_COUNTED:
                     return []
-                deleted = self._object_deleted(OBJECT_KINDS[kind], change.key)
-                return [*deleted, *self._group_is_unreadable(OBJECT_KINDS[kind], change.key, change.problem)]
+                lost = self._object_deleted(OBJECT_KINDS[kind], change.key)
+                return [*lost, *self._group_is_unreadable(OBJECT_KINDS[kind], change.key, change.problem)]
             case Unreadable(node=node):
                 if node:
                     return self._assigned_pod(change)
