@@ -68,6 +68,7 @@ from shared.messages.limits import BEAT_INTERVAL
 from shared.messages.queue import Received
 from shared.messages.state import BindingOrder
 from shared.terms import Heard, Newest
+from shared.ticks import next_tick
 
 ROOM = 2048
 """Orders that the snapshot may have here at a time."""
@@ -362,7 +363,7 @@ class BinderCore:
             self._on_alarm(now)
         self._effects += self._reports.due(self.epoch, now)
         if now >= self._next_beat:
-            self._next_beat = now + BEAT_INTERVAL
+            self._next_beat = next_tick(now, BEAT_INTERVAL)
             self._effects.append(events.SendBeat(0 if self._leaving else ROOM, *self._newest.position))
 
     def _on_alarm(self, now: float) -> None:

@@ -72,6 +72,7 @@ from shared.messages.queue import (
 from shared.plugins.devices.queued_claims import queued_claims
 from shared.plugins.volumes.own_claims import queued_volumes
 from shared.terms import Heard, Newest
+from shared.ticks import next_tick
 
 IN_FLIGHT_PODS = "PodPopped"
 
@@ -226,7 +227,7 @@ class QueueCore:
         if self._session.is_first(take):
             for outcome in take.outcomes:
                 effects += self._results.on_outcome(outcome, self._snapshot.position, now)
-        self._session.wait(take, now + TAKE_PATIENCE)
+        self._session.wait(take, next_tick(now, TAKE_PATIENCE))
         self._queue.flush(now)
         return effects
 

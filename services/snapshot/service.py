@@ -58,7 +58,7 @@ from shared.messages.inspection import CompareCache, FindPod, ListCache, ListLed
 from shared.messages.queue import Absorbed, Assumed, Forgotten, ForgottenPod
 from shared.messages.state import Commit, Delta, Heartbeat, NeedDeltas, OthersChanged, Outdated
 from shared.messages.watch import Kind, WatchBeat, Watched
-from shared.runtime import Context, CoreRunner
+from shared.runtime import Context, CoreRunner, sleep_until_tick
 from shared.runtime.following import LISTING
 from shared.runtime.hosting import on_dump_signal
 from shared.runtime.joining import joined
@@ -68,6 +68,7 @@ from shared.runtime.stopping import SNAPSHOT_WRITES
 from shared.store.link import connect
 from shared.store.schema import Persist
 from shared.telemetry.logs import Repeated
+from shared.ticks import next_tick
 from shared.watch import Seen
 
 CHECK_INTERVAL = 2.0
@@ -298,11 +299,11 @@ class Shell:
         settled = self._begun and self._reader.synced and not len(self._core.cluster.ledger)
         if settled and self._quiet_beats > QUIET_BEATS:
             try:
-                async with asyncio.timeout(QUIET_INTERVAL):
+                async with asyncio.timeout_at(next_tick(asyncio.get_running_loop().time(), QUIET_INTERVAL)):
                     await self._happened.wait()
             except TimeoutError:
                 return
-        await asyncio.sleep(HEARTBEAT_INTERVAL)
+        await sleep_until_tick(HEARTBEAT_INTERVAL)
 
     # Messages
 

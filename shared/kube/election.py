@@ -28,6 +28,7 @@ from dataclasses import dataclass, replace
 from enum import Enum, StrEnum
 
 from shared.terms import TERMS_BEGIN, is_possible
+from shared.ticks import next_tick
 
 JITTER = 1.2
 """A candidate adds up to this many retry periods, at random, to each of its waits."""
@@ -292,7 +293,8 @@ class Election:
             return []
         before, self.term = self.term, asked.term
         self._knows, self._renewed_at = True, self._asked_at
-        self._ask_at = now if self.wanted > self.term else max(now, self._asked_at + self._timings.retry_period)
+        renews_at = next_tick(self._asked_at, self._timings.retry_period)
+        self._ask_at = now if self.wanted > self.term else max(now, renews_at)
         if self.term == before:
             return []
         return [Lead(self.term, before)] if before else [Lead(self.term, self._before, self._settled)]

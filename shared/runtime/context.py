@@ -9,6 +9,7 @@ from functools import partial
 from shared.bus import Bus
 from shared.config.settings import Settings
 from shared.runtime.api_clock import ApiClock
+from shared.runtime.lease_thread import LeaseThread
 from shared.telemetry import Telemetry
 from shared.telemetry.fault import Fault
 from shared.telemetry.metrics import Metrics
@@ -192,6 +193,8 @@ class Context:
     """Unix time, for people and Kubernetes objects. May be wrong, and may jump."""
     api_clock: ApiClock = field(default_factory=ApiClock)
     reported: Reported = field(default_factory=Reported)
+    leases: LeaseThread = field(default_factory=LeaseThread)
+    """Shared by the services of a process."""
 
     def date(self, at: float) -> float:
         """The Unix time that corresponds to a time of `clock`."""

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Generic, Protocol, TypeVar
 
 from shared.runtime.context import Context
+from shared.ticks import next_tick
 
 SHORTEST_SLEEP = 0.001
 """Seconds between two ticks, at least."""
@@ -129,15 +130,17 @@ class CoreRunner(Generic[E, F]):
 
 
 async def every(seconds: float, work: Callable[[], Awaitable[None] | None]) -> None:
-    """Do the work at once and then every `seconds`, until cancelled.
+    """Do the work at once and then at each tick of `seconds`, until cancelled.
 
-    Missed times are skipped, not made up for. An exception of the work ends the loop: run it in a task group.
+    Missed ticks are skipped, not made up for. An exception of the work ends the loop: run it in a task group.
     """
-    loop = asyncio.get_running_loop()
-    due = loop.time()
     while True:
         outcome = work()
         if inspect.isawaitable(outcome):
             await outcome
-        due = max(due + seconds, loop.time())
-        await asyncio.sleep(due - loop.time())
+        await sleep_until_tick(seconds)
+
+
+async def sleep_until_tick(period: float) -> None:
+    now = asyncio.get_running_loop().time()
+    await asyncio.sleep(next_tick(now, period) - now)

@@ -27,6 +27,7 @@ from shared.errors import ClusterError, Unexpected, UserError
 from shared.runtime import stopping
 from shared.runtime.context import Context, Health
 from shared.runtime.corerunner import every
+from shared.runtime.lease_thread import LeaseThread
 from shared.runtime.pages import Pages
 from shared.runtime.readiness import LOOK_INTERVAL, ReadinessLog
 from shared.runtime.serving import Desk, Site, served, shared_desk
@@ -196,15 +197,17 @@ async def _live(title: str, name: str, settings: Settings, members: Sequence[Mem
         wait_for_nats("not connected yet")
         link = await Link.open(NatsAccess.of(settings), name, log, on_away=wait_for_nats)
         closing.push_async_callback(link.close)
-        running = {}
+        leases, running = LeaseThread(), {}
         for member, page, telemetry in zip(members, pages, telemetries, strict=True):
             member_url = url if alone else f"{url}/{member.service}"
-            run = _run(member, page, telemetry, link, member_url, CLI if site else member.service)
+            run = _run(member, page, telemetry, link, leases, member_url, CLI if site else member.service)
             running[asyncio.create_task(run, name=member.service)] = member
         await _until_one_ends(running)
 
 
-async def _run(member: Member, pages: Pages, telemetry: Telemetry, link: Link, url: str, role: str) -> None:
+async def _run(
+    member: Member, pages: Pages, telemetry: Telemetry, link: Link, leases: LeaseThread, url: str, role: str
+) -> None:
     """Run a service. `role`: in whose inboxes replies come."""
     settings = member.settings
     gates = settings.feature_gates.effect()
@@ -221,6 +224,7 @@ async def _run(member: Member, pages: Pages, telemetry: Telemetry, link: Link, u
         health=health,
         http_url=url,
         validates=os.environ.get(VALIDATE) == "1",
+        leases=leases,
     )
     if role == member.service:
         await StatusReporter(context, pages.began).listen()

@@ -26,6 +26,7 @@ from shared.runtime.clocks import CLOCKS
 from shared.runtime.context import Context
 from shared.runtime.names import utc
 from shared.telemetry.logs import Repeated
+from shared.ticks import next_tick
 
 CLUSTER = "cluster"
 PAUSE = 0.5
@@ -138,10 +139,11 @@ class _Joining:
 
     async def guard(self) -> None:
         """End the term if our cluster has changed, or another pipeline is heard that was there first."""
-        foreign = self._context.bus.pipeline.foreign
+        foreign, loop = self._context.bus.pipeline.foreign, asyncio.get_running_loop()
         while True:
             with suppress(TimeoutError):
-                await asyncio.wait_for(foreign.wait(), LOOK_EVERY)
+                async with asyncio.timeout_at(next_tick(loop.time(), LOOK_EVERY)):
+                    await foreign.wait()
             heard = foreign.is_set()
             try:
                 await self._look_again(heard)

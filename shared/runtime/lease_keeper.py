@@ -1,8 +1,7 @@
-"""LeaseKeeper: campaigns for a Lease and renews it, in a thread with a connection of its own.
+"""LeaseKeeper: campaigns for a Lease and renews it, in the process's LeaseThread with a connection of its own.
 
-So neither a busy event loop nor other calls to the API server delay a renewal. The thread gives the Lease up if the
-service's loop has not turned for a whole renewal deadline, or NATS has been unreachable for NATS_TIMEOUT: a leader that
-cannot act must not lead. A candidate without NATS does not campaign.
+It gives the Lease up if the service's loop has not turned for a whole renewal deadline, or NATS has been unreachable
+for NATS_TIMEOUT: a leader that cannot act must not lead. A candidate without NATS does not campaign.
 """
 
 import asyncio
@@ -10,7 +9,6 @@ import contextlib
 import logging
 import math
 import secrets
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -47,6 +45,7 @@ from shared.kube.election import (
 from shared.kube.lease import Lease
 from shared.messages.identity import LeaseReleased
 from shared.runtime.context import Context
+from shared.runtime.corerunner import sleep_until_tick
 from shared.runtime.stopping import RELEASE_CALL
 from shared.telemetry.logs import Repeated
 
@@ -127,7 +126,7 @@ class LeaseKeeper:
         """Why we may not take our Lease, while another pipeline holds the snapshot's."""
         self._refusal: UserError | None = None
         self._ours = asyncio.Event()
-        self._thread = threading.Thread(target=self._live, name=f"lease-{name}", daemon=True)
+        self._leases = context.leases
         self._thread_loop: asyncio.AbstractEventLoop | None = None
         self._campaigning: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
@@ -170,7 +169,7 @@ class LeaseKeeper:
         self._ending = True
         self._in_thread(lambda: self._campaigning and self._campaigning.cancel())
         await asyncio.shield(self._ended)
-        self._thread.join()
+        self._end_thread()
         self._master.set(0)
         self.lost.cancel()
 
@@ -195,7 +194,10 @@ class LeaseKeeper:
                 loop.call_soon_threadsafe(what)
 
     def _start_thread(self) -> None:
-        self._thread.start()
+        self._leases.start(self._live, lambda: self._in_service(self._on_end))
+
+    def _end_thread(self) -> None:
+        self._leases.join()
 
     def _on_said_released(self, said: LeaseReleased, envelope: Envelope) -> None:
         if said.lease == self._name and self._led is None:
@@ -255,13 +257,13 @@ class LeaseKeeper:
 
     # In the thread
 
-    def _live(self) -> None:
+    async def _live(self) -> None:
         try:
-            asyncio.run(self._keep())
-        except BaseException as cause:
+            await self._keep()
+        except Exception as cause:
             self._in_service(self._on_failure, cause)
         finally:
-            self._in_service(self._on_end)
+            self._leases.held.discard(self._name)
 
     def _on_end(self) -> None:
         if not self._ended.done():
@@ -306,6 +308,7 @@ class LeaseKeeper:
                     case Follow(holder=holder):
                         self._in_service(self._on_follow, holder, self._blocked)
                     case Lead():
+                        self._leases.held.add(self._name)
                         self._in_service(self._on_lead, effect, lease.version)
                     case Lose(why=why):
                         because = f" ({self._not_renewed_because})" if self._not_renewed_because else ""
@@ -390,18 +393,19 @@ class LeaseKeeper:
     # In the thread: which pipeline holds the snapshot's Lease
 
     async def _watch_owner(self, client: KubeClient) -> None:
-        """Follow the snapshot's Lease; the snapshot itself reads it anyway."""
+        """Follow the snapshot's Lease, unless this process holds it; the snapshot itself reads it anyway."""
         if self._name == self._owner:
             self._ours.set()
             return
         owner = Lease(client, self._namespace, self._owner, self._identity, self._timings.lease_duration)
         while True:
+            is_here = self._owner in self._leases.held
             try:
-                self._judge(await owner.look(self._timings.renew_deadline / 2), owner.where)
+                self._judge(None if is_here else await owner.look(self._timings.renew_deadline / 2), owner.where)
             except ClusterError as cause:
                 self._in_service(self._on_trouble, cause)
             ours = self._ours.is_set() or self._election.term
-            await asyncio.sleep(self._timings.retry_period if ours else OWNER_POLL)
+            await sleep_until_tick(self._timings.retry_period if ours else OWNER_POLL)
 
     def _judge(self, record: Record | None, where: str) -> None:
         network = self._context.bus.network

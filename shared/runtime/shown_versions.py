@@ -5,9 +5,9 @@ it or because the server's store was restored from a backup, would have them ref
 state they compare with a version that the server gives out afterwards.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
+from shared.runtime.corerunner import sleep_until_tick
 from shared.watch import Effect, WatchReader
 
 INTERVAL = 2.0
@@ -22,7 +22,7 @@ async def compare_shown_versions(
 ) -> None:
     """Runs until cancelled. `later_version`: as that of `Leadership`."""
     while True:
-        await asyncio.sleep(INTERVAL)
+        await sleep_until_tick(INTERVAL)
         if reader.is_contradicted:
             shown = reader.versions
             carry_out(reader.correct(shown, await later_version(), clock()))

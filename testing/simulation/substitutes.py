@@ -108,22 +108,15 @@ def _keeper(keeper: Any) -> Any:
 
     class Keeper(keeper):  # type: ignore[misc]
         def _start_thread(self) -> None:
-            self._thread = _Thread(asyncio.create_task(self._live_in_task()))
+            self._task = asyncio.create_task(self._live_in_task())
+
+        def _end_thread(self) -> None:
+            """The task has ended."""
 
         async def _live_in_task(self) -> None:
             try:
-                await self._keep()
-            except Exception as cause:
-                self._on_failure(cause)
+                await self._live()
             finally:
                 self._on_end()
 
     return Keeper
-
-
-class _Thread:
-    def __init__(self, task: "asyncio.Task[None]") -> None:
-        self._task = task
-
-    def join(self) -> None:
-        """The task has ended when it is joined."""

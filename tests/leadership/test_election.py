@@ -249,7 +249,7 @@ def test_the_leader_can_raise_its_term() -> None:
     term = script.leads()
     assert script.handle(Raise(0), 1.0) == [Write(term + 1, True, PATIENCE)]
     assert script.handle(Written(), 1.1) == [Lead(term + 1, term)]
-    assert script.next == 3.0
+    assert script.next == 2.0, "with the other Leases of this process, which are renewed at every tick of the period"
     assert script.handle(Raise(9000), 1.5) == [Write(9001, True, PATIENCE)]
     assert script.handle(Failed(), 2.0) == []
     assert script.handle(Tick(), 3.5) == [Look(PATIENCE)]

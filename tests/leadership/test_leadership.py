@@ -225,7 +225,7 @@ async def test_a_leader_that_cannot_renew_loses_before_another_leads() -> None:
 
 async def test_without_election_a_newcomer_deposes_the_leader() -> None:
     async with a_world() as world:
-        first = await Candidate.stands(world, "one")
+        first = await Candidate.stands(world, "one", replace(LONG, retry_period=2.0))  # does not write meanwhile
         epoch = (await first.leads()).epoch
         second = await Candidate.stands(world, "two", replace(LONG, leader_elect=False))
         later = (await second.leads()).epoch

@@ -27,14 +27,18 @@ def test_ready_only_without_any_reason() -> None:
 
 
 @on_virtual_time
-async def test_periodic_work_runs_at_once_and_then_every_interval() -> None:
-    loop, times = asyncio.get_running_loop(), list[float]()
-    began = loop.time()
-    beat = asyncio.create_task(every(0.02, lambda: times.append(loop.time() - began)))
-    await until(lambda: len(times) == 5)
-    beat.cancel()
-    assert times[0] < 0.02
-    assert all(at >= 0.0199 * n for n, at in enumerate(times))
+async def test_periodic_work_runs_at_once_and_then_together_with_other_work() -> None:
+    loop, times, others = asyncio.get_running_loop(), list[float](), list[float]()
+    await asyncio.sleep(0.005)
+    beat = asyncio.create_task(every(0.02, lambda: times.append(loop.time())))
+    await asyncio.sleep(0.007)
+    other = asyncio.create_task(every(0.04, lambda: others.append(loop.time())))
+    await until(lambda: len(times) == 6)
+    for task in (beat, other):
+        task.cancel()
+    assert times[0] == 0.005 and others[0] == 0.012
+    assert times[1:] == pytest.approx([0.02, 0.04, 0.06, 0.08, 0.1])
+    assert others[1:] == pytest.approx([0.04, 0.08])
 
 
 @on_virtual_time

@@ -75,6 +75,7 @@ async def test_the_exit_code_is_reported(fork_server: ForkServer) -> None:
     process = await launch(fork_server, "services.worker", FLOTILLA_NATS_URL="nonsense")
     assert await process.wait() == 2
     assert process.returncode == 2
+    assert process.cpu > 0.0
     assert "nonsense" in await output_of(process)
     process = await wait(fork_server)
     assert process.returncode is None

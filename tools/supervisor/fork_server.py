@@ -58,10 +58,11 @@ class Started(msgspec.Struct, frozen=True, tag=True):
 
 
 class Ended(msgspec.Struct, frozen=True, tag=True):
-    """The exit code, or the negative number of the signal that ended the process."""
+    """The exit code, or the negative number of the signal that ended the process. `cpu`: seconds that it used."""
 
     pid: int
     code: int
+    cpu: float
 
 
 class Unusable(msgspec.Struct, frozen=True, tag=True):
@@ -200,11 +201,11 @@ def _redirect_output(file: int) -> None:
 
 def _report_ended(channel: socket.socket, children: set[int]) -> None:
     while children:
-        pid, status = os.waitpid(-1, os.WNOHANG)
+        pid, status, used = os.wait4(-1, os.WNOHANG)
         if pid == 0:
             return
         children.discard(pid)
-        _report(channel, Ended(pid, os.waitstatus_to_exitcode(status)))
+        _report(channel, Ended(pid, os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime))
 
 
 def _report(channel: socket.socket, report: Report) -> None:

@@ -27,6 +27,8 @@ class ForkedProcess:
     def __init__(self, pid: int, output: asyncio.StreamReader) -> None:
         self.pid = pid
         self.output = output
+        self.cpu = 0.0
+        """Seconds that it used, once it has ended; 0 if that is unknown."""
         self._ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     @property
@@ -44,8 +46,9 @@ class ForkedProcess:
     async def wait(self) -> int:
         return await asyncio.shield(self._ended)
 
-    def on_end(self, code: int) -> None:
+    def on_end(self, code: int, cpu: float = 0.0) -> None:
         if not self._ended.done():
+            self.cpu = cpu
             self._ended.set_result(code)
 
 
@@ -137,8 +140,8 @@ class ForkServer:
         match report:
             case Started():
                 self._on_started(report)
-            case Ended(pid, code):
-                self._running.pop(pid).on_end(code)
+            case Ended(pid, code, cpu):
+                self._running.pop(pid).on_end(code, cpu)
             case Unusable(why):
                 self._unusable = why
 

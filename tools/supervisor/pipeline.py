@@ -23,15 +23,15 @@ from tools.supervisor.children import (
     kill_when_frozen,
 )
 from tools.supervisor.fork_server import PRELOADED
-from tools.supervisor.forked_process import ForkServer
+from tools.supervisor.forked_process import ForkedProcess, ForkServer
 from tools.supervisor.host_identity import HostIdentity, host_identity
 from tools.supervisor.options import SINGLE, PipelineOptions
 from tools.supervisor.probe import Answer, CpuAccounts, get
 from tools.supervisor.relay import Level, Relay
 from tools.supervisor.servers import START_PATIENCE, NatsServer, RedisServer, temporary_folder
 
-SAMPLE_INTERVAL = 0.5
-"""Seconds between samples of the CPU time of processes, which cannot be read once they have ended."""
+SAMPLE_INTERVAL = 5.0
+"""Seconds between samples of the CPU time of processes: that of NATS and Redis cannot be read once they have ended."""
 MIN_POLL, MAX_POLL = 0.05, 0.5
 POLL_SHARE = 0.05
 """Poll interval as a share of the time since the start: a slow start is polled less often."""
@@ -141,7 +141,7 @@ class Pipeline:
         self._relay.status(text)
 
     def cpu(self) -> dict[str, float]:
-        """CPU seconds by process, summed over restarts. Up to half a second may be missing of ended ones."""
+        """CPU seconds by process, summed over restarts. Up to five may be missing of a NATS or Redis that has ended."""
         return self._cpu.seconds()
 
     def kill(self, name: str) -> None:
@@ -353,7 +353,7 @@ class Pipeline:
     async def _until_end(self, child: Child) -> float | None:
         assert child.process is not None
         code = await child.process.wait()
-        self._cpu.closed(child.name)
+        self._cpu.closed(child.name, child.process.cpu if isinstance(child.process, ForkedProcess) else 0.0)
         if isinstance(child, Service):
             await child.flush()
         return self._on_end(child.name, code, self._relay.last_of(child.name) if code > 0 else "")

@@ -71,10 +71,10 @@ class CpuAccounts:
         except psutil.Error:
             return  # ended already
 
-    def closed(self, name: str) -> None:
-        """The process has ended; its last sample counts."""
+    def closed(self, name: str, seconds: float = 0.0) -> None:
+        """The process has ended. `seconds`: that it used, if that is known; else its last sample counts."""
         if name in self._running:
-            self._ended[name] += self._running.pop(name)[1]
+            self._ended[name] += max(seconds, self._running.pop(name)[1])
 
     def seconds(self) -> dict[str, float]:
         """User and system time, in the order of each name's first start."""

@@ -142,17 +142,17 @@ class NatsServer(Server):
 
 
 class RedisServer(Server):
-    """Listens on a socket in its folder and on no port."""
+    """Listens on a socket in its folder and on no port. It looks after itself once a second (`hz`), as keys have no
+    expiry.
+    """
 
     name = "redis-server"
 
     async def start(self) -> None:
         config, path = self.folder / "redis.conf", self.folder / SOCKET
         path.unlink(missing_ok=True)
-        write_secret(
-            config,
-            f'unixsocket "{path}"\nunixsocketperm 700\ndir "{self.folder}"\nsave ""\nappendonly no\n' + self._more(),
-        )
+        where = f'unixsocket "{path}"\nunixsocketperm 700\ndir "{self.folder}"\n'
+        write_secret(config, f'{where}save ""\nappendonly no\nhz 1\n' + self._more())
         await self._launch([self._executable(), str(config)], lambda: answers(path))
         self.url = f"unix://{path}"
 
