@@ -5,11 +5,12 @@ between ListingBegins and ListingEnds; events of a kind never do, because the AP
 
 A kind that the server does not serve counts as one without objects: the stream has an empty listing of it.
 
-Updates of pods that Flotilla has placed are published with the next change of a pod, or a moment later: snapshot and
-queue know where these pods are, and nothing waits for the rest.
+Updates of pods that Flotilla has placed are read and published with the next change of a pod, or a moment later:
+snapshot and queue know where these pods are, and nothing waits for the rest. Of several updates of a pod, the last one.
 """
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -64,6 +65,14 @@ Shown = tuple[WatchChange, int]
 """A change, and the version of its kind up to which the stream shows everything with it."""
 
 
+class _Unread(NamedTuple):
+    """An event that is accepted; `version`: as of what is Shown. `at`: when it was received."""
+
+    event: WatchEvent
+    version: int
+    at: float
+
+
 class WatcherCore:
     def __init__(self, epoch: int, schedulers: frozenset[str] = frozenset(), last: WatchBeat | None = None) -> None:
         """`schedulers`: the scheduler names of pods that Flotilla places.
@@ -74,8 +83,8 @@ class WatcherCore:
         self._last = last
         self._schedulers = schedulers
         self._seq = 0
-        self._updates: list[Shown] = []
-        """Of placed pods, not published yet."""
+        self._updates: dict[str, _Unread] = {}
+        """Of placed pods by uid, not published yet."""
         self._updates_due: float | None = None
         self._kinds = {kind: KindState() for kind in RESOURCES}
         for kind in self.resumed:
@@ -212,44 +221,49 @@ class WatcherCore:
         return [*self._publish_all(kind, changes), *effects]
 
     def _on_events(self, kind: Kind, events: Iterable[WatchEvent], at: float, now: float) -> list[Effect]:
-        effects: list[Effect] = []
-        changes: list[Shown] = []
+        stale: list[Effect] = []
+        came: list[_Unread] = []
         versions, can_wait = self._kinds[kind].versions, kind is Kind.POD
         for event in events:
-            version = version_of(event.object)
+            update = outline(event.object) if can_wait and event.type == "MODIFIED" else None
+            version = version_of(event.object) if update is None else update.metadata.resource_version
             if not versions.accept_event(version):
                 self._kinds[kind].is_complete = False
-                effects.append(self._stale(kind, version))
+                stale.append(self._stale(kind, version))
                 break
-            if event.type == "DELETED":
-                change = self._gone(kind, event.object, at, effects)
-            else:
-                change = self._read(kind, event.object, at, effects)
-            if change is not None:
-                changes.append((change, versions.newest))
-                can_wait = can_wait and event.type == "MODIFIED" and self._is_of_placed_pod(change)
-        if can_wait and changes and not effects:
-            self._updates += changes
-            if len(self._updates) < MAX_CHANGES:
-                self._updates_due = now + UPDATE_PATIENCE if self._updates_due is None else self._updates_due
-                return []
-            changes = []
-        if kind is Kind.POD:
-            changes = self._take_updates() + changes
-        return [*self._publish_all(kind, changes), *effects]
+            came.append(_Unread(event, versions.newest, at))
+            can_wait = update is not None and self._can_wait(update)
+            if update is not None and can_wait:
+                self._updates.pop(update.pod_uid, None)
+                self._updates[update.pod_uid] = came.pop()
+        if came or stale or len(self._updates) >= MAX_CHANGES:
+            return [*self._read_all(kind, self._take_updates() + came if kind is Kind.POD else came), *stale]
+        if self._updates and self._updates_due is None:
+            self._updates_due = now + UPDATE_PATIENCE
+        return []
 
-    def _is_of_placed_pod(self, change: WatchChange) -> bool:
-        """Whether it is an update of a pod that Flotilla has placed, and that occupies its node as before."""
-        if not isinstance(change, PodChange) or change.scheduler not in self._schedulers:
-            return False
-        return bool(change.node) and not (change.finished or change.gone or change.problem or change.closes)
+    def _can_wait(self, update: Outline) -> bool:
+        """Whether it is of a pod that Flotilla has placed, and that occupies its node as before."""
+        is_placed = update.spec.node_name and update.spec.scheduler_name in self._schedulers
+        return bool(is_placed) and not update.finished
 
-    def _take_updates(self) -> list[Shown]:
-        updates, self._updates, self._updates_due = self._updates, [], None
-        return updates
+    def _take_updates(self) -> list[_Unread]:
+        updates, self._updates, self._updates_due = self._updates, {}, None
+        return [*updates.values()]
 
     def _publish_updates(self) -> Iterable[Effect]:
-        return self._publish_all(Kind.POD, self._take_updates())
+        return self._read_all(Kind.POD, self._take_updates())
+
+    def _read_all(self, kind: Kind, events: Iterable[_Unread]) -> list[Effect]:
+        """Publishes what these events show, and what is wrong with it."""
+        problems: list[Effect] = []
+        changes: list[Shown] = []
+        for event, version, at in events:
+            read = self._gone if event.type == "DELETED" else self._read
+            change = read(kind, event.object, at, problems)
+            if change is not None:
+                changes.append((change, version))
+        return [*self._publish_all(kind, changes), *problems]
 
     def _read(self, kind: Kind, raw: msgspec.Raw, at: float, effects: list[Effect]) -> WatchChange | None:
         try:

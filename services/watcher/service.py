@@ -222,6 +222,8 @@ class Shell:
                 self._metrics.listings.labels(kind).inc()
         began = self._context.clock()
         self._gather(Received(kind, said, self._context.wall()))
+        if isinstance(said, ObjectEvents) and not (self._outgoing or kind in self._stale):
+            return  # they are sent with another change
         await self._send(began)
         self._metrics.lag.observe(self._context.clock() - began)
         if kind in self._stale:

@@ -296,7 +296,8 @@ def test_without_another_change_they_are_published_soon() -> None:
     core.validate()
     assert core.handle(Tick(), NOW + 0.01) == []
     assert core.next_deadline() == NOW + UPDATE_PATIENCE
-    assert names_in(core.handle(Tick(), NOW + UPDATE_PATIENCE)) == [["a", "a"]]
+    (message,) = published(core.handle(Tick(), NOW + UPDATE_PATIENCE))
+    assert names_in([Publish(message)]) == [["a"]] and message.version == 12, "the last one of them"
     assert core.next_deadline() is None
 
 
