@@ -70,7 +70,6 @@ class _Objects:
 
     names: dict[str, tuple[str, str]] = field(default_factory=dict)
     listed: set[str] | None = None
-    complete: bool = False
     version: str = ""
     newest: int = 0
     touched: dict[str, int] | None = None
@@ -101,6 +100,8 @@ class WatchReader:
         self._newest = Newest((0, 0))
         """The watcher's epoch, and the number of its last message."""
         self._objects = {kind: _Objects() for kind in Kind}
+        self._complete: set[Kind] = set()
+        """The kinds that a listing was complete of, without a gap since."""
         self._listed: frozenset[Kind] = frozenset(Kind)
         """The kinds that the watcher lists; an earlier release may list fewer than are known here."""
         self._patience = FIRST_PATIENCE
@@ -112,7 +113,7 @@ class WatchReader:
     @property
     def synced(self) -> bool:
         """A listing of every kind is complete, and nothing was missed since."""
-        return all(self._objects[kind].complete for kind in self._listed)
+        return self._listed <= self._complete
 
     @property
     def state(self) -> ReaderState:
@@ -207,7 +208,7 @@ class WatchReader:
         """
         if not self.epoch:
             return []
-        kinds = [kind for kind in Kind if kind in self._listed and not (self._objects[kind].complete or self.synced)]
+        kinds = [kind for kind in Kind if kind in self._listed and not (kind in self._complete or self.synced)]
         kinds = kinds or [kind for kind in Kind if kind in self._listed]
         for kind in kinds:
             objects = self._objects[kind]
@@ -275,7 +276,8 @@ class WatchReader:
             return False
         shown = f"watch {message.seq} of epoch {message.epoch}: {kind} at version {message.version}"
         self.refused.append(ProtocolError(f"{shown}, older than {objects.newest}, which was shown before"))
-        objects.complete, objects.listed = False, None
+        self._complete.discard(kind)
+        objects.listed = None
         self.is_contradicted = True
         if self._ask_at is None:
             self._ask_at = now + self._patience
@@ -318,8 +320,8 @@ class WatchReader:
             effects.append(self._ask(now))
 
     def _distrust(self) -> None:
+        self._complete.clear()
         for objects in self._objects.values():
-            objects.complete = False
             objects.listed = objects.touched = None
             objects.fetched = 0
 
@@ -352,7 +354,8 @@ class WatchReader:
         listed, objects.listed = objects.listed, None
         if listed is None:
             return []
-        objects.complete, objects.version = True, version
+        self._complete.add(kind)
+        objects.version = version
         self.listings[kind] += 1
         return [_gone(kind, key, *objects.names.pop(key)) for key in list(objects.names) if key not in listed]
 

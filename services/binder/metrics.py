@@ -1,9 +1,6 @@
 """The binder's metrics, under kube-scheduler's names where it has the same, and the traces of attempts."""
 
 from dataclasses import dataclass
-from functools import lru_cache
-
-from prometheus_client import Counter
 
 from services.binder.events import (
     AttemptEnded,
@@ -20,6 +17,7 @@ from services.binder.eviction_state import EvictionEnded
 from shared.framework.metering import PluginMeter
 from shared.kube.event_writer import EventMetrics
 from shared.plugins.devices.pre_bind import ClaimCreated
+from shared.telemetry.counter import Sum
 from shared.telemetry.metrics import Metrics
 from shared.telemetry.tracing import AttributeValue, Tracer
 
@@ -82,15 +80,12 @@ class BinderMetrics:
         self._claims_created = metrics.counter(
             "scheduler_resourceclaim_creates_total", "Requests to create claims for extended resources.", ("status",)
         )
-        # Looking up a labelled metric costs more than counting.
         self._points = points
         self._plugins = plugins
         self._waits = waits
         self._evictions = evictions
-        self._evicted = lru_cache(maxsize=2)(evicted.labels)
-        self._calls: dict[type[Result], Counter] = {
-            kind: calls.labels(kind.__name__.lower()) for kind in (Done, Refused)
-        }
+        self._evicted = evicted
+        self._calls: dict[type[Result], Sum] = {kind: calls.labels(kind.__name__.lower()) for kind in (Done, Refused)}
         self._unknown = calls.labels("unknown")
 
     def point_finished(self, finished: PointFinished) -> None:
@@ -123,8 +118,7 @@ class BinderMetrics:
     def eviction_ended(self, ended: EvictionEnded) -> None:
         result = "error" if ended.failed else "success"
         self._evictions.labels(result).observe(ended.seconds)
-        total: Counter = self._evicted(result)
-        total.inc()
+        self._evicted.labels(result).inc()
 
 
 @dataclass(frozen=True, slots=True)

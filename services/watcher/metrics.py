@@ -2,8 +2,6 @@
 
 from collections.abc import Iterable, Mapping
 
-from prometheus_client import Counter
-
 from shared.messages.watch import Kind, PodChange, WatchBeat, Watched
 from shared.telemetry.metrics import Metrics
 from shared.telemetry.tracing import Tracer
@@ -16,7 +14,6 @@ class WatchMetrics:
             "Objects that the API server sent: LISTED, ADDED, MODIFIED or DELETED.",
             ("kind", "type"),
         )
-        self._counters: dict[tuple[Kind, str], Counter] = {}
         self.listings = metrics.counter("flotilla_watch_listings_total", "Completed listings.", ("kind",))
         self.asked = metrics.counter("flotilla_watch_relists_asked_total", "Listings that followers requested.")
         self.troubles = metrics.counter(
@@ -42,10 +39,7 @@ class WatchMetrics:
 
     def count(self, kind: Kind, types: Mapping[str, int]) -> None:
         for type_, number in types.items():
-            counter = self._counters.get((kind, type_))
-            if counter is None:
-                counter = self._counters[kind, type_] = self._events.labels(kind, type_)
-            counter.inc(number)
+            self._events.labels(kind, type_).inc(number)
 
 
 class WatchSpans:

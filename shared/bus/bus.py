@@ -24,7 +24,7 @@ from shared.bus.outbox import Outbox
 from shared.bus.requests import Requests
 from shared.bus.rights import LED
 from shared.bus.subjects import CLI, INBOXES, check_name, inbox
-from shared.bus.subscription import Handler, Subscription
+from shared.bus.subscription import MAX_PENDING_BYTES, Handler, Subscription
 from shared.bus.wire import (
     GATES_HEADER,
     UNSENT_HEADER,
@@ -43,10 +43,10 @@ from shared.telemetry.logs import Repeated
 from shared.telemetry.tracing import TraceContext
 
 UNIQUE_BYTES = 12
+SMALL = 1 << 16
+"""Bytes of a message that every server takes that we connect to."""
 MAX_PENDING = 1 << 16
 """Messages that may wait for one handler; further ones are dropped and counted."""
-MAX_PENDING_BYTES = 64 << 20
-"""Of messages that wait for one handler."""
 ROOM_PATIENCE = 1.0
 """Seconds to wait until the client has sent what is pending."""
 _VIOLATION = re.compile(r'permissions violation for (publish|subscription) to "([^"]*)"', re.IGNORECASE)
@@ -139,7 +139,7 @@ class Bus:
 
     def withdraw(self) -> None:
         """Leave messages of this process that only one leader gets to another one's leader: our term has ended."""
-        self._link.local.withdraw(self._subscriptions)
+        self._link.local.withdraw(self._subscriptions.values())
 
     async def close(self) -> None:
         """Posted messages are still sent, if that is quick; waiting ones are dropped."""
@@ -243,7 +243,7 @@ class Bus:
 
     def _body(self, subject: str, message: Message) -> bytes:
         body = encode(message)
-        if len(body) > self._most_bytes:
+        if len(body) > SMALL and len(body) > self._most_bytes:
             self._metrics.refused(subject, Refusal.TOO_LARGE)
             what = f"a {type(message).__name__} of {len(body):,} bytes"
             problem = f"{subject}: {what}; at most {self._most_bytes:,} can be sent"
@@ -284,6 +284,7 @@ class Bus:
             self._fault,
             self._admit if ours else _admit_all,
             inboxes=self._prefix + INBOXES,
+            most_pending=most_pending,
         )
         client = self._connection.client
         nats = await client.subscribe(
@@ -293,7 +294,7 @@ class Bus:
             pending_msgs_limit=most_pending,
             pending_bytes_limit=MAX_PENDING_BYTES,
         )
-        listener = Listener(nats, bool(group) or subject in LED, subscription.overflowed)
+        listener = Listener(subscription, bool(group) or subject in LED)
         full_subject = self._prefix + subject
 
         def forget() -> None:

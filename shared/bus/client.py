@@ -10,7 +10,6 @@ from typing import Any
 from nats import errors
 from nats.aio.client import Client, Srv
 from nats.aio.msg import Msg
-from nats.aio.subscription import Subscription
 from nats.aio.transport import TcpTransport
 from nats.protocol.parser import PERMISSIONS_ERR
 
@@ -88,17 +87,6 @@ class NatsClient(Client):
         """As it would be received. `headers`: as they are sent, with their first line."""
         parsed = self._parse_header_lines(headers[len(HEADERS_BEGIN) :])
         return Msg(_client=self, subject=subject, reply=reply_to, data=body, headers=parsed)
-
-    def hand_over(self, to: Subscription, subject: str, reply_to: str, headers: bytes, body: bytes) -> bool:
-        """Let a message of our own wait for the subscription's handler, as if the server had sent it.
-
-        False if too much waits there already.
-        """
-        full = to._pending_queue.full() or to._pending_size + len(body) >= to._pending_bytes_limit
-        if not full:
-            to._pending_size += len(body)
-            to._pending_queue.put_nowait(self.message(subject, reply_to, headers, body))
-        return not full
 
     async def flushed(self, patience: float) -> None:
         """Wait until pending data was given to the system, at most `patience`."""

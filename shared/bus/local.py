@@ -13,14 +13,13 @@ subscribers, of which any one will do. A leader subscribes when its term begins,
 Lease; one that has lost it takes messages of its own process away from its successor until it has noticed.
 """
 
-from collections.abc import Callable, Container
+from collections.abc import Container
 from enum import Enum, auto
-from typing import NamedTuple
-
-from nats.aio.subscription import Subscription as NatsSubscription
+from typing import Any, NamedTuple
 
 from shared.bus.client import NatsClient
 from shared.bus.requests import Requests
+from shared.bus.subscription import Subscription
 
 
 class Reach(Enum):
@@ -33,11 +32,10 @@ class Reach(Enum):
 
 
 class Listener(NamedTuple):
-    """`alone`: no other subscriber needs what it gets. `overflowed` is called when too much waits for it."""
+    """`alone`: no other subscriber needs what it gets."""
 
-    subscription: NatsSubscription
+    subscription: Subscription[Any]
     alone: bool
-    overflowed: Callable[[], None]
 
 
 class LocalDelivery:
@@ -61,7 +59,7 @@ class LocalDelivery:
         if not listeners:
             self._listeners.pop(subject, None)
 
-    def withdraw(self, subscriptions: Container[NatsSubscription]) -> None:
+    def withdraw(self, subscriptions: Container[Subscription[Any]]) -> None:
         """None of these is the only one that counts any more."""
         for subject, listeners in list(self._listeners.items()):
             for listener in [each for each in listeners if each.alone and each.subscription in subscriptions]:
@@ -77,11 +75,14 @@ class LocalDelivery:
         listeners = self._listeners.get(subject)
         if listeners is None:
             return self._reply(subject, headers, body)
-        alone = [each for each in listeners if each.alone][:1]
-        for listener in alone or listeners:
-            if not self._client.hand_over(listener.subscription, subject, reply_to, headers, body):
-                listener.overflowed()
-        return Reach.ALL if alone else Reach.SOME
+        message = self._client.message(subject, reply_to, headers, body)
+        for listener in listeners:
+            if listener.alone:
+                listener.subscription.deliver(message)
+                return Reach.ALL
+        for listener in listeners:
+            listener.subscription.deliver(message)
+        return Reach.SOME
 
     def _reply(self, subject: str, headers: bytes, body: bytes) -> Reach:
         requests = self._inboxes.get(subject.rpartition(".")[0])

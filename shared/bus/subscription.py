@@ -3,7 +3,8 @@
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from typing import Generic, TypeVar
 
@@ -48,6 +49,8 @@ class Envelope:
 
 SLICE = 0.01
 """Seconds of consecutive messages after which other tasks get a turn."""
+MAX_PENDING_BYTES = 64 << 20
+"""Of messages that wait for one handler."""
 
 M = TypeVar("M", bound=Message)
 
@@ -72,9 +75,12 @@ class Subscription(Generic[M]):
         admit: Callable[[Mapping[str, str] | None], None],
         *,
         inboxes: str,
+        most_pending: int,
     ) -> None:
+        """`most_pending`: messages that may wait; further ones are dropped and counted."""
         self.subject = subject
         self._inboxes = inboxes
+        self._most_pending = most_pending
         self._reader = reader
         self._handler = handler
         self._send = send
@@ -83,7 +89,12 @@ class Subscription(Generic[M]):
         self._limited_log = Repeated(log)
         self._fault = fault
         self._admit = admit
-        self._yielded = 0.0
+        self._loop = asyncio.get_running_loop()
+        self._waiting: deque[Msg] = deque()
+        self._waiting_bytes = 0
+        self._works = False
+        """Whether a message is being handled, or will be in the next turn of the loop."""
+        self._handling: asyncio.Task[None] | None = None
         self._nats: NatsSubscription | None = None
         self._forget: Callable[[], object] = int
 
@@ -91,27 +102,67 @@ class Subscription(Generic[M]):
         self._nats, self._forget = subscription, forget
 
     async def close(self) -> None:
-        """Waiting messages are dropped."""
+        """Waiting messages are dropped, and one that is being handled is given up."""
         self._forget()
+        self._waiting.clear()
+        if self._handling is not None:
+            self._handling.cancel()
         if self._nats is not None:
             with suppress(errors.Error):  # closed already, or the connection is
                 await self._nats.unsubscribe()
 
     async def take(self, msg: Msg) -> None:
+        """As nats-py wants it."""
+        self.deliver(msg)
+
+    def deliver(self, msg: Msg) -> None:
+        """Handle it after those that wait, in the next turn of the loop at the earliest."""
+        size = len(msg.data)
+        if len(self._waiting) >= self._most_pending or self._waiting_bytes + size > MAX_PENDING_BYTES:
+            self.overflowed()
+            return
+        self._waiting.append(msg)
+        self._waiting_bytes += size
+        if not self._works:
+            self._works = True
+            self._loop.call_soon(self._work)
+
+    def _work(self) -> None:
+        until = time.monotonic() + SLICE
+        while self._waiting:
+            msg = self._waiting.popleft()
+            self._waiting_bytes -= len(msg.data)
+            handling = self._handle(msg)
+            if handling is not None:
+                self._handling = self._loop.create_task(handling)
+                return
+            if self._waiting and time.monotonic() > until:
+                self._loop.call_soon(self._work)
+                return
+        self._works = False
+
+    def _handle(self, msg: Msg) -> Coroutine[None, None, None] | None:
+        """What is left to do, if the handler must be awaited."""
         self._traffic.count(len(msg.data))
         if self._fault.found:
-            return
+            return None
         try:
             self._admit(msg.headers)
             message = self._reader.read(msg.data, msg.headers)
         except RefusedMessage as refused:
             self._metrics.refused(self.subject, refused.refusal)
             self._limited_log.warning(refused.refusal, "%s: a message was refused: %s", self.subject, refused)
-            return
+            return None
         try:
-            waiting = self._handler(message, Envelope(msg.headers or {}, self._inbox(msg), self._send))
-            if waiting is not None:
-                await waiting
+            handling = self._handler(message, Envelope(msg.headers or {}, self._inbox(msg), self._send))
+        except (Exception, asyncio.CancelledError) as cause:
+            self._report(message, cause)
+            return None
+        return None if handling is None else self._await(message, handling)
+
+    async def _await(self, message: M, handling: Awaitable[None]) -> None:
+        try:
+            await handling
         except asyncio.CancelledError as cause:
             task = asyncio.current_task()
             if task is not None and task.cancelling():  # from outside, not by the handler
@@ -119,7 +170,8 @@ class Subscription(Generic[M]):
             self._report(message, cause)
         except Exception as cause:
             self._report(message, cause)
-        await self._give_way()
+        self._handling = None
+        self._work()
 
     def _inbox(self, msg: Msg) -> str:
         return msg.reply if msg.reply.startswith(self._inboxes) else ""
@@ -130,9 +182,3 @@ class Subscription(Generic[M]):
 
     def _report(self, message: M, cause: BaseException) -> None:
         self._fault.report(f"{self.subject}: the handler of {type(message).__name__}", cause)
-
-    async def _give_way(self) -> None:
-        """nats-py passes on waiting messages without yielding to the loop."""
-        if time.monotonic() - self._yielded > SLICE:
-            await asyncio.sleep(0)
-            self._yielded = time.monotonic()

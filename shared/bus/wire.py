@@ -111,6 +111,7 @@ class MessageReader(Generic[M]):
     def __init__(self, *types: type[M]) -> None:
         self._decode: Callable[[bytes], M] = decoder(*types)
         self._tags = frozenset(type_.__struct_config__.tag for type_ in types)
+        self._epochs = {type_: [name for name in EPOCHS if name in type_.__struct_fields__] for type_ in types}
 
     def read(self, raw: bytes, headers: Mapping[str, str] | None) -> M:
         version = headers.get(VERSION_HEADER) if headers else None
@@ -125,8 +126,8 @@ class MessageReader(Generic[M]):
             raise self._refused(raw, cause) from None
         try:
             check_sense(message)
-            for name in EPOCHS:
-                if not is_possible(epoch := getattr(message, name, 0), time.time()):
+            for name in self._epochs[type(message)]:
+                if not is_possible(epoch := getattr(message, name), time.time()):
                     raise ProtocolError(f"epoch {epoch} is years ahead")
         except ProtocolError as cause:
             raise RefusedMessage(Refusal.SENSELESS, f"{type(message).__name__}: {cause}") from None

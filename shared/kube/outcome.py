@@ -5,10 +5,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 import msgspec
-from prometheus_client import Counter
 
 from shared.kube.errors import one_line
-from shared.telemetry.histogram import Observations
 from shared.telemetry.metrics import Metrics
 
 
@@ -125,20 +123,11 @@ class CallMetrics:
         self._seconds = metrics.histogram(
             "rest_client_request_duration_seconds", "How long calls to the API server take, retries included", ("verb",)
         )
-        self._counters: dict[tuple[str, int], Counter] = {}
-        self._durations: dict[str, Observations] = {}
 
     def count(self, method: str, status: int, seconds: float) -> None:
         """`status` 0: no answer."""
-        counter = self._counters.get((method, status))
-        if counter is None:
-            code = str(status) if status else "<error>"
-            counter = self._counters[method, status] = self._total.labels(method, code)
-        counter.inc()
-        durations = self._durations.get(method)
-        if durations is None:
-            durations = self._durations[method] = self._seconds.labels(method)
-        durations.observe(seconds)
+        self._total.labels(method, str(status) if status else "<error>").inc()
+        self._seconds.labels(method).observe(seconds)
 
 
 # Rate limit and retries

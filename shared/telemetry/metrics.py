@@ -7,11 +7,12 @@ from collections import Counter as Counts
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector
+from prometheus_client import CollectorRegistry, Gauge, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.gc_collector import GCCollector
 from prometheus_client.metrics_core import Metric
 
+from shared.telemetry.counter import Counter
 from shared.telemetry.histogram import Histogram
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -29,7 +30,7 @@ class Metrics:
             GCCollector(registry=self.registry)
 
     def counter(self, name: str, help: str, labels: Sequence[str] = ()) -> Counter:
-        return Counter(name, help, labels, registry=self.registry)
+        return Counter(self.registry, name, help, labels)
 
     def gauge(self, name: str, help: str, labels: Sequence[str] = ()) -> Gauge:
         return Gauge(name, help, labels, registry=self.registry)
