@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
+import hiredis
 from redis.asyncio import Redis
 from redis.asyncio.connection import Connection, ConnectionPool, SSLConnection, UnixDomainSocketConnection
 from redis.asyncio.retry import Retry
@@ -60,7 +61,26 @@ MAX_CONNECTIONS = 8
 """Connections of one process to Redis."""
 
 
-class _TlsConnection(SSLConnection):
+class _Packing:
+    """Commands are packed in C: redis-py spends more on it than on everything else about a write of the snapshot."""
+
+    def pack_command(self, *args: Any) -> list[bytes]:
+        return [hiredis.pack_command((*args[0].split(), *args[1:]))]  # a name may be of two words: CLIENT SETINFO
+
+
+class _Connection(_Packing, Connection):
+    pass
+
+
+class _SocketConnection(_Packing, UnixDomainSocketConnection):
+    pass
+
+
+class _ToMaster(_Packing, SentinelManagedConnection):
+    """A connection to the master that the sentinels name."""
+
+
+class _TlsConnection(_Packing, SSLConnection):
     """Trusts only the given authorities."""
 
     def __init__(self, *, tls: TlsFiles, **options: Any) -> None:
@@ -71,16 +91,16 @@ class _TlsConnection(SSLConnection):
         return {**Connection._connection_arguments(self), "ssl": self._tls.context()}
 
 
-class _TlsToMaster(SentinelManagedConnection, _TlsConnection):
-    """A connection to the master that the sentinels name."""
+class _TlsToMaster(_ToMaster, _TlsConnection):
+    pass
 
 
 def clients_for(address: Address) -> tuple[Redis, Sentinels | None]:
     """The client, and the sentinels that it asks, if any. The caller closes both."""
     options = _options(address.login, address.tls, CALL_PATIENCE) | {"db": address.database}
-    kind: type[Connection] = Connection if address.tls is None else _TlsConnection
+    kind: type[Connection] = _Connection if address.tls is None else _TlsConnection
     if address.path:
-        pool = ConnectionPool(UnixDomainSocketConnection, path=address.path, **options)
+        pool = ConnectionPool(_SocketConnection, path=address.path, **options)
     elif not address.master:
         ((host, port),) = address.hosts
         pool = ConnectionPool(kind, host=host, port=port, **options)
@@ -89,7 +109,7 @@ def clients_for(address: Address) -> tuple[Redis, Sentinels | None]:
         asking["socket_timeout"] = SENTINEL_PATIENCE
         pools = (ConnectionPool(kind, host=host, port=port, **asking) for host, port in address.hosts)
         sentinels = Sentinels(map(Redis.from_pool, pools))
-        to_master = SentinelManagedConnection if address.tls is None else _TlsToMaster
+        to_master = _ToMaster if address.tls is None else _TlsToMaster
         pool = SentinelConnectionPool(address.master, sentinels, connection_class=to_master, **options)  # type: ignore[no-untyped-call]
         return Redis.from_pool(pool), sentinels
     return Redis.from_pool(pool), None
