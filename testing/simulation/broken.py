@@ -295,7 +295,7 @@ BROKEN: Mapping[str, Broken] = {
         (kube_client, "delete_body", lambda *_: b"{}"),
         seconds=14.0,
         often={"recreate": 8.0, "go": 0.5, "delete": 0.2},
-        first=9,
+        first=1,
     ),
     # What a core raises is counted, and the process goes on with half of a change.
     "faults-swallowed": Broken("plain", "fault", (Fault, "report", _nothing)),
