@@ -28,7 +28,9 @@ from shared.messages.inspection import (
 from shared.model.objects import GroupRef, encode_msgpack
 
 MAX_FINISHED = 64
+"""Names of pods that have finished."""
 MAX_SCHEDULERS = 4
+"""Other schedulers that pods of one group name."""
 MAX_MISSING = 8
 """Names of missing pods."""
 _BACKING_OFF = (PodState.BACKOFF, PodState.ERROR_BACKOFF)

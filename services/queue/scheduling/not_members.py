@@ -16,6 +16,7 @@ from shared.model.objects import GroupRef, Pod, group_of
 MAX_PODS = 10_000
 """Pods of other schedulers, and as many that have finished."""
 MAX_GROUPS = 10_000
+"""Groups that cannot be read."""
 
 
 class NotMembers:
