@@ -43,7 +43,7 @@ from services.cycle.recording import Decider, Recording
 from services.cycle.round.admission import Admission, PodInfo
 from services.cycle.round.assign import RoundResult, Unfit
 from services.cycle.round.gang_memory import GangMemory
-from services.cycle.round.gangs import is_tree, take_gang
+from services.cycle.round.gangs import is_tree, take_gang, where_they_are
 from services.cycle.round.next_pods import MAX_POD_BYTES
 from services.cycle.round.pace import Pace
 from services.cycle.round.round import Round
@@ -416,6 +416,7 @@ class CycleCore:
     ) -> list[Effect]:
         effects: list[Effect] = []
         lost: dict[str, PodInfo] = {}
+        result.decided = where_they_are(result.decided, conflicts)
         for info, placement in result.decided:
             conflict = conflicts.get(info.uid)
             if conflict is not None and not conflict.placed:
@@ -428,7 +429,7 @@ class CycleCore:
             decided = Decided(info.uid, placement.node, pod=info)
             if conflict is None:
                 self.explanations.journal.placed(info, placement, number, result.views.get(info.class_id, NO_VIEW), now)
-            effects.append(decided if conflict is None else Superseded(info.uid, pod=info))
+            effects.append(decided if conflict is None else Superseded(info.uid, conflict.node, pod=info))
         if not lost:
             return effects + self._end(RoundResult(result.order, unfit=result.withheld))
         again, tired = self._conflicts.after_round(result, lost, self._held)
@@ -458,7 +459,7 @@ class CycleCore:
                 evicting = number if planned.evicts else 0
                 effects.append(unschedulable(info, planned.unfit, planned.preemption, evicting))
             else:
-                effects.append(Superseded(uid, pod=info))
+                effects.append(Superseded(uid, conflicts[uid].node, pod=info))
         self._backlog.extendleft(reversed(again))
         return effects
 

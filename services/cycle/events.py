@@ -147,9 +147,10 @@ def failed(info: PodInfo, status: Status) -> Failed:
 
 @dataclass(frozen=True, slots=True)
 class Superseded:
-    """Effect: the pod is placed already."""
+    """Effect: the pod is placed already, on this node; empty if a snapshot of the last release does not say."""
 
     uid: str
+    node: str = ""
     pod: PodInfo | None = field(default=None, compare=False, repr=False)
 
 

@@ -57,8 +57,8 @@ def outcome_of(effect: events.Outcome, has_nomination: bool) -> Outcome:
     match effect:
         case events.Decided(uid=uid, node=node):
             return Outcome(uid, Verdict.DECIDED, node)
-        case events.Superseded(uid=uid):
-            return Outcome(uid, Verdict.SUPERSEDED)
+        case events.Superseded(uid=uid, node=node):
+            return Outcome(uid, Verdict.SUPERSEDED, node)
         case events.Failed(uid=uid, status=status):
             rejecting = (status.plugin,) if status.plugin else ()
             return Outcome(uid, Verdict.FAILED, message=status.message, plugins=rejecting, nominated=lost)

@@ -84,13 +84,13 @@ GangLoads = Mapping[str, Sequence[PodLoad]]
 class Rejected(Exception):
     """Why a decision or nomination is rejected; the fields are those of Conflict."""
 
-    def __init__(self, reason: str, fault: FaultKind = "", *, placed: bool = False) -> None:
+    def __init__(self, reason: str, fault: FaultKind = "", *, placed_on: str = "") -> None:
         super().__init__(reason)
         self.fault: FaultKind = fault
-        self.placed = placed
+        self.placed_on = placed_on
 
     def conflict(self, uid: str) -> Conflict:
-        return Conflict(uid, str(self), self.placed, self.fault)
+        return Conflict(uid, str(self), bool(self.placed_on), self.fault, self.placed_on)
 
 
 class CommitChecks:
@@ -180,7 +180,7 @@ class CommitChecks:
         uid, node = of.uid, of.node
         placement = self._pods.get(uid)
         if placement is not None:
-            raise Rejected(f"the pod is on node {placement.node} already", placed=True)
+            raise Rejected(f"the pod is on node {placement.node} already", placed_on=placement.node)
         if seen > newest:
             # If the state is of a later term, this snapshot is deposed and does not know it yet.
             later_term = newest >> EPOCH_SHIFT < seen >> EPOCH_SHIFT

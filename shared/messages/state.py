@@ -148,14 +148,15 @@ class NeedDeltas(msgspec.Struct, frozen=True, omit_defaults=True, tag="need-delt
 class Conflict(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A decision or nomination that was refused because the state changed after its evaluation.
 
-    `placed`: the pod already has a place; otherwise it is to be decided again. `fault`: the state had not changed,
-    the evaluation was wrong.
+    `placed`: the pod already has a place, on `node`; otherwise it is to be decided again. `fault`: the state had not
+    changed, the evaluation was wrong.
     """
 
     uid: str
     reason: str
     placed: bool = False
     fault: FaultKind = ""
+    node: str = ""
 
 
 class Committed(msgspec.Struct, frozen=True, omit_defaults=True, tag="committed"):

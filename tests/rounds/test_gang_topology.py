@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 import pytest
 
-from services.cycle.events import Decided, Unschedulable
+from services.cycle.events import Decided, Superseded, Unschedulable
 from services.snapshot import events as snapshot
 from shared.messages.queue import Gang
 from shared.model.objects import Node, Pod
@@ -203,3 +203,22 @@ def test_a_gang_of_five_thousand_is_decided_together() -> None:
     pipeline.settle()
     assert Counter(type(outcome) for outcome in pipeline.outcomes.values()) == {Decided: 5000}
     assert pipeline.cycle.rounds.begun == 2
+
+
+@everywhere
+def test_members_that_a_new_queue_believes_pending_tell_where_the_others_must_lie(shards: int) -> None:
+    """They have places that are not bound yet, of which a queue that has just begun does not know."""
+    run = Pipeline(QUIET, shards=shards, binds=False)
+    run.add_nodes([*rack("r1", 1, cpu=2), *rack("r2", 1, cpu=8)])
+    run.settle()
+    pods, late = members(WORKER, 2), members(WORKER, 1, "late")
+    run.submit(pods, gang=gang(pods))
+    run.settle()
+    assert [run.outcomes[each.uid] for each in pods] == [Decided(each.uid, "r1-0") for each in pods]
+    run.now += 600.0  # the cycle has forgotten it
+    run.submit([*pods, *late], gang=gang(pods))
+    run.settle()
+    assert [run.outcomes[each.uid] for each in pods] == [Superseded(each.uid, "r1-0") for each in pods]
+    refused = run.outcomes[late[0].uid]
+    assert isinstance(refused, Unschedulable)
+    assert "r1" in refused.unfit.message

@@ -1,7 +1,7 @@
 """Takes gangs from the backlog, and gives back the members that lost a conflict."""
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import msgspec
@@ -11,7 +11,9 @@ from services.cycle.round.assign import RoundResult
 from services.cycle.round.gang import GangRound
 from services.cycle.round.gang_memory import GangMemory, placed_too
 from services.cycle.round.group_tree import with_placed
+from services.cycle.round.ladder_merge import Placement
 from services.cycle.round.tree_round import TreeRound
+from shared.messages.state import Conflict
 
 AnyGang = GangRound | TreeRound
 
@@ -31,6 +33,17 @@ def take_gang(backlog: deque[PodInfo], memory: GangMemory) -> AnyGang | None:
 def is_tree(backlog: deque[PodInfo]) -> bool:
     """Whether a gang that is a tree is decided next. Where others of it were placed must be known then."""
     return bool(backlog) and backlog[0].gang is not None and bool(backlog[0].gang.groups)
+
+
+def where_they_are(
+    decided: Iterable[tuple[PodInfo, Placement]], conflicts: Mapping[str, Conflict]
+) -> list[tuple[PodInfo, Placement]]:
+    """The decisions; those about pods that had a place already name its node: the rest of their gang goes by it."""
+    others = {uid: conflict.node for uid, conflict in conflicts.items() if conflict.node}
+    return [
+        (info, replace(placement, node=others[info.uid]) if info.uid in others else placement)
+        for info, placement in decided
+    ]
 
 
 def undecided(result: RoundResult, lost: Mapping[str, PodInfo]) -> dict[str, PodInfo]:
