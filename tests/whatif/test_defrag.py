@@ -1,5 +1,6 @@
 """flotilla defrag: which moves would free whole nodes or racks; as one types it, and against flotilla whatif."""
 
+import itertools
 import json
 import random
 from collections.abc import Sequence
@@ -18,10 +19,22 @@ from tests.whatif.test_command import Types
 from tests.whatif.test_command import types as types  # a fixture
 from tests.whatif.test_questions import a_live, a_node
 from tools import live_state
+from tools.cli.defrag import Teller
 from tools.live_state import LiveState
 from tools.whatif.answer import Question
 from tools.whatif.answering import answer
-from tools.whatif.defrag import ALONE, AWAITED, BUDGET, MANY_BUDGETS, NO_ROOM, UNKNOWN, UNTRIED, Defrag, defrag
+from tools.whatif.defrag import (
+    ALONE,
+    AWAITED,
+    BUDGET,
+    MANY_BUDGETS,
+    NO_ROOM,
+    UNKNOWN,
+    UNTRIED,
+    Defrag,
+    Progress,
+    defrag,
+)
 
 RACK = "rack"
 
@@ -153,6 +166,37 @@ def test_the_search_is_bounded() -> None:
     assert len(told.kept[UNTRIED]) == 9
     live, pods_on = cluster(nodes, [owned("a-1", "n00"), owned("b-1", "n01")])
     assert defrag(live, pods_on, seconds=0).kept == {UNTRIED: ["n00", "n01"]}
+
+
+def test_when_time_runs_out_what_was_confirmed_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each look at the clock takes a second."""
+    nodes = [a_node(f"n{i:02}", 4) for i in range(24)]
+    pods = [owned(f"a-{i:02}", f"n{i:02}") for i in range(24)]
+    live, pods_on = cluster(nodes, pods)
+    sizes = set[int]()
+    for seconds in (5, 20, 60, 200, 1000):
+        ticks = itertools.count()
+        monkeypatch.setattr("tools.whatif.defrag.time.monotonic", lambda ticks=ticks: float(next(ticks)))
+        told = list[Progress]()
+        found = defrag(live, pods_on, seconds=seconds, tell=told.append)
+        freed_nodes = {unit.name for unit in found.freed}
+        assert {move.source for move in found.moves} == freed_nodes
+        assert not freed_nodes & {move.target for move in found.moves}
+        assert all(0 <= each.freed <= each.tried <= each.units == 24 for each in told)
+        assert sorted((*freed_nodes, *(name for names in found.kept.values() for name in names))) == sorted(pods_on)
+        sizes.add(len(found.freed))
+    assert 18 in sizes and len(sizes) > 1, "all pods fit on 6 of the nodes"
+
+
+def test_progress_is_told_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
+    times = iter([0.0, 1.0, 5.0, 5.0, 9.0, 10.0, 10.0])
+    teller = Teller(lambda: next(times))
+    for tried in (1, 2000, 3000, 4000):
+        teller.tell(Progress(tried, 5000, tried - 1))
+    assert capsys.readouterr().err.splitlines() == [
+        "tried 2,000 of 5,000; 1,999 could be freed",
+        "tried 4,000 of 5,000; 3,999 could be freed",
+    ]
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -69,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
             steps=options.steps,
             seconds=options.timeout,
             converse=converse,
-            tell=_Teller(time.monotonic).tell,
+            tell=Teller(time.monotonic).tell,
         )
     if options.output == "json":
         print(json.dumps(plain(found), indent=2, ensure_ascii=False))
@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-class _Teller:
+class Teller:
     """Says on stderr how far the search is, now and then."""
 
     def __init__(self, clock: Callable[[], float]) -> None:

@@ -353,6 +353,7 @@ class Trials:
             if pod.uid not in self._moved
         ]
         for _, again, made in asked:
+            self.engine.check()
             cores.add_objects(made)
             cores.submit([(again, 0.0)])
         cores.settle()
@@ -391,6 +392,7 @@ class Trials:
             cores.add_nodes(unit.nodes)
         for name, unit in wanted.items():
             if name not in self._emptied:
+                self.engine.check()
                 cores.add_nodes(map(_cordoned, unit.nodes))
                 cores.remove_pods(pod.uid for pod in unit.pods)
                 self._emptied[name] = unit

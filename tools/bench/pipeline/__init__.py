@@ -40,7 +40,7 @@ Exit code 0: every pod was decided and bound; 1: otherwise; 130: Ctrl-C.
 """
 CONSTRAINED_CLASSES = 5
 """Classes in workloads with constraints between pods: few enough that every pod fits."""
-KEPT = ("FLOTILLA_LOG_LEVEL", "FLOTILLA_SHARD_COUNT", "FLOTILLA_TRACE_RATIO")
+KEPT = ("FLOTILLA_CONFIG", "FLOTILLA_LOG_LEVEL", "FLOTILLA_SHARD_COUNT", "FLOTILLA_TRACE_RATIO")
 """Environment variables that apply to the benchmark."""
 
 
