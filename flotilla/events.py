@@ -55,6 +55,8 @@ class Action(IntFlag):
     """All updates at once; as an event, one that is none of the others."""
     ALL = 8191
 
+    __hash__ = int.__hash__
+
 
 Hint = Callable[[Pod, Any, Any, ClusterObjects], bool]
 """(pod, object before, object now, cluster after the event) -> whether another attempt is worth it.

@@ -63,13 +63,15 @@ Effect = Seen | Relist
 
 @dataclass(slots=True)
 class _Objects:
-    """Known objects of one kind: pods by uid, others by key. `listed`: the part of the current listing seen so far.
+    """`known`: the objects of a kind, pods by uid, others by key, with the number of the last listing that shows them.
 
-    `version`: of the last complete listing. `newest`: the highest resourceVersion shown, in any epoch.
+    `listing`: the number of the last one; `is_listing`: it is under way. `version`: of the last complete one.
+    `newest`: the highest resourceVersion shown, in any epoch.
     """
 
-    names: dict[str, tuple[str, str]] = field(default_factory=dict)
-    listed: set[str] | None = None
+    known: dict[str, int] = field(default_factory=dict)
+    listing: int = 0
+    is_listing: bool = False
     version: str = ""
     newest: int = 0
     touched: dict[str, int] | None = None
@@ -77,16 +79,29 @@ class _Objects:
     fetched: int = 0
     """The version of the pages. What the stream shows up to this version is known from them."""
 
-    def note(self, key: str, name: tuple[str, str] | None) -> None:
-        """`name`: None if the object is gone."""
-        if name is None:
-            self.names.pop(key, None)
-            if self.listed is not None:
-                self.listed.discard(key)
-            return
-        self.names[key] = name
-        if self.listed is not None:
-            self.listed.add(key)
+    def begin_listing(self) -> None:
+        self.listing += 1
+        self.is_listing = True
+
+    def note(self, key: str, is_there: bool) -> None:
+        """What changes during a listing counts as shown by it."""
+        if is_there:
+            self.known[key] = self.listing
+        else:
+            self.known.pop(key, None)
+
+    def show_again(self, key: str) -> None:
+        """The listing under way is to show the object, if there is any."""
+        if key in self.known:
+            self.known[key] = 0
+
+    def end_listing(self) -> list[str]:
+        """Forgets the objects that the listing has not shown, and returns their keys."""
+        self.is_listing = False
+        gone = [key for key, listing in self.known.items() if listing != self.listing]
+        for key in gone:
+            del self.known[key]
+        return gone
 
 
 class WatchReader:
@@ -139,7 +154,7 @@ class WatchReader:
         return {kind.value: objects.newest for kind, objects in self._objects.items() if objects.newest}
 
     def count(self, kind: Kind) -> int:
-        return len(self._objects[kind].names)
+        return len(self._objects[kind].known)
 
     def start(self, now: float) -> list[Effect]:
         return [self._ask(now)]
@@ -195,7 +210,7 @@ class WatchReader:
             self._apply(change, effects, message.version)
         if self.synced:
             self._rest()
-        elif any(objects.listed is not None for objects in self._objects.values()):
+        elif any(objects.is_listing for objects in self._objects.values()):
             self._ask_at = now + self._patience  # a listing is in progress; requesting another would not speed it up
         return effects
 
@@ -212,7 +227,8 @@ class WatchReader:
         kinds = kinds or [kind for kind in Kind if kind in self._listed]
         for kind in kinds:
             objects = self._objects[kind]
-            objects.listed, objects.touched, objects.fetched = set(), {}, 0
+            objects.begin_listing()
+            objects.touched, objects.fetched = {}, 0
         return kinds
 
     def fetches(self, kind: Kind) -> bool:
@@ -223,13 +239,13 @@ class WatchReader:
         """The pages of a kind come in order, and have one version."""
         kind = Kind(page.kind)
         objects = self._objects[kind]
-        if objects.touched is None or objects.listed is None:
+        if objects.touched is None or not objects.is_listing:
             return []
         objects.fetched = page.version
         older = [key for key, version in objects.touched.items() if version <= page.version]
         for key in older:
             del objects.touched[key]
-            objects.listed.discard(key)
+            objects.show_again(key)
         effects: list[Effect] = []
         for change in page.changes:
             if isinstance(change, Seen) and _key_of(change) not in objects.touched:
@@ -245,7 +261,7 @@ class WatchReader:
         """What is not complete yet will be listed otherwise."""
         for objects in self._objects.values():
             if objects.touched is not None:
-                objects.touched = objects.listed = None
+                objects.touched, objects.is_listing = None, False
 
     def _unknown(self, message: Watched) -> Sequence[WatchChange]:
         """What pages have not shown. Of a message that goes beyond their version, the last state of each object."""
@@ -277,7 +293,7 @@ class WatchReader:
         shown = f"watch {message.seq} of epoch {message.epoch}: {kind} at version {message.version}"
         self.refused.append(ProtocolError(f"{shown}, older than {objects.newest}, which was shown before"))
         self._complete.discard(kind)
-        objects.listed = None
+        objects.is_listing = False
         self.is_contradicted = True
         if self._ask_at is None:
             self._ask_at = now + self._patience
@@ -322,8 +338,8 @@ class WatchReader:
     def _distrust(self) -> None:
         self._complete.clear()
         for objects in self._objects.values():
-            objects.listed = objects.touched = None
-            objects.fetched = 0
+            objects.is_listing = False
+            objects.touched, objects.fetched = None, 0
 
     def _ask(self, now: float) -> Relist:
         self._ask_at = now + self._patience
@@ -334,16 +350,17 @@ class WatchReader:
         """`version`: of the message of the stream; None for a page."""
         match change:
             case ListingBegins(kind=kind):
-                self._objects[kind].listed, self._objects[kind].touched = set(), None
-                self._objects[kind].fetched = 0
+                objects = self._objects[kind]
+                objects.begin_listing()
+                objects.touched, objects.fetched = None, 0
             case ListingEnds(kind=kind, version=listed):
                 effects += self._sweep(kind, listed)
             case _:
-                kind, key, name = _known_as(change)
+                kind, key, is_there = _known_as(change)
                 objects = self._objects[kind]
                 if objects.touched is not None and version is not None:
                     objects.touched[key] = version
-                objects.note(key, name)
+                objects.note(key, is_there)
                 effects.append(change)
 
     def _sweep(self, kind: Kind, version: str) -> list[Effect]:
@@ -351,21 +368,20 @@ class WatchReader:
         nothing.
         """
         objects = self._objects[kind]
-        listed, objects.listed = objects.listed, None
-        if listed is None:
+        if not objects.is_listing:
             return []
         self._complete.add(kind)
         objects.version = version
         self.listings[kind] += 1
-        return [_gone(kind, key, *objects.names.pop(key)) for key in list(objects.names) if key not in listed]
+        return [_gone(kind, key) for key in objects.end_listing()]
 
     def validate(self) -> None:
-        """When synced, no listing is awaited, and every listed object is known."""
+        """When synced, no listing is awaited, and what is known was shown by a listing that there was."""
         if self.synced and self._ask_at is not None:
             raise InvariantBroken("synced, and still waiting for a listing")
         for kind, objects in self._objects.items():
-            if objects.listed is not None and not objects.listed <= objects.names.keys():
-                raise InvariantBroken(f"{kind}: listed and not known: {objects.listed - objects.names.keys()}")
+            if any(listing > objects.listing for listing in objects.known.values()):
+                raise InvariantBroken(f"{kind}: known from a later listing than the last one")
 
 
 def _kind_of(message: Watched) -> Kind | None:
@@ -383,25 +399,25 @@ def _kind_of(message: Watched) -> Kind | None:
     return None
 
 
-def _known_as(change: Seen) -> tuple[Kind, str, tuple[str, str] | None]:
-    """The object's kind and key, and its namespace and name; None if it is gone."""
+def _known_as(change: Seen) -> tuple[Kind, str, bool]:
+    """The object's kind and key, and whether it is there."""
     match change:
         case PodChange(uid=uid):
-            known = not (change.gone or change.finished)
-            return Kind.POD, uid, (change.namespace, change.name) if known else None
+            return Kind.POD, uid, not (change.gone or change.finished)
         case NodeChange(name=name):
-            return Kind.NODE, name, None if change.gone else ("", name)
+            return Kind.NODE, name, not change.gone
         case ObjectChange(kind=object_kind, key=key):
-            return Kind(object_kind.value), key, None if change.gone else ("", key)
+            return Kind(object_kind.value), key, not change.gone
         case Unreadable():
-            return change.kind, change.key, (change.namespace, change.name)
+            return change.kind, change.key, True
 
 
 def _key_of(change: Seen) -> str:
     return _known_as(change)[1]
 
 
-def _gone(kind: Kind, key: str, namespace: str, name: str) -> Seen:
+def _gone(kind: Kind, key: str) -> Seen:
+    """Nobody needs the name of a pod that is gone."""
     if kind is Kind.POD:
-        return PodChange(key, namespace, name, gone=True)
-    return NodeChange(name, gone=True) if kind is Kind.NODE else ObjectChange(OBJECT_KINDS[kind], key, gone=True)
+        return PodChange(key, "", "", gone=True)
+    return NodeChange(key, gone=True) if kind is Kind.NODE else ObjectChange(OBJECT_KINDS[kind], key, gone=True)

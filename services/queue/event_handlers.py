@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from services.queue import events
 from services.queue.pod_conditions import unreadable_notice
+from services.queue.scheduling.assigned_pod import AssignedPod
 from services.queue.scheduling.cluster_event import ClusterChange, anything, freed_room
 from services.queue.scheduling.in_flight_events import DeferredEvents, Position
 from services.queue.scheduling.queue_plugins import as_problem
@@ -48,19 +49,19 @@ class EventHandlers:
 
     def handle(self, event: events.WatchEvent, now: float) -> list[events.Effect]:
         match event:
-            case events.PodPending():
-                return self._on_pending(event, now)
+            case ClusterChange():
+                self._note_claims(event)
+                self._queue.observe_group(event.told_before, event.told_now, now)
+                if self._hints.is_awaited(event.event):
+                    self._move_all(event, now)
             case events.PodBound(uid=uid):
                 return self._on_left(uid, now, bound=True)
+            case events.PodPending():
+                return self._on_pending(event, now)
             case events.PodGone(uid=uid, finished=finished):
                 if finished:
                     self._queue.groups.finished(uid)
                 return self._on_left(uid, now, bound=False)
-            case ClusterChange():
-                self._note_claims(event)
-                self._queue.observe_group(event.before, event.now, now)
-                if self._hints.is_awaited(event.event):
-                    self._move_all(event, now)
             case events.PodStale():
                 return [event]
             case events.GroupUnreadable(ref=ref, problem=problem):
@@ -126,10 +127,13 @@ class EventHandlers:
         return effects
 
     def _note_claims(self, change: ClusterChange) -> None:
-        if isinstance(change.now, Pod) and change.now.spec.node_name:
-            self.claims_on_nodes.put(change.now.uid, volume_claims(change.now))
-        elif isinstance(change.before, Pod):
-            self.claims_on_nodes.put(change.before.uid, ())
+        match change.told_now:
+            case AssignedPod(uid=uid, parts=parts):
+                self.claims_on_nodes.put(uid, parts.claims)
+            case Pod() as pod if pod.spec.node_name:
+                self.claims_on_nodes.put(pod.uid, volume_claims(pod))
+            case _ if isinstance(change.told_before, Pod | AssignedPod):
+                self.claims_on_nodes.put(change.told_before.uid, ())
 
     def _move_all(self, change: ClusterChange, now: float) -> None:
         """Defers the event until the snapshot has applied the change."""

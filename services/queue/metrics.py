@@ -124,9 +124,7 @@ class QueueMetrics:
     def handled(self, labels: Sequence[str], seconds: float) -> None:
         """`seconds`: for all of them together."""
         for label, count in Counts(labels).items():
-            handling = self._handling.labels(label)
-            for _ in range(count):
-                handling.observe(seconds / len(labels))
+            self._handling.labels(label).observe(seconds / len(labels), count)
 
     def ended(self, ended: PodEnded) -> None:
         """Ignores pods that were bound without an attempt of ours."""

@@ -3,21 +3,19 @@
 It decodes pods that have no node. Of everything else it keeps what it needs to tell which events an update is. An
 object that is repeated unchanged is no event.
 
-Assigned pods and nodes are reduced to what queueing hints and events need. A process may hold half a million assigned
-pods, so equal parts are kept once: labels, the spec without node and volumes, and the status's resources and claims.
-Annotations, owners, times and the rest of the status are dropped: hints do not get them, and changes of them are no
-event. Nodes are kept encoded, without heartbeats and images.
+Assigned pods (`assigned_pods`) and nodes are reduced to what queueing hints and events need. Nodes are kept encoded,
+without heartbeats and images.
 """
 
 from collections.abc import Iterable
-from sys import intern
 
 import msgspec
 from msgspec.structs import replace
 
+from flotilla.events import Action, Resource
+from services.queue.assigned_pods import AssignedPods
 from services.queue.events import GroupUnreadable, PodBound, PodGone, PodPending, PodStale, PodUnreadable, WatchEvent
 from services.queue.scheduling.cluster_event import ClusterChange, freed_devices, node_events, object_events, pod_events
-from shared.bounded import BoundedDict
 from shared.cluster.objects import ClusterObjects
 from shared.framework.clusterevents import ClusterEvent
 from shared.messages.watch import OBJECT_KINDS, Kind, NodeChange, ObjectChange, PodChange, Unreadable
@@ -25,16 +23,10 @@ from shared.model.devices import ResourceClaim, ResourceClaimStatus
 from shared.model.kinds import STILL_COUNTED
 from shared.model.objects import (
     ClusterObject,
-    ContainerStatus,
     GroupApi,
     GroupRef,
     Node,
     ObjectKind,
-    ObjectMeta,
-    Pod,
-    PodSpec,
-    PodStatus,
-    Volume,
     dec_hook,
     encode_msgpack,
     object_from_msgpack,
@@ -47,156 +39,9 @@ GROUP_APIS = {
     ObjectKind.POD_GROUP: GroupApi.SCHEDULING,
     ObjectKind.COSCHEDULING_POD_GROUP: GroupApi.COSCHEDULING,
 }
-MAX_PARTS = 1 << 14
-"""Different parts of one sort that are shared."""
 
 _NONE = msgspec.Raw(b"")
-_NO_LABELS: dict[str, str] = {}
-_NO_VOLUMES: list[Volume] = []
-_NO_SPEC = PodSpec()
-_NO_STATUS = PodStatus()
-_NODE_NAME = encode_msgpack("nodeName")
-_RESIZE = "PodResizePending"
-"""The condition that affects a pod's requests."""
-
-
-class _Labels(msgspec.Struct, frozen=True, gc=False):
-    labels: msgspec.Raw = _NONE
-
-
-class _Resources(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """The parts of a status that determine requests and claims."""
-
-    conditions: msgspec.Raw = _NONE
-    container_statuses: msgspec.Raw = _NONE
-    init_container_statuses: msgspec.Raw = _NONE
-    resources: msgspec.Raw = _NONE
-    allocated_resources: msgspec.Raw = _NONE
-    resource_claim_statuses: msgspec.Raw = _NONE
-
-
-class _Body(msgspec.Struct, frozen=True, gc=False):
-    metadata: _Labels = _Labels()
-    spec: msgspec.Raw = _NONE
-    status: _Resources = _Resources()
-
-
-class _Volumes(msgspec.Struct, frozen=True, gc=False):
-    volumes: msgspec.Raw = _NONE
-
-
-class _AssignedPod(msgspec.Struct, frozen=True, gc=False):
-    """Equal parts of two pods are mostly one object, so comparing them is cheap."""
-
-    namespace: str
-    name: str
-    node: str
-    labels: dict[str, str] = _NO_LABELS
-    spec: PodSpec = _NO_SPEC
-    volumes: list[Volume] = _NO_VOLUMES
-    status: PodStatus = _NO_STATUS
-
-    def pod(self, uid: str) -> Pod:
-        return Pod(
-            metadata=ObjectMeta(name=self.name, namespace=self.namespace, uid=uid, labels=self.labels),
-            spec=replace(self.spec, node_name=self.node, volumes=self.volumes),
-            status=self.status,
-        )
-
-
-_BODY = msgspec.msgpack.Decoder(_Body)
-_RAW_VOLUMES = msgspec.msgpack.Decoder(_Volumes)
-_LABELS = msgspec.msgpack.Decoder(dict[str, str])
-_SPEC = msgspec.msgpack.Decoder(PodSpec, dec_hook=dec_hook)
-_VOLUMES = msgspec.msgpack.Decoder(list[Volume], dec_hook=dec_hook)
-_POD = msgspec.msgpack.Decoder(Pod, dec_hook=dec_hook)
-
-
-class AssignedPods:
-    def __init__(self) -> None:
-        self._pods: dict[str, _AssignedPod] = {}
-        self._labels: BoundedDict[bytes, dict[str, str]] = BoundedDict(MAX_PARTS)
-        self._specs: BoundedDict[bytes, PodSpec] = BoundedDict(MAX_PARTS)
-        self._statuses: BoundedDict[tuple[bytes, ...], PodStatus] = BoundedDict(MAX_PARTS)
-
-    def __contains__(self, uid: str) -> bool:
-        return uid in self._pods
-
-    def __len__(self) -> int:
-        return len(self._pods)
-
-    def update(self, change: PodChange | Unreadable) -> tuple[Pod | None, Pod] | None:
-        """The pod before, if known, and now; None if it is unchanged. Of an unreadable pod only the node counts."""
-        before, now = self._pods.get(change.uid), None
-        if isinstance(change, PodChange):
-            try:
-                now = self._decode(change)
-            except msgspec.DecodeError:
-                now = None
-        if now is None:
-            now = before or _AssignedPod(intern(change.namespace), change.name, intern(change.node))
-        if now == before:
-            return None
-        self._pods[change.uid] = now
-        return None if before is None else before.pod(change.uid), now.pod(change.uid)
-
-    def delete(self, uid: str) -> Pod | None:
-        """The pod, if it was known."""
-        known = self._pods.pop(uid, None)
-        return None if known is None else known.pod(uid)
-
-    def _decode(self, change: PodChange) -> _AssignedPod:
-        body = _BODY.decode(change.body)
-        labels, spec = bytes(body.metadata.labels), bytes(body.spec)
-        volumes = bytes(_RAW_VOLUMES.decode(spec).volumes) if spec else b""
-        return _AssignedPod(
-            intern(change.namespace),
-            change.name,
-            intern(change.node),
-            self._labels.obtain(labels, lambda: _LABELS.decode(labels)) if labels else _NO_LABELS,
-            self._spec(spec, volumes, change.node) if spec else _NO_SPEC,
-            _relevant_volumes(volumes) if volumes else _NO_VOLUMES,
-            self._status(body.status, change),
-        )
-
-    def _spec(self, raw: bytes, volumes: bytes, node: str) -> PodSpec:
-        """Pods of one template differ only in node and volumes."""
-        template = raw.replace(_NODE_NAME + encode_msgpack(node), b"", 1).replace(volumes, b"", 1)
-        return self._specs.obtain(template, lambda: replace(_SPEC.decode(raw), node_name="", volumes=_NO_VOLUMES))
-
-    def _status(self, raw: _Resources, change: PodChange) -> PodStatus:
-        conditions = bytes(raw.conditions)
-        key = (
-            conditions if _RESIZE.encode() in conditions else b"",
-            bytes(raw.container_statuses),
-            bytes(raw.init_container_statuses),
-            bytes(raw.resources),
-            bytes(raw.allocated_resources),
-            bytes(raw.resource_claim_statuses),
-        )
-        if not any(key):
-            return _NO_STATUS
-        return self._statuses.obtain(key, lambda: _relevant_status(_POD.decode(change.body).status))
-
-
-def _relevant_volumes(raw: bytes) -> list[Volume]:
-    """Most volumes have only a name here, a different one in each pod."""
-    volumes = [volume for volume in _VOLUMES.decode(raw) if volume != Volume(name=volume.name)]
-    return volumes or _NO_VOLUMES
-
-
-def _relevant_status(status: PodStatus) -> PodStatus:
-    def granted(statuses: list[ContainerStatus]) -> list[ContainerStatus]:
-        return [each for each in statuses if each.resources is not None or each.allocated_resources]
-
-    return PodStatus(
-        conditions=[condition for condition in status.conditions if condition.type == _RESIZE],
-        container_statuses=granted(status.container_statuses),
-        init_container_statuses=granted(status.init_container_statuses),
-        resources=status.resources,
-        allocated_resources=status.allocated_resources,
-        resource_claim_statuses=status.resource_claim_statuses,
-    )
+_ADDED, _DELETED = (ClusterEvent(Resource.ASSIGNED_POD, action) for action in (Action.ADD, Action.DELETE))
 
 
 class _NodeMetadata(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -289,7 +134,8 @@ class WatchDecoder:
     def _pod(self, change: PodChange, now: float) -> list[WatchEvent]:
         if change.gone or change.finished:
             before = self._assigned.delete(change.uid)
-            return [PodGone(change.uid, change.finished), *_changes(pod_events(before, None), before, None)]
+            gone = [] if before is None else [ClusterChange(_DELETED, before, None)]
+            return [PodGone(change.uid, change.finished), *gone]
         if change.node:
             return self._assigned_pod(change)
         if stale := self._stale(change):
@@ -311,8 +157,9 @@ class WatchDecoder:
         if versions is None:
             return []
         before, now = versions
-        changes = _changes(pod_events(before, now), before, now)
-        return changes if before is not None else [*changes, PodBound(change.uid)]
+        if before is None:
+            return [ClusterChange(_ADDED, None, now), PodBound(change.uid)]
+        return [ClusterChange(event, before, now) for event in pod_events(before.pod(), now.pod())]
 
     def _node(self, name: str, body: bytes | msgspec.Raw) -> list[WatchEvent]:
         try:
@@ -355,7 +202,7 @@ class WatchDecoder:
 
 
 def _changes(
-    events: Iterable[ClusterEvent], before: Node | Pod | ClusterObject | None, now: Node | Pod | ClusterObject | None
+    events: Iterable[ClusterEvent], before: Node | ClusterObject | None, now: Node | ClusterObject | None
 ) -> list[WatchEvent]:
     return [ClusterChange(event, before, now) for event in events]
 

@@ -328,9 +328,9 @@ class CommitChecks:
     ) -> str:
         """Why NodeResourcesFit would reject the node, with these pods removed and added."""
         node = wanted.assignment.node
-        capacity, use = self._nodes.allocatable(node), self._pods.use_of(node)
-        used = _changed(use.requests, removed, added) if removed or added else use.requests
-        if len(use.uids) - len(removed) + len(added) >= capacity.get(PODS, 0):
+        capacity, known = self._nodes.allocatable(node), self._pods.use_of(node).requests
+        used = _changed(known, removed, added) if removed or added else known
+        if len(self._pods.on_node(node)) - len(removed) + len(added) >= capacity.get(PODS, 0):
             return "Too many pods"
         devices = wanted.assignment.devices
         special = None if devices is None else devices.special

@@ -65,7 +65,7 @@ from shared.messages.state import (
     PodPlaced,
     State,
 )
-from shared.store.schema import Persist
+from shared.store.schema import Persist, WholeState
 
 
 class SnapshotCore:
@@ -93,7 +93,7 @@ class SnapshotCore:
     def take_over(self, epoch: int, ledger: Iterable[LedgerEntry], answer: Committed | None, now: float) -> None:
         """A standby, which has followed the watch, leads from now on. `ledger` and `answer`: of the term before."""
         self.cluster.now = now
-        self.cluster.take_over(epoch, ledger, self._handlers.bound)
+        self.cluster.take_over(epoch, ledger, self._handlers.is_bound)
         self._commits.take_over(answer)
 
     def begin(self, now: float) -> list[Effect]:
@@ -277,9 +277,13 @@ class SnapshotCore:
         """The whole state of these shards, for a worker that starts or has missed a delta."""
         return self.cluster.state(shards, shard_count)
 
+    def whole(self) -> WholeState:
+        """The whole state as it is now, for the copy in Redis."""
+        return self.cluster.whole()
+
     def is_bound(self, uid: str) -> bool:
         """Whether the watch has shown this pod on a node, and not finished or gone since."""
-        return uid in self._handlers.bound
+        return self._handlers.is_bound(uid)
 
     def validate(self) -> None:
         self.cluster.validate()

@@ -6,6 +6,7 @@ from contextlib import suppress
 import msgspec
 
 from services.snapshot.events import (
+    AssignedPodSeen,
     Effect,
     NodeGone,
     NodeOpened,
@@ -44,8 +45,13 @@ class EventHandlers:
         self._pods = cluster.pods
         self._nominator = cluster.nominator
         self._trees = GroupTrees()
-        self.bound: set[str] = set()
-        """Uids that the watch has shown on a node, and not finished or gone since."""
+        self._bound = 0
+        """How many pods are bound."""
+
+    def is_bound(self, uid: str) -> bool:
+        """Whether the watch has shown this pod on a node, and not finished or gone since."""
+        placement = self._pods.get(uid)
+        return (placement is not None and placement.shown) or self._nodes.closed.is_closed_by(uid)
 
     def handle_all(self, observed: WatchEvents, now: float) -> list[Effect]:
         cluster, effects = self._cluster, list[Effect]()
@@ -62,6 +68,9 @@ class EventHandlers:
     def handle(self, event: WatchEvent, now: float) -> list[Effect]:
         cluster = self._cluster
         match event:
+            case AssignedPodSeen(uid=uid):
+                self._bound += not self.is_bound(uid)
+                return [*self._on_assigned_pod(event, now), *self._open_for(uid)]
             case PodSeen(pod=pod):
                 return self._on_pod(pod, now)
             case PodDeleted(uid=uid):
@@ -102,15 +111,14 @@ class EventHandlers:
         if not pod.spec.node_name:
             return self._on_pending_pod(pod, now)
         try:
-            load = load_of(pod)
+            seen = _assigned(pod)
         except (FlotillaError, ValueError) as cause:
             return self._on_pod_unreadable(PodUnreadable(pod.uid, pod.key, pod.spec.node_name, str(cause)), now)
-        self.bound.add(pod.uid)
-        return [*self._on_assigned_pod(pod, load, now), *self._open_for(pod.uid)]
+        return self.handle(seen, now)
 
     def _on_pending_pod(self, pod: Pod, now: float) -> list[Effect]:
         uid, nominated = pod.uid, pod.status.nominated_node_name
-        if uid in self.bound:  # pods are never unbound
+        if self.is_bound(uid):  # pods are never unbound
             return [PodStale(uid, pod.key)]
         if pod.metadata.deletion_timestamp is not None:
             revoked = uid not in self._pods and self._nominator.forget(uid)
@@ -136,10 +144,10 @@ class EventHandlers:
     def _on_pod_unreadable(self, seen: PodUnreadable, now: float) -> list[Effect]:
         """Counts what could be read of the pod, now or before, and closes its node."""
         effects: list[Effect] = []
+        self._bound += not self.is_bound(seen.uid)
         if seen.pod is not None and seen.pod.status.phase not in FINISHED_PHASES:
             with suppress(FlotillaError, ValueError):
-                effects += self._on_assigned_pod(seen.pod, load_of(seen.pod), now)
-        self.bound.add(seen.uid)
+                effects += self._on_assigned_pod(_assigned(seen.pod), now)
         closed, reason = self._nodes.closed, f"pod {seen.key}: {seen.problem}"
         if closed.node_of(seen.uid) != seen.node:
             effects += self._open_for(seen.uid)
@@ -148,9 +156,9 @@ class EventHandlers:
             effects.append(Problem(UnreadableObject(why)))
         return [*effects, *self._refresh(seen.node)]
 
-    def _on_assigned_pod(self, pod: Pod, load: PodLoad, now: float) -> list[Effect]:
-        cluster, uid, node, started = self._cluster, pod.uid, pod.spec.node_name, pod.started
-        before, load = self._pods.get(uid), cluster.victims.observe(uid, load)
+    def _on_assigned_pod(self, seen: AssignedPodSeen, now: float) -> list[Effect]:
+        cluster, uid, node, key, started = self._cluster, seen.uid, seen.node, seen.key, seen.started
+        before, load = self._pods.get(uid), cluster.victims.observe(uid, seen.load)
         changes: list[Change] = []
         if self._nominator.forget(uid):
             changes.append(NominationGone(uid))
@@ -168,22 +176,22 @@ class EventHandlers:
         stays = before is not None and before.node == node and before.load == load
         load = before.load if before is not None and stays else load
         takes_as_much = before is not None and before.node == node and _takes_as_much(load, before.load)
-        if before is not None and stays and (before.key, before.started) == (pod.key, started):
-            before.assumed = False
+        if before is not None and stays and (before.key, before.started) == (key, started):
+            before.assumed, before.shown = False, True
             return [*held, *cluster.publish(changes, settled=settled)]
-        self._pods.put(uid, node, load, pod.key, started, assumed=False)
+        self._pods.put(uid, node, load, key, started, assumed=False, shown=True)
         if node not in self._nodes:
-            unknown = Problem(ClusterError(f"Pod {pod.key}: spec.nodeName: no node {node!r} is known"))
+            unknown = Problem(ClusterError(f"Pod {key}: spec.nodeName: no node {node!r} is known"))
             changes += [PodGone(uid)] if before is not None else []
             return [unknown, *held, *cluster.publish(changes, settled=settled)]
-        changes.append(PodPlaced(uid, node, 0, pod.key, started))
+        changes.append(PodPlaced(uid, node, 0, key, started))
         writes = () if stays else (node,)
         if takes_as_much and len(changes) == 1:
             return [*held, *cluster.postpone(changes, [load], writes=writes, settled=settled)]
         return [*held, *cluster.publish(changes, [load], writes=writes, settled=settled)]
 
     def on_pod_gone(self, uid: str) -> list[Effect]:
-        self.bound.discard(uid)
+        self._bound -= self.is_bound(uid)
         withdrawn = self._withdraw(uid)
         if self._nominator.forget(uid):
             return [*withdrawn, *self._cluster.publish([NominationGone(uid)]), *self._open_for(uid)]
@@ -230,11 +238,15 @@ class EventHandlers:
 
     def validate(self) -> None:
         """Every pod seen on a node counts there, or has closed it, until it is finished or gone."""
-        closed = self._nodes.closed
-        ignored = [uid for uid in self.bound if uid not in self._pods and not closed.is_closed_by(uid)]
+        shown = {uid for uid, placement in self._pods.items() if placement.shown}
         self._trees.validate()
-        if ignored:
-            raise InvariantBroken(f"pods on nodes neither count nor close their node: {sorted(ignored)[:10]}")
+        if len(shown | self._nodes.closed.pods) != self._bound:
+            raise InvariantBroken(f"{self._bound} pods are on nodes, and not all of them count or close their node")
+
+
+def _assigned(pod: Pod) -> AssignedPodSeen:
+    """Raises FlotillaError or ValueError if it cannot be read what the pod uses."""
+    return AssignedPodSeen(pod.uid, pod.key, pod.spec.node_name, load_of(pod), pod.started)
 
 
 def _takes_as_much(load: PodLoad, before: PodLoad) -> bool:

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from services.snapshot.state.ledger import AttemptKey
 from shared.errors import FlotillaError
 from shared.messages.binding import BindingOutcome, Evict, Evicted, Withdraw
@@ -17,6 +19,7 @@ from shared.messages.state import (
     OthersChanged,
     Outdated,
 )
+from shared.model.load import PodLoad
 from shared.model.objects import ClusterObject, Node, ObjectKind, Pod
 from shared.store.schema import Persist
 
@@ -51,6 +54,16 @@ class PodSeen:
     pod: Pod
 
 
+class AssignedPodSeen(msgspec.Struct, frozen=True, gc=False):
+    """Event: a pod on a node, new or changed, as far as it counts there. Fields as in PodPlaced."""
+
+    uid: str
+    key: str
+    node: str
+    load: PodLoad
+    started: float | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class PodUnreadable:
     """Event: a pod on a node, of which it is unknown what it uses there. `pod`: what could be read of it, if any."""
@@ -81,7 +94,17 @@ class ObjectGone:
     key: str
 
 
-WatchEvent = NodeSeen | NodeUnreadable | NodeGone | PodSeen | PodUnreadable | PodDeleted | ObjectSeen | ObjectGone
+WatchEvent = (
+    AssignedPodSeen
+    | NodeSeen
+    | NodeUnreadable
+    | NodeGone
+    | PodSeen
+    | PodUnreadable
+    | PodDeleted
+    | ObjectSeen
+    | ObjectGone
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,12 @@
 """Decodes the watcher's stream into events, as far as the snapshot needs it."""
 
 from collections.abc import Callable
+from sys import intern
 
 import msgspec
 
 from services.snapshot.events import (
+    AssignedPodSeen,
     NodeGone,
     NodeSeen,
     NodeUnreadable,
@@ -16,12 +18,16 @@ from services.snapshot.events import (
     WatchEvent,
 )
 from services.snapshot.state.pending_pods import PendingPods
-from shared.errors import ProtocolError
+from shared.bounded import BoundedDict
+from shared.errors import FlotillaError, ProtocolError
 from shared.messages.watch import OBJECT_KINDS, Kind, NodeChange, ObjectChange, PodChange, Unreadable
+from shared.model.assigned_parts import AlikeKey, decode_assigned
 from shared.model.composite_groups import CompositePodGroup
 from shared.model.kinds import STILL_COUNTED, UNPUBLISHED_KINDS, ObjectKind
+from shared.model.load import PodLoad, load_of
 from shared.model.objects import ClusterObject, PodGroup, object_from_msgpack
-from shared.model.shared_parts import NodeDecoder, PodDecoder
+from shared.model.pod import unix_time
+from shared.model.shared_parts import MAX_PARTS, NodeDecoder, PodDecoder
 
 
 class WatchDecoder:
@@ -40,6 +46,8 @@ class WatchDecoder:
         self._pending = PendingPods() if pending is None else pending
         self._decode_pod = PodDecoder().decode
         self._decode_node = NodeDecoder().decode
+        self._loads: BoundedDict[AlikeKey, PodLoad] = BoundedDict(MAX_PARTS)
+        """Of pods on nodes that are alike; without pods that have volumes."""
         self._nodes: set[str] = set()
         self._nominated: set[str] = set()
 
@@ -93,7 +101,7 @@ class WatchDecoder:
         if change.gone or change.finished:
             return PodDeleted(uid)
         if change.node:
-            return self._placed(change)
+            return self._assigned(change)
         is_read = nominated or was_nominated or self._is_bound(uid)
         return PodSeen(self._decode_pod(change.body)) if is_read else None
 
@@ -104,13 +112,22 @@ class WatchDecoder:
             return None
         return PodUnreadable(change.uid, f"{change.namespace}/{change.name}", change.node, change.problem)
 
-    def _placed(self, change: PodChange) -> PodSeen | PodUnreadable:
-        key = f"{change.namespace}/{change.name}"
+    def _assigned(self, change: PodChange) -> AssignedPodSeen | PodUnreadable:
+        name = f"{change.namespace}/{change.name}"
         try:
-            pod = self._decode_pod(change.body)
-        except msgspec.DecodeError as cause:
-            return PodUnreadable(change.uid, key, change.node, str(cause))
-        return PodUnreadable(change.uid, key, change.node, change.problem, pod) if change.closes else PodSeen(pod)
+            if change.closes:
+                return PodUnreadable(change.uid, name, change.node, change.problem, self._decode_pod(change.body))
+            node = intern(change.node)
+            body = decode_assigned(change.body)
+            key = body.key(change.namespace, node)
+            load = self._loads.get(key)
+            if load is None:
+                load = load_of(self._decode_pod(change.body))
+                if not body.split_spec()[1]:
+                    self._loads[key] = load
+        except (msgspec.DecodeError, FlotillaError, ValueError) as cause:
+            return PodUnreadable(change.uid, name, change.node, str(cause))
+        return AssignedPodSeen(change.uid, name, node, load, unix_time(body.status.start_time))
 
     def _node(self, change: NodeChange) -> NodeSeen | NodeUnreadable:
         try:

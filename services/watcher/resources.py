@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from services.watcher.bodies import body_of, node_body, placed_body
+from services.watcher.bodies import body_of, drop_unread, node_body, placed_body
 from services.watcher.partial_objects import FINISHED_PHASES, Outline
 from shared.errors import InvalidObject
 from shared.kube.wire import version_of
@@ -64,7 +64,11 @@ class WatchedResource:
 def read_pod(raw: msgspec.Raw, at: float) -> PodChange:
     pod = decode_pod(raw)
     spec, metadata = pod.spec, pod.metadata
-    body, missing = placed_body(pod) if spec.node_name else (body_of(pod), "")
+    if spec.node_name:
+        drop_unread(pod)
+        body, missing = placed_body(pod)
+    else:
+        body, missing = body_of(pod), ""
     return PodChange(
         uid=metadata.uid,
         namespace=metadata.namespace,

@@ -247,11 +247,15 @@ class Pod(ApiStruct, frozen=True, kw_only=True):
     @property
     def started(self) -> float | None:
         """When the node started it (Unix time); None if unknown or unreadable."""
-        text = self.status.start_time
-        if text is None:
-            return None
-        try:
-            moment = datetime.fromisoformat(text)
-        except ValueError:
-            return None
-        return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()
+        return unix_time(self.status.start_time)
+
+
+def unix_time(text: str | None) -> float | None:
+    """The Unix time of an object's timestamp; None if it is absent or unreadable."""
+    if text is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()

@@ -4,14 +4,14 @@ A change that another release would misread takes a new schema number. Each rele
 schemas from OLDEST_READABLE on; everything else is rewritten when a term begins.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 
 from shared.errors import ProtocolError, UserError
-from shared.messages.state import Committed, Delta, LedgerEntry
+from shared.messages.state import Change, Committed, Delta, LedgerEntry
 from shared.model.load import PodLoad
 from shared.model.objects import ClusterObject, Node, ObjectKind, dec_hook, enc_hook, object_from_msgpack
 
@@ -54,6 +54,35 @@ class Persist:
     ledger: tuple[LedgerEntry, ...] = ()
     settled: tuple[str, ...] = ()
     answer: Committed | None = None
+
+
+class PlacedPod(Protocol):
+    """A pod on a node; fields as in PodPlaced."""
+
+    @property
+    def node(self) -> str: ...
+    @property
+    def load(self) -> PodLoad: ...
+    @property
+    def key(self) -> str: ...
+    @property
+    def started(self) -> float | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class WholeState:
+    """What a term begins with. It stays as it is while it is written.
+
+    `pods`: by uid; those on other nodes are left out. `others`: what is neither a node nor a pod on one, as changes,
+    which refer to `loads`.
+    """
+
+    epoch: int
+    seq: int
+    nodes: Sequence[Node]
+    pods: Mapping[str, PlacedPod]
+    others: Sequence[Change]
+    loads: Sequence[PodLoad]
 
 
 class ReadPosition(msgspec.Struct, array_like=True, frozen=True, gc=False):

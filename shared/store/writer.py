@@ -21,13 +21,22 @@ from shared.messages.state import (
     PodNominated,
     PodPlaced,
     SharedHostnames,
-    State,
 )
 from shared.model.load import PodLoad
 from shared.model.objects import ObjectKind, key_of, kind_of
 from shared.store.errors import Deposed, StateLost
 from shared.store.link import Argument, RedisLink
-from shared.store.schema import SHARED_HOSTNAMES, Keys, Persist, ReadPosition, check_schema, encode, encode_pod
+from shared.store.schema import (
+    SHARED_HOSTNAMES,
+    Keys,
+    Persist,
+    PlacedPod,
+    ReadPosition,
+    WholeState,
+    check_schema,
+    encode,
+    encode_pod,
+)
 from shared.store.scripts import APPLY, BEGIN, CONTINUE, FINISH, Script
 from shared.store.term import refuse
 
@@ -72,7 +81,7 @@ class WriteBatch:
         keys = self._keys
         match change:
             case PodPlaced(uid=uid, node=name, load=load, key=key, started=started):
-                self.put_pod(uid, name, loads[load], key, started)
+                self._put_pod(uid, name, loads[load], key, started)
             case PodGone(uid=uid):
                 self._move(uid, None)
             case NodeUpserted(node=node):
@@ -98,7 +107,12 @@ class WriteBatch:
         if value is not None:
             self.size += len(value)
 
-    def put_pod(self, uid: str, node: str, load: bytes, key: str, started: float | None) -> None:
+    def add_new(self, uid: str, pod: PlacedPod, load: bytes, shard: int) -> None:
+        """A pod that was nowhere before this write."""
+        self.put(self._keys.pods(shard), uid, encode_pod(pod.node, load, pod.key, pod.started))
+        self.moved[uid] = shard
+
+    def _put_pod(self, uid: str, node: str, load: bytes, key: str, started: float | None) -> None:
         shard = shard_of(node, self._shard_count)
         self._move(uid, shard)
         self.put(self._keys.pods(shard), uid, encode_pod(node, load, key, started))
@@ -142,6 +156,19 @@ class EncodedLoads:
         encoded = self._encoded.get(number)
         if encoded is None:
             encoded = self._encoded[number] = encode(self._loads[number])
+        return encoded
+
+
+class _EncodedOnce:
+    """The loads of the pods of a state, each object encoded once."""
+
+    def __init__(self) -> None:
+        self._encoded: dict[int, bytes] = {}
+
+    def __getitem__(self, load: PodLoad) -> bytes:
+        encoded = self._encoded.get(id(load))
+        if encoded is None:
+            encoded = self._encoded[id(load)] = encode(load)
         return encoded
 
 
@@ -225,7 +252,7 @@ class Writer:
             raise Deposed(epoch, int(stored))
         return cls(link, prefix, epoch, shard_count, read)
 
-    async def rewrite(self, state: State, ledger: Iterable[LedgerEntry], answer: Committed | None) -> None:
+    async def rewrite(self, state: WholeState, ledger: Iterable[LedgerEntry], answer: Committed | None) -> None:
         """Replaces everything. Until it is complete readers see no state, and the previous ledger counts.
 
         After StoreUnreachable, start again.
@@ -294,16 +321,19 @@ class Writer:
         await self._numbered(FINISH, ends, seq, answer, [entries])
         self._whole = True
 
-    async def _write_state(self, state: State) -> None:
-        loads = EncodedLoads(state.loads)
+    async def _write_state(self, state: WholeState) -> None:
+        shards: dict[str, int] = {}
+        encoded, loads = _EncodedOnce(), EncodedLoads(state.loads)
         async with _InParts(self._batch, self._apply) as parts:
-            for each in state.nodes:
-                parts.batch.add_change(NodeUpserted(each.node), loads)
-                for uid, pod in each.pods.items():
-                    parts.batch.put_pod(uid, each.node.name, loads[pod.load], pod.key, pod.started)
+            for node in state.nodes:
+                shards[node.name] = shard = shard_of(node.name, self.shard_count)
+                parts.batch.put(self._keys.nodes(shard), node.name, encode(node))
                 await parts.go_on()
-            others: list[Change] = [*map(ObjectUpserted, state.objects), *state.nominations]
-            for change in (*others, SharedHostnames(state.shared_hostnames)):
+            for uid, pod in state.pods.items():
+                if (of_pod := shards.get(pod.node)) is not None:
+                    parts.batch.add_new(uid, pod, encoded[pod.load], of_pod)
+                    await parts.go_on()
+            for change in state.others:
                 parts.batch.add_change(change, loads)
                 await parts.go_on()
 

@@ -25,9 +25,9 @@ class Observations:
         self.sum = 0.0
         self._bounds = bounds
 
-    def observe(self, value: float) -> None:
-        self.counts[bisect_left(self._bounds, value)] += 1
-        self.sum += value
+    def observe(self, value: float, times: int = 1) -> None:
+        self.counts[bisect_left(self._bounds, value)] += times
+        self.sum += value * times
 
 
 class Histogram(Collector):

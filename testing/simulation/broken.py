@@ -149,13 +149,8 @@ def _set_settled(self: object, name: str, value: object) -> None:
     object.__setattr__(self, name, True if name == "settled" else value)
 
 
-class _Nothing(set[str]):
-    def __contains__(self, uid: object) -> bool:
-        return False
-
-
 def _believe_pending_pod(self: Any, pod: Any, now: float) -> Any:
-    self.bound = _Nothing()
+    self.is_bound = lambda uid: False
     return _on_pending_pod(self, pod, now)
 
 

@@ -10,9 +10,10 @@ import pytest
 from msgspec.structs import replace
 
 from flotilla.events import Action, Resource
+from services.queue.assigned_pods import AssignedPods
 from services.queue.events import GroupUnreadable, PodBound, PodGone, PodPending, PodStale, PodUnreadable, WatchEvent
 from services.queue.scheduling.cluster_event import ClusterChange, node_events, pod_events
-from services.queue.watch_decoder import AssignedPods, NodeCache, WatchDecoder
+from services.queue.watch_decoder import NodeCache, WatchDecoder
 from shared.cluster.objects import ClusterObjects
 from shared.framework.clusterevents import NAMES, ClusterEvent
 from shared.messages.watch import Kind, NodeChange, ObjectChange, PodChange, Unreadable
@@ -72,9 +73,10 @@ def events(seen: list[WatchEvent]) -> list[str]:
 
 
 def only(seen: list[WatchEvent]) -> ClusterChange:
+    """The one change, with its objects as hints get them."""
     changes = [one for one in seen if isinstance(one, ClusterChange)]
     assert len(changes) == 1
-    return changes[0]
+    return ClusterChange(changes[0].event, changes[0].before, changes[0].now)
 
 
 # Pods
@@ -89,9 +91,13 @@ def test_a_pod_is_assigned_once_and_deleted_once() -> None:
     decoder = WatchDecoder()
     added = ClusterChange(ClusterEvent(Resource.ASSIGNED_POD, Action.ADD), None, A.build())
     deleted = ClusterChange(ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE), A.build(), None)
-    assert decoder.decode(pod_change(A), 9.0) == [added, PodBound(uid("a"))]
+    told = decoder.decode(pod_change(A), 9.0)
+    assert only(told) == added
+    assert told[1:] == [PodBound(uid("a"))]
     assert decoder.decode(pod_change(A), 9.0) == []
-    assert decoder.decode(pod_change(A, finished=True), 9.0) == [PodGone(uid("a"), finished=True), deleted]
+    told = decoder.decode(pod_change(A, finished=True), 9.0)
+    assert told[:1] == [PodGone(uid("a"), finished=True)]
+    assert only(told) == deleted
     assert decoder.decode(pod_change(A, gone=True), 9.0) == [PodGone(uid("a"))]
 
 
@@ -163,13 +169,16 @@ def test_volumes_are_not_shared() -> None:
 def test_different_pods_stay_different_when_shared_parts_are_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("services.queue.watch_decoder.MAX_PARTS", 2)
+    monkeypatch.setattr("services.queue.assigned_pods.MAX_PARTS", 2)
     assigned = AssignedPods()
     pods = [pod(f"p{number}").on("n").request(cpu=number % 7).label(number=str(number % 5)) for number in range(50)]
     for one in pods:
-        assert assigned.update(pod_change(one)) == (None, one.build())
+        versions = assigned.update(pod_change(one))
+        assert versions is not None
+        assert (versions[0], versions[1].pod()) == (None, one.build())
         assert assigned.update(pod_change(one)) is None
-    assert [assigned.delete(one.build().uid) for one in pods] == [one.build() for one in pods]
+    deleted = [assigned.delete(one.build().uid) for one in pods]
+    assert [one.pod() for one in deleted if one is not None] == [one.build() for one in pods]
     assert len(assigned) == 0
 
 

@@ -72,7 +72,7 @@ async def begin(link: RedisLink, core: SnapshotCore, *, prefix: str = PREFIX) ->
     """A term whose state is whole."""
     await open_term(link, prefix, core.epoch, PIPELINE)
     writer = await Writer.open(link, prefix, core.epoch, SHARDS)
-    await writer.rewrite(core.state(), core.ledger.values(), None)
+    await writer.rewrite(core.whole(), core.ledger.values(), None)
     return writer
 
 

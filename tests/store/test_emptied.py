@@ -63,7 +63,7 @@ async def test_the_writer_notices_at_its_next_write() -> None:
         await open_term(link, PREFIX, 2)
         core.restate(2)
         again = await Writer.open(link, PREFIX, 2, SHARDS)
-        await again.rewrite(core.state(), core.ledger.values(), None)
+        await again.rewrite(core.whole(), core.ledger.values(), None)
         found = await open_term(link, PREFIX, 3)
         assert {entry.uid for entry in found.ledger} == {"a", "b", "c"}
         assert not found.lost
@@ -84,7 +84,7 @@ async def test_a_ledger_emptied_during_a_rewrite_is_noticed(monkeypatch: pytest.
         writer = await Writer.open(link, PREFIX, 2, SHARDS)
         monkeypatch.setattr(Writer, "_write_ledger", and_lose)
         with pytest.raises(StateLost):
-            await writer.rewrite(core.state(), core.ledger.values(), None)
+            await writer.rewrite(core.whole(), core.ledger.values(), None)
         found = await open_term(link, PREFIX, 3)
         assert {entry.uid for entry in found.ledger} == {"a", "b"}, "the one before"
 

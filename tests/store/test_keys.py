@@ -71,7 +71,7 @@ async def test_the_page_names_the_keys() -> None:
         fields = {field.decode() for field in await link.call("HKEYS", f"{PREFIX}:meta")}
         with pytest.MonkeyPatch.context() as patch, pytest.raises(Interrupted):
             patch.setattr("shared.store.writer.CHUNK", 1)
-            await writer.rewrite(core.state(), entries(), None)
+            await writer.rewrite(core.whole(), entries(), None)
         half = await seen(link)
     assert whole | half == rows("Keys")
     assert half.keys() - whole.keys() == {"<prefix>:ledger:next"}

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import count
 
 import msgspec
@@ -86,7 +87,7 @@ class Compared:
         await self.rewrite()
 
     async def rewrite(self) -> None:
-        state = msgspec.structs.replace(self.core.state(), epoch=self.epoch)
+        state = replace(self.core.whole(), epoch=self.epoch)
         await self.writer.rewrite(state, self.core.ledger.values(), self.answer)
 
     async def step(self, number: int, step: Step) -> None:

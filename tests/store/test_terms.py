@@ -39,11 +39,11 @@ async def test_two_writers() -> None:
         with pytest.raises(Deposed, match="epoch 1: what is in Redis is of epoch 2"):
             await first.write(persists(old, commit(old, 1, [("a", "n")])))
         with pytest.raises(Deposed):
-            await first.rewrite(old.state(), [], None)
+            await first.rewrite(old.whole(), [], None)
         second = await Writer.open(other, PREFIX, 2, SHARDS)
-        await second.rewrite(new.state(), [], None)
+        await second.rewrite(new.whole(), [], None)
         with pytest.raises(Deposed):
-            await first.rewrite(old.state(), [], None)
+            await first.rewrite(old.whole(), [], None)
         assert plain(await loaded(link)) == plain(new.state())
         await second.write(persists(new, PodDeleted("default/p")))
         assert plain(await loaded(link)) == plain(new.state())
@@ -121,7 +121,7 @@ async def test_a_loss_counts_until_a_complete_state_is_written() -> None:
         assert (await open_term(link, PREFIX, 4)).lost, "nothing was written in term 3"
         writer = await Writer.open(link, PREFIX, 4, SHARDS)
         core = SnapshotCore(4)
-        await writer.rewrite(core.state(range(SHARDS), SHARDS), (), None)
+        await writer.rewrite(core.whole(), (), None)
         assert not (await open_term(link, PREFIX, 5)).lost
 
 
@@ -133,7 +133,7 @@ async def test_the_state_of_another_pipeline_is_neither_touched_nor_loaded() -> 
     async with redis_server() as server, linked(server) as link:
         await open_term(link, PREFIX, 1, OURS)
         writer = await Writer.open(link, PREFIX, 1, SHARDS)
-        await writer.rewrite(core.state(), [], None)
+        await writer.rewrite(core.whole(), [], None)
         before = await link.call("HGETALL", f"{PREFIX}:meta")
         with pytest.raises(
             UserError, match=r"belong to the pipeline of cluster cluster-1 .*set --prefix .* delete them"

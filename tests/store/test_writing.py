@@ -247,7 +247,7 @@ async def test_a_rewrite_removes_the_previous_state(monkeypatch: pytest.MonkeyPa
         before = await Writer.open(link, PREFIX, 1, 3 * SHARDS)
         core = peopled(40)
         persists(core, commit(core, 1, [("a", "n1")]))
-        await before.rewrite(core.state(), core.ledger.values(), None)
+        await before.rewrite(core.whole(), core.ledger.values(), None)
         after = peopled(3, epoch=2)
         await begin(link, after)
         assert plain(await loaded(link)) == plain(after.state())
@@ -275,7 +275,7 @@ async def test_a_half_written_state_is_not_read_and_the_previous_ledger_counts()
         assert await load(link) is None
         second = await Writer.open(link, PREFIX, 2, SHARDS)
         with pytest.raises(Interrupted):
-            await second.rewrite(next_core.state(), entries(), None)
+            await second.rewrite(next_core.whole(), entries(), None)
         assert await load(link) is None
         with pytest.raises(InvariantBroken):
             await second.write([Persist(settled=("a",))])
@@ -298,7 +298,7 @@ async def test_a_read_during_a_rewrite_gets_all_or_nothing(monkeypatch: pytest.M
             seen.add(None if state is None else len(state.nodes))
 
         monkeypatch.setattr(writer, "_numbered", with_a_reader)
-        await writer.rewrite(core.state(), [], None)
+        await writer.rewrite(core.whole(), [], None)
     assert seen == {None, 30}
 
 
@@ -308,10 +308,10 @@ async def test_a_failed_rewrite_is_repeated() -> None:
         writer = await begin(link, core)
         await server.kill()
         with pytest.raises(StoreUnreachable):
-            await writer.rewrite(core.state(), [], None)
+            await writer.rewrite(core.whole(), [], None)
         await server.start()
         with pytest.raises(StateLost):
-            await writer.rewrite(core.state(), [], None)
+            await writer.rewrite(core.whole(), [], None)
         await begin(link, core)
         assert plain(await loaded(link)) == plain(core.state())
 
@@ -320,7 +320,7 @@ async def test_a_state_of_another_epoch_is_not_written() -> None:
     async with redis_server() as server, linked(server) as link:
         writer = await begin(link, peopled())
         with pytest.raises(InvariantBroken):
-            await writer.rewrite(peopled(epoch=2).state(), [], None)
+            await writer.rewrite(peopled(epoch=2).whole(), [], None)
 
 
 async def test_another_shard_count_is_reported() -> None:

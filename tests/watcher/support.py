@@ -32,6 +32,8 @@ class Follower:
         self.bus = bus
         self.reader = WatchReader("follower")
         self.world: dict[tuple[Kind, str], str] = {}
+        self._names: dict[str, str] = {}
+        """Of pods, by uid."""
         self.objects: dict[tuple[ObjectKind, str], ClusterObject] = {}
         self.told: Counter[tuple[str, str]] = Counter()
         self.unreadable: list[Unreadable] = []
@@ -77,7 +79,8 @@ class Follower:
                 case Unreadable(kind=kind, name=name):
                     self.unreadable.append(effect)
                     self.world.pop((kind, name), None)
-                case PodChange(name=name):
+                case PodChange(uid=uid, name=name):
+                    name = self._names.setdefault(uid, name)  # a listing says of pods that are gone only the uid
                     self.put(Kind.POD, name, None if effect.gone or effect.finished else _POD.decode(effect.body))
                 case NodeChange(name=name):
                     self.put(Kind.NODE, name, None if effect.gone else _NODE.decode(effect.body))

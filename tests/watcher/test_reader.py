@@ -30,6 +30,11 @@ def watched(seq: int, *changes: WatchChange, epoch: int = 1) -> Watched:
     return Watched(epoch, seq, list(changes))
 
 
+def gone(uid: str) -> PodChange:
+    """What a listing says of a pod that it does not show."""
+    return PodChange(uid, "", "", gone=True)
+
+
 def listing(kind: Kind, *changes: WatchChange) -> list[WatchChange]:
     return [ListingBegins(kind), *changes, ListingEnds(kind)]
 
@@ -102,7 +107,7 @@ def test_it_requests_nothing_while_a_listing_is_in_progress() -> None:
 
 def test_a_known_object_missing_from_a_listing_is_gone() -> None:
     reader = synced_reader()
-    assert reader.take(whole(2, B), 1.0) == [B, PodChange("a", "ns", "pod-a", gone=True), NodeChange("n", gone=True)]
+    assert reader.take(whole(2, B), 1.0) == [B, gone("a"), NodeChange("n", gone=True)]
     assert reader.synced
     assert (reader.count(Kind.POD), reader.count(Kind.NODE)) == (1, 0)
 
@@ -111,7 +116,7 @@ def test_unreadable_objects_are_known() -> None:
     reader = synced_reader()
     bad = Unreadable(Kind.POD, "c", "ns", "pod-c", "spec: what is that?")
     assert reader.take(watched(2, bad), 1.0) == [bad]
-    assert PodChange("c", "ns", "pod-c", gone=True) in reader.take(whole(3, A, B, nodes=(N,)), 2.0)
+    assert gone("c") in reader.take(whole(3, A, B, nodes=(N,)), 2.0)
 
 
 def test_objects_of_other_kinds_are_known_by_key() -> None:
@@ -149,7 +154,7 @@ def test_a_gap_requests_a_listing_and_only_a_complete_one_repairs_it() -> None:
     assert reader.take(watched(3, B), 1.0) == [ASK, B]
     assert not reader.synced
     assert reader.take(watched(4, ListingEnds(Kind.POD)), 1.1) == []
-    assert reader.take(watched(5, *listing(Kind.POD, A)), 1.2)[-1] == PodChange("b", "ns", "pod-b", gone=True)
+    assert reader.take(watched(5, *listing(Kind.POD, A)), 1.2)[-1] == gone("b")
     assert not reader.synced
     reader.take(watched(6, *listing(Kind.NODE, N), *OTHERS), 1.3)
     assert reader.synced
@@ -166,7 +171,7 @@ def test_a_restarted_listing_counts_from_its_start() -> None:
     reader = synced_reader()
     reader.take(watched(2, ListingBegins(Kind.POD), A), 1.0)
     heard = reader.take(watched(3, *listing(Kind.POD, B)), 1.1)
-    assert heard == [B, PodChange("a", "ns", "pod-a", gone=True)]
+    assert heard == [B, gone("a")]
 
 
 def test_a_heartbeat_shows_that_the_last_message_was_lost() -> None:
@@ -193,7 +198,7 @@ def test_no_request_to_a_new_watcher_heard_from_its_start() -> None:
     assert reader.take(watched(1, ListingBegins(Kind.POD), A, epoch=2), 1.0) == [A]
     assert not reader.synced
     rest = watched(2, ListingEnds(Kind.POD), *listing(Kind.NODE, N), *OTHERS, epoch=2)
-    assert reader.take(rest, 1.1) == [PodChange("b", "ns", "pod-b", gone=True), N]
+    assert reader.take(rest, 1.1) == [gone("b"), N]
     assert reader.synced
 
 
@@ -218,9 +223,8 @@ def test_a_new_watcher_cannot_show_an_older_state_than_the_one_before() -> None:
     assert not reader.synced
     assert reader.count(Kind.POD) == 3
     assert reader.tick(1.0 + FIRST_PATIENCE) == [Relist("queue", {"pod": 20})]
-    gone = [PodChange(uid, "ns", f"pod-{uid}", gone=True) for uid in "ab"]
     new = listing(Kind.POD, PodChange("c", "ns", "pod-c"))
-    assert reader.take(shown(5, 21, *new, epoch=2), 2.0) == [PodChange("c", "ns", "pod-c"), *gone]
+    assert reader.take(shown(5, 21, *new, epoch=2), 2.0) == [PodChange("c", "ns", "pod-c"), gone("a"), gone("b")]
     assert reader.synced
     assert "pod at version 12, older than 20" in str(reader.refused[0])
 
@@ -276,7 +280,7 @@ def test_a_version_that_the_server_has_not_reached_is_dropped() -> None:
     assert reader.is_contradicted and not reader.synced
     assert reader.correct(reader.versions, 41, 1.1) == [Relist("queue", {"node": 30})]
     assert not reader.is_contradicted
-    assert reader.take(shown(5, 40, *relisted), 1.2) == [A, PodChange("b", "ns", "pod-b", gone=True)]
+    assert reader.take(shown(5, 40, *relisted), 1.2) == [A, gone("b")]
 
 
 def test_a_version_that_the_server_has_reached_stays() -> None:

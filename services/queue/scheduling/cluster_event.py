@@ -5,11 +5,13 @@ pod moves. A node's update that is none of them is no event (a heartbeat, say); 
 """
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, TypeVar
 
 import msgspec
 
 from flotilla.events import Action, Resource
+from services.queue.scheduling.assigned_pod import AssignedPod
 from shared.devices import pod_claims
 from shared.framework.clusterevents import EVERYTHING, NAMES, ClusterEvent
 from shared.model import load
@@ -35,14 +37,14 @@ Use = tuple[Resource, str]
 class ClusterChange(msgspec.Struct, frozen=True):
     """Event: something changed that may help rejected pods. Without objects, no hint is asked: all who wait are helped.
 
-    `before` is None for what was added, `now` for what was deleted; the ClusterObjects show it already. `why`: the
-    reason for moves, if not the event's label. It concerns pods of priority `max_priority` or less, except the pod
-    `except_uid`; with `only_uid`, that pod alone.
+    `before` is None for what was added, `now` for what was deleted; the ClusterObjects show it already. AssignedPods
+    are told in place of pods, which are made once a hint reads them. `why`: the reason for moves, if not the label.
+    It concerns pods of priority `max_priority` or less, except the pod `except_uid`; with `only_uid`, that pod alone.
     """
 
     event: ClusterEvent
-    before: Any = None
-    now: Any = None
+    told_before: Any = None
+    told_now: Any = None
     why: str = ""
     max_priority: int | None = None
     except_uid: str = ""
@@ -52,21 +54,38 @@ class ClusterChange(msgspec.Struct, frozen=True):
         return id(self)  # a key of the hints' cache, and the objects in it have no hash
 
     @property
+    def before(self) -> Any:
+        if isinstance(self.told_before, AssignedPod):
+            msgspec.structs.force_setattr(self, "told_before", self.told_before.pod())
+        return self.told_before
+
+    @property
+    def now(self) -> Any:
+        if isinstance(self.told_now, AssignedPod):
+            msgspec.structs.force_setattr(self, "told_now", self.told_now.pod())
+        return self.told_now
+
+    @property
+    def subject(self) -> Any:
+        """What has changed, as told: as it is now, or was before it was deleted."""
+        return self.told_before if self.told_now is None else self.told_now
+
+    @property
     def label(self) -> str:
         return self.why or label(self.event)
 
     @property
     def claim(self) -> Use | None:
         """The claim that changed, if it was one."""
-        subject = self.before if self.now is None else self.now
+        subject = self.subject
         is_claim = isinstance(subject, PersistentVolumeClaim | ResourceClaim)
         return (self.event.resource, key_of(subject)) if is_claim else None
 
     @property
     def changed_uid(self) -> str:
         """The uid of the pod that changed; empty if it was another object."""
-        subject = self.before if self.now is None else self.now
-        return subject.uid if isinstance(subject, Pod) else ""
+        subject = self.subject
+        return subject.uid if isinstance(subject, Pod | AssignedPod) else ""
 
 
 def anything(why: str = "") -> ClusterChange:
@@ -91,6 +110,7 @@ def uses_of(pod: Pod) -> frozenset[Use]:
     return frozenset((*volumes, *((Resource.RESOURCE_CLAIM, claim.key) for claim in named)))
 
 
+@cache
 def label(event: ClusterEvent) -> str:
     """The event's name in kube-scheduler's metrics."""
     return event.resource + NAMES[event.action]

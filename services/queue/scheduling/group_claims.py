@@ -2,27 +2,20 @@
 
 from collections.abc import Collection, Iterator
 
+from services.queue.scheduling.assigned_pod import AssignedPod
 from services.queue.scheduling.cluster_event import ASSIGNED_POD_DELETED, ClusterChange
-from services.queue.scheduling.group_info import MemberState
+from services.queue.scheduling.group_info import GroupInfo, MemberState
 from services.queue.scheduling.pod_groups import PodGroups
 from services.queue.scheduling.queued_pod_info import PodState, QueuedPodInfo
-from shared.model.objects import Pod, group_of
+from shared.model.objects import GroupRef, Pod, group_of
 
 DEVICES = "DynamicResources"
 
 
-def has_placed(groups: PodGroups, pod: Pod) -> bool:
-    """Whether a pod of this one's group has a node."""
-    ref = group_of(pod)
-    group = None if ref is None else groups.get(ref)
-    return group is not None and group.counts[MemberState.PLACED] > 0
-
-
 def waiting_pods(groups: PodGroups, pod: Pod) -> Collection[str] | None:
     """The uids of all pods of this one's group; None if one of them has a node, or there is no group."""
-    ref = group_of(pod)
-    group = None if ref is None else groups.get(ref)
-    return None if group is None or has_placed(groups, pod) else group.pods.keys()
+    group = _without_nodes(groups, group_of(pod))
+    return None if group is None else group.pods.keys()
 
 
 def left_alone(groups: PodGroups, change: ClusterChange) -> Iterator[QueuedPodInfo]:
@@ -30,11 +23,17 @@ def left_alone(groups: PodGroups, change: ClusterChange) -> Iterator[QueuedPodIn
 
     Another attempt finds out whether a claim of the group is in their way, and gives it back.
     """
-    gone = change.before
-    if change.event != ASSIGNED_POD_DELETED or not isinstance(gone, Pod) or has_placed(groups, gone):
+    gone = change.told_before
+    if change.event != ASSIGNED_POD_DELETED or gone is None:
         return
-    ref = group_of(gone)
-    group = None if ref is None else groups.get(ref)
+    ref = gone.parts.group if isinstance(gone, AssignedPod) else group_of(gone)
+    group = _without_nodes(groups, ref)
     for info in [] if group is None else list(group.pods.values()):
         if info.state is PodState.UNSCHEDULABLE and DEVICES in info.rejecting_plugins:
             yield info
+
+
+def _without_nodes(groups: PodGroups, ref: GroupRef | None) -> GroupInfo | None:
+    """The group, if no pod of it has a node."""
+    group = None if ref is None else groups.get(ref)
+    return None if group is None or group.counts[MemberState.PLACED] else group

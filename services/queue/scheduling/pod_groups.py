@@ -24,6 +24,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from flotilla.results import SUCCESS, Status, unresolvable
+from services.queue.scheduling.assigned_pod import AssignedPod
 from services.queue.scheduling.composite_info import CompositeInfo
 from services.queue.scheduling.group_forest import Forest
 from services.queue.scheduling.group_info import (
@@ -89,6 +90,8 @@ class PodGroups:
     def observe(self, before: object, now: object) -> None:
         """Takes in a group or an assigned pod, added (`before` is None), updated, or deleted (`now` is None)."""
         match before if now is None else now:
+            case AssignedPod(uid=uid, name=name, node=node, parts=parts):
+                self.remove(uid) if now is None else self.assigned(uid, parts.group, name, node)
             case PodGroup() as group:
                 self.delete_group(group.ref) if now is None else self.set_group(group)
             case CompositePodGroup() as composite:

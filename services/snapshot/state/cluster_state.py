@@ -4,7 +4,7 @@ Methods that change something return the effects that persist and publish it. Wh
 gathered in it instead.
 """
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 
 import msgspec
 
@@ -28,17 +28,20 @@ from shared.messages.state import (
     Loads,
     NodeState,
     NominationGone,
+    ObjectUpserted,
     PodGone,
     PodNominated,
     PodPlaced,
+    SharedHostnames,
     State,
     pod_uid_of,
 )
 from shared.model.load import PodLoad
-from shared.store.schema import Persist
+from shared.store.schema import Persist, WholeState
 
 MAX_POSTPONED = 1 << 10
 """Changes that may wait for the next delta."""
+_WITH_LOAD = (PodPlaced, PodNominated)
 
 
 class DeltaBuilder:
@@ -46,7 +49,7 @@ class DeltaBuilder:
 
     def __init__(self) -> None:
         self.changes: list[Change] = []
-        self.loads: list[PodLoad] = []
+        self.loads = Loads()
         self.writes: list[str] = []
         self.settled: list[str] = []
         self.forgotten: list[ForgottenPod] = []
@@ -55,12 +58,10 @@ class DeltaBuilder:
         self, changes: Iterable[Change], loads: Sequence[PodLoad], writes: Iterable[str], settled: Iterable[str]
     ) -> None:
         """`changes` refer to `loads` by index."""
-        before = len(self.loads)
         for change in changes:
-            if isinstance(change, PodPlaced | PodNominated) and before:
-                change = msgspec.structs.replace(change, load=change.load + before)
+            if isinstance(change, _WITH_LOAD) and (number := self.loads.number(loads[change.load])) != change.load:
+                change = msgspec.structs.replace(change, load=number)
             self.changes.append(change)
-        self.loads.extend(loads)
         self.writes.extend(writes)
         self.settled.extend(settled)
 
@@ -90,15 +91,15 @@ class ClusterState:
         """The number of the last change that was no decision, nor a mere change of labels or start times."""
         self._postponed = DeltaBuilder()
 
-    def take_over(self, epoch: int, ledger: Iterable[LedgerEntry], bound: Container[str]) -> None:
+    def take_over(self, epoch: int, ledger: Iterable[LedgerEntry], is_bound: Callable[[str], bool]) -> None:
         """A standby, which has followed the watch, leads from now on.
 
-        `ledger`: the pods that earlier terms have assumed. `bound`: those that the watch has shown on a node.
+        `ledger`: the pods that earlier terms have assumed. `is_bound`: whether the watch has shown it on a node.
         """
         self.begin_term(epoch)
         self.nodes.begin_term(self.seq)
         for entry in ledger:
-            if entry.held or entry.uid not in bound or entry.uid not in self.pods:
+            if entry.held or not is_bound(entry.uid) or entry.uid not in self.pods:
                 self.restore(entry)
             else:
                 self._restore_seen(entry)
@@ -170,7 +171,7 @@ class ClusterState:
         built, self.building = self.building, None
         if built is None:
             return []
-        published = self.publish(built.changes, built.loads, writes=built.writes, settled=tuple(built.settled))
+        published = self.publish(built.changes, built.loads.items, writes=built.writes, settled=tuple(built.settled))
         return [*published, *built.forgotten]
 
     def delta(
@@ -186,7 +187,7 @@ class ClusterState:
         if self._postponed.changes:
             built, self._postponed = self._postponed, DeltaBuilder()
             built.add(changes, loads, writes, ())
-            changes, loads, writes = built.changes, built.loads, built.writes
+            changes, loads, writes = built.changes, built.loads.items, built.writes
         for node in writes:
             self.nodes.set_written(node, self.seq)
         return Delta(self.epoch, self.seq, changes, loads)
@@ -251,6 +252,14 @@ class ClusterState:
         nominations = [each.nominated(uid, loads) for uid, each in self.nominator]
         objects, shared = list(self.objects.all()), self.nodes.shared_hostnames
         return State(self.epoch, self.seq, nodes, loads.items, objects, nominations, shared)
+
+    def whole(self) -> WholeState:
+        """As it is now, for the copy in Redis. It takes a fraction of the memory of `state`."""
+        loads = Loads()
+        others: list[Change] = [ObjectUpserted(obj) for obj in self.objects.all()]
+        others += [each.nominated(uid, loads) for uid, each in self.nominator]
+        others.append(SharedHostnames(self.nodes.shared_hostnames))
+        return WholeState(self.epoch, self.seq, list(self.nodes), self.pods.copied(), others, loads.items)
 
     def counts(self) -> dict[str, int]:
         return {

@@ -10,7 +10,7 @@ a preemption brings a pod there.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 
 from msgspec.structs import replace
 
@@ -153,6 +153,11 @@ class ClosedNodes:
 
     def __len__(self) -> int:
         return len(self._nodes.keys() | self._by_node.keys())
+
+    @property
+    def pods(self) -> Set[str]:
+        """The uids of the pods that close a node."""
+        return self._pods.keys()
 
     def is_closed_by(self, uid: str) -> bool:
         """Whether the pod closes a node."""

@@ -78,7 +78,7 @@ class Terms:
 
     async def begin(self, core: SnapshotCore, shard_count: int) -> bool:
         """Writes the core's whole state, as it is now. Returns False if that takes another term."""
-        state, ledger, answer = core.state(range(shard_count), shard_count), core.stored_ledger, core.answer
+        state, ledger, answer = core.whole(), core.stored_ledger, core.answer
 
         async def rewrite() -> None:
             self._writer = None  # nothing else is written until all of this is
