@@ -15,6 +15,7 @@ from shared.model.objects import (
     PersistentVolumeSpec,
     Pod,
     Service,
+    Toleration,
     key_of,
     kind_of,
 )
@@ -32,8 +33,8 @@ CONSTRAINED = 0.6
 """The share of pods with constraints on other pods, a host port or a priority, in scenes that have such pods."""
 CONSTRAINTS = ("spread", "spread softly", "near", "alone in zone", "alone on node", "first", "host port")
 TOO_LARGE = "x" * 600_000
-"""Longer than what services say of one object (512 KiB). As an annotation it is left out of messages; as a label it
-closes the node."""
+"""Longer than what services say of one object (512 KiB). As an annotation or toleration it is left out of messages; as
+a label it closes the node."""
 LARGE = "simulation/large"
 LARGE_SECONDS = (1.0, 5.0, 15.0)
 MAX_LARGE = 2
@@ -166,7 +167,13 @@ class Actions:
             return
 
         def resize(more: dict[str, str]) -> None:
-            if (found := find()) is not None:
+            if (found := find()) is None:
+                return
+            if isinstance(found, Pod) and field == "annotations":  # which nobody reads of pods on nodes
+                tolerations = [each for each in found.spec.tolerations if each.key != LARGE]
+                tolerations += [Toleration(key=key, value=text) for key, text in more.items()]
+                put(replace(found, spec=replace(found.spec, tolerations=tolerations)))
+            else:
                 texts = {key: text for key, text in getattr(found.metadata, field).items() if key != LARGE}
                 put(replace(found, metadata=replace(found.metadata, **{field: texts | more})))
 
