@@ -19,6 +19,7 @@ from services.cycle.preemption.candidate_search import Preemption
 from services.cycle.round.admission import PodInfo
 from services.cycle.round.assign import RoundResult, Unfit, device_decision
 from services.cycle.round.gangs import undecided
+from shared.messages.queue import POD_GONE
 from shared.messages.state import Assignment, Commit, Committed, Conflict, Decision, Loads, Nominate
 from shared.runtime.unanswered import Unanswered
 
@@ -29,6 +30,8 @@ MAX_CONFLICTS = 16
 MAX_COUNTED = 1 << 12
 """Pods whose conflicts are counted; beyond it, those that the cycle no longer holds are forgotten."""
 CONFLICTS = error(f"the decision was refused {MAX_CONFLICTS} times in a row")
+GONE = error(POD_GONE)
+"""Of a pod that is decided; its gang is decided again without it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +237,17 @@ def faults_of(commit: Commit, committed: Committed) -> Iterator[WorkerFault]:
             yield WorkerFault(each.worker, conflict.fault, conflict.reason, counted=True)
 
 
+def without_gone(
+    result: RoundResult, conflicts: Mapping[str, Conflict]
+) -> tuple[RoundResult, list[tuple[PodInfo, Status]]]:
+    """The round without the pods that are gone, and these."""
+    gone = {conflict.uid for conflict in conflicts.values() if conflict.gone}
+    if not gone:
+        return result, []
+    decided = [each for each in result.decided if each[0].uid not in gone]
+    return replace(result, decided=decided), [(info, GONE) for info, _ in result.decided if info.uid in gone]
+
+
 class ConflictCounts:
     """Consecutive conflicts of each pod or gang."""
 
@@ -254,21 +268,29 @@ class ConflictCounts:
 
     def after_nominations(
         self, nominations: Iterable[PlannedNomination], conflicts: Mapping[str, Conflict], held: Collection[str]
-    ) -> dict[str, bool]:
-        """The nominated pods that lost a conflict, and whether it was one too many. A gang loses as a whole."""
+    ) -> dict[str, Status | None]:
+        """The nominated pods that lost a conflict, and why they fail, unless they are decided again.
+
+        A gang loses as a whole, without its members that are gone.
+        """
         nominations = list(nominations)
         of_gangs = {each.gang: each.info for each in nominations if each.gang and each.info.uid in conflicts}
-        tired = {gang: self.lost(info, held) for gang, info in of_gangs.items()}
-        found: dict[str, bool] = {}
+        tired = {gang: self._status(info, held) for gang, info in of_gangs.items()}
+        found: dict[str, Status | None] = {}
         for each in nominations:
             conflict = conflicts.get(each.info.uid)
             if conflict is not None and conflict.placed:
                 continue
-            if each.gang in tired:
+            if conflict is not None and conflict.gone:
+                found[each.info.uid] = GONE
+            elif each.gang in tired:
                 found[each.info.uid] = tired[each.gang]
             elif conflict is not None:
-                found[each.info.uid] = self.lost(each.info, held)
+                found[each.info.uid] = self._status(each.info, held)
         return found
+
+    def _status(self, info: PodInfo, held: Collection[str]) -> Status | None:
+        return CONFLICTS if self.lost(info, held) else None
 
     def lost(self, info: PodInfo, held: Collection[str]) -> bool:
         """Counts a conflict; True if it was one too many. `held`: the uids of the pods with the cycle."""

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 
 from services.cycle.answer_checks import AnswerChecks
 from services.cycle.batches import admit
-from services.cycle.commits import CONFLICTS, Commits, ConflictCounts, PlannedNomination, faults_of
+from services.cycle.commits import Commits, ConflictCounts, PlannedNomination, faults_of, without_gone
 from services.cycle.events import (
     ConfirmTerm,
     Decided,
@@ -294,8 +294,7 @@ class CycleCore:
         return self.explanations.on_explained(explained, self._workers, self._newest_needed, now)
 
     def _is_refused(self, answer: Proposals | Candidates | ShardExplained) -> bool:
-        why = self._checks.refusal(answer)
-        if why:
+        if why := self._checks.refusal(answer):
             self.refused.append(ProtocolError(why))
         return bool(why)
 
@@ -415,6 +414,7 @@ class CycleCore:
         self, result: RoundResult, number: int, conflicts: Mapping[str, Conflict], now: float
     ) -> list[Effect]:
         effects: list[Effect] = []
+        result, gone = without_gone(result, conflicts)
         lost: dict[str, PodInfo] = {}
         result.decided = where_they_are(result.decided, conflicts)
         for info, placement in result.decided:
@@ -426,15 +426,15 @@ class CycleCore:
             self._held.discard(info.uid)
             self._conflicts.won(info)
             self._gang_memory.placed(info, placement.node, now)
-            decided = Decided(info.uid, placement.node, pod=info)
             if conflict is None:
                 self.explanations.journal.placed(info, placement, number, result.views.get(info.class_id, NO_VIEW), now)
+            decided = Decided(info.uid, placement.node, pod=info)
             effects.append(decided if conflict is None else Superseded(info.uid, conflict.node, pod=info))
-        if not lost:
+        if not (lost or gone):
             return effects + self._end(RoundResult(result.order, unfit=result.withheld))
         again, tired = self._conflicts.after_round(result, lost, self._held)
         self._put_back(result, again)
-        return effects + self._end(RoundResult(result.order, failed=tired))
+        return effects + self._end(RoundResult(result.order, failed=[*gone, *tired]))
 
     def _end_nominations(
         self, nominations: Iterable[PlannedNomination], conflicts: Mapping[str, Conflict], number: int
@@ -446,11 +446,9 @@ class CycleCore:
         for planned in nominations:
             info, uid = planned.info, planned.info.uid
             if uid in lost:
-                if lost[uid]:
-                    effects += self._end(RoundResult([uid], failed=[(info, CONFLICTS)]))
-                    again += planned.others
-                else:
-                    again += planned.pods
+                why = lost[uid]
+                effects += [] if why is None else self._end(RoundResult([uid], failed=[(info, why)]))
+                again += planned.pods if why is None else planned.others
                 continue
             self._held.discard(uid)
             self._conflicts.won(info)

@@ -22,6 +22,7 @@ from shared.config.points import ExtensionPoint
 from shared.config.structs import KubeSchedulerConfig
 from shared.devices.pools import DeviceNode
 from shared.messages.preemption import Victim
+from shared.messages.queue import POD_GONE
 from shared.messages.state import EPOCH_SHIFT, Conflict, Decision, FaultKind, Nominate
 from shared.model.devices import AllocationResult
 from shared.model.load import PodLoad
@@ -84,13 +85,14 @@ GangLoads = Mapping[str, Sequence[PodLoad]]
 class Rejected(Exception):
     """Why a decision or nomination is rejected; the fields are those of Conflict."""
 
-    def __init__(self, reason: str, fault: FaultKind = "", *, placed_on: str = "") -> None:
+    def __init__(self, reason: str, fault: FaultKind = "", *, placed_on: str = "", gone: bool = False) -> None:
         super().__init__(reason)
         self.fault: FaultKind = fault
         self.placed_on = placed_on
+        self.gone = gone
 
     def conflict(self, uid: str) -> Conflict:
-        return Conflict(uid, str(self), bool(self.placed_on), self.fault, self.placed_on)
+        return Conflict(uid, str(self), bool(self.placed_on), self.fault, self.placed_on, self.gone)
 
 
 class CommitChecks:
@@ -200,6 +202,8 @@ class CommitChecks:
         """The pod must be what the commit says. It may have just changed, or not be shown yet."""
         if self._pending is None:
             return
+        if self._pending.is_gone(wanted.uid):
+            raise Rejected(POD_GONE, gone=True)
         if not self._pending.knows(wanted.uid):
             raise Rejected("the watch has not shown this pod as pending")
         wrong = self._pending.difference(wanted, load)

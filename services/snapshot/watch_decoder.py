@@ -91,8 +91,10 @@ class WatchDecoder:
         waits = not (change.gone or change.finished or change.node)
         if waits and change.scheduler in self._schedulers:
             self._pending.upsert(change)
-        else:
+        elif change.node and not change.finished:
             self._pending.remove(uid)
+        else:
+            self._pending.forget(uid)
         was_nominated = uid in self._nominated
         if waits and nominated:
             self._nominated.add(uid)

@@ -6,7 +6,9 @@ import pytest
 
 from services.cycle.events import Failed
 from services.cycle.round.gang import MAX_MEMBERS
+from services.snapshot.core import SnapshotCore
 from services.snapshot.events import NodeSeen, PodSeen
+from services.snapshot.state.pending_pods import PendingPods
 from shared.config.points import ExtensionPoint
 from shared.messages.queue import Gang
 from shared.messages.rounds import Propose
@@ -17,6 +19,7 @@ from testing.inprocess.pipeline import bound
 from tests.plugins.volumes.storage import HOSTNAME, ZONE, claim, storage_class, volume
 from tests.rounds.gangs import GangRun, members
 from tests.rounds.support import Moody, framework_with, small_node
+from tests.snapshot.test_pending_pods import shown
 
 SHARDS, SIZES = [1, 2, 3, 7], [1, 4, 256]
 everywhere = pytest.mark.parametrize(("shards", "round_size"), [(s, r) for s in SHARDS for r in SIZES])
@@ -343,3 +346,39 @@ def test_only_the_asks_of_a_gang_say_what_is_given() -> None:
     run.settle()
     assert [[given.uid for given in ask.given] for ask in asks][-1] == []
     assert ["default/a"] in [[given.uid for given in ask.given] for ask in asks]
+
+
+class DeletesOne:
+    """Lets the snapshot see that these pods are gone before it gets the first commit."""
+
+    def __init__(self, *gone: Pod) -> None:
+        self.gone, self.commits = gone, 0
+        self.pending = PendingPods()
+
+    def __call__(self, message: object) -> Sequence[float]:
+        if isinstance(message, Commit):
+            self.commits += bool(message.decisions)
+            for each in self.gone:
+                self.pending.forget(each.uid)
+        return (0.0,)
+
+
+@pytest.mark.parametrize(("least", "placed"), [(6, 7), (8, 0)])
+def test_a_gang_of_which_a_member_was_deleted_is_decided_at_once_without_it(least: int, placed: int) -> None:
+    pods = members(WORKER, 8)
+    deletes = DeletesOne(pods[3])
+    run = GangRun(fate=deletes)
+    run.snapshot = SnapshotCore(1, pending=deletes.pending)
+    run.restart_worker("worker-0")
+    run.add_nodes(hosts(3))
+    run.settle()
+    behind = pod("behind").request(cpu=1).build()
+    for each in (*pods, behind):
+        deletes.pending.upsert(shown(each))
+    run.take((Gang("ns/g", least), pods), behind)
+    run.settle()
+    assert len(run.places(pods)) == placed
+    assert isinstance(run.outcomes[pods[3].uid], Failed)
+    assert len(run.unfit(pods)) == 7 - placed
+    assert run.places([behind])
+    assert deletes.commits == 2 + (placed > 0)

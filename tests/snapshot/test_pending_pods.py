@@ -18,7 +18,7 @@ from shared.model.pod import AwsElasticBlockStore, EphemeralSource
 from shared.model.quantity import parse_quantity
 from shared.model.resources import filter_requests
 from testing.builders import node, pod
-from tests.rounds.support import reassigned, refusals
+from tests.rounds.support import reassigned, refusals, reply
 
 PROFILE = "default-scheduler"
 
@@ -204,3 +204,13 @@ def test_a_body_that_is_none_makes_the_pod_unknown() -> None:
     pending.upsert(replace(shown(a_pod()), body=msgspec.Raw(b"\xc1")))
     assert not pending.knows(a_pod().uid)
     pending.validate()
+
+
+def test_a_pod_that_is_deleted_is_gone_for_a_commit_and_one_that_was_never_shown_is_not() -> None:
+    here, unseen = a_pod(), pod("unseen").request(cpu=1).build()
+    owner = Owner(here)
+    owner.see(replace(shown(here), gone=True))
+    told = {conflict.uid: conflict for of in (here, unseen) for conflict in reply(owner.commits(of)).conflicts}
+    assert {uid: conflict.gone for uid, conflict in told.items()} == {here.uid: True, unseen.uid: False}
+    owner.see(shown(here))
+    assert not refusals(owner.commits(here))

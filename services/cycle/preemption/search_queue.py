@@ -22,6 +22,7 @@ from services.cycle.preemption.rehearsal import Rehearsal
 from services.cycle.round.admission import PodInfo
 from services.cycle.round.assign import RoundResult, Unfit
 from services.cycle.round.gangs import AnyGang
+from services.cycle.round.tree_round import TreeRound
 from shared.framework.profile import Framework
 from shared.messages.evaluation import Ties
 from shared.messages.limits import HALF_A_MESSAGE
@@ -98,8 +99,13 @@ class SearchQueue:
         return bool(self._frameworks[info.template.profile].post_filter) and unfit.nodes > 0 and info.gang is None
 
     def _applies_to_gang(self, gang: AnyGang) -> bool:
-        """Whether victims may be searched for; extenders cannot be asked about victims of several pods."""
+        """Whether victims may be searched for; extenders cannot be asked about victims of several pods.
+
+        A gang that lacks members, since some were deleted, waits for further ones.
+        """
         first = gang.members[0]
+        if not isinstance(gang, TreeRound) and len(gang.members) < gang.least:
+            return False
         plugins = self._frameworks[first.template.profile].post_filter
         is_extended = any(is_judged(info.class_id) for info in gang.members)
         return any(isinstance(each, DefaultPreemption) for each in plugins) and not is_extended

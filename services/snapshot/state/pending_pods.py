@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
+from shared.bounded import BoundedDict
 from shared.devices.pod_claims import ClaimName, claim_names
 from shared.errors import FlotillaError, InvariantBroken
 from shared.messages.state import Decision, Nominate
@@ -23,6 +24,8 @@ from shared.model.objects import (
 )
 from shared.model.resources import filter_requests
 
+MAX_GONE = 1 << 14
+"""Pods that are remembered as gone: far more than a cycle holds."""
 NOTHING = msgspec.Raw(b"")
 OTHER_REQUESTS = "it requests something else"
 
@@ -91,6 +94,8 @@ class PendingPods:
         """Of pods that have any."""
         self._differences: dict[tuple[int, int], str] = {}
         """Of loads of the present commit, by load and shape."""
+        self._gone: BoundedDict[str, None] = BoundedDict(MAX_GONE)
+        """Pods that were pending, and were deleted or have finished."""
 
     def __len__(self) -> int:
         return len(self._pods)
@@ -112,6 +117,7 @@ class PendingPods:
             self._claims[change.uid] = claims
         else:
             self._claims.pop(change.uid, None)
+        self._gone.pop(change.uid, None)
         before = self._pods.get(change.uid)
         if shape is not before:
             shape.pods += 1
@@ -124,6 +130,16 @@ class PendingPods:
         shape = self._pods.pop(uid, None)
         if shape is not None:
             self._drop(shape)
+
+    def forget(self, uid: str) -> None:
+        """The pod is deleted, or has finished."""
+        if uid in self._pods:
+            self._gone[uid] = None
+        self.remove(uid)
+
+    def is_gone(self, uid: str) -> bool:
+        """Whether the pod was pending and is no more; False if that was long ago, or before the present term."""
+        return uid in self._gone
 
     def begin_commit(self) -> None:
         self._differences.clear()
