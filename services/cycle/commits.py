@@ -9,6 +9,7 @@ because a search may end while a round is asked about. Lost nominations go with 
 commit asks the snapshot whether it still accepts this cycle.
 """
 
+from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -19,8 +20,10 @@ from services.cycle.preemption.candidate_search import Preemption
 from services.cycle.round.admission import PodInfo
 from services.cycle.round.assign import RoundResult, Unfit, device_decision
 from services.cycle.round.gangs import undecided
+from shared.messages.limits import MAX_BODY
 from shared.messages.queue import POD_GONE
 from shared.messages.state import Assignment, Commit, Committed, Conflict, Decision, Loads, Nominate
+from shared.model.objects import encode_msgpack
 from shared.runtime.unanswered import Unanswered
 
 COMMIT_DEADLINE = 1.0
@@ -29,6 +32,8 @@ MAX_CONFLICTS = 16
 """Consecutive conflicts after which a pod goes back to the queue and backs off, so that no pod waits for it forever."""
 MAX_COUNTED = 1 << 12
 """Pods whose conflicts are counted; beyond it, those that the cycle no longer holds are forgotten."""
+MAX_COMMIT_BYTES = MAX_BODY - (1 << 20)
+"""Of nominations and victims in one commit; the rest is for pods that lose their nominations."""
 CONFLICTS = error(f"the decision was refused {MAX_CONFLICTS} times in a row")
 GONE = error(POD_GONE)
 """Of a pod that is decided; its gang is decided again without it."""
@@ -89,7 +94,8 @@ class Commits:
         self._incarnation = incarnation
         self._checks = checks
         self._number = 0
-        self._planned: list[PlannedNomination] = []
+        self._planned: deque[tuple[Sequence[PlannedNomination], int]] = deque()
+        """Nominations that stand or fall together, and the bytes that they take in a commit."""
         self._denominated: dict[str, None] = {}
         self._confirm = False
         self._has_quiet = False
@@ -102,14 +108,28 @@ class Commits:
 
     def held(self) -> Iterator[PodInfo]:
         """The pods that wait for the answer to a commit."""
-        for planned in self._planned:
-            yield from planned.pods
+        for unit, _ in self._planned:
+            for planned in unit:
+                yield from planned.pods
         if self.pending is not None:
             yield from self.pending.held()
 
-    def plan(self, nominations: Sequence[PlannedNomination]) -> None:
-        for each in nominations:
-            self._planned.append(replace(each, worker=self._checks.worker_of(each.preemption.nominated or "")))
+    def plan(self, nominations: Sequence[PlannedNomination]) -> RoundResult:
+        """Returns members of gangs whose nominations and victims fit in no commit, as failed."""
+        planned = [
+            replace(each, worker=self._checks.worker_of(each.preemption.nominated or "")) for each in nominations
+        ]
+        failed: list[tuple[PodInfo, Status]] = []
+        for unit in _units(planned):
+            size = _size(unit)
+            if size <= MAX_COMMIT_BYTES:
+                self._planned.append((unit, size))
+                continue
+            victims = sum(len(each.preemption.victims) for each in unit)
+            what = f"the nominations of {len(unit):,} pods with {victims:,} victims take {size:,} bytes in a message"
+            why = error(f"preemption: {what}, and at most {MAX_COMMIT_BYTES:,} fit")
+            failed += [(info, why) for each in unit for info in each.pods]
+        return RoundResult([], failed=failed)
 
     def denominate(self, info: PodInfo) -> None:
         """Ends the pod's nomination, if it has one."""
@@ -153,10 +173,15 @@ class Commits:
         """Sends nominations, lost nominations and the question about the term, unless a commit is under way."""
         if self.pending is not None or not (self._planned or self._denominated or self._confirm):
             return []
-        planned, self._planned = tuple(self._planned), []
+        planned: list[PlannedNomination] = []
+        room = MAX_COMMIT_BYTES
+        while self._planned and (not planned or self._planned[0][1] <= room):
+            unit, size = self._planned.popleft()
+            planned += unit
+            room -= size
         loads = Loads()
-        nominations = [self._nominate(each, loads) for each in planned if each.preemption.nominated]
-        return [self._send(self._commit(loads, [], nominations), now, nominations=planned)]
+        nominations = [_nominate(each, loads) for each in planned if each.preemption.nominated]
+        return [self._send(self._commit(loads, [], nominations), now, nominations=tuple(planned))]
 
     def resend(self, now: float) -> list[SendCommit]:
         """The pending commit, for a snapshot that has not received it."""
@@ -174,21 +199,6 @@ class Commits:
         # Its delta did not go with what was asked before it was applied.
         self._has_quiet |= pending.commit.quiet
         return pending
-
-    def _nominate(self, planned: PlannedNomination, loads: Loads) -> Nominate:
-        info, node = planned.info, planned.preemption.nominated or ""
-        return Nominate(
-            Assignment(info.uid, info.namespace, info.name, info.template.profile, node),
-            load=loads.number(info.load),
-            seen=planned.seen,
-            victims=list(planned.preemption.victims),
-            worker=planned.worker,
-            asks=info.template.asks,
-            narrowed=planned.narrowed,
-            never=info.template.never_preempts,
-            gang=planned.gang,
-            priority=planned.priority,
-        )
 
     def with_deltas(self, effects: list[Effect]) -> list[Effect]:
         """Workers that are asked must see the decisions of quiet commits."""
@@ -223,6 +233,36 @@ class Commits:
     def _sent(self, send: SendCommit, now: float) -> SendCommit:
         self.unanswered.sent(send.message.number, send, now)
         return send
+
+
+def _nominate(planned: PlannedNomination, loads: Loads) -> Nominate:
+    info, node = planned.info, planned.preemption.nominated or ""
+    return Nominate(
+        Assignment(info.uid, info.namespace, info.name, info.template.profile, node),
+        load=loads.number(info.load),
+        seen=planned.seen,
+        victims=list(planned.preemption.victims),
+        worker=planned.worker,
+        asks=info.template.asks,
+        narrowed=planned.narrowed,
+        never=info.template.never_preempts,
+        gang=planned.gang,
+        priority=planned.priority,
+    )
+
+
+def _units(planned: Sequence[PlannedNomination]) -> Iterable[list[PlannedNomination]]:
+    """Members of one gang go together."""
+    units: dict[str, list[PlannedNomination]] = {}
+    for each in planned:
+        units.setdefault(each.gang or each.info.uid, []).append(each)
+    return units.values()
+
+
+def _size(unit: Sequence[PlannedNomination]) -> int:
+    loads = Loads()
+    nominations = [_nominate(each, loads) for each in unit if each.preemption.nominated]
+    return len(encode_msgpack((nominations, loads.items)))
 
 
 def faults_of(commit: Commit, committed: Committed) -> Iterator[WorkerFault]:

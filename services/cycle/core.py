@@ -378,8 +378,8 @@ class CycleCore:
             self._commits.denominate(info)
         self._held.difference_update(info.uid for info in progress.ended)
         self._backlog.extendleft(reversed(progress.again))
-        self._commits.plan(progress.nominations)
-        return progress.effects + self._go_ahead(now)
+        too_large = self._commits.plan(progress.nominations)
+        return progress.effects + self._end(too_large) + self._go_ahead(now)
 
     # The answer to a commit
 
