@@ -201,11 +201,14 @@ class EvictionCalls:
         return pod
 
     async def _victim(self, pod: PodRef, evict: Evict) -> Reply:
-        """Looks it up; one that a gang evicts with its whole group is as important as the root of its tree."""
+        """Looks it up; one that a gang evicts with its whole group is as important as the root of its tree.
+
+        Nobody protects a pod by a group that cannot be read: while others go in vain, it would stay.
+        """
         reply = await self._look_up(pod)
         if not evict.gang or not isinstance(reply, Found) or not reply.pod.group:
             return reply
-        path = await self._groups.path(pod.namespace, reply.pod.group)
+        path = await self._groups.path_as_watched(pod.namespace, reply.pod.group)
         priority = path[-1].priority if path else None
         if priority is None or not any(group.is_evicted_whole for group in path):
             return reply

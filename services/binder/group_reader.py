@@ -6,7 +6,7 @@ from collections.abc import Callable
 import msgspec
 
 from shared.bounded import BoundedDict
-from shared.errors import FlotillaError
+from shared.errors import ClusterError, FlotillaError
 from shared.kube.client import KubeClient
 from shared.model.composite_groups import MAX_LEVELS, CompositePodGroup
 from shared.model.objects import ClusterObject, ObjectKind, PodGroup, object_from
@@ -46,14 +46,28 @@ class GroupReader:
             self._known[namespace, name] = now, group
         return group
 
+    async def path_as_watched(self, namespace: str, name: str) -> list[PodGroup | CompositePodGroup]:
+        """Likewise, without what cannot be read, which queue and snapshot count as absent."""
+        path: list[PodGroup | CompositePodGroup] = []
+        try:
+            await self._follow(namespace, name, path)
+        except ClusterError:
+            raise
+        except FlotillaError:
+            pass
+        return path
+
     async def path(self, namespace: str, name: str) -> list[PodGroup | CompositePodGroup]:
         """A PodGroup and the composite groups above it. The priority and preemption policy of the last one count."""
-        found: PodGroup | CompositePodGroup | None = await self.read(namespace, name)
         path: list[PodGroup | CompositePodGroup] = []
+        await self._follow(namespace, name, path)
+        return path
+
+    async def _follow(self, namespace: str, name: str, path: list[PodGroup | CompositePodGroup]) -> None:
+        found: PodGroup | CompositePodGroup | None = await self.read(namespace, name)
         while found is not None and len(path) <= MAX_LEVELS:
             path.append(found)
             found = await self._read_composite(*found.parent.split("/")) if found.parent else None
-        return path
 
     async def _read_composite(self, namespace: str, name: str) -> CompositePodGroup | None:
         at, group = self._composites.get((namespace, name), (-math.inf, None))

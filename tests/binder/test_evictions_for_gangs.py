@@ -87,6 +87,20 @@ async def test_a_victim_is_as_important_as_its_group_only_if_that_goes_whole(who
         assert w.terminating("low") is evicted
 
 
+async def test_a_victim_whose_group_cannot_be_read_counts_by_itself_as_for_the_snapshot() -> None:
+    async with world() as w:
+        w.simulator.serve(GROUP, "v1", "v1alpha2")
+        store_group(w, "train", priority=5)
+        keys = ",".join(f"example.com/k{i}" for i in range(9))  # one too many
+        metadata = {"name": "old", "namespace": "default", "annotations": {"flotilla.io/required-topology": keys}}
+        spec = {"schedulingPolicy": {"gang": {"minCount": 1}}, "priority": HIGH}
+        w.simulator.store_raw("podgroups", {"metadata": metadata, "spec": spec}, group=GROUP)
+        w.pod("low", "n1", group="old")
+        w.pod("high", nominated="n1", priority=0, group="train")
+        assert await failure(w) == ""
+        assert w.terminating("low")
+
+
 async def test_what_is_written_names_the_gang() -> None:
     async with world() as w:
         w.simulator.serve(GROUP, "v1", "v1alpha2")
