@@ -143,7 +143,7 @@ class EvictionCalls:
             return failed
         match call.step:
             case Step.LOOK_UP:
-                return await self._victim(pod, call.evict)
+                return await self._victim(pod)
             case Step.MARK | Step.CANCEL:
                 assert call.condition is not None
                 return await self._mark(pod, self._dated(call.condition))
@@ -200,19 +200,17 @@ class EvictionCalls:
             return Failed(f"the preemptor {GONE if pod is None else why}", final=True)
         return pod
 
-    async def _victim(self, pod: PodRef, evict: Evict) -> Reply:
-        """Looks it up; one that a gang evicts with its whole group is as important as the root of its tree.
+    async def _victim(self, pod: PodRef) -> Reply:
+        """Looks it up; it is as important as its group, or the root of its tree, if this has a priority.
 
         Nobody protects a pod by a group that cannot be read: while others go in vain, it would stay.
         """
         reply = await self._look_up(pod)
-        if not evict.gang or not isinstance(reply, Found) or not reply.pod.group:
+        if not isinstance(reply, Found) or not reply.pod.group:
             return reply
         path = await self._groups.path_as_watched(pod.namespace, reply.pod.group)
         priority = path[-1].priority if path else None
-        if priority is None or not any(group.is_evicted_whole for group in path):
-            return reply
-        return Found(replace(reply.pod, priority=priority))
+        return reply if priority is None else Found(replace(reply.pod, priority=priority))
 
     async def _check_nomination(self, evict: Evict) -> Failed | None:
         """Asks the snapshot, which owns nominations, whether this one stands, and its eviction has not ended."""

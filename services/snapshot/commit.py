@@ -12,6 +12,7 @@ from services.snapshot.state.cluster_state import ClusterState
 from services.snapshot.state.nominator import Nomination
 from services.snapshot.state.pending_pods import PendingPods
 from services.snapshot.state.preemption_victims import evict_of, evicts
+from shared.cluster.eviction_units import priority_of
 from shared.errors import ProtocolError
 from shared.messages.binding import Evict
 from shared.messages.state import (
@@ -144,7 +145,8 @@ class CommitHandler:
         applied.changes.append(PodNominated(uid, node, nominate.load, nomination.key))
         if not evicts(nominate):
             return
-        losers = cluster.nominator.below(node, nomination.load.priority)
+        groups = cluster.objects.pod_groups
+        losers = cluster.nominator.below(node, priority_of(nomination.load, groups), groups)
         applied.changes += cluster.revoke(loser for loser, _ in losers)
         evict = evict_of(nominate, cluster.epoch, cluster.seq + 1, cluster.ledger, losers)
         applied.evictions.append(evict)

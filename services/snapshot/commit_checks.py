@@ -14,14 +14,13 @@ import msgspec
 from services.snapshot.device_checks import DeviceChecks
 from services.snapshot.state.cluster_state import ClusterState
 from services.snapshot.state.pending_pods import PendingPods
-from shared.cluster.eviction_units import unit_of
+from shared.cluster.eviction_units import family_of, unit_of
 from shared.cluster.volumes import VolumeDecision
 from shared.config.args import NodeResourcesFitArgs
 from shared.config.feature_gates import Feature
 from shared.config.points import ExtensionPoint
 from shared.config.structs import KubeSchedulerConfig
 from shared.devices.pools import DeviceNode
-from shared.messages.preemption import Victim
 from shared.messages.queue import POD_GONE
 from shared.messages.state import EPOCH_SHIFT, Conflict, Decision, FaultKind, Nominate
 from shared.model.devices import AllocationResult
@@ -153,7 +152,7 @@ class CommitChecks:
                 self._check_identity(each, load)
                 if each.node in written:
                     raise Rejected(f"node {each.node} was given to another pod since the evaluation")
-                self._check_victims(each, load)
+                self._check_victims(each, load, gone)
                 self._check_room_without(each, load, gone, gang.get(each.node, ()))
             except Rejected as cause:
                 conflicts[each.uid] = cause.conflict(each.uid)
@@ -284,8 +283,11 @@ class CommitChecks:
         if filters.volumes and (load.claims or load.disks):
             self._check_volume_restrictions(wanted, load, gang)
 
-    def _check_victims(self, wanted: Nominate, load: PodLoad) -> None:
-        """The victims must be where they were, and of lower priority. Those of a gang may be on any node."""
+    def _check_victims(self, wanted: Nominate, load: PodLoad, gone: Collection[str]) -> None:
+        """The victims must be where they were, and of lower priority.
+
+        Those of a gang may be on any node, never of its own groups, and a group that goes whole must be `gone` whole.
+        """
         for victim in wanted.victims:
             placement = self._pods.get(victim.uid)
             if placement is None or (placement.node != wanted.node and not wanted.gang):
@@ -293,14 +295,28 @@ class CommitChecks:
         if wanted.never and wanted.victims:
             raise Rejected("its preemptionPolicy is Never", "victims")
         priority = load.priority if wanted.priority is None else wanted.priority
+        groups = self._objects.pod_groups
+        family = family_of(load, groups) if wanted.gang else ""
+        whole: set[str] = set()
         for victim in wanted.victims:
-            if self._priority_of(victim, wanted) >= priority:
+            of_victim = self._pods[victim.uid].load
+            unit = unit_of(of_victim, groups)
+            if unit.priority >= priority:
                 raise Rejected(f"pod {victim.key} is not of lower priority", "victims")
+            if family and family_of(of_victim, groups) == family:
+                raise Rejected(f"pod {victim.key} is of the gang's own group", "victims")
+            whole |= {unit.group} - {""} if wanted.gang else set()
+        for group in sorted(whole):
+            self._check_is_whole(group, gone)
 
-    def _priority_of(self, victim: Victim, wanted: Nominate) -> int:
-        """A pod that a gang evicts with its group is as important as the group."""
-        load = self._pods[victim.uid].load
-        return unit_of(load, self._objects.pod_groups).priority if wanted.gang else load.priority
+    def _check_is_whole(self, group: str, gone: Collection[str]) -> None:
+        """All pods of the group must go, but those on nodes that are not there, of which no worker knows."""
+        groups = self._objects.pod_groups
+        keys = (group,) if group in groups else (key for key, each in groups.items() if each.evicted_with == group)
+        for uid in (uid for key in keys for uid in self._pods.of_group(key)):
+            placement = self._pods[uid]
+            if uid not in gone and placement.node in self._nodes:
+                raise Rejected(f"pod {placement.key} of group {group}, which goes whole, has come since the evaluation")
 
     def _check_room_without(
         self, wanted: Nominate, load: PodLoad, gone: Collection[str], gang: Sequence[PodLoad]

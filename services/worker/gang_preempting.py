@@ -3,7 +3,7 @@
 Victims chosen so far count as gone, and members with room as placed.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice, repeat
 
@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from services.worker.preempting import Finder
 from services.worker.what_if import pods_evicted
 from shared.cluster.columns import Rows
-from shared.cluster.eviction_units import Unit, tree_of, unit_of
+from shared.cluster.eviction_units import Unit, family_of, priority_of, unit_of
 from shared.cluster.nodetable import NodeTable, Placed
 from shared.cluster.topology import domains_of
 from shared.framework.dry_run import Budgets, victim_of
@@ -22,8 +22,7 @@ from shared.framework.gang_dry_run import GangDryRun
 from shared.framework.pod_class import PodClass
 from shared.framework.victim_sets import undominated, units_of
 from shared.messages.preemption import MAX_POSSIBLE, Candidate, GangAsk, PreemptAsk, ShardFindings, Victim
-from shared.model.load import PodLoad
-from shared.model.objects import Pod, PodGroup, group_of
+from shared.model.load import PodLoad, load_of
 from shared.plugins.preemption import VICTIMS_STILL_GO
 
 NODES_TOGETHER = 1 << 8
@@ -123,10 +122,10 @@ class GangLadders:
     def _may_go(self, table: NodeTable) -> Callable[[PodLoad, Unit], bool]:
         """Whether pods may be victims."""
         gang, groups = self.gang, table.objects.pod_groups
-        own = {gang.group, _tree_of_pod(self.ask.pod, groups)}
+        family = family_of(load_of(self.ask.pod), groups)
 
         def may_go(load: PodLoad, unit: Unit) -> bool:
-            if unit.priority >= gang.priority or (load.group and tree_of(load.namespace, load.group, groups) in own):
+            if unit.priority >= gang.priority or (family and family_of(load, groups) == family):
                 return False
             if unit.group and not gang.whole_groups:
                 self._kept_groups.add(unit.group)
@@ -134,11 +133,6 @@ class GangLadders:
             return True
 
         return may_go
-
-
-def _tree_of_pod(pod: Pod, groups: Mapping[str, PodGroup]) -> str:
-    ref = group_of(pod)
-    return "" if ref is None else tree_of(pod.namespace, ref.name, groups)
 
 
 def _domains(table: NodeTable, rows: Rows, gang: GangAsk) -> dict[str, Domain]:
@@ -165,8 +159,8 @@ def _possible(table: NodeTable, dry_run: GangDryRun) -> list[Victim]:
 def _still_go(table: NodeTable, gang: GangAsk) -> bool:
     """Whether victims of the gang are terminating on a node that one of its members is nominated to."""
     rows = {row for node in gang.nominated.values() if (row := table.row_of(node)) is not None}
-    loads = (load for row in rows for load in table.loads_at(row))
-    return any(load.preempted and load.priority < gang.priority for load in loads)
+    groups, loads = table.objects.pod_groups, (load for row in rows for load in table.loads_at(row))
+    return any(load.preempted and priority_of(load, groups) < gang.priority for load in loads)
 
 
 def _budgets(table: NodeTable, victims: Iterable[Victim]) -> dict[str, int]:
@@ -191,5 +185,5 @@ def _gone_with_group(table: NodeTable, uid: str, pod: Placed, groups: set[str]) 
     if unit.group not in groups:
         return None
     [budgets] = Budgets(table.objects).left_after([pod])
-    victim = victim_of(uid, pod, budgets)
-    return replace(victim, priority=unit.priority, group=unit.group, node=table.names[pod.row])
+    victim = victim_of(uid, pod, unit.priority, budgets)
+    return replace(victim, group=unit.group, node=table.names[pod.row])

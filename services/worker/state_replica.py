@@ -229,9 +229,9 @@ class StateReplica:
                 if name in table:
                     table.remove_node(name)
             case ObjectUpserted(object=obj):
-                table.objects.upsert(obj)
+                table.upsert_object(obj)
             case ObjectRemoved(kind=kind, key=key):
-                table.objects.remove(kind, key)
+                table.remove_object(kind, key)
             case PodNominated():
                 self._nominate(table, change, kinds)
             case NominationGone(uid=uid):

@@ -1,10 +1,17 @@
-"""What is evicted together: a pod by itself, or all pods of a group or composite group whose disruptionMode says so."""
+"""What a pod counts as when it may have to go: its priority, what is evicted together with it, and its family.
+
+The priority of a group, or of the root of its tree, counts for all its pods, whatever they say themselves.
+"""
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from shared.model.load import PodLoad
-from shared.model.objects import PodGroup
+from shared.model.objects import GroupApi, PodGroup
+from shared.model.workloads import GROUP_LABEL
+
+Groups = Mapping[str, PodGroup]
+"""Of scheduling.k8s.io, by `namespace/name`."""
 
 
 class Unit(NamedTuple):
@@ -14,17 +21,29 @@ class Unit(NamedTuple):
     group: str = ""
 
 
-def unit_of(pod: PodLoad, groups: Mapping[str, PodGroup]) -> Unit:
-    """The unit that a placed pod belongs to. A group's own priority, if it has one, counts for all its pods."""
-    group = groups.get(f"{pod.namespace}/{pod.group}") if pod.group else None
-    if group is None or not group.evicted_with:
-        return Unit(pod.priority)
-    priority = group.victims_priority
-    return Unit(pod.priority if priority is None else priority, group.evicted_with)
+def group_key(load: PodLoad) -> str:
+    """`namespace/name` of the pod's PodGroup of scheduling.k8s.io; empty if it has none."""
+    return f"{load.namespace}/{load.group}" if load.group else ""
 
 
-def tree_of(namespace: str, group: str, groups: Mapping[str, PodGroup]) -> str:
-    """The key of the highest group above this one, or its own: pods of one tree do not make way for each other."""
-    key = f"{namespace}/{group}"
-    found = groups.get(key)
-    return key if found is None or found.tree is None else f"compositepodgroup/{found.tree.root}"
+def priority_of(load: PodLoad, groups: Groups) -> int:
+    """The priority that counts for a pod, placed or nominated."""
+    group = groups.get(group_key(load)) if load.group else None
+    of_group = None if group is None else group.priority_of_tree
+    return load.priority if of_group is None else of_group
+
+
+def unit_of(load: PodLoad, groups: Groups) -> Unit:
+    """The unit that a placed pod belongs to."""
+    group = groups.get(group_key(load)) if load.group else None
+    return Unit(priority_of(load, groups), "" if group is None else group.evicted_with)
+
+
+def family_of(load: PodLoad, groups: Groups) -> str:
+    """Equal for pods of one group, of whichever API, or of one tree of groups; empty for a pod without a group."""
+    if load.group:
+        group = groups.get(group_key(load))
+        tree = None if group is None else group.tree
+        return f"group {group_key(load)}" if tree is None else f"tree {tree.root}"
+    name = load.labels.get(GROUP_LABEL, "")
+    return f"{GroupApi.COSCHEDULING} {load.namespace}/{name}" if name else ""

@@ -20,13 +20,14 @@ from numpy.typing import NDArray
 
 from flotilla.nodes import LabelValue, PodColumn, TextColumn
 from shared.cluster.columns import ChangeLog, Columns, IntColumn, Interner
+from shared.cluster.eviction_units import group_key, priority_of
 from shared.cluster.load_kind import Amounts, LoadKind
 from shared.cluster.nominations import NominatedPod, Nominations
 from shared.cluster.objects import ClusterObjects
 from shared.cluster.pod_indexes import LabelClasses, TermCounts
 from shared.errors import ClusterError, InvariantBroken
 from shared.model.load import PodLoad
-from shared.model.objects import Node, Taint, validate_node
+from shared.model.objects import ClusterObject, Node, ObjectKind, Taint, key_of, kind_of, validate_node
 from shared.model.resources import allocatable
 
 FEWEST_VALUES = 1024
@@ -237,13 +238,33 @@ class NodeTable:
     def nominate(self, uid: str, node: str, load: PodLoad, key: str = "") -> None:
         """Reserve room on a node for an unbound pod; the node need not exist."""
         self.denominate(uid)
-        self.nominations.add(uid, node, NominatedPod(self.kind(load), key), self._rows.get(node))
+        priority = priority_of(load, self.objects.pod_groups)
+        self.nominations.add(uid, node, NominatedPod(self.kind(load), key, priority), self._rows.get(node))
         self._log_nomination(node)
 
     def denominate(self, uid: str) -> None:
         node = self.nominations.remove(uid)
         if node is not None:
             self._log_nomination(node)
+
+    # Other objects
+
+    def upsert_object(self, obj: ClusterObject) -> None:
+        self.objects.upsert(obj)
+        if kind_of(obj) is ObjectKind.POD_GROUP:
+            self._count_nominations_again(key_of(obj))
+
+    def remove_object(self, kind: ObjectKind, key: str) -> None:
+        self.objects.remove(kind, key)
+        if kind is ObjectKind.POD_GROUP:
+            self._count_nominations_again(key)
+
+    def _count_nominations_again(self, group: str) -> None:
+        """Nominated pods of this group may have another priority now."""
+        for uid, node, nominated in list(self.nominations.items()):
+            load = nominated.kind.load
+            if group_key(load) == group and nominated.priority != priority_of(load, self.objects.pod_groups):
+                self.nominate(uid, node, load, nominated.key)
 
     def set_shared_hostnames(self, values: Iterable[str]) -> None:
         """Invalidate what was counted by hostname."""

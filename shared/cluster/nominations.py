@@ -22,10 +22,11 @@ FEWEST_KINDS = 1024
 
 @dataclass(frozen=True, slots=True)
 class NominatedPod:
-    """What a nominated pod will occupy; `key`: its `namespace/name`."""
+    """What a nominated pod will occupy; `key`: its `namespace/name`. `priority`: its group's, if that has one."""
 
     kind: LoadKind
     key: str
+    priority: int
 
 
 class Nominations:
@@ -52,6 +53,10 @@ class Nominations:
     def __iter__(self) -> Iterator[str]:
         """The nodes with nominated pods."""
         return iter(self._on)
+
+    def items(self) -> Iterator[tuple[str, str, NominatedPod]]:
+        """The pods by uid, and their nodes."""
+        return ((uid, node, self._on[node][uid]) for uid, node in self._node_of.items())
 
     def of(self, node: str) -> dict[str, NominatedPod]:
         """The pods nominated to a node, by uid."""
@@ -88,7 +93,7 @@ class Nominations:
         if at == self._entries.shape[1]:
             self._entries = np.concatenate([self._entries, np.zeros_like(self._entries)], axis=1)
         kind = nominated.kind
-        self._entries[:, at] = NO_ROW if row is None else row, self._number(kind), kind.load.priority
+        self._entries[:, at] = NO_ROW if row is None else row, self._number(kind), nominated.priority
 
     def remove(self, uid: str) -> str | None:
         """The node that the pod was nominated to, if any."""
@@ -114,7 +119,7 @@ class Nominations:
     def validate(self, row_of: Callable[[str], int | None]) -> None:
         for uid, node in self._node_of.items():
             row, nominated = row_of(node), self._on[node][uid]
-            expected = NO_ROW if row is None else row, self._numbers.get(nominated.kind), nominated.kind.load.priority
+            expected = NO_ROW if row is None else row, self._numbers.get(nominated.kind), nominated.priority
             if self._uids[self._at[uid]] != uid or tuple(self._entries[:, self._at[uid]].tolist()) != expected:
                 raise InvariantBroken(f"the entry of nominated pod {uid} is wrong")
         if not len(self._uids) == len(self._at) == len(self._node_of) == sum(map(len, self._on.values())):

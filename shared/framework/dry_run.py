@@ -12,6 +12,7 @@ import numpy as np
 
 from flotilla.plugin import Code, Mask, Status, unresolvable
 from shared.cluster.columns import Rows
+from shared.cluster.eviction_units import priority_of
 from shared.cluster.load_kind import PODS, LoadKind
 from shared.cluster.nodetable import NodeTable, Placed
 from shared.cluster.objects import ClusterObjects
@@ -56,6 +57,8 @@ class DryRun:
         self._judge = judge
         self._class = pod_class
         self._budgets = Budgets(table.objects)
+        self._of_groups: dict[LoadKind, int] = {}
+        """The priorities of pods with a group."""
 
     def run(self, rows: Rows, wanted: int) -> Tried:
         """Try these rows in this order until `wanted` candidates are found."""
@@ -69,7 +72,7 @@ class DryRun:
     def _try(self, rows: Rows, tried: Tried) -> None:
         priority = self._class.state.pod.priority
         lesser = [
-            [(uid, pod) for uid, pod in self._table.placed_at(row) if pod.kind.load.priority < priority]
+            [(uid, pod) for uid, pod in self._table.placed_at(row) if self._priority(pod.kind) < priority]
             for row in rows.tolist()
         ]
         at = np.array([i for i, pods in enumerate(lesser) if pods], dtype=np.intp)
@@ -90,9 +93,22 @@ class DryRun:
             freed = None if freed is None else freed.take(fits)
             self._reprieve(rows[fits], [lesser[i] for i in fits.tolist()], freed, tried)
 
+    def _priority(self, kind: LoadKind) -> int:
+        if not kind.load.group:
+            return kind.load.priority
+        found = self._of_groups.get(kind)
+        if found is None:
+            found = self._of_groups[kind] = priority_of(kind.load, self._table.objects.pod_groups)
+        return found
+
+    def _importance(self, pod: tuple[str, Placed]) -> tuple[int, float, str]:
+        """The most important first: by priority, then the one that runs longest, then by uid."""
+        uid, placed = pod
+        return -self._priority(placed.kind), math.inf if placed.started is None else placed.started, uid
+
     def _reprieve(self, rows: Rows, lesser: Sequence[Pods], freed: "FreedPorts | None", tried: Tried) -> None:
         """Put back every pod that may stay."""
-        by_importance = [sorted(pods, key=importance) for pods in lesser]
+        by_importance = [sorted(pods, key=self._importance) for pods in lesser]
         budgets = [self._budgets.left_after([pod for _, pod in pods]) for pods in by_importance]
         violating = [[any(left < 0 for left in of_pod.values()) for of_pod in of_row] for of_row in budgets]
         removed = Removed(by_importance)
@@ -107,7 +123,7 @@ class DryRun:
         for row, pods, of_row, gone in zip(rows.tolist(), by_importance, budgets, gone_by_row, strict=True):
             node = self._table.names[row]
             victims = [
-                victim_of(uid, pod, left)
+                victim_of(uid, pod, self._priority(pod.kind), left)
                 for (uid, pod), left, is_gone in zip(pods, of_row, gone, strict=True)
                 if is_gone
             ]
@@ -153,15 +169,9 @@ class Removed:
             yield order[starts[sizes > turn] + turn]
 
 
-def importance(pod: tuple[str, Placed]) -> tuple[int, float, str]:
-    """The most important first: by priority, then the one that runs longest, then by uid."""
-    uid, placed = pod
-    return -placed.kind.load.priority, math.inf if placed.started is None else placed.started, uid
-
-
-def victim_of(uid: str, pod: Placed, left: dict[str, int]) -> Victim:
-    load, violates = pod.kind.load, any(allowed < 0 for allowed in left.values())
-    return Victim(uid, pod.key or uid, load.priority, pod.started, violates, load.terminating, left)
+def victim_of(uid: str, pod: Placed, priority: int, left: dict[str, int]) -> Victim:
+    violates = any(allowed < 0 for allowed in left.values())
+    return Victim(uid, pod.key or uid, priority, pod.started, violates, pod.kind.load.terminating, left)
 
 
 class Budgets:

@@ -89,7 +89,7 @@ class GangDryRun:
 
     def _victim(self, uid: str, pod: Placed, left: dict[str, int]) -> Victim:
         unit = self._unit(pod)
-        return replace(victim_of(uid, pod, left), priority=unit.priority, group=unit.group)
+        return replace(victim_of(uid, pod, unit.priority, left), group=unit.group)
 
     def _copies(self, nodes: int, count: int) -> Changes | None:
         """The other pods that have come to each node, if this is the `count`-th there."""

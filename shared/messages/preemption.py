@@ -20,8 +20,8 @@ class Victim(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     `violates`: a PodDisruptionBudget does not allow it. `terminating`: it is being deleted already. `budgets`: what
     each PodDisruptionBudget that covers it still allows, after it and the earlier victims on its node are gone.
-    `group`: names the group with all of whose pods it is evicted (PodGroup.evicted_with); then `priority` is the
-    group's. `node`: set only where it is not on the node of a candidate.
+    `priority`: that of its group or tree, if this has one. `group`: names the group with all of whose pods it is
+    evicted (PodGroup.evicted_with). `node`: set only where it is not on the node of a candidate.
     """
 
     uid: str
@@ -80,12 +80,11 @@ class GangAsk(msgspec.Struct, frozen=True, omit_defaults=True):
     uid, which reserve nothing from it. `given`: members that have found room. `gone`: uids of victims
     so far. `gone_groups`: groups that are evicted as a whole. `whole_groups`: whether such groups may be victims.
     `keys`: the labels whose values are a gang's domain: it goes to nodes that have all of them. `within`: only nodes of
-    this domain; the values of the first of these labels. `group`: `namespace/name` of the gang's own group, whose pods
-    are never victims, nor any of its tree. `names_possible`: which pods may be victims at all, instead of candidates.
+    this domain; the values of the first of these labels. `names_possible`: which pods may be victims at all, instead of
+    candidates.
     """
 
     priority: Integer
-    group: str = ""
     nominated: dict[str, str] = {}
     given: list[Given] = []
     loads: list[PodLoad] = []

@@ -166,7 +166,7 @@ class InTree(ApiStruct, frozen=True, kw_only=True):
     """What the composite groups above a PodGroup mean for victims among its pods. The snapshot adds it to the group.
 
     `root`: the key of the highest one. `evicted_with`: the highest one whose pods are evicted all together, if there is
-    one. `priority`: the root's, as of a PodGroup.
+    one. `priority`: the root's, as of a PodGroup; its own if the root is not there.
     """
 
     root: str
@@ -253,8 +253,8 @@ class PodGroup(Namespaced, frozen=True, kw_only=True):
         return f"compositepodgroup/{above}" if above else self.key if self.is_evicted_whole else ""
 
     @property
-    def victims_priority(self) -> int | None:
-        """Of its pods if they are evicted all together; None if each has its own."""
+    def priority_of_tree(self) -> int | None:
+        """Of all its pods, in a tree as well; None if each has its own."""
         return self.priority if self.tree is None else self.tree.priority
 
 

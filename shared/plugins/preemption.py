@@ -13,6 +13,7 @@ from flotilla.events import Action, Registration, Resource
 from flotilla.objects import Pod
 from flotilla.plugin import ClassState, PostFilterPlugin, PreEnqueuePlugin
 from flotilla.results import SUCCESS, Code, PostFilterResult, Status
+from shared.cluster.eviction_units import priority_of
 from shared.cluster.nodetable import NodeTable
 from shared.config.args import DefaultPreemptionArgs
 from shared.errors import InvariantBroken
@@ -63,8 +64,8 @@ class DefaultPreemption(InTreePlugin, PreEnqueuePlugin, PostFilterPlugin):
         row = table.row_of(pod.status.nominated_node_name)
         if row is None or own_status is None or own_status.code is Code.UNRESOLVABLE:
             return ""
-        loads = table.loads_at(row)
-        return VICTIMS_STILL_GO if any(load.priority < pod.priority and load.preempted for load in loads) else ""
+        groups, preempted = table.objects.pod_groups, (load for load in table.loads_at(row) if load.preempted)
+        return VICTIMS_STILL_GO if any(priority_of(load, groups) < pod.priority for load in preempted) else ""
 
 
 # Which candidate costs least

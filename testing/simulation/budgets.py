@@ -12,6 +12,7 @@ from math import inf
 
 from services.snapshot.core import SnapshotCore
 from services.snapshot.state.placements import Placement
+from shared.cluster.eviction_units import priority_of
 from shared.messages.state import (
     EPOCH_SHIFT,
     Commit,
@@ -108,12 +109,15 @@ class Budgets:
         if node in core.cluster.nodes.closed:
             return None
         pods = [(uid, core.cluster.pods[uid]) for uid in core.cluster.pods.on_node(node)]
-        lesser = sorted((each for each in pods if each[1].load.priority < load.priority), key=_importance)
+        groups = core.cluster.objects.pod_groups
+        priority = {uid: priority_of(place.load, groups) for uid, place in pods}
+        below = (each for each in pods if priority[each[0]] < load.priority)
+        lesser = sorted(below, key=lambda each: _importance(priority[each[0]], *each))
         left = _left_after([place for _, place in lesser], _budgets(core))
         beyond = [each for each, of_pod in zip(lesser, left, strict=True) if min(of_pod.values(), default=0) < 0]
         nominated = [each for uid, each in core.cluster.nominator if each.node == node and uid != wanted.uid]
         there = [*(place.load for _, place in pods), *(nomination.load for nomination in nominated)]
-        stay = [each for each in there if each.priority >= load.priority]
+        stay = [each for each in there if priority_of(each, groups) >= load.priority]
         room = core.cluster.nodes.allocatable(node)
         if not _fits(load, stay, room):
             return None
@@ -130,9 +134,8 @@ def _budgets(core: SnapshotCore) -> list[PodDisruptionBudget]:
     return [each for each in core.cluster.objects.all() if isinstance(each, PodDisruptionBudget)]
 
 
-def _importance(pod: tuple[str, Placement]) -> tuple[int, float, str]:
-    uid, place = pod
-    return -place.load.priority, inf if place.started is None else place.started, uid
+def _importance(priority: int, uid: str, place: Placement) -> tuple[int, float, str]:
+    return -priority, inf if place.started is None else place.started, uid
 
 
 def _left_after(pods: Sequence[Placement], budgets: Sequence[PodDisruptionBudget]) -> list[dict[str, int]]:

@@ -75,13 +75,14 @@ async def test_of_a_tree_the_root_says_what_counts(spec: dict[str, Any], why: st
         assert w.terminating("low") is not bool(why)
 
 
-@pytest.mark.parametrize(("whole", "evicted"), [("PodGroup", True), ("Pod", False)])
-async def test_a_victim_is_as_important_as_its_group_only_if_that_goes_whole(whole: str, evicted: bool) -> None:
+@pytest.mark.parametrize("mode", ["PodGroup", "Pod"])
+@pytest.mark.parametrize(("priority", "evicted"), [(1, True), (5, False)])
+async def test_a_victim_is_as_important_as_its_group(priority: int, evicted: bool, mode: str) -> None:
     async with world() as w:
         w.simulator.serve(GROUP, "v1", "v1alpha2")
         store_group(w, "train", priority=5)
-        store_group(w, "old", priority=1, disruptionMode=whole)
-        w.pod("low", "n1", priority=HIGH, group="old")
+        store_group(w, "old", priority=priority, disruptionMode=mode)
+        w.pod("low", "n1", priority=HIGH if evicted else 0, group="old")
         w.pod("high", nominated="n1", priority=0, group="train")
         assert bool(await failure(w)) is not evicted
         assert w.terminating("low") is evicted

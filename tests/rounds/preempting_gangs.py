@@ -8,9 +8,11 @@ from services.cycle.events import Unschedulable
 from services.queue import events as queue
 from services.queue.scheduling.cluster_event import ClusterChange
 from services.snapshot import events as snapshot
-from shared.cluster.eviction_units import unit_of
+from shared.cluster.eviction_units import family_of, priority_of
 from shared.framework.clusterevents import ClusterEvent
 from shared.messages.binding import Evict
+from shared.model.composite_groups import CompositePodGroup
+from shared.model.load import load_of
 from shared.model.objects import ObjectKind, Pod, PodGroup, ResourceClaim, object_from
 from testing.builders import PodBuilder
 from tests.rounds.gangs import members
@@ -50,7 +52,7 @@ def gang_of(name: str, count: int, of: PodBuilder) -> list[Pod]:
 class PreemptingGangs(Preempting):
     """Checks for each eviction that victims are of lower priority, and that the whole gang is nominated with it."""
 
-    def add_group(self, group: PodGroup) -> None:
+    def add_group(self, group: PodGroup | CompositePodGroup) -> None:
         self.observe(snapshot.ObjectSeen(group))
         added = ClusterChange(ClusterEvent(Resource.POD_GROUP, Action.ADD), None, group)
         self._tell_queue(queue.WatchEvents([added]))
@@ -83,10 +85,12 @@ class PreemptingGangs(Preempting):
         if group is None:
             super()._audit(evict)
             return
-        priority = self.submitted[evict.uid].priority if group.priority is None else group.priority
+        groups = self.snapshot.cluster.objects.pod_groups
+        own = load_of(self.submitted[evict.uid])
         for victim in evict.victims:
             _, load = self.placed[victim.uid]
-            assert unit_of(load, self.snapshot.cluster.objects.pod_groups).priority < priority
+            assert priority_of(load, groups) < priority_of(own, groups)
+            assert family_of(load, groups) != family_of(own, groups)
         self.evictions.append(evict)
 
     def _group_of(self, uid: str) -> PodGroup | None:

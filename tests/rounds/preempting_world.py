@@ -5,10 +5,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from services.snapshot import events as snapshot
+from shared.cluster.eviction_units import priority_of
 from shared.messages.binding import BindingOrders, Evict
 from shared.messages.evaluation import Ties
 from shared.messages.state import Delta, LedgerEntry, NominationGone, PodNominated, PodPlaced
-from shared.model.load import PodLoad
+from shared.model.load import PodLoad, load_of
 from shared.model.objects import Node, Pod
 from testing.builders import node, pod
 from testing.inprocess.pipeline import Fate, bound, reliable
@@ -66,9 +67,10 @@ class Preempting(Audited, QueuePipeline):
 
     def _check(self, wanted: Pod, where: Node) -> None:
         super()._check(wanted, where)
-        kept = [
-            load for name, load in self.promised.values() if name == where.name and load.priority >= wanted.priority
-        ]
+        groups = self.snapshot.cluster.objects.pod_groups
+        promised = [load for name, load in self.promised.values() if name == where.name]
+        own = priority_of(load_of(wanted), groups)
+        kept = [load for load in promised if priority_of(load, groups) >= own]
         there = [load for name, load in self.placed.values() if name == where.name]
         why = violations(wanted, where, [*there, *kept])
         assert not why, f"{wanted.key} takes room on {where.name} that is kept for others: {', '.join(why)}"
@@ -89,7 +91,7 @@ class Preempting(Audited, QueuePipeline):
         for victim in evict.victims:
             where, load = self.placed[victim.uid]
             assert where == evict.node
-            assert load.priority < preemptor.priority
+            assert priority_of(load, self.snapshot.cluster.objects.pod_groups) < preemptor.priority
         going = {
             uid for uid in self.asked_to_go.get(evict.uid, ()) if uid in self.placed and self.placed[uid][1].terminating
         }

@@ -230,7 +230,6 @@ class GangSearch(Asking):
         case = self.case
         return GangAsk(
             priority=case.priority,
-            group=case.group,
             nominated=case.nominated,
             gone_groups=list(gone_groups),
             whole_groups=whole_groups,

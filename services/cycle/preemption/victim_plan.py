@@ -236,6 +236,6 @@ def classes_of(pods: Sequence[PodInfo]) -> list[OfClass]:
     """The classes of these members, in their order."""
     found: dict[str, list[PodInfo]] = {}
     for info in pods:
-        class_id = info.template.class_id if info.apart else info.class_id
+        class_id = info.class_of_template if info.apart else info.class_id
         found.setdefault(class_id, []).append(info)
     return [OfClass(class_id, of[0], tuple(of)) for class_id, of in found.items()]

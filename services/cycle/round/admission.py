@@ -141,12 +141,29 @@ class PodInfo:
 
     @property
     def unnominated(self) -> Pod:
-        return _unnominated(self.pod) if self.nominated_node else self.pod
+        """The pod as one that stands for its class, but for a nomination."""
+        return self._as_member(_unnominated(self.pod) if self.nominated_node else self.pod)
 
     @property
     def of_class(self) -> Pod:
         """The pod as one that stands for its class."""
-        return _without_labels(self.pod if self.apart else self.unnominated, self.left_out)
+        return _without_labels(self._as_member(self.pod) if self.apart else self.unnominated, self.left_out)
+
+    @property
+    def class_of_template(self) -> str:
+        """The class of all pods of its template, in gangs of its priority."""
+        priority = self._priority_of_gang
+        return self.template.class_id if priority is None else digest((self.template.class_id, priority))
+
+    @property
+    def _priority_of_gang(self) -> int | None:
+        """Which nominations bind the pod, if not its own priority says so."""
+        said = None if self.gang is None else self.gang.priority
+        return None if said == self.template.priority else said
+
+    def _as_member(self, pod: Pod) -> Pod:
+        priority = self._priority_of_gang
+        return pod if priority is None else replace_fields(pod, spec=replace_fields(pod.spec, priority=priority))
 
     @property
     def nominated(self) -> NominatedPod | None:
@@ -324,7 +341,7 @@ class Admission:
         if template is not None:
             self._templates.move_to_end(key)
             return template
-        pod = _without_labels(info.unnominated, info.left_out)
+        pod = _without_labels(_unnominated(info.pod) if info.nominated_node else info.pod, info.left_out)
         if self.learn(read_by_pod(pod)) & info.left_out:
             return self._template_of(info, body)
         profile = pod.spec.scheduler_name
@@ -347,7 +364,7 @@ class Admission:
         return template
 
     def _classify(self, info: PodInfo) -> None:
-        info.class_id, info.apart, profile = info.template.class_id, False, info.template.profile
+        info.class_id, info.apart, profile = info.class_of_template, False, info.template.profile
         if self._reads_whole[profile]:
             info.class_id = self._frameworks[profile].class_of_pod(info.class_id, info.pod)
         is_judged = self._extenders and self._extenders.judge_pod(info.pod)

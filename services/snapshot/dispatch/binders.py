@@ -134,7 +134,7 @@ class Binders:
 
     def on_is_placed(self, asked: IsPlaced, envelope: Envelope) -> None:
         pods = self._core.cluster.pods
-        is_placed = asked.uid in pods or (bool(asked.group) and pods.has_of_group(asked.group))
+        is_placed = asked.uid in pods or bool(asked.group and pods.of_group(asked.group))
         envelope.respond(PlacedNow(self._core.epoch, is_placed, asked.group))
 
     # Effects

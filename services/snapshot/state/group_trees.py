@@ -79,7 +79,7 @@ class GroupTrees:
         if not path and group.tree is not None:  # it was published by another snapshot, which knew its tree
             return group
         whole = [each.key for each in path if each.is_evicted_whole]
-        priority = path[-1].priority if path else None
+        priority = (path[-1] if path else group).priority
         tree = InTree(root=root, evicted_with=whole[-1] if whole else "", priority=priority)
         return msgspec.structs.replace(group, tree=tree)
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from shared.cluster.eviction_units import Groups, priority_of
 from shared.errors import InvariantBroken
 from shared.messages.state import Loads, PodNominated
 from shared.model.load import PodLoad
@@ -63,10 +64,10 @@ class Nominator:
         nomination = self._nominations.get(uid)
         return nomination is not None and attempt > 0 and (nomination.attempt, nomination.node) == (attempt, node)
 
-    def below(self, node: str, priority: int) -> list[tuple[str, Nomination]]:
+    def below(self, node: str, priority: int, groups: Groups) -> list[tuple[str, Nomination]]:
         """The nominations of lower priority to a node."""
         there = [(uid, self._nominations[uid]) for uid in self._on_node.get(node, ())]
-        return [(uid, nomination) for uid, nomination in there if nomination.load.priority < priority]
+        return [(uid, each) for uid, each in there if priority_of(each.load, groups) < priority]
 
     def decide(self, uid: str, nomination: Nomination, now: float) -> None:
         """Nominates the pod, regardless of its status."""

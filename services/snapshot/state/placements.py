@@ -5,6 +5,7 @@ from collections.abc import Collection, ItemsView, Iterable
 
 import msgspec
 
+from shared.cluster.eviction_units import group_key
 from shared.errors import InvariantBroken
 from shared.messages.state import Loads, PodOnNode, PodPlaced
 from shared.model.load import PodLoad
@@ -77,7 +78,7 @@ class Placements:
         self._by_identity: dict[int, _Shared] = {}
         """The same, by the identity of the one object for the load."""
         self._users: dict[str, dict[str, None]] = {}
-        self._of_groups: Counter[str] = Counter()
+        self._of_groups: dict[str, dict[str, None]] = {}
         """Placed pods by PodGroup of scheduling.k8s.io, `namespace/name`."""
 
     def __len__(self) -> int:
@@ -119,9 +120,9 @@ class Placements:
         """The placed pods that use the claim of this key."""
         return self._users.get(claim, ())
 
-    def has_of_group(self, group: str) -> bool:
-        """Whether a pod of this PodGroup is placed."""
-        return group in self._of_groups
+    def of_group(self, group: str) -> Collection[str]:
+        """The placed pods of this PodGroup."""
+        return self._of_groups.get(group, ())
 
     def put(
         self,
@@ -179,7 +180,7 @@ class Placements:
         for name in load.claims:
             self._users.setdefault(f"{load.namespace}/{name}", {})[uid] = None
         if load.group:
-            self._of_groups[f"{load.namespace}/{load.group}"] += 1
+            self._of_groups.setdefault(group_key(load), {})[uid] = None
 
     def _subtract(self, uid: str, node: str, load: PodLoad) -> None:
         uids = self._on_nodes[node]
@@ -195,10 +196,10 @@ class Placements:
             if not users:
                 del self._users[f"{load.namespace}/{name}"]
         if load.group:
-            group = f"{load.namespace}/{load.group}"
-            self._of_groups[group] -= 1
-            if not self._of_groups[group]:
-                del self._of_groups[group]
+            fellows = self._of_groups[group_key(load)]
+            del fellows[uid]
+            if not fellows:
+                del self._of_groups[group_key(load)]
 
     def validate(self) -> None:
         if sum(shared.pods for shared in self._by_encoding.values()) != len(self._placements):
