@@ -130,17 +130,18 @@ async def test_a_group_that_cannot_be_read_stops_its_evictions() -> None:
         await until(lambda: not w.terminating("low"))
 
 
-@pytest.mark.parametrize(("mode", "evicted"), [({"all": {}}, True), ({"single": {}}, False)])
-async def test_a_victim_is_as_important_as_the_tree_that_goes_whole(mode: dict[str, Any], evicted: bool) -> None:
+@pytest.mark.parametrize("mode", [{"all": {}}, {"single": {}}])
+@pytest.mark.parametrize(("priority", "evicted"), [(1, True), (5, False)])
+async def test_a_victim_is_as_important_as_its_tree(priority: int, evicted: bool, mode: dict[str, Any]) -> None:
     async with world() as w:
         w.simulator.serve(GROUP, "v1", "v1beta1", "v1alpha3")
         store_group(w, "train", priority=5)
-        store_group(w, "old", parentCompositePodGroupName="root")
+        store_group(w, "old", parentCompositePodGroupName="root", priority=3)
         policy = {"schedulingPolicy": {"gang": {"minGroupCount": 1}}}
         metadata = {"name": "root", "namespace": "default", "uid": "root"}
-        spec = policy | {"disruptionMode": mode, "priority": 1}
+        spec = policy | {"disruptionMode": mode, "priority": priority}
         w.simulator.store_raw("compositepodgroups", {"metadata": metadata, "spec": spec}, group=GROUP)
-        w.pod("low", "n1", priority=HIGH, group="old")
+        w.pod("low", "n1", priority=HIGH if evicted else 0, group="old")
         w.pod("high", nominated="n1", priority=0, group="train")
         assert bool(await failure(w)) is not evicted
         assert w.terminating("low") is evicted

@@ -7,6 +7,7 @@ from shared.cluster import nominations
 from shared.cluster.nodetable import NodeTable
 from shared.cluster.nominations import NO_ROW
 from shared.model.load import PodLoad, load_of
+from shared.model.objects import ObjectKind, object_from
 from testing.builders import node, pod
 
 NODES, UIDS = st.sampled_from(["a", "b", "c"]), st.sampled_from([f"u{i}" for i in range(80)])
@@ -54,3 +55,21 @@ def test_kinds_without_nominations_are_forgotten() -> None:
         table.nominate(f"u{i % 2}", "a", load(i))
     assert len(table.nominations.kinds) <= nominations.FEWEST_KINDS + 4
     table.validate()
+
+
+def test_a_nomination_counts_with_the_priority_of_its_group_from_when_it_is_known() -> None:
+    table = NodeTable()
+    table.add_node(node("a").build())
+    for name, group in (("p", "g"), ("q", "h"), ("r", "")):
+        made = pod(name).priority(3)
+        table.nominate(name, "a", load_of((made.group(group) if group else made).build()))
+    assert table.nominations.priorities.tolist() == [3, 3, 3]
+    for priority in (9, 5):
+        spec = {"metadata": {"name": "g", "namespace": "default"}, "spec": {"priority": priority}}
+        before = table.nominations.version
+        table.upsert_object(object_from(ObjectKind.POD_GROUP, spec))
+        assert sorted(table.nominations.priorities.tolist()) == [3, 3, priority]
+        assert table.nominations.version > before
+        table.validate()
+    table.remove_object(ObjectKind.POD_GROUP, "default/g")
+    assert table.nominations.priorities.tolist() == [3, 3, 3]

@@ -105,6 +105,21 @@ def test_nominated_pods_are_of_the_class_that_they_would_be_of_without(decoded: 
     assert one.of_class.status.nominated_node_name == ""
 
 
+def test_members_of_a_gang_are_judged_with_its_priority() -> None:
+    by = Admission(FRAMEWORKS, Extenders())
+    plain = admit(by, BASE)
+
+    def member(priority: int | None, of: PodBuilder = BASE) -> PodInfo:
+        return admit(by, of, Gang("g", 2, priority=priority))
+
+    high, low, nominated = member(9), member(3), member(9, BASE.nominated("n1"))
+    assert (high.of_class.priority, low.of_class.priority, nominated.of_class.priority) == (9, 3, 9)
+    assert len({plain.class_id, high.class_id, low.class_id}) == 3
+    assert nominated.class_id == high.class_id
+    assert {each.class_id for each in (member(None), member(plain.template.priority))} == {plain.class_id}
+    assert (high.pod.priority, high.template.priority, high.template.load.priority) == (0, 0, 0), "it is as it is"
+
+
 def test_a_nominated_pod_with_a_claim_is_of_a_class_of_its_own() -> None:
     by = Admission(FRAMEWORKS, Extenders())
     base = BASE.claim("data")

@@ -16,10 +16,12 @@ from shared.messages.evaluation import Summary, Ties
 from shared.messages.preemption import Candidate, Candidates, Preempt
 from shared.model.load import load_of
 from shared.model.objects import (
+    ClusterObject,
     Node,
     ObjectKind,
     Pod,
     PodDisruptionBudget,
+    PodGroup,
     dec_hook,
     encode_msgpack,
     object_from,
@@ -41,6 +43,7 @@ class Cluster:
         pods: Iterable[PodBuilder | Pod] = (),
         budgets: Iterable[PodDisruptionBudget] = (),
         *,
+        groups: Iterable[PodGroup] = (),
         shards: int = 1,
         profile: Framework = PLAIN,
     ) -> None:
@@ -50,9 +53,10 @@ class Cluster:
         for node in nodes:
             built = node if isinstance(node, Node) else node.build()
             self._table(built.name).add_node(built)
-        for budget in budgets:
+        objects: list[ClusterObject] = [*budgets, *groups]
+        for each in objects:
             for table in self.tables:
-                table.objects.upsert(budget)
+                table.objects.upsert(each)
         for pod in pods:
             self.add(pod if isinstance(pod, Pod) else pod.build())
 

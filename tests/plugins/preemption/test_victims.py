@@ -6,6 +6,7 @@ from shared.plugins.preemption import NEVER, VICTIMS_STILL_GO
 from testing.builders import PodBuilder, node, pod, selector
 from tests.plugins.cluster import framework
 from tests.plugins.preemption.support import Cluster, budget, shown
+from tests.rounds.preempting_gangs import pod_group
 
 NODES = [node("n1").capacity(cpu="4")]
 
@@ -33,6 +34,21 @@ def test_only_as_many_as_needed_go_and_the_least_important_first() -> None:
 def test_who_is_as_important_stays() -> None:
     assert victims(placed("equal", "3", 10), placed("lower", "1", 9), of=wants("1")) == ["lower"]
     assert victims(placed("equal", "3", 10), placed("lower", "1", 9), of=wants("2")) == []
+
+
+def test_a_pod_is_as_important_as_its_group_whatever_it_says_itself() -> None:
+    """Its group's priority also says who is more important, and which nominations count."""
+    groups = [pod_group("low", 1, priority=1), pod_group("high", 1, priority=20)]
+    pods = [placed("a", "2", 30).group("low"), placed("b", "1", 5), placed("c", "1", 0).group("high")]
+    cluster = Cluster(NODES, pods, groups=groups)
+    assert shown(cluster.preempt(wants("2")).candidates) == {"n1": ["a"]}
+    found = cluster.preempt(wants("3"))
+    assert shown(found.candidates) == {"n1": ["b", "a"]}
+    assert [victim.priority for victim in found.victims] == [5, 1]
+    assert shown(cluster.preempt(wants("4")).candidates) == {}
+    kept = pod("kept").uid("kept").request(cpu="2").priority(0).group("high").nominated("n1")
+    reserved = Cluster(NODES, [placed("a", "4"), kept], groups=groups)
+    assert shown(reserved.preempt(wants("3")).candidates) == {}
 
 
 def test_of_equal_priority_the_one_that_runs_longest_stays() -> None:
