@@ -21,6 +21,13 @@ from msgspec.structs import replace as replace_fields
 from flotilla.plugin import PodParts
 from flotilla.results import Status, error
 from services.cycle.extenders import Extenders
+from services.cycle.round.body_parts import (
+    NOMINATED,
+    nominated_node,
+    without_made_claims,
+    without_named_claims,
+    without_volume_claims,
+)
 from services.cycle.round.group_tree import is_tree_of
 from shared.bounded import BoundedDict
 from shared.devices.claim_texts import with_names
@@ -73,11 +80,6 @@ class _Identified(msgspec.Struct, gc=False):
 
 
 _BODY = msgspec.msgpack.Decoder(_Body)
-_RAW_FIELDS = msgspec.msgpack.Decoder(dict[str, msgspec.Raw])
-_RAW_USES = msgspec.msgpack.Decoder(list[dict[str, msgspec.Raw]])
-_EMPTY_TEXT = msgspec.Raw(b"\xa0")
-_TEXT = msgspec.msgpack.Decoder(str)
-_NOMINATED = "nominatedNodeName"
 _LABELS = msgspec.msgpack.Decoder(dict[str, str])
 _MARKS = tuple(key.encode() for key in sorted(INDIVIDUAL_LABELS))
 _SELECTING = frozenset({"ReplicaSet", "ReplicationController"})
@@ -328,14 +330,14 @@ class Admission:
         owner = next((ref.uid for ref in meta.owner_references if ref.controller), "")
         claims = info.claims
         spec, status = bytes(body.spec), bytes(body.status)
-        if _NOMINATED.encode() in status:
-            info.nominated_node, status = _nominated_node(status)
+        if NOMINATED.encode() in status:
+            info.nominated_node, status = nominated_node(status)
         content = None if claims is None else claims.content
         if claims is not None:
-            status = _without_made_claims(status)
-            spec = _without_named_claims(body.spec) if claims.private else spec
+            status = without_made_claims(status)
+            spec = without_named_claims(body.spec) if claims.private else spec
         of_volumes = None if info.volumes is None else info.volumes.content
-        spec = spec if of_volumes is None else _without_volume_claims(spec)
+        spec = spec if of_volumes is None else without_volume_claims(spec)
         key = info.namespace, labels, owner, meta.deletion_timestamp, spec, status, content, of_volumes
         template = self._templates.get(key)
         if template is not None:
@@ -407,44 +409,8 @@ def _without_labels(pod: Pod, left_out: Collection[str]) -> Pod:
     return replace_fields(pod, metadata=replace_fields(pod.metadata, labels=_others(pod.metadata.labels, left_out)))
 
 
-def _nominated_node(status: bytes) -> tuple[str, bytes]:
-    """The node that a pod's status names as nominated, and the status without it."""
-    fields = _RAW_FIELDS.decode(status)
-    node = fields.pop(_NOMINATED, _EMPTY_TEXT)
-    return _TEXT.decode(node), msgspec.msgpack.encode(fields)
-
-
 def _unnominated(pod: Pod) -> Pod:
     return replace_fields(pod, status=replace_fields(pod.status, nominated_node_name=""))
-
-
-def _without_made_claims(status: bytes) -> bytes:
-    """A pod's status without the names of the claims that were made for it."""
-    fields = _RAW_FIELDS.decode(status)
-    fields.pop("resourceClaimStatuses", None)
-    return msgspec.msgpack.encode(fields)
-
-
-def _without_named_claims(spec: msgspec.Raw) -> bytes:
-    """A pod's specification without the names of the claims that it names."""
-    fields = _RAW_FIELDS.decode(spec)
-    if "resourceClaims" not in fields:
-        return bytes(spec)
-    uses = _RAW_USES.decode(fields.pop("resourceClaims"))
-    unnamed = [use | {"resourceClaimName": _EMPTY_TEXT} if "resourceClaimName" in use else use for use in uses]
-    return msgspec.msgpack.encode((fields, unnamed))
-
-
-def _without_volume_claims(spec: bytes) -> bytes:
-    """A pod's specification without the names of the volume claims that it names."""
-    fields = _RAW_FIELDS.decode(spec)
-    volumes = _RAW_USES.decode(fields.pop("volumes"))
-    for volume in volumes:
-        if "persistentVolumeClaim" in volume:
-            claim = _RAW_FIELDS.decode(volume["persistentVolumeClaim"])
-            claim.pop("claimName", None)
-            volume["persistentVolumeClaim"] = msgspec.Raw(msgspec.msgpack.encode(claim))
-    return msgspec.msgpack.encode((fields, volumes))
 
 
 def _unnamed(pod: Pod) -> Pod:
