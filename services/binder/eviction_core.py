@@ -271,6 +271,7 @@ class EvictionCore:
 
     def _on_found(self, eviction: Eviction, victim: VictimEviction, pod: ObservedPod, now: float) -> None:
         victim.priority, victim.owner, victim.group = pod.priority, pod.owner, pod.group
+        victim.node = pod.node if pod.node != eviction.evict.node else ""
         if pod.terminating:
             self._over(eviction, victim, now, evicted=victim.deleting)
         elif victim.assumed and not pod.node:
@@ -342,7 +343,7 @@ class EvictionCore:
         victim.move(VictimState.OVER)
         if evicted:
             eviction.evicted.append(victim.evicted(in_memory=in_memory))
-            self._effects.append(RecordPreempted(eviction.evict, victim.pod, in_memory))
+            self._effects.append(RecordPreempted(eviction.evict, victim.pod, in_memory, victim.node))
         self._advance(eviction, now)
 
     # Time

@@ -95,11 +95,14 @@ class ClearNomination(msgspec.Struct, frozen=True, gc=False):
 
 
 class RecordPreempted(msgspec.Struct, frozen=True):
-    """Effect: an Event on the victim: it was told to go, or (`in_memory`) was kept from being bound."""
+    """Effect: an Event on the victim: it was told to go, or (`in_memory`) was kept from being bound. `node`: its own, if
+    that is not the preemptor's.
+    """
 
     evict: Evict
     victim: Displaced
     in_memory: bool = False
+    node: str = ""
 
 
 class RecordPreemption(msgspec.Struct, frozen=True):
@@ -164,6 +167,8 @@ class VictimEviction:
     """Its controller, by the same."""
     group: str = ""
     """Its pod group, by the same."""
+    node: str = ""
+    """Its node, by the same, if that is not the preemptor's."""
     number: int = 0
     """Of the last call."""
     looks: int = 0
@@ -179,7 +184,7 @@ class VictimEviction:
 
     def evicted(self, *, in_memory: bool) -> EvictedPod:
         pod = self.pod
-        return EvictedPod(pod.uid, pod.namespace, pod.name, self.owner, self.priority, in_memory, self.group)
+        return EvictedPod(pod.uid, pod.namespace, pod.name, self.owner, self.priority, in_memory, self.group, self.node)
 
     def move(self, state: VictimState) -> None:
         if state not in VICTIM_TRANSITIONS[self.state]:

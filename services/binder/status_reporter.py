@@ -335,7 +335,7 @@ class StatusReporter:
     def preempted(self, preempted: RecordPreempted) -> None:
         evict = preempted.evict
         preemptor = f"podgroup {name_of_gang(evict.gang)}" if evict.gang else f"pod {evict.uid}"
-        note = f"Preempted by {preemptor} on node {evict.node}{IN_MEMORY if preempted.in_memory else ''}"
+        note = f"Preempted by {preemptor} on node {preempted.node or evict.node}{IN_MEMORY if preempted.in_memory else ''}"
         related = PodRef(evict.namespace, evict.name, evict.uid)
         self._event(_ref(preempted.victim), NORMAL, PREEMPTED, PREEMPTING, note, evict.profile, related)
 
@@ -344,7 +344,9 @@ class StatusReporter:
         evict, victims = preemption.evict, preemption.victims
         names = [f"{victim.namespace}/{victim.name}" for victim in victims[:MAX_NAMED]]
         more = f" and {len(victims) - MAX_NAMED} more" if len(victims) > MAX_NAMED else ""
-        note = f"evicted {len(victims)} pod(s) of lower priority from node {evict.node}: {', '.join(names)}{more}"
+        nodes = list(dict.fromkeys(victim.node or evict.node for victim in victims))
+        where = f"node {nodes[0]}" if len(nodes) == 1 else f"{len(nodes)} nodes"
+        note = f"evicted {len(victims)} pod(s) of lower priority from {where}: {', '.join(names)}{more}"
         if evict.gang:
             note = f"for podgroup {name_of_gang(evict.gang)}: {note}"
         pod = PodRef(evict.namespace, evict.name, evict.uid)

@@ -244,7 +244,8 @@ class PlacedNow(msgspec.Struct, frozen=True, omit_defaults=True, tag="placed-now
 
 class EvictedPod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A pod that was told to terminate, or (`in_memory`) was kept from being bound. `owner`: its controller, as
-    `ReplicaSet/web`. `group`: the name of its pod group.
+    `ReplicaSet/web`. `group`: the name of its pod group. `node`: where it ran, if that is another node than the
+    preemptor's, as of victims of a gang.
     """
 
     uid: str
@@ -254,6 +255,7 @@ class EvictedPod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     priority: Integer = 0
     in_memory: bool = False
     group: str = ""
+    node: str = ""
 
 
 class Preemption(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

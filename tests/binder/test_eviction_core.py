@@ -110,6 +110,17 @@ def test_the_report_and_the_event_name_the_victims_with_their_owners() -> None:
     assert script.all(RecordPreemption) == [RecordPreemption(evict(A, B), victims)]
 
 
+def test_a_victim_on_another_node_than_the_preemptors_is_told_with_its_own() -> None:
+    script = begun(A, B)
+    script.answer("a", standing(A, node="n7"))
+    script.carry_out("a")
+    script.carry_out("b")
+    assert [preempted.node for preempted in script.all(RecordPreempted)] == ["n7", ""]
+    (evicted,) = script.all(Evicted)
+    assert evicted.preemption is not None
+    assert [victim.node for victim in evicted.preemption.victims] == ["n7", ""]
+
+
 def test_a_failed_eviction_names_those_that_were_evicted() -> None:
     script = begun(A, B)
     script.carry_out("a")

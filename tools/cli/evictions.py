@@ -74,7 +74,7 @@ def rows_of(preemption: "RecordedPreemption") -> Iterator[tuple[str, ...]]:
             f"{victim.namespace}/{victim.name} (priority {victim.priority})",
             victim.owner or (f"PodGroup/{victim.group}" if victim.group else "-"),
             preemptor,
-            preemption.node,
+            victim.node or preemption.node,
             "kept from being bound" if victim.in_memory else "preempted",
         )
     if preemption.failure:
