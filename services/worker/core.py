@@ -91,7 +91,7 @@ class WorkerCore:
         self._explained = Newest((0, 0, 0))
         self._question: ExplainNodes | None = None
         """The newest question for an explanation, until it is answered."""
-        self._judged_at_once = judged_at_once
+        self.judged_at_once = judged_at_once
         self._under_way: GangSearchUnderWay | None = None
         """The newest search, if it is for a gang and has begun."""
         self._found: Candidates | None = None
@@ -322,7 +322,7 @@ class WorkerCore:
         if search.gang is None:
             return proposer.search(search), self._replica.seq
         if under_way is None or under_way.proposer is not proposer or under_way.position != _position(search):
-            ladders = GangLadders(search.classes[0], search.gang, self._judged_at_once)
+            ladders = GangLadders(search.classes[0], search.gang, self.judged_at_once)
             under_way = GangSearchUnderWay(_position(search), proposer, self._replica.seq, ladders)
         self._under_way = under_way
         found = proposer.search_on(under_way.ladders)

@@ -206,6 +206,8 @@ def test_with_messages_lost_doubled_and_delayed(seed: int) -> None:
     dice, luck = random.Random(seed), BadLuck(seed, 0.1)
     world_ = Full(seed)
     run = PreemptingGangs(shards=dice.choice([1, 2, 3]), round_size=dice.choice([1, 4, 256]), fate=luck)
+    for core in run.workers.values():
+        core.judged_at_once = dice.choice([None, 1, 50])
     world_.into(run)
     gangs = [gang_of(f"g{i}", 4, pod("m").request(cpu=dice.choice(["1", "1500m"])).priority(20 - i)) for i in range(2)]
     run.submit(world_.high[:2])
