@@ -335,7 +335,9 @@ class StatusReporter:
     def preempted(self, preempted: RecordPreempted) -> None:
         evict = preempted.evict
         preemptor = f"podgroup {name_of_gang(evict.gang)}" if evict.gang else f"pod {evict.uid}"
-        note = f"Preempted by {preemptor} on node {preempted.node or evict.node}{IN_MEMORY if preempted.in_memory else ''}"
+        note = (
+            f"Preempted by {preemptor} on node {preempted.node or evict.node}{IN_MEMORY if preempted.in_memory else ''}"
+        )
         related = PodRef(evict.namespace, evict.name, evict.uid)
         self._event(_ref(preempted.victim), NORMAL, PREEMPTED, PREEMPTING, note, evict.profile, related)
 

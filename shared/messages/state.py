@@ -148,8 +148,8 @@ class NeedDeltas(msgspec.Struct, frozen=True, omit_defaults=True, tag="need-delt
 class Conflict(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A decision or nomination that was refused because the state changed after its evaluation.
 
-    `placed`: the pod already has a place, on `node`; `gone`: it is deleted, or has finished; otherwise it is to be decided
-    again. `fault`: the state had not changed, the evaluation was wrong.
+    `placed`: the pod already has a place, on `node`; `gone`: it is deleted, or has finished; otherwise it is to be
+    decided again. `fault`: the state had not changed, the evaluation was wrong.
     """
 
     uid: str
