@@ -319,7 +319,7 @@ class WorkerCore:
     def _go_on(self, search: Preempt) -> tuple[list[ShardFindings] | None, int]:
         """What was found, and on which state; None while the search goes on."""
         proposer, under_way = self._proposer_for(self.ties or Ties()), self._under_way
-        if search.gang is None:
+        if search.gang is None or len(search.classes) != 1:  # no cycle asks for a gang about none, or several
             return proposer.search(search), self._replica.seq
         if under_way is None or under_way.proposer is not proposer or under_way.position != _position(search):
             ladders = GangLadders(search.classes[0], search.gang, self.judged_at_once)
