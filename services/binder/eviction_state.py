@@ -95,8 +95,8 @@ class ClearNomination(msgspec.Struct, frozen=True, gc=False):
 
 
 class RecordPreempted(msgspec.Struct, frozen=True):
-    """Effect: an Event on the victim: it was told to go, or (`in_memory`) was kept from being bound. `node`: its own,
-    if that is not the preemptor's.
+    """Effect: an Event on the victim, which was evicted, or (`in_memory`) rejected before it was bound. `node`: its
+    own, if that is not the preemptor's.
     """
 
     evict: Evict

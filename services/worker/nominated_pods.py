@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from flotilla.plugin import Mask
 from flotilla.results import Status
+from shared.cluster.nodetable import NodeTable
 from shared.framework.evaluator import ShardEvaluator
 from shared.framework.judge import Judged
 from shared.framework.ladders import Rungs
@@ -116,3 +117,14 @@ def _in_vain(evaluator: ShardEvaluator, pod_class: PodClass, node: str, status: 
 
 def _nominated_to(pod: Pod, node: str) -> Pod:
     return replace(pod, status=replace(pod.status, nominated_node_name=node))
+
+
+def own_node(table: NodeTable, pod_class: PodClass, feasible: Mask) -> Mask | None:
+    """The row of the node that the pod is nominated to, if it is feasible; no other node is compared."""
+    name = pod_class.state.pod.status.nominated_node_name
+    row = table.row_of(name) if name else None
+    if row is None or not feasible[row]:
+        return None
+    alone = np.zeros_like(feasible)
+    alone[row] = True
+    return alone

@@ -1,9 +1,11 @@
 """Counts for how many pods of a class there is room, by topology domain: which domains can hold a gang."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 
+from flotilla.nodes import LabelValue
 from flotilla.plugin import Code, Ints, Mask, Status
 from shared.cluster.columns import Rows
 from shared.cluster.nodetable import NodeTable
@@ -56,6 +58,15 @@ def values_of(table: NodeTable, labels: list[str], nodes: list[str]) -> dict[str
     return {node: [column[i] for column in columns] for i, (node, _) in enumerate(known)}
 
 
+def labelled(table: NodeTable, labels: Mapping[str, str]) -> Mask:
+    """The rows of nodes with these labels."""
+    rows: Mask = np.ones(table.size, dtype=np.bool_)
+    for key, value in labels.items():
+        number = table.label_values(key).known(value)
+        rows &= False if number is None else table.columns.of_nodes(LabelValue(key))[: table.size] == number
+    return rows
+
+
 class _Counts(NamedTuple):
     """`rows` ascend."""
 
@@ -75,7 +86,7 @@ def _by_values(table: NodeTable, labels: list[str], rows: Rows) -> list[tuple[Do
 
 
 def _full(table: NodeTable, labels: list[str], within: Mask | None) -> list[Places]:
-    """A domain without room, the one with most of the labels, so that one can tell full domains from missing labels."""
+    """A domain without room, the one with most of the labels: so domains are full, rather than a label missing."""
     rows = np.flatnonzero(table.valid[: table.size] if within is None else table.valid[: len(within)] & within)
     found = [values for values, _ in _by_values(table, labels, rows) if any(values)]
     found.sort(key=lambda values: (values.count(None), [value or "" for value in values]))

@@ -8,12 +8,11 @@ from typing import NamedTuple, TypeVar
 import msgspec
 import numpy as np
 
-from flotilla.nodes import LabelValue
 from flotilla.plugin import Mask
 from flotilla.results import Range, error
 from services.worker.gang_preempting import GangLadders, victims_gone
-from services.worker.nominated_pods import own_nodes
-from services.worker.places import Counted, count_places
+from services.worker.nominated_pods import own_node, own_nodes
+from services.worker.places import Counted, count_places, labelled
 from services.worker.preempting import findings
 from services.worker.sampling import sample_nodes
 from services.worker.volume_choices import VolumeChoices
@@ -474,15 +473,6 @@ def _no_profile(ask: ClassAsk) -> ClassAnswer:
     return ClassAnswer(ask.class_id, failure=error(f"there is no profile {ask.profile!r}"))
 
 
-def labelled(table: NodeTable, labels: Mapping[str, str]) -> Mask:
-    """The rows of nodes with these labels."""
-    rows: Mask = np.ones(table.size, dtype=np.bool_)
-    for key, value in labels.items():
-        number = table.label_values(key).known(value)
-        rows &= False if number is None else table.columns.of_nodes(LabelValue(key))[: table.size] == number
-    return rows
-
-
 def _lasts(evaluator: ShardEvaluator, pod_class: PodClass, summary: Summary) -> bool:
     """A failure of PreScore, and what is summed up over feasible nodes, depends on how many nodes are feasible."""
     return pod_class.score_failure is None and not summary.late and evaluator.lasts(pod_class)
@@ -492,14 +482,3 @@ def _is_of_one_node(rungs: Rungs, *, lasts: bool) -> bool:
     """`lasts`: the cycle may use a part of the ladder, so all of it counts."""
     rows = rungs.rows
     return len(rows) == 1 or (lasts and bool(len(rows)) and bool((rows == rows[0]).all()))
-
-
-def own_node(table: NodeTable, pod_class: PodClass, feasible: Mask) -> Mask | None:
-    """The row of the node that the pod is nominated to, if it is feasible; no other node is compared."""
-    name = pod_class.state.pod.status.nominated_node_name
-    row = table.row_of(name) if name else None
-    if row is None or not feasible[row]:
-        return None
-    alone = np.zeros_like(feasible)
-    alone[row] = True
-    return alone

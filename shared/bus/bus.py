@@ -223,7 +223,7 @@ class Bus:
     def _send_whole(self, subject: str, message: Message, trace: TraceContext | None, inbox: str = "") -> None:
         """After a fault nothing is sent: the state behind it may be half changed.
 
-        Who waits for a reply that is too large is told so, instead of asking for it again and again.
+        In place of a reply that is too large an error is sent, so that it is not requested again and again.
         """
         if self._fault.found:
             return

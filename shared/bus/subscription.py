@@ -153,6 +153,9 @@ class Subscription(Generic[M]):
             self._metrics.refused(self.subject, refused.refusal)
             self._limited_log.warning(refused.refusal, "%s: a message was refused: %s", self.subject, refused)
             return None
+        except Exception as cause:
+            self._fault.report(f"{self.subject}: reading a message", cause)
+            return None
         try:
             handling = self._handler(message, Envelope(msg.headers or {}, self._inbox(msg), self._send))
         except (Exception, asyncio.CancelledError) as cause:

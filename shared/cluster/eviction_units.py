@@ -1,6 +1,6 @@
 """What a pod counts as when it may have to go: its priority, what is evicted together with it, and its family.
 
-The priority of a group, or of the root of its tree, counts for all its pods, whatever they say themselves.
+The priority of a group, or of the root of its tree, counts for all its pods, in place of their own.
 """
 
 from collections.abc import Mapping

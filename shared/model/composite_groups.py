@@ -63,7 +63,7 @@ class CompositePodGroup(Namespaced, frozen=True, kw_only=True):
 
     @property
     def priority(self) -> int | None:
-        """Of a root: of all pods below it, whatever they say themselves; None if each has its own."""
+        """Of a root: of all pods below it, in place of their own; None if each has its own."""
         return self.spec.priority if self.spec.priority or self.spec.priority_class_name else None
 
     @property
@@ -72,7 +72,7 @@ class CompositePodGroup(Namespaced, frozen=True, kw_only=True):
 
     @property
     def is_evicted_whole(self) -> bool:
-        """Whether a victim among the pods below it makes victims of all of them, whatever the groups in it say."""
+        """Whether a victim among the pods below it makes victims of all of them. Modes of its groups do not matter."""
         return is_all(self.spec.disruption_mode)
 
     @property

@@ -227,7 +227,7 @@ class PodGroup(Namespaced, frozen=True, kw_only=True):
 
     @property
     def priority(self) -> int | None:
-        """Of all its pods, whatever they say themselves; None if each has its own.
+        """Of all its pods, in place of their own; None if each has its own.
 
         The API server gives a group without a class priority 0, which says nothing of its pods.
         """

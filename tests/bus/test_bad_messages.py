@@ -7,6 +7,7 @@ import nats
 import pytest
 
 from shared.bus import Envelope
+from shared.bus.wire import MessageReader
 from shared.errors import ProtocolError, Unexpected
 from shared.messages.codec import encode
 from shared.messages.limits import MAX_BODY, MAX_BYTES
@@ -183,6 +184,21 @@ async def test_a_failing_handler_ends_the_term(when: str, caplog: pytest.LogCapt
     assert sample(telemetry, "flotilla_core_failures_total") == 1
     first = next(record for record in caplog.records if "handler" in record.getMessage())
     assert first.exc_info and first.exc_info[2] is not None
+
+
+async def test_a_message_that_cannot_even_be_refused_ends_the_term(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rather than that its subject falls silent."""
+
+    def fail(*_: object) -> None:
+        raise ValueError("no message")
+
+    telemetry = a_telemetry()
+    async with nats_server() as server, a_bus(server) as others, a_bus(server, telemetry) as bus:
+        await bus.subscribe("snapshot.deltas", Heartbeat, lambda _, __: None)
+        monkeypatch.setattr(MessageReader, "read", fail)
+        await others.publish("snapshot.deltas", Heartbeat(1, 1))
+        with pytest.raises(Unexpected, match=r"snapshot\.deltas: reading a message failed"):
+            await telemetry.fault.raised()
 
 
 async def test_the_queue_of_a_slow_handler_is_bounded(caplog: pytest.LogCaptureFixture) -> None:

@@ -13,7 +13,7 @@ from testing.inprocess.batches import pod_info
 
 VICTIM_BYTES = 1024
 PER_POD = MAX_COMMIT_BYTES // VICTIM_BYTES // 4
-"""Four pods with so many victims fit in no commit together, three do."""
+"""Victims a pod of which three pods fit in one commit, and four do not."""
 
 
 def planned(name: str, gang: str = "") -> PlannedNomination:

@@ -37,7 +37,7 @@ OWN = "train"
 class Low:
     """A pod that may have to go. `group`: it goes with all pods of this group.
 
-    `of`: its group, of which each pod goes by itself, and whose `priority` counts, whatever the pod `says`.
+    `of`: its group, of which each pod goes by itself; the group's `priority` counts in place of what the pod `says`.
     """
 
     name: str

@@ -344,7 +344,7 @@ def test_in_strict_mode_rounds_overlap_with_commits_where_each_needs_an_ask() ->
 @pytest.mark.parametrize("round_size", [1, 256])
 def test_scores_by_a_range_that_has_moved_since_tell_nothing(together: bool, round_size: int) -> None:
     """A class likes nodes that were full when it was last evaluated. What another class's placements mean for it was
-    told before it was asked again, by the range without them.
+    judged before it was asked again, by the range without them.
     """
     liking = pod("liking").request(cpu="800m", memory="1Mi").prefer_node(50, expr("group", "In", "a"))
     plain = pod("plain").request(cpu="400m", memory="1Mi")

@@ -83,7 +83,7 @@ _BODY = msgspec.msgpack.Decoder(_Body)
 _LABELS = msgspec.msgpack.Decoder(dict[str, str])
 _MARKS = tuple(key.encode() for key in sorted(INDIVIDUAL_LABELS))
 _SELECTING = frozenset({"ReplicaSet", "ReplicationController"})
-"""Controllers whose own selectors count for default spreading, and are not told by workers."""
+"""Controllers whose selectors count for default spreading; workers do not report these."""
 
 
 @dataclass(frozen=True, slots=True)

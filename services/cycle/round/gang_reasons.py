@@ -12,7 +12,7 @@ from services.cycle.round.admission import PodInfo
 from services.cycle.round.assign import GangShort, Unfit
 
 MAX_NAMED = 16
-"""Members that fit nowhere, of which each reason names so many."""
+"""Members that fit nowhere, at most, that a reason names."""
 
 
 def unfit_members(

@@ -7,8 +7,8 @@ means for classes that came lately (`ClassAnswer.beside`): the score that the no
 one class takes its node out of the ladders of the others, and ends them where that node would come next. An answer is
 kept until
 
-- a decision of another class goes to a node of these shards of which that is not known, or was told by other ranges of
-  raw scores than those of the kept answer; or one with affinity rules goes anywhere;
+- a decision of another class goes to a node of these shards of which that is not known, or was judged by other ranges
+  of raw scores than those of the kept answer; or one with affinity rules goes anywhere;
 - the snapshot tells of a change that is no decision, and that the answer does not include;
 - a decision is refused, the shards are divided otherwise, or a worker is wrong;
 - too little is left of the ladder.

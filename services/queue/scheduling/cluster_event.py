@@ -38,7 +38,7 @@ class ClusterChange(msgspec.Struct, frozen=True):
     """Event: something changed that may help rejected pods. Without objects, no hint is asked: all who wait are helped.
 
     `before` is None for what was added, `now` for what was deleted; the ClusterObjects show it already. AssignedPods
-    are told in place of pods, which are made once a hint reads them. `why`: the reason for moves, if not the label.
+    take the place of pods, which are made once a hint reads them. `why`: the reason for moves, if not the label.
     It concerns pods of priority `max_priority` or less, except the pod `except_uid`; with `only_uid`, that pod alone.
     """
 

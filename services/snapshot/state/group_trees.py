@@ -1,4 +1,4 @@
-"""The trees of groups that PodGroups are in. Workers hold PodGroups only: each tells what its tree means for victims.
+"""The trees of groups that PodGroups are in. Workers hold PodGroups only: each has what its tree means for victims.
 
 A change of a composite group changes all PodGroups below it.
 """
