@@ -3,7 +3,7 @@
 import numpy as np
 
 from flotilla.plugin import Plugin, PreFilterPlugin
-from services.worker.proposer import own_node
+from services.worker.nominated_pods import own_node
 from shared.cluster.nodetable import NodeTable
 from shared.cluster.view import Planned, TableView
 from shared.config.args import InterPodAffinityArgs
