@@ -211,6 +211,23 @@ def test_a_gang_waits_until_the_victims_of_all_members_are_evicted() -> None:
     assert names(queue.ask_again()) == ["a", "b"]
 
 
+@pytest.mark.parametrize("is_early", [False, True])
+def test_a_gang_of_which_a_victim_was_refused_backs_off_and_reserves_no_room(is_early: bool) -> None:
+    queue = a_gang("a", "b", least=2)
+    queue.take()
+    queue.reject("a", nominated="n", preemption=1)
+    if is_early:
+        queue.evicted("b", 2, "a webhook denies it")
+    queue.reject("b", nominated="m", preemption=2)
+    if not is_early:
+        queue.evicted("b", 2, "a webhook denies it")
+    assert queue.take() == []
+    assert states(queue, "ab") == {PodState.ERROR_BACKOFF}
+    assert queue.core.nominated() == {}
+    queue.at(queue.now + 15.0)
+    assert queue.take() == ["a", "b"]
+
+
 def test_a_held_gang_is_held_whole_and_released_whole() -> None:
     queue = a_gang("a", "b", "c", least=3)
     queue.gone("c")

@@ -104,7 +104,7 @@ class AttemptResults:
             if outcome.nominated:
                 queue.report_of_gang(info, AttemptResult.WAITING_ON_PREEMPTION)
         if preemption_failed:
-            queue.activate(info, now)
+            self._on_failed_eviction(info, now)
         return [notice]
 
     def on_hints(self, hints: Sequence[Hint]) -> list[Effect]:
@@ -134,7 +134,20 @@ class AttemptResults:
         if eviction is Eviction.DONE:
             self._queue.end_preemption(evicted.uid, now)
         elif eviction is Eviction.FAILED and (info := self._queue.pods.get(evicted.uid)) is not None:
-            self._queue.activate(info, now)
+            self._on_failed_eviction(info, now)
+
+    def _on_failed_eviction(self, info: QueuedPodInfo, now: float) -> None:
+        """A pod is tried again at once, as by kube-scheduler; a gang backs off, and reserves no room meanwhile."""
+        queue, gang = self._queue, self._queue.groups.gang_of(info)
+        if gang is None:
+            queue.activate(info, now)
+            return
+        for member in (gang.pods | {info.uid: info}).values():
+            queue.preemptions.delete(member.uid)
+            if queue.nominator.applied(member.pod).status.nominated_node_name:
+                queue.nominator.nominate(member.uid, "")
+                queue.given_up.append(member.pod)
+        queue.retry(info, now)
 
     def _on_late_rejection(self, info: QueuedPodInfo, outcome: Outcome) -> list[Effect]:
         """Ignores an attempt that was taken back, except for its nomination: the node is reserved for the pod."""

@@ -319,6 +319,12 @@ class SchedulingQueue:
         if info is not None and info.gating_plugin == PREEMPTION:
             self._requeue(info, QueueStrategy.AFTER_BACKOFF, now, PREEMPTION_OVER)
 
+    def retry(self, info: QueuedPodInfo, now: float) -> None:
+        """Requeues a waiting pod after its whole back-off, as after an error, though no event helped it."""
+        if info.state in WAITING:
+            is_over = self._after_backoff(info, now) is PodState.ACTIVE
+            self._enqueue(info, PodState.ACTIVE if is_over else PodState.ERROR_BACKOFF, now, PREEMPTION_OVER)
+
     # Time
 
     def flush(self, now: float) -> None:
