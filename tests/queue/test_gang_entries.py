@@ -228,6 +228,19 @@ def test_a_gang_of_which_a_victim_was_refused_backs_off_and_reserves_no_room(is_
     assert queue.take() == ["a", "b"]
 
 
+def test_a_gang_backs_off_though_the_victims_of_its_other_members_are_gone() -> None:
+    queue = a_gang("a", "b", least=2)
+    queue.take()
+    queue.reject("a", nominated="n", preemption=1)
+    queue.reject("b", nominated="m", preemption=2)
+    queue.change()
+    queue.evicted("a", 1)
+    queue.evicted("b", 2, "a webhook denies it")
+    assert queue.take() == []
+    assert states(queue, "ab") == {PodState.ERROR_BACKOFF}
+    assert queue.core.nominated() == {}
+
+
 def test_a_held_gang_is_held_whole_and_released_whole() -> None:
     queue = a_gang("a", "b", "c", least=3)
     queue.gone("c")

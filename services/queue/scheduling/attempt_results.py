@@ -23,6 +23,7 @@ from shared.devices.pod_claims import may_claim
 from shared.errors import ProtocolError
 from shared.messages.binding import Evicted
 from shared.messages.queue import POD_GONE, Batch, ForgottenPod, Hint, Outcome, Take, Verdict
+from shared.model.objects import group_of
 from shared.terms import Heard, Newest
 
 _HINTED = frozenset({PodState.UNSCHEDULABLE, PodState.BACKOFF})
@@ -142,7 +143,11 @@ class AttemptResults:
         if gang is None:
             queue.activate(info, now)
             return
-        for member in (gang.pods | {info.uid: info}).values():
+        gang.fail_after_all()
+        ref = group_of(info.pod)
+        group = None if ref is None else queue.groups.get(ref)
+        members = gang.pods | (group.pods if group is not None else {})
+        for member in members.values():
             queue.preemptions.delete(member.uid)
             if queue.nominator.applied(member.pod).status.nominated_node_name:
                 queue.nominator.nominate(member.uid, "")

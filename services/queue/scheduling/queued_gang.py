@@ -142,6 +142,10 @@ class QueuedGang:
         self._failed = True
         self._take_failures(info)
 
+    def fail_after_all(self) -> None:
+        """The last attempt counts as an error: the back-off is not cut short."""
+        self.errors = max(self.errors, 1)
+
     def report(self, result: AttemptResult) -> None:
         """What became of one pod; it counts for the gang as _COUNTS says."""
         self._result = result if self._result is None else max(self._result, result, key=_COUNTS.index)

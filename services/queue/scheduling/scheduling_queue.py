@@ -320,10 +320,9 @@ class SchedulingQueue:
             self._requeue(info, QueueStrategy.AFTER_BACKOFF, now, PREEMPTION_OVER)
 
     def retry(self, info: QueuedPodInfo, now: float) -> None:
-        """Requeues a waiting pod after its whole back-off, as after an error, though no event helped it."""
+        """Requeues a waiting pod after its back-off, though no event helped it."""
         if info.state in WAITING:
-            is_over = self._after_backoff(info, now) is PodState.ACTIVE
-            self._enqueue(info, PodState.ACTIVE if is_over else PodState.ERROR_BACKOFF, now, PREEMPTION_OVER)
+            self._requeue(info, QueueStrategy.AFTER_BACKOFF, now, PREEMPTION_OVER)
 
     # Time
 
@@ -381,10 +380,11 @@ class SchedulingQueue:
 
     def _after_backoff(self, info: QueuedPodInfo, now: float) -> PodState:
         """The state of a pod that waits for no event: active, unless it or its gang backs off."""
-        entry = self.groups.gang_of(info) or info
-        if not entry.backs_off(now) and not info.backs_off(now):
+        gang = self.groups.gang_of(info)
+        if not (gang or info).backs_off(now) and not info.backs_off(now):
             return PodState.ACTIVE
-        return PodState.BACKOFF if info.rejecting_plugins or not entry.errors else PodState.ERROR_BACKOFF
+        is_error = info.errors and not info.rejecting_plugins if gang is None else gang.errors
+        return PodState.ERROR_BACKOFF if is_error else PodState.BACKOFF
 
     def _enqueue(self, info: QueuedPodInfo, state: PodState, now: float, why: str) -> None:
         """Moves the pod to active or a back-off if all gates are open; they are not asked again after the back-off."""
