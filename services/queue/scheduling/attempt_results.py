@@ -13,6 +13,7 @@ from services.queue.pod_conditions import (
     nomination_cleared_notice,
 )
 from services.queue.scheduling.cluster_event import freed_devices, freed_room
+from services.queue.scheduling.counters import PREEMPTION_OVER
 from services.queue.scheduling.group_claims import waiting_pods
 from services.queue.scheduling.nominator import Eviction
 from services.queue.scheduling.queued_gang import AttemptResult
@@ -144,6 +145,8 @@ class AttemptResults:
             queue.activate(info, now)
             return
         gang.fail_after_all()
+        for member in [member for member in gang.pods.values() if member.state is PodState.BACKOFF]:
+            queue.states.move(member, PodState.ERROR_BACKOFF, now, PREEMPTION_OVER)
         ref = group_of(info.pod)
         group = None if ref is None else queue.groups.get(ref)
         members = gang.pods | (group.pods if group is not None else {})

@@ -145,6 +145,8 @@ class QueuedGang:
     def fail_after_all(self) -> None:
         """The last attempt counts as an error: the back-off is not cut short."""
         self.errors = max(self.errors, 1)
+        if self.state is PodState.BACKOFF:
+            self.state = PodState.ERROR_BACKOFF
 
     def report(self, result: AttemptResult) -> None:
         """What became of one pod; it counts for the gang as _COUNTS says."""

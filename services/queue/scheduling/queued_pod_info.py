@@ -51,7 +51,7 @@ TRANSITIONS: Mapping[PodState, frozenset[PodState]] = {
     _S.NEW: frozenset({_S.GATED, _S.ACTIVE, _S.BACKOFF, _S.ERROR_BACKOFF}),
     _S.GATED: frozenset({_S.ACTIVE, _S.BACKOFF, _S.ERROR_BACKOFF, _S.BINDING, _S.DONE}),
     _S.ACTIVE: frozenset({_S.GATED, _S.IN_FLIGHT, _S.BINDING, _S.DONE}),
-    _S.BACKOFF: frozenset({_S.GATED, _S.ACTIVE, _S.IN_FLIGHT, _S.BINDING, _S.DONE}),
+    _S.BACKOFF: frozenset({_S.GATED, _S.ACTIVE, _S.ERROR_BACKOFF, _S.IN_FLIGHT, _S.BINDING, _S.DONE}),
     _S.ERROR_BACKOFF: frozenset({_S.ACTIVE, _S.BACKOFF, _S.BINDING, _S.DONE}),
     _S.UNSCHEDULABLE: frozenset({_S.GATED, _S.ACTIVE, _S.BACKOFF, _S.ERROR_BACKOFF, _S.BINDING, _S.DONE}),
     _S.IN_FLIGHT: frozenset(_S) - {_S.NEW, _S.IN_FLIGHT},
