@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,10 +21,13 @@ examples:
   flotilla simulate --port 8001                  then: kubectl --server http://127.0.0.1:8001 get nodes
   flotilla up --server http://127.0.0.1:8001     run Flotilla against it
   flotilla simulate --nodes 20                   a made-up cluster of 20 nodes in three zones
+  flotilla simulate --kubernetes 1.37            with the pod groups of that release, composite ones included
   flotilla simulate --token-file token           require the bearer token in that file
 """
 HIGHEST_PORT = 65_535
 MAX_NODES = 5_000
+GROUP_VERSIONS = {"1.36": ("v1", "v1alpha2"), "1.37": ("v1", "v1beta1", "v1alpha3")}
+"""Of scheduling.k8s.io, by release."""
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -40,6 +44,12 @@ def add_flags(command: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FILE",
         help="JSON list of users (token, name, groups, may: `get /metrics`) for token and access reviews",
+    )
+    command.add_argument(
+        "--kubernetes",
+        choices=GROUP_VERSIONS,
+        default="1.36",
+        help="the release whose versions of scheduling.k8s.io are served (default 1.36)",
     )
     command.add_argument("--no-kubelet", action="store_true", help="do not run bound pods or remove deleted ones")
 
@@ -70,17 +80,18 @@ def run(options: argparse.Namespace) -> int:
     if options.token_file is not None:
         hint = f'curl -H "Authorization: Bearer $(cat {options.token_file})" {{url}}/api/v1/nodes'
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(chosen, hint))
+        runner.run(_serve(chosen, GROUP_VERSIONS[options.kubernetes], hint))
     return 0
 
 
-async def _serve(options: "SimulatorOptions", hint: str) -> None:
+async def _serve(options: "SimulatorOptions", group_versions: Sequence[str], hint: str) -> None:
     from testing.simulator.service import Simulator
 
     stop = asyncio.Event()
     for each in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(each, stop.set)
     simulator = Simulator(options)
+    simulator.serve("scheduling.k8s.io", *group_versions)
     await simulator.start()
     try:
         print(f"simulated API server at {simulator.url}")

@@ -323,6 +323,10 @@ class Simulator:
             except TimeoutError:
                 continue
 
+    def serve(self, group: str, *versions: str) -> None:
+        """Serve a group's types in these versions only, as another release does; objects are unaffected."""
+        self.cluster.catalog.serve(group, versions)
+
     # For tests
 
     def store_raw(self, plural: str, obj: Object, *, group: str = "", version: str = "") -> Item:
@@ -335,10 +339,6 @@ class Simulator:
     def stored(self, plural: str, name: str, namespace: str = "", *, group: str = "", version: str = "") -> Object:
         """A copy of an object."""
         return self.cluster.find(self._resource(plural, group, version), namespace, name).decode()
-
-    def serve(self, group: str, *versions: str) -> None:
-        """Serve a group's types in these versions only, as another release does; objects are unaffected."""
-        self.cluster.catalog.serve(group, versions)
 
     def close_watches(self) -> None:
         """End every open watch, as a restarting server does."""

@@ -156,6 +156,17 @@ async def test_simulate_prints_its_address_and_stops_on_ctrl_c(tmp_path: Path) -
         assert len(command.lines) == 2
 
 
+@pytest.mark.parametrize(("release", "versions"), [("1.36", ["v1", "v1alpha2"]), ("1.37", ["v1", "v1beta1", "v1alpha3"])])
+async def test_simulate_serves_the_pod_groups_of_a_release(tmp_path: Path, release: str, versions: list[str]) -> None:
+    async with flotilla(tmp_path, "simulate", "--kubernetes", release) as command:
+        url = (await command.prints(lambda line: line.startswith("simulated API server at "))).split()[-1]
+        async with aiohttp.ClientSession() as session, session.get(f"{url}/apis") as response:
+            groups = {each["name"]: each["versions"] for each in (await response.json())["groups"]}
+        assert [each["version"] for each in groups["scheduling.k8s.io"]] == versions
+        command.process.send_signal(signal.SIGINT)
+        assert await command.ends() == 0
+
+
 async def test_one_cause_is_one_line_and_what_is_waited_for_is_said(tmp_path: Path) -> None:
     """Queue and snapshot in one process, and two workers, miss Redis."""
     away = "Redis at 127.0.0.1:1 cannot be reached: Connection refused"

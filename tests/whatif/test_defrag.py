@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from services.snapshot.core import SnapshotCore
 from services.snapshot.events import NodeSeen, ObjectSeen, PodSeen
-from shared.model.objects import ClusterObject, Node, ObjectKind, Pod, object_from
+from shared.model.objects import ClusterObject, GroupApi, Node, ObjectKind, Pod, encode_msgpack, object_from
 from shared.model.pod import EphemeralSource, Volume
 from testing.builders import PodBuilder, pod
 from tests.plugins.volumes.storage import claim, storage_class, volume
@@ -20,7 +20,7 @@ from tests.whatif.test_command import types as types  # a fixture
 from tests.whatif.test_questions import a_live, a_node
 from tools import live_state
 from tools.cli.defrag import Teller
-from tools.live_state import LiveState
+from tools.live_state import LiveGroup, LiveState
 from tools.whatif.answer import Question
 from tools.whatif.answering import answer
 from tools.whatif.defrag import (
@@ -29,6 +29,7 @@ from tools.whatif.defrag import (
     BUDGET,
     MANY_BUDGETS,
     NO_ROOM,
+    OF_GROUP,
     UNKNOWN,
     UNTRIED,
     Defrag,
@@ -127,6 +128,25 @@ def test_pods_that_belong_to_their_node_stay_and_do_not_count() -> None:
 def test_a_pod_without_a_controller_keeps_its_node() -> None:
     told = found(THREE, pod("alone").request(cpu="1").on("n1"), owned("a-1", "n2"), owned("b-1", "n3", "2"))
     assert (freed(told), told.kept[ALONE]) == ({"n2": 1, "n3": 1}, ["n1"])
+
+
+def a_training() -> tuple[LiveState, dict[str, list[Pod]]]:
+    """A gang of two, and a pod of another owner."""
+    members = [owned("a-1", "n1").group("train"), owned("c-1", "n3", "2").group("train")]
+    live, pods_on = cluster(THREE, [*members, owned("b-1", "n2")])
+    spec = {"schedulingPolicy": {"gang": {"minCount": 2}}}
+    body = encode_msgpack(object_from(ObjectKind.POD_GROUP, {"metadata": {"name": "train"}, "spec": spec}))
+    uids = {made.build().uid: made.build().name for made in members}
+    return replace(live, groups=[LiveGroup(GroupApi.SCHEDULING, "default/train", body, uids)]), pods_on
+
+
+def test_pods_of_pod_groups_keep_their_nodes_unless_they_may_be_moved() -> None:
+    live, pods_on = a_training()
+    told = defrag(live, pods_on, seconds=60)
+    assert (freed(told), told.kept) == ({"n2": 1}, {OF_GROUP: ["n1", "n3"]})
+    told = defrag(live, pods_on, pod_groups=True, seconds=60)
+    groups = {move.pod: move.group for move in told.moves}
+    assert groups == {"default/a-1": "default/train", "default/b-1": ""}
 
 
 @pytest.mark.parametrize(("allowed", "nodes"), [(0, []), (1, ["n1"]), (2, ["n1", "n2"])])
@@ -267,11 +287,23 @@ def test_a_table_of_what_is_freed_and_of_moves(types: Types, dump: str) -> None:
     ]
 
 
+def test_moves_of_pods_of_pod_groups_name_them(types: Types, tmp_path: Path) -> None:
+    live, pods_on = a_training()
+    live_state.save(live, tmp_path)
+    live_state.save_pods(pods_on, tmp_path)
+    _, out, _ = types("defrag", "--dry-run", "--pod-groups", "--from", str(tmp_path))
+    assert out[6:9] == [
+        "POD          FROM  TO  POD GROUP",
+        "default/a-1  n1    n3  default/train",
+        "default/b-1  n2    n3  -",
+    ]
+
+
 def test_as_json(types: Types, dump: str) -> None:
     _, out, _ = types("defrag", "--dry-run", "--from", dump, "-o", "json")
     told = json.loads("\n".join(out))
     assert told["freed"][0] == {"name": "n1", "nodes": ["n1"], "moves": 1}
-    assert told["moves"][0] == {"pod": "default/a-1", "source": "n1", "target": "n3"}
+    assert told["moves"][0] == {"pod": "default/a-1", "source": "n1", "target": "n3", "group": ""}
 
 
 @pytest.mark.parametrize(

@@ -30,8 +30,9 @@ nothing. Where a pod would go is decided as the scheduler would if all these nod
 those that are free already were cordoned.
 """
 EXAMPLES = """\
-Pods without a controller are not moved, nor those of DaemonSets and static pods, and no more than their
-PodDisruptionBudgets allow to be disrupted now. No pod is preempted for a move, and none is moved twice.
+Pods without a controller are not moved, nor those of DaemonSets and static pods, nor those of pod groups unless
+--pod-groups says so, and no more than their PodDisruptionBudgets allow to be disrupted now. No pod is preempted
+for a move, and none is moved twice.
 
 examples:
   flotilla defrag --dry-run                                       which nodes could be freed?
@@ -43,6 +44,7 @@ examples:
 def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--dry-run", action="store_true", help="list the moves; there is no other way yet")
     command.add_argument("--by", default="", metavar="LABEL", help="free all nodes with one value of this label")
+    command.add_argument("--pod-groups", action="store_true", help="move pods of pod groups as well, such as gangs")
     command.add_argument("--from", dest="folder", metavar="DIR", help="ask about a dump instead of a running pipeline")
     add_numbers(
         command,
@@ -66,6 +68,7 @@ def run(options: argparse.Namespace) -> int:
             live,
             pods_on,
             by=options.by,
+            pod_groups=options.pod_groups,
             steps=options.steps,
             seconds=options.timeout,
             converse=converse,
@@ -114,8 +117,10 @@ def lines(found: "Defrag") -> Iterator[str]:
         yield from table([(found.by.upper() or "NODE", "NODES", "MOVES"), *rows])
         yield from _more(len(found.freed))
         yield ""
-        moves = [(move.pod, move.source, move.target) for move in found.moves[:MAX_ROWS]]
-        yield from table([("POD", "FROM", "TO"), *moves])
+        moves = [("POD", "FROM", "TO", "POD GROUP")]
+        moves += [(move.pod, move.source, move.target, move.group or "-") for move in found.moves[:MAX_ROWS]]
+        has_groups = any(move.group for move in found.moves)
+        yield from table(moves if has_groups else [row[:3] for row in moves])
         yield from _more(len(found.moves))
     if found.kept:
         yield ""

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from services.snapshot.commit_checks import ProfileFilters
 from shared.errors import ClusterError, UserError
-from shared.model.objects import ClusterObject, Node, ObjectKind, Pod, PodDisruptionBudget, key_of, kind_of
+from shared.model.objects import ClusterObject, Node, ObjectKind, Pod, PodDisruptionBudget, group_of, key_of, kind_of
 from shared.model.resources import PODS, filter_requests
 from shared.model.selectors import label_selector_matches
 from tools.live_state import LiveState
@@ -41,6 +41,7 @@ SEARCHING = 0.6
 ALONE = "a pod there has no controller that would recreate it"
 UNKNOWN = "its pods are not known in full"
 AWAITED = "a pending pod goes there"
+OF_GROUP = "a pod there is of a pod group, which may lose its work with one pod: --pod-groups moves these too"
 MANY_BUDGETS = "several disruption budgets are about one pod, which cannot be evicted"
 BUDGET = "a disruption budget does not allow it"
 NO_ROOM = "its pods do not all fit elsewhere"
@@ -48,11 +49,12 @@ UNTRIED = "not tried: more --steps or --timeout would tell"
 
 
 class Move(msgspec.Struct, frozen=True):
-    """A pod, by `namespace/name`, its node, and the one that it would go to."""
+    """A pod, by `namespace/name`, its node, the one that it would go to, and its pod group if it is of one."""
 
     pod: str
     source: str
     target: str
+    group: str = ""
 
 
 class Freed(msgspec.Struct, frozen=True):
@@ -104,17 +106,21 @@ def defrag(
     pods_on: PodsOn,
     *,
     by: str = "",
+    pod_groups: bool = False,
     steps: int = 200,
     seconds: float,
     converse: Converse | None = None,
     tell: "Callable[[Progress], None]" = lambda progress: None,
 ) -> Defrag:
-    """At most `steps` trials, and for about `seconds`. `by`: a node label. `tell` is called after each trial."""
+    """At most `steps` trials, and for about `seconds`. `tell` is called after each trial.
+
+    `by`: a node label. `pod_groups`: pods of pod groups are moved as well.
+    """
     if not 1 <= steps <= MAX_STEPS:
         raise UserError(f"--steps: takes 1 to {MAX_STEPS}, not {steps}")
     clock = _Clock(seconds)
     engine = Engine(live, Question(), pods_on, clock.check, converse)
-    trials = Trials(engine, pods_on, by)
+    trials = Trials(engine, pods_on, by, moves_groups=pod_groups)
     clock.stop_after(SEARCHING * seconds)
     freed, why = _Search(trials, steps, tell).run(lambda: clock.stop_after(seconds))
     kept: dict[str, list[str]] = {}
@@ -292,6 +298,7 @@ class Trials:
     engine: Engine
     pods_on: PodsOn
     by: str
+    moves_groups: bool
     moves: list[Move] = field(default_factory=list)
     steps: int = 0
     budgets: Budgets = field(init=False)
@@ -328,7 +335,10 @@ class Trials:
         fits = self._try(chosen, all_at_once=True)
         if fits:
             pods = (pod for unit in chosen for pod in unit.pods)
-            self.moves = [Move(pod.key, pod.spec.node_name, self._moved[pod.uid].node) for pod in pods]
+            self.moves = [
+                Move(pod.key, pod.spec.node_name, self._moved[pod.uid].node, ref.key if (ref := group_of(pod)) else "")
+                for pod in pods
+            ]
         return fits
 
     def forget(self) -> None:
@@ -432,6 +442,8 @@ class Trials:
             return ""
         if not any(owner.controller for owner in pod.metadata.owner_references):
             return ALONE
+        if not self.moves_groups and group_of(pod) is not None:
+            return OF_GROUP
         return MANY_BUDGETS if len(self.budgets.about(pod)) > 1 else ""
 
 
