@@ -156,7 +156,9 @@ async def test_simulate_prints_its_address_and_stops_on_ctrl_c(tmp_path: Path) -
         assert len(command.lines) == 2
 
 
-@pytest.mark.parametrize(("release", "versions"), [("1.36", ["v1", "v1alpha2"]), ("1.37", ["v1", "v1beta1", "v1alpha3"])])
+@pytest.mark.parametrize(
+    ("release", "versions"), [("1.36", ["v1", "v1alpha2"]), ("1.37", ["v1", "v1beta1", "v1alpha3"])]
+)
 async def test_simulate_serves_the_pod_groups_of_a_release(tmp_path: Path, release: str, versions: list[str]) -> None:
     async with flotilla(tmp_path, "simulate", "--kubernetes", release) as command:
         url = (await command.prints(lambda line: line.startswith("simulated API server at "))).split()[-1]
