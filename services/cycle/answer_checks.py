@@ -13,7 +13,7 @@ from services.cycle.round.known_answers import MAX_CLASSES
 from shared.cluster.nodetable import shard_of
 from shared.messages.explaining import ShardExplained
 from shared.messages.preemption import Candidates
-from shared.messages.rounds import ClassAnswer, Ladder, Proposals
+from shared.messages.rounds import ClassAnswer, Ladder, Proposals, ScoreGroup
 from shared.terms import Heard, Newest
 
 MAX_AHEAD = 1 << 20
@@ -155,8 +155,14 @@ class AnswerChecks:
                 foreign = self._foreign(proposals.worker, ladder.nodes)
                 if foreign is not None:
                     return _foreign_node(proposals.worker, foreign)
-            beside = answer.beside.values()
-            if len(beside) > MAX_CLASSES or any(len(scores) != len(ladder.nodes) for scores in beside):
+            listed = [node for group in answer.groups for node in group.nodes]
+            if answer.groups and _malformed_groups(answer.groups, listed):
+                return WorkerFault(proposals.worker, "answer", "groups of nodes that contradict each other")
+            foreign = self._foreign(proposals.worker, listed)
+            if foreign is not None:
+                return _foreign_node(proposals.worker, foreign)
+            beside, taken = answer.beside.values(), len(listed) if answer.groups else len(ladder.nodes)
+            if len(beside) > MAX_CLASSES or any(len(scores) != taken for scores in beside):
                 return WorkerFault(proposals.worker, "answer", "not one score for each placement and class beside it")
             wrong = self._wrong_own_nodes(proposals.worker, answer, keys, nominated)
             if wrong is not None:
@@ -249,6 +255,18 @@ def _is_plausible(*counts: int) -> bool:
 
 def _foreign_node(worker: str, node: str) -> WorkerFault:
     return WorkerFault(worker, "shard", f"node {node} is not in its shards")
+
+
+def _malformed_groups(groups: Sequence[ScoreGroup], listed: Sequence[str]) -> bool:
+    """Whether a node or a group is there twice, or columns have different lengths."""
+    distinct = {(tuple(group.values), group.pods) for group in groups}
+    return len(distinct) < len(groups) or len(set(listed)) < len(listed) or any(map(_malformed_group, groups))
+
+
+def _malformed_group(group: ScoreGroup) -> bool:
+    columns = group.scores, group.ties, group.next_scores, group.next_ties
+    length = len(group.nodes)
+    return not 0 < length <= group.count <= MAX_COUNTED or any(len(column) != length for column in columns)
 
 
 def _malformed(ladder: Ladder, topology: Topology | None, keys: Sequence[str]) -> str:

@@ -395,7 +395,7 @@ class CycleCore:
         faults = [*self._checks.on_committed(committed.seq, now), *faults_of(answered.commit, committed)]
         self.rounds.on_committed(committed.seq, is_at_fault=bool(faults))
         is_whole = not (faults or committed.conflicts)
-        self.rounds.known.on_committed(committed.seq, committed.others, is_whole=is_whole)
+        self.rounds.known.on_committed(committed.seq, committed.others, committed.relabelled, is_whole=is_whole)
         effects: list[Effect] = [*faults]
         if self._recording.is_on(now) and (answered.round or answered.nominations):
             effects.append(self._recording.committed(answered.round, committed))

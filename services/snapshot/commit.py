@@ -72,7 +72,9 @@ class CommitHandler:
     def begin_term(self) -> None:
         """The last answer holds as of the new term."""
         if self.answer is not None:
-            self.answer = replace(self.answer, seq=self._cluster.seq, others=self._cluster.others)
+            self.answer = replace(
+                self.answer, seq=self._cluster.seq, others=self._cluster.others, relabelled=self._cluster.relabelled
+            )
 
     def handle(self, commit: Commit, now: float) -> list[Effect]:
         newest = self._cycle_epoch
@@ -161,8 +163,9 @@ class CommitHandler:
             delta = self._cluster.delta(applied.changes, applied.loads.items, applied.written, decides=decides)
         if applied.written:
             self._decided_at = self._cluster.seq
-        seq, others = self._cluster.seq, self._cluster.others
-        self.answer = Committed(commit.epoch, commit.number, seq, applied.conflicts, commit.cycle, others)
+        cluster, conflicts = self._cluster, applied.conflicts
+        told = cluster.seq, conflicts, commit.cycle, cluster.others, cluster.relabelled
+        self.answer = Committed(commit.epoch, commit.number, *told)
         effects: list[Effect] = [Persist(delta, tuple(applied.entries), answer=self.answer)]
         if delta is not None:
             effects.append(delta)

@@ -30,7 +30,8 @@ def fitting_answers(answers: list[ClassAnswer]) -> list[ClassAnswer]:
 
 def _length(answer: ClassAnswer) -> int:
     own = 0 if answer.own_nodes is None else len(answer.own_nodes.fit) + len(answer.own_nodes.unfit)
-    return len(answer.ladder.nodes) * (1 + len(answer.beside)) + len(answer.places) + own
+    listed = sum(len(group.nodes) for group in answer.groups)
+    return len(answer.ladder.nodes) + listed + sum(map(len, answer.beside.values())) + len(answer.places) + own
 
 
 def fitting_candidates(findings: list[ShardFindings]) -> list[ShardFindings]:

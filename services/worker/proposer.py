@@ -9,8 +9,9 @@ import msgspec
 import numpy as np
 
 from flotilla.plugin import Mask
-from flotilla.results import Range, error
+from flotilla.results import error
 from services.worker.gang_preempting import GangLadders, victims_gone
+from services.worker.lasting_answers import NOTHING_LASTS, as_sent, beside, outlook, ranges
 from services.worker.nominated_pods import own_node, own_nodes
 from services.worker.places import Counted, count_places, labelled
 from services.worker.preempting import findings
@@ -25,7 +26,7 @@ from shared.framework.failures import Failures
 from shared.framework.ladders import Rungs
 from shared.framework.metering import PluginMeter
 from shared.framework.pod_class import PodClass
-from shared.framework.profile import Framework
+from shared.framework.profile import Framework, joined
 from shared.messages.evaluation import Summary, Ties
 from shared.messages.preemption import Preempt, PreemptAsk, ShardFindings
 from shared.messages.rounds import ClassAnswer, ClassAsk, Ladder, Scope
@@ -281,7 +282,8 @@ class Proposer:
         classes = [pod_class for _, pod_class in ready]
         within = context.within
         evaluated = evaluator.evaluate(self._questions(evaluator, ready, context))
-        topologies = [evaluator.topology(pod_class) for pod_class in classes]
+        by_plugin = [evaluator.topologies(pod_class) for pod_class in classes]
+        topologies = [joined(each.values()) for each in by_plugin]
         nominated = [self._own_node(evaluator, pod_class, context) for pod_class in classes]
         among = [
             own if own is not None and not ask.each else None if each.among is within else each.among
@@ -291,20 +293,19 @@ class Proposer:
             () if topology is None or self._lists(ask, context) or own is not None else topology.strata
             for (ask, _), topology, own in zip(ready, topologies, nominated, strict=True)
         ]
-        lasting = [
-            topology is None
-            and mask is None
-            and not self._lists(ask, context)
-            and _lasts(evaluator, pod_class, each.summary)
-            for (ask, pod_class), each, topology, mask in zip(ready, evaluated, topologies, among, strict=True)
+        outlooks = [
+            NOTHING_LASTS
+            if mask is not None or self._lists(ask, context)
+            else outlook(evaluator, pod_class, ask, of_plugins, each.summary.late)
+            for (ask, pod_class), each, of_plugins, mask in zip(ready, evaluated, by_plugin, among, strict=True)
         ]
         counts = [
             0
             if self._lists(ask, context)
             else min(ask.count, 1)
             if evaluator.is_one_at_a_time(pod_class, of_strata)
-            else ask.count + ask.ahead * lasts
-            for (ask, pod_class), of_strata, lasts in zip(ready, strata, lasting, strict=True)
+            else ask.count + ask.ahead * coming.lasts
+            for (ask, pod_class), of_strata, coming in zip(ready, strata, outlooks, strict=True)
         ]
         ladders = [
             self._listed(evaluator, ask, pod_class, mask, context) or rungs
@@ -317,7 +318,7 @@ class Proposer:
                 ask.class_id,
                 score_failure=pod_class.score_failure,
                 summary=each.summary if within is None else self._of_scope(each.summary, within),
-                ladder=self._ladder(evaluator, pod_class, rungs, of_strata, context.keys, lasts=lasts),
+                ladder=self._ladder(evaluator, pod_class, rungs, of_strata, context.keys, lasts=coming.lasts),
                 rejections=[]
                 if each.summary.feasible and not ask.each
                 else evaluator.rejections(pod_class, context.within),
@@ -326,9 +327,9 @@ class Proposer:
                 via_nominated=own is not None,
                 by_itself=each.by_itself,
                 runner_up=evaluator.runner_up(pod_class, int(rungs.rows[0]))
-                if mask is None and within is None and _is_of_one_node(rungs, lasts=lasts)
+                if mask is None and within is None and _is_of_one_node(rungs, lasts=coming.lasts)
                 else None,
-                lasts=lasts and bool(len(rungs.rows)),
+                lasts=coming.lasts and bool(len(rungs.rows)),
                 own_nodes=own_nodes(
                     evaluator,
                     pod_class,
@@ -339,11 +340,22 @@ class Proposer:
                 ),
                 **self._places(evaluator, pod_class, context)._asdict(),
                 own_volumes=bool(ask.own_volumes),
-                beside=self._beside(evaluator, pod_class, rungs, context.beside) if lasts else {},
-                ranges=self._ranges(evaluator, (ask.class_id, *context.beside)) if lasts else {},
+                beside=beside(
+                    evaluator,
+                    pod_class,
+                    rungs.rows if coming.groups is None else coming.groups.rows,
+                    context.beside if coming.lasts or coming.groups else (),
+                    self._classes,
+                    self._failures,
+                ),
+                ranges=ranges(evaluator, (ask.class_id, *context.beside), self._classes)
+                if coming.lasts or coming.groups
+                else {},
+                followed=coming.followed,
+                groups=[] if coming.groups is None else as_sent(evaluator, coming.groups, self.ties),
             )
-            for (ask, pod_class), each, rungs, of_strata, topology, own, mask, lasts in zip(
-                ready, evaluated, ladders, strata, topologies, nominated, among, lasting, strict=True
+            for (ask, pod_class), each, rungs, of_strata, topology, own, mask, coming in zip(
+                ready, evaluated, ladders, strata, topologies, nominated, among, outlooks, strict=True
             )
         ]
 
@@ -432,26 +444,6 @@ class Proposer:
             fills=np.flatnonzero(rungs.fills).tolist() if lasts and rungs.fills is not None else [],
         )
 
-    def _beside(
-        self, evaluator: ShardEvaluator, pod_class: PodClass, rungs: Rungs, classes: Sequence[str]
-    ) -> dict[str, list[int]]:
-        """What these placements mean for these classes, those of another profile and unsteady ones left out."""
-        known = (self._classes[each] for each in classes if each in self._classes and each != pod_class.id)
-        others = [other for of, other in known if of is evaluator and evaluator.is_steady(other)]
-        if not others or not rungs.rows.size:
-            return {}
-        try:
-            totals = evaluator.totals_beside(pod_class, rungs.rows, others).tolist()
-        except Exception as cause:  # a plugin failed for another class than this
-            self._failures.note(cause)
-            return {}
-        return {other.id: of_other for other, of_other in zip(others, totals, strict=True)}
-
-    def _ranges(self, evaluator: ShardEvaluator, classes: Sequence[str]) -> dict[str, dict[str, Range]]:
-        """By which the scores of these classes are normalised since they were evaluated last."""
-        known = ((each, self._classes[each]) for each in classes if each in self._classes)
-        return {each: of.keys.ranges for each, (by, of) in known if by is evaluator and of.keys.ranges is not None}
-
     def _make_room(self, asks: list[ClassAsk]) -> None:
         """Drops the least recently used classes until these asks' classes fit."""
         known = [ask.class_id for ask in asks if ask.class_id in self._classes]
@@ -471,11 +463,6 @@ class Proposer:
 
 def _no_profile(ask: ClassAsk) -> ClassAnswer:
     return ClassAnswer(ask.class_id, failure=error(f"there is no profile {ask.profile!r}"))
-
-
-def _lasts(evaluator: ShardEvaluator, pod_class: PodClass, summary: Summary) -> bool:
-    """A failure of PreScore, and what is summed up over feasible nodes, depends on how many nodes are feasible."""
-    return pod_class.score_failure is None and not summary.late and evaluator.lasts(pod_class)
 
 
 def _is_of_one_node(rungs: Rungs, *, lasts: bool) -> bool:

@@ -14,20 +14,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flotilla.plugin import SUCCESS, ClassState, Code, DomainFilter, Ints, Mask, Pod, Reads, Status, Topology
+from flotilla.plugin import SUCCESS, ClassState, Code, DomainFilter, Ints, Mask, Pod, Status, Topology
 from shared.cluster.columns import Rows
 from shared.cluster.devices import PlacedDevices
 from shared.cluster.nodetable import NodeTable
-from shared.cluster.view import Changes, Planned, TableView
+from shared.cluster.view import Planned, TableView
 from shared.cluster.volumes import VolumeDecision
-from shared.devices.pod_claims import may_claim
 from shared.framework.answers import PRE_FILTERED, AllowedNodes, Answers, scores_alike
 from shared.framework.feasibility import Feasibility
 from shared.framework.judge import Judge
 from shared.framework.ladders import Ladders
+from shared.framework.lasting import Lasting
 from shared.framework.metering import FILTER, PRE_FILTER, PRE_SCORE, SCORE, PluginMeter, names
 from shared.framework.pod_class import ClassRows, PodClass
-from shared.framework.profile import Framework, joined
+from shared.framework.profile import Framework
 from shared.framework.ranking import Ranking, salt
 from shared.framework.signatures import about, named
 from shared.messages.evaluation import Rejections, Summary, Ties
@@ -81,6 +81,7 @@ class ShardEvaluator:
         self._feasibility = Feasibility(table, self._answers, self._class_rows, self.judge)
         self._ranking = Ranking(table, framework, ties, self._answers, self._class_rows, self.judge)
         self.ladders = Ladders(table, self._answers, self._class_rows, self._feasibility, self._ranking)
+        self.lasting = Lasting(table, framework, self._answers, self._class_rows, self._feasibility, self._ranking)
         self.tie_bits = self._ranking.tie_bits
         self._capacity = table.capacity
         pre_score = framework.pre_score if framework.score else ()
@@ -171,7 +172,7 @@ class ShardEvaluator:
         evaluated: list[Evaluated] = []
         for question, guess, plugins in zip(questions, guesses, own, strict=True):
             pod_class = question.pod_class
-            pod_class.lasts = False
+            pod_class.lasts, pod_class.followed = False, None
             feasible = self._feasibility.rows(pod_class)
             among = question.among(feasible)
             late = self._summarize_feasible(pod_class, feasible if among is None else feasible & among)
@@ -218,8 +219,8 @@ class ShardEvaluator:
         """The filters whose rejection other placements may end, as they depend on the state of topology domains."""
         return frozenset(plugin.name for plugin in self._answers.filters if isinstance(plugin, DomainFilter))
 
-    def topology(self, pod_class: PodClass) -> Topology | None:
-        """The labels by which decisions about other pods matter to this class; None if they only fill nodes."""
+    def topologies(self, pod_class: PodClass) -> dict[str, Topology | None]:
+        """By plugin, the labels by which other decisions matter to this class; None if they only fill nodes."""
         view, found, name = TableView(self.table), dict[str, Topology | None](), ""
         try:
             for name, plugin in self.framework.summaries.items():
@@ -227,52 +228,7 @@ class ShardEvaluator:
         except Exception:
             with named(self.framework.summaries[name], "topology"):
                 raise
-        return joined(found.values())
-
-    def lasts(self, pod_class: PodClass) -> bool:
-        """Whether a ladder of an evaluated class without topology stays right until anything but its own placements,
-        and labels of placed pods, is written.
-
-        Not if a placement may change the range over which the scores of all nodes are normalised, or decides about
-        volumes or devices. Of a plugin that is not in-tree it is unknown.
-        """
-        load = pod_class.kind.load
-        if not self.framework.is_in_tree or load.claims or load.disks or may_claim(pod_class.state.pod):
-            return False
-        pod_class.lasts = not any(
-            plugin.normalizer is not None and plugin.score_reads is Reads.PODS
-            for s, plugin in enumerate(self._answers.scores)
-            if pod_class.weights[s] and s not in pod_class.answers.muted
-        )
-        return pod_class.lasts
-
-    def is_steady(self, pod_class: PodClass) -> bool:
-        """Whether the class was evaluated on the node objects as they are, `lasts`, and has the same range of raw
-        scores whichever nodes pods fill.
-        """
-        keys = pod_class.keys
-        if not self.is_current(pod_class):
-            return False
-        if keys.node_seen != self.table.node_log.position or keys.ranges is None or not pod_class.lasts:
-            return False
-        return all(low == high for low, high in keys.ranges.values())
-
-    def totals_beside(self, pod_class: PodClass, rows: Rows, others: Sequence[PodClass]) -> Ints:
-        """Others x rows: what total score each has for these steady classes after pods of this class were placed there
-        one after the other, -1 if it is not feasible then, and 0 if the node's object rejects the other class.
-        """
-        each, index = np.arange(len(rows), dtype=np.intp), np.arange(len(rows) * len(others), dtype=np.intp)
-        earlier: Counter[int] = Counter()
-        counts = np.empty(len(rows), dtype=np.int64)
-        for i, row in enumerate(rows.tolist()):
-            earlier[row] += 1
-            counts[i] = earlier[row]
-        which, at = np.repeat(np.arange(len(others), dtype=np.intp), len(rows)), np.tile(each, len(others))
-        placed = Changes(len(index), index, np.zeros_like(index), counts[at], [pod_class.kind])
-        keys = self._ranking.keys_of(others, which, TableView(self.table, rows[at], placed))
-        passes = np.array([self.passes_as_node(other, rows) for other in others]).ravel()
-        totals: Ints = np.where(passes, np.where(keys < 0, -1, keys >> self.tie_bits), 0)
-        return totals.reshape(len(others), len(rows))
+        return found
 
     def volumes(self, pod_class: PodClass, rows: Rows) -> list[VolumeDecision | None]:
         """What going to each of these rows means for the pod's volumes; empty if nothing anywhere."""

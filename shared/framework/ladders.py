@@ -32,6 +32,11 @@ SPARE_RUNGS = 8
 """Placements offered in each domain beyond twice its share."""
 
 
+def share_of(wanted: int, domains: int) -> int:
+    """How many of the placements each domain offers."""
+    return min(wanted, 2 * -(-wanted // max(1, domains)) + SPARE_RUNGS)
+
+
 class Rungs(NamedTuple):
     """Placements of one class in greedy order. `complete`: after them no node of the table has room for one more.
 
@@ -142,7 +147,7 @@ class Ladders:
         feasible = self._feasibility.rows(pod_class)
         rows = np.flatnonzero(feasible if here is None else feasible & here)
         strata = self._strata_by(keys).split(rows)
-        share = min(wanted, 2 * -(-wanted // max(1, len(strata))) + SPARE_RUNGS)
+        share = share_of(wanted, len(strata))
         groups: list[_Group] = []
         for domains, members in strata:
             mask = np.zeros(self._table.size, dtype=np.bool_)

@@ -74,7 +74,8 @@ class PodClass:
     """`failure`: PreFilter failed. `score_failure`: PreScore failed, which matters with several feasible nodes only.
 
     `slot`: the line in the ClassRows. `objects`: the generations of the kinds of objects that plugins have read.
-    `filters`, `scores`: the plugins whose Filter and Score run for it. `lasts`: as found out since it was evaluated.
+    `filters`, `scores`: the plugins whose Filter and Score run for it. `lasts`: as found out since it was evaluated,
+    with `followed`, the index of the score plugin whose raw scores are followed in groups.
     """
 
     id: str
@@ -94,6 +95,7 @@ class PodClass:
     feasibility: ClassFeasibility = field(default_factory=ClassFeasibility)
     keys: ClassKeys = field(default_factory=ClassKeys)
     lasts: bool = False
+    followed: int | None = None
 
 
 def by_missed(

@@ -183,16 +183,25 @@ class Ranking:
         rows: Rows,
         planned: Ints,
         open_domains: Sequence[bool] = (),
+        *,
+        rest: bool = False,
     ) -> Keys:
         """The keys of feasible rows, given `planned[i]` more pods of class `which[i]` on the i-th row.
 
-        `open_domains`: the classes for which trackers, not this, decide about topology domains.
+        `open_domains`: the classes for which trackers, not this, decide about topology domains. `rest`: without the
+        scores that are followed.
         """
         view = TableView(self.table, rows, Planned(planned, [c.kind for c in classes], which))
-        return self.keys_of(classes, which, view, open_domains)
+        return self.keys_of(classes, which, view, open_domains, rest=rest)
 
     def keys_of(
-        self, classes: Sequence[PodClass], which: Rows, view: TableView, open_domains: Sequence[bool] = ()
+        self,
+        classes: Sequence[PodClass],
+        which: Rows,
+        view: TableView,
+        open_domains: Sequence[bool] = (),
+        *,
+        rest: bool = False,
     ) -> Keys:
         """The keys of the i-th node for class `which[i]`; it passes the class's filters of node objects."""
         answers, states, rows = self.answers, [c.state for c in classes], view.rows
@@ -200,6 +209,8 @@ class Ranking:
         totals = self._class_rows.fixed.pairs(np.array([c.slot for c in classes], dtype=np.intp)[which], rows)
         for s in answers.scores_by[Reads.PODS]:
             runs = [bool(c.answers.score_slots[s]) and s not in c.answers.muted for c in classes]
+            if rest:
+                runs = [runs_too and c.followed != s for c, runs_too in zip(classes, runs, strict=True)]
             if not any(runs):
                 continue
             scorer = answers.scores[s]

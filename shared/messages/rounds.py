@@ -118,6 +118,25 @@ class Ladder(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     fills: list[Count] = []
 
 
+class ScoreGroup(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """Feasible nodes of a shard that have one raw score of the plugin that the cycle follows, whatever is decided.
+
+    `values`: of the labels that the plugin looks at. `pods`: how many it counts on each of the nodes, or a negative
+    number with a meaning of its own. `count`: how many nodes there are. `nodes`: the best of them, with their total
+    `scores` without that plugin's, and `ties`. `next_scores`, `next_ties`: the same once a pod of the class was placed
+    there; -1 if no other one fits then.
+    """
+
+    values: list[str | None]
+    pods: Integer
+    count: Count
+    nodes: list[str] = []
+    scores: list[Integer] = []
+    ties: list[Integer] = []
+    next_scores: list[Integer] = []
+    next_ties: list[Integer] = []
+
+
 class Places(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """For how many pods of a class the nodes with these values of the labels have room, if only they are placed.
 
@@ -169,8 +188,13 @@ class ClassAnswer(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     of the last release.
     `own_nodes`: about the nominated pods of the ask, if there are any.
     `beside`, if the answer lasts: for classes that the ask named, and of which the worker can tell, the total score of
-    the node of each placement once it is taken; -1 if the node is not feasible for them then, 0 if it never was.
-    `ranges`, likewise: of this class and of those, the ranges of raw scores by which they are scored here.
+    the node of each placement once it is taken; -1 if the node is not feasible for them then, 0 if it never was. Of a
+    class that is followed, without the score that is.
+    `ranges`, likewise: of this class and of those, the ranges of raw scores by which they are scored here, but for that
+    score.
+    `followed`: it does not last, as a plugin's raw scores change with every placement; but the cycle can follow these.
+    `groups`, in such an answer to an ask for placements ahead: the best nodes in place of placements, which would have
+    other scores by then. Then `beside` is about these nodes, group by group.
     """
 
     class_id: str
@@ -193,6 +217,8 @@ class ClassAnswer(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     own_nodes: OwnNodes | None = None
     beside: dict[str, list[Integer]] = {}
     ranges: dict[str, dict[str, Range]] = {}
+    followed: bool = False
+    groups: list[ScoreGroup] = []
 
 
 class Proposals(msgspec.Struct, frozen=True, omit_defaults=True, tag="proposals"):

@@ -163,8 +163,8 @@ class Conflict(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 class Committed(msgspec.Struct, frozen=True, omit_defaults=True, tag="committed"):
     """Reply to a commit: all decisions except the conflicts are applied, as of `seq`. `cycle`: as in the commit.
 
-    `others`: the last change that was no decision, nor a mere change of labels or start times of placed pods; None from
-    a release that does not tell.
+    `others`: the last change that was no decision, nor a mere change of labels or start times of placed pods;
+    `relabelled`: the last mere change of labels. None from a release that does not tell.
     """
 
     epoch: Count
@@ -173,6 +173,7 @@ class Committed(msgspec.Struct, frozen=True, omit_defaults=True, tag="committed"
     conflicts: list[Conflict]
     cycle: str = ""
     others: Count | None = None
+    relabelled: Count | None = None
 
 
 class OthersChanged(msgspec.Struct, frozen=True, omit_defaults=True, tag="others-changed"):

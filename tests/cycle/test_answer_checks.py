@@ -25,7 +25,7 @@ from services.cycle.round.runner import ASK_DEADLINE
 from shared.cluster.nodetable import shard_of
 from shared.messages.evaluation import Summary
 from shared.messages.preemption import Candidate, Candidates, Preempt, ShardFindings, Victim
-from shared.messages.rounds import ClassAnswer, KeptOut, Ladder, NominatedPod, OwnNodes, Proposals, Propose
+from shared.messages.rounds import ClassAnswer, KeptOut, Ladder, NominatedPod, OwnNodes, Proposals, Propose, ScoreGroup
 from shared.messages.state import EPOCH_SHIFT, Committed, Conflict, Heartbeat
 from shared.model.objects import Pod
 from testing.builders import pod
@@ -238,6 +238,40 @@ def test_scores_beside_are_one_for_each_placement_and_of_no_more_classes_than_ar
     asks = world.submit(P)
     world.answer(asks[LIAR], LIAR, msgspec.structs.replace(crooked(), beside=beside))
     assert world.faults == [(LIAR, "answer")]
+
+
+GROUP = ScoreGroup(["z"], 0, 1, [node_of(LIAR)], [1], [0], [1], [0])
+
+
+def listing(*groups: ScoreGroup, beside: int = 1) -> ClassAnswer:
+    return msgspec.structs.replace(crooked(), groups=list(groups), beside={"other": [1] * beside})
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        listing(GROUP, GROUP, beside=2),
+        listing(GROUP, msgspec.structs.replace(GROUP, pods=1), beside=2),
+        listing(msgspec.structs.replace(GROUP, nodes=[])),
+        listing(msgspec.structs.replace(GROUP, count=0)),
+        listing(msgspec.structs.replace(GROUP, next_ties=[])),
+        listing(GROUP, beside=2),
+    ],
+    ids=["a group twice", "a node twice", "no node", "more nodes than there are", "a short column", "others' scores"],
+)
+def test_groups_that_contradict_each_other_are_refused(answer: ClassAnswer) -> None:
+    world = World()
+    asks = world.submit(P)
+    world.answer(asks[LIAR], LIAR, answer)
+    assert world.faults == [(LIAR, "answer")]
+
+
+def test_groups_have_nodes_of_the_workers_shards_only() -> None:
+    world = World()
+    asks = world.submit(P)
+    foreign = msgspec.structs.replace(GROUP, nodes=[node_of(HONEST)])
+    world.answer(asks[LIAR], LIAR, listing(foreign))
+    assert world.faults == [(LIAR, "shard")]
 
 
 @pytest.mark.parametrize("nodes", [[], ["n0"]])

@@ -1,7 +1,7 @@
 """Answers that the cycle keeps are those that the workers would give if they were asked."""
 
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -10,19 +10,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.cycle.events import Ask, Decided, Effect, Workers
-from services.cycle.round.known_answers import AHEAD, KnownAnswers
+from services.cycle.round.admission import PodInfo
+from services.cycle.round.known_answers import AHEAD, Known, KnownAnswers
 from services.snapshot import events as snapshot
 from services.worker.proposer import Proposer
-from shared.framework.evaluator import ShardEvaluator
+from shared.framework.lasting import Lasting
 from shared.framework.loading import load_frameworks
 from shared.framework.profile import Framework
 from shared.messages.codec import copy
-from shared.messages.evaluation import Ties
+from shared.messages.evaluation import Summary, Ties
 from shared.messages.queue import Gang
-from shared.messages.rounds import ClassAnswer, ClassAsk, Propose
+from shared.messages.rounds import ClassAnswer, ClassAsk, Ladder, Propose
 from shared.messages.state import Delta, NeedDeltas
-from shared.model.objects import DEFAULT_SCHEDULER, Node, Pod
+from shared.model.objects import DEFAULT_SCHEDULER, Node, ObjectMeta, Pod, ReplicaSet
 from shared.model.wellknown import HOSTNAME, ZONE
+from shared.model.workloads import LabelSelectorSpec
 from testing.builders import PodBuilder, expr, node, pod, selector
 from testing.inprocess.batches import class_of
 from testing.inprocess.pipeline import Pipeline, bound
@@ -55,6 +57,12 @@ KINDS: Mapping[str, PodBuilder] = {
     "large": PLAIN.label(app="large").request(cpu="1"),
     "liking": PLAIN.label(app="liking").prefer_node(50, expr("group", "In", "a")),
     "port": PLAIN.label(app="port").host_port(80),
+    "replica of a": PLAIN.label(of="a").owner("ReplicaSet", "a"),
+    "replica of b": PLAIN.label(of="b").owner("ReplicaSet", "b"),
+    "large replica of b": PLAIN.label(of="b", size="large").request(cpu="1").owner("ReplicaSet", "b"),
+    "spread softly": PLAIN.label(app="soft")
+    .spread_soft(ZONE, selector(app="soft"))
+    .spread_soft(HOSTNAME, selector(app="soft")),
     "spread over nodes": PLAIN.label(app="wide").spread_soft(HOSTNAME, selector(app="wide")),
     "spread over zones": PLAIN.label(app="even").spread_hard(ZONE, selector(app="even")),
     "apart from plain": PLAIN.label(app="apart").require_no_pods(ZONE, selector(app="plain")),
@@ -63,39 +71,88 @@ KINDS: Mapping[str, PodBuilder] = {
 }
 LONERS = ["plain", "large", "liking", "port"]
 """Kinds to which others only matter by the room that they take."""
+SPREAD = ["replica of a", "replica of b", "large replica of b", "spread softly", "spread over nodes", "plain"]
+"""Kinds with soft rules about topology, and one without any."""
+REPLICA_SETS = [
+    ReplicaSet(metadata=ObjectMeta(name=name, namespace="default"), spec=LabelSelectorSpec(selector=selector(of=name)))
+    for name in "ab"
+]
 
 
 class Checked(KnownAnswers):
     """Compares each answer that it gives with that of the worker, unless that one has seen another state meanwhile."""
 
     def __init__(self, run: "Run") -> None:
-        super().__init__()
+        super().__init__(run.cycle.frameworks)
         self.given = 0
+        self.is_off = False
         self._run = run
 
-    def answers(self, worker: str, wanted: Mapping[str, int]) -> list[ClassAnswer] | None:
-        known = super().answers(worker, wanted)
+    def answers(
+        self, workers: Collection[str], wanted: Mapping[str, int], classes: Mapping[str, PodInfo], keys: Sequence[str]
+    ) -> Known:
+        if self.is_off:
+            return Known({}, {})
+        known = super().answers(workers, wanted, classes, keys)
         self._run.send_quiet_deltas()
-        if known is not None and self._run.workers[worker].seq == self.seq:
-            self.given += len(known)
-            told = [_told(answer) for answer in self._run.asked(worker, wanted)]
-            assert [_told(answer) for answer in known] == told, f"{known}\n{told}"
+        alone = sum(wanted.values()) == 1
+        for worker, answers in known.answers.items():
+            if self._run.workers[worker].seq == self.seq:
+                self.given += len(answers)
+                told = [
+                    _told(answer, keys, alone=alone) for answer in self._run.asked(worker, wanted, known.merged, keys)
+                ]
+                given = [_told(answer, keys, alone=alone) for answer in answers]
+                assert given == told, f"{given}\n{told}"
         return known
 
 
-def _told(answer: ClassAnswer) -> ClassAnswer:
-    """Without what only matters to later answers."""
-    ladder = msgspec.structs.replace(answer.ladder, fills=[], domains={})
-    return msgspec.structs.replace(answer, ladder=ladder, lasts=False, ranges={})
+def _told(answer: ClassAnswer, keys: Sequence[str], *, alone: bool) -> ClassAnswer:
+    """Without what only matters to later answers, and values of labels that were not asked for.
+
+    `alone`: of the ladder of a class that has a topology, only the best placement is compared.
+    """
+    domains = {key: answer.ladder.domains[key] for key in keys}
+    ladder = msgspec.structs.replace(answer.ladder, fills=[], domains=domains)
+    told = msgspec.structs.replace(answer, lasts=False, followed=False, ranges={})
+    if not alone or answer.topology is None:
+        return msgspec.structs.replace(told, ladder=_by_stratum(ladder))
+    best = min(range(len(ladder.nodes)), key=lambda i: (-ladder.scores[i], -ladder.ties[i], ladder.nodes[i]))
+    ladder = msgspec.structs.replace(_chosen(ladder, [best]), complete=False, strata=(), cut=[])
+    return msgspec.structs.replace(told, ladder=ladder, runner_up=None)
+
+
+def _by_stratum(ladder: Ladder) -> Ladder:
+    """The order of strata is no matter."""
+    strata = [[each or "" for each in ladder.domains[key]] for key in ladder.strata]
+    return _chosen(ladder, sorted(range(len(ladder.nodes)), key=lambda i: [of[i] for of in strata]))
+
+
+def _chosen(ladder: Ladder, order: Sequence[int]) -> Ladder:
+    return msgspec.structs.replace(
+        ladder,
+        nodes=[ladder.nodes[i] for i in order],
+        scores=[ladder.scores[i] for i in order],
+        ties=[ladder.ties[i] for i in order],
+        domains={key: [values[i] for i in order] for key, values in ladder.domains.items()},
+        cut=sorted(ladder.cut, key=str),
+    )
 
 
 class Run(Audited):
-    """Pods get a label when they are bound, as from an API server."""
+    """`relabels`: pods get a label when they are bound, as from an API server."""
 
     def __init__(
-        self, shards: int, round_size: int = 256, ties: Ties = BY_NAME, frameworks: Mapping[str, Framework] = FRAMEWORKS
+        self,
+        shards: int,
+        round_size: int = 256,
+        ties: Ties = BY_NAME,
+        frameworks: Mapping[str, Framework] = FRAMEWORKS,
+        *,
+        relabels: bool = True,
     ) -> None:
         self.asks = 0
+        self._relabels = relabels
         super().__init__(shards=shards, round_size=round_size, ties=ties, frameworks=frameworks)
         self.known = self.cycle.rounds.known = Checked(self)
         self._classes: dict[str, Pod] = {}
@@ -111,7 +168,7 @@ class Run(Audited):
         super()._carry_out_cycle(effects)
 
     def observe(self, event: snapshot.Event) -> None:
-        if isinstance(event, snapshot.PodSeen) and event.pod.spec.node_name:
+        if isinstance(event, snapshot.PodSeen) and event.pod.spec.node_name and self._relabels:
             labels = {**event.pod.metadata.labels, "bound": "yes"}
             metadata = msgspec.structs.replace(event.pod.metadata, labels=labels)
             event = snapshot.PodSeen(msgspec.structs.replace(event.pod, metadata=metadata))
@@ -126,28 +183,33 @@ class Run(Audited):
     def assign_again(self) -> None:
         self._to_cycle(Workers({name: core.shards for name, core in self.workers.items()}, len(self.workers)))
 
-    def asked(self, worker: str, wanted: Mapping[str, int]) -> list[ClassAnswer]:
+    def asked(
+        self, worker: str, wanted: Mapping[str, int], merged: Mapping[str, Summary], keys: Sequence[str]
+    ) -> list[ClassAnswer]:
         core, cache = self.workers[worker], self.cycle.rounds.cache
         proposer = Proposer(core.table, core.frameworks, self.cycle.ties, len(core.shards) / core.shard_count)
         asks = [
-            ClassAsk(each, DEFAULT_SCHEDULER, count, self._classes[each], cache.guess(each))
+            ClassAsk(each, DEFAULT_SCHEDULER, count, self._classes[each], merged.get(each, cache.guess(each)))
             for each, count in wanted.items()
         ]
-        return proposer.propose(asks, self.cycle.rounds.begun)
+        return proposer.propose(asks, self.cycle.rounds.begun, keys)
 
 
 class Cluster:
-    """Small nodes in three zones, and pods of several kinds that come one by one."""
+    """Nodes in three zones, most of them small unless they are `roomy`, and pods of several kinds, one by one."""
 
-    def __init__(self, seed: int, nodes: int) -> None:
+    def __init__(self, seed: int, nodes: int, *, roomy: bool) -> None:
         self.dice = random.Random(seed)
+        self._sizes = ([8, 16], [8, 50]) if roomy else ([1, 2, 8], [4, 20])
         self.nodes = [self._node(f"n{i:02}") for i in range(nodes)]
         self._made = 0
 
     def _node(self, name: str) -> Node:
         roll = self.dice
-        made = node(name).capacity(cpu=roll.choice([1, 2, 8]), memory="8Gi", pods=roll.choice([4, 20]))
-        made = made.label({HOSTNAME: name, ZONE: roll.choice("xyz")}, group=roll.choice("ab"))
+        cpu, pods = map(roll.choice, self._sizes)
+        made = node(name).capacity(cpu=cpu, memory="8Gi", pods=pods).label(group=roll.choice("ab"))
+        for label in ({HOSTNAME: name}, {ZONE: roll.choice("xyz")}):
+            made = made.label(label) if roll.random() < 0.97 else made
         return (made.taint("slow", effect="PreferNoSchedule") if roll.random() < 0.2 else made).build()
 
     def pods(self, kind: str, count: int) -> list[Pod]:
@@ -177,7 +239,7 @@ class Cluster:
 def a_while(run: Run, cluster: Cluster, steps: int) -> None:
     """Pods of a kind come in a row or in turn, one or a few at a time. Now and then something else happens."""
     roll, kind = cluster.dice, "plain"
-    turns, kinds = roll.choice([0.3, 0.9]), roll.choice([sorted(KINDS), LONERS])
+    turns, kinds = roll.choice([0.3, 0.9]), roll.choice([sorted(KINDS), LONERS, SPREAD])
     for _ in range(steps):
         if roll.random() < turns:
             kind = roll.choice(kinds)
@@ -197,17 +259,27 @@ def a_while(run: Run, cluster: Cluster, steps: int) -> None:
 @settings(deadline=None, max_examples=8)
 @given(
     st.integers(0, 10**6),
-    st.integers(1, 20),
+    st.integers(1, 30),
     st.sampled_from([1, 2, 3]),
     st.sampled_from([1, 256]),
     st.sampled_from([BY_NAME, Ties(seed=7)]),
     st.sampled_from([FRAMEWORKS, PACKING]),
+    st.booleans(),
+    st.booleans(),
 )
 def test_known_answers_are_those_of_the_workers(
-    seed: int, nodes: int, shards: int, round_size: int, ties: Ties, frameworks: Mapping[str, Framework]
+    seed: int,
+    nodes: int,
+    shards: int,
+    round_size: int,
+    ties: Ties,
+    frameworks: Mapping[str, Framework],
+    relabels: bool,
+    roomy: bool,
 ) -> None:
-    cluster = Cluster(seed, nodes)
-    run = Run(shards, round_size, ties, frameworks)
+    cluster = Cluster(seed, nodes, roomy=roomy)
+    run = Run(shards, round_size, ties, frameworks, relabels=relabels)
+    run.add_objects(REPLICA_SETS)
     run.add_nodes(cluster.nodes)
     run.settle()
     a_while(run, cluster, 25)
@@ -331,7 +403,7 @@ def test_in_strict_mode_rounds_overlap_with_commits_where_each_needs_an_ask() ->
     run = Run(2, 1)
     run.add_nodes([small_node(f"n{i:02}") for i in range(20)])
     run.settle()
-    kind = KINDS["spread over nodes"]
+    kind = KINDS["rather with large"]
     run.submit([replace(kind, metadata=msgspec.structs.replace(kind.metadata, name=f"p{i}")).build() for i in range(6)])
     overlapped = 0
     while len(run.outcomes) < 6:
@@ -386,11 +458,70 @@ def _named(of: PodBuilder, name: str) -> Pod:
     return replace(of, metadata=msgspec.structs.replace(of.metadata, name=name)).build()
 
 
+def replicas(*of: str) -> list[Pod]:
+    """A pod of each of these ReplicaSets."""
+    kinds = [KINDS[f"replica of {name}"] for name in of]
+    metadata = (msgspec.structs.replace(kind.metadata, name=f"r{i:03}") for i, kind in enumerate(kinds))
+    return [replace(kind, metadata=each).build() for kind, each in zip(kinds, metadata, strict=True)]
+
+
+def zoned(run: Run, count: int = 60) -> Run:
+    run.add_objects(REPLICA_SETS)
+    run.add_nodes(
+        [
+            node(f"n{i:03}")
+            .capacity(cpu=4 + i % 2 * 4, memory="8Gi", pods=9)
+            .label({HOSTNAME: f"n{i:03}", ZONE: "xyz"[i % 3]})
+            .build()
+            for i in range(count)
+        ]
+    )
+    run.settle()
+    return run
+
+
+@pytest.mark.parametrize("ties", [BY_NAME, Ties(seed=7)], ids=["all want the same nodes", "each wants others"])
+@pytest.mark.parametrize("of", ["a" * 30, "ab" * 15], ids=["one ReplicaSet", "two in turn"])
+def test_pods_of_replica_sets_are_rarely_asked_about_and_go_where_they_would_go_if_all_were(
+    ties: Ties, of: str
+) -> None:
+    known, asked = zoned(Run(2, 1, ties, relabels=False)), zoned(Run(2, 1, ties, relabels=False))
+    asked.known.is_off = True
+    costs, of_all = one_by_one(known, replicas(*of)), one_by_one(asked, replicas(*of))
+    assert known.placed == asked.placed
+    assert 2 * sum(costs) <= sum(of_all)
+
+
+def test_a_few_pods_of_one_replica_set_at_a_time_need_no_ask_either() -> None:
+    run = zoned(Run(2, relabels=False))
+    pods = replicas(*"a" * 32)
+    one_by_one(run, pods[:4])
+    before = run.asks
+    for start in range(4, 32, 4):
+        run.submit(pods[start : start + 4])
+        run.settle()
+    assert run.asks - before <= 2
+
+
+def test_where_labels_of_bound_pods_change_spread_pods_are_asked_about() -> None:
+    """A constraint might count them by the new label."""
+    run = zoned(Run(2))
+    assert all(one_by_one(run, replicas(*"aaaaaa")))
+
+
+def test_a_pod_of_another_class_that_is_counted_ends_what_is_known() -> None:
+    run = zoned(Run(2, relabels=False))
+    one_by_one(run, replicas(*"bbbb"))
+    one_by_one(run, [replace(KINDS["large replica of b"]).build()])
+    last = replace(KINDS["replica of b"], metadata=msgspec.structs.replace(KINDS["replica of b"].metadata, name="last"))
+    assert one_by_one(run, [last.build()])[0] >= 2
+
+
 def test_a_plugin_that_fails_for_another_class_does_not_fail_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise ArithmeticError("on purpose")
 
-    monkeypatch.setattr(ShardEvaluator, "totals_beside", fail)
+    monkeypatch.setattr(Lasting, "totals_beside", fail)
     run = wide()
     costs = one_by_one(run, [small_pod(f"p{i}", cpu=f"{100 + i % 2}m") for i in range(8)])
     assert all(costs[4:]), "what is not known is asked about"

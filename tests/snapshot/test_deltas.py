@@ -35,7 +35,7 @@ from shared.model.kinds import STILL_COUNTED, UNPUBLISHED_KINDS
 from shared.model.objects import Node, NodeStatus, ObjectKind, Pod, encode_msgpack, key_of, object_from
 from shared.model.wellknown import HOSTNAME, PREFER_AVOID_PODS
 from shared.store.schema import Persist
-from testing.builders import node
+from testing.builders import node, pod
 from testing.inprocess.pipeline import bound
 from tests.rounds.support import (
     SnapshotLog,
@@ -229,6 +229,15 @@ def test_the_answer_to_a_commit_names_the_last_change_that_was_no_decision() -> 
     assert reply(log.handle(commit(2, (Q, "a", 2)))).others == 1
     log.handle(NodeSeen(small_node("b")))
     assert reply(log.handle(commit(3, (small_pod("r"), "a", 4)))).others == 4
+
+
+def test_the_answer_to_a_commit_names_the_last_labels_that_were_published_with_decisions() -> None:
+    log, started = SnapshotLog(A), "2024-01-01T00:00:00Z"
+    assert reply(log.handle(commit(1, (P, "a", 1)))).relabelled == 0
+    log.handle(PodSeen(bound(small_pod("p", zone="x"), "a")))
+    assert reply(log.handle(commit(2, (Q, "a", 2)))).relabelled == 3
+    log.handle(PodSeen(bound(pod("q").request(cpu="1", memory="1Gi").started(started).build(), "a")))
+    assert reply(log.handle(commit(3, (small_pod("r"), "a", 3)))).relabelled == 3
 
 
 def test_labels_that_were_published_by_themselves_count_as_a_change() -> None:

@@ -21,7 +21,7 @@ class ClassCache:
         self._latest: dict[str, Summary] = {}
         self._topologies: BoundedDict[str, Topology | None] = BoundedDict(MAX_CLASSES)
         self._lasting: dict[str, BoundedDict[str, bool]] = {}
-        """By worker and class, whether its last answer lasts."""
+        """By worker and class, whether its last answer lasts, or can be followed."""
 
     def keep_workers(self, workers: Iterable[str]) -> None:
         """Other workers will know no class when they come back."""
@@ -35,7 +35,7 @@ class ClassCache:
     def remember_known(self, proposals: Proposals) -> None:
         known, lasting = self._known[proposals.worker], self._lasting[proposals.worker]
         for answer in proposals.answers:
-            lasting[answer.class_id] = answer.lasts
+            lasting[answer.class_id] = answer.lasts or answer.followed
             if answer.unknown:
                 known.pop(answer.class_id, None)
             else:

@@ -13,20 +13,30 @@ kept until
 - a decision is refused, the shards are divided otherwise, or a worker is wrong;
 - too little is left of the ladder.
 
+Answers with a plugin's scores that change with every placement are kept if these can be followed: as the best nodes of
+each group of nodes, of all workers together (`followed_classes.py`). They are dropped, too, when a pod that the plugin
+counts is decided in another class, or the labels of a placed pod have changed.
+
 A round that is decided by kept answers is decided as if the workers had been asked at that moment: by the same nodes,
 scores, ties and summaries, and at the newest sequence number.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from services.cycle.round.admission import PodInfo
+from services.cycle.round.followed_classes import FULL, FollowedClass, FollowedShard, Values
 from services.cycle.round.ladder_merge import Placement
 from shared.bounded import BoundedDict
+from shared.framework.profile import Framework
+from shared.framework.signatures import PluginFailed
+from shared.messages.evaluation import Summary
 from shared.messages.rounds import ClassAnswer, Proposals
+from shared.plugins.grouping import GroupedScore
 
 AHEAD = 32
 """Placements that a worker is asked for beyond those of the round."""
@@ -34,8 +44,6 @@ MAX_AHEAD_OF = 64
 """Pods in a round, at most, for which it is: larger rounds follow each other without a pause."""
 MAX_CLASSES = 64
 """That come in turn, at most, without an ask for each of their pods."""
-FULL = -1
-"""In place of a score: the node is not feasible for the class any more."""
 
 
 @dataclass(slots=True)
@@ -59,9 +67,12 @@ class _Kept:
         self.complete = ladder.complete
         self.nodes, self.lowest = frozenset(ladder.nodes), min(ladder.scores, default=0)
 
-    def offers(self, count: int) -> bool:
-        """Whether enough of the ladder is left."""
-        return bool(self.left) and (len(self.left) >= count or self.complete)
+    holds = True
+
+    def offers(self, count: int, keys: Collection[str] = ()) -> bool:
+        """Whether enough of the ladder is left, with the nodes' values of these labels."""
+        enough = bool(self.left) and (len(self.left) >= count or self.complete)
+        return enough and self.answer.ladder.domains.keys() >= set(keys)
 
     def take(self, node: str) -> int | None:
         """Takes its next placement as decided, and returns its index; None if that is on another node."""
@@ -72,7 +83,10 @@ class _Kept:
         self.filled += at in ladder.fills
         return at
 
-    def give_way(self, node: str, score: int) -> bool:
+    def values_of(self, node: str) -> Values | None:
+        return None
+
+    def give_way(self, node: str, score: int, values: Values | None) -> bool:
         """Another class has taken the node, which has this score since. Returns whether anything still holds."""
         answer, ladder = self.answer, self.answer.ladder
         if score == FULL:
@@ -118,14 +132,24 @@ class _Kept:
         )
 
 
+class Known(NamedTuple):
+    """`answers`: of workers that need not be asked. `merged`: by class, the merged summary, where it is followed."""
+
+    answers: dict[str, list[ClassAnswer]]
+    merged: dict[str, Summary]
+
+
 class KnownAnswers:
     """What the answers say counts for the round after the last decisions, and only once their commit is answered."""
 
-    def __init__(self) -> None:
+    def __init__(self, frameworks: Mapping[str, Framework]) -> None:
         self.seq = 0
         """The state at which the kept answers are right: that of the last commit's answer."""
-        self._kept: dict[str, BoundedDict[str, _Kept]] = {}
-        """By worker and class."""
+        self._frameworks = frameworks
+        self._kept: dict[str, BoundedDict[str, _Kept | FollowedShard | None]] = {}
+        """By worker and class; None if the answer could be followed, but has not told the groups."""
+        self._followed: BoundedDict[str, FollowedClass] = BoundedDict(MAX_CLASSES)
+        """As they were when a round last began."""
         self._lately: BoundedDict[str, None] = BoundedDict(MAX_CLASSES)
         self._oldest = 0
         """No kept answer was evaluated before."""
@@ -143,8 +167,9 @@ class KnownAnswers:
         if seq > self.seq:
             self.clear()
 
-    def on_committed(self, seq: int, others: int | None, *, is_whole: bool) -> None:
-        """`others`: the last change that was no decision; None if the snapshot does not tell.
+    def on_committed(self, seq: int, others: int | None, relabelled: int | None, *, is_whole: bool) -> None:
+        """`others`: the last change that was no decision, but for labels of placed pods; `relabelled`: the last one of
+        these that went with decisions. None if the snapshot does not tell.
 
         `is_whole`: all decisions of the commit are applied, and no worker is at fault.
         """
@@ -152,36 +177,91 @@ class KnownAnswers:
         if others is None or not is_whole:
             self.clear()
             return
-        if self._oldest < others:
-            self._oldest = others
-            for answers in self._kept.values():
-                for class_id in [class_id for class_id, kept in answers.items() if kept.seq < others]:
+        newest_label = seq if relabelled is None else relabelled
+        if self._oldest >= max(others, newest_label):
+            return
+        self._oldest = max(others, newest_label)
+        for answers in self._kept.values():
+            for class_id, kept in list(answers.items()):
+                reads_labels = isinstance(kept, FollowedShard)
+                if kept is not None and kept.seq < (self._oldest if reads_labels else others):
                     del answers[class_id]
 
-    def answers(self, worker: str, wanted: Mapping[str, int]) -> list[ClassAnswer] | None:
-        """What the worker would answer about these classes and numbers of pods; None if it must be asked."""
-        known, found = self._kept.get(worker), list[ClassAnswer]()
-        for class_id, count in wanted.items():
-            kept = None if known is None else known.get(class_id)
-            is_right = kept is not None and kept.seq <= self.seq
-            answer = kept.rest(count) if kept is not None and is_right and kept.offers(count) else None
-            if answer is None:
-                return None
-            found.append(answer)
-        return found
+    def answers(
+        self, workers: Collection[str], wanted: Mapping[str, int], classes: Mapping[str, PodInfo], keys: Sequence[str]
+    ) -> Known:
+        """What workers would answer about these numbers of pods of these classes, with values of these labels."""
+        followed = {class_id: self._follow(workers, classes[class_id]) for class_id in wanted}
+        merged = {class_id: each.merged for class_id, each in followed.items() if each is not None}
+        alone = sum(wanted.values()) == 1
+        of_followed = {
+            class_id: each.answers(wanted[class_id], keys, alone=alone) or {}
+            for class_id, each in followed.items()
+            if each is not None
+        }
+        answers: dict[str, list[ClassAnswer]] = {}
+        for worker in workers:
+            found: list[ClassAnswer] = []
+            for class_id, count in wanted.items():
+                kept = self._right(worker, class_id)
+                if isinstance(kept, _Kept):
+                    answer = kept.rest(count) if kept.offers(count, keys) else None
+                else:
+                    answer = of_followed.get(class_id, {}).get(worker)
+                if answer is None:
+                    break
+                found.append(answer)
+            else:
+                answers[worker] = found
+        return Known(answers, merged)
 
-    def heard(self, proposals: Proposals, wanted: Mapping[str, int]) -> Proposals:
+    def _right(self, worker: str, class_id: str) -> _Kept | FollowedShard | None:
+        kept = self._kept[worker].get(class_id) if worker in self._kept else None
+        return kept if kept is not None and kept.seq <= self.seq else None
+
+    def _follow(self, workers: Collection[str], info: PodInfo) -> FollowedClass | None:
+        """The class as it is now; None if the answers of some workers are not known."""
+        class_id, shards = info.class_id, dict[str, FollowedShard]()
+        for worker in workers:
+            kept = self._right(worker, class_id)
+            if not isinstance(kept, FollowedShard):
+                return None
+            shards[worker] = kept
+        followed = self._followed.get(class_id)
+        try:
+            if followed is None or followed.shards.keys() != shards.keys() or not _are_same(followed.shards, shards):
+                followed = self._followed[class_id] = FollowedClass(self._frameworks[info.template.profile], shards)
+            followed.catch_up()
+        except (ArithmeticError, LookupError, TypeError, ValueError, PluginFailed):
+            self.forget(class_id)  # workers contradict each other: an ask finds out which is wrong
+            return None
+        return followed
+
+    def heard(self, proposals: Proposals, classes: Mapping[str, PodInfo], wanted: Mapping[str, int]) -> Proposals:
         """Keeps the answers that last. Returns what the round is decided by: ladders as long as it wants them."""
         known = self._kept.setdefault(proposals.worker, BoundedDict(MAX_CLASSES))
         self._oldest = min(self._oldest, proposals.seq)
         answers: list[ClassAnswer] = []
         for answer in proposals.answers:
-            known.pop(answer.class_id, None)
-            if answer.lasts and answer.class_id in wanted:
-                kept = known[answer.class_id] = _Kept(answer, proposals.seq)
-                answer = kept.rest(wanted[answer.class_id]) or answer
+            class_id = answer.class_id
+            known.pop(class_id, None)
+            if class_id in wanted and answer.lasts:
+                kept = known[class_id] = _Kept(answer, proposals.seq)
+                answer = kept.rest(wanted[class_id]) or answer
+            elif class_id in wanted and answer.followed:
+                known[class_id] = self._shard(classes[class_id], answer, proposals.seq) if answer.groups else None
             answers.append(answer)
         return replace(proposals, answers=answers)
+
+    def _shard(self, info: PodInfo, answer: ClassAnswer, seq: int) -> FollowedShard | None:
+        """None if the groups do not suit the plugin: the worker may know of other rules."""
+        framework = self._frameworks[info.template.profile]
+        for name, plugin in framework.summaries.items():
+            if isinstance(plugin, GroupedScore) and name in answer.summary.late:
+                follower = plugin.follower(framework.shown(info.of_class), answer.summary.plugins.get(name))
+                if follower is not None and all(len(each.values) == len(follower.labels) for each in answer.groups):
+                    return FollowedShard(answer, seq, name, follower)
+        return None
 
     def decided(
         self,
@@ -200,22 +280,39 @@ class KnownAnswers:
             if info.template.load.terms:
                 self.clear()
                 return
-            self._take(self._kept.get(worker_of(placement.node), BoundedDict(0)), info.class_id, placement.node)
-
-    def _take(self, kept: BoundedDict[str, _Kept], class_id: str, node: str) -> None:
-        """Takes a worker's placement as decided: of its answers, those are dropped that may not be right any more."""
-        of_class = kept.get(class_id)
-        at = None if of_class is None else of_class.take(node)
-        if of_class is None or at is None:
-            kept.clear()
-            return
-        told = of_class.answer
-        for other, answer in list(kept.items()):
-            is_known = other in told.beside and told.ranges.get(other) == answer.answer.ranges.get(other)
-            if other != class_id and not (is_known and answer.give_way(node, told.beside[other][at])):
-                del kept[other]
+            kept = self._kept.get(worker_of(placement.node))
+            if kept is not None:
+                _take(kept, info, placement.node)
 
     def forget(self, class_id: str) -> None:
         """Of all workers."""
         for answers in self._kept.values():
             answers.pop(class_id, None)
+
+
+def _are_same(some: Mapping[str, FollowedShard], others: Mapping[str, FollowedShard]) -> bool:
+    return all(shard is others[worker] for worker, shard in some.items())
+
+
+def _take(kept: BoundedDict[str, _Kept | FollowedShard | None], info: PodInfo, node: str) -> None:
+    """Takes a worker's placement as decided: of its answers, those are dropped that may not be right any more."""
+    of_class = kept.get(info.class_id)
+    values = None if of_class is None else of_class.values_of(node)
+    at = None if of_class is None else of_class.take(node)
+    if of_class is None or at is None:
+        kept.clear()
+        return
+    if not of_class.holds:
+        del kept[info.class_id]
+    told = of_class.answer
+    for other, answer in list(kept.items()):
+        if other == info.class_id or answer is None:
+            continue
+        is_known = other in told.beside and told.ranges.get(other) == answer.answer.ranges.get(other)
+        if not is_known or (isinstance(answer, FollowedShard) and answer.follower.counts(info.template.load)):
+            del kept[other]
+            continue
+        labels = answer.follower.labels if isinstance(answer, FollowedShard) else ()
+        alike = isinstance(of_class, FollowedShard) and of_class.follower.labels == labels
+        if not answer.give_way(node, told.beside[other][at], values if alike else None):
+            del kept[other]

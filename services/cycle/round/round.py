@@ -123,6 +123,11 @@ class Round:
             borrowed = self._cache.borrowed(self.classes[class_id].template.profile)
             self._guesses[class_id] = (borrowed, True) if guess is None else (guess, False)
 
+    def expect(self, merged: Mapping[str, Summary]) -> None:
+        """These are the merged summaries, in place of guesses; and answers need no asks for the present labels."""
+        self._guesses |= {class_id: (summary, False) for class_id, summary in merged.items()}
+        self.asked_keys = self.keys
+
     def wanted(self, workers: int) -> dict[str, int]:
         """How many placements each of the workers is to offer each open class.
 
@@ -173,7 +178,7 @@ class Round:
                     among,
                     borrowed,
                     private_claims,
-                    AHEAD if class_id in lately and self._cache.stands_alone(class_id) else 0,
+                    AHEAD if class_id in lately else 0,
                     info.own_volumes,
                     [] if self._lists else self.nominated.asked(class_id),
                 )

@@ -65,7 +65,7 @@ class RoundRunner:
         """Its pods."""
         self.current: Round | None = None
         self.cache = ClassCache()
-        self.known = KnownAnswers()
+        self.known = KnownAnswers(frameworks)
         self.failures = Failures()
         """What plugins raised in rounds, for the log."""
         self.min_seq = 0
@@ -192,7 +192,7 @@ class RoundRunner:
             # Judged before the commit, but arrived after its answer.
             return RoundProgress([self._ask_worker(round_, worker)])
         if self._keeps:
-            proposals = self.known.heard(proposals, round_.wanted(len(self._workers)))
+            proposals = self.known.heard(proposals, round_.classes, round_.wanted(len(self._workers)))
         round_.answered[worker] = proposals
         return self._try_to_decide(round_, now)
 
@@ -233,15 +233,16 @@ class RoundRunner:
     # Inside
 
     def _answer_by_known(self, round_: Round) -> None:
-        """In place of the workers whose answers are known, in rounds that need no labels of nodes."""
-        if round_.keys or self._checks.claimed_seq > self.known.seq:
+        """In place of the workers whose answers are known."""
+        if self._checks.claimed_seq > self.known.seq:
             return
         wanted, seq = round_.wanted(len(self._workers)), self.known.seq
-        for worker, shards in self._workers.items():
-            answers = self.known.answers(worker, wanted)
-            if answers is not None:
-                proposals = Proposals(worker, self._epoch, round_.number, round_.ask, seq, sorted(shards), answers)
-                round_.answered[worker] = proposals
+        known = self.known.answers(self._workers, wanted, round_.classes, round_.keys)
+        round_.expect(known.merged)
+        for worker, answers in known.answers.items():
+            shards = sorted(self._workers[worker])
+            proposals = Proposals(worker, self._epoch, round_.number, round_.ask, seq, shards, answers)
+            round_.answered[worker] = proposals
 
     def _ask(self, round_: Round, now: float) -> list[Effect]:
         round_.next_ask()

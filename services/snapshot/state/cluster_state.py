@@ -89,6 +89,8 @@ class ClusterState:
         self.epoch, self.seq = epoch, epoch << EPOCH_SHIFT
         self.others = self.seq
         """The number of the last change that was no decision, nor a mere change of labels or start times."""
+        self.relabelled = self.seq
+        """The number of the last change of labels that went with decisions."""
         self._postponed = DeltaBuilder()
 
     def take_over(self, epoch: int, ledger: Iterable[LedgerEntry], is_bound: Callable[[str], bool]) -> None:
@@ -184,6 +186,8 @@ class ClusterState:
         self.seq += 1
         if changes and not decides:
             self.others = self.seq
+        if self._postponed.writes:
+            self.relabelled = self.seq
         if self._postponed.changes:
             built, self._postponed = self._postponed, DeltaBuilder()
             built.add(changes, loads, writes, ())

@@ -4,7 +4,7 @@ Summary: `hard` and `soft`, for each constraint the pods by domain over the node
 selector that default constraints were given. Late summary: the domains that the feasible nodes are in.
 """
 
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -35,12 +35,14 @@ from flotilla.results import (
     unresolvable,
     unschedulable,
 )
+from shared.cluster.columns import Rows
 from shared.cluster.nodetable import NodeTable
 from shared.cluster.topology import pod_count
 from shared.cluster.view import TableView, view_of
 from shared.config.args import PodTopologySpreadArgs
 from shared.config.feature_gates import DEFAULT_GATES, FeatureGates
 from shared.plugins.base import InTreePlugin
+from shared.plugins.grouping import IGNORED, Follower, Grouped, GroupedScore
 from shared.plugins.podtopologyspread.constraints import (
     Action,
     Constraint,
@@ -62,6 +64,7 @@ from shared.plugins.podtopologyspread.counts import (
     merge_parts,
     weights,
 )
+from shared.plugins.podtopologyspread.following import SpreadFollower, can_follow, group_rows
 from shared.plugins.podtopologyspread.tracker import follow
 
 T = TypeVar("T")
@@ -71,12 +74,11 @@ SKEWED = unschedulable(MISMATCH)
 LABEL_MISSING = unresolvable(f"{MISMATCH} (missing required label)")
 NO_DOMAIN = 1 << 31
 """In place of the lowest count, if there is no domain."""
-IGNORED = -1
-"""The raw score of a node that lacks a label; it stays out of the range, and its score is 0."""
 MAX_STRATA = 64
 """By labels with more combinations of values than this, ladders are not split."""
 
 HARD, SOFT = "hard", "soft"
+ACTIONS: Mapping[str, Action] = {HARD: "DoNotSchedule", SOFT: "ScheduleAnyway"}
 
 
 class FewestFirst:
@@ -172,7 +174,7 @@ FEASIBLE = StateKey[tuple[int, Mask, Any]]("the summary of feasible nodes")
 
 
 class PodTopologySpread(
-    InTreePlugin, PreFilterPlugin, SummaryPlugin[Any, Any], DomainFilter, PreScorePlugin, ScorePlugin
+    InTreePlugin, PreFilterPlugin, SummaryPlugin[Any, Any], DomainFilter, PreScorePlugin, ScorePlugin, GroupedScore
 ):
     name = "PodTopologySpread"
     normalizer = FewestFirst()
@@ -207,14 +209,14 @@ class PodTopologySpread(
     # Which constraints there are
 
     def pre_filter(self, state: ClassState) -> PreFilterResult:
-        return PreFilterResult(self._prepare(state, HARD, "DoNotSchedule"))
+        return PreFilterResult(self._prepare(state, HARD))
 
     def pre_score(self, state: ClassState) -> Status:
-        return self._prepare(state, SOFT, "ScheduleAnyway")
+        return self._prepare(state, SOFT)
 
-    def _prepare(self, state: ClassState, kind: str, action: Action) -> Status:
+    def _prepare(self, state: ClassState, kind: str) -> Status:
         selector = default_selector(state.pod, state.objects) if self._defaults.apply_to(state.pod) else None
-        rules = self._defaults.rules(state.pod, action, selector)
+        rules = self._defaults.rules(state.pod, ACTIONS[kind], selector)
         if not rules.constraints:
             return SKIP
         state[PREPARED[kind]] = Prepared(kind, state, rules)
@@ -344,11 +346,31 @@ class PodTopologySpread(
     def tracker(self, pod: Pod, summary: Any, feasible: Any, scores: Range | None) -> Tracker | None:
         if summary is None:
             return None
+        return follow(
+            pod, (self._rules(pod, summary, HARD), self._rules(pod, summary, SOFT)), summary, feasible, scores
+        )
+
+    def _rules(self, pod: Pod, summary: Any, kind: str) -> Rules:
+        """Those of which the summary tells."""
         encoded = summary["fellows"]
         selector = None if encoded is None else msgspec.convert(encoded, LabelSelector)
-        hard = self._defaults.rules(pod, "DoNotSchedule", selector) if summary[HARD] else Rules((), True)
-        soft = self._defaults.rules(pod, "ScheduleAnyway", selector) if summary[SOFT] else Rules((), True)
-        return follow(pod, (hard, soft), summary, feasible, scores)
+        return self._defaults.rules(pod, ACTIONS[kind], selector) if summary[kind] else Rules((), True)
+
+    # Between rounds
+
+    def can_follow(self, state: ClassState) -> bool:
+        soft = state.get(PREPARED[SOFT])
+        return soft is not None and state.get(PREPARED[HARD]) is None and can_follow(soft.rules)
+
+    def group(self, state: ClassState, nodes: NodeView, rows: Rows) -> Grouped | None:
+        return group_rows(state[PREPARED[SOFT]].counts(view_of(nodes).table), state.pod.namespace, rows)
+
+    def follower(self, pod: Pod, summary: Any) -> Follower | None:
+        if summary is None or summary[HARD] or not summary[SOFT]:
+            return None
+        rules = self._rules(pod, summary, SOFT)
+        is_told = len(rules.constraints) == len(summary[SOFT])
+        return SpreadFollower(pod, rules) if is_told and can_follow(rules) else None
 
 
 def _order(summary: dict[str, Any]) -> str:

@@ -11,8 +11,9 @@ from shared.config.args import PodTopologySpreadArgs
 from shared.config.feature_gates import FeatureGates
 from shared.model.load import load_of
 from shared.model.objects import LabelSelector, ObjectMeta, Toleration, TopologySpreadConstraint
+from shared.plugins.grouping import IGNORED
 from shared.plugins.podtopologyspread import plugin as spreading
-from shared.plugins.podtopologyspread.plugin import IGNORED, PodTopologySpread
+from shared.plugins.podtopologyspread.plugin import PodTopologySpread
 from testing.builders import PodBuilder, node, pod, selector
 from tests.plugins.cluster import rejected
 from tests.plugins.podtopologyspread.reference import FITS, HOSTNAME, NO_LABEL, SKEWED, Host
