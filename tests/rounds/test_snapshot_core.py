@@ -40,7 +40,7 @@ def test_an_accepted_commit_is_persisted_published_replied_dispatched_in_this_or
     assert isinstance(persist, Persist) and isinstance(publish, Delta) and isinstance(dispatch, DispatchOrders)
     assert isinstance(answer, Reply)
     assert persist.delta == publish
-    assert persist.answer == answer.message == Committed(1, 1, 3, [], others=2)
+    assert persist.answer == answer.message == Committed(1, 1, 3, [], others=2, relabelled=0)
     assert [(e.uid, e.attempt, e.node, e.deadline, e.bound) for e in persist.ledger] == [
         (P.uid, 3, "a", 10.0 + BINDING_WINDOW, False),
         (Q.uid, 3, "b", 10.0 + BINDING_WINDOW, False),
@@ -181,7 +181,7 @@ def test_an_older_epoch_is_refused_and_a_newer_one_counts_its_rounds_again_from_
     log.handle(commit(7, (P, "a", 2), epoch=2))
     assert log.handle(commit(8, (Q, "b", 2), epoch=1)) == [Outdated(1, "", 2)]
     assert [str(refusal) for refusal in log.core.refused] == ["commit of epoch 1, now 2"]
-    assert reply(log.handle(commit(1, (Q, "b", 3), epoch=3))) == Committed(3, 1, 4, [], others=2)
+    assert reply(log.handle(commit(1, (Q, "b", 3), epoch=3))) == Committed(3, 1, 4, [], others=2, relabelled=0)
     assert log.pods() == {P.uid: "a", Q.uid: "b"}
 
 

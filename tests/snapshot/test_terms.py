@@ -157,9 +157,8 @@ def test_a_commit_that_the_old_leader_took_is_not_taken_twice() -> None:
     core, _ = successor(old)
     again = commit(1, (P, "a", old.core.seq), (Q, "b", old.core.seq))
     (answer,) = core.handle(again, 2.0)
-    assert answer == Reply(Committed(1, 1, 2 << EPOCH_SHIFT, [], others=2 << EPOCH_SHIFT)), (
-        "as of the new leader's state"
-    )
+    begin = 2 << EPOCH_SHIFT
+    assert answer == Reply(Committed(1, 1, begin, [], others=begin, relabelled=begin)), "as of the new leader's state"
     assert refusals(core.handle(commit(2, (P, "b", core.seq)), 2.0)) == {P.uid: ("the pod is on node a already", True)}
 
 
