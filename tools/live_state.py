@@ -212,7 +212,8 @@ class Follower:
                 while not self.broken and (not self.epoch or self.last < seq):
                     self._news.clear()
                     with suppress(TimeoutError):
-                        await asyncio.wait_for(self._news.wait(), GAP_PATIENCE)
+                        async with asyncio.timeout(GAP_PATIENCE):
+                            await self._news.wait()
                     self._check()
         except TimeoutError:
             if not self.epoch:

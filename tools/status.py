@@ -66,7 +66,8 @@ class StatusAsker:
                 break
             self._heard.clear()
             try:
-                await asyncio.wait_for(self._heard.wait(), min(QUIET, patience - waited))
+                async with asyncio.timeout(min(QUIET, patience - waited)):
+                    await self._heard.wait()
             except TimeoutError:
                 continue
         return in_order(self._answers.values())

@@ -383,5 +383,6 @@ class Shell:
         while self._flow.must_wait(loop.time()):
             self._caught_up.clear()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._caught_up.wait(), FLOW_CHECK)
+                async with asyncio.timeout(FLOW_CHECK):
+                    await self._caught_up.wait()
         self._metrics.held_up.inc(loop.time() - began)

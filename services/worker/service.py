@@ -280,7 +280,8 @@ class Shell:
                     self._beat()
                     return
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._term_heard.wait(), LOAD_PAUSE)
+                async with asyncio.timeout(LOAD_PAUSE):
+                    await self._term_heard.wait()
 
     async def _load_once(self, shards: frozenset[int]) -> Loaded | None:
         """None without a complete state in Redis, or if the worker has got other shards meanwhile."""

@@ -200,7 +200,8 @@ class Bus:
     async def _ask(self, subject: str, message: Message, trace: TraceContext | None, deadline: float) -> Msg:
         if not self.connected:
             try:
-                await asyncio.wait_for(self._online.wait(), deadline - time.monotonic())
+                async with asyncio.timeout(deadline - time.monotonic()):
+                    await self._online.wait()
             except TimeoutError:
                 raise NoAnswer(subject, Silence.NOT_CONNECTED) from None
         reply_to, answer = self._requests.begin(subject, deadline - time.monotonic())

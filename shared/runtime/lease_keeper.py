@@ -338,7 +338,8 @@ class LeaseKeeper:
         seconds = self._election.next_deadline() - began
         if seconds > 0:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), None if math.isinf(seconds) else seconds)
+                async with asyncio.timeout(None if math.isinf(seconds) else seconds):
+                    await self._wake.wait()
             self._wake.clear()
             if (late := time.monotonic() - began - seconds) > STOOD_STILL:
                 self._not_renewed_because = f"this process stood still for {late:.0f} s"
@@ -431,7 +432,8 @@ class LeaseKeeper:
     async def _is_ours(self, patience: float) -> bool:
         """Wait until our Lease is ours to take; False after `patience`."""
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._ours.wait(), patience)
+            async with asyncio.timeout(patience):
+                await self._ours.wait()
         return self._ours.is_set() and self._refusal is None
 
     async def _release(self, lease: Lease) -> None:

@@ -285,5 +285,6 @@ class Follower:
                 yield viewer.messages.popleft()
             viewer.news.clear()
             with suppress(TimeoutError):
-                await asyncio.wait_for(viewer.news.wait(), UNWATCHED)
+                async with asyncio.timeout(UNWATCHED):
+                    await viewer.news.wait()
             self.touch()

@@ -184,7 +184,8 @@ async def end(process: Process, patience: float = STOP_PATIENCE) -> int:
     if process.returncode is None:
         process.send_signal(signal.SIGTERM)
         try:
-            await asyncio.wait_for(process.wait(), patience)
+            async with asyncio.timeout(patience):
+                await process.wait()
         except TimeoutError:
             process.kill()
     return await process.wait()
