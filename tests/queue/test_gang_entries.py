@@ -211,6 +211,31 @@ def test_a_gang_waits_until_the_victims_of_all_members_are_evicted() -> None:
     assert names(queue.ask_again()) == ["a", "b"]
 
 
+def test_members_beyond_the_minimum_do_not_go_without_one_whose_victims_are_not_evicted_yet() -> None:
+    queue = a_gang("a", "b", "c", least=2)
+    queue.take()
+    queue.reject("a", nominated="n", preemption=1)
+    queue.reject("b", nominated="m")
+    queue.reject("c")
+    queue.at(queue.now + 15.0)
+    queue.change()
+    assert queue.take() == [], "b and c are enough, but a has made room for the three of them"
+    queue.evicted("a", 1)
+    assert names(queue.ask_again()) == ["a", "b", "c"]
+
+
+def test_members_go_without_one_that_is_deleted_while_its_victims_are_evicted() -> None:
+    queue = a_gang("a", "b", "c", least=2)
+    queue.take()
+    queue.reject("a", nominated="n", preemption=1)
+    queue.reject("b", "c")
+    queue.at(queue.now + 15.0)
+    queue.change()
+    assert queue.take() == []
+    queue.gone("a")
+    assert names(queue.ask_again()) == ["b", "c"]
+
+
 @pytest.mark.parametrize("is_early", [False, True])
 def test_a_gang_of_which_a_victim_was_refused_backs_off_and_reserves_no_room(is_early: bool) -> None:
     queue = a_gang("a", "b", least=2)

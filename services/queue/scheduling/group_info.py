@@ -7,6 +7,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from services.queue.scheduling.composite_info import NOTHING, CompositeInfo, Progress
+from services.queue.scheduling.nominator import PREEMPTION
 from services.queue.scheduling.queued_gang import QueuedGang
 from services.queue.scheduling.queued_pod_info import PodState, QueuedPodInfo
 from shared.messages.queue import MAX_PLACED_ON, MAX_PLACED_ON_CHARACTERS, Gang
@@ -23,6 +24,7 @@ class MemberState(Enum):
     READY = "ready"
     HELD = "held"
     BLOCKED = "blocked"
+    PREEMPTING = "preempting"
     IN_FLIGHT = "in flight"
     PLACED = "placed"
 
@@ -131,11 +133,16 @@ class GroupInfo:
     def topology(self) -> tuple[TopologyConstraint, ...]:
         return () if self.object is None else self.object.topology
 
+    @property
+    def goes_together(self) -> bool:
+        """Whether several of its members, or groups above it, are placed together or not at all."""
+        return self.missing > 1 or self.unit is not None
+
     def is_together(self, pod: Pod) -> bool:
         """Whether the pod has one entry with the group's other ready members."""
         if self.object is None or self.problem:
             return False
-        return self.missing > 1 or self.unit is not None or self.decides_for(pod)
+        return self.goes_together or self.decides_for(pod)
 
     def decides_for(self, pod: Pod) -> bool:
         """Whether the group says where its pod may go or whom it may preempt, even if no other pod depends on it."""
@@ -205,8 +212,10 @@ class GroupInfo:
         short = self.waits_for or next((each for each in self.above if not each.shown.can_start), None)
         if short is not None:
             return short.shortage
-        blocked = f"{self.counts[MemberState.BLOCKED]} of them are gated"
-        return f"{self.missing} more of its pods must be scheduled together, but {blocked}"
+        together = f"{self.missing} more of its pods must be scheduled together"
+        if preempting := self.counts[MemberState.PREEMPTING]:
+            return f"{together}, once the victims of {preempting} of them are evicted"
+        return f"{together}, but {self.counts[MemberState.BLOCKED]} of them are gated"
 
     def why_held(self, seconds: float) -> str:
         return f"waiting for pod group {self.ref} for {seconds:.0f} s: {self.shortage}"
@@ -224,5 +233,7 @@ def named_nodes(nodes: Counter[str]) -> tuple[str, ...]:
 def member_state(info: QueuedPodInfo) -> MemberState | None:
     """None if the pod is new or done."""
     if info.state is PodState.GATED:
+        if info.gating_plugin == PREEMPTION:
+            return MemberState.PREEMPTING
         return MemberState.HELD if info.gating_plugin in GANG_PLUGINS else MemberState.BLOCKED
     return _STATES.get(info.state)

@@ -4,31 +4,33 @@ What matters of each member is its state in its group:
 
     ready       active, backing off or unschedulable, as all ready members of its gang
     held        gated here, to wait for other members
+    preempting  gated until its victims are gone
     blocked     gated by something else
     in flight   with cycle
     placed      decided, or seen on a node, also if another scheduler has bound it
 
 A member passes the gate while its group exists and has enough members, in any state. The ready members are one entry
-of the queue (QueuedGang). They are popped together if they are as many as are missing, and held otherwise. Held members
-are released as soon as the ready and held ones are enough, so no two members wait for each other: every move of a
-member must be reported here. Once at most one is missing, each member has an entry of its own.
+of the queue (QueuedGang). They are popped together if they are as many as are missing and no member is preempting, as
+victims were chosen for all of them; and held otherwise. Held members are released as soon as the ready and held ones
+are enough, so no two members wait for each other: every move of a member must be reported here. Once at most one is
+missing, each member has an entry of its own.
 
 The queue reserves nothing for held members, so they may wait for ever. A group whose members are still held after
 FIRST_EVENT says so by an Event on one of them; the owners of all are notified after the group's time-out.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from flotilla.results import SUCCESS, Status, unresolvable
+from flotilla.results import SUCCESS, Status
 from services.queue.scheduling.assigned_pod import AssignedPod
 from services.queue.scheduling.composite_info import CompositeInfo
 from services.queue.scheduling.group_forest import Forest
+from services.queue.scheduling.group_gate import NOT_YET, VICTIMS, no_group, rejected, too_few, why_not_yet
 from services.queue.scheduling.group_info import (
-    PLUGINS,
     GroupInfo,
     MemberOnNode,
     MemberState,
@@ -42,12 +44,10 @@ from services.queue.scheduling.queued_gang import QueuedGang
 from services.queue.scheduling.queued_pod_info import QueuedPodInfo
 from shared.errors import InvariantBroken
 from shared.model.composite_groups import CompositePodGroup
-from shared.model.objects import GroupApi, GroupRef, Pod, PodGroup, group_of
+from shared.model.objects import GroupRef, Pod, PodGroup, group_of
 
-_MINIMUM: Mapping[GroupApi, str] = {GroupApi.SCHEDULING: "minCount", GroupApi.COSCHEDULING: "minMember"}
 MAX_POPPED_TOGETHER = 1024
 """Members popped together, unless more are missing; the rest follow."""
-NOT_YET = "waiting for pods from a gang that cannot be scheduled yet"
 RELEASED = "GangChanged"
 """The reason for a released member's move."""
 
@@ -84,6 +84,8 @@ class PodGroups:
         self._changed: dict[GroupRef, GroupInfo] = {}
         """Groups that may lack no member, or are in another tree, since `take_changed`."""
         self._holds = Holds()
+        self._preempting = 0
+        """Members, of all groups."""
 
     # What the watch shows
 
@@ -226,10 +228,10 @@ class PodGroups:
             return SUCCESS
         group = self._groups.get(ref)
         if group is None or group.object is None:
-            return _no_group(ref)
+            return no_group(ref)
         known = self._members.get(info.uid)
         total = group.total + (known is None or known.group is not group)
-        return _too_few(ref) if total < group.minimum else _above(group)
+        return too_few(ref) if total < group.minimum else why_not_yet(group)
 
     def pop_with(self, first: QueuedPodInfo) -> PoppedTogether | Status:
         """The pod with the members to pop together with it, in the order of their decisions; or why it is held."""
@@ -239,26 +241,28 @@ class PodGroups:
         group = known.group
         ref, missing = group.ref, group.missing
         if group.object is None:
-            return _no_group(ref)
+            return no_group(ref)
         if group.above or group.problem:
-            status = _above(group)
+            status = why_not_yet(group)
             if not status.ok:
                 return status
         if first.gang is None:
             return PoppedTogether([first])
         if group.total < group.minimum:
-            return _too_few(ref)
+            return too_few(ref)
+        if self._waits_for_victims(group):
+            return rejected(ref, VICTIMS)
         if (unit := group.unit) is not None:
             return self._pop_tree(unit, first.gang, ref)
         if len(first.gang.pods) < missing:
-            return _rejected(ref, NOT_YET)
+            return rejected(ref, NOT_YET)
         pods = first.gang.in_order()[: max(missing, MAX_POPPED_TOGETHER)]
         gang = group.told() if not group.above else told(self.forest, group)
         return PoppedTogether(pods, gang, (len(gang.groups) - 1,) * len(pods) if gang.groups else ())
 
     def _pop_tree(self, unit: CompositeInfo, entry: QueuedGang, ref: GroupRef) -> PoppedTogether | Status:
         members = [(self._members[uid].group, info) for uid, info in entry.pods.items()]
-        return popped_as_tree(self.forest, unit, members) or _rejected(ref, NOT_YET)
+        return popped_as_tree(self.forest, unit, members) or rejected(ref, NOT_YET)
 
     def gang_of(self, info: QueuedPodInfo) -> QueuedGang | None:
         """The entry in which the pod waits for its turn; None if it has its own."""
@@ -274,7 +278,7 @@ class PodGroups:
         group = None if ref is None else self._groups.get(ref)
         if ref is None or group is None or group.object is None:
             return ref is not None
-        return group.total < group.minimum or not _above(group).ok
+        return group.total < group.minimum or not why_not_yet(group).ok
 
     def misplaced(self) -> list[QueuedPodInfo]:
         """Ready members that are in another entry than they should be, to be queued again where they are."""
@@ -296,7 +300,10 @@ class PodGroups:
             return []
         groups, self._to_release = self._to_release, {}
         return [
-            info for group in groups.values() if group.can_release for info in self._in_state(group, MemberState.HELD)
+            info
+            for group in groups.values()
+            if self._can_release(group)
+            for info in self._in_state(group, MemberState.HELD)
         ]
 
     # Owners of held members
@@ -396,6 +403,10 @@ class PodGroups:
             group.counts[before] -= 1
         if now is not None:
             group.counts[now] += 1
+        self._preempting += (now is MemberState.PREEMPTING) - (before is MemberState.PREEMPTING)
+        if before is MemberState.PREEMPTING:
+            for each in self._popped_with(group):
+                self._check_release(each)
         if (group.missing > 1) is not together:
             self._to_regroup[group.ref] = group
         if group.parent is not None:
@@ -408,8 +419,20 @@ class PodGroups:
             self._check_release(group)
 
     def _check_release(self, group: GroupInfo) -> None:
-        if group.counts[MemberState.HELD] and group.can_release:
+        if group.counts[MemberState.HELD] and self._can_release(group):
             self._to_release[group.ref] = group
+
+    def _can_release(self, group: GroupInfo) -> bool:
+        return group.can_release and not self._waits_for_victims(group)
+
+    def _waits_for_victims(self, group: GroupInfo) -> bool:
+        """Whether one of the members that are popped together is preempting."""
+        if not self._preempting or not group.goes_together:
+            return False
+        return any(each.counts[MemberState.PREEMPTING] for each in self._popped_with(group))
+
+    def _popped_with(self, group: GroupInfo) -> Iterable[GroupInfo]:
+        return [group] if group.unit is None else self.forest.leaves(group.unit)
 
     def _drop_if_empty(self, group: GroupInfo) -> None:
         if group.object is None and not group.total:
@@ -442,7 +465,7 @@ class PodGroups:
                     raise InvariantBroken(f"pod {info.pod.key} is in another entry than its gang: {info.history()}")
             if counted[ref] != group.counts or not group.pods.keys() <= self._members.keys():
                 raise InvariantBroken(f"group {ref} is counted as {group.counts}, is {counted[ref]}")
-            if group.counts[MemberState.HELD] and group.can_release and ref not in self._to_release:
+            if group.counts[MemberState.HELD] and self._can_release(group) and ref not in self._to_release:
                 raise InvariantBroken(f"group {ref} is held, but can be released: {group.counts}")
             if group.on_nodes.keys() & group.pods.keys():
                 raise InvariantBroken(f"group {ref} has members in the queue and on nodes")
@@ -450,33 +473,5 @@ class PodGroups:
         self._holds.validate(held, {ref for ref, group in self._groups.items() if group.counts[MemberState.HELD]})
 
 
-def _rejected(ref: GroupRef, why: str) -> Status:
-    return unresolvable(why).by(PLUGINS[ref.api])
-
-
-def _no_group(ref: GroupRef) -> Status:
-    return _rejected(ref, f'waiting for pods\'s pod group "{ref.name}" to appear in scheduling queue')
-
-
 def _priority(group: object) -> int | None:
     return group.priority if isinstance(group, PodGroup | CompositePodGroup) else None
-
-
-def _above(group: GroupInfo) -> Status:
-    """Whether the composite groups above it exist and may be placed."""
-    if group.problem:
-        return _rejected(group.ref, group.problem)
-    short = next((each for each in group.above if not each.shown.complete), None)
-    if short is not None:
-        return _rejected(
-            group.ref, f"waiting for minGroupCount groups of composite pod group {short.name} to have pods"
-        )
-    if (other := group.waits_for) is not None:
-        return _rejected(
-            group.ref, f"waiting for minGroupCount groups of composite pod group {other.name} to be placed"
-        )
-    return SUCCESS
-
-
-def _too_few(ref: GroupRef) -> Status:
-    return _rejected(ref, f"waiting for {_MINIMUM[ref.api]} pods from a gang to appear in scheduling queue")

@@ -427,7 +427,7 @@ class SchedulingQueue:
 
     def _gate(self, info: QueuedPodInfo) -> str | None:
         """The plugin that gates the pod; one that raises gates it until the next event that may help."""
-        if info.uid in self.preemptions:
+        if info.uid in self.preemptions and not self.groups.is_short(info.pod):
             info.gate_reason = ""
             return PREEMPTION
         plugin = self.plugins.gate(info)
