@@ -100,13 +100,14 @@ def undominated(candidates: Sequence[Candidate], wanted: int, most_nodes: int) -
     """The rungs of those nodes, of `most_nodes` at most, that a best choice for this many pods may need.
 
     A node is left out if as many nodes as there are pods are at least as good for every number of pods: a choice that
-    takes it can take one of these instead, because it has at most one node for each pod.
+    takes it can take one of these instead, because it has at most one node for each pod. Among equals, names decide:
+    so the choice among what is left of several shards, once this has been asked of all of it, is that among all nodes.
     """
     by_node: dict[str, list[Candidate]] = {}
-    for each in candidates:
+    for each in sorted(candidates, key=lambda each: (each.node, each.members)):
         by_node.setdefault(each.node, []).append(each)
     if len(by_node) <= wanted:
-        return list(candidates)
+        return [each for of_node in by_node.values() for each in of_node]
     rungs = max(each.members for each in candidates)
     features = np.full((len(by_node), rungs, len(_features(candidates[0]))), np.inf)
     for i, of_node in enumerate(by_node.values()):
@@ -114,7 +115,7 @@ def undominated(candidates: Sequence[Candidate], wanted: int, most_nodes: int) -
             features[i, each.members - 1] = _features(each)
     flat = features.reshape(len(by_node), -1)
     kept: list[int] = []
-    better = np.empty((most_nodes, flat.shape[1]))
+    better = np.empty((min(most_nodes, len(by_node)), flat.shape[1]))
     for i in np.lexsort(flat.T[::-1]).tolist():
         if len(kept) == most_nodes:
             break

@@ -76,6 +76,8 @@ def test_nodes_left_out_by_a_shard_are_not_missed(shards: int) -> None:
         kept = [each for of_shard in by_shard for each in undominated(of_shard, wanted, 64)]
         left_out += len(ladders) - len(kept)
         assert _cost(kept, wanted, budgets) == _cost(ladders, wanted, budgets), f"seed {seed}"
+        whole = undominated(dice.sample(ladders, len(ladders)), wanted, 64)
+        assert undominated(kept, wanted, 64) == whole, f"seed {seed}: another choice than of one shard"
     assert left_out > len(cases) / 2
 
 

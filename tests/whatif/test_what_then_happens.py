@@ -20,6 +20,8 @@ from tools.whatif.answering import answer as whatif
 from tools.whatif.engine import Engine
 
 WORLDS, QUESTIONS, PARTS = 12, 10, 4
+DIFFERED_ONCE = [3248925152]
+"""Seeds in which something else happened than was answered."""
 
 
 def a_question(world: World) -> Question:
@@ -42,6 +44,11 @@ def test_what_is_answered_is_what_then_happens(part: int) -> None:
     for number in range(seed, seed + WORLDS // PARTS):
         print(f"seed {number}")
         run_on_virtual_time(partial(ask_and_do, number), number)
+
+
+@pytest.mark.parametrize("seed", DIFFERED_ONCE)
+def test_what_differed_once_is_answered_right(seed: int) -> None:
+    run_on_virtual_time(partial(ask_and_do, seed), seed)
 
 
 async def ask_and_do(seed: int) -> None:

@@ -10,7 +10,6 @@ import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import NamedTuple
 
 import msgspec
 
@@ -34,7 +33,7 @@ from shared.config.structs import ExtenderConfig, KubeSchedulerConfig
 from shared.errors import InvariantBroken
 from shared.framework.clusterevents import ClusterEvent
 from shared.framework.loading import load_frameworks
-from shared.messages.binding import Displaced, Evict, Evicted, Notice
+from shared.messages.binding import Evict, Evicted, Notice
 from shared.messages.evaluation import Ties
 from shared.messages.queue import Absorbed, Forgotten, ForgottenPod, Outcome, Outcomes, Take, Verdict
 from shared.messages.state import Delta, Loads, NeedDeltas, ObjectRemoved, ObjectUpserted, OthersChanged, State
@@ -56,6 +55,7 @@ from tools.live_state import LiveGroup
 from tools.whatif.claims import owner_of, without_user
 from tools.whatif.extending import Converse, ExtenderAsker
 from tools.whatif.loads import pod_of_load
+from tools.whatif.pods import Eviction, Rejected
 
 DELETED = 0.02
 """Seconds of virtual time until a binder has deleted a victim: all pods that can be are decided before."""
@@ -67,24 +67,6 @@ LONGEST_PAUSE = 60.0
 """Seconds of virtual time that are waited at most, before a question, for back-offs to end."""
 POD_ADDED = ClusterEvent(Resource.ASSIGNED_POD, Action.ADD)
 WORKER = "worker"
-
-
-class Rejected(NamedTuple):
-    """A pod that was tried before: since when it waits, who rejected it, and its last message."""
-
-    pod: Pod
-    since: float
-    plugins: tuple[str, ...]
-    message: str
-
-
-class Eviction(NamedTuple):
-    """`preemptor`: the uid of the pod that preempts the victim on this node."""
-
-    preemptor: str
-    victim: Displaced
-    node: str
-    priority: int
 
 
 class Cores:
@@ -391,6 +373,7 @@ class Cores:
         self._tell_queue(queue.WatchEvents([queue.PodPending(pod, self.now)]))
 
     def _carry_out_cycle(self, effects: Sequence[cycle.Effect]) -> None:
+        outcomes: list[cycle.Outcome] = []
         for effect in effects:
             match effect:
                 case cycle.Ask(message=message):
@@ -406,9 +389,10 @@ class Cores:
                 case cycle.EndTerm(why=why):
                     raise InvariantBroken(why)
                 case cycle.Decided() | cycle.Unschedulable() | cycle.Failed() | cycle.Superseded():
-                    self._on_outcome(effect)
+                    outcomes.append(effect)
                 case _:
                     pass  # nothing is recorded or explained
+        self._on_outcomes(outcomes)
 
     def _ask_extenders(self, asked: AskExtenders | AskAboutVictims) -> None:
         self._check()
@@ -445,21 +429,23 @@ class Cores:
                 case ForgottenPod() as forgotten:
                     self._tell_queue(Forgotten(self.snapshot.epoch, [forgotten]))
                 case _:
-                    pass  # nothing is persisted, and pods are bound in _on_outcome
+                    pass  # nothing is persisted, and pods are bound in _on_outcomes
 
-    def _on_outcome(self, outcome: cycle.Outcome) -> None:
-        uid, info = outcome.uid, self.queue.pod(outcome.uid)
-        if info is None:
+    def _on_outcomes(self, outcomes: Iterable[cycle.Outcome]) -> None:
+        """Reports together what was decided together, as the cycle does: a gang is never back in part."""
+        known = [(each, info) for each in outcomes if (info := self.queue.pod(each.uid)) is not None]
+        if not known:
             return
-        self.outcomes[uid] = outcome
+        self.outcomes |= {each.uid: each for each, _ in known}
         self._reported += 1
-        reported = outcome_of(outcome, outcome.pod is not None and bool(outcome.pod.nominated_node))
-        self._tell_queue(Outcomes(self.cycle.epoch, self._reported, [reported]))
-        if isinstance(outcome, cycle.Decided):
-            spec = msgspec.structs.replace(info.pod.spec, node_name=outcome.node)
-            bound = msgspec.structs.replace(info.pod, spec=spec)
-            shown = queue.WatchEvents([queue.PodBound(uid), ClusterChange(POD_ADDED, None, bound)])
-            self._post(partial(self._post, partial(self._tell_queue, shown)))
+        reported = [outcome_of(each, each.pod is not None and bool(each.pod.nominated_node)) for each, _ in known]
+        self._tell_queue(Outcomes(self.cycle.epoch, self._reported, reported))
+        for each, info in known:
+            if isinstance(each, cycle.Decided):
+                spec = msgspec.structs.replace(info.pod.spec, node_name=each.node)
+                bound = msgspec.structs.replace(info.pod, spec=spec)
+                shown = queue.WatchEvents([queue.PodBound(each.uid), ClusterChange(POD_ADDED, None, bound)])
+                self._post(partial(self._post, partial(self._tell_queue, shown)))
 
     def _evict(self, evict: Evict) -> None:
         for victim in evict.victims:

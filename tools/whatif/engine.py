@@ -28,9 +28,10 @@ from tools.live_state import LiveState
 from tools.whatif import manifests
 from tools.whatif.answer import Answer, PodAnswer, Question, Verdict, Victim
 from tools.whatif.claims import recreated
-from tools.whatif.cores import Cores, Rejected
+from tools.whatif.cores import Cores
 from tools.whatif.extending import Converse, tells_all
 from tools.whatif.manifests import Manifests, read
+from tools.whatif.pods import Rejected
 
 HOSTNAME = "kubernetes.io/hostname"
 MIRROR = "kubernetes.io/config.mirror"

@@ -8,7 +8,7 @@ from typing import NamedTuple, Self
 import msgspec
 
 from services.cycle.round.admission import PodInfo
-from shared.framework.victim_sets import Cost, choose, cost_of
+from shared.framework.victim_sets import Cost, choose, cost_of, undominated
 from shared.messages.preemption import Candidate, GangAsk, ShardFindings, Victim
 from shared.messages.rounds import Given
 from shared.messages.state import Loads
@@ -40,8 +40,11 @@ class Choice:
         return replace(self, victims={**self.victims, **gone}, budgets={**self.budgets, **budgets})
 
     def extended(self, pods: Sequence[PodInfo], candidates: Sequence[Candidate], members: int) -> Self | None:
-        """Finds room for the first `members` of these pods at the lowest cost; None if there is none."""
-        chosen = choose(sorted(candidates, key=lambda each: (each.node, each.members)), members, self.left())
+        """Finds room for the first `members` of these pods at the lowest cost; None if there is none.
+
+        How the nodes are divided among workers, and the order of their answers, do not matter.
+        """
+        chosen = choose(undominated(candidates, members, len(candidates)), members, self.left())
         if chosen is None:
             return None
         nodes = [each.node for each in chosen for _ in range(each.members)]

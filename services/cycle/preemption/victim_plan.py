@@ -203,10 +203,11 @@ class VictimPlan:
             choice = before.also(findings).extended(first.pods, candidates, members)
             if choice is not None:
                 choices[where] = choice
+        cheapest = sorted(choices, key=lambda each: (choices[each].cost(), each))
         if not rest and members == len(first.pods):
-            return min(choices.values(), key=Choice.cost, default=None)
+            return choices[cheapest[0]] if cheapest else None
         best: Choice | None = None
-        for where in sorted(choices, key=lambda each: (choices[each].cost(), each))[:MAX_DOMAINS]:
+        for where in cheapest[:MAX_DOMAINS]:
             within = Domain(domain.keys, where.values).ask(ask)
             found = yield from self._rest(classes, choices[where], within, where.node)
             best = cheaper(best, found)
