@@ -1,6 +1,5 @@
 """The worked example, installed as by a user: its own tests pass, and a whole pipeline runs it."""
 
-import asyncio
 import random
 import shutil
 import subprocess
@@ -117,7 +116,12 @@ async def approve(pipeline: Pipeline, corner: Corner, name: str) -> None:
     telemetry = Telemetry(Metrics(), Tracer("test", "test", ids=random.Random()), logger("test"))
     bus = await Bus.connect(pipeline.nats_url, pipeline.options.settings.prefix, "approver", telemetry)
     try:
-        bus.post(BINDER_PERMITS, PermitAnswer(uid, "Approval", True))
-        await asyncio.wait_for(corner.lands(name), 10.0)
+
+        async def bound() -> bool:
+            """A binder that holds the order may not wait for the answer yet, and then takes no notice of it."""
+            bus.post(BINDER_PERMITS, PermitAnswer(uid, "Approval", True))
+            return await corner.node_of(name) != ""
+
+        await until(bound, f"{name} is not bound", 30.0)
     finally:
         await bus.close()

@@ -58,7 +58,8 @@ from tools.whatif.loads import pod_of_load
 from tools.whatif.pods import Eviction, Rejected
 
 DELETED = 0.02
-"""Seconds of virtual time until a binder has deleted a victim: all pods that can be are decided before."""
+"""Seconds of virtual time until a binder has deleted victims and shown nominations: all pods that can be are decided
+before, and the members of a gang hear of both together."""
 GRACE = 1.0
 """Seconds of virtual time until a victim, or a pod that terminates already, has left its node."""
 HORIZON = 120.0
@@ -358,7 +359,7 @@ class Cores:
                 if effect.batch.pods:
                     self._post(partial(self._to_cycle, effect.batch))
             elif isinstance(effect, Notice) and effect.nominated is not None:
-                self._post(partial(self._show_nomination, effect.uid, effect.nominated))
+                self._at(DELETED, partial(self._show_nomination, effect.uid, effect.nominated))
 
     def _show_nomination(self, uid: str, node: str) -> None:
         """A binder writes the nomination into the pod's status, and the watch shows it."""
