@@ -6,6 +6,7 @@ from services.queue import events
 from services.queue.pod_conditions import unreadable_notice
 from services.queue.scheduling.assigned_pod import AssignedPod
 from services.queue.scheduling.cluster_event import ClusterChange, anything, freed_room
+from services.queue.scheduling.group_changes import says_the_same
 from services.queue.scheduling.in_flight_events import DeferredEvents, Position
 from services.queue.scheduling.queue_plugins import as_problem
 from services.queue.scheduling.queued_gang import AttemptResult
@@ -52,7 +53,7 @@ class EventHandlers:
             case ClusterChange():
                 self._note_claims(event)
                 self._queue.observe_group(event.told_before, event.told_now, now)
-                if self._hints.is_awaited(event.event):
+                if self._hints.is_awaited(event.event) and not says_the_same(event.told_before, event.told_now):
                     self._move_all(event, now)
             case events.PodBound(uid=uid):
                 return self._on_left(uid, now, bound=True)

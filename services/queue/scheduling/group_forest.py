@@ -8,6 +8,7 @@ is.
 from collections.abc import Iterator
 
 from services.queue.scheduling.composite_info import NOTHING, CompositeInfo
+from services.queue.scheduling.group_changes import says_the_same
 from services.queue.scheduling.group_info import GroupInfo
 from shared.errors import InvariantBroken
 from shared.model.composite_groups import MAX_LEVELS, CompositePodGroup
@@ -51,8 +52,10 @@ class Forest:
     def set(self, found: CompositePodGroup) -> list[GroupInfo]:
         """Takes in a composite group; returns the pod groups for which something may have changed."""
         node = self._composite(found.key)
-        before = node.parent
+        before, same = node.parent, says_the_same(node.object, found)
         node.object = found
+        if same:
+            return []
         self._move(node, found.parent)
         return self._refreshed(node, before)
 

@@ -28,6 +28,7 @@ from msgspec.structs import replace
 from flotilla.results import SUCCESS, Status
 from services.queue.scheduling.assigned_pod import AssignedPod
 from services.queue.scheduling.composite_info import CompositeInfo
+from services.queue.scheduling.group_changes import says_the_same
 from services.queue.scheduling.group_forest import Forest
 from services.queue.scheduling.group_gate import NOT_YET, VICTIMS, no_group, rejected, too_few, why_not_yet
 from services.queue.scheduling.group_info import (
@@ -108,7 +109,10 @@ class PodGroups:
 
     def set_group(self, pod_group: PodGroup) -> None:
         group = self._group(pod_group.ref)
-        group.object = pod_group
+        before, group.object = group.object, pod_group
+        if says_the_same(before, pod_group):
+            self._changed[group.ref] = group
+            return
         self._look_again(self.forest.place(group, pod_group.parent))
         self._changed[group.ref] = self._to_regroup[group.ref] = group
         self._check_release(group)
@@ -200,15 +204,17 @@ class PodGroups:
 
     def pods_that_stand_elsewhere(self, before: object, now: object) -> list[QueuedPodInfo]:
         """The members of groups whose priority may have changed with this change of a group."""
-        is_same = before is not None and _priority(before) == _priority(now)
+        if before is not None and _standing(before) == _standing(now):
+            return []
         match now:
-            case PodGroup() as found if not is_same or found.parent:
+            case PodGroup() as found:
                 group = self._groups.get(found.ref)
                 has_priority = group is not None and (group.priority is not None or before is not None)
                 return list(group.pods.values()) if group is not None and has_priority else []
-            case CompositePodGroup() as found if not is_same:
+            case CompositePodGroup() as found:
                 node = self.forest.get(found.key)
-                groups = [] if node is None or found.priority is None else self.forest.leaves(node)
+                is_plain = before is None and found.priority is None
+                groups = [] if node is None or is_plain else self.forest.leaves(node)
                 return [info for group in groups for info in group.pods.values()]
         return []
 
@@ -473,5 +479,6 @@ class PodGroups:
         self._holds.validate(held, {ref for ref, group in self._groups.items() if group.counts[MemberState.HELD]})
 
 
-def _priority(group: object) -> int | None:
-    return group.priority if isinstance(group, PodGroup | CompositePodGroup) else None
+def _standing(group: object) -> tuple[int | None, str] | None:
+    """By what its pods stand in the queue."""
+    return (group.priority, group.parent) if isinstance(group, PodGroup | CompositePodGroup) else None

@@ -5,13 +5,15 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
 from typing import NamedTuple
 
-from flotilla.events import Hint, OfUsers
+from flotilla.events import Hint, OfUsers, Resource
 from services.queue.scheduling.cluster_event import ClusterChange
+from services.queue.scheduling.group_info import GANG_PLUGINS
 from services.queue.scheduling.queued_pod_info import QueuedPodInfo
 from shared.cluster.objects import ClusterObjects
 from shared.errors import FlotillaError, UserError
 from shared.framework.clusterevents import EVERYTHING, ClusterEvent
 from shared.framework.profile import Framework
+from shared.model.objects import PodGroup, group_of
 
 MAX_CALLS = 1 << 14
 
@@ -70,10 +72,11 @@ class QueueingHints:
             self._answers = {}
 
     def is_awaited(self, event: ClusterEvent) -> bool:
-        """Whether any plugin of any profile waits for such events."""
+        """Whether any plugin of any profile waits for such events, or gangs do."""
         known = self._awaited.get(event)
         if known is None:
-            known = event == EVERYTHING or any(self._hints(framework, event) for framework in self._frameworks)
+            everybody = event == EVERYTHING or event.resource is Resource.POD_GROUP
+            known = everybody or any(self._hints(framework, event) for framework in self._frameworks)
             self._awaited[event] = known
         return known
 
@@ -124,7 +127,7 @@ class QueueingHints:
     def _helps(self, plugin: str, info: QueuedPodInfo, change: ClusterChange) -> bool:
         registered = self._hints(info.framework, change.event).get(plugin)
         if registered is None:
-            return plugin not in info.framework.registrations
+            return plugin not in info.framework.registrations and not _is_of_other_group(plugin, info, change)
         hints = registered.hints
         if not hints or (change.before is None and change.now is None):
             return True
@@ -148,6 +151,11 @@ class QueueingHints:
         if self._stopwatch:
             self.calls.append(HintCall(plugin, change.label, answer, self._stopwatch() - began))
         return helps
+
+
+def _is_of_other_group(plugin: str, info: QueuedPodInfo, change: ClusterChange) -> bool:
+    """Whether a gang is told of a group that is not its own. It may be in any composite one."""
+    return plugin in GANG_PLUGINS and isinstance(change.subject, PodGroup) and change.subject.ref != group_of(info.pod)
 
 
 def _registered(framework: Framework, event: ClusterEvent) -> HintsOfPlugins:
