@@ -163,9 +163,16 @@ class CommitHandler:
             delta = self._cluster.delta(applied.changes, applied.loads.items, applied.written, decides=decides)
         if applied.written:
             self._decided_at = self._cluster.seq
-        cluster, conflicts = self._cluster, applied.conflicts
-        told = cluster.seq, conflicts, commit.cycle, cluster.others, cluster.relabelled
-        self.answer = Committed(commit.epoch, commit.number, *told)
+        cluster = self._cluster
+        self.answer = Committed(
+            commit.epoch,
+            commit.number,
+            cluster.seq,
+            applied.conflicts,
+            commit.cycle,
+            others=cluster.others,
+            relabelled=cluster.relabelled,
+        )
         effects: list[Effect] = [Persist(delta, tuple(applied.entries), answer=self.answer)]
         if delta is not None:
             effects.append(delta)

@@ -1,4 +1,4 @@
-"""What answers that last tell beyond placements for their round: score groups, and what placements mean for others."""
+"""What lasting answers have beyond placements for their round: score groups, and scores of other classes."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -51,7 +51,7 @@ def beside(
     known: Mapping[str, tuple[ShardEvaluator, PodClass]],
     failures: Failures,
 ) -> dict[str, list[int]]:
-    """What placements of this class in these rows mean for those classes of the known ones that the worker can tell of.
+    """Scores of other known classes on these rows after placements of this class.
 
     Classes of another profile and unsteady ones are left out.
     """

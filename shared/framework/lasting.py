@@ -27,7 +27,7 @@ from shared.framework.signatures import named
 from shared.plugins.grouping import Group, GroupedScore
 
 MAX_GROUPS = 128
-"""Score groups of one class that a worker tells; with more, it is asked about each pod."""
+"""Score groups of one class in an answer; a class with more cannot be followed."""
 SPARE_NODES = 3
 """Listed of each group beyond twice its share."""
 

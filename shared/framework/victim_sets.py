@@ -100,8 +100,8 @@ def undominated(candidates: Sequence[Candidate], wanted: int, most_nodes: int) -
     """The rungs of those nodes, of `most_nodes` at most, that a best choice for this many pods may need.
 
     A node is left out if as many nodes as there are pods are at least as good for every number of pods: a choice that
-    takes it can take one of these instead, because it has at most one node for each pod. Among equals, names decide:
-    so the choice among what is left of several shards, once this has been asked of all of it, is that among all nodes.
+    takes it can take one of these instead, because it has at most one node for each pod. Among equals, names decide.
+    So `choose` finds the same among what several shards have left, if this is applied to all of it, as among all nodes.
     """
     by_node: dict[str, list[Candidate]] = {}
     for each in sorted(candidates, key=lambda each: (each.node, each.members)):

@@ -65,7 +65,7 @@ class GroupedScore(ABC):
 
     @abstractmethod
     def can_follow(self, state: ClassState) -> bool:
-        """Whether groups tell the raw scores of the class."""
+        """Whether the raw scores of the class depend on groups only."""
 
     @abstractmethod
     def group(self, state: ClassState, nodes: NodeView, rows: Rows) -> Grouped | None:

@@ -171,7 +171,7 @@ def test_a_tree_preempts_if_and_only_if_that_helps_and_nobody_goes_in_vain(shard
     first = random.randrange(10**6)
     print(f"seeds from {first}")
     found: Counter[str] = Counter()
-    for seed in range(first, first + 120):
+    for seed in range(first, first + 400):
         found[check(seed, shards)] += 1
         if found["preempted"] == 4:
             break

@@ -335,10 +335,7 @@ class Trials:
         fits = self._try(chosen, all_at_once=True)
         if fits:
             pods = (pod for unit in chosen for pod in unit.pods)
-            self.moves = [
-                Move(pod.key, pod.spec.node_name, self._moved[pod.uid].node, ref.key if (ref := group_of(pod)) else "")
-                for pod in pods
-            ]
+            self.moves = [Move(pod.key, pod.spec.node_name, self._moved[pod.uid].node, _group_key(pod)) for pod in pods]
         return fits
 
     def forget(self) -> None:
@@ -449,6 +446,11 @@ class Trials:
 
 def _cordoned(node: Node) -> Node:
     return replace(node, spec=replace(node.spec, unschedulable=True))
+
+
+def _group_key(pod: Pod) -> str:
+    ref = group_of(pod)
+    return "" if ref is None else ref.key
 
 
 def _on(pod: Pod, node: str) -> Pod:

@@ -1,4 +1,4 @@
-"""What is told of single pods: those that were rejected before a question, and those that are evicted in its answer."""
+"""Pods that a question begins with as rejected, and pods that its answer evicts."""
 
 from typing import NamedTuple
 

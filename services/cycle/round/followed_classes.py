@@ -61,6 +61,7 @@ class FollowedShard:
     taken: list[Group] = field(init=False)
     """The groups that nodes were in when pods of the class were placed there."""
     holds: bool = field(init=False)
+    """False once a node is full: what depends on the feasible nodes may have changed."""
     _group_of: dict[str, Group] = field(init=False)
     _at: dict[str, int] = field(init=False)
 
@@ -68,16 +69,16 @@ class FollowedShard:
         self.summary = self.answer.summary.plugins[self.plugin]
         self.counts, self.listed, self.floors, self.next, self.others = {}, {}, {}, {}, {}
         self.taken, self.holds, self._group_of, self._at = [], True, {}, {}
-        for told in self.answer.groups:
-            group = Group(tuple(told.values), told.pods)
-            rungs = [Rung(-s, -t, node) for node, s, t in zip(told.nodes, told.scores, told.ties, strict=True)]
-            after = zip(told.nodes, told.next_scores, told.next_ties, strict=True)
+        for sent in self.answer.groups:
+            group = Group(tuple(sent.values), sent.pods)
+            rungs = [Rung(-s, -t, node) for node, s, t in zip(sent.nodes, sent.scores, sent.ties, strict=True)]
+            after = zip(sent.nodes, sent.next_scores, sent.next_ties, strict=True)
             self.next.update((node, Rung(-score, -tie, node)) for node, score, tie in after)
-            self.counts[group] = told.count
+            self.counts[group] = sent.count
             self.listed[group] = rungs
-            if len(rungs) < told.count:
+            if len(rungs) < sent.count:
                 self.floors[group] = rungs[-1]
-            for node in told.nodes:
+            for node in sent.nodes:
                 self._group_of[node] = group
                 self._at[node] = len(self._at)
 
@@ -180,7 +181,7 @@ class FollowedClass:
         self._compute([group for group in self._groups() if group not in self._raw or _is_in(group, changed)])
 
     def answers(self, count: int, keys: Sequence[str], *, alone: bool) -> dict[str, ClassAnswer] | None:
-        """What each worker would answer about so many pods, with their values of these labels; None if not known.
+        """What each worker would answer about `count` pods, with the nodes' values of these labels; None if not known.
 
         `alone`: the round has one pod only, for which the best placement of each worker is enough.
         """
@@ -283,8 +284,16 @@ class FollowedClass:
             strata=strata,
             cut=[*cut],
         )
-        told = replace(shard.answer, summary=self._own[worker], ladder=ladder, runner_up=runner_up)
-        return replace(told, by_itself=False, beside={}, ranges={}, groups=[])
+        return replace(
+            shard.answer,
+            summary=self._own[worker],
+            ladder=ladder,
+            runner_up=runner_up,
+            by_itself=False,
+            beside={},
+            ranges={},
+            groups=[],
+        )
 
     def _greedy(self, shard: FollowedShard, groups: Sequence[Group], *, looks_ahead: bool) -> Iterator[_Step]:
         """Placements in greedy order. `looks_ahead`: a node may come more than once."""

@@ -147,7 +147,7 @@ class KnownAnswers:
         """The state at which the kept answers are right: that of the last commit's answer."""
         self._frameworks = frameworks
         self._kept: dict[str, BoundedDict[str, _Kept | FollowedShard | None]] = {}
-        """By worker and class; None if the answer could be followed, but has not told the groups."""
+        """By worker and class; None if the class can be followed, but the answer has no groups."""
         self._followed: BoundedDict[str, FollowedClass] = BoundedDict(MAX_CLASSES)
         """As they were when a round last began."""
         self._lately: BoundedDict[str, None] = BoundedDict(MAX_CLASSES)
@@ -168,8 +168,8 @@ class KnownAnswers:
             self.clear()
 
     def on_committed(self, seq: int, others: int | None, relabelled: int | None, *, is_whole: bool) -> None:
-        """`others`: the last change that was no decision, but for labels of placed pods; `relabelled`: the last one of
-        these that went with decisions. None if the snapshot does not tell.
+        """`others`: the last change that was no decision, labels of placed pods left out; `relabelled`: the last change
+        of these labels. None from a snapshot of the last release.
 
         `is_whole`: all decisions of the commit are applied, and no worker is at fault.
         """

@@ -139,7 +139,7 @@ class AttemptResults:
             self._on_failed_eviction(info, now)
 
     def _on_failed_eviction(self, info: QueuedPodInfo, now: float) -> None:
-        """A pod is tried again at once, as by kube-scheduler; a gang backs off, and reserves no room meanwhile."""
+        """Retries a pod at once, as kube-scheduler does; a gang backs off and reserves no room meanwhile."""
         queue, gang = self._queue, self._queue.groups.gang_of(info)
         if gang is None:
             queue.activate(info, now)
@@ -151,10 +151,7 @@ class AttemptResults:
         group = None if ref is None else queue.groups.get(ref)
         members = gang.pods | (group.pods if group is not None else {})
         for member in members.values():
-            queue.preemptions.delete(member.uid)
-            if queue.nominator.applied(member.pod).status.nominated_node_name:
-                queue.nominator.nominate(member.uid, "")
-                queue.given_up.append(member.pod)
+            queue.give_up_nomination(member)
         queue.retry(info, now)
 
     def _on_late_rejection(self, info: QueuedPodInfo, outcome: Outcome) -> list[Effect]:

@@ -75,8 +75,8 @@ class QueueingHints:
         """Whether any plugin of any profile waits for such events, or gangs do."""
         known = self._awaited.get(event)
         if known is None:
-            everybody = event == EVERYTHING or event.resource is Resource.POD_GROUP
-            known = everybody or any(self._hints(framework, event) for framework in self._frameworks)
+            always = event == EVERYTHING or event.resource is Resource.POD_GROUP
+            known = always or any(self._hints(framework, event) for framework in self._frameworks)
             self._awaited[event] = known
         return known
 
@@ -154,7 +154,7 @@ class QueueingHints:
 
 
 def _is_of_other_group(plugin: str, info: QueuedPodInfo, change: ClusterChange) -> bool:
-    """Whether a gang is told of a group that is not its own. It may be in any composite one."""
+    """Whether the event is about another PodGroup than the pod's. A change of a composite group may help any gang."""
     return plugin in GANG_PLUGINS and isinstance(change.subject, PodGroup) and change.subject.ref != group_of(info.pod)
 
 

@@ -206,14 +206,19 @@ class SchedulingQueue:
         """Gates a pod that was about to be popped and needs other members of its group, with those that have come."""
         for member in [info] if info.gang is None else info.gang.in_order():
             self.states.move(member, PodState.GATED, now, plugin, plugin)
-            self._give_up_nomination(member)
+            self._give_up_if_short(member)
 
-    def _give_up_nomination(self, info: QueuedPodInfo) -> None:
-        """A member of an incomplete gang keeps no room from others."""
-        if self.groups.is_short(info.pod) and self.nominator.applied(info.pod).status.nominated_node_name:
+    def give_up_nomination(self, info: QueuedPodInfo) -> None:
+        """Ends the pod's nomination, if it has one, and its preemption."""
+        self.preemptions.delete(info.uid)
+        if self.nominator.applied(info.pod).status.nominated_node_name:
             self.nominator.nominate(info.uid, "")
-            self.preemptions.delete(info.uid)
             self.given_up.append(info.pod)
+
+    def _give_up_if_short(self, info: QueuedPodInfo) -> None:
+        """A member of an incomplete gang reserves no room."""
+        if self.groups.is_short(info.pod):
+            self.give_up_nomination(info)
 
     def settle_groups(self, now: float) -> None:
         """Ends an event: members go to the entries where they belong, held ones are released, attempts are counted."""
@@ -395,7 +400,7 @@ class SchedulingQueue:
                 self.nominator.take_from_status(info.pod)
         elif info.state is not PodState.GATED:
             self.states.move(info, PodState.GATED, now, why, plugin)
-            self._give_up_nomination(info)
+            self._give_up_if_short(info)
         elif info.gating_plugin != plugin:
             self.states.gated.discard(info)
             self.counters.set_gating_plugin(info, plugin)

@@ -23,7 +23,7 @@ COPIED = frozenset({ZONE, REGION})
 
 
 def can_follow(rules: Rules) -> bool:
-    """Whether groups tell the raw score: hostnames count by one constraint at most."""
+    """Whether raw scores depend on groups only. A group holds one number of pods: for one constraint on hostnames."""
     hosts = [each for each in rules.constraints if each.is_of_hosts]
     return len(hosts) <= 1 and not any(_selected(each) & COPIED for each in rules.constraints)
 
