@@ -40,6 +40,7 @@ from services.queue.pod_conditions import (
 )
 from services.queue.scheduling.attempt_results import AttemptResults, CycleSession
 from services.queue.scheduling.counters import Counters
+from services.queue.scheduling.gang_events import GangEvents
 from services.queue.scheduling.left_pods import LeftPod
 from services.queue.scheduling.nominator import Nominator
 from services.queue.scheduling.pod_groups import PodGroups
@@ -101,9 +102,16 @@ class QueueCore:
         self._date = date
         self._problems: deque[FlotillaError] = deque(maxlen=MAX_REMEMBERED)
         self.schedulers = sorted(frameworks)
-        self._hints = QueueingHints(frameworks.values(), self.objects, self._problems, stopwatch)
+        groups = PodGroups()
+        self._hints = QueueingHints(frameworks.values(), self.objects, self._problems, GangEvents(groups), stopwatch)
         self._queue = SchedulingQueue(
-            self._hints, self._problems, backoff or BackoffPolicy(), timeouts or Timeouts(), records or {}, stopwatch
+            self._hints,
+            self._problems,
+            backoff or BackoffPolicy(),
+            timeouts or Timeouts(),
+            records or {},
+            groups,
+            stopwatch,
         )
         self._handlers = EventHandlers(frameworks, self._queue, self._hints)
         self.claims_on_nodes = self._handlers.claims_on_nodes

@@ -8,6 +8,7 @@ from services.queue.scheduling.assigned_pod import AssignedPod
 from services.queue.scheduling.cluster_event import ClusterChange, anything, freed_room
 from services.queue.scheduling.group_changes import says_the_same
 from services.queue.scheduling.in_flight_events import DeferredEvents, Position
+from services.queue.scheduling.pod_groups import RELEASED
 from services.queue.scheduling.queue_plugins import as_problem
 from services.queue.scheduling.queued_gang import AttemptResult
 from services.queue.scheduling.queued_pod_info import PodState
@@ -53,7 +54,7 @@ class EventHandlers:
             case ClusterChange():
                 self._note_claims(event)
                 self._queue.observe_group(event.told_before, event.told_now, now)
-                if self._hints.is_awaited(event.event) and not says_the_same(event.told_before, event.told_now):
+                if self._hints.is_awaited(event) and not says_the_same(event.told_before, event.told_now):
                     self._move_all(event, now)
             case events.PodBound(uid=uid):
                 return self._on_left(uid, now, bound=True)
@@ -105,8 +106,10 @@ class EventHandlers:
         if info is None:
             self._queue.retries.delete(uid)
             return []
-        before, pod, profile = info.state, info.pod, info.framework.name
+        before, pod, profile, gang = info.state, info.pod, info.framework.name, info.gang
         self._queue.delete(info, now, "bound" if bound else "gone")
+        if gang is not None and not bound and (rest := next(iter(gang.pods.values()), None)) is not None:
+            self._queue.retry(rest, now, RELEASED)  # the gang asks for less, and may preempt without this member
         if bound and info.attempts:
             self._queue.counters.attempts[AttemptResult.SCHEDULED, profile] += 1
             self._queue.counters.scheduled_after_flush += info.was_flushed

@@ -8,7 +8,7 @@ from itertools import islice
 from flotilla.events import ANY_EVENT as WITHOUT_EVENTS
 from flotilla.events import Action, Registration, Resource
 from services.queue.core import QueueCore
-from services.queue.scheduling.group_info import GANG_PLUGINS
+from services.queue.scheduling.gang_plugins import GANG_PLUGINS, OWN_GROUP, hinting_plugins
 from services.queue.scheduling.left_pods import LeftPod
 from services.queue.scheduling.pod_states import IN_FLIGHT, WAITING
 from services.queue.scheduling.queued_pod_info import PodState, QueuedPodInfo
@@ -231,16 +231,16 @@ def awaited_events(info: QueuedPodInfo) -> tuple[str, ...]:
     """
     if info.gating_plugin in GANG_PLUGINS:
         return ()
-    plugins = info.rejecting_plugins if info.gating_plugin is None else (info.gating_plugin,)
+    plugins = hinting_plugins(info) if info.gating_plugin is None else (info.gating_plugin,)
     return _awaited_events(info.framework, plugins)
 
 
 @lru_cache(maxsize=256)
 def _awaited_events(framework: Framework, plugins: tuple[str, ...]) -> tuple[str, ...]:
-    registered = framework.registrations
+    registered = {**framework.registrations, **dict.fromkeys(GANG_PLUGINS, OWN_GROUP)}
     if any(plugin not in registered or _registers_nothing(registered[plugin]) for plugin in plugins):
         return (ANY_EVENT,)
-    return labels(each for plugin in plugins for each in framework.registrations[plugin])
+    return labels(each for plugin in plugins for each in registered[plugin])
 
 
 def _registers_nothing(registrations: Iterable[Registration]) -> bool:

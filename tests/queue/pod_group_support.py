@@ -3,7 +3,7 @@
 from typing import Any
 
 from flotilla.results import Status
-from services.queue.scheduling.group_info import GANG_PLUGINS
+from services.queue.scheduling.gang_plugins import GANG_PLUGINS
 from services.queue.scheduling.nominator import Nominator
 from services.queue.scheduling.pod_groups import PodGroups
 from services.queue.scheduling.queued_pod_info import PodState, QueuedPodInfo

@@ -7,7 +7,7 @@ import pytest
 from flotilla.results import Status
 from services.queue.group_listing import GroupListing
 from services.queue.scheduling import pod_groups as module
-from services.queue.scheduling.group_info import GANG_PLUGINS
+from services.queue.scheduling.gang_plugins import GANG_PLUGINS
 from services.queue.scheduling.pod_groups import PodGroups
 from services.queue.scheduling.popped_together import PoppedTogether
 from services.queue.scheduling.queued_pod_info import PodState

@@ -75,7 +75,7 @@ def test_a_gang_that_no_rack_holds_is_told_so_in_one_sentence(shards: int) -> No
     assert why(run, pods).endswith(sentence)
     last = run.unfit(pods)["m8"].unfit
     assert last.message == f"0/2 nodes are available: 2 Insufficient cpu. {sentence}"
-    assert {"GangScheduling", "NodeResourcesFit", "NodeAffinity"} <= set(last.plugins)
+    assert {"GangScheduling", "NodeResourcesFit"} <= set(last.plugins)
 
 
 @everywhere

@@ -46,8 +46,6 @@ MAX_IDLE_STEPS = 8
 MAX_COUNTED = 64
 """Classes of a gang that are counted; others are taken to have room everywhere."""
 WAITING = "pod group is unschedulable, waiting for minCount pods from a gang to be scheduled"
-READS_LABELS = "NodeAffinity"
-"""Of the plugins whose events requeue a gang, the one that waits for other labels of nodes."""
 
 T = TypeVar("T")
 
@@ -322,8 +320,20 @@ class GangRound:
     def _rejecting(self) -> set[str]:
         """The plugins whose events requeue the gang, beside those that reject members."""
         found = self.attempts.counted
-        waits_for_labels = {READS_LABELS} if self.attempts.levels else set()
-        return {PLUGIN, *waits_for_labels, *(() if found is None else found.limited_by)}
+        return {PLUGIN, *(() if found is None else found.limited_by)}
+
+    @property
+    def names_all_limits(self) -> bool:
+        """Whether its reasons name every plugin that keeps any of its members from any node.
+
+        They name those of members that fit nowhere. One that fits may be in the way of others, for lack of another
+        place: what keeps it from there is known only if places were counted for all classes, and if members matter to
+        each other by nothing but the nodes that they fill.
+        """
+        if len(self.wanted) == 1:
+            return True
+        is_counted = self.attempts.counted is not None and len(self.wanted) <= MAX_COUNTED
+        return is_counted and not self._is_followed and not any(map(is_judged, self.wanted))
 
     @property
     def is_cut(self) -> bool:

@@ -8,8 +8,10 @@ from dataclasses import replace
 from itertools import islice
 
 from flotilla.results import Status, error
+from services.cycle.extenders import is_judged
 from services.cycle.round.admission import PodInfo
-from services.cycle.round.assign import GangShort, Unfit
+from services.cycle.round.assign import GangShort, RoundResult, Unfit
+from shared.extenders.talk import PLUGIN as EXTENDER
 
 MAX_NAMED = 16
 """Members that fit nowhere, at most, that a reason names."""
@@ -41,6 +43,21 @@ def unfit_members(
         return replace(unfit, plugins=names, kept_out_by=kept_out_by, gang=short).also(sentence)
 
     return [(info, of_member(info)) for info in of]
+
+
+def with_possible_limits(result: RoundResult, registered: Iterable[str]) -> RoundResult:
+    """A gang's result, if its reasons may lack plugins that keep members from nodes: all of the profile are named.
+
+    `registered`: the profile's plugins that say which events help the pods that they reject.
+    """
+    every = {*registered, *((EXTENDER,) if any(is_judged(info.class_id) for info, _ in result.unfit) else ())}
+    named: dict[tuple[str, ...], tuple[str, ...]] = {}
+    unfit: list[tuple[PodInfo, Unfit]] = []
+    for info, why in result.unfit:
+        if why.plugins not in named:
+            named[why.plugins] = tuple(sorted(every.union(why.plugins)))
+        unfit.append((info, replace(why, plugins=named[why.plugins])))
+    return replace(result, unfit=unfit)
 
 
 def failed_members(members: Sequence[PodInfo], failed: Mapping[str, Status]) -> list[tuple[PodInfo, Status]]:

@@ -16,6 +16,7 @@ from services.cycle.extenders import AskExtenders, Extenders, ExtendersAnswered
 from services.cycle.round.admission import PodInfo
 from services.cycle.round.assign import RoundResult
 from services.cycle.round.class_cache import ClassCache
+from services.cycle.round.gang_reasons import with_possible_limits
 from services.cycle.round.gangs import AnyGang
 from services.cycle.round.known_answers import MAX_AHEAD_OF, KnownAnswers
 from services.cycle.round.next_pods import next_pods
@@ -309,6 +310,9 @@ class RoundRunner:
             if not round_.gang.is_over:
                 return RoundProgress(effects + self.begin(round_.gang.open, round_.gang, now).effects)
             result = round_.gang.outcome()
+            if not round_.gang.names_all_limits and result.unfit:
+                framework = self._frameworks[result.unfit[0][0].template.profile]
+                result = with_possible_limits(result, framework.registrations)
         return RoundProgress(effects, result, round_.number, round_.gang)
 
     def _keep_answers(self, round_: Round, result: RoundResult) -> None:

@@ -19,7 +19,7 @@ from services.cycle.round.admission import PodInfo
 from services.cycle.round.assign import GangShort, Reservations, RoundResult, Unfit
 from services.cycle.round.attempts import MAX_DOMAINS_TRIED
 from services.cycle.round.domains import holding
-from services.cycle.round.gang import PLUGIN, READS_LABELS, WAITING, Frame, GangRound, nominated, refusal
+from services.cycle.round.gang import PLUGIN, WAITING, Frame, GangRound, nominated, refusal
 from services.cycle.round.gang_reasons import failed_members, unfit_members
 from services.cycle.round.group_tree import GroupTree, key_of
 from services.cycle.round.ladder_merge import Placement
@@ -231,7 +231,7 @@ class TreeRound:
         found = holding(round_.attempts.domains, least)
         self.is_cut |= len(found) > MAX_DOMAINS_TRIED
         domains += [{**within, **domain.labels} for domain in found[:MAX_DOMAINS_TRIED]]
-        self._plugins |= {READS_LABELS, *(round_.attempts.counted.limited_by if round_.attempts.counted else ())}
+        self._plugins |= set() if round_.attempts.counted is None else round_.attempts.counted.limited_by
         if not domains and not self._why:
             self._why = round_.attempts.why(len(members))
 
@@ -326,6 +326,11 @@ class TreeRound:
         else:
             whole.unfit = self._all_unfit(self.members)
         return whole
+
+    @property
+    def names_all_limits(self) -> bool:
+        """As of a GangRound. Of members of groups that were placed, and taken back, nothing is remembered."""
+        return len({info.class_id for info in self.members}) == 1
 
     @property
     def _order(self) -> list[str]:

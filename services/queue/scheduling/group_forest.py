@@ -49,6 +49,11 @@ class Forest:
                 seen.add(node.key)
                 left += self.children(node)[::-1]
 
+    def tree(self, key: str) -> Iterator[GroupInfo]:
+        """The pod groups of the tree that this composite group is in."""
+        node = self._composites.get(key)
+        return iter(()) if node is None else self.leaves(_root(node))
+
     def set(self, found: CompositePodGroup) -> list[GroupInfo]:
         """Takes in a composite group; returns the pod groups for which something may have changed."""
         node = self._composite(found.key)

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 
 from flotilla.results import SUCCESS, Status, unresolvable
-from services.queue.scheduling.group_info import PLUGINS, GroupInfo
+from services.queue.scheduling.gang_plugins import PLUGINS
+from services.queue.scheduling.group_info import GroupInfo
 from shared.model.objects import GroupApi, GroupRef
 
 NOT_YET = "waiting for pods from a gang that cannot be scheduled yet"

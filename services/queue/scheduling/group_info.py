@@ -7,15 +7,13 @@ from enum import Enum
 from typing import NamedTuple
 
 from services.queue.scheduling.composite_info import NOTHING, CompositeInfo, Progress
+from services.queue.scheduling.gang_plugins import GANG_PLUGINS
 from services.queue.scheduling.nominator import PREEMPTION
 from services.queue.scheduling.queued_gang import QueuedGang
 from services.queue.scheduling.queued_pod_info import PodState, QueuedPodInfo
 from shared.messages.queue import MAX_PLACED_ON, MAX_PLACED_ON_CHARACTERS, Gang
-from shared.model.objects import GroupApi, GroupRef, Pod, PodGroup, TopologyConstraint
+from shared.model.objects import GroupRef, Pod, PodGroup, TopologyConstraint
 
-PLUGINS: Mapping[GroupApi, str] = {GroupApi.SCHEDULING: "GangScheduling", GroupApi.COSCHEDULING: "Coscheduling"}
-GANG_PLUGINS = frozenset(PLUGINS.values())
-"""The plugins that hold members. No cluster event opens these gates: PodGroups releases them."""
 GROUP_TIMEOUT = 60.0
 """Seconds until a held pod's owner is notified, if its group names no time-out."""
 

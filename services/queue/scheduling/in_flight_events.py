@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from services.queue.scheduling.cluster_event import ClusterChange, anything, uses_of
+from services.queue.scheduling.gang_plugins import is_of_gang
 from services.queue.scheduling.queued_pod_info import QueuedPodInfo
 from services.queue.scheduling.queueing_hints import QueueingHints, QueueStrategy
 from shared.errors import InvariantBroken
@@ -81,9 +82,11 @@ class InFlightEvents:
         found = QueueStrategy.SKIP
         judged = 0
         relevant: dict[ClusterEvent, bool] = {}
-        uses = uses_of(info.pod)
+        uses, of_gang = uses_of(info.pod), is_of_gang(info)
         for change in self._since(self._starts[info.uid]):
             event = change.event
+            if of_gang and self._hints.gangs.helps(info, change):
+                found = max(found, QueueStrategy.AFTER_BACKOFF)
             if event not in relevant:
                 relevant[event] = self._hints.may_help_pod(info, event)
             if relevant[event] and (not change.claim or change.claim in uses or self._hints.helps_others(info, change)):

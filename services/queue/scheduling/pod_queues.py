@@ -12,13 +12,14 @@ from math import floor
 from typing import Any, NamedTuple, TypeVar
 
 from services.queue.scheduling.cluster_event import ClusterChange, Use, uses_of
-from services.queue.scheduling.group_info import GANG_PLUGINS
+from services.queue.scheduling.gang_plugins import GANG_PLUGINS, hinting_plugins, is_of_gang
 from services.queue.scheduling.nominator import PREEMPTION
 from services.queue.scheduling.queued_gang import QueuedGang
 from services.queue.scheduling.queued_pod_info import QueuedPodInfo
 from services.queue.scheduling.queueing_hints import QueueingHints, QueueStrategy
 from shared.errors import InvariantBroken
 from shared.framework.clusterevents import EVERYTHING
+from shared.model.objects import GroupRef, group_of
 
 MAX_STALE_ITEMS = 64
 """A heap with more stale items than this, and more than it has pods, is rebuilt."""
@@ -171,6 +172,8 @@ class _EqualPods:
         self.plugins = _awaited_plugins(first)
         self.priority = first.pod.priority
         self.uses = uses_of(first.pod)
+        self.group = group_of(first.pod) if key.gating_plugin is None and is_of_gang(first) else None
+        """The pod group whose changes they wait for, if they were rejected as members of a gang."""
         self.pods: dict[str, QueuedPodInfo] = {}
 
 
@@ -182,6 +185,7 @@ class UnschedulablePods(PodList):
         self._groups: dict[_Key, _EqualPods] = {}
         self._by_plugin: dict[tuple[str, str], dict[_Key, _EqualPods]] = {}
         self._by_use: dict[Use, dict[_Key, _EqualPods]] = {}
+        self._by_group: dict[GroupRef, dict[_Key, _EqualPods]] = {}
 
     def add(self, info: QueuedPodInfo) -> None:
         super().add(info)
@@ -193,6 +197,8 @@ class UnschedulablePods(PodList):
                 self._by_plugin.setdefault((key.profile, plugin), {})[key] = group
             for use in group.uses:
                 self._by_use.setdefault(use, {})[key] = group
+            if group.group is not None:
+                self._by_group.setdefault(group.group, {})[key] = group
         info.equals = group
         group.pods[info.uid] = info
 
@@ -208,6 +214,8 @@ class UnschedulablePods(PodList):
             _delete(self._by_plugin, (group.key.profile, plugin), group.key)
         for use in group.uses:
             _delete(self._by_use, use, group.key)
+        if group.group is not None:
+            _delete(self._by_group, group.group, group.key)
 
     def helped_by(self, change: ClusterChange, hints: QueueingHints) -> list[tuple[QueuedPodInfo, QueueStrategy]]:
         """The pods to requeue. Hints are called for one pod of each group, and for the changed pod itself."""
@@ -239,7 +247,20 @@ class UnschedulablePods(PodList):
                 found |= groups
             else:
                 found |= {key: each for key, each in users.items() if key.profile == profile and plugin in each.plugins}
+        for of_group in self._of_gangs(change, hints):
+            found |= of_group
         return iter(found.values())
+
+    def _of_gangs(self, change: ClusterChange, hints: QueueingHints) -> Iterator[dict[_Key, _EqualPods]]:
+        """Members of the gangs that the change is about, or may be about."""
+        if not self._by_group:
+            return
+        if hints.gangs.may_help_all(change):
+            yield from self._by_group.values()
+            return
+        for ref in hints.gangs.groups_of(change):
+            if (known := self._by_group.get(ref)) is not None:
+                yield known
 
     def validate(self) -> None:
         for info in self:
@@ -259,6 +280,9 @@ class UnschedulablePods(PodList):
         using = {(use, key) for use, groups in self._by_use.items() for key in groups}
         if using != {(use, key) for key, group in self._groups.items() for use in group.uses}:
             raise InvariantBroken("index of the claims that unschedulable pods use is wrong")
+        of_gangs = {(ref, key) for ref, groups in self._by_group.items() for key in groups}
+        if of_gangs != {(group.group, key) for key, group in self._groups.items() if group.group is not None}:
+            raise InvariantBroken("index of the gangs that unschedulable pods are members of is wrong")
 
 
 def _delete(index: dict[T, dict[_Key, _EqualPods]], at: T, key: _Key) -> None:
@@ -268,9 +292,9 @@ def _delete(index: dict[T, dict[_Key, _EqualPods]], at: T, key: _Key) -> None:
 
 
 def _awaited_plugins(info: QueuedPodInfo) -> tuple[str, ...]:
-    """The plugins whose events may move the pod; none if its pod group or its preemption gates it."""
+    """The plugins whose events may move the pod, but gangs'; none if its pod group or its preemption gates it."""
     if info.gating_plugin is None:
-        return info.rejecting_plugins
+        return tuple(plugin for plugin in hinting_plugins(info) if plugin not in GANG_PLUGINS)
     return () if info.gating_plugin in GANG_PLUGINS or info.gating_plugin == PREEMPTION else (info.gating_plugin,)
 
 

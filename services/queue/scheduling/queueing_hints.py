@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 from flotilla.events import Hint, OfUsers, Resource
 from services.queue.scheduling.cluster_event import ClusterChange
-from services.queue.scheduling.group_info import GANG_PLUGINS
+from services.queue.scheduling.gang_events import GangEvents
+from services.queue.scheduling.gang_plugins import GANG_PLUGINS, hinting_plugins
 from services.queue.scheduling.queued_pod_info import QueuedPodInfo
 from shared.cluster.objects import ClusterObjects
 from shared.errors import FlotillaError, UserError
 from shared.framework.clusterevents import EVERYTHING, ClusterEvent
 from shared.framework.profile import Framework
-from shared.model.objects import PodGroup, group_of
 
 MAX_CALLS = 1 << 14
 
@@ -54,9 +54,11 @@ class QueueingHints:
         frameworks: Iterable[Framework],
         objects: ClusterObjects,
         problems: deque[FlotillaError],
+        gangs: GangEvents,
         stopwatch: Callable[[], float] | None = None,
     ) -> None:
         self.objects = objects
+        self.gangs = gangs
         self.calls: deque[HintCall] = deque(maxlen=MAX_CALLS)
         """The latest calls, if there is a stopwatch; the reader clears it."""
         self._frameworks = list(frameworks)
@@ -70,22 +72,26 @@ class QueueingHints:
         """Called when the cluster may have changed."""
         if self._answers:
             self._answers = {}
+        self.gangs.clear_cache()
 
-    def is_awaited(self, event: ClusterEvent) -> bool:
-        """Whether any plugin of any profile waits for such events, or gangs do."""
+    def is_awaited(self, change: ClusterChange) -> bool:
+        """Whether any plugin of any profile waits for such events, or a gang may wait for this one."""
+        event = change.event
         known = self._awaited.get(event)
         if known is None:
             always = event == EVERYTHING or event.resource is Resource.POD_GROUP
             known = always or any(self._hints(framework, event) for framework in self._frameworks)
             self._awaited[event] = known
-        return known
+        return known or self.gangs.may_help(change)
 
     def may_help(self, framework: Framework, plugin: str, event: ClusterEvent) -> bool:
         """Whether such events may move a pod that the plugin rejected. Without registrations, every event may."""
-        return plugin in self._hints(framework, event) or plugin not in framework.registrations
+        is_unknown = plugin not in framework.registrations and plugin not in GANG_PLUGINS
+        return is_unknown or plugin in self._hints(framework, event)
 
     def may_help_pod(self, info: QueuedPodInfo, event: ClusterEvent) -> bool:
-        plugins = (*info.unschedulable_plugins, *info.pending_plugins)
+        """Whether such events may help a plugin that rejected the pod. Its gang is another matter (`gangs`)."""
+        plugins = hinting_plugins(info)
         return event == EVERYTHING or any(self.may_help(info.framework, plugin, event) for plugin in plugins)
 
     def helps_others(self, info: QueuedPodInfo, change: ClusterChange) -> bool:
@@ -93,7 +99,7 @@ class QueueingHints:
         return any(
             self.may_help(info.framework, plugin, change.event)
             and not self.helps_users_only(info.framework, plugin, change)
-            for plugin in info.rejecting_plugins
+            for plugin in hinting_plugins(info)
         )
 
     def helps_users_only(self, framework: Framework, plugin: str, change: ClusterChange) -> bool:
@@ -111,10 +117,12 @@ class QueueingHints:
             return QueueStrategy.AFTER_BACKOFF
         if change.event == EVERYTHING:
             return QueueStrategy.AFTER_BACKOFF if change.only_uid in ("", info.uid) else QueueStrategy.SKIP
-        if any(self._helps(plugin, info, change) for plugin in info.pending_plugins):
-            return QueueStrategy.IMMEDIATELY
-        if any(self._helps(plugin, info, change) for plugin in info.unschedulable_plugins):
-            return QueueStrategy.AFTER_BACKOFF
+        for plugin in info.pending_plugins:
+            if self._helps(plugin, info, change):
+                return QueueStrategy.IMMEDIATELY
+        for plugin in hinting_plugins(info):
+            if self._helps(plugin, info, change):
+                return QueueStrategy.AFTER_BACKOFF
         return QueueStrategy.SKIP
 
     def _hints(self, framework: Framework, event: ClusterEvent) -> HintsOfPlugins:
@@ -125,9 +133,11 @@ class QueueingHints:
         return known
 
     def _helps(self, plugin: str, info: QueuedPodInfo, change: ClusterChange) -> bool:
+        if plugin in GANG_PLUGINS:
+            return self.gangs.helps(info, change)
         registered = self._hints(info.framework, change.event).get(plugin)
         if registered is None:
-            return plugin not in info.framework.registrations and not _is_of_other_group(plugin, info, change)
+            return plugin not in info.framework.registrations
         hints = registered.hints
         if not hints or (change.before is None and change.now is None):
             return True
@@ -151,11 +161,6 @@ class QueueingHints:
         if self._stopwatch:
             self.calls.append(HintCall(plugin, change.label, answer, self._stopwatch() - began))
         return helps
-
-
-def _is_of_other_group(plugin: str, info: QueuedPodInfo, change: ClusterChange) -> bool:
-    """Whether the event is about another PodGroup than the pod's. A change of a composite group may help any gang."""
-    return plugin in GANG_PLUGINS and isinstance(change.subject, PodGroup) and change.subject.ref != group_of(info.pod)
 
 
 def _registered(framework: Framework, event: ClusterEvent) -> HintsOfPlugins:

@@ -64,6 +64,7 @@ class SchedulingQueue:
         backoff: BackoffPolicy,
         timeouts: Timeouts,
         records: Mapping[str, RetryRecord],
+        groups: PodGroups,
         stopwatch: Callable[[], float] | None = None,
     ) -> None:
         """`records`: of pods whose last attempt failed before a restart."""
@@ -74,7 +75,7 @@ class SchedulingQueue:
         self.preemptions = PendingPreemptions()
         self.conditions = UnconfirmedConditions()
         self.left = LeftPods()
-        self.groups = PodGroups()
+        self.groups = groups
         self.group_conditions = GroupConditions(self.groups)
         self.given_up: list[Pod] = []
         """Pods that have lost their nominations in the present event; the reader clears it."""
@@ -136,8 +137,8 @@ class SchedulingQueue:
             self._requeue_updated(info, old, now)
         elif state is PodState.IN_FLIGHT:
             for event in pod_events(old, pod):
-                if self._hints.is_awaited(event):
-                    self._add_own_event(info, ClusterChange(event, old, pod))
+                if self._hints.is_awaited(change := ClusterChange(event, old, pod)):
+                    self._add_own_event(info, change)
         return freed_room(old, max_priority=old.priority) if nominated and nomination_changed else None
 
     def _requeue_updated(self, info: QueuedPodInfo, old: Pod, now: float) -> None:
@@ -297,7 +298,7 @@ class SchedulingQueue:
         """Requeues the pods that the change helps; in-flight pods are judged by it when they come back."""
         for info in left_alone(self.groups, change):
             self._requeue(info, QueueStrategy.AFTER_BACKOFF, now, change.label)
-        if not self._hints.is_awaited(change.event):
+        if not self._hints.is_awaited(change):
             return
         for waiting in (self.states.unschedulable, self.states.gated):
             for info, strategy in waiting.helped_by(change, self._hints) if len(waiting) else ():
@@ -324,10 +325,10 @@ class SchedulingQueue:
         if info is not None and info.gating_plugin == PREEMPTION:
             self._requeue(info, QueueStrategy.AFTER_BACKOFF, now, PREEMPTION_OVER)
 
-    def retry(self, info: QueuedPodInfo, now: float) -> None:
+    def retry(self, info: QueuedPodInfo, now: float, why: str = PREEMPTION_OVER) -> None:
         """Requeues a waiting pod after its back-off, though no event helped it."""
         if info.state in WAITING:
-            self._requeue(info, QueueStrategy.AFTER_BACKOFF, now, PREEMPTION_OVER)
+            self._requeue(info, QueueStrategy.AFTER_BACKOFF, now, why)
 
     # Time
 
