@@ -31,6 +31,7 @@ from collections import OrderedDict, deque
 from collections.abc import Sequence
 
 from services.binder.events import Leave, Problem, Tick
+from services.binder.eviction_intake import LEAVING, MAX_FOR_GANGS, MAX_WAITING, EvictionIntake
 from services.binder.eviction_state import (
     Answered,
     ClearNomination,
@@ -60,11 +61,9 @@ MAX_WINDOW = PREEMPTION_TIMEOUT - 10
 """Seconds that an eviction may take; the queue holds the preemptor back for longer."""
 MAX_RUNNING = 64
 """Evictions at the same time."""
-MAX_WAITING = 1024
-"""Evictions that wait to begin."""
 MAX_CALLS = 32
 """Calls to the API server at the same time."""
-MAX_ENDED = 8192
+MAX_ENDED = MAX_FOR_GANGS
 """Evictions whose end is remembered."""
 REPEAT_SECONDS = 1.0
 """An unacknowledged end is reported again after this."""
@@ -85,7 +84,6 @@ MAX_LOOK_UPS = 3
 
 PLUGIN = "DefaultPreemption"
 REASON = "preempted"
-LEAVING = "the binder is leaving"
 TOO_LATE = f"not all victims were told to go within {MAX_WINDOW:g} s"
 
 Event = Evict | Answered | EvictedAcknowledged | Tick | Leave
@@ -96,9 +94,12 @@ Effect = EvictionCall | Withdraw | ClearNomination | Records | Evicted | Problem
 class EvictionCore:
     def __init__(self) -> None:
         self._epoch = 0
+        self._intake = EvictionIntake()
         self._waiting: OrderedDict[Key, Evict] = OrderedDict()
         self._deadlines: dict[Key, float] = {}
         """Of waiting evictions."""
+        self._last_chances: list[tuple[float, Key]] = []
+        """A heap of these deadlines, and of some that wait no more."""
         self._running: dict[Key, Eviction] = {}
         self._ends: list[tuple[float, Key]] = []
         """A heap of the deadlines of running evictions, and of some that have ended or got another one."""
@@ -109,7 +110,6 @@ class EvictionCore:
         self._paused: list[tuple[float, int, Eviction, VictimEviction]] = []
         self._pauses = 0
         self._calls: set[tuple[Key, str, int]] = set()
-        self._leaving = False
         self._effects: list[Effect] = []
 
     def handle(self, event: Event, now: float) -> list[Effect]:
@@ -160,17 +160,17 @@ class EvictionCore:
             self._report(key, now + REPORT_SECONDS, now)
         elif key in self._running or key in self._waiting:
             return
-        elif self._leaving:
-            self._report_end(evict, LEAVING, now)
-        elif len(self._waiting) >= MAX_WAITING:
-            self._report_end(evict, f"{len(self._waiting)} evictions wait already", now)
+        elif why := self._intake.refusal(evict):
+            self._report_end(evict, why, now)
         else:
             self._waiting[key] = evict
             self._deadlines[key] = now + (evict.window if 0 < evict.window < MAX_WINDOW else MAX_WINDOW)
+            self._wait_no_longer_than(self._deadlines[key], key)
 
     def _begin_waiting(self, now: float) -> None:
         while self._waiting and len(self._running) < MAX_RUNNING:
             key, evict = self._waiting.popitem(last=False)
+            self._intake.begins(evict)
             victims = {pod.uid: VictimEviction(pod, FIRST_RETRY) for pod in evict.victims}
             eviction = Eviction(evict, self._deadlines.pop(key), now, victims)
             self._running[key] = eviction
@@ -351,9 +351,10 @@ class EvictionCore:
     def _on_tick(self, now: float) -> None:
         for eviction in [each for each in self._running.values() if each.deadline <= now]:
             self._time_out(eviction, now)
-        for key in [key for key, deadline in self._deadlines.items() if deadline <= now]:
-            del self._deadlines[key]
-            self._report_end(self._waiting.pop(key), f"it did not begin within {MAX_WINDOW:g} s", now)
+        while self._last_chances and self._last_chances[0][0] <= now:
+            deadline, key = heapq.heappop(self._last_chances)
+            if self._deadlines.get(key) == deadline:
+                self._give_up_waiting(key, f"it did not begin within {MAX_WINDOW:g} s", now)
         for key, until in self._unacknowledged.due(now):
             if now < until:
                 self._effects.append(self._ended[key])
@@ -382,17 +383,34 @@ class EvictionCore:
         self._end(eviction, now)
 
     def _on_leave(self, now: float) -> None:
-        """Evictions under way are finished, as far as there is time."""
-        self._leaving = True
-        for evict in self._waiting.values():
-            self._report_end(evict, LEAVING, now)
-        self._waiting.clear()
-        self._deadlines.clear()
+        """Evictions under way are finished, as far as there is time; for a gang, all of them or none."""
+        self._intake.leaving = True
+        for key, evict in list(self._waiting.items()):
+            if not self._intake.is_under_way(evict):
+                self._give_up_waiting(key, LEAVING, now)
+
+    def _wait_no_longer_than(self, deadline: float, key: Key) -> None:
+        chances = self._last_chances
+        if len(chances) > 2 * len(self._deadlines) + MAX_RUNNING:
+            chances[:] = [each for each in chances if self._deadlines.get(each[1]) == each[0]]
+            heapq.heapify(chances)
+        heapq.heappush(chances, (deadline, key))
+
+    def _give_up_waiting(self, key: Key, why: str, now: float) -> None:
+        del self._deadlines[key]
+        evict = self._waiting.pop(key)
+        self._intake.gives_up(evict, why)
+        self._report_end(evict, why, now)
 
     def validate(self) -> None:
         if self._deadlines.keys() != self._waiting.keys() or (self._waiting and len(self._running) < MAX_RUNNING):
             raise InvariantBroken("evictions wait without need, or without a deadline")
-        if len(self._running) > MAX_RUNNING or len(self._waiting) > MAX_WAITING or len(self._calls) > MAX_CALLS:
+        waiting = self._intake.waiting, self._intake.waiting_for_gangs
+        if sum(waiting) != len(self._waiting) or waiting[0] > MAX_WAITING or waiting[1] > MAX_FOR_GANGS:
+            raise InvariantBroken(f"{len(self._waiting)} evictions wait, counted as {waiting}")
+        if not {*self._last_chances}.issuperset((deadline, key) for key, deadline in self._deadlines.items()):
+            raise InvariantBroken("a waiting eviction's deadline is not waited for")
+        if len(self._running) > MAX_RUNNING or len(self._calls) > MAX_CALLS:
             raise InvariantBroken(f"{self.held} evictions are held, {len(self._calls)} calls made")
         if {each.deadline for each in self._running.values()} - {deadline for deadline, _ in self._ends}:
             raise InvariantBroken("an eviction's deadline is not waited for")

@@ -17,8 +17,10 @@ def victim(name: str, attempt: int = 0) -> Displaced:
     return Displaced(f"uid-{name}", "default", name, attempt)
 
 
-def evict(*victims: Displaced, uid: str = "high", attempt: int = 7, epoch: int = 1, window: float = 0.0) -> Evict:
-    return Evict(epoch, attempt, uid, "default", uid, "my-scheduler", "n1", list(victims), window=window)
+def evict(
+    *victims: Displaced, uid: str = "high", attempt: int = 7, epoch: int = 1, window: float = 0.0, gang: str = ""
+) -> Evict:
+    return Evict(epoch, attempt, uid, "default", uid, "my-scheduler", "n1", list(victims), window=window, gang=gang)
 
 
 def standing(

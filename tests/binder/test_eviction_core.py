@@ -12,12 +12,12 @@ from services.binder.eviction_core import (
     MAX_LOOK_UPS,
     MAX_RETRY,
     MAX_RUNNING,
-    MAX_WAITING,
     MAX_WINDOW,
     NEXT_LOOK_UP,
     REPEAT_SECONDS,
     REPORT_SECONDS,
 )
+from services.binder.eviction_intake import MAX_WAITING
 from services.binder.eviction_state import (
     Answered,
     ClearNomination,

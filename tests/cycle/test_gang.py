@@ -12,7 +12,6 @@ from services.cycle.round.admission import PodInfo, needed
 from services.cycle.round.assign import Reservations, RoundResult, Unfit, assign
 from services.cycle.round.gang import (
     MAX_IDLE_STEPS,
-    MAX_MEMBERS,
     GangRound,
 )
 from services.cycle.round.gang_memory import GangMemory
@@ -21,6 +20,7 @@ from services.cycle.round.gangs import take_gang, undecided
 from services.cycle.round.ladder_merge import LadderMerge, Placement
 from shared.cluster.devices import PlacedDevices
 from shared.cluster.volumes import VolumeDecision
+from shared.messages.limits import MAX_GANG
 from shared.messages.queue import ClaimRef, Gang, QueuedClaims
 from shared.messages.rounds import Given, Ladder
 from shared.model.devices import AllocationResult
@@ -98,7 +98,7 @@ def test_a_gang_that_cannot_be_decided_together_fails() -> None:
         assert [queued for queued, _ in refused.failed] == list(members)
         return refused.failed[0][1].message
 
-    assert f"at most {MAX_MEMBERS} pods" in failure(*(member(f"p{i}") for i in range(MAX_MEMBERS + 1)))
+    assert f"at most {MAX_GANG} pods" in failure(*(member(f"p{i}") for i in range(MAX_GANG + 1)))
     assert "pods take 1048577 bytes, and at most 1048576" in failure(member("a", size=PLENTY), member("b", size=1))
     mixed = failure(A, pod_info(pod("b").scheduler("other").build(), "c", gang=G))
     assert mixed.endswith('.spec.schedulerName set, got: "default-scheduler" and "other"')
@@ -199,14 +199,14 @@ def test_one_failed_member_fails_all_at_once() -> None:
 @pytest.mark.parametrize("fits", [0, 1])
 def test_what_the_reasons_of_a_large_gang_have_in_common_is_made_once(fits: int) -> None:
     """The cycle does nothing else meanwhile, so a gang's end must not take the square of its members."""
-    members = [member(f"m{i}", Gang("ns/g", MAX_MEMBERS)) for i in range(MAX_MEMBERS)]
+    members = [member(f"m{i}", Gang("ns/g", MAX_GANG)) for i in range(MAX_GANG)]
     gang = GangRound(members)
     decided, unfit = [(info, on("n1")) for info in members[:fits]], [(info, FULL) for info in members[fits:]]
     step(gang, RoundResult([], decided=decided, unfit=unfit))
     began = time.process_time()
     whole = gang.outcome()
     assert time.process_time() - began < 2
-    assert len(whole.unfit) == MAX_MEMBERS
+    assert len(whole.unfit) == MAX_GANG
     [named] = {id(why.kept_out_by): why.kept_out_by for _, why in whole.unfit}.values()
     assert named == tuple(info.key for info in members[fits : fits + MAX_NAMED])
     assert len({id(why.plugins) for _, why in whole.unfit}) == 1

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import pytest
 
 from services.cycle.events import Failed
-from services.cycle.round.gang import MAX_MEMBERS
 from services.snapshot.core import SnapshotCore
 from services.snapshot.events import NodeSeen, PodSeen
 from services.snapshot.state.pending_pods import PendingPods
 from shared.config.points import ExtensionPoint
+from shared.messages.limits import MAX_GANG
 from shared.messages.queue import Gang
 from shared.messages.rounds import Propose
 from shared.messages.state import Commit
@@ -292,7 +292,7 @@ def test_when_shards_move_the_new_holders_are_told_what_is_given() -> None:
 
 
 def test_a_gang_that_is_too_large_fails() -> None:
-    pods = members(WORKER, MAX_MEMBERS + 1)
+    pods = members(WORKER, MAX_GANG + 1)
     run = decide(hosts(2), Gang("ns/g", 2), pods)
     told = run.outcomes[pods[0].uid]
     assert isinstance(told, Failed)

@@ -29,7 +29,7 @@ from services.cycle.round.ladder_merge import Placement
 from services.cycle.round.placement_search import MAX_OPTIONS, MAX_STEPS, PlacementSearch
 from services.cycle.round.shared_claims import with_shared_claims
 from services.cycle.round.views import ClassView
-from shared.messages.limits import HALF_A_MESSAGE
+from shared.messages.limits import HALF_A_MESSAGE, MAX_GANG
 from shared.messages.queue import Gang
 from shared.messages.rounds import Given, Scope
 from shared.model.codec import encode_msgpack
@@ -37,8 +37,6 @@ from shared.model.load import PodLoad
 
 PLUGIN = "GangScheduling"
 """Rejects the members of a gang that does not fit, beside the plugins that reject some of them."""
-MAX_MEMBERS = 1 << 13
-"""Pods decided together: one ask may have nearly all of them as given, and one commit decides them."""
 MAX_DECISION_BYTES = HALF_A_MESSAGE
 """What is decided about volumes and devices of all members, which one ask or one commit has to hold."""
 MAX_IDLE_STEPS = 8
@@ -368,8 +366,8 @@ def share_claims(members: Sequence[PodInfo]) -> bool:
 def refusal(name: str, members: Sequence[PodInfo], max_bytes: int) -> Status | None:
     """Why these members cannot be decided together at all. `max_bytes`: of whole pods in one commit."""
     size = sum(info.size for info in members)
-    if len(members) > MAX_MEMBERS:
-        return error(f"{name}: at most {MAX_MEMBERS} pods are placed together, not {len(members)}")
+    if len(members) > MAX_GANG:
+        return error(f"{name}: at most {MAX_GANG} pods are placed together, not {len(members)}")
     if size > max_bytes:
         return error(f"{name}: its pods take {size} bytes, and at most {max_bytes} are committed")
     profiles = list(dict.fromkeys(info.template.profile for info in members))
