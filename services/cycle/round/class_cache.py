@@ -1,13 +1,17 @@
 """What the cycle remembers of classes between rounds: which workers know them, and what to expect of them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from operator import is_
 
 from flotilla.results import Topology
 from shared.bounded import BoundedDict
+from shared.framework.profile import Framework, merge
 from shared.messages.evaluation import Summary
 from shared.messages.rounds import Proposals
 
 MAX_CLASSES = 1 << 14
+MAX_MERGED = 64
+"""Merged summaries. What workers say of a class is the same again and again only while their answers are known."""
 
 
 class ClassCache:
@@ -18,6 +22,8 @@ class ClassCache:
         """Nodes in the cluster, by the latest merged summary; 0 before the first."""
         self._known: dict[str, BoundedDict[str, None]] = {}
         self._guesses: BoundedDict[str, Summary] = BoundedDict(MAX_CLASSES)
+        self._merged: BoundedDict[str, tuple[Sequence[Summary], Summary]] = BoundedDict(MAX_MERGED)
+        """What was merged last, and to what."""
         self._latest: dict[str, Summary] = {}
         self._topologies: BoundedDict[str, Topology | None] = BoundedDict(MAX_CLASSES)
         self._lasting: dict[str, BoundedDict[str, bool]] = {}
@@ -44,6 +50,15 @@ class ClassCache:
     def lasts(self, class_id: str) -> bool:
         """Whether the last answers of all workers about the class last, so that the next ones most likely will."""
         return bool(self._lasting) and all(lasting.get(class_id, False) for lasting in self._lasting.values())
+
+    def merged(self, class_id: str, framework: Framework, summaries: Sequence[Summary]) -> Summary:
+        """The merged summary of a class; of the very summaries that were merged last, what they were merged to."""
+        last = self._merged.get(class_id)
+        if last is not None and len(last[0]) == len(summaries) and all(map(is_, last[0], summaries)):
+            return last[1]
+        merged = merge(framework, summaries)
+        self._merged[class_id] = summaries, merged
+        return merged
 
     def guess(self, class_id: str) -> Summary | None:
         """The expected merged summary."""

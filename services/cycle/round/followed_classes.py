@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
+from flotilla.results import Range
 from shared.framework.ladders import share_of
 from shared.framework.profile import Framework, merge
 from shared.messages.evaluation import Summary
@@ -60,6 +61,8 @@ class FollowedShard:
     """The highest score without the plugin's of nodes that other classes took, by values; None if these are unknown."""
     taken: list[Group] = field(init=False)
     """The groups that nodes were in when pods of the class were placed there."""
+    ranges: Mapping[str, Range] | None = field(init=False)
+    """By which other plugins' scores are normalised."""
     holds: bool = field(init=False)
     """False once a node is full: what depends on the feasible nodes may have changed."""
     _group_of: dict[str, Group] = field(init=False)
@@ -67,6 +70,7 @@ class FollowedShard:
 
     def __post_init__(self) -> None:
         self.summary = self.answer.summary.plugins[self.plugin]
+        self.ranges = self.answer.ranges.get(self.answer.class_id)
         self.counts, self.listed, self.floors, self.next, self.others = {}, {}, {}, {}, {}
         self.taken, self.holds, self._group_of, self._at = [], True, {}, {}
         for sent in self.answer.groups:

@@ -28,6 +28,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from flotilla.results import Range
 from services.cycle.round.admission import PodInfo
 from services.cycle.round.followed_classes import FULL, FollowedClass, FollowedShard, Values
 from services.cycle.round.ladder_merge import Placement
@@ -50,7 +51,8 @@ MAX_CLASSES = 64
 class _Kept:
     """`seq`: the state that it was evaluated at. `left`: the placements of the ladder that still hold, by index.
 
-    `filled`: how many nodes the placements that were decided since have filled. `complete`: no others follow.
+    `filled`: how many nodes the placements that were decided since have filled. `complete`: no others follow. `ranges`:
+    by which its scores are normalised. `floor`: a node with a lower score matters only if it is one of `nodes`.
     """
 
     answer: ClassAnswer
@@ -58,14 +60,18 @@ class _Kept:
     left: list[int] = field(init=False)
     filled: int = 0
     complete: bool = field(init=False)
+    ranges: Mapping[str, Range] | None = field(init=False)
     nodes: frozenset[str] = field(init=False)
-    lowest: int = field(init=False)
+    floor: int = field(init=False)
 
     def __post_init__(self) -> None:
-        ladder = self.answer.ladder
+        ladder, runner_up = self.answer.ladder, self.answer.runner_up
         self.left = list(range(len(ladder.nodes)))
         self.complete = ladder.complete
-        self.nodes, self.lowest = frozenset(ladder.nodes), min(ladder.scores, default=0)
+        self.ranges = self.answer.ranges.get(self.answer.class_id)
+        others = [] if runner_up is None else [runner_up]
+        self.nodes = frozenset((*ladder.nodes, *(node for node, _ in others)))
+        self.floor = min((*ladder.scores, *(score for _, score in others)), default=0)
 
     holds = True
 
@@ -86,15 +92,13 @@ class _Kept:
     def values_of(self, node: str) -> Values | None:
         return None
 
-    def give_way(self, node: str, score: int, values: Values | None) -> bool:
+    def give_way(self, node: str, score: int) -> bool:
         """Another class has taken the node, which has this score since. Returns whether anything still holds."""
         answer, ladder = self.answer, self.answer.ladder
         if score == FULL:
             return False
         if answer.runner_up is not None and (answer.runner_up[0] == node or answer.runner_up[1] <= score):
             return False
-        if score < self.lowest and node not in self.nodes:
-            return True
         others = (at for at in self.left if ladder.nodes[at] != node)
         left = list(takewhile(lambda at: ladder.scores[at] > score, others))
         self.complete = self.complete and len(left) == len(self.left)
@@ -114,9 +118,12 @@ class _Kept:
                 runner_up = answer.runner_up
             elif not self.complete:
                 return None
+        summary = answer.summary
+        if self.filled:
+            summary = replace(summary, feasible=max(1, summary.feasible - self.filled))
         return replace(
             answer,
-            summary=replace(answer.summary, feasible=max(1, answer.summary.feasible - self.filled)),
+            summary=summary,
             ladder=replace(
                 ladder,
                 nodes=nodes,
@@ -263,6 +270,10 @@ class KnownAnswers:
                     return FollowedShard(answer, seq, name, follower)
         return None
 
+    def came(self, class_id: str) -> None:
+        """An answer about it lasts, whether or not it is kept."""
+        self._lately[class_id] = None
+
     def decided(
         self,
         classes: Iterable[str],
@@ -273,7 +284,7 @@ class KnownAnswers:
         """A round about these classes was decided: their answers last if those of all workers do."""
         for class_id in classes:
             if all(class_id in self._kept.get(worker, ()) for worker in workers):
-                self._lately[class_id] = None
+                self.came(class_id)
             else:
                 self.forget(class_id)
         for info, placement in decided:
@@ -304,15 +315,25 @@ def _take(kept: BoundedDict[str, _Kept | FollowedShard | None], info: PodInfo, n
         return
     if not of_class.holds:
         del kept[info.class_id]
-    told = of_class.answer
-    for other, answer in list(kept.items()):
+    told, dropped = of_class.answer, list[str]()
+    for other, answer in kept.items():
         if other == info.class_id or answer is None:
             continue
-        is_known = other in told.beside and told.ranges.get(other) == answer.answer.ranges.get(other)
-        if not is_known or (isinstance(answer, FollowedShard) and answer.follower.counts(info.template.load)):
-            del kept[other]
+        scores = told.beside.get(other)
+        if scores is None or told.ranges.get(other) != answer.ranges:
+            dropped.append(other)
             continue
-        labels = answer.follower.labels if isinstance(answer, FollowedShard) else ()
-        alike = isinstance(of_class, FollowedShard) and of_class.follower.labels == labels
-        if not answer.give_way(node, told.beside[other][at], values if alike else None):
-            del kept[other]
+        score = scores[at]
+        if isinstance(answer, _Kept):
+            if FULL < score < answer.floor and node not in answer.nodes:
+                continue  # as for most classes: it was not the next for them, nor is it now
+            still_holds = answer.give_way(node, score)
+        elif answer.follower.counts(info.template.load):
+            still_holds = False
+        else:
+            alike = isinstance(of_class, FollowedShard) and of_class.follower.labels == answer.follower.labels
+            still_holds = answer.give_way(node, score, values if alike else None)
+        if not still_holds:
+            dropped.append(other)
+    for other in dropped:
+        del kept[other]

@@ -224,7 +224,7 @@ class Round:
             return is_failed or is_rejected is True or self.ask >= MAX_ASKS
         profile, is_first = self.classes[class_id].template.profile, class_id not in self._merged
         try:
-            merged = merge(frameworks[profile], (answer.summary for answer in answers))
+            merged = self._cache.merged(class_id, frameworks[profile], [answer.summary for answer in answers])
         except Exception as cause:
             if not all(is_mergeable(frameworks[profile], answer.summary) for answer in answers):
                 raise

@@ -318,6 +318,9 @@ class RoundRunner:
     def _keep_answers(self, round_: Round, result: RoundResult) -> None:
         if not self._keeps:
             self.known.clear()
+            for class_id in round_.classes:
+                if self.cache.lasts(class_id):
+                    self.known.came(class_id)
             return
         for class_id in round_.unsettled | round_.open:
             self.known.forget(class_id)
