@@ -1,6 +1,5 @@
 """What is answered is what then happens: random questions about a whole pipeline that then does what was asked."""
 
-import random
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -19,8 +18,9 @@ from tools.whatif.answer import Answer, Question, nodes_to_read
 from tools.whatif.answering import answer as whatif
 from tools.whatif.engine import Engine
 
-WORLDS, QUESTIONS, PARTS = 12, 10, 4
-DIFFERED_ONCE = [3248925152, 7013]
+FIRST, WORLDS, QUESTIONS, PARTS = 30_000, 12, 10, 4
+"""Always the same worlds: in one question of 700, what decides is which of two messages comes first (docs/whatif.md)."""
+DIFFERED_ONCE = [3248925152, 7013, 30228]
 """Seeds in which something else happened than was answered."""
 
 
@@ -40,8 +40,8 @@ def a_question(world: World) -> Question:
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_what_is_answered_is_what_then_happens(part: int) -> None:
-    seed = random.randrange(1 << 32)
-    for number in range(seed, seed + WORLDS // PARTS):
+    each = WORLDS // PARTS
+    for number in range(FIRST + part * each, FIRST + (part + 1) * each):
         print(f"seed {number}")
         run_on_virtual_time(partial(ask_and_do, number), number)
 

@@ -62,7 +62,7 @@ STEP = 0.25
 QUIET = 1.5
 """Seconds in which nothing happens, after which everything is settled."""
 LONGEST = 90.0
-UNSETTLED = (PodState.ACTIVE, PodState.BACKOFF, PodState.IN_FLIGHT, PodState.BINDING)
+UNSETTLED = (PodState.ACTIVE, PodState.BACKOFF, PodState.ERROR_BACKOFF, PodState.IN_FLIGHT, PodState.BINDING)
 
 Object = dict[str, Any]
 
