@@ -19,7 +19,7 @@ from tools.whatif.answering import answer as whatif
 from tools.whatif.engine import Engine
 
 FIRST, WORLDS, QUESTIONS, PARTS = 30_000, 12, 10, 4
-"""Always the same worlds: in one question of 700, what decides is which of two messages comes first (docs/whatif.md)."""
+"""The same worlds each time: in one question of 700, which of two messages comes first decides (docs/whatif.md)."""
 DIFFERED_ONCE = [3248925152, 7013, 30228]
 """Seeds in which something else happened than was answered."""
 
