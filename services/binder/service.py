@@ -149,7 +149,8 @@ class Shell:
         self._eviction_calls: EvictionCalls | None = None
         if client is not None:
             metrics, feed = self._metrics, self._runner.feed
-            status = StatusReporter(client, context.name, context.wall, metrics, context.log, self._bindings_wait)
+            given = client, context.name, context.wall, metrics, context.log, self._bindings_wait
+            status = StatusReporter(*given, context.clock)
             calls = ApiCalls(client, feed, core.awaits, context.clock, metrics, self._spans, extenders)
             self._status = status
             self._releases = ClaimReleases(client, context.bus, lambda: core.epoch, context.log)
@@ -199,6 +200,8 @@ class Shell:
     async def _leave(self) -> None:
         """Finishes what is under way, as far as there is time; the rest goes to other binders."""
         self._runner.feed(events.Leave())
+        if self._status is not None:
+            self._status.leave()
         deadline = asyncio.get_running_loop().time() + BINDER_ORDERS
         while asyncio.get_running_loop().time() < deadline:
             cores = (self._core, self._evictions)

@@ -11,16 +11,16 @@ no nomination either, as that may have been revoked; the queue re-sends one that
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable
-from enum import Enum
 
 import msgspec
 
 from services.binder.events import TellDevicesAwaited, TellOwner
 from services.binder.eviction_state import ClearNomination, RecordPreempted, RecordPreemption
+from services.binder.held_conditions import HeldConditions
 from services.binder.metrics import BinderMetrics
-from shared.errors import FlotillaError, InvariantBroken
+from services.binder.status_queue import MAX_PODS, NominationCleared, Queued, StatusQueue, StatusWrite, Write
+from shared.errors import FlotillaError
 from shared.kube.client import KubeClient
 from shared.kube.errors import Refused, Unreachable
 from shared.kube.event_writer import EventWriter
@@ -41,8 +41,6 @@ MAX_NAMED = 8
 """Victims that are named in the preemptor's Event."""
 MAX_WORKERS = 8
 """Statuses that are written at the same time."""
-MAX_PODS = 1 << 16
-"""Pods whose status waits to be written."""
 
 POD_GONE = (CallOutcome.NOT_FOUND, CallOutcome.CONFLICT)
 """The pod is gone, or another one has its name."""
@@ -61,122 +59,6 @@ FIRST_PAUSE = 0.25
 """Seconds until the first retry unless the server names a time; doubled each time."""
 MAX_PAUSE = 5.0
 """Seconds between two tries, at most."""
-
-
-class StatusWrite(msgspec.Struct, frozen=True, gc=False):
-    """`nominated`: empty clears the nomination, None leaves it. `version`: of the pod; empty if unknown."""
-
-    pod: PodRef
-    condition: PodScheduled | None
-    nominated: str | None = None
-    version: str = ""
-
-
-class NominationCleared(msgspec.Struct, frozen=True, gc=False):
-    """Clears the pod's nomination if it names this node."""
-
-    pod: PodRef
-    node: str
-
-
-Write = StatusWrite | NominationCleared
-
-
-class Queued(Enum):
-    NEW = "new"
-    JOINED = "joined"
-    """It is written together with one that waited."""
-    DROPPED = "dropped"
-    """Too many pods wait."""
-
-
-class StatusQueue:
-    """The writes that wait, in a line for each pod."""
-
-    def __init__(self, max_pods: int) -> None:
-        self._max_pods = max_pods
-        self._lines: dict[str, list[Write]] = {}
-        """By uid: of pods that wait for their turn, and of pods that are being written to."""
-        self._turns: deque[str] = deque()
-        self._bound: set[str] = set()
-        """Pods in a line that have been bound since."""
-
-    @property
-    def idle(self) -> bool:
-        return not self._lines
-
-    def put(self, write: Write) -> Queued:
-        uid = write.pod.uid
-        line = self._lines.get(uid)
-        if line is not None:
-            self._bound.discard(uid)
-            return _join(line, write)
-        if len(self._lines) >= self._max_pods:
-            return Queued.DROPPED
-        self._lines[uid] = [write]
-        self._turns.append(uid)
-        return Queued.NEW
-
-    def take(self) -> Write | None:
-        """Returns the next write; `done` or `retry` must follow."""
-        while self._turns:
-            uid = self._turns.popleft()
-            if line := self._lines[uid]:
-                return line.pop(0)
-            self._remove(uid)
-        return None
-
-    def done(self, write: Write) -> None:
-        uid = write.pod.uid
-        if self._lines[uid]:
-            self._turns.append(uid)
-        else:
-            self._remove(uid)
-
-    def retry(self, write: Write) -> None:
-        """Puts a failed write before later ones, joined with them."""
-        uid = write.pod.uid
-        if uid not in self._bound:
-            line = self._lines[uid]
-            later, line[:] = list(line), [write]
-            for newer in later:
-                _join(line, newer)
-        self.done(write)
-
-    def forget(self, uid: str) -> None:
-        """The pod is bound: drops its writes."""
-        line = self._lines.get(uid)
-        if line is not None:
-            line.clear()
-            self._bound.add(uid)
-
-    def validate(self) -> None:
-        if len(self._turns) != len(set(self._turns)):
-            raise InvariantBroken("a pod has two turns")
-        if not self._lines.keys() >= set(self._turns):
-            raise InvariantBroken("a pod has a turn and no line")
-        if not self._lines.keys() >= self._bound:
-            raise InvariantBroken("a bound pod without a line is remembered")
-        if len(self._lines) > self._max_pods:
-            raise InvariantBroken(f"{len(self._lines)} pods wait")
-
-    def _remove(self, uid: str) -> None:
-        del self._lines[uid]
-        self._bound.discard(uid)
-
-
-def _join(line: list[Write], write: Write) -> Queued:
-    """Two status writes become one, in which the later counts, unless a cleared nomination is between them."""
-    last = line[-1] if line else None
-    if isinstance(write, StatusWrite) and isinstance(last, StatusWrite):
-        is_outdated = bool(last.nominated) and last.version != write.version
-        nominated = last.nominated if write.nominated is None and not is_outdated else write.nominated
-        line[-1] = StatusWrite(write.pod, write.condition or last.condition, nominated, write.version)
-        return Queued.JOINED
-    if write == last:
-        return Queued.JOINED
-    line.append(write)
-    return Queued.NEW
 
 
 class StatusWriter:
@@ -253,6 +135,8 @@ class StatusWriter:
             pod = await self._client.observe_pod(write.pod.namespace, write.pod.name)
             if pod is None or pod.uid != write.pod.uid or pod.node:
                 return OK
+            if write.after is not None and not _says(pod, write.after):
+                return OK
             if write.nominated and pod.version != write.version:
                 write = msgspec.structs.replace(write, nominated=None)
             if _shows(pod, write):
@@ -279,8 +163,11 @@ def _shows(pod: ObservedPod, write: StatusWrite) -> bool:
     """Whether the pod's status shows all of this already."""
     if write.nominated not in (None, pod.nominated):
         return False
-    why = write.condition
-    return why is None or any(
+    return write.condition is None or _says(pod, write.condition)
+
+
+def _says(pod: ObservedPod, why: PodScheduled) -> bool:
+    return any(
         (c.type, c.status, c.reason, c.message) == (POD_SCHEDULED, "False", why.reason, why.message)
         for c in pod.conditions
     )
@@ -297,11 +184,13 @@ class StatusReporter:
         metrics: BinderMetrics,
         log: logging.Logger,
         bindings_wait: Callable[[], bool],
+        clock: Callable[[], float],
     ) -> None:
         self._instance = instance
         self._wall = wall
         self._events = EventWriter(client, metrics.events, Repeated(log), yields=bindings_wait)
         self._statuses = StatusWriter(client, metrics, log)
+        self._held = HeldConditions(self._statuses.put, clock)
 
     @property
     def idle(self) -> bool:
@@ -312,8 +201,10 @@ class StatusReporter:
         pod = PodRef(of.namespace, of.name, of.uid)
         if told.failure:
             self._event(pod, WARNING, FAILED_SCHEDULING, SCHEDULING, told.message, of.profile)
-            self._statuses.put(StatusWrite(pod, PodScheduled(told.failure, told.message, self._wall()), ""))
+            condition = PodScheduled(told.failure, told.message, self._wall())
+            self._statuses.put(self._held.of_now(StatusWrite(pod, condition, "")))
         else:
+            self._held.forget(of.uid)
             self._statuses.forget(of.uid)
             self._event(pod, NORMAL, SCHEDULED, BINDING, told.message, of.profile)
 
@@ -329,6 +220,8 @@ class StatusReporter:
             type_, reason = (NORMAL, notice.told_as) if notice.told_as else (WARNING, FAILED_SCHEDULING)
             self._event(pod, type_, reason, SCHEDULING, notice.message, notice.scheduler)
         condition = PodScheduled(notice.reason, notice.message, self._wall()) if notice.patch else None
+        if condition is not None:
+            self._held.wrote(notice.uid, condition)
         if condition is not None or notice.nominated is not None:
             self._statuses.put(StatusWrite(pod, condition, notice.nominated, notice.version))
 
@@ -357,7 +250,12 @@ class StatusReporter:
     def clear_nomination(self, cleared: ClearNomination) -> None:
         self._statuses.put(NominationCleared(_ref(cleared.pod), cleared.node))
 
+    def leave(self) -> None:
+        """Nothing is held back from now on."""
+        self._held.flush()
+
     async def close(self) -> None:
+        self._held.close()
         await self._events.close()
         await self._statuses.close()
 

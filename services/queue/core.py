@@ -139,16 +139,15 @@ class QueueCore:
         queue.settle_groups(now)
         effects += [held_notice(held) for held in queue.groups.held_too_long(now)]
         effects += [first_held_notice(held) for held in queue.groups.first_events(now)]
-        for effect in effects:
-            if isinstance(effect, Notice) and not effect.told_as:
-                queue.conditions.sent(effect, now)
-        effects += queue.group_conditions.take(now)
-        effects += self._resend_conditions(now)
+        effects = [sent for effect in effects if (sent := self._sent(effect, now)) is not None]
+        is_last = isinstance(event, events.TermEnds)
+        effects += queue.group_conditions.take(now, is_last=is_last)
+        effects += self._resend_conditions(now, is_last=is_last)
         if self._session.waiting is not None:
             effects += self._serve(self._session.waiting, now)
         for pod in queue.given_up:
             effects.append(cleared := nomination_cleared_notice(pod))
-            queue.conditions.sent(cleared, now)
+            queue.conditions.send(cleared, now)
         queue.given_up.clear()
         if changes := queue.retries.changes:
             effects += [events.StoreRetry(uid, record) for uid, record in changes.items()]
@@ -200,21 +199,34 @@ class QueueCore:
         times = (deadline, self._session.wait_ends, self._queue.early_at())
         return min(time for time in times if time is not None)
 
-    def _resend_conditions(self, now: float) -> list[events.Effect]:
-        """Re-sends conditions that the watch does not show yet; those of unreadable pods a limited number of times."""
-        queue = self._queue
-        effects: list[events.Effect] = []
-        for notice, is_last_delay in queue.conditions.due(now):
-            info = queue.pods.get(notice.uid)
-            if info is None:
-                again = None if is_last_delay else notice
-            else:
-                again = unconfirmed_notice(info.pod, notice, queue.nominator.unshown(info.pod))
+    def _sent(self, effect: events.Effect, now: float) -> events.Effect | None:
+        """What of the effect is carried out now."""
+        if isinstance(effect, Notice) and not effect.told_as:
+            return self._queue.conditions.send(effect, now)
+        return effect
+
+    def _resend_conditions(self, now: float, *, is_last: bool) -> list[events.Effect]:
+        """Sends conditions that were held back, and again those that the watch does not show yet.
+
+        Those of unreadable pods are sent again a limited number of times. `is_last`: the term ends.
+        """
+        conditions = self._queue.conditions
+        held = conditions.flush() if is_last else conditions.due_now(now)
+        found: list[Notice | None] = [self._unshown(notice, notice) for notice in held]
+        for notice, is_last_delay in conditions.due(now):
+            again = self._unshown(notice, None if is_last_delay else notice)
             if again is None:
-                queue.conditions.delete(notice.uid)
+                conditions.delete(notice.uid)
             else:
-                effects.append(again)
-        return effects
+                found.append(conditions.pass_on(again, now))
+        return [notice for notice in found if notice is not None]
+
+    def _unshown(self, notice: Notice, of_unreadable: Notice | None) -> Notice | None:
+        """What of the notice the pod does not show; `of_unreadable` if the pod cannot be read."""
+        info = self._queue.pods.get(notice.uid)
+        if info is None:
+            return of_unreadable
+        return unconfirmed_notice(info.pod, notice, self._queue.nominator.unshown(info.pod))
 
     # Batches
 

@@ -11,9 +11,11 @@ from services.queue.scheduling.group_info import GroupInfo, MemberState
 from services.queue.scheduling.pod_groups import PodGroups
 from shared.errors import InvariantBroken
 from shared.messages.binding import GROUP_INVALID, GROUP_SCHEDULED, GroupNotice
+from shared.messages.limits import CONDITION_SECONDS
 from shared.messages.queue import Outcome, Verdict
 from shared.model.composite_groups import CompositePodGroup
 from shared.model.objects import GroupApi, GroupRef, Pod, PodGroup, group_of
+from shared.runtime.paced import Paced
 from shared.runtime.unanswered import Unanswered
 
 RETRY_DELAYS = (10.0, 20.0, 40.0, 80.0)
@@ -36,6 +38,8 @@ class GroupConditions:
         self._sent: dict[_Key, GroupNotice] = {}
         """The last notice of each group until the watch shows its content."""
         self._unconfirmed: Unanswered[_Key, GroupNotice] = Unanswered(RETRY_DELAYS)
+        self._paced: Paced[_Key, GroupNotice] = Paced(CONDITION_SECONDS)
+        """By the groups' uids and the reasons: a condition that only says the same in other words is held back."""
 
     def __len__(self) -> int:
         return len(self._unconfirmed)
@@ -46,8 +50,10 @@ class GroupConditions:
         if ref is not None and ref.api is GroupApi.SCHEDULING:
             self._failures.setdefault(ref, outcome)
 
-    def take(self, now: float) -> list[GroupNotice]:
-        """What is to be written now: of groups that were placed or failed in this event, and what is sent again."""
+    def take(self, now: float, *, is_last: bool = False) -> list[GroupNotice]:
+        """What is to be written now: of groups that were placed or failed in this event, what was held back, and what
+        is sent again. `is_last`: the term ends.
+        """
         failures, self._failures = self._failures, {}
         notices: dict[_Key, GroupNotice] = {}
         changed = self._groups.take_changed()
@@ -57,10 +63,17 @@ class GroupConditions:
             self._unconfirmed.answered(key)
             self._unconfirmed.sent(key, notice, now)
             self._sent[key] = notice
-        return [*notices.values()] + [notice for notice in self._unconfirmed.due(now) if self._is_due(notice)]
+        found = [each for key, each in notices.items() if self._paced.passes(key, (each.uid, each.reason), each, now)]
+        found += [each for each in (self._paced.flush() if is_last else self._paced.due(now)) if self._is_due(each)]
+        for notice in self._unconfirmed.due(now):
+            key = _key(notice)
+            if self._is_due(notice) and self._paced.passes(key, (notice.uid, notice.reason), notice, now):
+                found.append(notice)
+        return found
 
     def next_deadline(self) -> float | None:
-        return self._unconfirmed.next_deadline()
+        times = (self._unconfirmed.next_deadline(), self._paced.next_deadline())
+        return min((time for time in times if time is not None), default=None)
 
     def _placed(self, changed: Iterable[GroupInfo]) -> Iterable[GroupNotice]:
         for group in changed:
@@ -99,17 +112,23 @@ class GroupConditions:
         notice = GroupNotice(group.key, group.uid, reason, message, isinstance(group, CompositePodGroup))
         sent = self._sent.get(_key(notice))
         is_sent = sent is not None and sent.uid == notice.uid and (sent == notice or sent.is_placed)
-        if not is_sent and not _shows(group, notice):
-            yield notice
+        if not _shows(group, notice):
+            if not is_sent:
+                yield notice
+        elif self._paced.drop(_key(notice)):  # what was held back is not said any more
+            self._forget(notice)
 
     def _is_due(self, notice: GroupNotice) -> bool:
         """Whether to send it again; one that is shown, or whose group is gone, is forgotten."""
         known = self._object(notice)
         if known is not None and known.uid == notice.uid and not _shows(known, notice):
             return True
-        self._unconfirmed.answered(_key(notice))
-        del self._sent[_key(notice)]
+        self._forget(notice)
         return False
+
+    def _forget(self, notice: GroupNotice) -> None:
+        self._unconfirmed.answered(_key(notice))
+        self._sent.pop(_key(notice), None)
 
     def _object(self, notice: GroupNotice) -> _Group | None:
         if notice.composite:
@@ -119,6 +138,7 @@ class GroupConditions:
         return None if group is None else group.object
 
     def validate(self) -> None:
+        self._paced.validate()
         if self._failures:
             raise InvariantBroken(f"failures of groups were not sent: {sorted(map(str, self._failures))}")
         if set(self._unconfirmed) != self._sent.keys():

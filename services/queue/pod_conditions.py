@@ -11,9 +11,11 @@ from services.queue.scheduling.pod_groups import HeldTooLong
 from shared.devices.pod_claims import is_left_to_group, other_pods_of
 from shared.errors import InvariantBroken
 from shared.messages.binding import ClaimRelease, Notice
+from shared.messages.limits import CONDITION_SECONDS
 from shared.messages.queue import Outcome, Verdict
 from shared.model.devices import ResourceClaim
 from shared.model.objects import Pod
+from shared.runtime.paced import Paced
 from shared.runtime.unanswered import Unanswered
 
 UNSCHEDULABLE_REASON = "Unschedulable"
@@ -146,23 +148,60 @@ class UnconfirmedConditions:
     """The last notice of each pod until the watch shows its content: it is sent again, without the Event and releases.
 
     A notice may be lost on the way, with a binder, or because the API server refuses it, and a pod that nothing helps
-    fails again only after minutes.
+    fails again only after minutes. A condition that only says the same in other words is held back for
+    CONDITION_SECONDS: a pod that is rejected again and again would be written to each time.
     """
 
     def __init__(self) -> None:
         self._by_uid: Unanswered[str, _Unconfirmed] = Unanswered(RETRY_DELAYS)
+        self._paced: Paced[str, Notice] = Paced(CONDITION_SECONDS)
+        """By reason; the status is the same as long as the queue says something."""
 
     def __len__(self) -> int:
         return len(self._by_uid)
 
-    def sent(self, notice: Notice, now: float) -> None:
-        """Replaces the pod's earlier notice."""
-        self.delete(notice.uid)
+    def send(self, notice: Notice, now: float) -> Notice | None:
+        """Replaces the pod's earlier notice. Returns what of it is sent now, if anything."""
+        self._expect(notice, now)
+        return self.pass_on(notice, now)
+
+    def pass_on(self, notice: Notice, now: float) -> Notice | None:
+        """What of the notice is sent now, if anything; a condition that is held back is `due` later."""
+        later = replace(notice, event=False, releases=[])
+        if not notice.patch or self._paced.passes(notice.uid, notice.reason, later, now):
+            return notice
+        has_more = notice.event or notice.nominated is not None or notice.releases
+        return replace(notice, patch=False) if has_more else None
+
+    def written(self, notice: Notice, now: float) -> None:
+        """A binder has written this by itself."""
+        self._expect(notice, now)
+        if notice.patch:
+            self.binder_wrote(notice.uid, notice.reason, now)
+
+    def binder_wrote(self, uid: str, reason: str, now: float) -> None:
+        """A condition with this reason, which need not be shown."""
+        self._paced.passed(uid, reason, now)
+
+    def _expect(self, notice: Notice, now: float) -> None:
+        """The watch is to show the notice, unless there is nothing in it to show."""
+        self._by_uid.answered(notice.uid)
+        if notice.event or notice.message:  # else it is about a nomination only
+            self._paced.drop(notice.uid)
         if notice.patch or notice.nominated is not None:
             self._by_uid.sent(notice.uid, _Unconfirmed(replace(notice, event=False, releases=[])), now)
 
     def delete(self, uid: str) -> None:
         self._by_uid.answered(uid)
+        self._paced.drop(uid)
+
+    def due_now(self, now: float) -> list[Notice]:
+        """Conditions that were held back."""
+        return self._paced.due(now)
+
+    def flush(self) -> list[Notice]:
+        """All conditions that are held back, before the end."""
+        return self._paced.flush()
 
     def due(self, now: float) -> list[tuple[Notice, bool]]:
         """Notices to send again, and whether this was their longest delay."""
@@ -172,9 +211,11 @@ class UnconfirmedConditions:
         return [(unconfirmed.notice, unconfirmed.repeats >= len(RETRY_DELAYS)) for unconfirmed in due]
 
     def next_deadline(self) -> float | None:
-        return self._by_uid.next_deadline()
+        times = (self._by_uid.next_deadline(), self._paced.next_deadline())
+        return min((time for time in times if time is not None), default=None)
 
     def validate(self) -> None:
+        self._paced.validate()
         uids = list(self._by_uid)  # their order is not checked: the queue's clock may have been set back
         if len(uids) != len(set(uids)):
             raise InvariantBroken("a pod has two unconfirmed notices")

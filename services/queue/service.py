@@ -178,6 +178,7 @@ class Shell:
                 await subscription.close()
             self._runner.feed(events.TermEnds())
             self._runner.close()
+            self._post_notices()
             if self._store is not None:
                 await self._store.finish()
 

@@ -16,5 +16,8 @@ may be ordered for them at once."""
 BEAT_INTERVAL = 0.5
 """Seconds between two heartbeats of a worker or a binder."""
 
+CONDITION_SECONDS = 5.0
+"""A condition whose status and reason stay the same is written at most once in so many seconds: the latest message."""
+
 PREEMPTION_TIMEOUT = 30.0
 """Seconds for which the queue holds a preemptor back until its victims are evicted; then it retries the pod."""

@@ -4,7 +4,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.binder.status_reporter import NominationCleared, Queued, StatusQueue, StatusWrite, Write
+from services.binder.status_queue import NominationCleared, Queued, StatusQueue, StatusWrite, Write
 from shared.kube.events_and_conditions import PodRef, PodScheduled
 
 WHY = [PodScheduled("Unschedulable", f"reason {i}", 1.0) for i in range(3)]

@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 from services.binder.metrics import BinderMetrics
-from services.binder.status_reporter import StatusWrite, StatusWriter
+from services.binder.status_queue import StatusWrite
+from services.binder.status_reporter import StatusWriter
 from shared.config.settings import ApiSettings
 from shared.kube.client import KubeClient
 from shared.kube.events_and_conditions import PodRef, PodScheduled

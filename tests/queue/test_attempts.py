@@ -97,7 +97,8 @@ def test_backoffs_are_configurable() -> None:
     queue.at(103.0)
     attempt(queue, "a")
     queue.fail("a")
-    assert queue.core.next_deadline() == 107.0
+    assert queue.at(106.9).state("a") is PodState.ERROR_BACKOFF
+    assert queue.at(107.0).state("a") is PodState.ACTIVE
 
 
 def test_a_backoff_after_many_attempts_is_the_maximum() -> None:

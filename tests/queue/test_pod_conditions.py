@@ -157,13 +157,14 @@ def test_the_notice_of_an_unreadable_pod_is_resent_three_times() -> None:
 def test_a_pod_has_one_unconfirmed_notice() -> None:
     conditions = UnconfirmedConditions()
     for i in range(5):
-        conditions.sent(replace(NOTICE, message=f"{i}"), float(i))
-        conditions.sent(replace(NOTICE, uid="v"), float(i))
+        conditions.send(replace(NOTICE, message=f"{i}"), float(i))
+        conditions.send(replace(NOTICE, uid="v"), float(i))
     conditions.validate()
     assert len(conditions) == 2
+    assert [(notice.uid, notice.message) for notice in conditions.due_now(5.0)] == [("u", "4"), ("v", "no room")]
     assert [(notice.uid, notice.message) for notice, _ in conditions.due(100.0)] == [("u", "4"), ("v", "no room")]
     assert conditions.next_deadline() == 100.0 + RETRY_DELAYS[1]
-    conditions.sent(replace(NOTICE, patch=False), 200.0)
+    conditions.send(replace(NOTICE, patch=False), 200.0)
     conditions.delete("v")
     assert (len(conditions), conditions.next_deadline()) == (0, None)
 

@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from services.queue.events import Effect
 from services.queue.pod_conditions import (
+    ERROR_REASON,
     binding_rejected_notice,
     claim_releases,
     failure_notice,
@@ -189,11 +190,12 @@ class AttemptResults:
         if forgotten.rejected and forgotten.plugin:
             self._queue.end_attempt(info, AttemptResult.UNSCHEDULABLE, forgotten.reason, now, (forgotten.plugin,))
             self._queue.nominator.nominate(info.uid, "")
-            self._queue.conditions.sent(binding_rejected_notice(info.pod, forgotten.reason), now)
+            self._queue.conditions.written(binding_rejected_notice(info.pod, forgotten.reason), now)
             self._queue.move_all(freed_room(pod, except_uid=info.uid), now)
         else:
             self._queue.move_all(freed_room(pod), now)
             self._queue.end_attempt(info, AttemptResult.ERROR, forgotten.reason, now)
             self._queue.nominator.nominate(info.uid, "")
+            self._queue.conditions.binder_wrote(info.uid, ERROR_REASON, now)
             if self._queue.nominator.unshown(info.pod) is not None:
-                self._queue.conditions.sent(nomination_cleared_notice(info.pod), now)
+                self._queue.conditions.written(nomination_cleared_notice(info.pod), now)
