@@ -130,6 +130,19 @@ def test_its_own_condition_does_not_wake_a_gang(queue: Queue) -> None:
     assert not waits(queue, "a-0", "a-1")
 
 
+@pytest.mark.parametrize("now", ["", "b"])
+def test_a_member_that_names_another_group_or_none_is_tried_for_that(now: str) -> None:
+    """It is held for the first group, which may never be complete."""
+    queue = Queue()
+    see(queue, group("a", 2), group("b", 1))
+    moved = pod("p")
+    queue.add(moved.in_group("a"))
+    queue.at(queue.now + 20.0)
+    assert queue.state("p") is PodState.GATED
+    queue.add(moved.in_group(now) if now else moved)
+    assert queue.state("p") is PodState.ACTIVE
+
+
 def test_labels_of_nodes_matter_if_they_tell_domains_apart() -> None:
     queue = Queue()
     see(queue, group("a", 2, topology="rack"))

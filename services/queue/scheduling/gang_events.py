@@ -49,7 +49,9 @@ class GangEvents:
         if change.event == NODE_LABELS:
             return self._tells_domains_apart(info, change)
         concerned = self.groups_of(change)
-        return bool(concerned) and group_of(info.pod) in concerned
+        if not concerned:
+            return False
+        return change.changed_uid == info.uid or group_of(info.pod) in concerned  # it may have left its group
 
     def groups_of(self, change: ClusterChange) -> frozenset[GroupRef]:
         """The pod groups, with all of their trees, that the change is about."""
