@@ -184,7 +184,17 @@ class VictimEviction:
 
     def evicted(self, *, in_memory: bool) -> EvictedPod:
         pod = self.pod
-        return EvictedPod(pod.uid, pod.namespace, pod.name, self.owner, self.priority, in_memory, self.group, self.node)
+        return EvictedPod(
+            pod.uid,
+            pod.namespace,
+            pod.name,
+            self.owner,
+            self.priority,
+            in_memory,
+            self.group,
+            self.node,
+            pod.violates,
+        )
 
     def move(self, state: VictimState) -> None:
         if state not in VICTIM_TRANSITIONS[self.state]:

@@ -11,7 +11,7 @@ no nomination either, as that may have been revoked; the queue re-sends one that
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -26,7 +26,7 @@ from shared.kube.errors import Refused, Unreachable
 from shared.kube.event_writer import EventWriter
 from shared.kube.events_and_conditions import POD_SCHEDULED, ObservedPod, PodEvent, PodRef, PodScheduled
 from shared.kube.outcome import CallOutcome, CallResult
-from shared.messages.binding import Displaced, Notice
+from shared.messages.binding import Displaced, EvictedPod, Notice
 from shared.messages.queue import name_of_gang
 from shared.telemetry.logs import Repeated
 
@@ -39,6 +39,8 @@ IN_MEMORY = " (in kube-scheduler memory)."
 """As kube-scheduler says of a victim that was kept from being bound."""
 MAX_NAMED = 8
 """Victims that are named in the preemptor's Event."""
+MAX_BUDGETS_NAMED = 3
+"""Violated PodDisruptionBudgets that are named there: their names must fit into its note."""
 MAX_WORKERS = 8
 """Statuses that are written at the same time."""
 
@@ -241,7 +243,8 @@ class StatusReporter:
         more = f" and {len(victims) - MAX_NAMED} more" if len(victims) > MAX_NAMED else ""
         nodes = list(dict.fromkeys(victim.node or evict.node for victim in victims))
         where = f"node {nodes[0]}" if len(nodes) == 1 else f"{len(nodes)} nodes"
-        note = f"evicted {len(victims)} pod(s) of lower priority from {where}: {', '.join(names)}{more}"
+        despite = _despite(victims)
+        note = f"evicted {len(victims)} pod(s) of lower priority from {where}{despite}: {', '.join(names)}{more}"
         if evict.gang:
             note = f"for podgroup {name_of_gang(evict.gang)}: {note}"
         pod = PodRef(evict.namespace, evict.name, evict.uid)
@@ -271,6 +274,15 @@ class StatusReporter:
     ) -> None:
         instance = f"{scheduler}-{self._instance}"
         self._events.record(PodEvent(pod, type_, reason, action, note, scheduler, instance, self._wall(), related))
+
+
+def _despite(victims: Sequence[EvictedPod]) -> str:
+    """The PodDisruptionBudgets that did not allow these evictions; before the names of pods, which may be cut."""
+    budgets = sorted({f"{victim.namespace}/{name}" for victim in victims for name in victim.violates})
+    if not budgets:
+        return ""
+    more = f" and {len(budgets) - MAX_BUDGETS_NAMED} more" if len(budgets) > MAX_BUDGETS_NAMED else ""
+    return f", in spite of PodDisruptionBudget {', '.join(budgets[:MAX_BUDGETS_NAMED])}{more}"
 
 
 def _ref(pod: Displaced) -> PodRef:

@@ -11,10 +11,11 @@ from services.snapshot.events import CommitFault, DispatchOrders, Effect, Reply,
 from services.snapshot.state.cluster_state import ClusterState
 from services.snapshot.state.nominator import Nomination
 from services.snapshot.state.pending_pods import PendingPods
-from services.snapshot.state.preemption_victims import evict_of, evicts
+from services.snapshot.state.preemption_victims import BudgetCount, evict_of, evicts
 from shared.cluster.eviction_units import priority_of
 from shared.errors import ProtocolError
 from shared.messages.binding import Evict
+from shared.messages.preemption import Victim
 from shared.messages.state import (
     Change,
     Commit,
@@ -38,6 +39,7 @@ class _Applied:
 
     loads: Loads
     changes: list[Change]
+    budgets: BudgetCount
     conflicts: list[Conflict] = field(default_factory=list)
     entries: list[LedgerEntry] = field(default_factory=list)
     written: list[str] = field(default_factory=list)
@@ -108,7 +110,9 @@ class CommitHandler:
     def _apply(self, commit: Commit, now: float) -> _Applied:
         if self._pending is not None:
             self._pending.begin_commit()
-        applied = _Applied(Loads(commit.loads), changes=self._cluster.revoke(commit.denominated))
+        cluster = self._cluster
+        budgets = BudgetCount(cluster.objects.current)
+        applied = _Applied(Loads(commit.loads), cluster.revoke(commit.denominated), budgets)
         for unit in units(commit.decisions):
             conflicts = self._checks.decisions(unit, commit.loads)
             applied.conflicts += conflicts.values()
@@ -150,7 +154,11 @@ class CommitHandler:
         groups = cluster.objects.pod_groups
         losers = cluster.nominator.below(node, priority_of(nomination.load, groups), groups)
         applied.changes += cluster.revoke(loser for loser, _ in losers)
-        evict = evict_of(nominate, cluster.epoch, cluster.seq + 1, cluster.ledger, losers)
+
+        def violated_by(victim: Victim) -> tuple[str, ...]:
+            return applied.budgets.take(cluster.pods[victim.uid].load, victim.key.partition("/")[2])
+
+        evict = evict_of(nominate, cluster.epoch, cluster.seq + 1, cluster.ledger, losers, violated_by)
         applied.evictions.append(evict)
         for victim in evict.victims:  # they count as terminating from now on
             load = cluster.victims.add(victim.uid, uid, cluster.pods[victim.uid].load, now)

@@ -12,6 +12,7 @@ import numpy as np
 
 from flotilla.plugin import Code, Mask, Status, unresolvable
 from shared.cluster.columns import Rows
+from shared.cluster.disruption_budgets import budgets_about, counts_already
 from shared.cluster.eviction_units import priority_of
 from shared.cluster.load_kind import PODS, LoadKind
 from shared.cluster.nodetable import NodeTable, Placed
@@ -21,9 +22,8 @@ from shared.framework.judge import Judge
 from shared.framework.pod_class import PodClass
 from shared.messages.preemption import Candidate, Victim
 from shared.model.load import PodLoad
-from shared.model.objects import LabelSelector, PodDisruptionBudget
+from shared.model.objects import PodDisruptionBudget
 from shared.model.resources import HostPort
-from shared.model.selectors import label_selector_matches
 
 FEWEST_AT_ONCE = 64
 """Rows tried at once, at least: fewer hardly cost less."""
@@ -196,7 +196,7 @@ class Budgets:
     def _take(self, pod: Placed, left: dict[str, int]) -> dict[str, int]:
         taken_from: dict[str, int] = {}
         for budget in self._about(pod.kind):
-            if pod.key.partition("/")[2] not in budget.status.disrupted_pods:
+            if not counts_already(budget, pod.key.partition("/")[2]):
                 left[budget.key] = left.get(budget.key, budget.status.disruptions_allowed) - 1
                 taken_from[budget.key] = left[budget.key]
         return taken_from
@@ -204,16 +204,8 @@ class Budgets:
     def _about(self, kind: LoadKind) -> list[PodDisruptionBudget]:
         found = self._of_kind.get(kind)
         if found is None:
-            in_namespace = self._objects.disruption_budgets_in(kind.load.namespace).values()
-            found = self._of_kind[kind] = [b for b in in_namespace if _is_about(b.spec.selector, kind.load)]
+            found = self._of_kind[kind] = budgets_about(self._objects, kind.load)
         return found
-
-
-def _is_about(selector: LabelSelector | None, load: PodLoad) -> bool:
-    """A budget without a selector, or with an empty one, is about no pod; and none is about a pod without labels."""
-    if selector is None or not (selector.match_labels or selector.match_expressions) or not load.labels:
-        return False
-    return label_selector_matches(selector, load.labels)
 
 
 # Host ports that several pods of one node have. kube-scheduler knows which ports of a node are taken, not how often: it

@@ -158,12 +158,16 @@ class Withdraw(msgspec.Struct, frozen=True, omit_defaults=True, tag="withdraw"):
 
 
 class Displaced(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A pod that is to leave its node or lose its nomination. `attempt`: it is assumed by that one; 0: it is bound."""
+    """A pod that is to leave its node or lose its nomination. `attempt`: it is assumed by that one; 0: it is bound.
+
+    `violates`: names of the PodDisruptionBudgets, of its namespace, that do not allow its eviction; a few at most.
+    """
 
     uid: str
     namespace: str
     name: str
     attempt: Count = 0
+    violates: tuple[str, ...] = ()
 
 
 class Evict(msgspec.Struct, frozen=True, omit_defaults=True, tag="evict"):
@@ -245,7 +249,7 @@ class PlacedNow(msgspec.Struct, frozen=True, omit_defaults=True, tag="placed-now
 class EvictedPod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A pod that was told to terminate, or (`in_memory`) was kept from being bound. `owner`: its controller, as
     `ReplicaSet/web`. `group`: the name of its pod group. `node`: where it ran, if that is another node than the
-    preemptor's, as of victims of a gang.
+    preemptor's, as of victims of a gang. `violates`: as in Displaced.
     """
 
     uid: str
@@ -256,6 +260,7 @@ class EvictedPod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     in_memory: bool = False
     group: str = ""
     node: str = ""
+    violates: tuple[str, ...] = ()
 
 
 class Preemption(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

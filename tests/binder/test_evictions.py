@@ -68,6 +68,20 @@ async def test_victims_are_marked_deleted_and_get_an_event() -> None:
         assert w.metric("scheduler_preemption_goroutines_duration_seconds_count", result="success") == 1
 
 
+async def test_budgets_that_victims_violate_are_named_by_the_preemptors_event_and_the_report() -> None:
+    async with world() as w:
+        first, second = bound(w, "v0", "v1")
+        w.evict(first, replace(second, violates=("web", "all")))
+        await w.evicted_of()
+        told = await w.event("Preempting")
+        despite = ", in spite of PodDisruptionBudget default/all, default/web: "
+        assert told["note"].startswith(f"evicted 2 pod(s) of lower priority from node n1{despite}")
+        preemption = (await w.report_of()).preemption
+        assert preemption is not None
+        assert {victim.name: victim.violates for victim in preemption.victims} == {"v0": (), "v1": ("web", "all")}
+        assert (await w.event("Preempted"))["note"] == "Preempted by pod uid-high on node n1"
+
+
 async def test_a_victim_that_is_gone_is_a_success() -> None:
     async with world() as w:
         (here,) = bound(w, "here")

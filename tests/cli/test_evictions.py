@@ -4,11 +4,13 @@ import json
 import time
 
 import pytest
+from msgspec.structs import replace
 
 from services.queue.core import QueueCore
 from services.queue.events import PodPending
 from services.queue.eviction_journal import MAX_AGE, MAX_VICTIMS, EvictionJournal
 from services.queue.introspection import Introspection
+from services.snapshot.state.preemption_victims import MAX_BUDGETS
 from shared.bus import Envelope
 from shared.bus.subjects import QUEUE_LIST
 from shared.messages.binding import Evicted, EvictedPod, Preemption
@@ -62,7 +64,8 @@ def test_the_newest_come_first_and_old_ones_are_left_out() -> None:
 
 def test_the_journal_is_bounded_and_fits_in_one_message() -> None:
     core = QueueCore({FRAMEWORK.name: FRAMEWORK})
-    long = EvictedPod("u" * 36, "n" * 63, "p" * 253, f"ReplicaSet/{'r' * 253}", 10**9, True)
+    budgets = tuple(name * 253 for name in "abcdef"[:MAX_BUDGETS])
+    long = EvictedPod("u" * 36, "n" * 63, "p" * 253, f"ReplicaSet/{'r' * 253}", 10**9, True, violates=budgets)
     for number in range(MAX_VICTIMS // 2 + 50):
         core.evictions.record(report(number, long, long, failure="€" * 5000), 10, NOW)
     answer = Introspection(core).evictions(ListEvictions(), NOW)
@@ -94,7 +97,8 @@ def test_a_core_names_the_preemptor_priority() -> None:
 async def test_evictions_are_printed_with_victims_and_preemptors(operator: Operator) -> None:
     core = QueueCore({FRAMEWORK.name: FRAMEWORK})
     began = time.time() - 60
-    core.evictions.record(report(1, VICTIM, EvictedPod("u2", "shop", "web-2", in_memory=True)), 1000, began + 30)
+    unlucky = replace(VICTIM, violates=("web",))
+    core.evictions.record(report(1, unlucky, EvictedPod("u2", "shop", "web-2", in_memory=True)), 1000, began + 30)
     core.evictions.record(report(2, failure="victim shop/a: no rights"), None, began + 40)
     introspection = Introspection(core, began=began)
 
@@ -109,7 +113,10 @@ async def test_evictions_are_printed_with_victims_and_preemptors(operator: Opera
         assert said.lines[0].split() == ["TIME", "VICTIM", "OWNER", "FOR", "NODE", "REASON"]
         assert said.lines[1].endswith("shop/high (left since)     node-1  failed: victim shop/a: no rights")
         assert "shop/web-1 (priority 5)" in said.lines[2]
-        assert "ReplicaSet/web  shop/high (priority 1000)  node-1  preempted" in said.lines[2]
+        assert (
+            "ReplicaSet/web  shop/high (priority 1000)  node-1  preempted, violates PodDisruptionBudget web"
+            in said.lines[2]
+        )
         assert said.lines[3].endswith("kept from being bound")
         assert said.lines[4] == f"the queue knows of none before {moment(began)}, when it began"
         recent = await operator.types("evictions", "--since", "25s")

@@ -15,7 +15,7 @@ from testing.builders import pod
 from testing.inprocess.batches import nominated
 from testing.inprocess.pipeline import bound
 from tests.rounds.support import SnapshotLog, changes, commit, refusals, small_node
-from tests.snapshot.test_preemption import evicted, nominations, promised
+from tests.snapshot.test_preemption import budget, evicted, nominations, promised, violations
 
 HIGH, MIDDLE, LOW = 1000, 500, 5
 WHOLE: dict[str, Any] = {"disruptionMode": "PodGroup"}
@@ -54,6 +54,15 @@ def taken(log: SnapshotLog, member: Pod, *victims: Pod, number: int = 1, priorit
 
 def faults(effects: list[Effect]) -> list[str]:
     return [effect.kind for effect in effects if isinstance(effect, WorkerFault)]
+
+
+def test_victims_of_all_members_of_a_gang_take_from_the_same_budget() -> None:
+    members = [of(f"member-{i}", "train") for i in range(2)]
+    web = [pod(f"web-{i}").label(app="web").request(cpu="1").build() for i in range(2)]
+    log = a_log(TRAIN, a=web[0], b=web[1])
+    log.handle(ObjectSeen(budget("web", "web", 1)))
+    both = [nominate(log, member, each, node=node) for member, each, node in zip(members, web, "ab", strict=True)]
+    assert violations(log.handle(nominations(1, *both, loads=members))) == {"web-0": (), "web-1": ("web",)}
 
 
 MEMBER = of("member", "train")

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from services.snapshot.core import SnapshotCore
-from services.snapshot.events import Effect, Fence, LookedUp, NodeGone, NodeSeen, PodDeleted, PodSeen, Tick
+from services.snapshot.events import Effect, Fence, LookedUp, NodeGone, NodeSeen, ObjectSeen, PodDeleted, PodSeen, Tick
 from services.snapshot.state.nominator import LOOK_UP_SECONDS, Nomination, Nominator
 from services.snapshot.state.preemption_victims import EVICTION_WINDOW, VICTIM_SECONDS
 from shared.messages.binding import Displaced, Evict, Evicted
@@ -14,7 +14,8 @@ from shared.messages.preemption import Victim
 from shared.messages.queue import POD_GONE, ForgottenPod
 from shared.messages.state import Assignment, Commit, Nominate, NominationGone, PodGone, PodNominated, PodPlaced
 from shared.model.load import PodLoad, load_of
-from shared.model.objects import Pod
+from shared.model.objects import LabelSelector, ObjectMeta, Pod, PodDisruptionBudget
+from shared.model.workloads import PodDisruptionBudgetSpec, PodDisruptionBudgetStatus
 from testing.builders import pod
 from testing.inprocess.batches import nominated, terminating
 from testing.inprocess.pipeline import bound
@@ -84,6 +85,59 @@ def test_a_nomination_is_safe_published_answered_and_carried_out_in_this_order()
         )
     ]
     assert promised(log) == {P.uid: "a"}
+
+
+def budget(name: str, app: str, allowed: int, *, disrupted: Sequence[str] = ()) -> PodDisruptionBudget:
+    return PodDisruptionBudget(
+        metadata=ObjectMeta(name=name, namespace="default"),
+        spec=PodDisruptionBudgetSpec(selector=LabelSelector(match_labels={"app": app})),
+        status=PodDisruptionBudgetStatus(disruptions_allowed=allowed, disrupted_pods=dict.fromkeys(disrupted, "")),
+    )
+
+
+def of_app(name: str, **labels: str) -> Pod:
+    return pod(name).label(labels, app="web").request(cpu="100m").priority(1).build()
+
+
+def violations(effects: Sequence[Effect]) -> dict[str, tuple[str, ...]]:
+    return {each.name: each.violates for evict in evicted(effects) for each in evict.victims}
+
+
+def test_a_victim_names_the_budgets_that_do_not_allow_its_eviction() -> None:
+    first, second, third = (of_app(f"web-{i}", tier=f"t{i}") for i in range(3))
+    counted, other = of_app("counted"), pod("other").request(cpu="100m").priority(1).build()
+    log = a_log(first, second, third, counted, other)
+    log.handle(ObjectSeen(budget("web", "web", 2, disrupted=["counted"])))
+    log.handle(ObjectSeen(budget("all", "another", 0)))
+    victims = map(victim, (first, counted, second, third, other))
+    effects = log.handle(nominations(1, nominate(P, log.core.seq, *victims)))
+    assert violations(effects) == {"web-0": (), "counted": (), "web-1": (), "web-2": ("web",), "other": ()}
+
+
+def test_pods_that_stay_take_nothing_from_a_budget_and_terminating_ones_have_already() -> None:
+    first, second = of_app("web-0"), of_app("web-1")
+    log = a_log(first, of_app("stays"), second)
+    log.handle(ObjectSeen(budget("web", "web", 1)))
+    gone = victim(first, terminating=True)
+    assert violations(log.handle(nominations(1, nominate(P, log.core.seq, gone, victim(second))))) == {"web-1": ()}
+
+
+def test_nominations_of_one_commit_take_from_the_same_budget() -> None:
+    first, second = of_app("web-0"), of_app("web-1")
+    log = a_log(first)
+    log.handle(PodSeen(bound(second, "b")))
+    log.handle(ObjectSeen(budget("web", "web", 1)))
+    seq = log.core.seq
+    both = nominate(P, seq, victim(first)), nominate(Q, seq, victim(second), node="b")
+    assert violations(log.handle(nominations(1, *both))) == {"web-0": (), "web-1": ("web",)}
+
+
+def test_no_more_than_a_few_budgets_are_named() -> None:
+    only = of_app("web-0")
+    log = a_log(only)
+    for name in "dcab":
+        log.handle(ObjectSeen(budget(name, "web", 0)))
+    assert violations(log.handle(nominations(1, nominate(P, log.core.seq, victim(only))))) == {"web-0": ("a", "b")}
 
 
 def test_a_nomination_stands_by_its_number_and_node_until_another_one_counts() -> None:

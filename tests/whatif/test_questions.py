@@ -120,6 +120,17 @@ def test_a_pod_of_higher_priority_preempts() -> None:
     assert (where(told), told.pods[0].victims) == ({"high": "n1"}, [victim])
 
 
+def test_victims_name_the_budgets_that_they_violate() -> None:
+    low = pod("low", "shop").label(app="web").request(cpu="2").on("n1")
+    live = a_live(a_node("n1", 2), pods=(low,))
+    spec = {"selector": {"matchLabels": {"app": "web"}}}
+    raw = {"metadata": {"name": "web", "namespace": "shop"}, "spec": spec, "status": {"disruptionsAllowed": 0}}
+    guard = object_from(ObjectKind.POD_DISRUPTION_BUDGET, raw)
+    live = replace(live, state=replace(live.state, objects=[*live.state.objects, guard]))
+    (victim,) = ask(live, a_pod("high", "2", priorityClassName="high"), _class("high", 10)).victims
+    assert (victim.pod, victim.violates) == ("shop/low", ("web",))
+
+
 def test_a_drained_node_loses_its_pods_except_those_that_belong_to_it() -> None:
     placed = (
         pod("web-1").request(cpu="1").owner("ReplicaSet", "web").on("n1"),

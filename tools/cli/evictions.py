@@ -25,6 +25,8 @@ EXAMPLES = """\
 reasons:
   preempted                  told to terminate, as its node was needed
   kept from being bound      it had been assigned to the node, and was not there yet
+  ..., violates PodDisruptionBudget NAME
+                             which does not allow it: victims without a violation are preferred
   failed                     why no further victim of this preemptor was touched
 
 examples:
@@ -75,10 +77,15 @@ def rows_of(preemption: "RecordedPreemption") -> Iterator[tuple[str, ...]]:
             victim.owner or (f"PodGroup/{victim.group}" if victim.group else "-"),
             preemptor,
             victim.node or preemption.node,
-            "kept from being bound" if victim.in_memory else "preempted",
+            ("kept from being bound" if victim.in_memory else "preempted") + violating(victim.violates),
         )
     if preemption.failure:
         yield at, "-", "-", preemptor, preemption.node, f"failed: {preemption.failure}"
+
+
+def violating(budgets: tuple[str, ...]) -> str:
+    """What follows the reason of an eviction that PodDisruptionBudgets do not allow."""
+    return f", violates PodDisruptionBudget {', '.join(budgets)}" if budgets else ""
 
 
 def remarks(found: "EvictionsListed", since: float, rows: int) -> Iterator[str]:

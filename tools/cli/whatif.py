@@ -161,8 +161,11 @@ def lines(answer: "Answer") -> Iterator[str]:
             yield f"and {len(answer.pods) - len(shown):,} more: -o json lists all"
     if answer.victims:
         yield ""
-        rows = [(each.pod, str(each.priority), each.node, each.preemptor) for each in answer.victims[:MAX_ROWS]]
-        yield from table([("VICTIM", "PRIORITY", "NODE", "PREEMPTOR"), *rows])
+        first = answer.victims[:MAX_ROWS]
+        rows = [(each.pod, str(each.priority), each.node, each.preemptor, ", ".join(each.violates)) for each in first]
+        head = ("VICTIM", "PRIORITY", "NODE", "PREEMPTOR", "VIOLATES")
+        width = len(head) if any(each.violates for each in first) else len(head) - 1
+        yield from table([row[:width] for row in (head, *rows)])
     reasons = _reasons(answer.pods)
     if reasons:
         yield ""

@@ -46,13 +46,16 @@ class Question(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
 
 
 class Victim(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A pod that is preempted, by `namespace/name`, and the node that it leaves."""
+    """A pod that is preempted, by `namespace/name`, and the node that it leaves. `violates`: the names of the
+    PodDisruptionBudgets that do not allow it.
+    """
 
     pod: str
     uid: str
     node: str
     priority: int
     preemptor: str
+    violates: tuple[str, ...] = ()
 
 
 class PodAnswer(msgspec.Struct, frozen=True, omit_defaults=True):

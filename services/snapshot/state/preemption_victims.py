@@ -6,15 +6,19 @@
 Otherwise a preemptor that is retried too early would find further victims.
 """
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
 from services.snapshot.state.ledger import Ledger
 from services.snapshot.state.nominator import Nomination
+from shared.cluster.disruption_budgets import budgets_about, counts_already
+from shared.cluster.objects import ClusterObjects
 from shared.errors import InvariantBroken
 from shared.messages.binding import Displaced, Evict
 from shared.messages.limits import PREEMPTION_TIMEOUT
+from shared.messages.preemption import Victim
 from shared.messages.state import Nominate
 from shared.model.load import PodLoad
 
@@ -22,6 +26,8 @@ VICTIM_SECONDS = PREEMPTION_TIMEOUT - 5
 """For so long a victim counts as terminating: less than the queue holds its preemptor back."""
 EVICTION_WINDOW = VICTIM_SECONDS - 5
 """Seconds that a binder has for an eviction: less than the queue holds the preemptor back."""
+MAX_BUDGETS = 2
+"""Violated budgets that are named for one victim: the eviction API allows a pod no more than one budget."""
 
 
 class _Victim(msgspec.Struct, gc=False):
@@ -83,15 +89,45 @@ def evicts(nominate: Nominate) -> bool:
     return any(not victim.terminating for victim in nominate.victims)
 
 
+class BudgetCount:
+    """What the evictions of one commit take from PodDisruptionBudgets, and which of these do not allow them.
+
+    kube-scheduler counts pods of lower priority that stay, too, when it compares nodes: it sees violations that never
+    happen. Here only victims count.
+    """
+
+    def __init__(self, objects: ClusterObjects) -> None:
+        self._objects = objects
+        self._taken: Counter[str] = Counter()
+
+    def take(self, load: PodLoad, name: str) -> tuple[str, ...]:
+        """Names the budgets that do not allow this eviction after those before, in alphabetical order."""
+        if not self._objects.disruption_budgets:
+            return ()
+        violated: list[str] = []
+        for budget in budgets_about(self._objects, load):
+            if not counts_already(budget, name):
+                self._taken[budget.key] += 1
+                if self._taken[budget.key] > budget.status.disruptions_allowed:
+                    violated.append(budget.name)
+        return tuple(sorted(violated)[:MAX_BUDGETS])
+
+
 def evict_of(
-    nominate: Nominate, epoch: int, attempt: int, ledger: Ledger, losers: Sequence[tuple[str, Nomination]]
+    nominate: Nominate,
+    epoch: int,
+    attempt: int,
+    ledger: Ledger,
+    losers: Sequence[tuple[str, Nomination]],
+    violated_by: Callable[[Victim], tuple[str, ...]],
 ) -> Evict:
-    """`losers`: pods that lose their nomination to this one."""
+    """`losers`: pods that lose their nomination to this one. `violated_by`: the budgets that a victim violates."""
     victims: list[Displaced] = []
     for victim in nominate.victims:
         if not victim.terminating:
             entry = ledger.get(victim.uid)
-            victims.append(_displaced(victim.uid, victim.key, 0 if entry is None or entry.bound else entry.attempt))
+            assumed_by = 0 if entry is None or entry.bound else entry.attempt
+            victims.append(_displaced(victim.uid, victim.key, assumed_by, violated_by(victim)))
     of = nominate.assignment
     return Evict(
         epoch,
@@ -108,9 +144,9 @@ def evict_of(
     )
 
 
-def _displaced(uid: str, key: str, attempt: int = 0) -> Displaced:
+def _displaced(uid: str, key: str, attempt: int = 0, violates: tuple[str, ...] = ()) -> Displaced:
     namespace, _, name = key.partition("/")
-    return Displaced(uid, namespace, name, attempt)
+    return Displaced(uid, namespace, name, attempt, violates)
 
 
 def _terminating(load: PodLoad) -> PodLoad:
