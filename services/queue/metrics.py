@@ -9,6 +9,7 @@ from services.queue.scheduling.cluster_event import ClusterChange
 from services.queue.scheduling.counters import ADDED, UPDATED
 from services.queue.scheduling.pod_states import IN_FLIGHT
 from services.queue.scheduling.queued_pod_info import PodState
+from services.queue.waiting_gangs import WaitingGangs
 from shared.messages.queue import Batch
 from shared.model.objects import pod_from_msgpack
 from shared.telemetry.metrics import GrowingSums, Metrics
@@ -43,6 +44,13 @@ class QueueMetrics:
         self._gangs = metrics.gauge(
             "flotilla_queue_gangs", "Gangs that are one entry of a queue, in flight or held.", ["place"]
         )
+        self._gang_wait = metrics.gauge(
+            "flotilla_queue_gang_longest_wait_seconds", "The longest that a gang there has waited so far.", ["place"]
+        )
+        self._gangs_rejected = metrics.gauge(
+            "flotilla_queue_gangs_rejected", "Gangs of which a plugin rejected pods at their last attempt.", ["plugin"]
+        )
+        self._shown_plugins: set[str] = set()
         self._rejecting = metrics.gauge(
             "scheduler_unschedulable_pods", "Pods that a plugin rejected at their last attempt.", ["plugin", "profile"]
         )
@@ -134,16 +142,14 @@ class QueueMetrics:
         self._pod_attempts.observe(ended.attempts)
         self._sli.labels(label).observe(max(0.0, ended.ended_at - ended.active_at))
 
-    def show(self, core: QueueCore) -> None:
+    def show(self, core: QueueCore, now: float) -> None:
         counts, counters = core.counts(), core.counters
         pending: Counts[str] = Counts()
         for state, queue in QUEUES.items():
             pending[queue] += counts[state]
         for queue, pods in pending.items():
             self._pending.labels(queue).set(pods)
-        gangs = core.groups.by_queue_state()
-        for place in GANG_PLACES:
-            self._gangs.labels(place).set(gangs[place])
+        self._show_gangs(WaitingGangs(core.groups.groups(), now))
         for state in IN_FLIGHT:
             self._in_flight.labels(state.value).set(counts[state])
         for (plugin, profile), pods in counters.rejecting.items():
@@ -168,6 +174,14 @@ class QueueMetrics:
         while core.meter.timings:
             timing = core.meter.timings.popleft()
             self._plugins.labels(timing.plugin, timing.point, timing.status).observe(timing.seconds)
+
+    def _show_gangs(self, gangs: WaitingGangs) -> None:
+        for place in GANG_PLACES:
+            self._gangs.labels(place).set(gangs.count[place])
+            self._gang_wait.labels(place).set(gangs.longest.get(place, 0.0))
+        self._shown_plugins |= gangs.rejected.keys()
+        for plugin in self._shown_plugins:
+            self._gangs_rejected.labels(plugin).set(gangs.rejected[plugin])
 
 
 class PodSpans:

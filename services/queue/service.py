@@ -255,7 +255,7 @@ class Shell:
             self._cycle.start()
         else:
             self._cycle.stop()
-        self._metrics.show(self._core)
+        self._metrics.show(self._core, self._context.clock())
         self._introspection.expire(self._context.clock())
         self._group_listing.expire(self._context.clock())
 

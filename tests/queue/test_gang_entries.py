@@ -285,7 +285,7 @@ def test_attempts_of_gangs_are_counted_once(report: str, result: str) -> None:
     metrics = QueueMetrics(telemetry.metrics)
 
     def count() -> float:
-        metrics.show(queue.core)
+        metrics.show(queue.core, queue.now)
         labels = {"result": result, "profile": "default-scheduler"}
         return sample(telemetry, "scheduler_podgroup_schedule_attempts_total", **labels)
 
@@ -307,7 +307,7 @@ def test_gangs_are_counted_by_where_they_are() -> None:
     metrics = QueueMetrics(telemetry.metrics)
 
     def places() -> list[str]:
-        metrics.show(queue.core)
+        metrics.show(queue.core, queue.now)
         known = ("active", "backoff", "unschedulable", "in-flight", "held")
         return [place for place in known if sample(telemetry, "flotilla_queue_gangs", place=place)]
 
@@ -325,6 +325,32 @@ def test_gangs_are_counted_by_where_they_are() -> None:
     queue.take()
     queue.decide("b", "c")
     assert places() == []
+
+
+def test_the_longest_wait_of_gangs_is_known_and_which_plugins_rejected_them() -> None:
+    queue = a_gang("a", "b", least=2)
+    telemetry = a_telemetry()
+    metrics = QueueMetrics(telemetry.metrics)
+
+    def shown(place: str, plugin: str) -> tuple[float, float]:
+        metrics.show(queue.core, queue.now)
+        wait = sample(telemetry, "flotilla_queue_gang_longest_wait_seconds", place=place)
+        return wait, sample(telemetry, "flotilla_queue_gangs_rejected", plugin=plugin)
+
+    queue.now += 10
+    assert shown("active", "NodeResourcesFit") == (10.0, 0.0)
+    queue.take()
+    queue.reject("a", "b", plugins=("NodeResourcesFit",))
+    queue.now += 5
+    assert shown("active", "NodeResourcesFit") == (0.0, 1.0)
+    assert shown("unschedulable", "NodeAffinity") == (15.0, 0.0)
+    queue.gone("a")
+    assert shown("unschedulable", "NodeResourcesFit")[0] == 0.0
+    assert shown("held", "NodeAffinity") == (15.0, 0.0)
+    queue.add(member("c"))
+    queue.take()
+    queue.decide("b", "c")
+    assert shown("held", "NodeResourcesFit") == (0.0, 0.0)
 
 
 def test_an_incomplete_gang_gives_up_its_nominations() -> None:

@@ -10,6 +10,7 @@ from flotilla.events import Action, Resource
 from services.queue.scheduling.cluster_event import ClusterChange
 from services.queue.scheduling.queued_pod_info import PodState
 from services.queue.scheduling.scheduling_queue import Timeouts
+from services.queue.waiting_gangs import WaitingGangs
 from shared.framework.clusterevents import ClusterEvent
 from shared.messages.binding import GroupNotice
 from shared.messages.queue import Batch, Gang, GangGroup
@@ -362,7 +363,10 @@ def test_groups_of_one_entry_are_counted_as_one_gang() -> None:
     tree(queue)
     see(queue, group("c", 2))
     add(queue, "a-0", "a-1", "b-0", "c-0", "c-1")
-    by_state = queue.core.groups.by_queue_state
+
+    def by_state() -> dict[str, int]:
+        return WaitingGangs(queue.core.groups.groups(), queue.now).count
+
     assert by_state() == {"held": 1, "active": 1}
     add(queue, "b-1")
     assert by_state() == {"active": 2}

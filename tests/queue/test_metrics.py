@@ -22,7 +22,7 @@ class Shown:
         self.metrics = QueueMetrics(self.telemetry.metrics)
 
     def __call__(self, name: str, **labels: str) -> float:
-        self.metrics.show(self.queue.core)
+        self.metrics.show(self.queue.core, self.queue.now)
         return sample(self.telemetry, name, **labels)
 
     def end(self) -> None:

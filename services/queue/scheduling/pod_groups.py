@@ -19,7 +19,6 @@ The queue reserves nothing for held members, so they may wait for ever. A group 
 FIRST_EVENT says so by an Event on one of them; the owners of all are notified after the group's time-out.
 """
 
-from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -349,15 +348,6 @@ class PodGroups:
     def get(self, ref: GroupRef) -> GroupInfo | None:
         """Read only."""
         return self._groups.get(ref)
-
-    def by_queue_state(self) -> Counter[str]:
-        """The number of gangs in each state that they may have in the queue; groups of one entry are one gang."""
-        states: dict[int, str] = {}
-        for group in self._groups.values():
-            state, entry = group.queue_state, id(group.entry)
-            if state and states.get(entry, MemberState.HELD.value) == MemberState.HELD.value:
-                states[entry] = state
-        return Counter(states.values())
 
     def groups(self) -> list[GroupInfo]:
         """Read only."""

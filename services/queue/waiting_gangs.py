@@ -1,0 +1,35 @@
+"""Which gangs wait, where, for how long, and which plugins rejected them: one pod of each group tells, for metrics."""
+
+from collections import Counter
+from collections.abc import Iterable
+
+from services.queue.scheduling.group_info import GroupInfo, MemberState
+
+
+class WaitingGangs:
+    """`count`: gangs by place, as GroupInfo.queue_state names it; groups of one entry are one gang.
+
+    `longest`: by place, seconds since the queue saw the oldest pod of the gang that has waited longest there.
+    `rejected`: by plugin, the gangs that it rejected at their last attempt, or keeps from one.
+    """
+
+    def __init__(self, groups: Iterable[GroupInfo], now: float) -> None:
+        self.count: Counter[str] = Counter()
+        self.longest: dict[str, float] = {}
+        self.rejected: Counter[str] = Counter()
+        gangs: dict[int, list[GroupInfo]] = {}
+        for group in groups:
+            if group.queue_state:
+                gangs.setdefault(id(group.entry), []).append(group)
+        for gang in gangs.values():
+            self._add(gang, now)
+
+    def _add(self, gang: list[GroupInfo], now: float) -> None:
+        """A gang is held only if all of its groups are."""
+        held = MemberState.HELD.value
+        place = next((group.queue_state for group in gang if group.queue_state != held), held)
+        first = [next(iter(group.pods.values())) for group in gang if group.pods]
+        waited = max((now - info.seen_at for info in first), default=0.0)
+        self.count[place] += 1
+        self.longest[place] = max(self.longest.get(place, 0.0), waited)
+        self.rejected.update({plugin for info in first for plugin in info.rejecting_plugins})
