@@ -212,13 +212,13 @@ class ClassRows:
             rows, keys = np.array([row], dtype=np.intp), self.keys[slot, row : row + 1]
         else:
             rows, keys = self._candidates(slot, wanted)
+        if keys.size and keys.min() < 0:
+            fits = keys >= 0  # first, as many equal keys make a partition slow
+            rows, keys = rows[fits], keys[fits]
         if wanted < len(keys):
             chosen = np.argpartition(keys, len(keys) - wanted)[-wanted:]
             rows, keys = rows[chosen], keys[chosen]
-        if keys.size and keys.min() >= 0:
-            return rows, keys
-        fits = keys >= 0
-        return rows[fits], keys[fits]
+        return rows, keys
 
     def runner_up(self, slot: int, row: int) -> tuple[int, int] | None:
         """Beside its best row, the row with the highest key of a line, and the key; None if no second one is feasible.
