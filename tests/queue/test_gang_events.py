@@ -323,3 +323,31 @@ def test_random_events_wake_those_gangs_that_the_rule_names(seed: int) -> None:
             for name in {each.partition("-")[0] for each in taken}:
                 queue.reject(*gangs[name], plugins=(GANG, *rng.sample(PLUGINS, rng.randint(1, 2))))
         queue.at(queue.now + 20.0)
+
+
+@pytest.mark.parametrize(
+    ("own", "of_group", "woken"), [(10, 1, True), (1, 10, False), (10, None, False), (1, None, True)]
+)
+def test_room_that_a_nomination_gives_back_is_for_gangs_of_its_priority_or_lower(
+    own: int, of_group: int | None, woken: bool
+) -> None:
+    """What a group says of priority counts for its pods, as for nominations."""
+    queue = Queue()
+    see(queue, group("a", 2) if of_group is None else group("a", 2, priority=of_group))
+    rejected(queue, member("a-0").priority(own), member("a-1").priority(own), plugins=(GANG, "NodeResourcesFit"))
+    queue.add(pod("p").priority(5).gate("x").nominated("n"))
+    queue.gone("p")
+    assert waits(queue, "a-0", "a-1") is not woken
+
+
+@pytest.mark.parametrize(("of_group", "woken"), [(7, True), (3, False)])
+def test_a_nomination_of_a_member_reserves_room_by_the_priority_of_its_group(of_group: int, woken: bool) -> None:
+    queue = Queue()
+    see(queue, group("a", 1, priority=of_group))
+    queue.add(pod("p").priority(5))
+    queue.take()
+    queue.reject("p", plugins=("NodeResourcesFit",))
+    queue.at(queue.now + 20.0)
+    queue.add(member("a-0").priority(5).gate("x").nominated("n"))
+    queue.gone("a-0")
+    assert (queue.state("p") is PodState.ACTIVE) is woken

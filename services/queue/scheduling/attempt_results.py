@@ -167,7 +167,8 @@ class AttemptResults:
         before = self._queue.nominator.applied(info.pod)
         self._queue.nominator.nominate(info.uid, node)
         if before.status.nominated_node_name not in ("", node, info.pod.status.nominated_node_name):
-            freed = freed_room(before, max_priority=before.priority, except_uid=info.uid)
+            priority = self._queue.groups.sorted_as(before).priority
+            freed = freed_room(before, max_priority=priority, except_uid=info.uid)
             self._queue.move_all(freed, now)
 
     def _on_decided(self, info: QueuedPodInfo, outcome: Outcome, snapshot_epoch: int, now: float) -> None:

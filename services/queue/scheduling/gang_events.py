@@ -33,6 +33,10 @@ class GangEvents:
         if self._concerned:
             self._concerned = {}
 
+    def priority_of(self, pod: Pod) -> int:
+        """That of its group, if it has one: nominations of lower priority reserve no room against the pod."""
+        return self._groups.sorted_as(pod).priority
+
     def may_help(self, change: ClusterChange) -> bool:
         """Whether the change may help any gang."""
         return self.may_help_all(change) or bool(self.groups_of(change))

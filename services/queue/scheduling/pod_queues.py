@@ -170,7 +170,6 @@ class _EqualPods:
         self.key = key
         self.framework = first.framework
         self.plugins = _awaited_plugins(first)
-        self.priority = first.pod.priority
         self.uses = uses_of(first.pod)
         self.group = group_of(first.pod) if key.gating_plugin is None and is_of_gang(first) else None
         """The pod group whose changes they wait for, if they were rejected as members of a gang."""
@@ -221,9 +220,11 @@ class UnschedulablePods(PodList):
         """The pods to requeue. Hints are called for one pod of each group, and for the changed pod itself."""
         found: list[tuple[QueuedPodInfo, QueueStrategy]] = []
         for group in self._awaiting(change, hints):
-            if change.max_priority is not None and group.priority > change.max_priority:
-                continue
             pods = group.pods
+            if change.max_priority is not None:
+                first = next(iter(pods.values())).pod
+                if hints.gangs.priority_of(first) > change.max_priority:
+                    continue
             changed = pods.get(change.changed_uid)
             if changed is not None:
                 pods = {uid: info for uid, info in pods.items() if info is not changed}

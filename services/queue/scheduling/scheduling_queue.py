@@ -139,7 +139,8 @@ class SchedulingQueue:
             for event in pod_events(old, pod):
                 if self._hints.is_awaited(change := ClusterChange(event, old, pod)):
                     self._add_own_event(info, change)
-        return freed_room(old, max_priority=old.priority) if nominated and nomination_changed else None
+        lost = nominated and nomination_changed
+        return freed_room(old, max_priority=self.groups.sorted_as(old).priority) if lost else None
 
     def _requeue_updated(self, info: QueuedPodInfo, old: Pod, now: float) -> None:
         """Requeues a waiting pod for the first of its own changes that helps it."""
