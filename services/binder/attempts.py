@@ -13,7 +13,7 @@ from services.binder.extension_points import Failure, PermitWait, Steps
 from shared.bounded import BoundedDict
 from shared.errors import InvariantBroken
 from shared.framework.profile import Framework
-from shared.messages.binding import BindingOutcome, Withdraw
+from shared.messages.binding import BindingOutcome, PermitAnswer, Withdraw
 from shared.messages.state import Assignment, BindingOrder
 from shared.model.base import ObjectMeta
 from shared.model.objects import Pod, PodSpec, PodStatus
@@ -23,6 +23,10 @@ MAX_FINISHED = 8192
 """Finished attempts whose outcome is remembered, in case their order is repeated."""
 MAX_WITHDRAWN = 8192
 """Withdrawn attempts that are not here: their order may be on its way."""
+
+
+MAX_EARLY_PERMITS = 16
+"""Answers of permits that one attempt keeps before it begins to wait for them."""
 
 
 class AttemptState(StrEnum):
@@ -136,6 +140,8 @@ class Attempt:
     """Set while an extender is to bind the pod."""
     reserved: bool = False
     permit: PermitWait | None = None
+    early_permits: list[PermitAnswer] = field(default_factory=list)
+    """That came before it began to wait, in their order."""
     pre_bind: Steps | None = None
     prepared_from: float = 0.0
     """When PreBind began."""
@@ -176,6 +182,13 @@ class Attempt:
         if self.state in LOOKED_UP_AGAIN and self.look_up is not None:
             return min(self.deadline, self.look_up.look_at)
         return self.deadline
+
+    def keep_permit(self, answer: PermitAnswer) -> bool:
+        """Until it begins to wait; False if too many are kept."""
+        if len(self.early_permits) == MAX_EARLY_PERMITS:
+            return False
+        self.early_permits.append(answer)
+        return True
 
     def move(self, state: AttemptState, now: float) -> None:
         if state not in TRANSITIONS[self.state]:

@@ -32,6 +32,7 @@ has acknowledged it. A repeated order does nothing, except that a known outcome 
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Literal
 
 from flotilla.results import Code, Status
 from services.binder import events, extension_points
@@ -58,6 +59,7 @@ from shared.messages.binding import (
     BindingOrders,
     HeldAttempt,
     PermitAnswer,
+    PermitHeard,
     PermitPending,
     Recall,
     Recalled,
@@ -181,8 +183,10 @@ class BinderCore:
         listed = []
         for began, order, permit in waits[:MAX_LISTED]:
             of = order.assignment
-            pending = PermitPending(of.uid, of.namespace, of.name, of.node, began, permit.left(now), now - began)
-            listed.append(pending)
+            left, waited = permit.left(now), now - began
+            listed.append(
+                PermitPending(of.uid, of.namespace, of.name, of.node, began, left, waited, attempt=order.attempt)
+            )
         return listed, len(waits) - len(listed)
 
     def last_attempt(self, uid: str) -> Finished | None:
@@ -329,15 +333,36 @@ class BinderCore:
         self._steps.report_wait(attempt, now)
         self._steps.nominate(attempt)
 
+        for answer in attempt.early_permits:
+            self._count_permit(attempt, answer, now)
+        attempt.early_permits.clear()
+
     def _on_permit_answer(self, answer: PermitAnswer, now: float) -> None:
-        attempt = self._attempts.get(answer.uid)
-        if attempt is None or attempt.state is not AttemptState.WAITING or attempt.permit is None:
-            return
+        waiting, queued = (
+            None if attempt is None or answer.attempt not in (0, attempt.order.attempt) else attempt
+            for attempt in (self._attempts.get(answer.uid), self._attempts.queued(answer.uid))
+        )
+        if waiting is not None and self._count_permit(waiting, answer, now):
+            self._heard(answer, "counted")
+        elif queued is not None and queued.keep_permit(answer):
+            self._heard(answer, "kept")
+        else:
+            self._heard(answer, "unknown" if waiting is None and queued is None else "late")
+
+    def _count_permit(self, attempt: Attempt, answer: PermitAnswer, now: float) -> bool:
+        """False if the attempt does not wait."""
+        if attempt.state is not AttemptState.WAITING or attempt.permit is None:
+            return False
         if not answer.allow:
             self._reject(attempt, attempt.permit, attempt.permit.rejected(answer.plugin, answer.reason), now)
         elif attempt.permit.allow(answer.plugin):
             self._effects.append(events.PermitWaitEnded(Code.SUCCESS, now - attempt.permit.began))
             self._steps.prepare(attempt, now)
+        return True
+
+    def _heard(self, answer: PermitAnswer, result: Literal["counted", "kept", "late", "unknown"]) -> None:
+        if answer.id:
+            self._effects.append(PermitHeard(answer.id, self._name, answer.uid, result))
 
     def _reject(self, attempt: Attempt, permit: PermitWait, status: Status, now: float) -> None:
         self._effects.append(events.PermitWaitEnded(status.code, now - permit.began))

@@ -11,7 +11,15 @@ from flotilla.results import ApiCall, Code
 from shared.config.structs import ExtenderConfig
 from shared.errors import FlotillaError
 from shared.extenders.talk import name_of
-from shared.messages.binding import BindingOrders, BindingOutcomes, PermitAnswer, Recall, Recalled, Withdraw
+from shared.messages.binding import (
+    BindingOrders,
+    BindingOutcomes,
+    PermitAnswer,
+    PermitHeard,
+    Recall,
+    Recalled,
+    Withdraw,
+)
 from shared.messages.identity import NameTaken
 from shared.messages.queue import Received
 from shared.messages.state import BindingOrder
@@ -272,6 +280,7 @@ Effect = (
     | PointFinished
     | PluginFinished
     | PermitWaitEnded
+    | PermitHeard
     | DeviceWaitEnded
     | ClaimCreated
 )

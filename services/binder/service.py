@@ -39,6 +39,7 @@ from shared.messages.binding import (
     ListPermits,
     Notices,
     PermitAnswer,
+    PermitHeard,
     Permits,
     Recall,
     Recalled,
@@ -281,6 +282,8 @@ class Shell:
                 self._context.fault.end(ClusterError(why))
             case NameTaken():
                 self._context.fault.end(name_taken("binder", effect, self._context.wall()))
+            case PermitHeard():
+                self._bus.post(subjects.BINDER_WAITING, effect)
             case events.PermitWaitEnded():
                 self._metrics.permit_wait_ended(effect)
             case events.DeviceWaitEnded():

@@ -2,6 +2,8 @@
 pods. From the command line to binders: which pods wait for permits?
 """
 
+from typing import Literal
+
 import msgspec
 
 from shared.messages.state import BindingOrder
@@ -135,12 +137,18 @@ class Recalled(msgspec.Struct, frozen=True, omit_defaults=True, tag="recalled"):
 
 
 class PermitAnswer(msgspec.Struct, frozen=True, omit_defaults=True, tag="permit"):
-    """To all binders: this plugin allows the waiting pod, or rejects it."""
+    """To all binders, on `binder.permits`: this plugin allows the pod, or rejects it.
+
+    `attempt`: only this one is meant; 0: whichever waits, or is the next to. `id`: chosen by a sender that wants to be
+    told what becomes of the answer: each binder replies with PermitHeard.
+    """
 
     uid: str
     plugin: str
     allow: bool
     reason: str = ""
+    attempt: Count = 0
+    id: str = ""
 
 
 class Withdraw(msgspec.Struct, frozen=True, omit_defaults=True, tag="withdraw"):
@@ -384,6 +392,19 @@ MAX_LISTED = 1000
 """Pods in one answer."""
 
 
+class PermitHeard(msgspec.Struct, frozen=True, omit_defaults=True, tag="permit-heard"):
+    """From each binder, on `binder.waiting`: what became of the PermitAnswer with this `id` there.
+
+    `counted`: the pod waited for it. `kept`: until the attempt begins to wait. `late`: the attempt is past its permits,
+    or has kept too many answers. `unknown`: the binder has no such attempt, so another one may have it.
+    """
+
+    id: str
+    binder: str
+    uid: str
+    result: Literal["counted", "kept", "late", "unknown"]
+
+
 class ListPermits(msgspec.Struct, frozen=True, omit_defaults=True, tag="list-permits"):
     """To all binders, on `binder.permits`. `id` is chosen by the asker and repeated in each answer."""
 
@@ -394,7 +415,7 @@ class PermitPending(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A pod that waits for permits. `plugins`: those that have not allowed it, and the seconds that it waits for them.
 
     `since`: when the wait began (Unix time, by the binder's clock). `waited`: seconds so far; None from binders of
-    the last release.
+    the last release. `attempt`: for a PermitAnswer that is to count for this wait only.
     """
 
     uid: str
@@ -404,6 +425,7 @@ class PermitPending(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     since: Seconds
     plugins: dict[str, Seconds]
     waited: Seconds | None = None
+    attempt: Count = 0
 
 
 class Permits(msgspec.Struct, frozen=True, omit_defaults=True, tag="permits"):

@@ -96,6 +96,7 @@ Message = (
     | binding.AttemptFound
     | binding.ListPermits
     | binding.Permits
+    | binding.PermitHeard
     | binding.Withdraw
     | binding.Evict
     | binding.Evicted

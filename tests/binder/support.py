@@ -91,8 +91,10 @@ class Script:
         """`version`: of a pod that is not bound."""
         return self.handle(LookedUp(look_up.uid, look_up.attempt, where, node, "" if node else version))
 
-    def permit(self, plugin: str, allow: bool = True, reason: str = "", uid: str = "p") -> list[Effect]:
-        return self.handle(PermitAnswer(uid, plugin, allow, reason))
+    def permit(
+        self, plugin: str, allow: bool = True, reason: str = "", uid: str = "p", *, attempt: int = 0, id: str = ""
+    ) -> list[Effect]:
+        return self.handle(PermitAnswer(uid, plugin, allow, reason, attempt, id))
 
     def pass_time(self, seconds: float) -> list[Effect]:
         self.now += seconds

@@ -3,10 +3,11 @@
 import pytest
 
 from flotilla.results import Code
+from services.binder.attempts import MAX_EARLY_PERMITS
 from services.binder.core import BinderCore
-from services.binder.events import Call, Leave, PermitWaitEnded, TellOwner
+from services.binder.events import Call, Effect, Leave, PermitWaitEnded, TellOwner
 from services.binder.extension_points import duration
-from shared.messages.binding import LONGEST_WAIT, MAX_LISTED, BindingOutcomes, PermitPending
+from shared.messages.binding import LONGEST_WAIT, MAX_LISTED, BindingOutcomes, PermitHeard, PermitPending
 from shared.messages.queue import Received
 from tests.binder.support import TIME, Script, binding_framework, one, only, told, wait
 from tests.framework.plugins import scripted
@@ -186,8 +187,8 @@ def test_waiting_pods_are_listed_with_the_time_left() -> None:
     script.permit("B")
     assert script.core.waiting(script.now + 1) == (
         [
-            PermitPending("p", "default", "p", "n1", 1000.0, {"A": 6.0}, 4.0),
-            PermitPending("q", "default", "q", "n2", 1003.0, {"A": 9.0, "B": 19.0}, 1.0),
+            PermitPending("p", "default", "p", "n1", 1000.0, {"A": 6.0}, 4.0, attempt=1),
+            PermitPending("q", "default", "q", "n2", 1003.0, {"A": 9.0, "B": 19.0}, 1.0, attempt=1),
         ],
         0,
     )
@@ -214,3 +215,80 @@ def test_what_happened_in_the_last_attempt_is_remembered() -> None:
     assert found is not None and found.outcome is not None and found.outcome.bound
     assert list(found.transitions) == [(1000.0, "waiting"), (1002.0, "binding"), (1002.0, "bound")]
     assert script.core.last_attempt("another") is None
+
+
+# Answers that come before the attempt waits
+
+
+def one_after_another(*, window: float = TIME, **seconds: float) -> tuple[Script, Call]:
+    """Attempt 1 has its permits and may be bound any moment; attempt 2 comes after it."""
+    script = waiting(None, **seconds)
+    call = one(Call, script.permit(""))
+    assert only(Call, script.order(attempt=2, node="n2", window=window)) == []
+    return script, call
+
+
+def heard(effects: list[Effect]) -> str:
+    """What is said of an answer."""
+    said = one(PermitHeard, effects)
+    assert (said.id, said.binder, said.uid) == ("x", "b", "p")
+    return said.result
+
+
+def test_an_answer_that_comes_before_the_attempt_waits_counts_when_it_begins_to() -> None:
+    script, call = one_after_another(A=10, B=10)
+    assert heard(script.permit("A", id="x")) == "kept"
+    assert only(Call, script.answer(call)) == []
+    (pending,), _ = script.core.waiting(script.now)
+    assert (pending.attempt, list(pending.plugins)) == (2, ["B"])
+    assert one(Call, script.permit("B")).attempt == 2
+
+
+def test_permits_of_all_that_are_kept_let_it_go_on_at_once() -> None:
+    script, call = one_after_another(A=10)
+    script.permit("", attempt=2)
+    assert one(Call, script.answer(call)).attempt == 2
+
+
+def test_a_rejection_that_is_kept_ends_the_wait_as_it_begins() -> None:
+    script, call = one_after_another(A=10, B=10)
+    script.permit("A", allow=False, reason="not today", attempt=2)
+    script.permit("")
+    script.answer(call)
+    assert [(told.attempt, told.reason) for told in script.outcomes() if told.rejected] == [
+        (2, "0/1 nodes are available: 1 not today.")
+    ]
+
+
+def test_an_answer_that_names_an_attempt_counts_for_no_other() -> None:
+    script, call = one_after_another(A=10)
+    assert heard(script.permit("A", attempt=1, id="x")) == "late"
+    script.answer(call)
+    assert heard(script.permit("A", attempt=1, id="x")) == "unknown"
+    assert heard(script.permit("A", attempt=2, id="x")) == "counted"
+
+
+def test_what_is_kept_goes_with_its_attempt() -> None:
+    script, call = one_after_another(A=10, window=TIME / 2)
+    script.permit("A")
+    script.pass_time(TIME / 2)
+    script.order(attempt=3)
+    script.answer(call)
+    (pending,), _ = script.core.waiting(script.now)
+    assert (pending.attempt, list(pending.plugins)) == (3, ["A"])
+
+
+def test_a_bounded_number_of_answers_is_kept() -> None:
+    script, _ = one_after_another(A=10)
+    assert {heard(script.permit(f"p{i}", id="x")) for i in range(MAX_EARLY_PERMITS)} == {"kept"}
+    assert heard(script.permit("A", id="x")) == "late"
+
+
+def test_an_answer_about_an_unknown_attempt_is_told_so() -> None:
+    script = Script()
+    assert heard(script.permit("A", id="x")) == "unknown"
+    assert script.permit("A") == []
+    call = one(Call, script.order())
+    assert heard(script.permit("A", id="x")) == "late"
+    script.answer(call)
+    assert heard(script.permit("A", id="x")) == "unknown"

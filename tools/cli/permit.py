@@ -83,21 +83,21 @@ async def gather(client: "ServiceClient") -> Gathered:
     from shared.bus import Envelope
     from shared.bus.subjects import BINDER_BEATS, BINDER_PERMITS, BINDER_WAITING
     from shared.errors import ClusterError
-    from shared.messages.binding import BinderBeat, ListPermits, Permits
+    from shared.messages.binding import BinderBeat, ListPermits, PermitHeard, Permits
 
     question = ListPermits(secrets.token_hex(8))
     answers: dict[str, Permits] = {}
     living: set[str] = set()
 
-    def on_reply(message: Permits, envelope: Envelope) -> None:
-        if message.id == question.id:
+    def on_reply(message: Permits | PermitHeard, envelope: Envelope) -> None:
+        if isinstance(message, Permits) and message.id == question.id:
             answers[message.binder] = message
 
     def on_beat(beat: BinderBeat, envelope: Envelope) -> None:
         living.add(beat.binder)
 
     subscriptions = (
-        await client.bus.subscribe(BINDER_WAITING, Permits, on_reply),
+        await client.bus.subscribe(BINDER_WAITING, (Permits, PermitHeard), on_reply),
         await client.bus.subscribe(BINDER_BEATS, BinderBeat, on_beat),
     )
     client.bus.post(BINDER_PERMITS, question)
@@ -155,7 +155,8 @@ async def _answer(options: argparse.Namespace) -> int:
         allow = options.allow
         reason = "" if allow else options.reason
         for plugin in plugins if allow else plugins[:1]:
-            client.bus.post(BINDER_PERMITS, PermitAnswer(before.pod.uid, plugin, allow, reason))
+            answer = PermitAnswer(before.pod.uid, plugin, allow, reason, attempt=before.pod.attempt)
+            client.bus.post(BINDER_PERMITS, answer)
         after = await gather(client)  # on the same subject, so binders read it after the answers
     print(outcome(before, after, plugins, reason, allow=allow))
     return 0
