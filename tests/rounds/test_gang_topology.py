@@ -222,3 +222,28 @@ def test_members_that_a_new_queue_believes_pending_tell_where_the_others_must_li
     refused = run.outcomes[late[0].uid]
     assert isinstance(refused, Unschedulable)
     assert "r1" in refused.unfit.message
+
+
+@pytest.mark.parametrize("room", [0, 2])
+def test_a_full_rack_with_members_is_told_of_alike_however_nodes_are_divided(room: int) -> None:
+    """`room`: for members in other racks."""
+
+    def told(shards: int) -> set[str]:
+        nodes = [*rack("r1", 1, cpu=room or 1), *rack("r2", 2, cpu=1), *rack("r3", 2, cpu=room or 1, block="b1")]
+        run = run_with(nodes, shards)
+        there, other, *left = members(WORKER, 4)
+        full = [pod(f"full-{each.name}").request(cpu=1).build() for each in nodes if not room]
+        on_it = [bound(there, "r2-0"), bound(other, "r2-1")]
+        run.add_pods(
+            [*on_it, *(bound(each, each.name.removeprefix("full-")) for each in full if "r2" not in each.name)]
+        )
+        run.settle()
+        run.take((gang(left, placed_on=("r2-0", "r2-1")), left))
+        run.settle()
+        assert run.decisions == []
+        return {why(run, [each]) for each in left}
+
+    of_one = told(1)
+    assert {shards: told(shards) for shards in (2, 3, 7)} == dict.fromkeys((2, 3, 7), of_one)
+    sentence = 'Pod group "ns/g": members are in r2 already, where no node has room for another one.'
+    assert of_one == {f"0/2 nodes are available: 2 Insufficient cpu. {sentence}"}

@@ -74,14 +74,20 @@ def domains(
     """Lists all domains that the gang may lie in, the best first, whether or not they have room for enough members.
 
     `wanted`: the members to place, by class. `placed`: the values of nodes that other members are on already, which
-    must lie in the domain too. Domains for the most members come first; among these the narrowest ones; then the one
-    with the least room, and if equal in the wider domain with the least room, so that large ones stay whole; then the
-    one whose nodes have the better scores.
+    must lie in the domain too. Theirs is listed even if it is full: only some workers may tell of it.
+
+    Domains for the most members come first; among these the narrowest ones; then the one with the least room, and if
+    equal in the wider domain with the least room, so that large ones stay whole; then the one whose nodes have the
+    better scores.
     """
     there = set(placed)
     found: list[tuple[tuple[object, ...], Domain]] = []
     for number, keys in enumerate(shared_labels(levels)):
         sums = {width: _sums(keys[:width], rooms) for width in range(len(keys) + 1)}
+        for each in there:
+            shared = tuple(value for k in keys if (value := each[k]) is not None)
+            for width in range(len(shared) + 1) if len(shared) == len(keys) else ():
+                sums[width].setdefault(shared[:width], Room({}))
         for values, room in sums[len(keys)].items():
             if any(tuple(each[k] for k in keys) != values for each in there):
                 continue
@@ -144,14 +150,13 @@ def why_none(
         names = " and ".join(sorted(_name(each) for each in there)[:2])
         return f"members are in {names} already, and all must be in one {what}"
     if not listed and there:
-        (value,) = there
-        if None in value:
-            return f"members are on a node without the label {levels[keys[-1]].key}, so no {what} holds all of them"
-        return f"members are in {_name(value)} already, where no node has room for another one"
+        return f"members are on a node without the label {levels[keys[-1]].key}, so no {what} holds all of them"
     if not listed:
         return f"no node has the {_labels([levels[k].key for k in keys])}, by which members lie together"
     best = max((each for each in listed if len(each.within) == len(keys)), key=lambda domain: domain.members)
-    room = f"has room for {best.members or 'none'}"
+    if there and not best.members:
+        return f"members are in {best.name} already, where no node has room for another one"
+    room = f"has room for {best.members}"
     if there:
         return f"{best.name}, where other members are, {room} of the {_needed(least, total)}"
     if not best.members:
