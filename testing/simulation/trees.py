@@ -1,8 +1,15 @@
-"""Trees of pod groups: two or three groups in a composite group that needs two, in a cluster with little room."""
+"""Trees of pod groups: two or three groups in a composite group that needs two, in a cluster with little room.
+
+Some are of higher priority than all else, and preempt: other trees, and pods without a group.
+"""
 
 import asyncio
+import random
 from collections.abc import Callable
 
+from shared.messages.binding import Evict
+from shared.messages.codec import Message
+from shared.messages.state import Committed
 from shared.model.composite_groups import (
     CompositeGangPolicy,
     CompositePodGroup,
@@ -10,8 +17,11 @@ from shared.model.composite_groups import (
     CompositeSchedulingPolicy,
 )
 from shared.model.objects import (
+    Chosen,
+    DisruptionMode,
     GangPolicy,
     GroupApi,
+    Node,
     ObjectKind,
     ObjectMeta,
     Pod,
@@ -19,8 +29,8 @@ from shared.model.objects import (
     PodGroupSpec,
     SchedulingPolicy,
 )
-from testing.simulation.apiserver import GRACE
-from testing.simulation.gangs import MAX_TURNS, GangWorld, alive, cpu_of, placed_of
+from testing.simulation.apiserver import FINISHED, GRACE
+from testing.simulation.gangs import MAX_TURNS, PREEMPTING, GangWorld, alive, cpu_of, placed_of
 from testing.simulation.schedule import Entry, Schedule
 
 NEEDED = 2
@@ -30,13 +40,15 @@ NEEDED = 2
 class TreeWorld(GangWorld):
     """Once settled, of each tree no group is placed or at least NEEDED, and each group whole or not at all.
 
-    A tree is excused with any of its groups. The last release knows no trees, so no process is of it.
+    A tree is excused with any of its groups. The last release knows no trees, so no process is of it. `victims`: for
+    every victim, the last tree that it was to make room for.
     """
 
     def __init__(self, schedule: Schedule) -> None:
         super().__init__(schedule)
         self.trees: dict[str, list[str]] = {}
         """The groups of each tree, by its name."""
+        self.victims: dict[str, str] = {}
 
     # Actions
 
@@ -44,9 +56,11 @@ class TreeWorld(GangWorld):
         """Create a tree, its groups and their pods in any order, over a few seconds."""
         root, _ = self.next_name("t")
         cpu = self.dice.choice(("500m", "1"))
-        steps: list[Callable[[], None]] = [lambda: self._put_root(root)]
+        priority = PREEMPTING if self._preempts(root) else 0
+        steps: list[Callable[[], None]] = [lambda: self._put_root(root, priority)]
         names = [f"{root}-{which}" for which in "abc"[: self.dice.choice((2, 2, 3))]]
         for name in names:
+            self._priorities[name] = priority
             least = self.dice.choice((1, 2))
             steps.append(lambda name=name, least=least: self._put_group_in(name, root, least))  # type: ignore[misc]
             for _ in range(least):
@@ -61,9 +75,15 @@ class TreeWorld(GangWorld):
         for step in steps:
             self.later(self.dice.choice((0.0, 0.0, 0.0, 0.3, 2.0)), step)
 
-    def _put_root(self, name: str) -> None:
-        policy = CompositeSchedulingPolicy(gang=CompositeGangPolicy(min_group_count=NEEDED))
-        spec = CompositePodGroupSpec(scheduling_policy=policy, preemption_policy="Never")
+    def _put_root(self, name: str, priority: int) -> None:
+        """How it is evicted itself is drawn from a stream of its own, so that all else is as without."""
+        modes = (None, DisruptionMode(), DisruptionMode(all=Chosen()))
+        spec = CompositePodGroupSpec(
+            scheduling_policy=CompositeSchedulingPolicy(gang=CompositeGangPolicy(min_group_count=NEEDED)),
+            disruption_mode=random.Random(f"{self.schedule.seed} {name} goes").choice(modes),
+            priority=priority,
+            preemption_policy=None if priority else "Never",
+        )
         if name in self.trees:
             self.server.put_object(CompositePodGroup(metadata=ObjectMeta(name=name, namespace="default"), spec=spec))
 
@@ -94,7 +114,7 @@ class TreeWorld(GangWorld):
             if name in self.groups:
                 self._remove_gang(name)
         for each in list(self.server.pods.values()):
-            if self._gang_of.get(each.uid, "").rpartition("-")[0] == root:
+            if self.root_of(each.uid) == root:
                 self.server.terminate(each.uid)
 
     def happen(self, entry: Entry) -> None:
@@ -105,6 +125,45 @@ class TreeWorld(GangWorld):
 
     def checks(self) -> tuple[Callable[[], list[str]], ...]:
         return *super().checks(), self._trees_torn, self._trees_left_over
+
+    def _overhear(self, message: Message) -> None:
+        super()._overhear(message)
+        if isinstance(message, Evict) and message.uid in self._gang_of:
+            root = self.root_of(message.uid)
+            for victim in message.victims:
+                self.victims[victim.uid] = root
+                if self.root_of(victim.uid) == root:
+                    self._report(f"{victim.name} is to make room for its own tree")
+
+    def _on_committed(self, committed: Committed) -> None:
+        super()._on_committed(committed)
+        commit = self._commits.get((committed.epoch, committed.number))
+        if commit is None or self.is_forged:
+            return
+        refused = {conflict.uid for conflict in committed.conflicts}
+        for gang in {each.gang for each in commit.nominations if each.gang}:
+            together = {each.uid for each in commit.nominations if each.gang == gang}
+            if together & refused and not together <= refused:
+                self._report(f"a part of {gang} was nominated: {sorted(together - refused)}")
+            elif self.is_calm and not refused:
+                self._check_nominated(gang, together)
+
+    def _check_nominated(self, gang: str, nominated: set[str]) -> None:
+        """The tree will have places for all that it needs: nobody makes room for less."""
+        root = gang.rpartition("/")[2]
+        if root not in self.trees or self._is_excused(root):
+            return
+        placed = self.leading("snapshot").core.cluster.pods
+        there = {
+            group.metadata.name: sum(each.uid in placed or each.uid in nominated for each in self.members(group))
+            for group in self._groups_of(root)
+        }
+        if sum(there[group.metadata.name] >= group.least for group in self._groups_of(root)) < NEEDED:
+            self._report(f"{root} needs {NEEDED} groups, and others make room for {there}")
+
+    def root_of(self, uid: str) -> str:
+        """The name of the pod's tree; empty for a pod without one."""
+        return self._gang_of.get(uid, "").rpartition("-")[0]
 
     def _is_excused(self, root: str) -> bool:
         return self.is_forged or any(name in self.excused for name in self.trees[root])
@@ -127,7 +186,9 @@ class TreeWorld(GangWorld):
         return [f"{root} needs {NEEDED} groups, and they would fit" for root in self.trees if self._tree_fits(root)]
 
     def _tree_fits(self, root: str) -> bool:
-        """Whether the groups that it lacks fit, on any nodes: all pods of a tree are of one size."""
+        """Whether the groups that it lacks fit, on any nodes, without pods that it may preempt: all pods of a tree are
+        of one size.
+        """
         groups = self._groups_of(root)
         lacks = NEEDED - sum(map(self._is_met, groups))
         waiting = [each for group in groups for each in alive(self.members(group)) if not each.spec.node_name]
@@ -139,8 +200,15 @@ class TreeWorld(GangWorld):
             if not self._is_met(group) and len(alive(self.members(group))) >= group.least
         )
         open_nodes = [where for where in self.server.nodes.values() if not where.spec.unschedulable]
-        places = sum(max(self._room(where), 0) // max(map(cpu_of, waiting)) for where in open_nodes)
+        priority = self._priorities[self.trees[root][0]]
+        places = sum(max(self._room_for(priority, where), 0) // max(map(cpu_of, waiting)) for where in open_nodes)
         return len(missing) >= lacks and places >= sum(missing[:lacks])
+
+    def _room_for(self, priority: int, where: Node) -> int:
+        """What is free there, and what pods of lower priority have."""
+        on_it = [each for each in self.server.pods.values() if each.spec.node_name == where.name]
+        lesser = (each for each in on_it if (each.spec.priority or 0) < priority and each.status.phase != FINISHED)
+        return self._room(where) + sum(map(cpu_of, lesser))
 
     def _fits(self, group: PodGroup) -> bool:
         """Groups are judged as parts of their trees."""

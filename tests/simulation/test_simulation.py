@@ -10,9 +10,10 @@ import pytest
 from testing.builders import node
 from testing.simulation import running
 from testing.simulation.drawing import LEADING, NODES, PROCESSES, draw
-from testing.simulation.running import play
+from testing.simulation.running import WORLDS, play
 from testing.simulation.schedule import Schedule
 from testing.simulation.substitutes import run_on_virtual_time
+from testing.simulation.trees import TreeWorld
 from testing.simulation.world import World
 
 SOON = 60.0
@@ -50,6 +51,20 @@ def test_only_messages_go_astray(scene: str) -> None:
 @pytest.mark.parametrize(("scene", "seed"), [("gangs-calm", 1), ("preemption-calm", 6), ("devices-calm", 3)])
 def test_no_pod_waits_for_time_to_pass_where_nothing_goes_wrong(scene: str, seed: int) -> None:
     hold(seed, scene)
+
+
+def test_trees_preempt_pods_and_other_trees(monkeypatch: pytest.MonkeyPatch) -> None:
+    worlds: list[TreeWorld] = []
+
+    class Observed(TreeWorld):
+        def __init__(self, schedule: Schedule) -> None:
+            super().__init__(schedule)
+            worlds.append(self)
+
+    monkeypatch.setitem(WORLDS, "gangs-trees-calm", Observed)
+    hold(3, "gangs-trees-calm")
+    (world,) = worlds
+    assert {bool(world.root_of(uid)) for uid in world.victims} == {True, False}
 
 
 def test_the_same_seed_takes_the_same_course() -> None:
