@@ -15,6 +15,10 @@ from services.cycle.round.tree_round import TreeRound
 from shared.messages.queue import GangGroup
 
 
+MAX_REPEATS = 4
+"""How often victims are searched for again because other pods were decided meanwhile."""
+
+
 class Stage(IntEnum):
     """How victims are searched for: by the next one only if those that were found so far are none, or not enough.
 
@@ -33,7 +37,7 @@ class GangCase:
 
     `keys`: the labels whose values its domain shares; `within`: those values, if other members have a place already.
     `groups`: of a tree; then `placed_in` has for each group of which members have a place the values of its own labels.
-    `why`: what came of the stages before.
+    `why`: what came of the stages before. `repeats`: how often the search has begun again.
     """
 
     key: str
@@ -47,6 +51,7 @@ class GangCase:
     placed_in: Mapping[int, tuple[str, ...]] | None = None
     stage: Stage = Stage.CHEAPEST
     why: str = ""
+    repeats: int = 0
 
     @property
     def pods(self) -> list[PodInfo]:
@@ -56,6 +61,14 @@ class GangCase:
         """`why`: what came of this one."""
         stages = [each for each in Stage if each > self.stage and (each is Stage.ALL or share_claims(self.pods))]
         return replace(self, stage=stages[0], why=why)
+
+    @property
+    def may_repeat(self) -> bool:
+        return self.repeats < MAX_REPEATS
+
+    def again(self) -> Self:
+        """From the first stage on."""
+        return replace(self, stage=Stage.CHEAPEST, why="", repeats=self.repeats + 1)
 
     @cached_property
     def unfit(self) -> dict[str, Unfit]:

@@ -312,7 +312,11 @@ class SearchQueue:
             return None
         return self._rehearsal.next_round()
 
-    def on_rehearsed(self, gang: AnyGang, result: RoundResult) -> SearchProgress:
+    def on_rehearsed(self, gang: AnyGang, result: RoundResult, *, others_decided: bool) -> SearchProgress:
+        """`others_decided`: since the search began, so that they may have taken room which was counted on.
+
+        Then the gang is searched for again: nothing else would tell it that it is these pods that must go.
+        """
         progress = SearchProgress()
         rehearsal = self._rehearsal
         if rehearsal is None:
@@ -325,7 +329,9 @@ class SearchQueue:
         progress.denominated = [each.info for each in progress.nominations if not each.preemption.nominated]
         if progress.nominations:
             return progress
-        if rehearsal.is_last:
+        if others_decided and rehearsal.case.may_repeat:
+            self._waiting.appendleft(rehearsal.case.again())
+        elif rehearsal.is_last:
             why = f"{rehearsal.case.why or IN_VAIN}{CUT if rehearsal.is_cut else ''}"
             _end_gang(rehearsal.case, why, progress, Preemption(), is_final=True)
         else:
