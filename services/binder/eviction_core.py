@@ -98,11 +98,9 @@ class EvictionCore:
         self._waiting: OrderedDict[Key, Evict] = OrderedDict()
         self._deadlines: dict[Key, float] = {}
         """Of waiting evictions."""
-        self._last_chances: list[tuple[float, Key]] = []
-        """A heap of these deadlines, and of some that wait no more."""
         self._running: dict[Key, Eviction] = {}
         self._ends: list[tuple[float, Key]] = []
-        """A heap of the deadlines of running evictions, and of some that have ended or got another one."""
+        """A heap of the deadlines of waiting and running evictions, and of some that have ended or got another one."""
         self._ended: OrderedDict[Key, Evicted] = OrderedDict()
         self._unacknowledged: Unanswered[Key, tuple[Key, float]] = Unanswered((REPEAT_SECONDS,))
         """Ends that are reported again, by key: the key, and until when."""
@@ -130,9 +128,7 @@ class EvictionCore:
         return self._effects
 
     def next_deadline(self) -> float:
-        while self._ends and not self._is_end(*self._ends[0]):
-            heapq.heappop(self._ends)
-        deadline = self._ends[0][0] if self._ends else math.inf
+        deadline = self._next_end()
         again = self._unacknowledged.next_deadline()
         if again is not None:
             deadline = min(deadline, again)
@@ -165,7 +161,7 @@ class EvictionCore:
         else:
             self._waiting[key] = evict
             self._deadlines[key] = now + (evict.window if 0 < evict.window < MAX_WINDOW else MAX_WINDOW)
-            self._wait_no_longer_than(self._deadlines[key], key)
+            heapq.heappush(self._ends, (self._deadlines[key], key))
 
     def _begin_waiting(self, now: float) -> None:
         while self._waiting and len(self._running) < MAX_RUNNING:
@@ -174,7 +170,6 @@ class EvictionCore:
             victims = {pod.uid: VictimEviction(pod, FIRST_RETRY) for pod in evict.victims}
             eviction = Eviction(evict, self._deadlines.pop(key), now, victims)
             self._running[key] = eviction
-            heapq.heappush(self._ends, (eviction.deadline, key))
             self._effects.append(EvictionBegan(len(eviction.victims)))
             self._effects.extend(ClearNomination(pod, evict.node) for pod in evict.denominated)
             for victim in eviction.idle()[:-1]:
@@ -349,12 +344,12 @@ class EvictionCore:
     # Time
 
     def _on_tick(self, now: float) -> None:
-        for eviction in [each for each in self._running.values() if each.deadline <= now]:
-            self._time_out(eviction, now)
-        while self._last_chances and self._last_chances[0][0] <= now:
-            deadline, key = heapq.heappop(self._last_chances)
-            if self._deadlines.get(key) == deadline:
+        while self._next_end() <= now:
+            _, key = heapq.heappop(self._ends)
+            if key in self._waiting:
                 self._give_up_waiting(key, f"it did not begin within {MAX_WINDOW:g} s", now)
+            else:
+                self._time_out(self._running[key], now)
         for key, until in self._unacknowledged.due(now):
             if now < until:
                 self._effects.append(self._ended[key])
@@ -365,9 +360,14 @@ class EvictionCore:
             if victim.state is VictimState.PAUSED and victim.resume_at == when and eviction.key in self._running:
                 self._ready_for(eviction, victim, Step.LOOK_UP)
 
+    def _next_end(self) -> float:
+        while self._ends and not self._is_end(*self._ends[0]):
+            heapq.heappop(self._ends)
+        return self._ends[0][0] if self._ends else math.inf
+
     def _is_end(self, deadline: float, key: Key) -> bool:
         eviction = self._running.get(key)
-        return eviction is not None and eviction.deadline == deadline
+        return deadline == (self._deadlines.get(key) if eviction is None else eviction.deadline)
 
     def _time_out(self, eviction: Eviction, now: float) -> None:
         """Ends the eviction; marked victims are cancelled first, for which there is a little more time."""
@@ -389,13 +389,6 @@ class EvictionCore:
             if not self._intake.is_under_way(evict):
                 self._give_up_waiting(key, LEAVING, now)
 
-    def _wait_no_longer_than(self, deadline: float, key: Key) -> None:
-        chances = self._last_chances
-        if len(chances) > 2 * len(self._deadlines) + MAX_RUNNING:
-            chances[:] = [each for each in chances if self._deadlines.get(each[1]) == each[0]]
-            heapq.heapify(chances)
-        heapq.heappush(chances, (deadline, key))
-
     def _give_up_waiting(self, key: Key, why: str, now: float) -> None:
         del self._deadlines[key]
         evict = self._waiting.pop(key)
@@ -408,11 +401,11 @@ class EvictionCore:
         waiting = self._intake.waiting, self._intake.waiting_for_gangs
         if sum(waiting) != len(self._waiting) or waiting[0] > MAX_WAITING or waiting[1] > MAX_FOR_GANGS:
             raise InvariantBroken(f"{len(self._waiting)} evictions wait, counted as {waiting}")
-        if not {*self._last_chances}.issuperset((deadline, key) for key, deadline in self._deadlines.items()):
-            raise InvariantBroken("a waiting eviction's deadline is not waited for")
         if len(self._running) > MAX_RUNNING or len(self._calls) > MAX_CALLS:
             raise InvariantBroken(f"{self.held} evictions are held, {len(self._calls)} calls made")
-        if {each.deadline for each in self._running.values()} - {deadline for deadline, _ in self._ends}:
+        running = ((each.deadline, key) for key, each in self._running.items())
+        waiting_until = ((deadline, key) for key, deadline in self._deadlines.items())
+        if not {*running, *waiting_until} <= set(self._ends):
             raise InvariantBroken("an eviction's deadline is not waited for")
         self._unacknowledged.validate()
         if not self._ended.keys() >= set(self._unacknowledged):

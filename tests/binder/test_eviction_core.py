@@ -393,6 +393,16 @@ def test_all_that_wait_have_their_turn() -> None:
     assert all(not told.failure for told in script.told())
 
 
+def test_an_eviction_that_waits_is_told_as_soon_as_its_window_ends() -> None:
+    script = Script()
+    for i in range(MAX_RUNNING):
+        script.handle(evict(victim(f"v{i}"), attempt=i + 1))
+    script.handle(evict(A, attempt=100, window=3.0))
+    assert script.machine.next_deadline() == script.now + 3.0
+    script.pass_time(3.0)
+    assert [told.attempt for told in script.told()] == [100]
+
+
 def test_an_eviction_that_has_no_turn_in_time_is_a_failure() -> None:
     script = Script()
     for i in range(MAX_RUNNING + 1):
