@@ -15,9 +15,9 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from services.binder.delayed_conditions import DelayedConditions
 from services.binder.events import TellDevicesAwaited, TellOwner
 from services.binder.eviction_state import ClearNomination, RecordPreempted, RecordPreemption
-from services.binder.held_conditions import HeldConditions
 from services.binder.metrics import BinderMetrics
 from services.binder.status_queue import MAX_PODS, NominationCleared, Queued, StatusQueue, StatusWrite, Write
 from shared.errors import FlotillaError
@@ -192,7 +192,7 @@ class StatusReporter:
         self._wall = wall
         self._events = EventWriter(client, metrics.events, Repeated(log), yields=bindings_wait)
         self._statuses = StatusWriter(client, metrics, log)
-        self._held = HeldConditions(self._statuses.put, clock)
+        self._delayed = DelayedConditions(self._statuses.put, clock)
 
     @property
     def idle(self) -> bool:
@@ -204,9 +204,9 @@ class StatusReporter:
         if told.failure:
             self._event(pod, WARNING, FAILED_SCHEDULING, SCHEDULING, told.message, of.profile)
             condition = PodScheduled(told.failure, told.message, self._wall())
-            self._statuses.put(self._held.of_now(StatusWrite(pod, condition, "")))
+            self._statuses.put(self._delayed.write_now(StatusWrite(pod, condition, "")))
         else:
-            self._held.forget(of.uid)
+            self._delayed.forget(of.uid)
             self._statuses.forget(of.uid)
             self._event(pod, NORMAL, SCHEDULED, BINDING, told.message, of.profile)
 
@@ -223,7 +223,7 @@ class StatusReporter:
             self._event(pod, type_, reason, SCHEDULING, notice.message, notice.scheduler)
         condition = PodScheduled(notice.reason, notice.message, self._wall()) if notice.patch else None
         if condition is not None:
-            self._held.wrote(notice.uid, condition)
+            self._delayed.wrote(notice.uid, condition)
         if condition is not None or notice.nominated is not None:
             self._statuses.put(StatusWrite(pod, condition, notice.nominated, notice.version))
 
@@ -254,11 +254,11 @@ class StatusReporter:
         self._statuses.put(NominationCleared(_ref(cleared.pod), cleared.node))
 
     def leave(self) -> None:
-        """Nothing is held back from now on."""
-        self._held.flush()
+        """No condition is delayed from now on."""
+        self._delayed.flush()
 
     async def close(self) -> None:
-        self._held.close()
+        self._delayed.close()
         await self._events.close()
         await self._statuses.close()
 

@@ -142,7 +142,7 @@ class QueueCore:
         effects = [sent for effect in effects if (sent := self._sent(effect, now)) is not None]
         is_last = isinstance(event, events.TermEnds)
         effects += queue.group_conditions.take(now, is_last=is_last)
-        effects += self._resend_conditions(now, is_last=is_last)
+        effects += self._due_conditions(now, is_last=is_last)
         if self._session.waiting is not None:
             effects += self._serve(self._session.waiting, now)
         for pod in queue.given_up:
@@ -205,15 +205,15 @@ class QueueCore:
             return self._queue.conditions.send(effect, now)
         return effect
 
-    def _resend_conditions(self, now: float, *, is_last: bool) -> list[events.Effect]:
-        """Sends conditions that were held back, and again those that the watch does not show yet.
+    def _due_conditions(self, now: float, *, is_last: bool) -> list[events.Effect]:
+        """Conditions that were delayed, and again those that the watch does not show yet.
 
         Those of unreadable pods are sent again a limited number of times. `is_last`: the term ends.
         """
         conditions = self._queue.conditions
-        held = conditions.flush() if is_last else conditions.due_now(now)
-        found: list[Notice | None] = [self._unshown(notice, notice) for notice in held]
-        for notice, is_last_delay in conditions.due(now):
+        delayed = conditions.flush() if is_last else conditions.due_delayed(now)
+        found: list[Notice | None] = [self._unshown(notice, notice) for notice in delayed]
+        for notice, is_last_delay in conditions.due_again(now):
             again = self._unshown(notice, None if is_last_delay else notice)
             if again is None:
                 conditions.delete(notice.uid)

@@ -15,7 +15,7 @@ from shared.messages.limits import CONDITION_SECONDS
 from shared.messages.queue import Outcome, Verdict
 from shared.model.composite_groups import CompositePodGroup
 from shared.model.objects import GroupApi, GroupRef, Pod, PodGroup, group_of
-from shared.runtime.paced import Paced
+from shared.runtime.rate_limited import RateLimited
 from shared.runtime.unanswered import Unanswered
 
 RETRY_DELAYS = (10.0, 20.0, 40.0, 80.0)
@@ -38,8 +38,8 @@ class GroupConditions:
         self._sent: dict[_Key, GroupNotice] = {}
         """The last notice of each group until the watch shows its content."""
         self._unconfirmed: Unanswered[_Key, GroupNotice] = Unanswered(RETRY_DELAYS)
-        self._paced: Paced[_Key, GroupNotice] = Paced(CONDITION_SECONDS)
-        """By the groups' uids and the reasons: a condition that only says the same in other words is held back."""
+        self._delayed: RateLimited[_Key, GroupNotice] = RateLimited(CONDITION_SECONDS)
+        """By the groups' uids and the reasons: a condition that only says the same in other words is delayed."""
 
     def __len__(self) -> int:
         return len(self._unconfirmed)
@@ -51,8 +51,8 @@ class GroupConditions:
             self._failures.setdefault(ref, outcome)
 
     def take(self, now: float, *, is_last: bool = False) -> list[GroupNotice]:
-        """What is to be written now: of groups that were placed or failed in this event, what was held back, and what
-        is sent again. `is_last`: the term ends.
+        """What is to be written now: of groups that were placed or failed in this event, what was delayed, and what is
+        sent again. `is_last`: the term ends.
         """
         failures, self._failures = self._failures, {}
         notices: dict[_Key, GroupNotice] = {}
@@ -63,16 +63,16 @@ class GroupConditions:
             self._unconfirmed.answered(key)
             self._unconfirmed.sent(key, notice, now)
             self._sent[key] = notice
-        found = [each for key, each in notices.items() if self._paced.passes(key, (each.uid, each.reason), each, now)]
-        found += [each for each in (self._paced.flush() if is_last else self._paced.due(now)) if self._is_due(each)]
+        found = [each for key, each in notices.items() if self._delayed.offer(key, (each.uid, each.reason), each, now)]
+        found += [each for each in (self._delayed.flush() if is_last else self._delayed.due(now)) if self._is_due(each)]
         for notice in self._unconfirmed.due(now):
             key = _key(notice)
-            if self._is_due(notice) and self._paced.passes(key, (notice.uid, notice.reason), notice, now):
+            if self._is_due(notice) and self._delayed.offer(key, (notice.uid, notice.reason), notice, now):
                 found.append(notice)
         return found
 
     def next_deadline(self) -> float | None:
-        times = (self._unconfirmed.next_deadline(), self._paced.next_deadline())
+        times = (self._unconfirmed.next_deadline(), self._delayed.next_deadline())
         return min((time for time in times if time is not None), default=None)
 
     def _placed(self, changed: Iterable[GroupInfo]) -> Iterable[GroupNotice]:
@@ -115,7 +115,7 @@ class GroupConditions:
         if not _shows(group, notice):
             if not is_sent:
                 yield notice
-        elif self._paced.drop(_key(notice)):  # what was held back is not said any more
+        elif self._delayed.drop(_key(notice)):  # what was delayed is not said any more
             self._forget(notice)
 
     def _is_due(self, notice: GroupNotice) -> bool:
@@ -138,7 +138,7 @@ class GroupConditions:
         return None if group is None else group.object
 
     def validate(self) -> None:
-        self._paced.validate()
+        self._delayed.validate()
         if self._failures:
             raise InvariantBroken(f"failures of groups were not sent: {sorted(map(str, self._failures))}")
         if set(self._unconfirmed) != self._sent.keys():

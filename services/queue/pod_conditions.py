@@ -15,7 +15,7 @@ from shared.messages.limits import CONDITION_SECONDS
 from shared.messages.queue import Outcome, Verdict
 from shared.model.devices import ResourceClaim
 from shared.model.objects import Pod
-from shared.runtime.paced import Paced
+from shared.runtime.rate_limited import RateLimited
 from shared.runtime.unanswered import Unanswered
 
 UNSCHEDULABLE_REASON = "Unschedulable"
@@ -148,13 +148,13 @@ class UnconfirmedConditions:
     """The last notice of each pod until the watch shows its content: it is sent again, without the Event and releases.
 
     A notice may be lost on the way, with a binder, or because the API server refuses it, and a pod that nothing helps
-    fails again only after minutes. A condition that only says the same in other words is held back for
+    fails again only after minutes. A condition that only says the same in other words is delayed for
     CONDITION_SECONDS: a pod that is rejected again and again would be written to each time.
     """
 
     def __init__(self) -> None:
         self._by_uid: Unanswered[str, _Unconfirmed] = Unanswered(RETRY_DELAYS)
-        self._paced: Paced[str, Notice] = Paced(CONDITION_SECONDS)
+        self._delayed: RateLimited[str, Notice] = RateLimited(CONDITION_SECONDS)
         """By reason; the status is the same as long as the queue says something."""
 
     def __len__(self) -> int:
@@ -166,9 +166,9 @@ class UnconfirmedConditions:
         return self.pass_on(notice, now)
 
     def pass_on(self, notice: Notice, now: float) -> Notice | None:
-        """What of the notice is sent now, if anything; a condition that is held back is `due` later."""
+        """What of the notice is sent now, if anything; a condition that is delayed is `due_delayed` later."""
         later = replace(notice, event=False, releases=[])
-        if not notice.patch or self._paced.passes(notice.uid, notice.reason, later, now):
+        if not notice.patch or self._delayed.offer(notice.uid, notice.reason, later, now):
             return notice
         has_more = notice.event or notice.nominated is not None or notice.releases
         return replace(notice, patch=False) if has_more else None
@@ -181,29 +181,29 @@ class UnconfirmedConditions:
 
     def binder_wrote(self, uid: str, reason: str, now: float) -> None:
         """A condition with this reason, which need not be shown."""
-        self._paced.passed(uid, reason, now)
+        self._delayed.record(uid, reason, now)
 
     def _expect(self, notice: Notice, now: float) -> None:
         """The watch is to show the notice, unless there is nothing in it to show."""
         self._by_uid.answered(notice.uid)
         if notice.event or notice.message:  # else it is about a nomination only
-            self._paced.drop(notice.uid)
+            self._delayed.drop(notice.uid)
         if notice.patch or notice.nominated is not None:
             self._by_uid.sent(notice.uid, _Unconfirmed(replace(notice, event=False, releases=[])), now)
 
     def delete(self, uid: str) -> None:
         self._by_uid.answered(uid)
-        self._paced.drop(uid)
+        self._delayed.drop(uid)
 
-    def due_now(self, now: float) -> list[Notice]:
-        """Conditions that were held back."""
-        return self._paced.due(now)
+    def due_delayed(self, now: float) -> list[Notice]:
+        """Conditions that were delayed."""
+        return self._delayed.due(now)
 
     def flush(self) -> list[Notice]:
-        """All conditions that are held back, before the end."""
-        return self._paced.flush()
+        """All conditions that are delayed, before the end."""
+        return self._delayed.flush()
 
-    def due(self, now: float) -> list[tuple[Notice, bool]]:
+    def due_again(self, now: float) -> list[tuple[Notice, bool]]:
         """Notices to send again, and whether this was their longest delay."""
         due = self._by_uid.due(now)
         for unconfirmed in due:
@@ -211,11 +211,11 @@ class UnconfirmedConditions:
         return [(unconfirmed.notice, unconfirmed.repeats >= len(RETRY_DELAYS)) for unconfirmed in due]
 
     def next_deadline(self) -> float | None:
-        times = (self._by_uid.next_deadline(), self._paced.next_deadline())
+        times = (self._by_uid.next_deadline(), self._delayed.next_deadline())
         return min((time for time in times if time is not None), default=None)
 
     def validate(self) -> None:
-        self._paced.validate()
+        self._delayed.validate()
         uids = list(self._by_uid)  # their order is not checked: the queue's clock may have been set back
         if len(uids) != len(set(uids)):
             raise InvariantBroken("a pod has two unconfirmed notices")

@@ -17,7 +17,8 @@ BEAT_INTERVAL = 0.5
 """Seconds between two heartbeats of a worker or a binder."""
 
 CONDITION_SECONDS = 5.0
-"""A condition whose status and reason stay the same is written at most once in so many seconds: the latest message."""
+"""Minimum seconds between two writes of a condition whose status and reason are unchanged; the latest message is
+written."""
 
 PREEMPTION_TIMEOUT = 30.0
 """Seconds for which the queue holds a preemptor back until its victims are evicted; then it retries the pod."""

@@ -161,8 +161,8 @@ def test_a_pod_has_one_unconfirmed_notice() -> None:
         conditions.send(replace(NOTICE, uid="v"), float(i))
     conditions.validate()
     assert len(conditions) == 2
-    assert [(notice.uid, notice.message) for notice in conditions.due_now(5.0)] == [("u", "4"), ("v", "no room")]
-    assert [(notice.uid, notice.message) for notice, _ in conditions.due(100.0)] == [("u", "4"), ("v", "no room")]
+    assert [(notice.uid, notice.message) for notice in conditions.due_delayed(5.0)] == [("u", "4"), ("v", "no room")]
+    assert [(notice.uid, notice.message) for notice, _ in conditions.due_again(100.0)] == [("u", "4"), ("v", "no room")]
     assert conditions.next_deadline() == 100.0 + RETRY_DELAYS[1]
     conditions.send(replace(NOTICE, patch=False), 200.0)
     conditions.delete("v")

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from services.binder.held_conditions import HeldConditions
+from services.binder.delayed_conditions import DelayedConditions
 from services.binder.metrics import BinderMetrics
 from services.binder.status_queue import Queued, StatusQueue, StatusWrite
 from services.binder.status_reporter import StatusWriter
@@ -34,7 +34,7 @@ class Binder:
         self.began = self.loop.time()
         self.writes: list[StatusWrite] = []
         self.written: list[tuple[float, str | None]] = []
-        self.held = HeldConditions(self._put, self.loop.time)
+        self.delayed = DelayedConditions(self._put, self.loop.time)
 
     def _put(self, write: StatusWrite) -> None:
         self.writes.append(write)
@@ -42,7 +42,7 @@ class Binder:
         self.written.append((self.loop.time() - self.began, said))
 
     def fail(self, message: str, reason: str = "Unschedulable") -> None:
-        self._put(self.held.of_now(failed(message, reason)))
+        self._put(self.delayed.write_now(failed(message, reason)))
 
 
 def play(script: Callable[[Binder], Awaitable[None]]) -> Binder:
@@ -51,7 +51,7 @@ def play(script: Callable[[Binder], Awaitable[None]]) -> Binder:
     async def run() -> Binder:
         binder = Binder()
         await script(binder)
-        binder.held.close()
+        binder.delayed.close()
         return binder
 
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
@@ -80,12 +80,12 @@ def test_another_reason_is_written_at_once() -> None:
     assert play(script).written == [(0.0, "not permitted"), (0.0, "broken")]
 
 
-def test_what_the_queue_has_written_replaces_what_is_held_back() -> None:
+def test_what_the_queue_has_written_replaces_what_is_delayed() -> None:
     async def script(binder: Binder) -> None:
         binder.fail("1")
         binder.fail("2")
         await asyncio.sleep(1.0)
-        binder.held.wrote(POD.uid, PodScheduled("Unschedulable", "no room", 1.0))
+        binder.delayed.wrote(POD.uid, PodScheduled("Unschedulable", "no room", 1.0))
         await asyncio.sleep(1.0)
         binder.fail("3")
         await asyncio.sleep(10.0)
@@ -97,21 +97,21 @@ def test_nothing_more_is_written_to_a_bound_pod() -> None:
     async def script(binder: Binder) -> None:
         binder.fail("1")
         binder.fail("2")
-        binder.held.forget(POD.uid)
+        binder.delayed.forget(POD.uid)
         await asyncio.sleep(10.0)
 
     assert play(script).written == [(0.0, "1"), (0.0, None)]
 
 
-def test_a_binder_that_leaves_writes_what_it_holds_back() -> None:
+def test_a_binder_that_leaves_writes_what_it_delays() -> None:
     async def script(binder: Binder) -> None:
         binder.fail("1")
         binder.fail("2")
         await asyncio.sleep(1.0)
-        binder.held.flush()
+        binder.delayed.flush()
         binder.fail("3")
         await asyncio.sleep(10.0)
-        assert len(binder.held) == 0
+        assert len(binder.delayed) == 0
 
     assert play(script).written == [(0.0, "1"), (0.0, None), (1.0, "2"), (1.0, "3")]
 

@@ -84,7 +84,7 @@ def test_another_reason_is_written_at_once(written: Written) -> None:
     assert written.said("a") == [(0.0, "no room"), (1.0, "broken"), (3.0, "no room")]
 
 
-def test_a_nomination_is_not_held_back(written: Written) -> None:
+def test_a_nomination_is_not_delayed(written: Written) -> None:
     written.reject("a", message="1")
     written.wait(1.0)
     written.reject("a", message="2", nominated="n")
@@ -101,7 +101,7 @@ def test_nothing_is_written_that_the_pod_shows_by_then(written: Written) -> None
     assert written.said("a") == [(0.0, "1")]
 
 
-def test_a_message_that_the_pod_shows_replaces_one_that_is_held_back(written: Written) -> None:
+def test_a_message_that_the_pod_shows_replaces_one_that_is_delayed(written: Written) -> None:
     written.reject("a", message="1")
     written.queue.add(telling("a", "1", version="7"))
     written.wait(1.0)
@@ -149,7 +149,7 @@ def test_what_a_binder_has_written_of_an_error_counts(written: Written) -> None:
     assert written.said("a") == [(5.0, "a plugin broke down")]
 
 
-def test_the_end_of_a_term_writes_what_is_held_back(written: Written) -> None:
+def test_the_end_of_a_term_writes_what_is_delayed(written: Written) -> None:
     written.reject("a", message="1")
     written.reject("a", message="2")
     written.queue.tell(TermEnds())
@@ -157,7 +157,7 @@ def test_the_end_of_a_term_writes_what_is_held_back(written: Written) -> None:
     assert written.said("a") == [(0.0, "1"), (0.0, "2")]
 
 
-def test_the_problems_of_an_unreadable_pod_are_held_back_likewise() -> None:
+def test_the_problems_of_an_unreadable_pod_are_delayed_likewise() -> None:
     written = Written()
     for problem in ("x", "y", "z"):
         written.queue.tell(PodUnreadable("default/a", "default", "a", "default-scheduler", problem))

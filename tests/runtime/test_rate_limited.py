@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from shared.runtime.paced import Paced
+from shared.runtime.rate_limited import RateLimited
 
 SECONDS = 5.0
 
@@ -14,22 +14,22 @@ class Script:
     """`written`: what has passed, with the times."""
 
     def __init__(self, most: int = 100) -> None:
-        self.paced: Paced[str, tuple[str, str, int]] = Paced(SECONDS, most)
+        self.limited: RateLimited[str, tuple[str, str, int]] = RateLimited(SECONDS, most)
         self.now = 100.0
         self.written: list[tuple[float, tuple[str, str, int]]] = []
 
     def offer(self, key: str, kind: str, number: int) -> None:
         value = (key, kind, number)
-        if self.paced.passes(key, kind, value, self.now):
+        if self.limited.offer(key, kind, value, self.now):
             self.written.append((self.now, value))
-        self.paced.validate()
+        self.limited.validate()
 
     def wait(self, seconds: float) -> None:
         end = self.now + seconds
-        while (due := self.paced.next_deadline()) is not None and due <= end:
+        while (due := self.limited.next_deadline()) is not None and due <= end:
             self.now = max(due, self.now)
-            self.written += [(self.now, value) for value in self.paced.due(self.now)]
-            self.paced.validate()
+            self.written += [(self.now, value) for value in self.limited.due(self.now)]
+            self.limited.validate()
         self.now = end
 
     def of(self, key: str) -> list[tuple[float, str, int]]:
@@ -47,7 +47,7 @@ def test_the_latest_value_passes_after_the_time() -> None:
     assert script.of("a")[-1] == (114.0, "x", 4)
 
 
-def test_another_kind_passes_at_once_and_replaces_what_is_held_back() -> None:
+def test_another_kind_passes_at_once_and_replaces_what_is_delayed() -> None:
     script = Script()
     for kind in ("x", "x", "y", "y", "x"):
         script.offer("a", kind, 0)
@@ -60,33 +60,33 @@ def test_what_is_dropped_never_passes() -> None:
     script = Script()
     script.offer("a", "x", 1)
     script.offer("a", "x", 2)
-    script.paced.drop("a")
-    assert script.paced.next_deadline() is None
+    script.limited.drop("a")
+    assert script.limited.next_deadline() is None
     script.wait(20.0)
     assert script.of("a") == [(100.0, "x", 1)]
 
 
 def test_a_value_that_passes_elsewhere_counts() -> None:
     script = Script()
-    script.paced.passed("a", "x", script.now)
+    script.limited.record("a", "x", script.now)
     script.offer("a", "x", 1)
     script.wait(3.0)
-    script.paced.passed("a", "x", script.now)
+    script.limited.record("a", "x", script.now)
     script.offer("a", "x", 2)
     script.wait(20.0)
     assert script.of("a") == [(108.0, "x", 2)]
 
 
-def test_all_that_is_held_back_can_be_had_at_the_end() -> None:
+def test_all_that_is_delayed_can_be_had_at_the_end() -> None:
     script = Script()
     for number in range(3):
         script.offer("a", "x", number)
         script.offer("b", "x", number)
-    assert script.paced.flush() == [("a", "x", 2), ("b", "x", 2)]
-    assert len(script.paced) == 0
+    assert script.limited.flush() == [("a", "x", 2), ("b", "x", 2)]
+    assert len(script.limited) == 0
 
 
-def test_a_clock_that_was_set_back_holds_nothing_back_for_longer() -> None:
+def test_a_clock_that_was_set_back_delays_nothing_for_longer() -> None:
     script = Script()
     script.offer("a", "x", 1)
     script.now -= 50.0
