@@ -174,7 +174,7 @@ class QueueCore:
                 self._on_absorbed(event, now)
             case Evicted(uid=uid):
                 info = self._queue.pods.get(uid)
-                priority = None if info is None else self._queue.groups.sorted_as(info.pod).priority
+                priority = None if info is None else self._queue.groups.priority_of(info.pod)
                 self.evictions.record(event, priority, now)
                 self._results.on_evicted(event, now)
             case Activate(uids=uids):

@@ -116,7 +116,7 @@ class EventHandlers:
         elif not bound and before is PodState.BINDING:
             self._move_all(freed_room(info.assumed()), now)
         elif not bound and pod.status.nominated_node_name:
-            self._move_all(freed_room(pod, max_priority=self._queue.groups.sorted_as(pod).priority), now)
+            self._move_all(freed_room(pod, max_priority=self._queue.groups.priority_of(pod)), now)
         return [events.PodEnded(uid, pod.key, profile, bound, info.attempts, info.seen_at, info.active_at, now)]
 
     def _on_unreadable(self, event: events.PodUnreadable, now: float) -> list[events.Effect]:

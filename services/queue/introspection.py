@@ -8,10 +8,11 @@ from itertools import islice
 from flotilla.events import ANY_EVENT as WITHOUT_EVENTS
 from flotilla.events import Action, Registration, Resource
 from services.queue.core import QueueCore
-from services.queue.scheduling.gang_plugins import GANG_PLUGINS, OWN_GROUP, hinting_plugins
+from services.queue.scheduling.gang_plugins import GANG_PLUGINS, OWN_GROUP
 from services.queue.scheduling.left_pods import LeftPod
 from services.queue.scheduling.pod_states import IN_FLIGHT, WAITING
 from services.queue.scheduling.queued_pod_info import PodState, QueuedPodInfo
+from services.queue.scheduling.queueing_hints import hinting_plugins
 from shared.bounded import Listings
 from shared.devices.pod_claims import own_claims
 from shared.devices.shortages import Shortages

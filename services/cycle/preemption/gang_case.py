@@ -14,7 +14,6 @@ from services.cycle.round.group_tree import GroupTree
 from services.cycle.round.tree_round import TreeRound
 from shared.messages.queue import GangGroup
 
-
 MAX_REPEATS = 4
 """How often victims are searched for again because other pods were decided meanwhile."""
 

@@ -167,7 +167,7 @@ class AttemptResults:
         before = self._queue.nominator.applied(info.pod)
         self._queue.nominator.nominate(info.uid, node)
         if before.status.nominated_node_name not in ("", node, info.pod.status.nominated_node_name):
-            priority = self._queue.groups.sorted_as(before).priority
+            priority = self._queue.groups.priority_of(before)
             freed = freed_room(before, max_priority=priority, except_uid=info.uid)
             self._queue.move_all(freed, now)
 

@@ -1,4 +1,4 @@
-"""The events that may help a gang as a whole, whatever the plugins say that rejected its members.
+"""The events that may help a gang as a whole, regardless of which plugins rejected its members.
 
 These are changes of its own groups and of their pods: of the pod group, of the composite groups above it and of all
 groups in its tree. A gang with topology constraints also waits for changes of the labels that tell its domains apart.
@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from flotilla.events import Action, Resource
 from services.queue.scheduling.assigned_pod import AssignedPod
 from services.queue.scheduling.cluster_event import ClusterChange
-from services.queue.scheduling.group_changes import says_the_same
 from services.queue.scheduling.pod_groups import PodGroups
 from services.queue.scheduling.queued_pod_info import QueuedPodInfo
 from shared.framework.clusterevents import ClusterEvent
@@ -25,17 +24,13 @@ _NONE: frozenset[GroupRef] = frozenset()
 
 class GangEvents:
     def __init__(self, groups: PodGroups) -> None:
-        self._groups = groups
+        self.groups = groups
         self._concerned: dict[ClusterChange, frozenset[GroupRef]] = {}
 
     def clear_cache(self) -> None:
         """Called when groups may have changed."""
         if self._concerned:
             self._concerned = {}
-
-    def priority_of(self, pod: Pod) -> int:
-        """That of its group, if it has one: nominations of lower priority reserve no room against the pod."""
-        return self._groups.sorted_as(pod).priority
 
     def may_help(self, change: ClusterChange) -> bool:
         """Whether the change may help any gang."""
@@ -68,7 +63,7 @@ class GangEvents:
 
     def _concerned_by(self, change: ClusterChange) -> Iterator[GroupRef]:
         before, now = change.told_before, change.told_now
-        if says_the_same(before, now) or (change.event == PENDING_POD and _reads_the_same(before, now)):
+        if change.event == PENDING_POD and _reads_the_same(before, now):
             return
         for version in (before, now):
             match version:
@@ -87,17 +82,17 @@ class GangEvents:
         if ref is None:
             return
         yield ref
-        group = self._groups.get(ref)
+        group = self.groups.get(ref)
         if group is not None and group.parent is not None:
             yield from self._below(group.parent.key)
 
     def _below(self, composite: str) -> Iterator[GroupRef]:
         """The pod groups of the tree that this composite group is in."""
-        return (group.ref for group in self._groups.forest.tree(composite))
+        return (group.ref for group in self.groups.forest.tree(composite))
 
     def _tells_domains_apart(self, info: QueuedPodInfo, change: ClusterChange) -> bool:
         ref, before, now = group_of(info.pod), change.told_before, change.told_now
-        group = None if ref is None else self._groups.get(ref)
+        group = None if ref is None else self.groups.get(ref)
         if group is None or not isinstance(before, Node) or not isinstance(now, Node):
             return False
         levels = (*group.topology, *(level for each in group.above for level in each.topology))

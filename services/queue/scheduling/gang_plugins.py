@@ -1,4 +1,4 @@
-"""The plugins that stand for a gang, and those whose hints are asked about a rejected pod."""
+"""The plugins that stand for a gang."""
 
 from collections.abc import Mapping
 
@@ -6,24 +6,13 @@ from flotilla.events import Action, Registration, Resource
 from services.queue.scheduling.queued_pod_info import QueuedPodInfo
 from shared.model.objects import GroupApi
 
-PLUGINS: Mapping[GroupApi, str] = {GroupApi.SCHEDULING: "GangScheduling", GroupApi.COSCHEDULING: "Coscheduling"}
-GANG_PLUGINS = frozenset(PLUGINS.values())
+PLUGIN_OF_API: Mapping[GroupApi, str] = {GroupApi.SCHEDULING: "GangScheduling", GroupApi.COSCHEDULING: "Coscheduling"}
+GANG_PLUGINS = frozenset(PLUGIN_OF_API.values())
 """They hold members, and reject gangs. No cluster event opens their gates: PodGroups releases held members. What may
 help a gang that they rejected, GangEvents says."""
 
 OWN_GROUP = (Registration(Resource.POD_GROUP, Action.ADD | Action.UPDATE | Action.DELETE),)
 """What a rejected gang waits for, as it is shown; and for pods of its groups."""
-
-
-def hinting_plugins(info: QueuedPodInfo) -> tuple[str, ...]:
-    """The plugins of which one must be helped: those that rejected the pod.
-
-    Of a gang that nothing else is known of, every plugin of the profile may keep members from nodes.
-    """
-    rejecting = info.rejecting_plugins
-    if not rejecting or not GANG_PLUGINS.issuperset(rejecting):
-        return rejecting
-    return (*rejecting, *(plugin for plugin in info.framework.registrations if plugin not in rejecting))
 
 
 def is_of_gang(info: QueuedPodInfo) -> bool:

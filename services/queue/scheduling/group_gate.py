@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from flotilla.results import SUCCESS, Status, unresolvable
-from services.queue.scheduling.gang_plugins import PLUGINS
+from services.queue.scheduling.gang_plugins import PLUGIN_OF_API
 from services.queue.scheduling.group_info import GroupInfo
 from shared.model.objects import GroupApi, GroupRef
 
@@ -13,7 +13,7 @@ _MINIMUM: Mapping[GroupApi, str] = {GroupApi.SCHEDULING: "minCount", GroupApi.CO
 
 
 def rejected(ref: GroupRef, why: str) -> Status:
-    return unresolvable(why).by(PLUGINS[ref.api])
+    return unresolvable(why).by(PLUGIN_OF_API[ref.api])
 
 
 def no_group(ref: GroupRef) -> Status:

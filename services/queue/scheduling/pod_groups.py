@@ -219,12 +219,14 @@ class PodGroups:
 
     def sorted_as(self, pod: Pod) -> Pod:
         """The pod as QueueSort sees it: with the priority of its group, if that has one."""
+        priority = self.priority_of(pod)
+        return pod if priority == pod.priority else replace(pod, spec=replace(pod.spec, priority=priority))
+
+    def priority_of(self, pod: Pod) -> int:
+        """That of its group, if that has one: nominations of lower priority reserve no room against the pod."""
         ref = group_of(pod) if self._groups else None
         group = None if ref is None else self._groups.get(ref)
-        priority = None if group is None else group.priority
-        if priority is None or priority == pod.priority:
-            return pod
-        return replace(pod, spec=replace(pod.spec, priority=priority))
+        return pod.priority if group is None or group.priority is None else group.priority
 
     def pre_enqueue(self, info: QueuedPodInfo) -> Status:
         """Rejects the pod unless its group exists and has the minimum of members."""

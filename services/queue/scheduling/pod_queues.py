@@ -12,11 +12,11 @@ from math import floor
 from typing import Any, NamedTuple, TypeVar
 
 from services.queue.scheduling.cluster_event import ClusterChange, Use, uses_of
-from services.queue.scheduling.gang_plugins import GANG_PLUGINS, hinting_plugins, is_of_gang
+from services.queue.scheduling.gang_plugins import GANG_PLUGINS, is_of_gang
 from services.queue.scheduling.nominator import PREEMPTION
 from services.queue.scheduling.queued_gang import QueuedGang
 from services.queue.scheduling.queued_pod_info import QueuedPodInfo
-from services.queue.scheduling.queueing_hints import QueueingHints, QueueStrategy
+from services.queue.scheduling.queueing_hints import QueueingHints, QueueStrategy, hinting_plugins
 from shared.errors import InvariantBroken
 from shared.framework.clusterevents import EVERYTHING
 from shared.model.objects import GroupRef, group_of
@@ -223,7 +223,7 @@ class UnschedulablePods(PodList):
             pods = group.pods
             if change.max_priority is not None:
                 first = next(iter(pods.values())).pod
-                if hints.gangs.priority_of(first) > change.max_priority:
+                if hints.gangs.groups.priority_of(first) > change.max_priority:
                     continue
             changed = pods.get(change.changed_uid)
             if changed is not None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from flotilla.events import Hint, OfUsers, Resource
 from services.queue.scheduling.cluster_event import ClusterChange
 from services.queue.scheduling.gang_events import GangEvents
-from services.queue.scheduling.gang_plugins import GANG_PLUGINS, hinting_plugins
+from services.queue.scheduling.gang_plugins import GANG_PLUGINS
 from services.queue.scheduling.queued_pod_info import QueuedPodInfo
 from shared.cluster.objects import ClusterObjects
 from shared.errors import FlotillaError, UserError
@@ -161,6 +161,17 @@ class QueueingHints:
         if self._stopwatch:
             self.calls.append(HintCall(plugin, change.label, answer, self._stopwatch() - began))
         return helps
+
+
+def hinting_plugins(info: QueuedPodInfo) -> tuple[str, ...]:
+    """The plugins of which one must be helped: those that rejected the pod.
+
+    Of a gang that nothing else is known of, every plugin of the profile may keep members from nodes.
+    """
+    rejecting = info.rejecting_plugins
+    if not rejecting or not GANG_PLUGINS.issuperset(rejecting):
+        return rejecting
+    return (*rejecting, *(plugin for plugin in info.framework.registrations if plugin not in rejecting))
 
 
 def _registered(framework: Framework, event: ClusterEvent) -> HintsOfPlugins:

@@ -140,7 +140,7 @@ class SchedulingQueue:
                 if self._hints.is_awaited(change := ClusterChange(event, old, pod)):
                     self._add_own_event(info, change)
         lost = nominated and nomination_changed
-        return freed_room(old, max_priority=self.groups.sorted_as(old).priority) if lost else None
+        return freed_room(old, max_priority=self.groups.priority_of(old)) if lost else None
 
     def _requeue_updated(self, info: QueuedPodInfo, old: Pod, now: float) -> None:
         """Requeues a waiting pod for the first of its own changes that helps it."""
