@@ -5,7 +5,7 @@ import pytest
 from services.cycle.events import Unschedulable
 from services.snapshot.events import PodSeen
 from shared.messages.queue import Gang
-from testing.builders import node, pod
+from testing.builders import node, pod, selector
 from testing.inprocess.pipeline import bound
 from tests.rounds.gangs import GangRun, members
 from tests.rounds.support import QUIET
@@ -61,3 +61,25 @@ def test_members_that_are_alike_wait_for_what_has_rejected_one_of_them() -> None
     run.take_tree([composite("root", 0, 2), leaf("a", 0, 1), leaf("b", 0, 1)], {1: alike[:1], 2: alike[1:]})
     run.settle()
     assert {outcome.unfit.plugins for outcome in run.unfit(alike).values()} == {("GangScheduling", "NodePorts")}
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_members_that_keep_each_other_from_nodes_hide_what_else_does(shards: int) -> None:
+    """Spread: after the first member is in z1, the others must go to z2, where affinity forbids it too."""
+    db, app = {"role": "db"}, {"app": "served"}
+    run = TreeRun(shards=shards)
+    zones = (("a", "z1", "r1"), ("b", "z1", "r2"), ("c", "z2", "r1"))
+    for name, zone, row in zones:
+        run.add_nodes([node(name).capacity(cpu=100, memory="8Gi").label(zone=zone, row=row).build()])
+    run.settle()
+    run.observe(PodSeen(bound(pod("db").label(db).build(), "b")))
+    run.settle()
+    served = pod("served").label(app).request(cpu=1).never_preempting().require_pods("zone", selector(db))
+    spread = served.spread_hard("zone", selector(app)).spread_hard("row", selector(app))
+    alike = members(spread, 3)
+    groups = [composite("root", 0, 2), *(leaf(name, 0, 1) for name in "abc")]
+    run.take_tree(groups, {number: [each] for number, each in enumerate(alike, start=1)})
+    run.settle()
+    plugins = {outcome.unfit.plugins for outcome in run.unfit(alike).values()}
+    assert plugins
+    assert all("InterPodAffinity" in of_member for of_member in plugins)

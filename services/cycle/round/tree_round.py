@@ -329,8 +329,11 @@ class TreeRound:
 
     @property
     def names_all_limits(self) -> bool:
-        """As of a GangRound. Of members of groups that were placed, and taken back, nothing is remembered."""
-        return len({info.class_id for info in self.members}) == 1
+        """As of a GangRound. Of members of groups that were placed, and taken back, nothing is remembered.
+
+        Members that matter to each other keep each other from nodes from which something else would keep them as well.
+        """
+        return len({info.class_id for info in self.members}) == 1 and not self._is_followed
 
     @property
     def _order(self) -> list[str]:
