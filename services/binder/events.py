@@ -98,6 +98,10 @@ class Leave(msgspec.Struct, frozen=True, gc=False):
     """Event: begin nothing more, and hand back what waits."""
 
 
+class Exit(msgspec.Struct, frozen=True, gc=False):
+    """Event: the process ends now, so that nothing more will come of what is under way."""
+
+
 class ExtenderBinding(msgspec.Struct, frozen=True, gc=False):
     """A call that has an extender bind the pod."""
 

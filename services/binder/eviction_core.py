@@ -30,8 +30,8 @@ import math
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 
-from services.binder.events import Leave, Problem, Tick
-from services.binder.eviction_intake import LEAVING, MAX_FOR_GANGS, MAX_WAITING, EvictionIntake
+from services.binder.events import Exit, Leave, Problem, Tick
+from services.binder.eviction_intake import LEAVING, MAX_FOR_GANGS, MAX_WAITING, EvictionIntake, Gang, gang_of
 from services.binder.eviction_state import (
     Answered,
     ClearNomination,
@@ -86,7 +86,7 @@ PLUGIN = "DefaultPreemption"
 REASON = "preempted"
 TOO_LATE = f"not all victims were told to go within {MAX_WINDOW:g} s"
 
-Event = Evict | Answered | EvictedAcknowledged | Tick | Leave
+Event = Evict | Answered | EvictedAcknowledged | Tick | Leave | Exit
 Records = RecordPreempted | RecordPreemption | EvictionBegan | EvictionEnded
 Effect = EvictionCall | Withdraw | ClearNomination | Records | Evicted | Problem
 
@@ -95,9 +95,12 @@ class EvictionCore:
     def __init__(self) -> None:
         self._epoch = 0
         self._intake = EvictionIntake()
-        self._waiting: OrderedDict[Key, Evict] = OrderedDict()
+        self._waiting: dict[Key, Evict] = {}
         self._deadlines: dict[Key, float] = {}
         """Of waiting evictions."""
+        self._lines: tuple[OrderedDict[Key, None], OrderedDict[Key, None]] = OrderedDict(), OrderedDict()
+        """Waiting evictions for single pods, and for gangs. They begin in turn, so that neither waits for the other."""
+        self._turn = 0
         self._running: dict[Key, Eviction] = {}
         self._ends: list[tuple[float, Key]] = []
         """A heap of the deadlines of waiting and running evictions, and of some that have ended or got another one."""
@@ -123,6 +126,8 @@ class EvictionCore:
                 self._on_tick(now)
             case Leave():
                 self._on_leave(now)
+            case Exit():
+                self._on_exit(now)
         self._begin_waiting(now)
         self._make_calls()
         return self._effects
@@ -160,12 +165,14 @@ class EvictionCore:
             self._report_end(evict, why, now)
         else:
             self._waiting[key] = evict
+            self._lines[bool(evict.gang)][key] = None
             self._deadlines[key] = now + (evict.window if 0 < evict.window < MAX_WINDOW else MAX_WINDOW)
             heapq.heappush(self._ends, (self._deadlines[key], key))
 
     def _begin_waiting(self, now: float) -> None:
         while self._waiting and len(self._running) < MAX_RUNNING:
-            key, evict = self._waiting.popitem(last=False)
+            key = self._next_in_turn()
+            evict = self._waiting.pop(key)
             self._intake.begins(evict)
             victims = {pod.uid: VictimEviction(pod, FIRST_RETRY) for pod in evict.victims}
             eviction = Eviction(evict, self._deadlines.pop(key), now, victims)
@@ -175,6 +182,13 @@ class EvictionCore:
             for victim in eviction.idle()[:-1]:
                 self._begin(eviction, victim, now)
             self._advance(eviction, now)
+
+    def _next_in_turn(self) -> Key:
+        """Takes it out of its line; one must wait."""
+        self._turn = 1 - self._turn
+        line = self._lines[self._turn] or self._lines[1 - self._turn]
+        key, _ = line.popitem(last=False)
+        return key
 
     def _advance(self, eviction: Eviction, now: float) -> None:
         """Begins the last victim, or ends the eviction, once no victim is under way."""
@@ -193,6 +207,9 @@ class EvictionCore:
             self._effects.append(RecordPreemption(eviction.evict, eviction.evicted))
         self._effects.append(EvictionEnded(now - eviction.began, bool(eviction.failure)))
         self._report_end(eviction.evict, eviction.failure, now, eviction.evicted)
+        gang = gang_of(eviction.evict)
+        if eviction.failure and gang is not None:
+            self._give_up_gang(gang, f"another eviction for the gang failed: {eviction.failure}", now)
 
     def _report_end(self, evict: Evict, failure: str, now: float, victims: Sequence[EvictedPod] = ()) -> None:
         key = (evict.uid, evict.attempt)
@@ -369,15 +386,15 @@ class EvictionCore:
         eviction = self._running.get(key)
         return deadline == (self._deadlines.get(key) if eviction is None else eviction.deadline)
 
-    def _time_out(self, eviction: Eviction, now: float) -> None:
+    def _time_out(self, eviction: Eviction, now: float, why: str = TOO_LATE) -> None:
         """Ends the eviction; marked victims are cancelled first, for which there is a little more time."""
         late = [each for each in eviction.victims.values() if each.marked and each.state is not VictimState.OVER]
         if not eviction.timed_out and late:
             eviction.timed_out, eviction.deadline = True, now + CANCEL_SECONDS
             heapq.heappush(self._ends, (eviction.deadline, eviction.key))
-            self._fail(eviction, TOO_LATE, now)
+            self._fail(eviction, why, now)
             return
-        eviction.failure = eviction.failure or TOO_LATE
+        eviction.failure = eviction.failure or why
         if late:
             eviction.failure += f"; {len(late)} victims may still be deleted"
         self._end(eviction, now)
@@ -386,13 +403,35 @@ class EvictionCore:
         """Evictions under way are finished, as far as there is time; for a gang, all of them or none."""
         self._intake.leaving = True
         for key, evict in list(self._waiting.items()):
-            if not self._intake.is_under_way(evict):
+            if key in self._waiting and not self._intake.is_under_way(evict):
                 self._give_up_waiting(key, LEAVING, now)
 
+    def _on_exit(self, now: float) -> None:
+        """All that has not ended ends, so that the queue learns of it, and does not wait in vain."""
+        while self._waiting:
+            self._give_up_waiting(next(iter(self._waiting)), LEAVING, now)
+        for eviction in list(self._running.values()):
+            eviction.timed_out = True
+            self._time_out(eviction, now, LEAVING)
+
     def _give_up_waiting(self, key: Key, why: str, now: float) -> None:
+        """For a gang, all that waits: without one of them the others would be for nothing."""
+        gang = gang_of(self._waiting[key])
+        if gang is None:
+            self._remove_waiting(key, why, now)
+        else:
+            self._give_up_gang(gang, why, now)
+
+    def _give_up_gang(self, gang: Gang, why: str, now: float) -> None:
+        self._intake.refuse(gang, why)
+        for key in [key for key in self._lines[True] if gang_of(self._waiting[key]) == gang]:
+            self._remove_waiting(key, why, now)
+
+    def _remove_waiting(self, key: Key, why: str, now: float) -> None:
         del self._deadlines[key]
         evict = self._waiting.pop(key)
-        self._intake.gives_up(evict, why)
+        del self._lines[bool(evict.gang)][key]
+        self._intake.gives_up(evict)
         self._report_end(evict, why, now)
 
     def validate(self) -> None:
@@ -401,6 +440,10 @@ class EvictionCore:
         waiting = self._intake.waiting, self._intake.waiting_for_gangs
         if sum(waiting) != len(self._waiting) or waiting[0] > MAX_WAITING or waiting[1] > MAX_FOR_GANGS:
             raise InvariantBroken(f"{len(self._waiting)} evictions wait, counted as {waiting}")
+        if {key: bool(evict.gang) for key, evict in self._waiting.items()} != {
+            key: bool(number) for number, line in enumerate(self._lines) for key in line
+        }:
+            raise InvariantBroken("an eviction waits in no line, or in the wrong one")
         if len(self._running) > MAX_RUNNING or len(self._calls) > MAX_CALLS:
             raise InvariantBroken(f"{self.held} evictions are held, {len(self._calls)} calls made")
         running = ((each.deadline, key) for key, each in self._running.items())

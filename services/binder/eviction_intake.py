@@ -53,12 +53,13 @@ class EvictionIntake:
         if gang is not None:
             self._begun[gang] = None
 
-    def gives_up(self, evict: Evict, why: str) -> None:
-        """The eviction ends before it begins. If it was for a gang, no more are taken for that."""
-        gang = gang_of(evict)
-        self._count(gang, -1)
-        if gang is not None:
-            self._why_not[gang] = why
+    def gives_up(self, evict: Evict) -> None:
+        """The eviction ends before it begins."""
+        self._count(gang_of(evict), -1)
+
+    def refuse(self, gang: Gang, why: str) -> None:
+        """Takes no more evictions for this gang."""
+        self._why_not[gang] = why
 
     def is_under_way(self, evict: Evict) -> bool:
         """Whether another eviction for the same gang has begun here."""

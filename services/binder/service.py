@@ -107,7 +107,7 @@ class BothCores:
 
     def handle(self, event: Event, now: float) -> Sequence[Effect]:
         match event:
-            case Evict() | Answered() | EvictedAcknowledged():
+            case Evict() | Answered() | EvictedAcknowledged() | events.Exit():
                 return self._evictions.handle(event, now)
             case events.Tick() | events.Leave():
                 return [*self._bindings.handle(event, now), *self._evictions.handle(event, now)]
@@ -211,6 +211,7 @@ class Shell:
                 break
             await asyncio.sleep(LEAVE_POLL)
         else:
+            self._runner.feed(events.Exit())
             self._context.log.warning("%d orders are left to other binders", self._core.held)
         self._bus.post(subjects.BINDER_BEATS, BinderBeat(self._context.name, self._core.incarnation, 0, gone=True))
 

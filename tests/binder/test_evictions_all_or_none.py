@@ -6,13 +6,13 @@ from collections.abc import Iterator
 import pytest
 
 from services.binder import eviction_core, eviction_intake
-from services.binder.events import Leave
+from services.binder.events import Exit, Leave
 from services.binder.eviction_core import MAX_RUNNING, MAX_WINDOW
 from services.binder.eviction_intake import LEAVING, MAX_WAITING, EvictionIntake
-from services.binder.eviction_state import EvictionBegan
+from services.binder.eviction_state import EvictionBegan, Failed
 from shared.messages.binding import Evict
 from shared.messages.limits import MAX_GANG
-from tests.binder.evictions import Script, evict, victim
+from tests.binder.evictions import Script, evict, standing, victim
 
 
 def evictions_for(gang: str, count: int, attempt: int = 1) -> Iterator[Evict]:
@@ -111,6 +111,45 @@ def test_those_that_do_not_begin_in_time_fail(small: int) -> None:
         script.handle(each)
     script.pass_time(MAX_WINDOW)
     assert len(failures(script, "g")) == MAX_RUNNING + 2
+    assert script.machine.held == 0
+
+
+def test_once_one_fails_those_for_its_gang_that_wait_fail_as_well() -> None:
+    """And those that come later; evictions for another gang are made."""
+    script = Script()
+    *sent, late = evictions_for("g", MAX_RUNNING + 5)
+    for each in (*sent, *evictions_for("other", 2)):
+        script.handle(each)
+    script.answer("g-0-victim", Failed("forbidden", final=True))
+    script.handle(late)
+    assert len(failures(script, "g")) == 1 + 5
+    assert all("forbidden" in why for why in failures(script, "g"))
+    while script.asks:
+        script.carry_out(script.asks[0].victim.name)
+    assert failures(script, "other") == [""] * 2
+
+
+def test_a_single_pod_does_not_wait_for_a_gang_that_came_before() -> None:
+    script = Script()
+    for each in evictions_for("g", 4 * MAX_RUNNING):
+        script.handle(each)
+    script.handle(evict(victim("v"), uid="single"))
+    carried_out = 0
+    while "v" not in script.asked():
+        script.carry_out(script.asks[0].victim.name)
+        carried_out += 1
+    assert carried_out <= MAX_RUNNING + 1, "those that had begun, and one more"
+
+
+def test_what_has_not_ended_when_the_process_ends_is_reported_as_failed() -> None:
+    script = Script()
+    for each in (*evictions_for("g", MAX_RUNNING + 5), evict(victim("v"), uid="single")):
+        script.handle(each)
+    script.handle(Leave())
+    script.answer("g-0-victim", standing(victim("g-0-victim")))
+    script.handle(Exit())
+    assert len(failures(script, "g")) == MAX_RUNNING + 5
+    assert all(LEAVING in why for why in failures(script, "g"))
     assert script.machine.held == 0
 
 
