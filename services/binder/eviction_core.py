@@ -401,9 +401,9 @@ class EvictionCore:
 
     def _on_leave(self, now: float) -> None:
         """Evictions under way are finished, as far as there is time; for a gang, all of them or none."""
-        self._intake.leaving = True
+        self._intake.leave()
         for key, evict in list(self._waiting.items()):
-            if key in self._waiting and not self._intake.is_under_way(evict):
+            if key in self._waiting and not self._intake.has_begun(evict):
                 self._give_up_waiting(key, LEAVING, now)
 
     def _on_exit(self, now: float) -> None:

@@ -1,8 +1,8 @@
-"""Which evictions a binder takes. Of those for one gang it takes all that it gets, or none.
+"""Which evictions a binder takes: a gang's only if those of a largest gang fit, and none after its first refusal.
 
-A gang needs all of its victims gone. If a binder that is full evicted some of them and refused the others, these some
-would be gone for nothing. The evictions for a gang come one by one, and nobody says how many come to this binder. So
-the first one decides, and it is taken only while there is room for as many as a gang can have.
+A gang needs all of its victims gone. If a binder that is full evicted some of them and refused the others, those
+evictions would be wasted. The evictions for a gang come one by one, and a binder does not know how many it will get. So
+the first one decides whether the gang is taken.
 """
 
 from shared.bounded import BoundedDict
@@ -33,7 +33,7 @@ class EvictionIntake:
         self.waiting = 0
         """For single pods."""
         self.waiting_for_gangs = 0
-        self.leaving = False
+        self._leaving = False
         self._why_not: BoundedDict[Gang, str] = BoundedDict(MAX_GANGS)
         """Why a gang was refused; empty if it was taken."""
         self._begun: BoundedDict[Gang, None] = BoundedDict(MAX_GANGS)
@@ -61,19 +61,23 @@ class EvictionIntake:
         """Takes no more evictions for this gang."""
         self._why_not[gang] = why
 
-    def is_under_way(self, evict: Evict) -> bool:
+    def leave(self) -> None:
+        """Takes no further gangs, and nothing for single pods."""
+        self._leaving = True
+
+    def has_begun(self, evict: Evict) -> bool:
         """Whether another eviction for the same gang has begun here."""
         return gang_of(evict) in self._begun
 
     def _refusal(self) -> str:
-        if self.leaving:
+        if self._leaving:
             return LEAVING
         return f"{self.waiting} evictions wait already" if self.waiting >= MAX_WAITING else ""
 
     def _refusal_for(self, gang: Gang) -> str:
         why = self._why_not.get(gang)
         if why is None:
-            why = LEAVING if self.leaving else ""
+            why = LEAVING if self._leaving else ""
             if self.waiting_for_gangs > MAX_FOR_GANGS - MAX_GANG:
                 why = f"{self.waiting_for_gangs} evictions for other gangs wait already"
         elif not why and self.waiting_for_gangs >= MAX_FOR_GANGS:  # more than any gang has: not from the snapshot

@@ -150,8 +150,15 @@ class Shell:
         self._eviction_calls: EvictionCalls | None = None
         if client is not None:
             metrics, feed = self._metrics, self._runner.feed
-            given = client, context.name, context.wall, metrics, context.log, self._bindings_wait
-            status = StatusReporter(*given, context.clock)
+            status = StatusReporter(
+                client,
+                instance=context.name,
+                wall=context.wall,
+                metrics=metrics,
+                log=context.log,
+                bindings_wait=self._bindings_wait,
+                clock=context.clock,
+            )
             calls = ApiCalls(client, feed, core.awaits, context.clock, metrics, self._spans, extenders)
             self._status = status
             self._releases = ClaimReleases(client, context.bus, lambda: core.epoch, context.log)

@@ -25,11 +25,11 @@ class WaitingGangs:
             self._add(gang, now)
 
     def _add(self, gang: list[GroupInfo], now: float) -> None:
-        """A gang is held only if all of its groups are."""
+        """Adds the gang to all three, at the place of the first of its groups that is not held, if there is one."""
         held = MemberState.HELD.value
         place = next((group.queue_state for group in gang if group.queue_state != held), held)
-        first = [next(iter(group.pods.values())) for group in gang if group.pods]
-        waited = max((now - info.seen_at for info in first), default=0.0)
+        samples = [next(iter(group.pods.values())) for group in gang if group.pods]
+        waited = max((now - info.seen_at for info in samples), default=0.0)
         self.count[place] += 1
         self.longest[place] = max(self.longest.get(place, 0.0), waited)
-        self.rejected.update({plugin for info in first for plugin in info.rejecting_plugins})
+        self.rejected.update({plugin for info in samples for plugin in info.rejecting_plugins})

@@ -52,7 +52,7 @@ class ClassCache:
         return bool(self._lasting) and all(lasting.get(class_id, False) for lasting in self._lasting.values())
 
     def merged(self, class_id: str, framework: Framework, summaries: Sequence[Summary]) -> Summary:
-        """The merged summary of a class; of the very summaries that were merged last, what they were merged to."""
+        """Merges summaries; returns the cached result if these same objects were merged last."""
         last = self._merged.get(class_id)
         if last is not None and len(last[0]) == len(summaries) and all(map(is_, last[0], summaries)):
             return last[1]

@@ -270,7 +270,7 @@ class KnownAnswers:
                     return FollowedShard(answer, seq, name, follower)
         return None
 
-    def came(self, class_id: str) -> None:
+    def note_lasting(self, class_id: str) -> None:
         """An answer about it lasts, whether or not it is kept."""
         self._lately[class_id] = None
 
@@ -284,7 +284,7 @@ class KnownAnswers:
         """A round about these classes was decided: their answers last if those of all workers do."""
         for class_id in classes:
             if all(class_id in self._kept.get(worker, ()) for worker in workers):
-                self.came(class_id)
+                self.note_lasting(class_id)
             else:
                 self.forget(class_id)
         for info, placement in decided:

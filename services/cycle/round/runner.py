@@ -320,7 +320,7 @@ class RoundRunner:
             self.known.clear()
             for class_id in round_.classes:
                 if self.cache.lasts(class_id):
-                    self.known.came(class_id)
+                    self.known.note_lasting(class_id)
             return
         for class_id in round_.unsettled | round_.open:
             self.known.forget(class_id)
