@@ -8,7 +8,7 @@ from itertools import islice
 from flotilla.events import ANY_EVENT as WITHOUT_EVENTS
 from flotilla.events import Action, Registration, Resource
 from services.queue.core import QueueCore
-from services.queue.scheduling.gang_plugins import GANG_PLUGINS, OWN_GROUP
+from services.queue.scheduling.gang_plugins import DOMAIN_LABELS, GANG_PLUGINS, OWN_TREE
 from services.queue.scheduling.left_pods import LeftPod
 from services.queue.scheduling.pod_states import IN_FLIGHT, WAITING
 from services.queue.scheduling.queued_pod_info import PodState, QueuedPodInfo
@@ -84,6 +84,7 @@ class Introspection:
                 in_full=in_full,
                 claims=self._shortages(info) if in_full else (),
                 with_body=request.bodies,
+                has_domains=self._has_domains(info),
             )
             for info in page.items
             if info.state is not PodState.DONE
@@ -156,6 +157,11 @@ class Introspection:
         found = Shortages(devices.slices.values(), devices.classes, devices.claims.values(), evaluate)
         return tuple(map(shorten, islice(found.of(own), MAX_SHORTAGES)))
 
+    def _has_domains(self, info: QueuedPodInfo) -> bool:
+        ref = group_of(info.pod)
+        group = None if ref is None else self._core.groups.get(ref)
+        return group is not None and bool(group.levels)
+
     def _nominated_nodes(self) -> dict[str, str]:
         return {uid: node for node, uids in self._core.nominated().items() for uid in uids}
 
@@ -178,11 +184,12 @@ def describe(
     in_full: bool = False,
     claims: tuple[str, ...] = (),
     with_body: bool = False,
+    has_domains: bool = False,
 ) -> DescribedPod:
     """`nominated`: the pod's nominated node, if any. `in_full`: with its transitions and its whole last message.
 
-    `shortage`: why its group holds it now. `claims`: what its claims lack. `zero`: the Unix time of the queue's time 0;
-    all times of the description are Unix times.
+    `shortage`: why its group holds it now. `claims`: what its claims lack. `has_domains`: whether its group has
+    topology constraints. `zero`: the Unix time of the queue's time 0; all times of the description are Unix times.
     """
     pod, state = info.pod, info.state
     moves = _moves(info.transitions, zero)
@@ -204,7 +211,7 @@ def describe(
         plugins=info.rejecting_plugins,
         gate=BROKEN_GATE if info.gating_plugin == "" else info.gating_plugin or "",
         gate_reason=shorten(shortage or info.gate_reason) if state is PodState.GATED else "",
-        requeue_events=awaited_events(info) if state in WAITING else (),
+        requeue_events=awaited_events(info, has_domains=has_domains) if state in WAITING else (),
         backoff_until=zero + info.backoff_ends if state in (PodState.BACKOFF, PodState.ERROR_BACKOFF) else None,
         deadline=zero + info.deadline if state in IN_FLIGHT else None,
         node=info.node if state is PodState.BINDING else "",
@@ -225,7 +232,7 @@ def _gang(info: QueuedPodInfo) -> str:
     return "" if ref is None else ref.key
 
 
-def awaited_events(info: QueuedPodInfo) -> tuple[str, ...]:
+def awaited_events(info: QueuedPodInfo, *, has_domains: bool = False) -> tuple[str, ...]:
     """The events of which any may help the pod; for a gated pod, those of the gating plugin only.
 
     None for a member of a pod group that is held: other members release it.
@@ -233,12 +240,13 @@ def awaited_events(info: QueuedPodInfo) -> tuple[str, ...]:
     if info.gating_plugin in GANG_PLUGINS:
         return ()
     plugins = hinting_plugins(info) if info.gating_plugin is None else (info.gating_plugin,)
-    return _awaited_events(info.framework, plugins)
+    return _awaited_events(info.framework, plugins, has_domains)
 
 
 @lru_cache(maxsize=256)
-def _awaited_events(framework: Framework, plugins: tuple[str, ...]) -> tuple[str, ...]:
-    registered = {**framework.registrations, **dict.fromkeys(GANG_PLUGINS, OWN_GROUP)}
+def _awaited_events(framework: Framework, plugins: tuple[str, ...], has_domains: bool) -> tuple[str, ...]:
+    of_gangs = (*OWN_TREE, DOMAIN_LABELS) if has_domains else OWN_TREE
+    registered = {**framework.registrations, **dict.fromkeys(GANG_PLUGINS, of_gangs)}
     if any(plugin not in registered or _registers_nothing(registered[plugin]) for plugin in plugins):
         return (ANY_EVENT,)
     return labels(each for plugin in plugins for each in registered[plugin])

@@ -9,9 +9,11 @@ from msgspec.structs import replace
 
 from flotilla.events import Action, Resource
 from services.queue.events import PodPending
+from services.queue.introspection import Introspection, labels
 from services.queue.scheduling.cluster_event import ClusterChange, node_events, pod_events
 from services.queue.scheduling.queued_pod_info import PodState
 from shared.framework.clusterevents import ClusterEvent
+from shared.messages.inspection import ListQueue
 from shared.model.objects import ClusterObject, Node, Pod, PodGroup, group_of, kind_of, object_from
 from testing.builders import PodBuilder, node, pod, selector
 from tests.queue.support import (
@@ -30,6 +32,7 @@ from tests.queue.test_group_trees import composite, group, member, see
 GANG = "GangScheduling"
 GROUP_UPDATED = ClusterEvent(Resource.POD_GROUP, Action.UPDATE)
 FRAMEWORK = FRAMEWORKS["default-scheduler"]
+OF_TREE = ("scheduling.k8s.io/PodGroup", "AssignedPod", "UnschedulablePod")
 STRANGER = pod("stranger").on("n").build()
 
 
@@ -351,3 +354,15 @@ def test_a_nomination_of_a_member_reserves_room_by_the_priority_of_its_group(of_
     queue.add(member("a-0").priority(5).gate("x").nominated("n"))
     queue.gone("a-0")
     assert (queue.state("p") is PodState.ACTIVE) is woken
+
+
+@pytest.mark.parametrize("topology", ["", "rack"])
+def test_a_gang_shows_that_it_waits_for_its_groups_their_pods_and_the_labels_of_its_domains(topology: str) -> None:
+    queue = Queue()
+    see(queue, composite("root", topology=topology), group("a", 2, "root"))
+    rejected(queue, member("a-0"), member("a-1"), plugins=(GANG, "NodePorts"))
+    of_tree = {f"{what}{change}" for what in OF_TREE for change in ("Add", "Update", "Delete")}
+    of_plugin = set(labels(FRAMEWORK.registrations["NodePorts"]))
+    of_domains = {"NodeUpdateNodeLabel"} if topology else set()
+    shown = Introspection(queue.core).answer(ListQueue(), queue.now).pods
+    assert [set(each.requeue_events) for each in shown] == [of_tree | of_plugin | of_domains] * 2

@@ -95,8 +95,9 @@ class GangEvents:
         group = None if ref is None else self.groups.get(ref)
         if group is None or not isinstance(before, Node) or not isinstance(now, Node):
             return False
-        levels = (*group.topology, *(level for each in group.above for level in each.topology))
-        return any(before.metadata.labels.get(level.key) != now.metadata.labels.get(level.key) for level in levels)
+        return any(
+            before.metadata.labels.get(level.key) != now.metadata.labels.get(level.key) for level in group.levels
+        )
 
 
 def _reads_the_same(before: object, now: object) -> bool:

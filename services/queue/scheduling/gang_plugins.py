@@ -11,8 +11,13 @@ GANG_PLUGINS = frozenset(PLUGIN_OF_API.values())
 """They hold members, and reject gangs. No cluster event opens their gates: PodGroups releases held members. What may
 help a gang that they rejected, GangEvents says."""
 
-OWN_GROUP = (Registration(Resource.POD_GROUP, Action.ADD | Action.UPDATE | Action.DELETE),)
-"""What a rejected gang waits for, as it is shown; and for pods of its groups."""
+OWN_TREE = tuple(
+    Registration(resource, Action.ADD | Action.UPDATE | Action.DELETE)
+    for resource in (Resource.POD_GROUP, Resource.POD)
+)
+"""What a rejected gang waits for, as it is shown: changes of the groups in its tree and of their pods."""
+DOMAIN_LABELS = Registration(Resource.NODE, Action.UPDATE_NODE_LABEL)
+"""What a gang with topology constraints waits for as well."""
 
 
 def is_of_gang(info: QueuedPodInfo) -> bool:

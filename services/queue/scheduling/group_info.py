@@ -132,6 +132,11 @@ class GroupInfo:
         return () if self.object is None else self.object.topology
 
     @property
+    def levels(self) -> tuple[TopologyConstraint, ...]:
+        """All that constrain its pods: its own, and those of the groups above it."""
+        return (*self.topology, *(level for each in self.above for level in each.topology))
+
+    @property
     def goes_together(self) -> bool:
         """Whether several of its members, or groups above it, are placed together or not at all."""
         return self.missing > 1 or self.unit is not None
@@ -147,8 +152,7 @@ class GroupInfo:
         if self.object is None:
             return False
         never = self.never_preempts and pod.spec.preemption_policy != "Never"
-        has_domain = self.topology or any(each.topology for each in self.above)
-        return bool(has_domain) or never or self.priority not in (None, pod.priority)
+        return bool(self.levels) or never or self.priority not in (None, pod.priority)
 
     @property
     def evicts_nobody(self) -> bool:
