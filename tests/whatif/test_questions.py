@@ -128,7 +128,7 @@ def test_victims_name_the_budgets_that_they_violate() -> None:
     guard = object_from(ObjectKind.POD_DISRUPTION_BUDGET, raw)
     live = replace(live, state=replace(live.state, objects=[*live.state.objects, guard]))
     (victim,) = ask(live, a_pod("high", "2", priorityClassName="high"), _class("high", 10)).victims
-    assert (victim.pod, victim.violates) == ("shop/low", ("web",))
+    assert (victim.pod, victim.violates) == ("shop/low", ["web"])
 
 
 def test_a_drained_node_loses_its_pods_except_those_that_belong_to_it() -> None:

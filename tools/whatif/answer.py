@@ -55,7 +55,7 @@ class Victim(msgspec.Struct, frozen=True, omit_defaults=True):
     node: str
     priority: int
     preemptor: str
-    violates: tuple[str, ...] = ()
+    violates: list[str] = []
 
 
 class PodAnswer(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -179,7 +179,7 @@ class Engine:
                 node,
                 priority,
                 keys.get(preemptor, preemptor),
-                victim.violates,
+                list(victim.violates),
             )
             for preemptor, victim, node, priority in cores.evicted
         ]
