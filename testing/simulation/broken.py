@@ -281,7 +281,7 @@ BROKEN: Mapping[str, Broken] = {
         (eviction_calls, "_why_not", _nominated_anywhere),
         seconds=25.0,
         often={"create": 10.0, "nominate": 20.0, "go": 6.0, "delete": 0.0, "recreate": 0.0},
-        first=14,
+        first=17,
     ),
     # A pod is deleted by its name, even if another one has that name by now.
     "deletes-by-name": Broken(
@@ -301,7 +301,7 @@ BROKEN: Mapping[str, Broken] = {
     # A message with a field that is not known is refused, where a later release sends it.
     "unknown-fields-refused": Broken("plain", "release", (MessageReader, "read", _read_strictly)),
     # The snapshot takes a decision that nothing has happened to since without a look at its own state.
-    "proposals-believed": Broken("plain", "lies", (CommitChecks, "_check_room", _nothing), first=15),
+    "proposals-believed": Broken("plain", "lies", (CommitChecks, "_check_room", _nothing), first=25),
     # The same, only about host ports.
     "ports-unverified": Broken(
         "wishes",

@@ -119,7 +119,7 @@ def test_a_call_to_an_extender_is_left_at_the_deadline() -> None:
 async def test_what_becomes_of_a_real_call() -> None:
     async with an_extender() as extender:
         extender.says("bind", {})
-        config = extender.config(bind_verb="bind", http_timeout=0.2)
+        config = extender.config(bind_verb="bind", http_timeout=1.0)
         async with a_client(config) as client:
             call = ExtenderBinding(config, BODY)
             assert await call_extender(client, call, 5.0) == Done()
