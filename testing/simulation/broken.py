@@ -365,7 +365,7 @@ BROKEN: Mapping[str, Broken] = {
         (CandidateSearch, "_spend", _nothing),
         seconds=9.0,
         often=STILL | {"create": 8.0, "rush": 1.5, "count": 5.0, "go": 4.0},
-        first=34,
+        first=43,
     ),
     # Workers are not told which pods a node has that comes back, or another one of its name.
     "nodes-come-back-empty": Broken(
@@ -402,7 +402,7 @@ BROKEN: Mapping[str, Broken] = {
         seconds=10.0,
         every=3.0,
         often={"delete": 8.0},
-        first=1,
+        first=3,
         arguments={"cut_off": {"at": ("use1/status",), "for": (14.0, 20.0), "api": (3.0, 9.0)}},
     ),
     # Two members of a gang may each allocate the claim that they share.
@@ -421,7 +421,7 @@ BROKEN: Mapping[str, Broken] = {
         (ClaimReleases, "_is_needed", _never_async),
         (claim_release, "put", _put_at_any_version),
         often={"create": 10.0, "create_gang": 0.0, "delete": 8.0},
-        first=12,
+        first=21,
     ),
     # Devices of an attempt that is over are free once its claims were looked at, without a touch.
     "claims-unfenced": Broken(
@@ -431,11 +431,11 @@ BROKEN: Mapping[str, Broken] = {
         (claim_barrier, "touch_claim", _only_read),
         seconds=15.0,
         often={"create": 12.0, "delete": 8.0, "recreate": 3.0, "grow": 0.0},
-        first=2,
+        first=3,
     ),
     # A binder takes a Bind without an answer for one that was not carried out.
     "unanswered-binds-fail": Broken(
-        "plain", "calls late_calls", (bind_steps.BindSteps, "_on_bind_called", _fail_unanswered_bind), first=3
+        "plain", "calls late_calls", (bind_steps.BindSteps, "_on_bind_called", _fail_unanswered_bind), first=4
     ),
     # The watcher tells the past again as news, and the snapshot and the queue believe it.
     "watches-go-back": Broken(
