@@ -4,12 +4,15 @@ import pytest
 
 from flotilla.events import Action, Resource
 from services.queue.scheduling.cluster_event import ClusterChange
+from services.queue.scheduling.gang_events import GangEvents
 from services.queue.scheduling.in_flight_events import MAX_EVENTS, MAX_HINTS
 from services.queue.scheduling.queued_pod_info import PodState
 from shared.framework.clusterevents import ClusterEvent
 from shared.messages.queue import Activate
+from shared.model.objects import GroupRef
 from testing.builders import node, pod
 from tests.queue.support import FIT, NODE_ADDED, NODE_LABELS, POD_ADDED, POD_DELETED, Queue, uid
+from tests.queue.test_group_trees import group, member, see
 
 SMALL = node("small").capacity(cpu="1", memory="1Gi", pods=10).build()
 ANNOTATED = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_ANNOTATION)
@@ -116,3 +119,23 @@ def test_activation_from_backoff_does_not_run_the_gates(queue: Queue) -> None:
     assert queue.state("a") is PodState.BACKOFF
     queue.tell(Activate([uid("a")]))
     assert queue.take() == ["a"]
+
+
+def test_members_with_labels_of_their_own_are_judged_by_a_logged_event_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = Queue()
+    see(queue, group("a", 8))
+    queue.add(*(member(f"a-{i}").label({"index": str(i)}) for i in range(8)))
+    taken = queue.take(8)
+    for i in range(20):
+        queue.change(POD_DELETED, pod(f"other-{i}").on("n").build())
+    judged: list[ClusterChange] = []
+    helps = GangEvents.helps_members_of
+
+    def counted(gangs: GangEvents, ref: GroupRef | None, change: ClusterChange) -> bool:
+        judged.append(change)
+        return helps(gangs, ref, change)
+
+    monkeypatch.setattr(GangEvents, "helps_members_of", counted)
+    queue.reject(*taken, plugins=("GangScheduling", "NodeAffinity"))
+    assert queue.state("a-0") is PodState.UNSCHEDULABLE
+    assert len(judged) == 20

@@ -43,14 +43,17 @@ class GangEvents:
 
     def helps(self, info: QueuedPodInfo, change: ClusterChange) -> bool:
         """Whether the change may help the gang of this member, which was rejected."""
+        if self.helps_members_of(group_of(info.pod), change):
+            return True
+        return change.changed_uid == info.uid and bool(self.groups_of(change))  # it may have left its group
+
+    def helps_members_of(self, ref: GroupRef | None, change: ClusterChange) -> bool:
+        """The same for all members of a group, but for changes of a member itself."""
         if change.subject is None:
             return self.may_help_all(change)
         if change.event == NODE_LABELS:
-            return self._tells_domains_apart(info, change)
-        concerned = self.groups_of(change)
-        if not concerned:
-            return False
-        return change.changed_uid == info.uid or group_of(info.pod) in concerned  # it may have left its group
+            return self._tells_domains_apart(ref, change)
+        return ref in self.groups_of(change)
 
     def groups_of(self, change: ClusterChange) -> frozenset[GroupRef]:
         """The pod groups, with all of their trees, that the change is about."""
@@ -90,8 +93,8 @@ class GangEvents:
         """The pod groups of the tree that this composite group is in."""
         return (group.ref for group in self.groups.forest.tree(composite))
 
-    def _tells_domains_apart(self, info: QueuedPodInfo, change: ClusterChange) -> bool:
-        ref, before, now = group_of(info.pod), change.told_before, change.told_now
+    def _tells_domains_apart(self, ref: GroupRef | None, change: ClusterChange) -> bool:
+        before, now = change.told_before, change.told_now
         group = None if ref is None else self.groups.get(ref)
         if group is None or not isinstance(before, Node) or not isinstance(now, Node):
             return False

@@ -9,7 +9,7 @@ from services.queue.scheduling.gang_plugins import is_of_gang
 from services.queue.scheduling.queued_pod_info import QueuedPodInfo
 from services.queue.scheduling.queueing_hints import QueueingHints, QueueStrategy
 from shared.errors import InvariantBroken
-from shared.framework.clusterevents import ClusterEvent
+from shared.model.objects import group_of
 
 Position = tuple[int, int]
 """In the watcher's stream: the watcher's epoch, and the number of a message."""
@@ -30,6 +30,8 @@ class InFlightEvents:
         self._begin = 0
         self._starts: OrderedDict[str, int] = OrderedDict()
         self._strategies: dict[tuple[object, ...], QueueStrategy] = {}
+        self._gangs_helped: dict[tuple[object, ...], bool] = {}
+        self._relevant: dict[tuple[object, ...], list[ClusterChange]] = {}
 
     def __len__(self) -> int:
         """In-flight pods."""
@@ -62,8 +64,8 @@ class InFlightEvents:
 
     def clear_cache(self) -> None:
         """Called when the cluster may have changed."""
-        if self._strategies:
-            self._strategies = {}
+        if self._strategies or self._gangs_helped or self._relevant:
+            self._strategies, self._gangs_helped, self._relevant = {}, {}, {}
 
     def strategy(self, info: QueuedPodInfo) -> QueueStrategy:
         """What to do with a rejected pod, by the events since it was popped."""
@@ -79,17 +81,13 @@ class InFlightEvents:
 
     def _judge(self, info: QueuedPodInfo) -> QueueStrategy:
         best = QueueStrategy.IMMEDIATELY if info.pending_plugins else QueueStrategy.AFTER_BACKOFF
-        found = QueueStrategy.SKIP
+        found = QueueStrategy.AFTER_BACKOFF if self._gang_is_helped(info) else QueueStrategy.SKIP
+        if found >= best:
+            return found
         judged = 0
-        relevant: dict[ClusterEvent, bool] = {}
-        uses, of_gang = uses_of(info.pod), is_of_gang(info)
-        for change in self._since(self._starts[info.uid]):
-            event = change.event
-            if of_gang and self._hints.gangs.helps(info, change):
-                found = max(found, QueueStrategy.AFTER_BACKOFF)
-            if event not in relevant:
-                relevant[event] = self._hints.may_help_pod(info, event)
-            if relevant[event] and (not change.claim or change.claim in uses or self._hints.helps_others(info, change)):
+        uses = uses_of(info.pod)
+        for change in self._relevant_to(info):
+            if not change.claim or change.claim in uses or self._hints.helps_others(info, change):
                 judged += 1
                 found = max(found, self._hints.strategy(info, change))
             if found >= best:
@@ -97,6 +95,33 @@ class InFlightEvents:
             if judged >= MAX_HINTS:
                 return max(found, QueueStrategy.AFTER_BACKOFF)
         return found
+
+    def _gang_is_helped(self, info: QueuedPodInfo) -> bool:
+        """Its members that were popped together share the answer, unless changes of the pod itself came meanwhile."""
+        if not is_of_gang(info):
+            return False
+        gangs, start, ref = self._hints.gangs, self._starts[info.uid], group_of(info.pod)
+        key = (ref, start, self._begin + len(self._log))
+        known = self._gangs_helped.get(key)
+        if known is None:
+            helped = any(gangs.helps_members_of(ref, change) for change in self._since(start))
+            known = self._gangs_helped[key] = helped
+        if known or not info.has_own_event:
+            return known
+        return any(change.changed_uid == info.uid and gangs.helps(info, change) for change in self._since(start))
+
+    def _relevant_to(self, info: QueuedPodInfo) -> list[ClusterChange]:
+        """The changes that may help a plugin that rejected the pod; found once for all that these plugins rejected."""
+        start = self._starts[info.uid]
+        plugins = (info.unschedulable_plugins, info.pending_plugins)
+        key = (info.framework.name, *plugins, start, self._begin + len(self._log))
+        known = self._relevant.get(key)
+        if known is None:
+            changes = list(self._since(start))
+            events = {change.event for change in changes}
+            relevant = {event for event in events if self._hints.may_help_pod(info, event)}
+            known = self._relevant[key] = [change for change in changes if change.event in relevant]
+        return known
 
     def _since(self, start: int) -> Iterator[ClusterChange]:
         if start < self._begin:

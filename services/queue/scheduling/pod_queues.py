@@ -257,7 +257,7 @@ class UnschedulablePods(PodList):
         if not self._by_group:
             return
         if hints.gangs.may_help_all(change):
-            yield from self._by_group.values()
+            yield from (of for ref, of in self._by_group.items() if hints.gangs.helps_members_of(ref, change))
             return
         for ref in hints.gangs.groups_of(change):
             if (known := self._by_group.get(ref)) is not None:
