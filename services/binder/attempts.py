@@ -23,8 +23,6 @@ MAX_FINISHED = 8192
 """Finished attempts whose outcome is remembered, in case their order is repeated."""
 MAX_WITHDRAWN = 8192
 """Withdrawn attempts that are not here: their order may be on its way."""
-
-
 MAX_EARLY_PERMITS = 16
 """Answers of permits that one attempt keeps before it begins to wait for them."""
 

@@ -332,16 +332,13 @@ class BinderCore:
         self._attempts.ring(attempt.alarm)
         self._steps.report_wait(attempt, now)
         self._steps.nominate(attempt)
-
         for answer in attempt.early_permits:
             self._count_permit(attempt, answer, now)
         attempt.early_permits.clear()
 
     def _on_permit_answer(self, answer: PermitAnswer, now: float) -> None:
-        waiting, queued = (
-            None if attempt is None or answer.attempt not in (0, attempt.order.attempt) else attempt
-            for attempt in (self._attempts.get(answer.uid), self._attempts.queued(answer.uid))
-        )
+        waiting = _addressed(answer, self._attempts.get(answer.uid))
+        queued = _addressed(answer, self._attempts.queued(answer.uid))
         if waiting is not None and self._count_permit(waiting, answer, now):
             self._heard(answer, "counted")
         elif queued is not None and queued.keep_permit(answer):
@@ -437,3 +434,8 @@ def _withdrawn(withdraw: Withdraw, state: AttemptState) -> Failure:
     if state is AttemptState.WAITING:
         return Failure(f"waiting on permit for pod: {withdraw.reason}", plugin=withdraw.plugin)
     return Failure(f"{withdraw.reason} by {withdraw.plugin}", plugin=withdraw.plugin)
+
+
+def _addressed(answer: PermitAnswer, attempt: Attempt | None) -> Attempt | None:
+    """The attempt, if the answer is for it: an answer without a number is for any attempt of the pod."""
+    return attempt if attempt is not None and answer.attempt in (0, attempt.order.attempt) else None

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from shared.messages.binding import BindingOutcomes
 from shared.messages.codec import Message
 from shared.messages.queue import POD_GONE, Forgotten
-from shared.messages.state import Commit, Committed, Decision
+from shared.messages.state import Commit, Committed, Decision, Nominate
 from shared.messages.watch import Kind
 from shared.model.objects import (
     GROUP_LABEL,
@@ -200,12 +200,14 @@ class GangWorld(World):
         if commit is None or self.is_forged:
             return
         conflicts = {conflict.uid for conflict in committed.conflicts}
-        for gang in {decision.gang for decision in commit.decisions if decision.gang}:
-            together = {decision.uid for decision in commit.decisions if decision.gang == gang}
-            if together & conflicts and not together <= conflicts:
-                self._report(f"a part of {gang} was committed: {sorted(together - conflicts)}")
+        for gang, together in by_gang(commit.decisions).items():
+            self._check_whole(gang, together, conflicts, "committed")
         if self.is_calm:
             self._check_minimum(commit.decisions)
+
+    def _check_whole(self, gang: str, together: set[str], refused: set[str], done: str) -> None:
+        if together & refused and not together <= refused:
+            self._report(f"a part of {gang} was {done}: {sorted(together - refused)}")
 
     def _check_minimum(self, decisions: Iterable[Decision]) -> None:
         """The gangs of a commit now have places for their minimum."""
@@ -316,3 +318,12 @@ def placed_of(members: Iterable[Pod]) -> list[Pod]:
 
 def cpu_of(each: Pod) -> int:
     return filter_requests(each).get("cpu", 0)
+
+
+def by_gang(committed: Iterable[Decision | Nominate]) -> dict[str, set[str]]:
+    """The uids of the pods of each gang."""
+    found: dict[str, set[str]] = {}
+    for each in committed:
+        if each.gang:
+            found.setdefault(each.gang, set()).add(each.uid)
+    return found

@@ -30,7 +30,7 @@ from shared.model.objects import (
     SchedulingPolicy,
 )
 from testing.simulation.apiserver import FINISHED, GRACE
-from testing.simulation.gangs import MAX_TURNS, PREEMPTING, GangWorld, alive, cpu_of, placed_of
+from testing.simulation.gangs import MAX_TURNS, PREEMPTING, GangWorld, alive, by_gang, cpu_of, placed_of
 from testing.simulation.schedule import Entry, Schedule
 
 NEEDED = 2
@@ -141,11 +141,9 @@ class TreeWorld(GangWorld):
         if commit is None or self.is_forged:
             return
         refused = {conflict.uid for conflict in committed.conflicts}
-        for gang in {each.gang for each in commit.nominations if each.gang}:
-            together = {each.uid for each in commit.nominations if each.gang == gang}
-            if together & refused and not together <= refused:
-                self._report(f"a part of {gang} was nominated: {sorted(together - refused)}")
-            elif self.is_calm and not refused:
+        for gang, together in by_gang(commit.nominations).items():
+            self._check_whole(gang, together, refused, "nominated")
+            if self.is_calm and not refused:
                 self._check_nominated(gang, together)
 
     def _check_nominated(self, gang: str, nominated: set[str]) -> None:

@@ -128,7 +128,7 @@ def test_a_write_that_depends_on_what_the_pod_shows_is_joined_with_no_other() ->
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize(("shown", "left"), [("1", "2"), ("somebody else's", "somebody else's")])
+@pytest.mark.parametrize(("shown", "left"), [("1", "2"), ("another writer's", "another writer's")])
 async def test_it_is_written_only_if_the_pod_shows_what_was_written_before(shown: str, left: str) -> None:
     simulator = Simulator(SimulatorOptions(kubelet=False))
     client = await KubeClient.open(ApiSettings(server=await simulator.start()))

@@ -15,7 +15,7 @@ MOST_STEPS = 40
 
 
 def gang_meets_a_pod(after: int, shards: int) -> tuple[PreemptingGangs, bool]:
-    """Two members of two CPUs for a node with one CPU free; after so many steps a low pod comes that takes this CPU."""
+    """Two members that request two CPUs each, and one node with one CPU free, which a pod takes after `after` steps."""
     run = world(racks(1, 1), [low(f"low{i}", 0) for i in range(3)], shards)
     gang = gang_of("train", 2, MEMBER)
     run.submit_gang(pod_group("train", 2), gang)
