@@ -60,8 +60,12 @@ class NominationChecks:
             await asyncio.gather(self._asking, return_exceptions=True)
 
     async def _work(self) -> None:
-        while together := self._take():
-            await self._put(together)
+        """A question that comes once this has found no more must begin it anew: so it says itself that it is over."""
+        try:
+            while together := self._take():
+                await self._put(together)
+        finally:
+            self._asking = None
 
     def _take(self) -> list[_Question]:
         """The next questions, without those whose caller has given up."""
@@ -93,7 +97,6 @@ class NominationChecks:
                 question.answer.set_result(Answer(nominated.epoch, stands))
 
     def _ended(self, asking: asyncio.Task[None]) -> None:
-        self._asking = None
         cause = None if asking.cancelled() else asking.exception()
         if cause is not None:
             self._failed(cause)

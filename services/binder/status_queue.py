@@ -57,6 +57,11 @@ class StatusQueue:
     def idle(self) -> bool:
         return not self._lines
 
+    @property
+    def has_turns(self) -> bool:
+        """A pod may have a write to take."""
+        return bool(self._turns)
+
     def put(self, write: Write) -> Queued:
         uid = write.pod.uid
         line = self._lines.get(uid)

@@ -70,6 +70,7 @@ class StatusWriter:
         self._limited_log = Repeated(log)
         self._queue = StatusQueue(MAX_PODS)
         self._workers: set[asyncio.Task[None]] = set()
+        self._closed = False
 
     @property
     def idle(self) -> bool:
@@ -83,9 +84,7 @@ class StatusWriter:
                 self._metrics.events.crowded.inc()
                 self._limited_log.warning("crowded", "too many pods wait for their conditions: one is dropped")
         if len(self._workers) < MAX_WORKERS:
-            worker = asyncio.create_task(self._work())
-            self._workers.add(worker)
-            worker.add_done_callback(self._ended)
+            self._start()
 
     def forget(self, uid: str) -> None:
         """The pod is bound: drops what waits to be written to it."""
@@ -93,10 +92,16 @@ class StatusWriter:
 
     async def close(self) -> None:
         """Drops what waits, and cancels what is under way."""
+        self._closed = True
         workers = list(self._workers)
         for worker in workers:
             worker.cancel()
         await asyncio.gather(*workers, return_exceptions=True)
+
+    def _start(self) -> None:
+        worker = asyncio.create_task(self._work())
+        self._workers.add(worker)
+        worker.add_done_callback(self._ended)
 
     async def _work(self) -> None:
         tries = 0
@@ -159,6 +164,8 @@ class StatusWriter:
         if cause is not None:
             self._metrics.events.failed.inc()
             self._limited_log.error(type(cause).__name__, "a condition is not written: %r", cause, exc_info=cause)
+        if self._queue.has_turns and not self._closed:  # since its last look, or because it has failed
+            self._start()
 
 
 def _shows(pod: ObservedPod, write: StatusWrite) -> bool:

@@ -6,7 +6,7 @@ import pytest
 
 from services.binder.metrics import BinderMetrics
 from services.binder.status_queue import StatusWrite
-from services.binder.status_reporter import StatusWriter
+from services.binder.status_reporter import MAX_WORKERS, StatusWriter
 from shared.config.settings import ApiSettings
 from shared.kube.client import KubeClient
 from shared.kube.events_and_conditions import PodRef, PodScheduled
@@ -94,3 +94,22 @@ async def test_failing_events_affect_neither_bindings_nor_conditions() -> None:
         await until(lambda: message_of(w, "q") == "no room")
         assert await w.events() == []
         w.simulator.faults.clear()
+
+
+async def test_a_condition_is_written_that_comes_as_the_last_worker_ends() -> None:
+    """All workers have ended, and the writer does not know yet."""
+    simulator = Simulator(SimulatorOptions(kubelet=False))
+    client = await KubeClient.open(ApiSettings(server=await simulator.start()))
+    writer = StatusWriter(client, BinderMetrics(Metrics()), logger("binder"))
+    try:
+        simulator.store_raw("pods", raw_pod("p"))
+        for _ in range(MAX_WORKERS):
+            writer.put(StatusWrite(PodRef("default", "bound", "uid-bound"), PodScheduled("Unschedulable", "-", 1.0)))
+            writer.forget("uid-bound")
+        await asyncio.sleep(0)  # they find nothing to do
+        writer.put(StatusWrite(PodRef("default", "p", "uid-p"), PodScheduled("Unschedulable", "no room", 1.0)))
+        await until(lambda: bool(simulator.stored("pods", "p", "default")["status"].get("conditions")))
+    finally:
+        await writer.close()
+        await client.close()
+        await simulator.stop()
