@@ -2,7 +2,7 @@
 
 The queue delays conditions of rejected pods likewise, over all binders. A binder knows only what it has written itself.
 So it writes what it has delayed only if the pod still shows what it wrote before: otherwise another writer, such as
-another binder, has newer information.
+another binder, has newer information. What could not be written is in `unwritten_conditions.py`.
 """
 
 import asyncio

@@ -14,7 +14,7 @@ MAX_PODS = 1 << 16
 
 class StatusWrite(msgspec.Struct, frozen=True, gc=False):
     """`nominated`: empty clears the nomination, None leaves it. `version`: of the pod; empty if unknown. `after`: it is
-    written only if the pod still shows this; then `version` is empty.
+    written only if the pod still shows this, or this could not be written; then `version` is empty.
     """
 
     pod: PodRef

@@ -20,11 +20,12 @@ from services.binder.events import TellDevicesAwaited, TellOwner
 from services.binder.eviction_state import ClearNomination, RecordPreempted, RecordPreemption
 from services.binder.metrics import BinderMetrics
 from services.binder.status_queue import MAX_PODS, NominationCleared, Queued, StatusQueue, StatusWrite, Write
+from services.binder.unwritten_conditions import UnwrittenConditions, says
 from shared.errors import FlotillaError
 from shared.kube.client import KubeClient
 from shared.kube.errors import Refused, Unreachable
 from shared.kube.event_writer import EventWriter
-from shared.kube.events_and_conditions import POD_SCHEDULED, ObservedPod, PodEvent, PodRef, PodScheduled
+from shared.kube.events_and_conditions import ObservedPod, PodEvent, PodRef, PodScheduled
 from shared.kube.outcome import CallOutcome, CallResult
 from shared.messages.binding import Displaced, EvictedPod, Notice
 from shared.messages.queue import name_of_gang
@@ -69,6 +70,7 @@ class StatusWriter:
         self._metrics = metrics
         self._limited_log = Repeated(log)
         self._queue = StatusQueue(MAX_PODS)
+        self._unwritten = UnwrittenConditions()
         self._workers: set[asyncio.Task[None]] = set()
         self._closed = False
 
@@ -81,6 +83,7 @@ class StatusWriter:
             case Queued.JOINED:
                 self._metrics.statuses_joined.inc()
             case Queued.DROPPED:
+                self._on_unwritten(write)
                 self._metrics.events.crowded.inc()
                 self._limited_log.warning("crowded", "too many pods wait for their conditions: one is dropped")
         if len(self._workers) < MAX_WORKERS:
@@ -89,6 +92,7 @@ class StatusWriter:
     def forget(self, uid: str) -> None:
         """The pod is bound: drops what waits to be written to it."""
         self._queue.forget(uid)
+        self._unwritten.forget(uid)
 
     async def close(self) -> None:
         """Drops what waits, and cancels what is under way."""
@@ -141,17 +145,29 @@ class StatusWriter:
                     break
             pod = await self._client.observe_pod(write.pod.namespace, write.pod.name)
             if pod is None or pod.uid != write.pod.uid or pod.node:
+                self._unwritten.forget(write.pod.uid)
                 return OK
-            if write.after is not None and not _says(pod, write.after):
+            if write.condition is not None:
+                self._unwritten.read(pod)
+            if write.after is not None and not self._unwritten.is_still_at(write.after, pod):
+                self._on_unwritten(write)
                 return OK
             if write.nominated and pod.version != write.version:
                 write = msgspec.structs.replace(write, nominated=None)
             if _shows(pod, write):
-                return OK
+                result = OK
+                break
             version = pod.version
+        if result.ok and write.condition is not None:
+            self._unwritten.forget(write.pod.uid)
         return result
 
+    def _on_unwritten(self, write: Write) -> None:
+        if isinstance(write, StatusWrite) and write.condition is not None:
+            self._unwritten.not_written(write.pod.uid, write.condition)
+
     def _on_failure(self, write: Write, result: CallResult) -> None:
+        self._on_unwritten(write)
         self._metrics.events.failed.inc()
         if result.outcome not in POD_GONE:
             what = "a condition" if isinstance(write, StatusWrite) else "a nomination"
@@ -172,14 +188,7 @@ def _shows(pod: ObservedPod, write: StatusWrite) -> bool:
     """Whether the pod's status shows all of this already."""
     if write.nominated not in (None, pod.nominated):
         return False
-    return write.condition is None or _says(pod, write.condition)
-
-
-def _says(pod: ObservedPod, why: PodScheduled) -> bool:
-    return any(
-        (c.type, c.status, c.reason, c.message) == (POD_SCHEDULED, "False", why.reason, why.message)
-        for c in pod.conditions
-    )
+    return write.condition is None or says(pod, write.condition)
 
 
 class StatusReporter:

@@ -1,7 +1,8 @@
 """A binder writes conditions of failed bindings rarely, the latest one in the end, and nothing that is out of date."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -127,21 +128,122 @@ def test_a_write_that_depends_on_what_the_pod_shows_is_joined_with_no_other() ->
     assert queue.take() == StatusWrite(POD, failed("3").condition, after=failed("1").condition)
 
 
-@pytest.mark.asyncio
-@pytest.mark.parametrize(("shown", "left"), [("1", "2"), ("another writer's", "another writer's")])
-async def test_it_is_written_only_if_the_pod_shows_what_was_written_before(shown: str, left: str) -> None:
-    simulator = Simulator(SimulatorOptions(kubelet=False))
-    client = await KubeClient.open(ApiSettings(server=await simulator.start()))
+class Writer:
+    """A StatusWriter before a simulated API server with one pod."""
+
+    def __init__(self, simulator: Simulator, writer: StatusWriter) -> None:
+        self.simulator = simulator
+        self._writer = writer
+
+    async def write(self, message: str, after: str = "") -> str:
+        """Returns what the pod shows then."""
+        self._writer.put(StatusWrite(POD, failed(message).condition, after=failed(after).condition if after else None))
+        await until(lambda: self._writer.idle)
+        conditions = self.simulator.stored("pods", "p", "default")["status"].get("conditions", [{"message": ""}])
+        return str(conditions[0]["message"])
+
+    def refuse_patches(self, times: int = 1, code: int = 403) -> None:
+        self.simulator.faults.fail("PATCH", "/status$", code, times=times, reason="Forbidden")
+
+    def refuse_reads(self) -> None:
+        self.simulator.faults.fail("GET", "/pods/p$", 403, reason="Forbidden")
+
+    async def write_elsewhere(self, message: str) -> None:
+        """As another binder does."""
+        async with a_writer(self.simulator) as other:
+            assert await other.write(message) == message
+
+
+@asynccontextmanager
+async def a_writer(simulator: Simulator) -> AsyncIterator[Writer]:
+    client = await KubeClient.open(ApiSettings(server=simulator.url))
     writer = StatusWriter(client, BinderMetrics(Metrics()), logger("binder"))
     try:
-        simulator.store_raw("pods", raw_pod("p"))
-        writer.put(StatusWrite(POD, failed(shown).condition))
-        await until(lambda: writer.idle)
-        writer.put(StatusWrite(POD, failed("2").condition, after=failed("1").condition))
-        await until(lambda: writer.idle)
-        (condition,) = simulator.stored("pods", "p", "default")["status"]["conditions"]
-        assert condition["message"] == left
+        yield Writer(simulator, writer)
     finally:
         await writer.close()
         await client.close()
+
+
+@asynccontextmanager
+async def one_pod() -> AsyncIterator[Writer]:
+    simulator = Simulator(SimulatorOptions(kubelet=False))
+    await simulator.start()
+    simulator.store_raw("pods", raw_pod("p"))
+    try:
+        async with a_writer(simulator) as writer:
+            yield writer
+    finally:
         await simulator.stop()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(("shown", "left"), [("1", "2"), ("another writer's", "another writer's")])
+async def test_it_is_written_only_if_the_pod_shows_what_was_written_before(shown: str, left: str) -> None:
+    async with one_pod() as writer:
+        await writer.write(shown)
+        assert await writer.write("2", after="1") == left
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("old", ["", "old"])
+async def test_it_is_written_also_if_the_one_before_could_not_be(old: str) -> None:
+    """Otherwise the pod would show the old condition until its next attempt."""
+    async with one_pod() as writer:
+        if old:
+            await writer.write(old)
+        writer.refuse_patches()
+        assert await writer.write("1") == old
+        assert await writer.write("2", after="1") == "2"
+
+
+@pytest.mark.asyncio
+async def test_it_is_tried_again_also_if_the_one_before_could_not_be_written() -> None:
+    async with one_pod() as writer:
+        await writer.write("old")
+        writer.refuse_patches()
+        assert await writer.write("1") == "old"
+        writer.refuse_patches(times=2, code=503)
+        assert await writer.write("2", after="1") == "2"
+
+
+@pytest.mark.asyncio
+async def test_it_is_written_also_if_the_pod_could_not_be_read() -> None:
+    async with one_pod() as writer:
+        await writer.write("old")
+        writer.refuse_reads()
+        assert await writer.write("1") == "old"
+        assert await writer.write("2", after="1") == "2"
+
+
+@pytest.mark.asyncio
+async def test_it_does_not_replace_what_another_binder_wrote_after_the_one_before_failed() -> None:
+    async with one_pod() as writer:
+        writer.refuse_patches()
+        assert await writer.write("1") == ""
+        await writer.write_elsewhere("newer")
+        assert await writer.write("2", after="1") == "newer"
+
+
+@pytest.mark.asyncio
+async def test_one_that_follows_one_that_came_too_late_is_written() -> None:
+    """1 is written, then another binder's; 2 is out of date; 3 is newer than all."""
+    async with one_pod() as writer:
+        await writer.write("1")
+        await writer.write_elsewhere("another binder's")
+        assert await writer.write("2", after="1") == "another binder's"
+        assert await writer.write("3", after="2") == "3"
+        await writer.write_elsewhere("newer")
+        assert await writer.write("4", after="3") == "newer"
+
+
+@pytest.mark.asyncio
+async def test_what_could_not_be_written_counts_for_the_next_one_only() -> None:
+    async with one_pod() as writer:
+        await writer.write("old")
+        writer.refuse_patches()
+        await writer.write("1")
+        await writer.write("2")
+        await writer.write_elsewhere("old")
+        assert await writer.write("3", after="1") == "old"
+        assert await writer.write("3", after="2") == "old"
