@@ -45,7 +45,9 @@ class QueueMetrics:
             "flotilla_queue_gangs", "Gangs that are one entry of a queue, in flight or held.", ["place"]
         )
         self._gang_wait = metrics.gauge(
-            "flotilla_queue_gang_longest_wait_seconds", "The longest that a gang there has waited so far.", ["place"]
+            "flotilla_queue_gang_longest_wait_seconds",
+            "The longest that a gang there has waited so far, since a pod of it had no gate of its own.",
+            ["place"],
         )
         self._gangs_rejected = metrics.gauge(
             "flotilla_queue_gangs_rejected", "Gangs of which a plugin rejected pods at their last attempt.", ["plugin"]

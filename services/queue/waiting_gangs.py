@@ -1,4 +1,4 @@
-"""Which gangs wait, where, for how long, and which plugins rejected them: one pod of each group tells, for metrics."""
+"""Which gangs wait, where, for how long, and which plugins rejected them, for metrics."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -9,8 +9,9 @@ from services.queue.scheduling.group_info import GroupInfo, MemberState
 class WaitingGangs:
     """`count`: gangs by place, as GroupInfo.queue_state names it; groups of one entry are one gang.
 
-    `longest`: by place, seconds since the queue saw the oldest pod of the gang that has waited longest there.
-    `rejected`: by plugin, the gangs that it rejected at their last attempt, or keeps from one.
+    `longest`: by place, seconds since the first pod of the gang that has waited longest there had no gate of its own.
+    `rejected`: by plugin, the gangs that it rejected at their last attempt, or keeps from one; one pod of each group
+    tells.
     """
 
     def __init__(self, groups: Iterable[GroupInfo], now: float) -> None:
@@ -28,8 +29,8 @@ class WaitingGangs:
         """Adds the gang to all three, at the place of the first of its groups that is not held, if there is one."""
         held = MemberState.HELD.value
         place = next((group.queue_state for group in gang if group.queue_state != held), held)
+        since = [info.ungated_at for group in gang for info in group.pods.values() if info.ungated_at is not None]
         samples = [next(iter(group.pods.values())) for group in gang if group.pods]
-        waited = max((now - info.seen_at for info in samples), default=0.0)
         self.count[place] += 1
-        self.longest[place] = max(self.longest.get(place, 0.0), waited)
+        self.longest[place] = max(self.longest.get(place, 0.0), now - min(since, default=now))
         self.rejected.update({plugin for info in samples for plugin in info.rejecting_plugins})

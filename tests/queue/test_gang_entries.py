@@ -8,6 +8,7 @@ from services.queue.metrics import QueueMetrics
 from services.queue.scheduling.cluster_event import ClusterChange
 from services.queue.scheduling.pod_queues import BackoffPolicy
 from services.queue.scheduling.queued_pod_info import PodState
+from services.queue.waiting_gangs import WaitingGangs
 from shared.framework.clusterevents import ClusterEvent
 from shared.messages.inspection import DescribedGroup, ListGroups
 from shared.messages.queue import Activate
@@ -351,6 +352,30 @@ def test_the_longest_wait_of_gangs_is_known_and_which_plugins_rejected_them() ->
     queue.take()
     queue.decide("b", "c")
     assert shown("held", "NodeResourcesFit") == (0.0, 0.0)
+
+
+def test_a_gang_waits_from_when_its_first_pod_has_no_gate_of_its_own() -> None:
+    """Members that are held for others wait; those behind scheduling gates do not."""
+    queue = Queue(SLOW)
+    queue.tell(group(2))
+    queue.add(*(member(name).gate("quota") for name in "ab"))
+
+    def waited() -> dict[str, float]:
+        return WaitingGangs(queue.core.groups.groups(), queue.now).longest
+
+    queue.now += 86_400
+    assert waited() == {}
+    queue.add(member("b").label(v="2"))
+    queue.take()
+    queue.now += 10
+    assert waited() == {"held": 10.0}
+    queue.now += 10
+    queue.add(member("a").label(v="2"))
+    queue.now += 5
+    assert waited() == {"in-flight": 25.0}
+    queue.reject("a", "b", plugins=("NodeResourcesFit",))
+    queue.now += 5
+    assert waited() == {"unschedulable": 30.0}
 
 
 def test_an_incomplete_gang_gives_up_its_nominations() -> None:

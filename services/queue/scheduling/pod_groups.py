@@ -165,6 +165,8 @@ class PodGroups:
             return
         if known is not None and known.group.ref != ref:
             self.remove(uid)
+        if info.ungated_at is None and state is not MemberState.BLOCKED:
+            info.ungated_at = now
         group = self._group(ref)
         group.pods[uid] = info
         self._set(uid, group, state, now)

@@ -87,6 +87,8 @@ class QueuedPodInfo(msgspec.Struct, eq=False, gc=False):
     """The entry that it shares with the other members of its gang that wait for their turn; None if it has its own."""
     active_at: float | None = None
     """When it was active for the first time: time spent gated before does not count as scheduling."""
+    ungated_at: float | None = None
+    """Of a member of a pod group: when nothing but that, or its victims, gated it for the first time."""
     deadline: float = 0.0
     """When the queue takes it back from cycle or the binder."""
 
