@@ -49,6 +49,12 @@ class EvictionJournal:
             self._drop()
         return [entry for entry in reversed(self._entries.values()) if entry.at >= at]
 
+    def violated_by(self, uid: str) -> tuple[str, ...]:
+        """The PodDisruptionBudgets, by namespace and name, that did not allow what was evicted for this pod last."""
+        last = next((entry for entry in reversed(self._entries.values()) if entry.uid == uid), None)
+        victims = () if last is None else last.preemption.victims
+        return tuple(sorted({f"{victim.namespace}/{budget}" for victim in victims for budget in victim.violates}))
+
     def _drop(self) -> None:
         _, entry = self._entries.popitem(last=False)
         self._size -= entry.size

@@ -85,6 +85,7 @@ class Introspection:
                 claims=self._shortages(info) if in_full else (),
                 with_body=request.bodies,
                 has_domains=self._has_domains(info),
+                violates=self._core.evictions.violated_by(info.uid) if in_full and info.uid in nodes else (),
             )
             for info in page.items
             if info.state is not PodState.DONE
@@ -185,11 +186,13 @@ def describe(
     claims: tuple[str, ...] = (),
     with_body: bool = False,
     has_domains: bool = False,
+    violates: tuple[str, ...] = (),
 ) -> DescribedPod:
     """`nominated`: the pod's nominated node, if any. `in_full`: with its transitions and its whole last message.
 
     `shortage`: why its group holds it now. `claims`: what its claims lack. `has_domains`: whether its group has
-    topology constraints. `zero`: the Unix time of the queue's time 0; all times of the description are Unix times.
+    topology constraints. `violates`: as in DescribedPod. `zero`: the Unix time of the queue's time 0; all times of the
+    description are Unix times.
     """
     pod, state = info.pod, info.state
     moves = _moves(info.transitions, zero)
@@ -223,6 +226,7 @@ def describe(
         claims=claims,
         body=bytes(info.encoded(pod)) if with_body else b"",
         gang=_gang(info),
+        violates=violates,
     )
 
 

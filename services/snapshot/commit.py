@@ -11,7 +11,8 @@ from services.snapshot.events import CommitFault, DispatchOrders, Effect, Reply,
 from services.snapshot.state.cluster_state import ClusterState
 from services.snapshot.state.nominator import Nomination
 from services.snapshot.state.pending_pods import PendingPods
-from services.snapshot.state.preemption_victims import BudgetCount, evict_of, evicts
+from services.snapshot.state.preemption_victims import evict_of, evicts
+from shared.cluster.disruption_budgets import BudgetCount
 from shared.cluster.eviction_units import priority_of
 from shared.errors import ProtocolError
 from shared.messages.binding import Evict

@@ -6,6 +6,7 @@ The pod gets a class of its own for the time of one answer, so that nothing stay
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+from msgspec.structs import replace
 
 from flotilla.plugin import Ints, Mask
 from flotilla.results import Status, error
@@ -13,6 +14,7 @@ from services.worker.causes import Judged, causes, shortages
 from services.worker.preempting import findings
 from services.worker.what_if import cluster_changed
 from shared.cluster.columns import Rows
+from shared.cluster.disruption_budgets import BudgetCount
 from shared.cluster.nodetable import NodeTable
 from shared.framework.evaluator import Question, ShardEvaluator
 from shared.framework.failures import Failures
@@ -222,7 +224,18 @@ class _Explainer:
             return "", ()
         summaries = dict(self._class.state.summaries)
         found = findings(self._evaluator, self._class, PreemptAsk(CLASS_ID, ask.profile, ask.pod, summaries), 0)
-        return found.ineligible, tuple(best_of(found.candidates)[:1])
+        return found.ineligible, tuple(self._with_budgets(each) for each in best_of(found.candidates)[:1])
+
+    def _with_budgets(self, candidate: Candidate) -> Candidate:
+        """With the budgets that these evictions alone violate: the dry run counts pods that stay as well."""
+        count = BudgetCount(self._table.objects)
+        violated: set[str] = set()
+        for victim in candidate.victims:
+            if not victim.terminating:
+                namespace, _, name = victim.key.partition("/")
+                budgets = count.take(self._table.load_of(victim.uid), name)
+                violated.update(f"{namespace}/{budget}" for budget in budgets)
+        return replace(candidate, violates=tuple(sorted(violated)))
 
 
 def _distinct(columns: Ints | Mask) -> tuple[Rows, Rows, Rows]:

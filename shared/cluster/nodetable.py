@@ -130,6 +130,10 @@ class NodeTable:
         placed = self._placed.get(uid)
         return None if placed is None else self.names[placed.row]
 
+    def load_of(self, uid: str) -> PodLoad:
+        """What a placed pod takes."""
+        return self._placed[uid].kind.load
+
     def placed(self) -> Iterator[tuple[str, str, PodLoad]]:
         """Every placed pod: uid, node name, load."""
         return ((uid, self.names[placed.row], placed.kind.load) for uid, placed in self._placed.items())

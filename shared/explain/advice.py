@@ -17,7 +17,7 @@ from shared.explain.changes import changes
 from shared.explain.changes.change import NOTHING_SUPPOSED, Change
 from shared.explain.changes.resources import more_nodes
 from shared.explain.changes.volumes import without_devices, without_volumes
-from shared.explain.words import count, listed
+from shared.explain.words import count, in_spite_of, listed
 from shared.messages.explaining import ExplainPod, NodeFindings, PodExplained
 from shared.messages.preemption import Candidate
 from shared.model.codec import encode_msgpack
@@ -193,11 +193,13 @@ def _rank(plugin: str) -> int:
 
 def going(candidate: Candidate) -> str:
     names = listed([victim.key for victim in candidate.victims], 3)
-    return f"{count(len(candidate.victims), 'pod')} of lower priority left node {candidate.node} ({names})"
+    despite = in_spite_of(candidate.violates)
+    return f"{count(len(candidate.victims), 'pod')} of lower priority left node {candidate.node} ({names}){despite}"
 
 
 def _victims(candidate: Candidate) -> dict[str, object]:
-    return {"node": candidate.node, "victims": [victim.key for victim in candidate.victims]}
+    victims = [victim.key for victim in candidate.victims]
+    return {"node": candidate.node, "victims": victims, "violates": list(candidate.violates)}
 
 
 def replace_text(change: Change, text: str, kind: str) -> Change:

@@ -24,6 +24,11 @@ def listed(parts: Sequence[str], most: int = SHORT) -> str:
     return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}" if shown else ""
 
 
+def in_spite_of(budgets: Sequence[str]) -> str:
+    """What follows evictions that these PodDisruptionBudgets do not allow; empty without any."""
+    return f", in spite of PodDisruptionBudget {listed(budgets, 3)}" if budgets else ""
+
+
 def domain(key: str) -> str:
     """The label of a topology in a word, if it is a common one."""
     return _DOMAINS.get(key, key)

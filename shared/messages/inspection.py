@@ -55,7 +55,8 @@ class DescribedPod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     `history`, its last transitions, `claims`, what its claims of devices lack, and `created`, as the API server wrote
     it, are sent only for a pod that was asked for by name. `body`: the newest version of the pod as msgpack, if
     ListQueue asks for bodies. `gang`: namespace and name of the pod group with whose other members it is one entry of
-    the queue, or that holds it.
+    the queue, or that holds it. `violates`: of a nominated pod that was asked for by name, the PodDisruptionBudgets, by
+    namespace and name, that did not allow what was evicted for it last.
     """
 
     uid: str
@@ -86,6 +87,7 @@ class DescribedPod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     body: bytes = b""
     created: str | None = None
     gang: str = ""
+    violates: tuple[str, ...] = ()
 
 
 class ListQueue(msgspec.Struct, frozen=True, omit_defaults=True, tag="list-queue"):

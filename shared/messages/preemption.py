@@ -39,13 +39,15 @@ class Candidate(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A node that would be feasible without these victims, the most important one first.
 
     `members`: for how many members of a gang; only these have candidates without victims. `domain`: the node's values
-    of the labels that were asked for.
+    of the labels that were asked for. `violates`: the PodDisruptionBudgets, by namespace and name, that do not allow
+    these evictions; in explanations only.
     """
 
     node: str
     victims: list[Victim]
     members: Count = 1
     domain: tuple[str, ...] = ()
+    violates: tuple[str, ...] = ()
 
     @property
     def violations(self) -> int:

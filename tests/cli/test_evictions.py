@@ -10,12 +10,12 @@ from services.queue.core import QueueCore
 from services.queue.events import PodPending
 from services.queue.eviction_journal import MAX_AGE, MAX_VICTIMS, EvictionJournal
 from services.queue.introspection import Introspection
-from services.snapshot.state.preemption_victims import MAX_BUDGETS
 from shared.bus import Envelope
 from shared.bus.subjects import QUEUE_LIST
+from shared.cluster.disruption_budgets import MAX_BUDGETS
 from shared.messages.binding import Evicted, EvictedPod, Preemption
 from shared.messages.codec import encode
-from shared.messages.inspection import ListEvictions
+from shared.messages.inspection import ListEvictions, ListQueue
 from shared.messages.limits import MAX_BYTES
 from testing.builders import pod
 from tests.bus.support import a_bus
@@ -88,6 +88,22 @@ def test_a_core_names_the_preemptor_priority() -> None:
         ("high", 1000, 6001.0),
     ]
     assert introspection.evictions(ListEvictions(since=1.5), NOW + 3).preemptions == answer.preemptions[:1]
+
+
+def test_a_nominated_pod_shows_the_budgets_that_its_last_evictions_violated() -> None:
+    core = QueueCore({FRAMEWORK.name: FRAMEWORK})
+    made = pod("high", "shop").priority(1000).nominated("node-1").build()
+    core.handle(PodPending(made, NOW), NOW)
+    for attempt, budgets in enumerate([("old",), ("web", "all"), ()]):
+        victims = (replace(VICTIM, violates=budgets), replace(VICTIM, violates=budgets[:1]))
+        core.handle(Evicted(made.uid, attempt, preemption=Preemption("shop", "high", "node-1", victims)), NOW)
+        core.handle(
+            Evicted("other", attempt, preemption=Preemption("shop", "b", "n", (replace(VICTIM, violates=("no",)),))),
+            NOW,
+        )
+        (described,) = Introspection(core).answer(ListQueue(name="high"), NOW).pods
+        assert described.violates == tuple(sorted(f"shop/{budget}" for budget in budgets))
+    assert Introspection(core).answer(ListQueue(), NOW).pods[0].violates == ()
 
 
 # The command

@@ -9,7 +9,15 @@ from msgspec.structs import replace
 from services.cycle import events as cycle
 from shared.messages.evaluation import Ties
 from shared.messages.explaining import Blocked, ExplainPod, NodeEdit, NodeFindings, PodExplained, Supposed
-from shared.model.objects import Pod, encode_msgpack
+from shared.model.objects import (
+    LabelSelector,
+    ObjectMeta,
+    Pod,
+    PodDisruptionBudget,
+    PodDisruptionBudgetSpec,
+    PodDisruptionBudgetStatus,
+    encode_msgpack,
+)
 from shared.model.wellknown import HOSTNAME, ZONE
 from testing.builders import PodBuilder, node, pod, selector
 from testing.inprocess.pipeline import Pipeline
@@ -40,10 +48,10 @@ def asked(pipeline: Pipeline, given: PodBuilder | Pod, **fields: object) -> PodE
 
 
 def found(pipeline: Pipeline, given: PodBuilder, **fields: object) -> NodeFindings:
-    explained = asked(pipeline, given, **fields)
-    assert not explained.problem
-    assert explained.findings is not None
-    return explained.findings
+    answer = asked(pipeline, given, **fields)
+    assert not answer.problem
+    assert answer.findings is not None
+    return answer.findings
 
 
 PODS = [
@@ -180,3 +188,31 @@ async def test_a_node_that_does_not_exist_is_said_to_be_none() -> None:
     assert elsewhere.feasible == 0
     assert [each.exists for each in elsewhere.asked_nodes] == [True, True]
     assert all(each.text.startswith("nodes were not judged") for each in elsewhere.asked_nodes)
+
+
+@pytest.mark.parametrize("shards", [1, 2, 7])
+@pytest.mark.parametrize(("allowed", "violates"), [(0, ["default/web"]), (1, ["default/web"]), (2, [])])
+@pytest.mark.asyncio
+async def test_budgets_that_do_not_allow_what_would_be_evicted_are_named(
+    shards: int, allowed: int, violates: list[str]
+) -> None:
+    """The pod that stays takes nothing from the budget."""
+    pipeline = Pipeline(shards=shards)
+    pipeline.add_nodes([node("n").capacity(cpu=4).build()])
+    pipeline.add_pods([pod(f"web-{i}").label(app="web").request(cpu=1).on("n").build() for i in range(3)])
+    budget = PodDisruptionBudget(
+        metadata=ObjectMeta(name="web", namespace="default"),
+        spec=PodDisruptionBudgetSpec(selector=LabelSelector(match_labels={"app": "web"})),
+        status=PodDisruptionBudgetStatus(disruptions_allowed=allowed),
+    )
+    pipeline.add_objects([budget])
+    pipeline.settle()
+    high = pod("high").request(cpu=3).priority(10)
+    (candidate,) = found(pipeline, high).candidates
+    assert (len(candidate.victims), list(candidate.violates)) == (2, violates)
+    explanation = await explained(pipeline, high)
+    despite = ", in spite of PodDisruptionBudget default/web" if violates else ""
+    names = " and ".join(victim.key for victim in candidate.victims)
+    assert explanation.preemption == f"it can preempt: 2 pods of lower priority left node n ({names}){despite}"
+    (helps,) = [each for each in explanation.help if each.kind == "preempt"]
+    assert (helps.change["victims"], helps.change["violates"]) == (names.split(" and "), violates)

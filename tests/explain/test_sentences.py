@@ -1,6 +1,6 @@
 """What is said of a pod that waits, besides why no node takes it."""
 
-from shared.messages.explaining import NodeFindings, PodExplained
+from shared.messages.explaining import NOMINATED, NodeFindings, PodExplained, Remembered
 from shared.messages.inspection import DescribedPod
 from testing.builders import pod
 from tools.explain.client import of_findings
@@ -10,10 +10,10 @@ from tools.explain.text import render
 EVENTS = ("NodeUpdateNodeTaint", "NodeAdd", "AssignedPodDelete", "NodeUpdateNodeLabel", "NodeDelete")
 
 
-def told(state: str, feasible: int = 0, **fields: object) -> Explanation:
+def told(state: str, feasible: int = 0, *, journal: tuple[Remembered, ...] = (), **fields: object) -> Explanation:
     queued = DescribedPod("uid", "default", "web", "default-scheduler", state, 90.0, 90.0, 90.0, **fields)  # type: ignore[arg-type]
     findings = NodeFindings(nodes=3, feasible=feasible)
-    return of_findings(pod("web").build(), queued, PodExplained(1, 1, 100.0, 0.0), findings, 100.0)
+    return of_findings(pod("web").build(), queued, PodExplained(1, 1, 100.0, 0.0, journal=journal), findings, 100.0)
 
 
 def test_events_are_listed_one_by_one_and_the_first_are_named_in_the_text() -> None:
@@ -34,4 +34,13 @@ def test_a_gated_pod_names_its_gate_as_the_list_of_pods_does() -> None:
     assert gated.sentence == (
         "default/web is held back by SchedulingGates: waiting for a; it would fit 2 of 3 nodes as soon as its "
         "scheduling gates are removed"
+    )
+
+
+def test_a_preemptor_names_the_budgets_that_did_not_allow_its_evictions() -> None:
+    nominated = Remembered(NOMINATED, 95.0, 1, 7, 99, "n2", victims=("default/a", "default/b"))
+    waits = told("unschedulable", journal=(nominated,), nominated="n2", violates=("default/web", "default/zk"))
+    assert waits.sentence == (
+        "default/web fits nowhere as it is, and waits until 2 pods of lower priority left node n2: default/a and "
+        "default/b, in spite of PodDisruptionBudget default/web and default/zk"
     )

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from shared.explain.advice import Help, going
-from shared.explain.words import SHORT, count, listed
+from shared.explain.words import SHORT, count, in_spite_of, listed
 from shared.messages.explaining import FAILED, MAX_OFFERED, NOMINATED, NodeFindings, PodExplained, Remembered
 from shared.messages.inspection import DescribedPod
 from shared.model.pod import Pod
@@ -84,6 +84,7 @@ def _preempting(queued: DescribedPod | None, journal: Sequence[Remembered]) -> s
     return (
         f"{queued.namespace}/{queued.name} fits nowhere as it is, and waits until "
         f"{count(len(last.victims), 'pod')} of lower priority left node {last.node}: {victims}"
+        f"{in_spite_of(queued.violates)}"
     )
 
 

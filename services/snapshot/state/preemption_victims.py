@@ -6,15 +6,12 @@
 Otherwise a preemptor that is retried too early would find further victims.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
 from services.snapshot.state.ledger import Ledger
 from services.snapshot.state.nominator import Nomination
-from shared.cluster.disruption_budgets import budgets_about, counts_already
-from shared.cluster.objects import ClusterObjects
 from shared.errors import InvariantBroken
 from shared.messages.binding import Displaced, Evict
 from shared.messages.limits import PREEMPTION_TIMEOUT
@@ -26,8 +23,6 @@ VICTIM_SECONDS = PREEMPTION_TIMEOUT - 5
 """For so long a victim counts as terminating: less than the queue holds its preemptor back."""
 EVICTION_WINDOW = VICTIM_SECONDS - 5
 """Seconds that a binder has for an eviction: less than the queue holds the preemptor back."""
-MAX_BUDGETS = 2
-"""Violated budgets that are named for one victim: the eviction API allows a pod no more than one budget."""
 
 
 class _Victim(msgspec.Struct, gc=False):
@@ -87,30 +82,6 @@ class PreemptionVictims:
 def evicts(nominate: Nominate) -> bool:
     """Whether victims must be evicted. The cycle expects an Evict if, and only if, this is so."""
     return any(not victim.terminating for victim in nominate.victims)
-
-
-class BudgetCount:
-    """What the evictions of one commit take from PodDisruptionBudgets, and which of these do not allow them.
-
-    kube-scheduler counts pods of lower priority that stay, too, when it compares nodes: it sees violations that never
-    happen. Here only victims count.
-    """
-
-    def __init__(self, objects: ClusterObjects) -> None:
-        self._objects = objects
-        self._taken: Counter[str] = Counter()
-
-    def take(self, load: PodLoad, name: str) -> tuple[str, ...]:
-        """Names the budgets that do not allow this eviction after those before, in alphabetical order."""
-        if not self._objects.disruption_budgets:
-            return ()
-        violated: list[str] = []
-        for budget in budgets_about(self._objects, load):
-            if not counts_already(budget, name):
-                self._taken[budget.key] += 1
-                if self._taken[budget.key] > budget.status.disruptions_allowed:
-                    violated.append(budget.name)
-        return tuple(sorted(violated)[:MAX_BUDGETS])
 
 
 def evict_of(
