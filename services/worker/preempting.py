@@ -110,7 +110,7 @@ class Finder:
             return Tried()
         everywhere = max(self._ask.potential, len(rows))
         wanted = math.ceil(plugin.candidates_wanted(everywhere) * len(rows) / everywhere)
-        dry_run = DryRun(self._table, self._judge, self._class)
+        dry_run = DryRun(self._table, self._judge, self._class, self._ask.pod)
         return dry_run.run(np.roll(rows, -(search * wanted % len(rows))), wanted)
 
     def _status_of_nominated(self) -> Status | None:

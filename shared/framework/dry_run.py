@@ -13,7 +13,7 @@ import numpy as np
 from flotilla.plugin import Code, Mask, Status, unresolvable
 from shared.cluster.columns import Rows
 from shared.cluster.disruption_budgets import budgets_about, counts_already
-from shared.cluster.eviction_units import priority_of
+from shared.cluster.eviction_units import family_of, priority_of
 from shared.cluster.load_kind import PODS, LoadKind
 from shared.cluster.nodetable import NodeTable, Placed
 from shared.cluster.objects import ClusterObjects
@@ -21,8 +21,8 @@ from shared.cluster.view import Changes, together
 from shared.framework.judge import Judge
 from shared.framework.pod_class import PodClass
 from shared.messages.preemption import Candidate, Victim
-from shared.model.load import PodLoad
-from shared.model.objects import PodDisruptionBudget
+from shared.model.load import PodLoad, load_of
+from shared.model.objects import Pod, PodDisruptionBudget
 from shared.model.resources import HostPort
 
 FEWEST_AT_ONCE = 64
@@ -52,13 +52,15 @@ class Tried:
 class DryRun:
     """For one class, which is refreshed, as the table is now."""
 
-    def __init__(self, table: NodeTable, judge: Judge, pod_class: PodClass) -> None:
+    def __init__(self, table: NodeTable, judge: Judge, pod_class: PodClass, wants: Pod) -> None:
+        """`wants`: the pod, or one of its class and group. It spares its own group, which it might leave too few of."""
         self._table = table
         self._judge = judge
         self._class = pod_class
         self._budgets = Budgets(table.objects)
         self._of_groups: dict[LoadKind, int] = {}
         """The priorities of pods with a group."""
+        self._family = family_of(load_of(wants), table.objects.pod_groups)
 
     def run(self, rows: Rows, wanted: int) -> Tried:
         """Try these rows in this order until `wanted` candidates are found."""
@@ -72,7 +74,7 @@ class DryRun:
     def _try(self, rows: Rows, tried: Tried) -> None:
         priority = self._class.state.pod.priority
         lesser = [
-            [(uid, pod) for uid, pod in self._table.placed_at(row) if self._priority(pod.kind) < priority]
+            [(uid, pod) for uid, pod in self._table.placed_at(row) if self._may_go(pod.kind, priority)]
             for row in rows.tolist()
         ]
         at = np.array([i for i, pods in enumerate(lesser) if pods], dtype=np.intp)
@@ -92,6 +94,12 @@ class DryRun:
         if fits.size:
             freed = None if freed is None else freed.take(fits)
             self._reprieve(rows[fits], [lesser[i] for i in fits.tolist()], freed, tried)
+
+    def _may_go(self, kind: LoadKind, priority: int) -> bool:
+        """Whether a pod may be a victim of one of this priority."""
+        if self._priority(kind) >= priority:
+            return False
+        return not self._family or family_of(kind.load, self._table.objects.pod_groups) != self._family
 
     def _priority(self, kind: LoadKind) -> int:
         if not kind.load.group:

@@ -159,6 +159,25 @@ def test_a_gang_never_evicts_pods_of_its_own_groups(api: Any) -> None:
     assert (evicted(run), placed(run, waiting)) == ([], 0)
 
 
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_late_member_that_is_decided_alone_evicts_none_of_its_own_group(others: int) -> None:
+    """1. Two members of priority 3 run; the group needs three, and the third, of priority 10, is decided by itself.
+    2. It evicts one of them, so that two are missing, and waits for a fourth that nobody creates. <-- it did
+    Other pods, of no group, are judged alike, and searched for at the same time.
+    """
+    run = Controlled(2 + others)
+    run.add_group(pod_group("train", 3))
+    own = members(pod("w").request(cpu=1).priority(3).group("train").started(LONG_AGO), 2, "own-")
+    run.place(*own, *(low(f"low-{i}", 1) for i in range(others)))
+    wants = [pod(f"single-{i}").request(cpu=1).priority(10) for i in range(others)]
+    late = pod("late").request(cpu=1).priority(10).group("train")
+    pods = [each.build() for each in (*wants, late)]
+    run.submit(pods)
+    run.run_for(60)
+    assert evicted(run) == [f"low-{i}" for i in range(others)]
+    assert (placed(run, own), placed(run, pods)) == (2, others)
+
+
 def test_of_a_group_that_goes_whole_no_pod_stays_that_came_during_the_search() -> None:
     came = bound(pod("old-late").request(cpu=1).group("old").build(), "n9")
     told: list[Commit] = []

@@ -12,8 +12,9 @@ from shared.framework.profile import Framework
 from shared.messages.evaluation import Ties
 from shared.messages.preemption import Candidates, Preempt, PreemptAsk, ShardFindings
 from shared.model.load import load_of
-from shared.model.objects import ObjectKind, object_from
-from testing.builders import node, pod
+from shared.model.objects import GROUP_LABEL, ObjectKind, ObjectMeta, Pod, PodGroup, object_from
+from shared.model.workloads import InTree
+from testing.builders import PodBuilder, node, pod
 from tests.framework.plugins import scripted
 from tests.plugins.cluster import framework
 from tests.rounds.support import delta, state, worker
@@ -36,10 +37,10 @@ def full_nodes(count: int, *, backwards: bool = False) -> NodeTable:
     return table
 
 
-def found(table: NodeTable, made: Framework, *, everywhere: int, search: int = 0) -> ShardFindings:
+def found(table: NodeTable, made: Framework, *, everywhere: int, search: int = 0, wants: Pod = NEW) -> ShardFindings:
     evaluator = ShardEvaluator(table, made, Ties("name"))
-    pod_class = evaluator.prepare("class", NEW)
-    return findings(evaluator, pod_class, PreemptAsk("class", made.name, NEW, {}, everywhere), search)
+    pod_class = evaluator.prepare("class", wants)
+    return findings(evaluator, pod_class, PreemptAsk("class", made.name, wants, {}, everywhere), search)
 
 
 @pytest.mark.parametrize(
@@ -121,6 +122,27 @@ def test_nodes_that_an_extender_refused() -> None:
     assert [(r.status.reasons, r.nodes) for r in shard.rejections] == [
         (("No preemption victims found for incoming pod",), 1)
     ]
+
+
+@pytest.mark.parametrize("by", ["field", "label", "tree"])
+def test_a_member_of_a_group_evicts_none_of_its_own(by: str) -> None:
+    """One that is decided alone, because enough others have run: without those, it could not run either."""
+
+    def member(name: str, group: str) -> PodBuilder:
+        made = pod(name).uid(name).request(cpu="1")
+        return made.label({GROUP_LABEL: group}) if by == "label" else made.group(group)
+
+    table = NodeTable()
+    sibling = "train" if by != "tree" else "beside-train"
+    for name in ("train", sibling) if by == "tree" else ():
+        metadata = ObjectMeta(name=name, namespace="default")
+        table.objects.upsert(PodGroup(metadata=metadata, tree=InTree(root="default/root")))
+    for name, group in (("own", sibling), ("other", "eval")):
+        table.add_node(node(f"with-{name}").capacity(cpu="1").build())
+        table.add_pod(name, f"with-{name}", load_of(member(name, group).build()), f"default/{name}", 0.0)
+    wants = member("late", "train").priority(10).build()
+    shard = found(table, profile(), everywhere=2, wants=wants)
+    assert [[victim.uid for victim in each.victims] for each in shard.candidates] == [["other"]]
 
 
 def preempt(search: int, ask: int = 1, min_seq: int = 0, epoch: int = 1) -> Preempt:

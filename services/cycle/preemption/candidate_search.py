@@ -34,10 +34,10 @@ NOT_HELPFUL = unresolvable("Preemption is not helpful for scheduling")
 
 @dataclass(frozen=True, slots=True)
 class SearchCase:
-    """Pods of one class, and why no node is feasible for them."""
+    """Pods of one class, and of one group or none, and why no node is feasible for them."""
 
     class_id: str
-    pods: Sequence[PodInfo]
+    pods: list[PodInfo]
     unfit: Unfit
 
 

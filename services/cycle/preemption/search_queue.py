@@ -23,6 +23,7 @@ from services.cycle.round.admission import PodInfo
 from services.cycle.round.assign import RoundResult, Unfit
 from services.cycle.round.gangs import AnyGang
 from services.cycle.round.tree_round import TreeRound
+from shared.cluster.eviction_units import family_of
 from shared.framework.profile import Framework
 from shared.messages.evaluation import Ties
 from shared.messages.limits import HALF_A_MESSAGE
@@ -135,13 +136,20 @@ class SearchQueue:
             yield from case.pods
 
     def add(self, unfit_pods: Iterable[tuple[PodInfo, Unfit]]) -> None:
-        """Nominated pods are searched for one by one, because their own nominations reserve nothing from them."""
-        by_class: dict[str, tuple[list[PodInfo], Unfit]] = {}
+        """Nominated pods are searched for one by one, because their own nominations reserve nothing from them.
+
+        Pods of several groups are not searched for together, because each spares its own.
+        """
+        alike: dict[tuple[str, str], SearchCase] = {}
         for info, unfit in unfit_pods:
             self.attempts += 1
             info.judge_apart()
-            by_class.setdefault(info.class_id, ([], unfit))[0].append(info)
-        self._waiting.extend(SearchCase(class_id, pods, unfit) for class_id, (pods, unfit) in by_class.items())
+            key = info.class_id, family_of(info.load, {})
+            if key in alike:
+                alike[key].pods.append(info)
+            else:
+                alike[key] = SearchCase(info.class_id, [info], unfit)
+        self._waiting.extend(alike.values())
 
     def take_gang(self, gang: AnyGang, result: RoundResult) -> RoundResult:
         """The members whose attempts end now: of a gang that does not fit none, if victims are searched for."""

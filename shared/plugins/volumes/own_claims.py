@@ -137,7 +137,9 @@ def _unbound(claim: PersistentVolumeClaim, objects: ClusterObjects) -> tuple[obj
         return None
     if claim.spec.volume_name or claim.selected_node is not None or claim.promised:
         return None
-    return None if objects.volumes_of_claim(claim.key) else ("unbound", encode_msgpack(claim.spec))
+    if any(volume.is_bound_to(claim) for volume in objects.volumes_of_claim(claim.key).values()):
+        return None
+    return "unbound", encode_msgpack(claim.spec)
 
 
 # Names

@@ -93,6 +93,11 @@ def test_claims_whose_names_matter_have_no_content(objects: list[ClusterObject])
     assert content("a", *objects) is None
 
 
+def test_a_volume_that_an_earlier_claim_of_the_name_left_is_not_kept_for_the_new_one() -> None:
+    left = volume("v", kept_for="a", uid="of the earlier one")
+    assert content("a", claim("a"), left) == content("b", claim("b"), left) is not None
+
+
 def test_the_order_and_number_of_claims_matters() -> None:
     objects = known(*bound("a"), *bound("b"), claim("c"))
     two, twice = pod("p").claim("a").claim("b"), pod("p").claim("a").claim("a")
