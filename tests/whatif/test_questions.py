@@ -269,6 +269,30 @@ def test_errors_say_what_is_wrong(question: Question, why: str) -> None:
     assert str(raised.value).startswith(why)
 
 
+def test_pods_that_share_a_new_claim_of_devices_follow_once_it_is_allocated() -> None:
+    """A decided claim is only promised, and others that name it wait, until a binder has written it."""
+    exactly = {"deviceClassName": "gpu", "count": 1}
+    pool = {"name": "n2", "generation": 1, "resourceSliceCount": 1}
+    devices = [{"name": "gpu-0"}]
+    uses = [{"name": "d", "resourceClaimName": "shared"}]
+    manifests = [
+        {"kind": "DeviceClass", "metadata": {"name": "gpu"}, "spec": {}},
+        {
+            "kind": "ResourceSlice",
+            "metadata": {"name": "n2-gpu"},
+            "spec": {"driver": "gpu.example.com", "pool": pool, "nodeName": "n2", "devices": devices},
+        },
+        {
+            "kind": "ResourceClaim",
+            "metadata": {"name": "shared"},
+            "spec": {"devices": {"requests": [{"name": "r", "exactly": exactly}]}},
+        },
+        *(a_pod(name, resourceClaims=uses) for name in ("first", "second", "third")),
+    ]
+    told = answer(a_live(a_node("n1", 8), a_node("n2", 8)), Question(manifests=manifests), {})
+    assert [(each.name, each.node) for each in told.pods] == [("first", "n2"), ("second", "n2"), ("third", "n2")]
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [

@@ -1,5 +1,7 @@
 """What is answered is what then happens: random questions about a whole pipeline that then does what was asked."""
 
+import random
+from collections import Counter
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -8,19 +10,20 @@ from tempfile import TemporaryDirectory
 import pytest
 from msgspec.structs import replace
 
+from shared.model.objects import PersistentVolumeClaim
+from shared.plugins.volumes.own_claims import volume_claims
 from testing.simulation.loop import end_all_tasks
 from testing.simulation.substitutes import run_on_virtual_time
 from tests.whatif.extender import asked_by_the_cycle, converse
-from tests.whatif.world import World
+from tests.whatif.world import MADE, World
 from tools import live_state
 from tools.live_state import LiveState
 from tools.whatif.answer import Answer, Question, nodes_to_read
 from tools.whatif.answering import answer as whatif
 from tools.whatif.engine import Engine
 
-FIRST, WORLDS, QUESTIONS, PARTS = 30_000, 12, 10, 4
-"""The same worlds each time: of 500 drawn ones, seven had an answer that came out otherwise (docs/whatif.md)."""
-DIFFERED_ONCE = [3248925152, 7013, 30228]
+WORLDS, QUESTIONS, PARTS = 12, 10, 4
+DIFFERED_ONCE = [3248925152, 7013, 30228, 40030, 40088, 40095, 50045, 60072, 80056]
 """Seeds in which something else happened than was answered."""
 
 
@@ -40,8 +43,8 @@ def a_question(world: World) -> Question:
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_what_is_answered_is_what_then_happens(part: int) -> None:
-    each = WORLDS // PARTS
-    for number in range(FIRST + part * each, FIRST + (part + 1) * each):
+    seed = random.randrange(1 << 32)
+    for number in range(seed, seed + WORLDS // PARTS):
         print(f"seed {number}")
         run_on_virtual_time(partial(ask_and_do, number), number)
 
@@ -79,6 +82,8 @@ async def compare(world: World, number: int) -> None:
     if number == 0:
         await from_a_dump(world, live, question, answer)
     await world.do(engine)
+    if shares_a_volume_that_is_made(engine):
+        return  # a provisioner decides which nodes it reaches, and so where the other pod may go
     if world.has_extender and (answer.victims or world.went):
         return  # any event wakes pods that an extender rejected, so when they hear of it decides who preempts first
     there = {pod.name: pod for pod in world.server.pods.values()}
@@ -101,6 +106,15 @@ async def compare(world: World, number: int) -> None:
             continue  # for a volume that was provisioned for another pod, which shows in its message likewise
         if info is not None and each.verdict == "unschedulable" and each.origin == "new":
             assert each.message == info.last_failure, f"{each.name}: {question}"
+
+
+def shares_a_volume_that_is_made(engine: Engine) -> bool:
+    """Whether pods that are decided name one claim for which a volume is provisioned."""
+    objects = (*engine.live.state.objects, *engine.objects)
+    claims = {each.key: each for each in objects if isinstance(each, PersistentVolumeClaim)}
+    users = Counter(claim for asked in engine.asked() for claim in volume_claims(asked.pod))
+    shared = (claims[key] for key, count in users.items() if count > 1 and key in claims)
+    return any(claim.storage_class == MADE and not claim.fully_bound for claim in shared)
 
 
 async def from_a_dump(world: World, live: LiveState, question: Question, answer: Answer) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from shared.model.devices import ResourceClaim, ResourceClaimStatus
+from shared.model.devices import ConsumerReference, ResourceClaim, ResourceClaimStatus
 from shared.model.objects import (
     ClusterObject,
     ObjectKind,
@@ -59,6 +59,13 @@ def _metadata(before: ObjectMeta, name: str, uid: str, owner: OwnerReference) ->
         deletion_timestamp=None,
         resource_version="",
     )
+
+
+def with_user(claim: ResourceClaim, pod: Pod) -> ResourceClaim:
+    """The claim as a binder writes it, with the devices that were decided, before it binds the pod."""
+    others = [each for each in claim.status.reserved_for if each.uid != pod.uid]
+    user = ConsumerReference(resource="pods", name=pod.name, uid=pod.uid)
+    return replace(claim, promised=False, status=replace(claim.status, reserved_for=[*others, user]))
 
 
 def without_user(claim: ResourceClaim, uid: str) -> ResourceClaim:

@@ -1,8 +1,8 @@
 """The deciding cores of a pipeline in one process on virtual time: queue, cycle, snapshot and one worker.
 
-They start with a state, and hear of changes as from the watch and binders: a decided pod is bound at
-once, victims leave a moment after they are chosen. Messages take no time and are never lost, so the same state and the
-same changes give the same decisions. Nothing outside is called but extenders, if they are to be asked.
+They start with a state, and hear of changes as from the watch and binders: decided pods are bound, and victims deleted,
+once all pods are decided that can be. Messages take no time and are never lost, so the same state and the same changes
+give the same decisions. Nothing outside is called but extenders, if they are to be asked.
 """
 
 import heapq
@@ -30,6 +30,7 @@ from services.worker import events as worker
 from services.worker.core import WorkerCore
 from shared.cluster.objects import ClusterObjects
 from shared.config.structs import ExtenderConfig, KubeSchedulerConfig
+from shared.devices.pod_claims import claim_names
 from shared.errors import InvariantBroken
 from shared.framework.clusterevents import ClusterEvent
 from shared.framework.loading import load_frameworks
@@ -52,16 +53,22 @@ from shared.model.objects import (
     pod_from_msgpack,
 )
 from tools.live_state import LiveGroup
-from tools.whatif.claims import owner_of, without_user
+from tools.whatif.claims import owner_of, with_user, without_user
 from tools.whatif.extending import Converse, ExtenderAsker
 from tools.whatif.loads import pod_of_load
 from tools.whatif.pods import Eviction, Rejected
 
-DELETED = 0.02
-"""Seconds of virtual time until a binder has deleted victims and shown nominations: all pods that can be are decided
-before, and the members of a gang hear of both together."""
+CALLED = 0.02
+"""Seconds of virtual time until what a binder calls shows: bindings, deletions of victims, nominations. All pods that
+can be are decided before, and the members of a gang hear of victims and nominations together."""
+ATTEMPT = 1e-6
+"""Seconds of virtual time that an attempt takes: of two that fail, the earlier one is queued first."""
+GATHERED = 0.01
+"""Seconds of virtual time in which changes are gathered and then shown together, as a watcher does."""
 GRACE = 1.0
 """Seconds of virtual time until a victim, or a pod that terminates already, has left its node."""
+FREED = 0.05
+"""Seconds of virtual time until controllers have freed what a pod that has left claimed."""
 HORIZON = 120.0
 """Seconds of virtual time in which everything settles."""
 LONGEST_PAUSE = 60.0
@@ -144,7 +151,7 @@ class Cores:
                 cluster.pods.put(uid, each.node.name, load, pod.key, pod.started, assumed=False)
                 self.queue.claims_on_nodes.put(uid, {f"{load.namespace}/{claim}" for claim in load.claims})
                 if load.terminating:
-                    self._at(GRACE, partial(self.remove_pod, uid))
+                    self._at(GRACE, partial(self._leave, uid))
         for nominated in state.nominations:
             load = state.loads[nominated.load]
             cluster.nominator.observe(nominated.uid, nominated.node, load, nominated.key, self.now)
@@ -229,6 +236,10 @@ class Cores:
         if with_claims:
             self._release(uid)
 
+    def _leave(self, uid: str) -> None:
+        self.remove_pod(uid, with_claims=False)
+        self._at(FREED, partial(self._release, uid))
+
     def _release(self, uid: str) -> None:
         for kind, key in list(self._claims.pop(uid, ())):
             claim = self.objects.of(kind).get(key)
@@ -292,7 +303,7 @@ class Cores:
             due = self._next_time()
             if due is None or due > self._horizon:
                 return
-            self.now = max(self.now, due)
+            self.now = max(self.now, due + GATHERED)
             while self._later and self._later[0][0] <= self.now:
                 self._mail.append(heapq.heappop(self._later)[2])
             self._to_cycle(cycle.Tick())
@@ -359,7 +370,7 @@ class Cores:
                 if effect.batch.pods:
                     self._post(partial(self._to_cycle, effect.batch))
             elif isinstance(effect, Notice) and effect.nominated is not None:
-                self._at(DELETED, partial(self._show_nomination, effect.uid, effect.nominated))
+                self._at(CALLED, partial(self._show_nomination, effect.uid, effect.nominated))
 
     def _show_nomination(self, uid: str, node: str) -> None:
         """A binder writes the nomination into the pod's status, and the watch shows it."""
@@ -407,15 +418,18 @@ class Cores:
             self._to_cycle(VictimsAnswered(asked.search, left))
 
     def _watch_commit(self, commit: snapshot.Event) -> None:
-        self._carry_out_snapshot(self.snapshot.handle(commit, self.now))
+        """The watch shows what is decided about objects once a binder has written it."""
+        self._carry_out_snapshot(self.snapshot.handle(commit, self.now), shown_in=CALLED)
 
-    def _carry_out_snapshot(self, effects: Iterable[snapshot.Effect]) -> None:
+    def _carry_out_snapshot(self, effects: Iterable[snapshot.Effect], shown_in: float = 0.0) -> None:
         for effect in effects:
             match effect:
                 case Delta() as delta:
                     self._post(partial(self._to_worker, delta))
                     for change in delta.changes:
-                        if isinstance(change, ObjectUpserted):
+                        if isinstance(change, ObjectUpserted) and shown_in:
+                            self._at(shown_in, partial(self._show, change.object))
+                        elif isinstance(change, ObjectUpserted):
                             self._show(change.object)
                         elif isinstance(change, ObjectRemoved):
                             self._show_removed(change.kind, change.key)
@@ -441,12 +455,24 @@ class Cores:
         self._reported += 1
         reported = [outcome_of(each, each.pod is not None and bool(each.pod.nominated_node)) for each, _ in known]
         self._tell_queue(Outcomes(self.cycle.epoch, self._reported, reported))
+        self.now += ATTEMPT
+        shown: list[queue.WatchEvent] = []
         for each, info in known:
             if isinstance(each, cycle.Decided):
                 spec = msgspec.structs.replace(info.pod.spec, node_name=each.node)
                 bound = msgspec.structs.replace(info.pod, spec=spec)
-                shown = queue.WatchEvents([queue.PodBound(each.uid), ClusterChange(POD_ADDED, None, bound)])
-                self._post(partial(self._post, partial(self._tell_queue, shown)))
+                shown += [queue.PodBound(each.uid), ClusterChange(POD_ADDED, None, bound)]
+                if info.pod.spec.resource_claims:
+                    self._at(CALLED, partial(self._reserve, info.pod))
+        if shown:
+            self._at(CALLED, partial(self._tell_queue, queue.WatchEvents(shown)))
+
+    def _reserve(self, pod: Pod) -> None:
+        """A binder writes what devices the pod's claims have got: until then, other pods that share one wait."""
+        for name in claim_names(pod.namespace, pod.spec.resource_claims, pod.status.resource_claim_statuses):
+            claim = self.snapshot.cluster.objects.get(ObjectKind.RESOURCE_CLAIM, name.key)
+            if isinstance(claim, ResourceClaim):
+                self._watch(snapshot.ObjectSeen(with_user(claim, pod)))
 
     def _evict(self, evict: Evict) -> None:
         for victim in evict.victims:
@@ -456,9 +482,9 @@ class Cores:
             priority = 0 if placement is None else placement.load.priority
             self.evicted.append(Eviction(evict.uid, victim, evict.node, priority))
             self.victims.add(victim.uid)
-            self._at(DELETED, partial(self._terminate, victim.uid))
-            self._at(GRACE, partial(self.remove_pod, victim.uid))
-        self._at(DELETED, partial(self._tell_queue, Evicted(evict.uid, evict.attempt)))
+            self._at(CALLED, partial(self._terminate, victim.uid))
+            self._at(GRACE, partial(self._leave, victim.uid))
+        self._at(CALLED, partial(self._tell_queue, Evicted(evict.uid, evict.attempt)))
 
     def _terminate(self, uid: str) -> None:
         """The watch shows a victim as terminating, as soon as a binder has deleted it."""
