@@ -28,6 +28,8 @@ class DelayedConditions:
         self._delayed: RateLimited[str, StatusWrite] = RateLimited(CONDITION_SECONDS, MAX_REMEMBERED)
         self._written: BoundedDict[str, PodScheduled] = BoundedDict(MAX_REMEMBERED)
         self._timer: asyncio.TimerHandle | None = None
+        self._wakes_at = 0.0
+        """When the timer fires."""
         self._delays = True
 
     def __len__(self) -> int:
@@ -64,9 +66,14 @@ class DelayedConditions:
             self._timer.cancel()
 
     def _wake_in_time(self) -> None:
+        """A condition that is delayed last may be due first: the pod's one before it was written earlier."""
         due = self._delayed.next_deadline()
-        if due is not None and self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(due - self._clock(), self._wake)
+        if due is None or (self._timer is not None and self._wakes_at <= due):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._wakes_at = due
+        self._timer = asyncio.get_running_loop().call_later(due - self._clock(), self._wake)
 
     def _wake(self) -> None:
         self._timer = None

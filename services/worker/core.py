@@ -175,6 +175,11 @@ class WorkerCore:
         return self._replica.loaded
 
     @property
+    def awaits_state(self) -> bool:
+        """Whether a Reload has not led to a state that it could use."""
+        return self._replica.awaits_state
+
+    @property
     def refused(self) -> deque[FlotillaError]:
         """Why messages were refused."""
         return self._replica.refused

@@ -251,7 +251,7 @@ class Shell:
     # Loading
 
     def _load(self) -> None:
-        """Starts a load, unless one of the same shards is under way."""
+        """Starts a load, unless one of the same shards is under way, which goes on until the core has what it needs."""
         wanted = self._core.shards
         if self._loading is not None and not self._loading.done():
             if self._loading.get_name() == str(sorted(wanted)):
@@ -278,7 +278,8 @@ class Shell:
                 if loaded is not None:
                     self._runner.feed(loaded)
                     self._beat()
-                    return
+                    if not self._core.awaits_state:
+                        return  # else it was outdated before it was here, or a delta after it is of no use
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOAD_PAUSE):
                     await self._term_heard.wait()

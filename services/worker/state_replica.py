@@ -73,6 +73,11 @@ class StateReplica:
         replica._time = self._time
         return replica
 
+    @property
+    def awaits_state(self) -> bool:
+        """Whether the whole state is requested, and none that can be used has come since."""
+        return bool(self._requests)
+
     def next_deadline(self) -> float | None:
         return self._requests.next_deadline() if self._gap_ends is None else self._gap_ends
 

@@ -20,11 +20,11 @@ from testing.simulator.service import Simulator, SimulatorOptions
 from tests.binder.world import until
 from tests.kube.support import raw_pod
 
-POD = PodRef("default", "p", "uid-p")
+POD, OTHER = PodRef("default", "p", "uid-p"), PodRef("default", "q", "uid-q")
 
 
-def failed(message: str, reason: str = "Unschedulable", nominated: str | None = "") -> StatusWrite:
-    return StatusWrite(POD, PodScheduled(reason, message, 1.0), nominated)
+def failed(message: str, reason: str = "Unschedulable", nominated: str | None = "", pod: PodRef = POD) -> StatusWrite:
+    return StatusWrite(pod, PodScheduled(reason, message, 1.0), nominated)
 
 
 class Binder:
@@ -42,8 +42,8 @@ class Binder:
         said = None if write.condition is None else write.condition.message
         self.written.append((self.loop.time() - self.began, said))
 
-    def fail(self, message: str, reason: str = "Unschedulable") -> None:
-        self._put(self.delayed.write_now(failed(message, reason)))
+    def fail(self, message: str, reason: str = "Unschedulable", pod: PodRef = POD) -> None:
+        self._put(self.delayed.write_now(failed(message, reason, pod=pod)))
 
 
 def play(script: Callable[[Binder], Awaitable[None]]) -> Binder:
@@ -70,6 +70,20 @@ def test_the_latest_condition_is_written_after_five_seconds_and_nominations_are_
     assert binder.written == [(0.0, "0"), (1.0, None), (2.0, None), (5.0, "2")]
     assert {write.nominated for write in binder.writes[:3]} == {""}
     assert binder.writes[3] == StatusWrite(POD, failed("2").condition, after=failed("0").condition)
+
+
+def test_a_pods_condition_waits_for_no_other_pods() -> None:
+    async def script(binder: Binder) -> None:
+        binder.fail("1")
+        await asyncio.sleep(3.0)
+        binder.fail("other 1", pod=OTHER)
+        binder.fail("other 2", pod=OTHER)
+        await asyncio.sleep(1.0)
+        binder.fail("2")
+        await asyncio.sleep(10.0)
+
+    conditions = [(at, said) for at, said in play(script).written if said is not None]
+    assert conditions == [(0.0, "1"), (3.0, "other 1"), (5.0, "2"), (8.0, "other 2")]
 
 
 def test_another_reason_is_written_at_once() -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from itertools import count
@@ -12,20 +12,32 @@ import pytest
 
 from services.worker.core import WorkerCore
 from services.worker.service import Shell, learn_pipeline
+from services.worker.table_builder import TableBuilder
 from shared.bus import Bus, Envelope, subjects
 from shared.config.points import ExtensionPoint
 from shared.config.settings import Settings
 from shared.framework.loading import load_frameworks
+from shared.messages.state import Delta, Heartbeat, PodPlaced, State
 from shared.messages.workers import Assign, WorkerBeat
 from shared.runtime import Context
 from shared.runtime.context import PATIENCE
 from shared.store.term import open_term
 from tests.bus.support import a_bus
 from tests.kube.support import until
-from tests.rounds.support import Moody, ask_for, framework_with, propose, small_node, small_pod, state, worker
+from tests.rounds.support import (
+    Moody,
+    SnapshotLog,
+    ask_for,
+    framework_with,
+    propose,
+    small_node,
+    small_pod,
+    state,
+    worker,
+)
 from tests.runtime.contexts import a_context
 from tests.servers import nats_server, redis_server
-from tests.store.support import PREFIX, linked
+from tests.store.support import PREFIX, begin, linked
 from tools.supervisor.servers import NatsServer
 
 pytestmark = pytest.mark.asyncio
@@ -116,6 +128,55 @@ async def test_the_traceback_of_a_plugin_that_raises_is_logged_once(caplog: pyte
         text = logging.Formatter().format(record)
         assert """running "Moody" plugin: filter: ZeroDivisionError('it is one of those days')""" in text
         assert "in filter_node" in text
+
+
+class Interrupted(WorkerCore):
+    """`interrupt` is called once a state is read, before the core has it."""
+
+    def __init__(self, interrupt: Callable[[], None]) -> None:
+        super().__init__("w", frozenset(), SHARDS, load_frameworks(None))
+        self._interrupt = interrupt
+
+    def builder(self, state: State) -> TableBuilder:
+        self._interrupt()
+        return super().builder(state)
+
+
+FIRST, SECOND = (SnapshotLog(small_node("a"), epoch=epoch).core for epoch in (1, 2))
+UNUSABLE = Delta(1, FIRST.seq + 1, [PodPlaced("uid-p", "a", load=7)], [])
+"""It has no such load."""
+
+
+@pytest.mark.parametrize("news", [SECOND.heartbeat(), UNUSABLE], ids=["another leader", "an unusable delta"])
+async def test_a_state_that_is_of_no_use_when_it_is_loaded_is_loaded_again_at_once(news: Delta | Heartbeat) -> None:
+    """The clock stands still, so nothing is requested again because it does not come."""
+    heard: list[Delta | Heartbeat] = []
+
+    def interrupt() -> None:
+        if not heard:
+            heard.append(news)
+            shell._on_delta(news, Envelope({}, "", lambda *_: None))
+
+    async with nats_server() as nats, redis_server() as redis, linked(redis) as link, a_bus(nats) as bus:
+        await begin(link, FIRST)
+        context, core = a_worker(bus, Clock()), Interrupted(interrupt)
+        shell = Shell(context, core, link)
+        running = asyncio.create_task(shell.run())
+        try:
+            async with a_bus(nats) as cycle:
+                assign = Assign(1, 1, list(range(SHARDS)), SHARDS)
+
+                def told() -> bool:
+                    cycle.post(f"worker.{context.name}", assign)
+                    return bool(heard)
+
+                await until(told)  # it may not listen yet
+                await begin(link, SECOND)
+                await until(lambda: core.loaded)
+        finally:
+            running.cancel()
+            with suppress(asyncio.CancelledError):
+                await running
 
 
 async def test_a_worker_learns_from_the_state_which_pipeline_is_its_own_and_waits_until_there_is_one() -> None:
