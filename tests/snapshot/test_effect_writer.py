@@ -1,10 +1,12 @@
 """What the snapshot writes to Redis at once, and what waits for the next decisions."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import cast
 
 import msgspec
+import pytest
 
 from services.snapshot.core import SnapshotCore
 from services.snapshot.events import AcknowledgeBinder, DispatchOrders, Effect
@@ -26,7 +28,9 @@ A, P = small_node("a"), small_pod("p")
 
 
 class RecordedTerms(Terms):
-    """`written`: what was written together."""
+    """`written`: what was written together. `hangs`: as if Redis did not answer."""
+
+    hangs = False
 
     def __init__(self, link: RedisLink) -> None:
         lead = cast(Leadership, None)  # no other term begins here
@@ -35,11 +39,14 @@ class RecordedTerms(Terms):
 
     async def write(self, persists: Sequence[Persist]) -> bool:
         self.written.append(list(persists))
+        if self.hangs:
+            await asyncio.Event().wait()
         return await super().write(persists)
 
 
-async def written(*added: Sequence[Effect]) -> tuple[list[list[Persist]], list[Effect]]:
-    """What is written together, and what is then carried out, if these are added one after the other."""
+@asynccontextmanager
+async def a_writer() -> AsyncIterator[tuple[EffectWriter, RecordedTerms, list[Effect]]]:
+    """Of a term that has begun, with what it carries out."""
     carried_out: list[Effect] = []
     core, loop = SnapshotCore(1), asyncio.get_running_loop()
     async with redis_server() as redis, linked(redis) as link:
@@ -47,16 +54,28 @@ async def written(*added: Sequence[Effect]) -> tuple[list[list[Persist]], list[E
         term.epoch = core.epoch
         await open_term(link, PREFIX, core.epoch, PIPELINE)
         assert await term.begin(core, 1)
-        writer = EffectWriter(core, term, 1, carried_out.append, lambda: None, loop.time)
-        running = asyncio.create_task(writer.run())
+        yield EffectWriter(core, term, 1, carried_out.append, lambda: None, loop.time), term, carried_out
+
+
+@asynccontextmanager
+async def running(writer: EffectWriter) -> AsyncIterator[None]:
+    task = asyncio.create_task(writer.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def written(*added: Sequence[Effect]) -> tuple[list[list[Persist]], list[Effect]]:
+    """What is written together, and what is then carried out, if these are added one after the other."""
+    async with a_writer() as (writer, term, carried_out), running(writer):
         for effects in added:
             for effect in effects:
                 writer.add(effect)
             await asyncio.sleep(0)
         await until(lambda: len(carried_out) == 1)
         assert not writer.waiting
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
     return term.written, carried_out
 
 
@@ -73,6 +92,22 @@ def test_ends_of_attempts_are_written_with_the_next_decisions() -> None:
 
 def test_without_further_decisions_ends_of_attempts_are_written_and_acknowledged_soon() -> None:
     assert asyncio.run(written([ENDS, ACKNOWLEDGED])) == ([[ENDS]], [ACKNOWLEDGED])
+
+
+@pytest.mark.asyncio
+async def test_what_was_under_way_when_the_writer_was_cancelled_is_written_by_the_next_one() -> None:
+    """A term that ends still writes what it has accepted, whether or not anything more comes."""
+    async with a_writer() as (writer, term, carried_out):
+        term.hangs = True
+        async with running(writer):
+            writer.add(Persist())
+            writer.add(ACKNOWLEDGED)
+            await until(lambda: term.written)
+        assert writer.waiting == 2
+        term.hangs = False
+        async with running(writer):
+            await until(lambda: carried_out == [ACKNOWLEDGED])
+        assert term.written == [[Persist()]] * 2
 
 
 def test_only_ends_of_attempts_may_wait() -> None:

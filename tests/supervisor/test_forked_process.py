@@ -14,6 +14,7 @@ import pytest_asyncio
 
 from shared.errors import UserError
 from tests.supervisor.waiting import alive, until
+from tools.supervisor.fork_server import Started
 from tools.supervisor.forked_process import UNKNOWN_END, ForkedProcess, ForkServer
 from tools.supervisor.servers import end
 
@@ -118,6 +119,39 @@ async def test_a_cancelled_launch_leaves_no_process(fork_server: ForkServer) -> 
     task.cancel()
     await asyncio.wait([task])
     assert task.cancelled()
+
+
+class Late(ForkServer):
+    """Has `launching` cancelled in the turn of the loop in which it learns that the process runs."""
+
+    launching: asyncio.Task[ForkedProcess]
+    pid = 0
+
+    def _on_started(self, report: Started) -> None:
+        super()._on_started(report)
+        self.pid = report.pid
+        self.launching.cancel()
+
+
+async def test_a_launch_that_is_cancelled_too_late_leaves_no_process_either() -> None:
+    fork_server = Late()
+    try:
+        fork_server.launching = asyncio.create_task(wait(fork_server))
+        await asyncio.wait([fork_server.launching])
+        assert fork_server.launching.cancelled()
+        await until(lambda: not alive(fork_server.pid))
+    finally:
+        await fork_server.stop()
+
+
+async def test_a_fork_server_that_could_not_be_started_is_started_the_next_time(
+    fork_server: ForkServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as missing:
+        missing.setattr(sys, "executable", "/nowhere/python")
+        with pytest.raises(FileNotFoundError):
+            await wait(fork_server)
+    assert (await wait(fork_server)).returncode is None
 
 
 async def test_signalling_a_process_whose_end_is_not_reported_yet(fork_server: ForkServer) -> None:

@@ -98,7 +98,12 @@ class ForkServer:
             os.close(writing)
         started: asyncio.Future[ForkedProcess] = asyncio.get_running_loop().create_future()
         self._starting[order.number] = started, output
-        return await started
+        try:
+            return await started
+        except asyncio.CancelledError:
+            if not started.cancelled() and started.exception() is None:  # both in one turn of the loop
+                started.result().kill()
+            raise
 
     async def stop(self) -> None:
         """Kill all of its processes that still run."""
@@ -111,18 +116,22 @@ class ForkServer:
             await end(self._process, 0)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
+        try:
+            with theirs:
+                # -P: a folder called `services` in the working directory is not imported instead of ours.
+                self._process = await asyncio.create_subprocess_exec(
+                    *(sys.executable, "-P", "-m", "tools.supervisor.fork_server"),
+                    *([] if self._folder is None else [str(self._folder)]),
+                    stdin=theirs.fileno(),
+                    pass_fds=self._inherited,
+                    env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+                    start_new_session=True,
+                    preexec_fn=die_with_parent,
+                )
+        except BaseException:
+            ours.close()
+            raise
         self._channel = ours
-        with theirs:
-            # -P: a folder called `services` in the working directory is not imported instead of ours.
-            self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-P", "-m", "tools.supervisor.fork_server"),
-                *([] if self._folder is None else [str(self._folder)]),
-                stdin=theirs.fileno(),
-                pass_fds=self._inherited,
-                env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
-                start_new_session=True,
-                preexec_fn=die_with_parent,
-            )
         asyncio.get_running_loop().add_reader(ours, self._read_report)
 
     def _read_report(self) -> None:

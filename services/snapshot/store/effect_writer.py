@@ -144,6 +144,7 @@ class EffectWriter:
         finally:
             if not written:
                 self._waiting = effects + self._waiting
+                self._wake.set()
         if not written:
             return False
         for effect in effects:
