@@ -22,6 +22,7 @@ import asyncio
 import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NoReturn
 from urllib.parse import quote
@@ -170,12 +171,17 @@ class ListWatch:
         self._refusals = 0
         self._wait = self._timing.first_wait
         self._stream: Stream | None = None
+        self._opening: asyncio.Timeout | None = None
+        """While a watch is requested that the server has not begun."""
         self._opened_at: float | None = None
 
     def list_again(self) -> None:
         """List everything again: now, or after a listing that has run for long already."""
         self._list_again = True
-        if self._stream is not None and not self._listing:
+        if self._opening is not None:
+            self._opening.reschedule(asyncio.get_running_loop().time())
+            self._opening = None
+        elif self._stream is not None and not self._listing:
             self._stream.close()
 
     def resume(self, version: str) -> None:
@@ -321,10 +327,14 @@ class ListWatch:
 
     async def _watch(self, version: str) -> None:
         seconds = self._watch_seconds()
-        self._stream = await self._client.stream(
-            query(self._path, self._selector, _watch_query(quote(version), seconds)), WATCH_START_PATIENCE
-        )
-        if self._list_again:
+        asked = query(self._path, self._selector, _watch_query(quote(version), seconds))
+        with suppress(TimeoutError):  # if a list is requested: a watch may take long to begin
+            try:
+                async with asyncio.timeout(None) as self._opening:
+                    self._stream = await self._client.stream(asked, WATCH_START_PATIENCE)
+            finally:
+                self._opening = None
+        if self._list_again or self._stream is None:
             return
         self._opened_at = asyncio.get_running_loop().time()
         await self._handle(WatchStarted())

@@ -24,7 +24,7 @@ from shared.kube.listwatch import (
 )
 from shared.kube.wire import Lines
 from testing.simulator.service import Simulator, SimulatorOptions
-from tests.kube.support import api_server, client_of, raw_pod, until
+from tests.kube.support import PATIENCE, api_server, client_of, raw_pod, until
 
 FAST = Timing(first_wait=0.02, longest_wait=0.1)
 
@@ -241,6 +241,28 @@ async def test_a_requested_listing_starts_at_once() -> None:
         put(server, "b")
         await until(lambda: ear.world == world(server, "a", "b"))
         assert ear.troubles == []
+
+
+@pytest.mark.asyncio
+async def test_a_requested_listing_does_not_wait_until_a_watch_has_begun() -> None:
+    """Some proxies let a watch begin with its first event only."""
+    async with api_server() as server, client_of(server) as client:
+        put(server, "a")
+        ear = Ear(lambda: None)
+        listwatch = ListWatch(client, "/api/v1/pods", ear, random.Random(1))
+        listwatch.resume(world(server, "a")["a"])
+        server.faults.delay("GET", "pods", 2 * PATIENCE)
+        running = asyncio.create_task(listwatch.run())
+        try:
+            await until(lambda: not server.faults)
+            listwatch.list_again()
+            listwatch.list_again()
+            await until(lambda: ear.count(ListDone) and ear.count(WatchStarted))
+        finally:
+            running.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await running
+        assert (ear.count(ListDone), ear.troubles) == (1, [])
 
 
 @pytest.mark.asyncio
