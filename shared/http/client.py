@@ -46,6 +46,8 @@ class HttpClient:
         """Of the TLS context."""
         self._pool: Pool[Connection, asyncio.Future[Connection | None]] = Pool(most, idle_seconds)
         self._open_ones: set[Connection] = set()
+        self._connecting: set[asyncio.Timeout] = set()
+        """By which `close` ends the making of connections."""
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
         self._all_lost: asyncio.Future[None] | None = None
@@ -108,7 +110,9 @@ class HttpClient:
                 connection.close()
             else:
                 connection.abort()
-        if self._open_ones:
+        for connecting in self._connecting:
+            connecting.reschedule(self._loop.time())
+        if self._open_ones or self._connecting:
             self._all_lost = self._loop.create_future()
             await asyncio.wait([self._all_lost], timeout=CLOSE_PATIENCE)
         for connection in list(self._open_ones):
@@ -154,23 +158,38 @@ class HttpClient:
         try:
             if self._closed:
                 raise NotConnected("the client is closed")
-            left = deadline - self._loop.time()
-            generation = self._generation
-            try:
-                connection = await connect(
-                    self._route,
-                    self._tls,
-                    lambda: Connection(generation, self._lost),
-                    min(left, self._connect_patience),
-                )
-            except NotConnected as cause:
-                if self._loop.time() >= deadline:
-                    raise Late("not connected in time", maybe_received=False) from cause
-                raise
+            connection = await self._connect_until_closed(deadline)
         except BaseException:
             self._hand_on(None)
             raise
         self._open_ones.add(connection)
+        return connection
+
+    async def _connect_until_closed(self, deadline: float) -> Connection:
+        left = deadline - self._loop.time()
+        generation = self._generation
+        try:
+            async with asyncio.timeout(None) as connecting:
+                self._connecting.add(connecting)
+                try:
+                    connection = await connect(
+                        self._route,
+                        self._tls,
+                        lambda: Connection(generation, self._lost),
+                        min(left, self._connect_patience),
+                    )
+                finally:
+                    self._connecting.discard(connecting)
+                    self._note_end()
+        except TimeoutError:
+            raise NotConnected("the client is closed") from None
+        except NotConnected as cause:
+            if self._loop.time() >= deadline:
+                raise Late("not connected in time", maybe_received=False) from cause
+            raise
+        if self._closed:
+            connection.abort()
+            raise NotConnected("the client is closed")
         return connection
 
     def _release(self, connection: Connection) -> None:
@@ -196,7 +215,10 @@ class HttpClient:
     def _lost(self, connection: Connection) -> None:
         self._pool.drop(connection)
         self._open_ones.discard(connection)
-        if self._all_lost is not None and not self._open_ones and not self._all_lost.done():
+        self._note_end()
+
+    def _note_end(self) -> None:
+        if self._all_lost is not None and not (self._open_ones or self._connecting or self._all_lost.done()):
             self._all_lost.set_result(None)
 
     # Idle connections

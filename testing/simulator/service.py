@@ -18,6 +18,7 @@ from aiohttp.streams import StreamReader
 from aiohttp.web_protocol import RequestHandler
 
 from shared.errors import UserError
+from testing.listening import close
 from testing.simulator.api import Api
 from testing.simulator.cluster import SimulatedCluster
 from testing.simulator.controllers import DeviceControllers, Kubelets
@@ -216,7 +217,7 @@ class Simulator:
         await asyncio.gather(*self._controllers, return_exceptions=True)
         self._controllers.clear()
         if self._listening is not None and self._web is not None:
-            self._listening.close()
+            await close(self._listening)
             self.close_watches()
             await self._web.shutdown(STOP_SECONDS)
             await self._listening.wait_closed()

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from tests.listening import listening
 from tools.supervisor.servers import NatsServer
 
 
@@ -15,34 +16,29 @@ class Proxy:
         self._credentials = credentials
         self._host, _, self._port = where.partition(":")
         self._flows: list[asyncio.Event] = []
-        self._writers: list[asyncio.StreamWriter] = []
-        self._tasks: list[asyncio.Task[None]] = []
         self.url = ""
 
-    async def start(self) -> asyncio.Server:
-        listening = await asyncio.start_server(self._accept, "127.0.0.1", 0)
-        self.url = f"nats://{self._credentials}@127.0.0.1:{listening.sockets[0].getsockname()[1]}"
-        return listening
+    def at(self, port: int) -> None:
+        self.url = f"nats://{self._credentials}@127.0.0.1:{port}"
 
     def stall(self) -> None:
         for flow in self._flows:
             flow.clear()
 
-    async def stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        for writer in self._writers:
-            writer.transport.abort()
-
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         to_reader, to_writer = await asyncio.open_connection(self._host, int(self._port))
         flow = asyncio.Event()
         flow.set()
         self._flows.append(flow)
-        self._writers += [writer, to_writer]
-        for source, target in ((reader, to_writer), (to_reader, writer)):
-            self._tasks.append(asyncio.create_task(_carry(source, target, flow)))
+        try:
+            async with asyncio.TaskGroup() as carrying:
+                for source, target in ((reader, to_writer), (to_reader, writer)):
+                    carrying.create_task(_carry(source, target, flow))
+        except* ConnectionError:
+            pass
+        finally:
+            for each in (writer, to_writer):
+                each.transport.abort()
 
 
 async def _carry(source: asyncio.StreamReader, target: asyncio.StreamWriter, flow: asyncio.Event) -> None:
@@ -60,8 +56,6 @@ async def _carry(source: asyncio.StreamReader, target: asyncio.StreamWriter, flo
 @asynccontextmanager
 async def a_proxy(server: NatsServer) -> AsyncIterator[Proxy]:
     proxy = Proxy(server)
-    async with await proxy.start():
-        try:
-            yield proxy
-        finally:
-            await proxy.stop()
+    async with listening(proxy.serve) as port:
+        proxy.at(port)
+        yield proxy

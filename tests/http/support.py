@@ -3,11 +3,12 @@
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from shared.http.client import HttpClient, HttpStream
 from shared.http.connecting import Route
 from shared.http.request import Address, RequestFormat
+from tests.listening import listening
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
 PATIENCE = 20.0
@@ -50,40 +51,20 @@ class Server:
         self.peers: list[Peer] = []
         self.url = ""
         self._serve = serve
-        self._tasks: set[asyncio.Task[None]] = set()
 
-    def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         peer = Peer(len(self.peers) + 1, reader, writer)
         self.peers.append(peer)
-        task = asyncio.get_running_loop().create_task(self._run(peer))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _run(self, peer: Peer) -> None:
-        try:
+        with suppress(ConnectionError, asyncio.IncompleteReadError, ssl.SSLError):
             await self._serve(peer)
-        except (ConnectionError, asyncio.IncompleteReadError, ssl.SSLError):
-            pass
-        finally:
-            peer.writer.close()
-
-    async def end(self) -> None:
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
 @asynccontextmanager
 async def serving(serve: Serve, tls: ssl.SSLContext | None = None) -> AsyncIterator[Server]:
     server = Server(serve)
-    listening = await asyncio.start_server(server.accept, "127.0.0.1", 0, ssl=tls)
-    port = listening.sockets[0].getsockname()[1]
-    server.url = f"http{'' if tls is None else 's'}://127.0.0.1:{port}"
-    try:
+    async with listening(server.serve, tls) as port:
+        server.url = f"http{'' if tls is None else 's'}://127.0.0.1:{port}"
         yield server
-    finally:
-        listening.close()
-        await server.end()
 
 
 class Client:

@@ -422,6 +422,21 @@ async def test_closing_a_stream_ends_its_reading() -> None:
 # The end
 
 
+async def test_closing_the_client_ends_the_making_of_a_connection() -> None:
+    async def silent(peer: Peer) -> None:
+        await peer.closed()
+
+    async with serving(silent) as server:
+        client = Client(server.url.replace("http:", "https:"), tls=ssl.create_default_context())
+        request = asyncio.create_task(client.post())
+        await until(lambda: server.peers)
+        async with asyncio.timeout(PATIENCE / 2):
+            await client.http.close()
+            with pytest.raises(NotConnected, match="the client is closed"):
+                await request
+            await until(server.peers[0].gone)
+
+
 async def test_closing_the_client_ends_everything() -> None:
     received = 0
 

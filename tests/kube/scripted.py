@@ -13,6 +13,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 
+from tests.listening import listening
+
 PATH = "/api/v1/things"
 World = dict[str, int]
 """Versions by name."""
@@ -97,8 +99,6 @@ class ScriptedServer:
                 await self._answer(query, step, writer)
         except (_Cut, ConnectionError, asyncio.IncompleteReadError):
             pass
-        finally:
-            writer.close()
 
     async def _answer(self, query: dict[str, str], step: Step, writer: asyncio.StreamWriter) -> None:
         if step.fault in ("429", "503", "500") and step.after == 0:
@@ -233,19 +233,6 @@ async def scripted(
     server = ScriptedServer(list(script), list(churn), streams)
     for name in names:
         server.put(Change(name))
-    tasks: set[asyncio.Task[None]] = set()
-
-    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.create_task(server.serve(reader, writer))
-        tasks.add(task)
-        task.add_done_callback(tasks.discard)
-
-    listening = await asyncio.start_server(accept, "127.0.0.1", 0)
-    server.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
-    try:
+    async with listening(server.serve) as port:
+        server.url = f"http://127.0.0.1:{port}"
         yield server
-    finally:
-        listening.close()
-        for task in list(tasks):
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

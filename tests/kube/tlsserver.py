@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.kube import pki
+from tests.listening import listening
 
 NOTHING = b'{"kind":"Status","code":404,"message":"nothing"}'
 NOBODY = b'{"kind":"Status","code":401,"message":"Unauthorized"}'
@@ -80,20 +81,14 @@ async def tls_server(folder: Path) -> AsyncIterator[TlsServer]:
     server = TlsServer()
     server.answering.set()
     context.sni_callback = lambda _socket, name, _context: server.names.append(name)
-    listening = await asyncio.start_server(server.serve, "127.0.0.1", 0, ssl=context)
-    server.port = listening.sockets[0].getsockname()[1]
-    try:
+    async with listening(server.serve, context) as server.port:
         yield server
-    finally:
-        listening.close()
-        await listening.wait_closed()
 
 
 @asynccontextmanager
 async def proxy_server() -> AsyncIterator[tuple[str, list[str]]]:
     """An HTTP proxy that connects to any address: its URL, and where it connected to."""
     targets: list[str] = []
-    tasks: set[asyncio.Task[None]] = set()
 
     async def connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await _head(reader)
@@ -106,21 +101,9 @@ async def proxy_server() -> AsyncIterator[tuple[str, list[str]]]:
             await asyncio.gather(_pump(reader, to), _pump(there, writer))
         finally:
             to.close()
-            writer.close()
 
-    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.create_task(connect(reader, writer))
-        tasks.add(task)
-        task.add_done_callback(tasks.discard)
-
-    listening = await asyncio.start_server(accept, "127.0.0.1", 0)
-    try:
-        yield f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}", targets
-    finally:
-        listening.close()
-        for task in list(tasks):
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    async with listening(connect) as port:
+        yield f"http://127.0.0.1:{port}", targets
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -20,7 +20,7 @@ from shared.runtime import Context, Health, lease_keeper
 from shared.runtime.leadership import Leadership, LeaseLost, leadership
 from testing.simulator.errors import ApiError
 from testing.simulator.service import Simulator
-from tests.bus.proxy import Proxy
+from tests.bus.proxy import a_proxy
 from tests.bus.support import a_telemetry
 from tests.kube.support import PATIENCE, api_server, client_of, until
 from tests.leadership.terms import is_next
@@ -345,14 +345,11 @@ async def test_a_stuck_leader_gives_up_the_lease() -> None:
 async def test_a_process_without_nats_gives_up_and_does_not_campaign(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lease_keeper, "NATS_TIMEOUT", 0.5)
     async with a_world() as world:
-        proxy = Proxy(world.nats)
-        listening = await proxy.start()
-        first = await Candidate.stands(world, "one", FAST, url=proxy.url)
-        await first.leads()
-        cut_off = await Candidate.stands(world, "two", url=proxy.url)
-        await until(lambda: cut_off.context.health.standing_by)
-        listening.close()
-        await proxy.stop()
+        async with a_proxy(world.nats) as proxy:
+            first = await Candidate.stands(world, "one", FAST, url=proxy.url)
+            await first.leads()
+            cut_off = await Candidate.stands(world, "two", url=proxy.url)
+            await until(lambda: cut_off.context.health.standing_by)
         assert await first.loses() == (
             f"lost the Lease {NAME}: it was not renewed within 2.4 s (not renewed: NATS is lost)"
         )

@@ -102,7 +102,7 @@ async def test_what_was_under_way_when_the_writer_was_cancelled_is_written_by_th
         async with running(writer):
             writer.add(Persist())
             writer.add(ACKNOWLEDGED)
-            await until(lambda: term.written)
+            await until(lambda: bool(term.written))
         assert writer.waiting == 2
         term.hangs = False
         async with running(writer):

@@ -17,6 +17,7 @@ from shared.store.schema import Persist
 from shared.store.term import open_term
 from shared.store.writer import Writer
 from testing.builders import node
+from tests.listening import listening
 from tests.servers import redis_server
 from tools.supervisor.servers import Server
 
@@ -156,23 +157,8 @@ class Relay:
 @asynccontextmanager
 async def relay(server: Server) -> AsyncIterator[Relay]:
     between = Relay(urlsplit(server.url).path)
-    tasks: set[asyncio.Task[None]] = set()
-
-    def accept(client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
-        task = asyncio.create_task(between.carry(client, to_client))
-        tasks.add(task)
-        task.add_done_callback(tasks.discard)
-
-    listener = await asyncio.start_server(accept, "127.0.0.1", 0)
-    between.port = listener.sockets[0].getsockname()[1]
-    try:
+    async with listening(between.carry) as between.port:
         yield between
-    finally:
-        listener.close()
-        for task in list(tasks):
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await listener.wait_closed()
 
 
 @asynccontextmanager
