@@ -102,6 +102,8 @@ class Access:
         self._refreshed_at = monotonic()
         self._refresh_at = self._refreshed_at + self._interval()
         self._refreshing: asyncio.Task[None] | None = None
+        self._refused = False
+        """Whether the credentials in use were refused before or during the refresh."""
 
     @property
     def authorization(self) -> str | None:
@@ -144,23 +146,31 @@ class Access:
             await asyncio.gather(self._refreshing, return_exceptions=True)
 
     def _begin_refresh(self, *, refused: bool) -> "asyncio.Task[None] | None":
+        self._refused |= refused
         if self._refreshing is None and self._look_for is not None:
-            self._refreshing = asyncio.create_task(self._refresh(self._look_for, refused))
+            self._refreshing = asyncio.create_task(self._refresh(self._look_for))
         return self._refreshing
 
-    async def _refresh(self, look: Look, refused: bool) -> None:
+    async def _refresh(self, look: Look) -> None:
         try:
             async with asyncio.timeout(REFRESH_PATIENCE):
-                found = await look(refused)
-            before, self._credentials = self._credentials, found
-            if (found.authorization, found.tls) != (before.authorization, before.tls):
-                self.generation += 1
+                refused = self._refused
+                changed = self._take(await look(refused))
+                if self._refused and not (refused or changed):
+                    self._take(await look(True))
         except Exception as cause:  # plugins and identity providers may raise anything
             log.warning("%s: credentials not refreshed: %s", self.server, _describe(cause))
         finally:
             self._refreshed_at = monotonic()
             self._refresh_at = self._refreshed_at + self._interval()
-            self._refreshing = None
+            self._refreshing, self._refused = None, False
+
+    def _take(self, found: KubeCredentials) -> bool:
+        """Whether they are other ones than before."""
+        before, self._credentials = self._credentials, found
+        changed = (found.authorization, found.tls) != (before.authorization, before.tls)
+        self.generation += changed
+        return changed
 
     def _interval(self) -> float:
         """Seconds until the next refresh."""

@@ -246,3 +246,26 @@ async def test_concurrent_callers_share_one_refresh() -> None:
     assert all(await asyncio.gather(*[access.refresh() for _ in range(10)]))
     assert (looks, access.authorization) == (1, "token 1")
     await access.close()
+
+
+async def test_credentials_that_are_refused_during_a_refresh_are_replaced() -> None:
+    """The refresh under way does not know of it, and may find the same ones valid still."""
+    old, new = KubeCredentials("Bearer old"), KubeCredentials("Bearer new")
+    looks: list[bool] = []
+    looking, may_end = asyncio.Event(), asyncio.Event()
+
+    async def look(refused: bool) -> KubeCredentials:
+        looks.append(refused)
+        looking.set()
+        await may_end.wait()
+        return new if refused else old
+
+    access = Access("http://host", old, look=look)
+    await access.freshen()
+    await looking.wait()
+    refreshing = [asyncio.create_task(access.refresh(refused=True, generation=0)) for _ in range(2)]
+    await asyncio.sleep(0)
+    may_end.set()
+    assert await asyncio.gather(*refreshing) == [True, True]
+    assert (looks, access.authorization) == ([False, True], "Bearer new")
+    await access.close()
