@@ -144,11 +144,10 @@ class Bus:
     async def close(self) -> None:
         """Posted messages are still sent, if that is quick; waiting ones are dropped."""
         self._link.local.close_inbox(self._requests)
+        for subscription in list(self._subscriptions.values()):
+            await subscription.close()
         if self._closes_link:
             await self._link.close()
-        else:
-            for subscription in list(self._subscriptions.values()):
-                await subscription.close()
         self._link.leave(self)
         self._requests.fail()
 

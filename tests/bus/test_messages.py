@@ -88,6 +88,26 @@ async def test_a_closed_subscription_gets_nothing_more() -> None:
 # Asking
 
 
+async def test_a_closed_bus_handles_nothing_more() -> None:
+    handled: list[int] = []
+    goes_on = asyncio.Event()
+
+    async def on_beat(beat: Heartbeat, envelope: Envelope) -> None:
+        handled.append(beat.seq)
+        await goes_on.wait()
+
+    async with nats_server() as nats, a_bus(nats) as sender:
+        async with a_bus(nats) as bus:
+            await bus.subscribe("snapshot.deltas", Heartbeat, on_beat)
+            for seq in (1, 2):
+                sender.post("snapshot.deltas", Heartbeat(1, seq))
+            await until(lambda: handled == [1])
+        goes_on.set()
+        for _ in range(5):  # turns in which the second one would be handled
+            await asyncio.sleep(0)
+        assert handled == [1]
+
+
 async def test_each_request_gets_its_own_reply_now_or_later() -> None:
     held: list[tuple[Take, Envelope]] = []
 
