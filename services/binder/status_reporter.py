@@ -110,7 +110,11 @@ class StatusWriter:
     async def _work(self) -> None:
         tries = 0
         while (write := self._queue.take()) is not None:
-            result = await self._write(write)
+            try:
+                result = await self._write(write)
+            except Exception:
+                self._queue.done(write)  # later ones for the pod do not wait for it
+                raise
             if result.outcome in RETRIABLE and tries < MAX_TRIES - 1:
                 self._queue.retry(write)
                 await asyncio.sleep(min(result.retry_after or FIRST_PAUSE * 2**tries, MAX_PAUSE))

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
+from tests.listening import listening
 from tools.faults.nats_links import Link
 
 pytestmark = pytest.mark.asyncio
@@ -24,14 +25,9 @@ async def an_echo() -> AsyncIterator[str]:
             while data := await reader.read(1024):
                 writer.write(data)
                 await writer.drain()
-        writer.transport.abort()
 
-    server = await asyncio.start_server(echo, "127.0.0.1", 0)
-    try:
-        yield f"nats://user:p%40ss@127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    finally:
-        server.close()
-        await server.wait_closed()
+    async with listening(echo) as port:
+        yield f"nats://user:p%40ss@127.0.0.1:{port}"
 
 
 @asynccontextmanager

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from urllib.parse import urlsplit, urlunsplit
 
+from testing.listening import close
+
 LOOPBACK = "127.0.0.1"
 CHUNK = 1 << 16
 
@@ -37,7 +39,7 @@ class Link:
 
     async def stop(self) -> None:
         if self._listening is not None:
-            self._listening.close()
+            await close(self._listening)
         self.cut()
         await asyncio.gather(*self._carrying, return_exceptions=True)
         if self._listening is not None:
