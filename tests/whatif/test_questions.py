@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from services.snapshot.core import SnapshotCore
-from services.snapshot.events import NodeSeen, PodSeen
+from services.snapshot.events import NodeSeen, ObjectSeen, PodSeen
 from shared.config.document import ConfigSource, without_secrets
 from shared.config.points import ExtensionPoint, PluginRef
 from shared.errors import ClusterError, UserError
@@ -291,6 +291,38 @@ def test_pods_that_share_a_new_claim_of_devices_follow_once_it_is_allocated() ->
     ]
     told = answer(a_live(a_node("n1", 8), a_node("n2", 8)), Question(manifests=manifests), {})
     assert [(each.name, each.node) for each in told.pods] == [("first", "n2"), ("second", "n2"), ("third", "n2")]
+
+
+def test_a_pod_that_waits_for_devices_gets_those_of_a_victim() -> None:
+    """The claim that was made for the victim is deallocated before it goes: its deletion wakes nobody."""
+    wanted = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu", "count": 1}}]}}
+    result = {"request": "r", "driver": "gpu.example.com", "pool": "n1", "device": "gpu-0"}
+    owner = {"kind": "Pod", "name": "victim", "uid": "victim", "controller": True}
+    status: dict[str, Any] = {
+        "allocation": {"devices": {"results": [result]}},
+        "reservedFor": [{"resource": "pods", "name": "victim", "uid": "victim"}],
+    }
+    pool = {"name": "n1", "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": "gpu.example.com", "pool": pool, "nodeName": "n1", "devices": [{"name": "gpu-0"}]}
+    metadata = {"name": "victim-d", "namespace": "default", "uid": "claim", "ownerReferences": [owner]}
+    objects = [
+        object_from(ObjectKind.DEVICE_CLASS, {"metadata": {"name": "gpu"}, "spec": {}}),
+        object_from(ObjectKind.RESOURCE_SLICE, {"metadata": {"name": "n1-gpu"}, "spec": spec}),
+        object_from(ObjectKind.RESOURCE_CLAIM, {"metadata": metadata, "spec": wanted, "status": status}),
+    ]
+    core = SnapshotCore(1)
+    core.handle(NodeSeen(a_node("n1", 4)), 0.0)
+    for each in objects:
+        core.handle(ObjectSeen(each), 0.0)
+    core.handle(PodSeen(pod("victim").uid("victim").request(cpu="3").on("n1").build()), 0.0)
+    live = LiveState(100.0, 1, core.state(), [], ConfigurationRead())
+    manifests = [
+        {"kind": "ResourceClaim", "metadata": {"name": "mine"}, "spec": wanted},
+        a_pod("waits", "0", resourceClaims=[{"name": "d", "resourceClaimName": "mine"}]),
+        a_pod("urgent", "3", priority=10),
+    ]
+    told = answer(live, Question(manifests=manifests), {})
+    assert [(each.name, each.node) for each in told.pods] == [("waits", "n1"), ("urgent", "n1")]
 
 
 @pytest.mark.parametrize(

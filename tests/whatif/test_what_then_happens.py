@@ -11,7 +11,6 @@ from tempfile import TemporaryDirectory
 import pytest
 from msgspec.structs import replace
 
-from shared.devices.pod_claims import claim_names
 from shared.model.objects import PersistentVolumeClaim, Pod
 from shared.plugins.volumes.own_claims import volume_claims
 from testing.simulation.loop import end_all_tasks
@@ -89,7 +88,9 @@ async def compare(world: World, number: int) -> None:
         return  # a provisioner decides which nodes it reaches, and so where the other pod may go
     gone = [before[key] for key in {*world.went, *(victim.pod for victim in answer.victims)} if key in before]
     if claims_of(gone) & claims_of(each.pod for each in engine.asked()):
-        return  # when controllers free the claims of a victim decides whether others that name them find them
+        return  # when controllers free what victims claimed decides who of those that want it finds it
+    if gone and any(each.rejected is not None for each in engine.asked()):
+        return  # whether the back-offs of new pods are over when victims leave decides if a pod that waits goes first
     if world.has_extender and (answer.victims or world.went):
         return  # any event wakes pods that an extender rejected, so when they hear of it decides who preempts first
     there = {pod.name: pod for pod in world.server.pods.values()}
@@ -124,11 +125,10 @@ def shares_a_volume_that_is_made(engine: Engine) -> bool:
 
 
 def claims_of(pods: Iterable[Pod]) -> set[str]:
-    """Of volumes and of devices."""
+    """Claims of volumes by name; of devices, whether there are any, as all pods here want the same."""
     found: set[str] = set()
     for pod in pods:
-        named = claim_names(pod.namespace, pod.spec.resource_claims, pod.status.resource_claim_statuses)
-        found |= {*(f"volume {key}" for key in volume_claims(pod)), *(f"devices {each.key}" for each in named)}
+        found |= {*volume_claims(pod), *(["devices"] if pod.spec.resource_claims else [])}
     return found
 
 

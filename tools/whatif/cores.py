@@ -67,8 +67,6 @@ GATHERED = 0.01
 """Seconds of virtual time in which changes are gathered and then shown together, as a watcher does."""
 GRACE = 1.0
 """Seconds of virtual time until a victim, or a pod that terminates already, has left its node."""
-FREED = 0.05
-"""Seconds of virtual time until controllers have freed what a pod that has left claimed."""
 HORIZON = 120.0
 """Seconds of virtual time in which everything settles."""
 LONGEST_PAUSE = 60.0
@@ -151,7 +149,7 @@ class Cores:
                 cluster.pods.put(uid, each.node.name, load, pod.key, pod.started, assumed=False)
                 self.queue.claims_on_nodes.put(uid, {f"{load.namespace}/{claim}" for claim in load.claims})
                 if load.terminating:
-                    self._at(GRACE, partial(self._leave, uid))
+                    self._at(GRACE, partial(self.remove_pod, uid))
         for nominated in state.nominations:
             load = state.loads[nominated.load]
             cluster.nominator.observe(nominated.uid, nominated.node, load, nominated.key, self.now)
@@ -236,17 +234,13 @@ class Cores:
         if with_claims:
             self._release(uid)
 
-    def _leave(self, uid: str) -> None:
-        self.remove_pod(uid, with_claims=False)
-        self._at(FREED, partial(self._release, uid))
-
     def _release(self, uid: str) -> None:
         for kind, key in list(self._claims.pop(uid, ())):
             claim = self.objects.of(kind).get(key)
+            if isinstance(claim, ResourceClaim) and any(user.uid == uid for user in claim.status.reserved_for):
+                self._watch(snapshot.ObjectSeen(without_user(claim, uid)))  # also before it goes, which wakes nobody
             if claim is not None and owner_of(claim) == uid:
                 self._watch(snapshot.ObjectGone(kind, key))
-            elif isinstance(claim, ResourceClaim) and any(user.uid == uid for user in claim.status.reserved_for):
-                self._watch(snapshot.ObjectSeen(without_user(claim, uid)))
 
     def submit(self, pods: Iterable[tuple[Pod, float]]) -> None:
         """Pods to schedule, each with the time since when it is queued; the queue decides their order."""
@@ -483,7 +477,7 @@ class Cores:
             self.evicted.append(Eviction(evict.uid, victim, evict.node, priority))
             self.victims.add(victim.uid)
             self._at(CALLED, partial(self._terminate, victim.uid))
-            self._at(GRACE, partial(self._leave, victim.uid))
+            self._at(GRACE, partial(self.remove_pod, victim.uid))
         self._at(CALLED, partial(self._tell_queue, Evicted(evict.uid, evict.attempt)))
 
     def _terminate(self, uid: str) -> None:
