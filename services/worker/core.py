@@ -17,8 +17,8 @@ from services.worker.message_limits import fitting_answers, fitting_candidates
 from services.worker.places import values_of
 from services.worker.proposer import Proposer
 from services.worker.state_replica import StateReplica
+from services.worker.supposed_pods import SupposedPods
 from services.worker.table_builder import TableBuilder
-from services.worker.what_if import pods_evicted, pods_placed
 from shared.cluster.nodetable import NodeTable
 from shared.errors import FlotillaError, ProtocolError
 from shared.framework.evaluator import Explanation
@@ -75,6 +75,9 @@ class WorkerCore:
         """Of the process; its answers name it."""
         self._replica = StateReplica(shards, shard_count)
         self._label_readers = LabelReaders()
+        self._individual_labels: list[str] = []
+        """As the table was before pods were supposed."""
+        self._supposed = SupposedPods()
         self._proposer: Proposer | None = None
         self._asked = Newest((0, 0, 0))
         """The cycle's term, and the numbers of the round and the ask."""
@@ -106,6 +109,8 @@ class WorkerCore:
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         reload = False
+        if not isinstance(event, Propose):
+            self._supposed.clear()
         match event:
             case Delta():
                 reload = self._replica.take_delta(event, now)
@@ -163,6 +168,8 @@ class WorkerCore:
 
     @property
     def table(self) -> NodeTable:
+        """As the state says: what a gang's round supposes is taken back."""
+        self._supposed.clear()
         return self._replica.table
 
     @property
@@ -195,13 +202,14 @@ class WorkerCore:
 
     def explain(self, ask: ClassAsk) -> tuple[ClassAnswer, Explanation]:
         """Explains the result of every node for the ask's pod, at present."""
+        self._supposed.clear()
         if not self._replica.loaded:
             failure = error(f"{self.name} has not loaded its nodes yet")
             return ClassAnswer(ask.class_id, failure=failure), Explanation()
         return self._proposer_for(self.ties or Ties()).explain(ask)
 
     def validate(self) -> None:
-        self.table.validate()
+        self._replica.table.validate()
 
     # Inside
 
@@ -250,10 +258,9 @@ class WorkerCore:
             return []
         proposer = self._proposer_for(propose.ties)
         first = self._first_evaluations(proposer, propose.classes)
-        with (
-            pods_evicted(replica.table, propose.gone, propose.unreserved),
-            pods_placed(replica.table, propose.given, propose.loads),
-        ):
+        if not self._supposed:
+            self._individual_labels = self._label_readers.read(replica.table)
+        with self._supposed.on(replica.table, propose):
             proposed = proposer.propose(
                 first or propose.classes, propose.round, propose.keys, propose.scope, propose.beside
             )
@@ -272,7 +279,7 @@ class WorkerCore:
             answers=fitting_answers(proposed),
             incarnation=self.incarnation,
             values=_values(replica.table, propose.scope),
-            individual_labels=self._label_readers.read(replica.table),
+            individual_labels=self._individual_labels,
         )
         return [Answer(answer)]
 
@@ -281,9 +288,9 @@ class WorkerCore:
 
         The answers of these are thrown away: what was evaluated for them is not.
         """
-        if self._most_first is None or len(asks) * self.table.size <= self._most_first:
+        if self._most_first is None or len(asks) * self._replica.table.size <= self._most_first:
             return []
-        at_once = max(1, self._most_first // self.table.size)
+        at_once = max(1, self._most_first // self._replica.table.size)
         new = [ask for ask in asks if ask.class_id not in self._first and proposer.is_new(ask.class_id)]
         if len(new) <= at_once:
             return []
@@ -303,6 +310,7 @@ class WorkerCore:
         search = self._search
         if search is None or not self._has_seen(search.min_seq, now):
             return []
+        self._supposed.clear()
         if self._found is None or not _answers(self._found, search, self._replica.shards):
             found, seq = self._go_on(search)
             if found is None:
@@ -337,6 +345,7 @@ class WorkerCore:
         question, replica = self._question, self._replica
         if question is None or not self._has_seen(question.min_seq, now):
             return []
+        self._supposed.clear()
         self._question = None
         proposer = self._proposer_for(Ties() if self._proposer is None else self._proposer.ties)
         found, summary, by_itself = explain(

@@ -57,10 +57,15 @@ def _remove(table: NodeTable, gone: Iterable[str], undo: ExitStack) -> None:
 def pods_evicted(table: NodeTable, gone: Iterable[str], unreserved: Iterable[str]) -> Iterator[None]:
     """Removes these pods within the context, and the nominations of others; restores them on exit."""
     with ExitStack() as undo:
-        _remove(table, gone, undo)
-        for uid in unreserved:
-            _denominate(table, uid, undo)
+        evict(table, gone, unreserved, undo)
         yield
+
+
+def evict(table: NodeTable, gone: Iterable[str], unreserved: Iterable[str], undo: ExitStack) -> None:
+    """As `pods_evicted`, until `undo` is closed."""
+    _remove(table, gone, undo)
+    for uid in unreserved:
+        _denominate(table, uid, undo)
 
 
 def _denominate(table: NodeTable, uid: str, undo: ExitStack) -> None:
@@ -93,20 +98,22 @@ def _edit(table: NodeTable, node: Node, edit: NodeEdit, number: int, undo: ExitS
 
 @contextmanager
 def pods_placed(table: NodeTable, given: Sequence[Given], loads: Sequence[PodLoad]) -> Iterator[None]:
-    """Places the given pods within the context, and restores the table on exit, also after an exception.
+    """Places the given pods within the context, and restores the table on exit, also after an exception."""
+    with ExitStack() as undo:
+        for each in given:
+            place(table, each, loads[each.load], undo)
+        yield
+
+
+def place(table: NodeTable, given: Given, load: PodLoad, undo: ExitStack) -> None:
+    """Places a pod until `undo` is closed.
 
     A pod on a node of another shard changes only the volumes here. A pod that the table already shows on its node is
     counted once. One on another node has an attempt that is about to be forgotten: it counts on both, because either
     may be the one that the snapshot knows when the decision comes to it.
     """
-    with ExitStack() as undo:
-        for each in given:
-            if table.node_of(each.uid) != each.node:
-                _place(table, each, loads[each.load], undo)
-        yield
-
-
-def _place(table: NodeTable, given: Given, load: PodLoad, undo: ExitStack) -> None:
+    if table.node_of(given.uid) == given.node:
+        return
     _denominate(table, given.uid, undo)  # a placed pod needs no reserved room
     if given.node in table:
         uid = given.uid if table.node_of(given.uid) is None else f"{given.uid} again"

@@ -31,7 +31,7 @@ from shared.messages.codec import M, copy
 from shared.messages.evaluation import Ties
 from shared.messages.explaining import ExplainPod, PodExplained, ShardExplained
 from shared.messages.preemption import Candidates
-from shared.messages.queue import POD_GONE, ForgottenPod, Gang
+from shared.messages.queue import POD_GONE, ForgottenPod, Gang, GangGroup
 from shared.messages.recording import Recorded
 from shared.messages.rounds import ClassAnswer, ClassAsk, Proposals
 from shared.messages.state import Delta, Heartbeat, NeedDeltas, OthersChanged
@@ -137,6 +137,15 @@ class Pipeline:
         objects = self.snapshot.cluster.objects.current
         on_nodes = self._claims_on_nodes() if any(pod.spec.volumes for pod in pods) else None
         self._to_cycle(batch_of(pods, seq, gangs, objects, self._claim_users, on_nodes))
+
+    def submit_tree(self, key: str, groups: Sequence[GangGroup], pods: Mapping[int, Sequence[Pod]]) -> None:
+        """A gang that is a tree of groups. `pods`: by the number of their group; they have no claims."""
+        everyone = [pod for of in pods.values() for pod in of]
+        self._pods.update((pod.uid, pod) for pod in everyone)
+        self._shown.update((pod.uid, pod) for pod in everyone)
+        gangs = {pod.uid: Gang(key, len(everyone), group=number) for number, of in pods.items() for pod in of}
+        whole = Gang(key, len(everyone), groups=tuple(groups))
+        self._to_cycle(msgspec.structs.replace(batch_of(everyone, gangs=gangs), gangs={key: whole}))
 
     def _claims_on_nodes(self) -> ClaimsOnNodes:
         used = ClaimsOnNodes()

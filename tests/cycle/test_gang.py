@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from flotilla.results import error
 from services.cycle.round.admission import PodInfo, needed
@@ -17,6 +19,7 @@ from services.cycle.round.gang import (
 from services.cycle.round.gang_memory import GangMemory
 from services.cycle.round.gang_reasons import MAX_NAMED
 from services.cycle.round.gangs import take_gang, undecided
+from services.cycle.round.given_pods import GivenPods
 from services.cycle.round.ladder_merge import LadderMerge, Placement
 from shared.cluster.devices import PlacedDevices
 from shared.cluster.volumes import VolumeDecision
@@ -327,3 +330,18 @@ def test_steps_always_come_to_an_end() -> None:
         steps += 1
     assert steps == len(members)
     assert [queued for queued, _ in gang.outcome().decided] == members
+
+
+@settings(max_examples=100)
+@given(st.lists(st.tuples(st.integers(0, 6), st.lists(st.integers(0, 3), max_size=3)), max_size=6))
+def test_members_are_named_to_workers_as_if_none_had_been_named_before(steps: list[tuple[int, list[int]]]) -> None:
+    """Each step keeps some of the decided members of the one before, and adds some."""
+    made = [pod_info(pod(f"m{i}").build(), f"c{i}", load=PodLoad(f"ns{i % 2}", {})) for i in range(4)]
+    known, decided = GivenPods(), list[tuple[PodInfo, Placement]]()
+    for kept, more in steps:
+        decided = [*decided[:kept], *((made[i], on(f"n{i}")) for i in more)]
+        given_, loads = known.of(decided)
+        assert (given_, loads) == GivenPods().of(decided)
+        assert [(each.uid, each.node, loads[each.load]) for each in given_] == [
+            (info.uid, placement.node, info.template.load) for info, placement in decided
+        ]

@@ -14,9 +14,6 @@ from services.cycle.round.volumes import RoundVolumes
 from shared.cluster.devices import DeviceDecision, decision_of
 from shared.framework.profile import plugin_failed
 from shared.framework.signatures import PluginFailed
-from shared.messages.rounds import Given
-from shared.messages.state import Loads
-from shared.model.load import PodLoad
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,23 +154,6 @@ def device_decision(info: PodInfo, placement: Placement) -> DeviceDecision | Non
         return None
     own = [] if info.claims is None else [(each.key, each.uid) for each in info.claims.claims]
     return decision_of(placement.devices, own, info.uid)
-
-
-def given_to_workers(decided: Iterable[tuple[PodInfo, Placement]]) -> tuple[list[Given], list[PodLoad]]:
-    """Decided members of a gang, as workers assume them on their nodes while they judge the next step."""
-    loads = Loads()
-    given = [
-        Given(
-            info.uid,
-            placement.node,
-            loads.number(info.template.load),
-            placement.volumes,
-            device_decision(info, placement),
-            info.name if placement.devices is not None else "",
-        )
-        for info, placement in decided
-    ]
-    return given, loads.items
 
 
 NOTHING_OFFERED = error("a node is feasible, but no worker offers one")

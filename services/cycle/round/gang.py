@@ -21,10 +21,11 @@ import msgspec
 from flotilla.results import Status, error
 from services.cycle.extenders import is_judged
 from services.cycle.round.admission import PodInfo
-from services.cycle.round.assign import GangShort, Reservations, RoundResult, Unfit, given_to_workers
+from services.cycle.round.assign import GangShort, Reservations, RoundResult, Unfit
 from services.cycle.round.attempts import Attempts, in_order
 from services.cycle.round.domains import Domain, Level
 from services.cycle.round.gang_reasons import failed_members, unfit_members
+from services.cycle.round.given_pods import GivenPods
 from services.cycle.round.ladder_merge import Placement
 from services.cycle.round.placement_search import MAX_OPTIONS, MAX_STEPS, PlacementSearch
 from services.cycle.round.shared_claims import with_shared_claims
@@ -102,6 +103,7 @@ class GangRound:
         self._decided: dict[str, tuple[PodInfo, Placement]] = {}
         self._unfit: dict[str, tuple[PodInfo, Unfit]] = {}
         self._failed: dict[str, tuple[PodInfo, Status]] = {}
+        self._given = GivenPods()
         self._views: dict[str, ClassView] = {}
         self._idle_steps = 0
         self.steps = 0
@@ -144,11 +146,16 @@ class GangRound:
         classes = list(self.wanted)[:MAX_COUNTED] if self._search is None else self._search.open
         return [one_of_each[class_id] for class_id in classes]
 
+    @property
+    def assumed(self) -> Sequence[tuple[PodInfo, Placement]]:
+        """Decided members, which the present step assumes on their nodes."""
+        return (*self._before, *self._decided.values())
+
     def given(self) -> tuple[list[Given], list[PodLoad]]:
-        return given_to_workers((*self._before, *self._decided.values()))
+        return self._given.of(self.assumed)
 
     def reservations(self) -> Reservations:
-        return Reservations((*self._before, *self._decided.values()))
+        return Reservations(self.assumed)
 
     def take(self, result: RoundResult) -> None:
         """The result of a step. Members to assign were taken from `open`; deferred ones are put back."""
@@ -175,7 +182,7 @@ class GangRound:
         if self._idle_steps == MAX_IDLE_STEPS:
             stuck = error(f"{self._name}: no member was decided in {MAX_IDLE_STEPS} steps")
             self._failed |= {info.uid: (info, stuck) for info in result.deferred}
-        placements = with_shared_claims((*self._before, *self._decided.values()))
+        placements = with_shared_claims(self.assumed)
         size = sum(_bytes_of(placement) for _, placement in placements)
         if size > MAX_DECISION_BYTES:
             large = error(f"{self._name}: what is decided about its volumes and devices takes {size} bytes")

@@ -21,6 +21,7 @@ from services.cycle.round.attempts import MAX_DOMAINS_TRIED
 from services.cycle.round.domains import holding
 from services.cycle.round.gang import PLUGIN, WAITING, Frame, GangRound, nominated, refusal
 from services.cycle.round.gang_reasons import failed_members, unfit_members
+from services.cycle.round.given_pods import GivenPods
 from services.cycle.round.group_tree import GroupTree, key_of
 from services.cycle.round.ladder_merge import Placement
 from services.cycle.round.placement_search import MAX_SEARCHED
@@ -73,6 +74,7 @@ class TreeRound:
         self.is_cut = False
         """Whether there may be a placement though none was found."""
         self._is_followed = False
+        self._given = GivenPods()
         self._now: GangRound | TreeSearchStep | None = None
         self._run = self._decide()
         self._advance()
@@ -120,7 +122,7 @@ class TreeRound:
         return self.now.wanted
 
     def given(self) -> tuple[list[Given], list[PodLoad]]:
-        return self.now.given()
+        return self._given.of(self.now.assumed)
 
     def reservations(self) -> Reservations:
         return self.now.reservations()

@@ -4,13 +4,12 @@ from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 
 from services.cycle.round.admission import PodInfo
-from services.cycle.round.assign import Reservations, RoundResult, given_to_workers
+from services.cycle.round.assign import Reservations, RoundResult
 from services.cycle.round.group_tree import GroupTree
 from services.cycle.round.ladder_merge import Placement
 from services.cycle.round.placement_search import MAX_OPTIONS
 from services.cycle.round.tree_search import Alike, Put, TreeSearch
-from shared.messages.rounds import Given, Scope
-from shared.model.load import PodLoad
+from shared.messages.rounds import Scope
 
 
 class TreeSearchStep:
@@ -61,8 +60,9 @@ class TreeSearchStep:
         left = {key: iter(of) for key, of in self._members.items()}
         return [(next(left[put.member]), put.placement) for put in puts]
 
-    def given(self) -> tuple[list[Given], list[PodLoad]]:
-        return given_to_workers(self.decided)
+    @property
+    def assumed(self) -> Sequence[tuple[PodInfo, Placement]]:
+        return self.decided
 
     def reservations(self) -> Reservations:
         return Reservations(self.decided)
