@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from msgspec.structs import replace
 
-from shared.model.objects import PersistentVolumeClaim, Pod
+from shared.model.objects import PersistentVolumeClaim, Pod, group_of
 from shared.plugins.volumes.own_claims import volume_claims
 from testing.simulation.loop import end_all_tasks
 from testing.simulation.substitutes import run_on_virtual_time
@@ -91,6 +91,8 @@ async def compare(world: World, number: int) -> None:
         return  # when controllers free what victims claimed decides who of those that want it finds it
     if gone and any(each.rejected is not None for each in engine.asked()):
         return  # whether the back-offs of new pods are over when victims leave decides if a pod that waits goes first
+    if are_members_rejected_together(engine):
+        return  # which of them is tried first is open, once each is decided by itself
     if world.has_extender and (answer.victims or world.went):
         return  # any event wakes pods that an extender rejected, so when they hear of it decides who preempts first
     there = {pod.name: pod for pod in world.server.pods.values()}
@@ -122,6 +124,13 @@ def shares_a_volume_that_is_made(engine: Engine) -> bool:
     users = Counter(claim for asked in engine.asked() for claim in volume_claims(asked.pod))
     shared = (claims[key] for key, count in users.items() if count > 1 and key in claims)
     return any(claim.storage_class == MADE and not claim.fully_bound for claim in shared)
+
+
+def are_members_rejected_together(engine: Engine) -> bool:
+    """Whether members of one group wait since the same moment, and so stand at one place in the queue."""
+    waiting = [each for each in engine.asked() if each.rejected is not None]
+    places = Counter((group_of(each.pod), each.since) for each in waiting if group_of(each.pod) is not None)
+    return any(count > 1 for count in places.values())
 
 
 def claims_of(pods: Iterable[Pod]) -> set[str]:
