@@ -60,7 +60,7 @@ class NominationChecks:
             await asyncio.gather(self._asking, return_exceptions=True)
 
     async def _work(self) -> None:
-        """A question that comes once this has found no more must begin it anew: so it says itself that it is over."""
+        """Clears `_asking` itself: a question that comes before the done callback runs must start a new task."""
         try:
             while together := self._take():
                 await self._put(together)

@@ -113,6 +113,7 @@ class StatusWriter:
             try:
                 result = await self._write(write)
             except Exception:
+                self._on_unwritten(write)
                 self._queue.done(write)  # later ones for the pod do not wait for it
                 raise
             if result.outcome in RETRIABLE and tries < MAX_TRIES - 1:
@@ -302,7 +303,8 @@ def _despite(victims: Sequence[EvictedPod]) -> str:
     if not budgets:
         return ""
     more = f" and {len(budgets) - MAX_BUDGETS_NAMED} more" if len(budgets) > MAX_BUDGETS_NAMED else ""
-    return f", in spite of PodDisruptionBudget {', '.join(budgets[:MAX_BUDGETS_NAMED])}{more}"
+    plural = "s" if len(budgets) > 1 else ""
+    return f", in spite of PodDisruptionBudget{plural} {', '.join(budgets[:MAX_BUDGETS_NAMED])}{more}"
 
 
 def _ref(pod: Displaced) -> PodRef:

@@ -13,7 +13,7 @@ MAX_REMEMBERED = 1 << 16
 
 
 class UnwrittenConditions:
-    """What is told here of a pod concerns the one write to it that is under way."""
+    """At most one write to a pod is under way: what is told here is about that one."""
 
     def __init__(self) -> None:
         self._unwritten: BoundedDict[str, tuple[PodScheduled, ObservedCondition | None]] = BoundedDict(MAX_REMEMBERED)

@@ -109,7 +109,7 @@ class WorkerCore:
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         reload = False
-        if not isinstance(event, Propose):
+        if not isinstance(event, Propose | Heartbeat | Tick):  # these do not change the table
             self._supposed.clear()
         match event:
             case Delta():
@@ -165,6 +165,10 @@ class WorkerCore:
     @property
     def shard_count(self) -> int:
         return self._replica.shard_count
+
+    @property
+    def node_count(self) -> int:
+        return self._replica.table.node_count
 
     @property
     def table(self) -> NodeTable:

@@ -15,6 +15,7 @@ from services.worker.preempting import findings
 from services.worker.what_if import cluster_changed
 from shared.cluster.columns import Rows
 from shared.cluster.disruption_budgets import BudgetCount
+from shared.cluster.eviction_units import group_of
 from shared.cluster.nodetable import NodeTable
 from shared.framework.evaluator import Question, ShardEvaluator
 from shared.framework.failures import Failures
@@ -37,6 +38,7 @@ from shared.messages.explaining import (
     ScoredNode,
 )
 from shared.messages.preemption import Candidate, PreemptAsk
+from shared.model.load import load_of
 from shared.model.wellknown import BETA_INSTANCE_TYPE, INSTANCE_TYPE
 from shared.plugins.preemption import best_of
 
@@ -222,8 +224,9 @@ class _Explainer:
         ask, guess = self._ask, self._ask.guess
         if guess is not None and guess.feasible:
             return "", ()
-        summaries = dict(self._class.state.summaries)
-        found = findings(self._evaluator, self._class, PreemptAsk(CLASS_ID, ask.profile, ask.pod, summaries), 0)
+        summaries, group = dict(self._class.state.summaries), group_of(load_of(ask.pod))
+        asked = PreemptAsk(CLASS_ID, ask.profile, ask.pod, summaries, spares=[group] if group else [])
+        found = findings(self._evaluator, self._class, asked, 0)
         return found.ineligible, tuple(self._with_budgets(each) for each in best_of(found.candidates)[:1])
 
     def _with_budgets(self, candidate: Candidate) -> Candidate:

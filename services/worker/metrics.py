@@ -30,7 +30,7 @@ class WorkerMetrics:
         )
 
     def show(self, core: WorkerCore) -> None:
-        self._nodes.set(core.table.node_count)
+        self._nodes.set(core.node_count)
         self._shards.set(len(core.shards))
         for profile, meter in core.meters.items():
             runs = meter.evaluations().items()

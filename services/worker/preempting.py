@@ -59,6 +59,7 @@ class Finder:
             candidates=tried.candidates,
             rejections=[Rejections(status, nodes) for status, nodes in tried.rejected.items()],
             faults=tried.faults,
+            spared=tried.spared,
         )
 
     def _result_of(self, plugin: PostFilterPlugin) -> PostFilterResult:
@@ -110,7 +111,7 @@ class Finder:
             return Tried()
         everywhere = max(self._ask.potential, len(rows))
         wanted = math.ceil(plugin.candidates_wanted(everywhere) * len(rows) / everywhere)
-        dry_run = DryRun(self._table, self._judge, self._class, self._ask.pod)
+        dry_run = DryRun(self._table, self._judge, self._class, self._ask.spares)
         return dry_run.run(np.roll(rows, -(search * wanted % len(rows))), wanted)
 
     def _status_of_nominated(self) -> Status | None:

@@ -44,6 +44,8 @@ LEAVE_POLL = 0.05
 """Seconds between two checks whether other workers hold the shards."""
 LOAD_PAUSE = 0.1
 """Seconds between two attempts to load, while there is no whole state."""
+LONGEST_LOAD_PAUSE = 3.2
+"""Seconds between two, at most, while what is loaded is of no use: the pause doubles, as a load costs CPU."""
 
 
 async def main(context: Context) -> None:
@@ -262,6 +264,7 @@ class Shell:
         self._context.fault.watch(self._loading)
 
     async def _load_shards(self, shards: frozenset[int]) -> None:
+        pause = LOAD_PAUSE
         while True:
             self._term_heard.clear()
             try:
@@ -280,8 +283,9 @@ class Shell:
                     self._beat()
                     if not self._core.awaits_state:
                         return  # else it was outdated before it was here, or a delta after it is of no use
+                    pause = min(2 * pause, LONGEST_LOAD_PAUSE)
             with suppress(TimeoutError):
-                async with asyncio.timeout(LOAD_PAUSE):
+                async with asyncio.timeout(pause):
                     await self._term_heard.wait()
 
     async def _load_once(self, shards: frozenset[int]) -> Loaded | None:

@@ -14,6 +14,10 @@ Groups = Mapping[str, PodGroup]
 """Of scheduling.k8s.io, by `namespace/name`."""
 
 
+OF_TREES = "group "
+"""What `group_of` begins with for groups that may be in a tree."""
+
+
 class Unit(NamedTuple):
     """`group`: names the group that is evicted as a whole (PodGroup.evicted_with); empty for a pod by itself."""
 
@@ -39,11 +43,20 @@ def unit_of(load: PodLoad, groups: Groups) -> Unit:
     return Unit(priority_of(load, groups), "" if group is None else group.evicted_with)
 
 
-def family_of(load: PodLoad, groups: Groups) -> str:
-    """Equal for pods of one group, of whichever API, or of one tree of groups; empty for a pod without a group."""
+def group_of(load: PodLoad) -> str:
+    """Equal for pods of one group, of whichever API; empty for a pod without a group."""
     if load.group:
-        group = groups.get(group_key(load))
-        tree = None if group is None else group.tree
-        return f"group {group_key(load)}" if tree is None else f"tree {tree.root}"
+        return f"{OF_TREES}{group_key(load)}"
     name = load.labels.get(GROUP_LABEL, "")
     return f"{GroupApi.COSCHEDULING} {load.namespace}/{name}" if name else ""
+
+
+def family(group: str, groups: Groups) -> str:
+    """Of the group that `group_of` names so: equal for all groups of one tree."""
+    known = groups.get(group.removeprefix(OF_TREES)) if group.startswith(OF_TREES) else None
+    return group if known is None or known.tree is None else f"tree {known.tree.root}"
+
+
+def family_of(load: PodLoad, groups: Groups) -> str:
+    """Equal for pods of one group, or of one tree of groups; empty for a pod without a group."""
+    return family(group_of(load), groups)

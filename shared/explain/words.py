@@ -26,7 +26,8 @@ def listed(parts: Sequence[str], most: int = SHORT) -> str:
 
 def in_spite_of(budgets: Sequence[str]) -> str:
     """What follows evictions that these PodDisruptionBudgets do not allow; empty without any."""
-    return f", in spite of PodDisruptionBudget {listed(budgets, 3)}" if budgets else ""
+    plural = "s" if len(budgets) > 1 else ""
+    return f", in spite of PodDisruptionBudget{plural} {listed(budgets, 3)}" if budgets else ""
 
 
 def domain(key: str) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 from flotilla.plugin import Code, Mask, Status, unresolvable
 from shared.cluster.columns import Rows
 from shared.cluster.disruption_budgets import budgets_about, counts_already
-from shared.cluster.eviction_units import family_of, priority_of
+from shared.cluster.eviction_units import family, family_of, priority_of
 from shared.cluster.load_kind import PODS, LoadKind
 from shared.cluster.nodetable import NodeTable, Placed
 from shared.cluster.objects import ClusterObjects
@@ -21,8 +21,8 @@ from shared.cluster.view import Changes, together
 from shared.framework.judge import Judge
 from shared.framework.pod_class import PodClass
 from shared.messages.preemption import Candidate, Victim
-from shared.model.load import PodLoad, load_of
-from shared.model.objects import Pod, PodDisruptionBudget
+from shared.model.load import PodLoad
+from shared.model.objects import PodDisruptionBudget
 from shared.model.resources import HostPort
 
 FEWEST_AT_ONCE = 64
@@ -35,11 +35,14 @@ Pods = list[tuple[str, Placed]]
 
 @dataclass(slots=True)
 class Tried:
-    """`rejected`: on how many nodes it does not help, by status. `faults`: what went wrong on single nodes."""
+    """`rejected`: on how many nodes it does not help, by status. `faults`: what went wrong on single nodes. `spared`:
+    the groups of which a pod of lower priority was spared.
+    """
 
     candidates: list[Candidate] = field(default_factory=list)
     rejected: dict[Status, int] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
+    spared: list[str] = field(default_factory=list)
 
     def reject(self, status: Status, nodes: int) -> None:
         self.rejected[status] = self.rejected.get(status, 0) + nodes
@@ -52,15 +55,19 @@ class Tried:
 class DryRun:
     """For one class, which is refreshed, as the table is now."""
 
-    def __init__(self, table: NodeTable, judge: Judge, pod_class: PodClass, wants: Pod) -> None:
-        """`wants`: the pod, or one of its class and group. It spares its own group, which it might leave too few of."""
+    def __init__(self, table: NodeTable, judge: Judge, pod_class: PodClass, spares: Iterable[str] = ()) -> None:
+        """`spares`: groups, as `group_of` names them. A pod might leave too few of its own."""
         self._table = table
         self._judge = judge
         self._class = pod_class
         self._budgets = Budgets(table.objects)
         self._of_groups: dict[LoadKind, int] = {}
         """The priorities of pods with a group."""
-        self._family = family_of(load_of(wants), table.objects.pod_groups)
+        self._families: dict[str, list[str]] = {}
+        """Of the spared groups."""
+        for group in spares:
+            self._families.setdefault(family(group, table.objects.pod_groups), []).append(group)
+        self._spared: set[str] = set()
 
     def run(self, rows: Rows, wanted: int) -> Tried:
         """Try these rows in this order until `wanted` candidates are found."""
@@ -69,6 +76,7 @@ class DryRun:
             end = start + max(FEWEST_AT_ONCE, wanted - len(tried.candidates))
             self._try(rows[start:end], tried)
             start = end
+        tried.spared = sorted(group for each in self._spared for group in self._families[each])
         return tried
 
     def _try(self, rows: Rows, tried: Tried) -> None:
@@ -99,7 +107,11 @@ class DryRun:
         """Whether a pod may be a victim of one of this priority."""
         if self._priority(kind) >= priority:
             return False
-        return not self._family or family_of(kind.load, self._table.objects.pod_groups) != self._family
+        own = family_of(kind.load, self._table.objects.pod_groups) if self._families else ""
+        if own not in self._families:
+            return True
+        self._spared.add(own)
+        return False
 
     def _priority(self, kind: LoadKind) -> int:
         if not kind.load.group:

@@ -47,7 +47,7 @@ class HttpClient:
         self._pool: Pool[Connection, asyncio.Future[Connection | None]] = Pool(most, idle_seconds)
         self._open_ones: set[Connection] = set()
         self._connecting: set[asyncio.Timeout] = set()
-        """By which `close` ends the making of connections."""
+        """Of connections that are being made: `close` interrupts them by these."""
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
         self._all_lost: asyncio.Future[None] | None = None

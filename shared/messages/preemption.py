@@ -61,7 +61,7 @@ class PreemptAsk(msgspec.Struct, frozen=True, omit_defaults=True):
     `potential`: the number of nodes in the cluster where preemption may help. `refused`: if an extender was asked
     about the nodes that are feasible here, those it refused and why; the others of them are ruled out.
     `private_claims`, `own_volumes`: as in a ClassAsk. `members`: of a gang, how many pods of the class want room;
-    0 for a single pod.
+    0 for a single pod. `spares`: the groups of the pods, as `group_of` names them; theirs do not make way.
     """
 
     class_id: str
@@ -73,6 +73,7 @@ class PreemptAsk(msgspec.Struct, frozen=True, omit_defaults=True):
     private_claims: bool = False
     members: Count = 0
     own_volumes: bytes = b""
+    spares: list[str] = []
 
 
 class GangAsk(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -121,7 +122,8 @@ class ShardFindings(msgspec.Struct, frozen=True, omit_defaults=True):
     failures on single nodes. For a gang, `budgets`: how many more evictions each PodDisruptionBudget allows that
     protects a victim; `gone`: all pods of the `gone_groups`; `kept_groups`: the groups, or enough of them, whose pods
     could be victims only with all of their group. `possible`: all pods that may be victims, if these are wanted;
-    `has_more`: they are more than MAX_POSSIBLE pods and groups that go whole.
+    `has_more`: they are more than MAX_POSSIBLE pods and groups that go whole. `spared`: the groups of the ask of which
+    a pod of lower priority was spared.
     """
 
     class_id: str
@@ -138,6 +140,7 @@ class ShardFindings(msgspec.Struct, frozen=True, omit_defaults=True):
     kept_groups: list[str] = []
     possible: list[Victim] = []
     has_more: bool = False
+    spared: list[str] = []
 
 
 class Candidates(msgspec.Struct, frozen=True, omit_defaults=True, tag="candidates"):

@@ -74,7 +74,7 @@ async def test_budgets_that_victims_violate_are_named_by_the_preemptors_event_an
         w.evict(first, replace(second, violates=("web", "all")))
         await w.evicted_of()
         told = await w.event("Preempting")
-        despite = ", in spite of PodDisruptionBudget default/all, default/web: "
+        despite = ", in spite of PodDisruptionBudgets default/all, default/web: "
         assert told["note"].startswith(f"evicted 2 pod(s) of lower priority from node n1{despite}")
         preemption = (await w.report_of()).preemption
         assert preemption is not None

@@ -115,16 +115,21 @@ async def test_a_condition_is_written_that_comes_as_the_last_worker_ends() -> No
         await simulator.stop()
 
 
-async def test_a_condition_that_cannot_be_encoded_keeps_no_later_one_of_its_pod_from_being_written() -> None:
+@pytest.mark.parametrize("delayed", [False, True])
+async def test_a_condition_that_cannot_be_encoded_keeps_no_later_one_of_its_pod_from_being_written(
+    delayed: bool,
+) -> None:
     """A lone surrogate, as in the name of a file that is not UTF-8."""
     simulator = Simulator(SimulatorOptions(kubelet=False))
     client = await KubeClient.open(ApiSettings(server=await simulator.start()))
     writer, pod = StatusWriter(client, BinderMetrics(Metrics()), logger("binder")), PodRef("default", "p", "uid-p")
     try:
         simulator.store_raw("pods", raw_pod("p"))
-        writer.put(StatusWrite(pod, PodScheduled("Unschedulable", "\udcff", 1.0)))
+        unwritten = PodScheduled("Unschedulable", "\udcff", 1.0)
+        writer.put(StatusWrite(pod, unwritten))
         await until(lambda: writer.idle)
-        writer.put(StatusWrite(pod, PodScheduled("Unschedulable", "no room", 1.0)))
+        later = PodScheduled("Unschedulable", "no room", 1.0)
+        writer.put(StatusWrite(pod, later, after=unwritten if delayed else None))
         await until(lambda: bool(simulator.stored("pods", "p", "default")["status"].get("conditions")))
     finally:
         await writer.close()

@@ -42,5 +42,5 @@ def test_a_preemptor_names_the_budgets_that_did_not_allow_its_evictions() -> Non
     waits = told("unschedulable", journal=(nominated,), nominated="n2", violates=("default/web", "default/zk"))
     assert waits.sentence == (
         "default/web fits nowhere as it is, and waits until 2 pods of lower priority left node n2: default/a and "
-        "default/b, in spite of PodDisruptionBudget default/web and default/zk"
+        "default/b, in spite of PodDisruptionBudgets default/web and default/zk"
     )

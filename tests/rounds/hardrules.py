@@ -23,7 +23,12 @@ def spread_admits(pod: Pod, node: Node, nodes: Sequence[Node], placed: Placed) -
     keys = [c.topology_key for c in constraints]
     if not all(key in node.metadata.labels for key in keys):
         return False
-    eligible = [each for each in nodes if all(key in each.metadata.labels for key in keys)]
+    wanted = pod.spec.node_selector.items()  # other nodes are no domains for it: nodeAffinityPolicy is Honor
+    eligible = [
+        each
+        for each in nodes
+        if all(key in each.metadata.labels for key in keys) and wanted <= each.metadata.labels.items()
+    ]
     for constraint in constraints:
         key = constraint.topology_key
         counts = {each.metadata.labels[key]: 0 for each in eligible}

@@ -10,8 +10,10 @@ from flotilla.events import Action, Resource
 from services.queue import events as queue
 from services.queue.scheduling.cluster_event import ClusterChange
 from services.snapshot import events as snapshot
+from services.worker import events as worker
 from shared.framework.clusterevents import ClusterEvent
 from shared.messages.binding import Evict
+from shared.messages.preemption import Preempt
 from shared.messages.state import Commit
 from shared.model.composite_groups import CompositePodGroup
 from shared.model.objects import GROUP_LABEL, ObjectKind, Pod, PodGroup, object_from
@@ -31,6 +33,7 @@ class Controlled(PreemptingGangs):
     def __init__(self, nodes: int) -> None:
         super().__init__(shards=2, round_size=256)
         self.made = 0
+        self.searches: set[int] = set()
         self.add_nodes([node(f"n{i}").capacity(cpu=1, memory="64Gi").build() for i in range(nodes)])
 
     def place(self, *pods: Pod) -> None:
@@ -40,6 +43,11 @@ class Controlled(PreemptingGangs):
         self.add_pods(placed)
         added = ClusterEvent(Resource.ASSIGNED_POD, Action.ADD)
         self._tell_queue(queue.WatchEvents([ClusterChange(added, None, each) for each in placed]))
+
+    def _to_worker(self, name: str, message: worker.Event) -> None:
+        if isinstance(message, Preempt):
+            self.searches.add(message.search)
+        super()._to_worker(name, message)
 
     def _later(self, delay: float, happen: Any) -> None:
         is_slow = isinstance(happen, partial) and happen.func == self._go and "slow" in happen.args[0]
@@ -176,6 +184,22 @@ def test_a_late_member_that_is_decided_alone_evicts_none_of_its_own_group(others
     run.run_for(60)
     assert evicted(run) == [f"low-{i}" for i in range(others)]
     assert (placed(run, own), placed(run, pods)) == (2, others)
+
+
+@pytest.mark.parametrize("own", [0, 3])
+@pytest.mark.parametrize("may_go", [0, 20])
+def test_pods_of_many_groups_are_searched_for_together_but_where_they_spare_their_own(may_go: int, own: int) -> None:
+    """Each search costs every worker an evaluation: one for each group would hold up all other pods."""
+    run = Controlled(23)
+    singles = [pod(f"late-{i}").request(cpu=1).priority(10).group(f"job-{i}").build() for i in range(20)]
+    for i in range(20):
+        run.add_group(pod_group(f"job-{i}", 0, schedulingPolicy={"basic": {}}))
+    their_own = [pod(f"own-{i}").request(cpu=1).priority(5).group(f"job-{i}").build() for i in range(own)]
+    run.place(*their_own, *(low(f"other-{i}", 5 if i < may_go else 100) for i in range(23 - own)))
+    run.submit(singles)
+    run.run_for(60)
+    assert len(run.searches) <= 10
+    assert placed(run, singles) == min(20, may_go + own)
 
 
 def test_of_a_group_that_goes_whole_no_pod_stays_that_came_during_the_search() -> None:

@@ -6,6 +6,7 @@ import pytest
 from flotilla.results import SUCCESS, PostFilterResult, error, unresolvable, unschedulable
 from services.worker.events import Answer, Effect
 from services.worker.preempting import findings
+from shared.cluster.eviction_units import group_of
 from shared.cluster.nodetable import NodeTable
 from shared.framework.evaluator import ShardEvaluator
 from shared.framework.profile import Framework
@@ -40,7 +41,9 @@ def full_nodes(count: int, *, backwards: bool = False) -> NodeTable:
 def found(table: NodeTable, made: Framework, *, everywhere: int, search: int = 0, wants: Pod = NEW) -> ShardFindings:
     evaluator = ShardEvaluator(table, made, Ties("name"))
     pod_class = evaluator.prepare("class", wants)
-    return findings(evaluator, pod_class, PreemptAsk("class", made.name, wants, {}, everywhere), search)
+    group = group_of(load_of(wants))
+    asked = PreemptAsk("class", made.name, wants, {}, everywhere, spares=[group] if group else [])
+    return findings(evaluator, pod_class, asked, search)
 
 
 @pytest.mark.parametrize(
@@ -143,6 +146,7 @@ def test_a_member_of_a_group_evicts_none_of_its_own(by: str) -> None:
     wants = member("late", "train").priority(10).build()
     shard = found(table, profile(), everywhere=2, wants=wants)
     assert [[victim.uid for victim in each.victims] for each in shard.candidates] == [["other"]]
+    assert shard.spared == [group_of(load_of(wants))]
 
 
 def preempt(search: int, ask: int = 1, min_seq: int = 0, epoch: int = 1) -> Preempt:

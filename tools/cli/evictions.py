@@ -85,7 +85,8 @@ def rows_of(preemption: "RecordedPreemption") -> Iterator[tuple[str, ...]]:
 
 def violating(budgets: tuple[str, ...]) -> str:
     """What follows the reason of an eviction that PodDisruptionBudgets do not allow."""
-    return f", violates PodDisruptionBudget {', '.join(budgets)}" if budgets else ""
+    plural = "s" if len(budgets) > 1 else ""
+    return f", violates PodDisruptionBudget{plural} {', '.join(budgets)}" if budgets else ""
 
 
 def remarks(found: "EvictionsListed", since: float, rows: int) -> Iterator[str]:

@@ -15,6 +15,7 @@ from flotilla.plugin import PostFilterPlugin
 from flotilla.results import SUCCESS, Code, Status, error, unresolvable, unschedulable
 from services.cycle.round.admission import PodInfo
 from services.cycle.round.assign import Unfit
+from shared.cluster.eviction_units import group_of
 from shared.cluster.nodetable import stable_hash
 from shared.framework.profile import (
     MAX_ASKS,
@@ -34,11 +35,27 @@ NOT_HELPFUL = unresolvable("Preemption is not helpful for scheduling")
 
 @dataclass(frozen=True, slots=True)
 class SearchCase:
-    """Pods of one class, and of one group or none, and why no node is feasible for them."""
+    """Pods of one class, and why no node is feasible for them."""
 
     class_id: str
-    pods: list[PodInfo]
+    pods: Sequence[PodInfo]
     unfit: Unfit
+
+    @property
+    def groups(self) -> list[str]:
+        """Those of the pods: none of theirs makes way for them."""
+        return sorted({group for info in self.pods if (group := group_of(info.load))})
+
+    def apart(self, spared: Collection[str]) -> "list[SearchCase]":
+        """The pods of each of these groups by themselves, and all others.
+
+        What is found for all of them is right for each unless some pod was spared only for the sake of another.
+        """
+        parts: dict[str, list[PodInfo]] = {}
+        for info in self.pods:
+            group = group_of(info.load)
+            parts.setdefault(group if group in spared else "", []).append(info)
+        return [SearchCase(self.class_id, pods, self.unfit) for pods in parts.values()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +133,7 @@ class CandidateSearch(Asking):
             refused,
             private_claims=first.has_private_claims,
             own_volumes=first.own_volumes,
+            spares=case.groups,
         )
 
     def start_over(self) -> None:
@@ -205,6 +223,10 @@ class CandidateSearch(Asking):
         self._failed[class_id] = failure
 
     # Outcome
+
+    def parts(self, class_id: str) -> list[SearchCase]:
+        """The class's pods as they must be searched for: together, if sparing their groups has changed nothing."""
+        return self.cases[class_id].apart({group for of in self._findings[class_id] for group in of.spared})
 
     def outcome(self, class_id: str, framework: Framework, ties: Ties) -> Preemption:
         """Runs the PostFilter plugins once everything is gathered."""

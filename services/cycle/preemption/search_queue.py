@@ -23,7 +23,6 @@ from services.cycle.round.admission import PodInfo
 from services.cycle.round.assign import RoundResult, Unfit
 from services.cycle.round.gangs import AnyGang
 from services.cycle.round.tree_round import TreeRound
-from shared.cluster.eviction_units import family_of
 from shared.framework.profile import Framework
 from shared.messages.evaluation import Ties
 from shared.messages.limits import HALF_A_MESSAGE
@@ -136,20 +135,13 @@ class SearchQueue:
             yield from case.pods
 
     def add(self, unfit_pods: Iterable[tuple[PodInfo, Unfit]]) -> None:
-        """Nominated pods are searched for one by one, because their own nominations reserve nothing from them.
-
-        Pods of several groups are not searched for together, because each spares its own.
-        """
-        alike: dict[tuple[str, str], SearchCase] = {}
+        """Nominated pods are searched for one by one, because their own nominations reserve nothing from them."""
+        by_class: dict[str, tuple[list[PodInfo], Unfit]] = {}
         for info, unfit in unfit_pods:
             self.attempts += 1
             info.judge_apart()
-            key = info.class_id, family_of(info.load, {})
-            if key in alike:
-                alike[key].pods.append(info)
-            else:
-                alike[key] = SearchCase(info.class_id, [info], unfit)
-        self._waiting.extend(alike.values())
+            by_class.setdefault(info.class_id, ([], unfit))[0].append(info)
+        self._waiting.extend(SearchCase(class_id, pods, unfit) for class_id, (pods, unfit) in by_class.items())
 
     def take_gang(self, gang: AnyGang, result: RoundResult) -> RoundResult:
         """The members whose attempts end now: of a gang that does not fit none, if victims are searched for."""
@@ -185,7 +177,8 @@ class SearchQueue:
             case = self._waiting[0]
             if isinstance(case, GangCase) or case.class_id in taken:
                 break
-            room -= len(case.pods[0].body) + len(encode_msgpack((case.unfit.summaries, case.unfit.refused)))
+            also = encode_msgpack((case.unfit.summaries, case.unfit.refused, case.groups))
+            room -= len(case.pods[0].body) + len(also)
             if room < 0 and taken:
                 break
             taken[case.class_id] = case
@@ -281,6 +274,10 @@ class SearchQueue:
         self._search, self._extend_by, self._questions = None, None, ()
         progress = SearchProgress()
         for class_id, case in search.cases.items():
+            parts = search.parts(class_id)
+            if len(parts) > 1:
+                self._waiting.extend(parts)
+                continue
             found = search.outcome(class_id, self._frameworks[case.pods[0].template.profile], self._ties)
             if found.again:
                 progress.again.extend(case.pods)

@@ -88,7 +88,7 @@ class QueuedPodInfo(msgspec.Struct, eq=False, gc=False):
     active_at: float | None = None
     """When it was active for the first time: time spent gated before does not count as scheduling."""
     ungated_at: float | None = None
-    """Of a member of a pod group: when nothing but that, or its victims, gated it for the first time."""
+    """Of a member of a pod group: when its own gates first opened; its group, or its victims, may still hold it."""
     deadline: float = 0.0
     """When the queue takes it back from cycle or the binder."""
 
