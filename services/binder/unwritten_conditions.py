@@ -13,16 +13,13 @@ MAX_REMEMBERED = 1 << 16
 
 
 class UnwrittenConditions:
-    """At most one write to a pod is under way: what is told here is about that one."""
+    """At most one write to a pod is in progress; all calls refer to it."""
 
     def __init__(self) -> None:
         self._unwritten: BoundedDict[str, tuple[PodScheduled, ObservedCondition | None]] = BoundedDict(MAX_REMEMBERED)
         """By uid: the condition, and the one that the pod showed. That is None if the pod was not read."""
         self._read: BoundedDict[str, ObservedCondition] = BoundedDict(MAX_REMEMBERED)
         """What pods showed when they were last read for the write under way."""
-
-    def __len__(self) -> int:
-        return len(self._unwritten) + len(self._read)
 
     def read(self, pod: ObservedPod) -> None:
         """The pod was read to write a condition: `not_written` or `forget` follows."""

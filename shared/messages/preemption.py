@@ -61,7 +61,8 @@ class PreemptAsk(msgspec.Struct, frozen=True, omit_defaults=True):
     `potential`: the number of nodes in the cluster where preemption may help. `refused`: if an extender was asked
     about the nodes that are feasible here, those it refused and why; the others of them are ruled out.
     `private_claims`, `own_volumes`: as in a ClassAsk. `members`: of a gang, how many pods of the class want room;
-    0 for a single pod. `spares`: the groups of the pods, as `group_of` names them; theirs do not make way.
+    0 for a single pod. `spares`: the groups of the pods, as `group_of` names them, whose pods are
+    never victims here.
     """
 
     class_id: str

@@ -212,21 +212,16 @@ async def test_it_is_written_also_if_the_one_before_could_not_be(old: str) -> No
 
 
 @pytest.mark.asyncio
-async def test_it_is_tried_again_also_if_the_one_before_could_not_be_written() -> None:
+@pytest.mark.parametrize("is_read", [True, False])
+async def test_it_is_tried_again_also_if_the_one_before_could_not_be_written(is_read: bool) -> None:
     async with one_pod() as writer:
         await writer.write("old")
-        writer.refuse_patches()
+        if is_read:
+            writer.refuse_patches()
+        else:
+            writer.refuse_reads()
         assert await writer.write("1") == "old"
         writer.refuse_patches(times=2, code=503)
-        assert await writer.write("2", after="1") == "2"
-
-
-@pytest.mark.asyncio
-async def test_it_is_written_also_if_the_pod_could_not_be_read() -> None:
-    async with one_pod() as writer:
-        await writer.write("old")
-        writer.refuse_reads()
-        assert await writer.write("1") == "old"
         assert await writer.write("2", after="1") == "2"
 
 

@@ -49,7 +49,7 @@ def cost(gangs: int, size: int, is_in_rack: bool) -> tuple[float, int]:
 
 
 def cost_of_tree(groups: int, size: int) -> tuple[float, int]:
-    """Likewise of one tree of so many groups, each of which goes to one rack."""
+    """The same for one tree of this many groups, each of which goes to one rack."""
     pipeline = _cluster()
     in_one_rack = (TopologyConstraint(key=RACK),)
     leaves = [GangGroup(f"ns/g{g}", 0, False, size, in_one_rack) for g in range(1, groups + 1)]

@@ -43,7 +43,7 @@ class SearchCase:
 
     @property
     def groups(self) -> list[str]:
-        """Those of the pods: none of theirs makes way for them."""
+        """The groups of the pods, none of whose pods may be a victim."""
         return sorted({group for info in self.pods if (group := group_of(info.load))})
 
     def apart(self, spared: Collection[str]) -> "list[SearchCase]":
