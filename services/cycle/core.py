@@ -4,10 +4,10 @@
                      |  ^                                      |
                      +--+ a guess was wrong, or a worker late  +--> sent again after its deadline
 
-While one round is committed the next one is asked about, if it is a full one: smaller rounds cost more per pod, and
-more pods will have come by the time of the answer. It is decided once that commit is answered, and only by answers that
-have seen it. After a conflict the whole round waits, so that the pod that lost goes first. What a preemption search has
-found is committed between two rounds.
+While one round is committed the next one is asked about, if there are enough pods for it: smaller rounds cost more per
+pod, and more pods will have come by the time of the answer. It is decided once that commit is answered, and only by
+answers that have seen it. After a conflict the whole round waits, so that the pod that lost goes first. What a
+preemption search has found is committed between two rounds.
 
 The cycle holds a pod from the batch that brought it until its outcome: decided, unschedulable, failed, or superseded
 (it was placed already). Stale pods and lost conflicts wait at the head of the backlog for the next round.
@@ -59,6 +59,9 @@ from shared.messages.recording import RecordDecisions
 from shared.messages.rounds import Proposals
 from shared.messages.state import EPOCH_SHIFT, Committed, Conflict, Heartbeat, OthersChanged
 
+ENOUGH = 256
+"""Pods that are worth a round of their own: it waits for no others, and begins while the one before it is committed."""
+
 
 class CycleCore:
     def __init__(
@@ -66,7 +69,7 @@ class CycleCore:
         epoch: int,
         frameworks: Mapping[str, Framework],
         *,
-        round_size: int = 256,
+        round_size: int = 1024,
         ties: Ties | None = None,
         longest_pause: float = 0.0,
         extenders: Extenders | None = None,
@@ -259,7 +262,7 @@ class CycleCore:
             return []  # strict mode: the next pod must see this one's nomination
         if self.is_committing and self.rounds.is_better_alone(self._backlog):
             return []
-        if len(self._backlog) < self.round_size and not self.rounds.passed_over:
+        if len(self._backlog) < min(self.round_size, ENOUGH) and not self.rounds.passed_over:
             if self.is_committing:
                 return []
             if now < self._pace.not_before:

@@ -113,7 +113,7 @@ SOURCES = (
     Source("http_key", values.file),
     Source(
         "round_size", values.whole_number(1), "--round-size", "N",
-        "pods decided at once (default 256); 1 decides exactly as kube-scheduler does",
+        "pods decided at once (default 1024); 1 decides exactly as kube-scheduler does",
     ),
     Source(
         "unschedulable_patience", values.whole_number(1), "--unschedulable-patience", "SECONDS",

@@ -53,7 +53,7 @@ class Settings:
     """A KubeSchedulerConfiguration file; none: kube-scheduler's defaults."""
     feature_gates: FeatureGates = DEFAULT_GATES
     """What kube-scheduler's `--feature-gates` takes, like `A=true,B=false`; none: the defaults."""
-    round_size: int = 256
+    round_size: int = 1024
     """Pods decided at once, at most; 1 makes exactly kube-scheduler's decisions."""
     unschedulable_patience: int = 300
     """Seconds after which an unschedulable pod is retried without any event that may help it."""

@@ -4,9 +4,10 @@ from collections import deque
 
 import pytest
 
+from flotilla.results import Topology
 from services.cycle.round.admission import PodInfo
 from services.cycle.round.class_cache import ClassCache
-from services.cycle.round.next_pods import next_pods
+from services.cycle.round.next_pods import MAX_QUESTIONS, next_pods
 from shared.messages.queue import Gang
 from testing.builders import pod
 from testing.inprocess.batches import pod_info
@@ -65,3 +66,25 @@ def test_without_packing_profiles_the_order_is_the_queue_s() -> None:
     queue = waiting("a +b a +c")
     assert names(next_pods(queue, 3, ClassCache()).pods) == "a-0 b-1 a-2"
     assert names(queue) == "c-3"
+
+
+@pytest.mark.parametrize(
+    ("classes", "topology", "taken"),
+    [
+        pytest.param(1, None, 600, id="pods of one class that matters to itself by what it takes only"),
+        pytest.param(50, None, 600, id="pods of some such classes"),
+        pytest.param(600, None, MAX_QUESTIONS, id="as many classes"),
+        pytest.param(1, Topology(), MAX_QUESTIONS, id="pods that are spread"),
+    ],
+)
+def test_a_round_asks_a_bounded_number_of_questions(classes: int, topology: Topology | None, taken: int) -> None:
+    cache = ClassCache()
+    cache.learn_topologies({str(number): topology for number in range(classes)})
+    queue = deque(pod_info(pod(f"p{number}").build(), str(number % classes)) for number in range(600))
+    assert len(next_pods(queue, 1000, cache).pods) == taken
+    assert len(queue) == 600 - taken
+
+
+def test_pods_of_unknown_classes_may_be_spread() -> None:
+    queue = deque(pod_info(pod(f"p{number}").build(), "new") for number in range(600))
+    assert len(next_pods(queue, 1000, ClassCache()).pods) == MAX_QUESTIONS

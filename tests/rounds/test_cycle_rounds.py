@@ -3,6 +3,7 @@
 import pytest
 
 from flotilla.results import Code, Status, error, unresolvable, unschedulable
+from services.cycle.core import ENOUGH
 from services.cycle.events import Decided, Failed, SendCommit, Superseded, Unschedulable
 from shared.framework.profile import MAX_ASKS
 from shared.messages.evaluation import Rejections, Summary
@@ -152,6 +153,16 @@ def test_a_stale_pod_is_decided_in_the_next_round() -> None:
     assert decided == Decided(P.uid, "a")
     again = asked([ask])["w0"]
     assert (again.round, again.min_seq, [a.class_id for a in again.classes]) == (2, 4, [class_of(BIG)])
+
+
+def test_enough_pods_are_asked_about_while_a_round_is_committed() -> None:
+    script = Script("w0", round_size=4 * ENOUGH)
+    commit = written(script.settle(script.submit(P), w0=[("a", 4)]))
+    pods = [small_pod(f"p{i}") for i in range(ENOUGH + 1)]
+    assert script.submit(*pods[: ENOUGH - 1]) == {}
+    (ask,) = script.submit(*pods[ENOUGH - 1 :])["w0"].classes
+    assert ask.count == ENOUGH + 1
+    assert script.committed(commit) == [Decided(P.uid, "a")]
 
 
 def test_a_lost_conflict_goes_to_the_head_of_the_line() -> None:

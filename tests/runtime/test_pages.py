@@ -207,7 +207,7 @@ async def test_configz_without_a_file_has_the_defaults() -> None:
         told = await answer.json()
     assert told["kubescheduler.config.k8s.io"] == read_config_values(None).written
     assert told["settings"].keys() == {source.field for source in SOURCES}
-    assert (told["settings"]["round_size"], told["settings"]["token"]) == (256, "***")
+    assert (told["settings"]["round_size"], told["settings"]["token"]) == (1024, "***")
 
 
 async def test_configz_of_a_wrong_configuration_has_the_settings_alone() -> None:

@@ -11,6 +11,8 @@ from shared.messages.limits import HALF_A_MESSAGE
 
 MIN_UNIFORM = 256
 """Consecutive pods of one class that share a round of any size."""
+MAX_QUESTIONS = 256
+"""Of a round: one for each class, and one for each pod that matters to the next by more than what it takes."""
 MAX_OF_GANG = 1 << 13
 """Members of one gang that share a step: each further step repeats what was decided before."""
 MAX_POD_BYTES = HALF_A_MESSAGE
@@ -27,7 +29,7 @@ class NextPods(NamedTuple):
 def next_pods(
     waiting: deque[PodInfo], round_size: int, cache: ClassCache, packing: Collection[str] = frozenset()
 ) -> NextPods:
-    """Takes the next round's pods: up to the round size, and as many as fit in a commit.
+    """Takes the next round's pods: up to the round size, and as many as fit in a commit and are soon evaluated.
 
     Consecutive pods of one class are decided together as they would be one by one, also in strict mode; unless one
     matters to the next by more than the resources it takes.
@@ -39,7 +41,8 @@ def next_pods(
     first = waiting.popleft()
     pods, passed_over = [first], list[PodInfo]()
     floor: int | None = None
-    size, uniform = first.size, cache.stands_alone(first.class_id) and first.volumes is None
+    size, uniform = first.size, _is_plain(first, cache)
+    classes, questions = {first.class_id}, 1
     judged_pods = int(is_judged(first.class_id))
     is_sorted_out = bool(packing) and round_size > 1 and first.gang is None
     together = MIN_UNIFORM if first.gang is None else MAX_OF_GANG
@@ -59,11 +62,21 @@ def next_pods(
         size += following.size
         uniform = uniform and following.class_id == first.class_id
         judged_pods += is_judged(following.class_id)
+        if first.gang is None and not (following.class_id in classes and _is_plain(following, cache)):
+            classes.add(following.class_id)
+            questions += 1
+        if questions > MAX_QUESTIONS:
+            break
         if size > MAX_POD_BYTES or (len(pods) >= at_once and not uniform) or judged_pods > max_judged(cache.nodes):
             break
         pods.append(waiting.popleft())
     waiting.extendleft(reversed(passed_over))
     return NextPods(pods, len(passed_over))
+
+
+def _is_plain(info: PodInfo, cache: ClassCache) -> bool:
+    """Whether the pod matters to others of its class by nothing but the resources it takes."""
+    return cache.stands_alone(info.class_id) and info.volumes is None
 
 
 def _may_share(first: PodInfo, other: PodInfo, packing: Collection[str]) -> bool:

@@ -19,14 +19,14 @@ measures the rate of decisions and the CPU time of each process.
 EXAMPLES = """\
 examples:
   flotilla bench-pipeline                                   all cases, on 5,000 nodes
-  flotilla bench-pipeline --modes without --rounds 256      only rounds, without API calls
+  flotilla bench-pipeline --modes without --rounds 1024     only rounds, without API calls
   flotilla bench-pipeline --repeat 5 --classes 50           minimum, median and maximum of five runs
-  flotilla bench-pipeline --workloads plain --modes without --rounds 256 --classes 50 --nodes 200000 --pods 200000
+  flotilla bench-pipeline --workloads plain --modes without --rounds 1024 --classes 50 --nodes 200000 --pods 200000
                                                             a large cluster
   flotilla bench-pipeline --profile cycle --rounds 1        run the first case with a profiler in the cycle
-  flotilla bench-pipeline --modes with --rounds 256 --classes 1 --nodes 1000 --pods 1000 --workloads preemption
+  flotilla bench-pipeline --modes with --rounds 1024 --classes 1 --nodes 1000 --pods 1000 --workloads preemption
                                                             1,000 pods that preempt two others each
-  flotilla bench-pipeline --modes with --rounds 256 --classes 1 --pods 1280 --workloads preempting-gangs
+  flotilla bench-pipeline --modes with --rounds 1024 --classes 1 --pods 1280 --workloads preempting-gangs
                                                             20 gangs of 64 that preempt 128 pods each
   flotilla bench-pipeline --rate 50,150,300                 pods that come one by one, at these rates
   flotilla bench-pipeline --rate 150 --pages 6              what an open page of the console costs
@@ -48,8 +48,8 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     modes = names(lambda: ("with", "without"))
     command.add_argument("--modes", type=modes, default=["without", "with"], metavar="MODE,...",
         help="`with` or `without` API calls; without, binders report success at once (default both)")  # fmt: skip
-    command.add_argument("--rounds", type=numbers(1), default=[256, 1], metavar="N,...",
-        help="round sizes; 1 is strict (default 256,1)")  # fmt: skip
+    command.add_argument("--rounds", type=numbers(1), default=[1024, 1], metavar="N,...",
+        help="round sizes; 1 is strict (default 1024,1)")  # fmt: skip
     command.add_argument("--classes", type=numbers(1), default=[1, 50], metavar="N,...",
         help="kinds of pods, interleaved (default 1,50)")  # fmt: skip
     command.add_argument(
