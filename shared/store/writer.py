@@ -40,8 +40,9 @@ from shared.store.schema import (
 from shared.store.scripts import APPLY, BEGIN, CONTINUE, FINISH, Script
 from shared.store.term import refuse
 
-CHUNK = 512 << 10
-"""Bytes of values that a rewrite sends per command, so that Redis is busy for milliseconds."""
+CHUNK = 64 << 10
+"""Bytes of values that a rewrite sends per command: so few that the socket takes them at once, and Redis writes them while
+the next ones are encoded."""
 
 
 class WriteBatch:
