@@ -44,7 +44,7 @@ from services.cycle.round.admission import Admission, PodInfo
 from services.cycle.round.assign import RoundResult, Unfit
 from services.cycle.round.gang_memory import GangMemory
 from services.cycle.round.gangs import is_tree, take_gang, where_they_are
-from services.cycle.round.next_pods import MAX_POD_BYTES
+from services.cycle.round.next_pods import ENOUGH, MAX_POD_BYTES
 from services.cycle.round.pace import Pace
 from services.cycle.round.round import Round
 from services.cycle.round.runner import UNMERGEABLE, RoundProgress, RoundRunner
@@ -58,9 +58,6 @@ from shared.messages.queue import Batch
 from shared.messages.recording import RecordDecisions
 from shared.messages.rounds import Proposals
 from shared.messages.state import EPOCH_SHIFT, Committed, Conflict, Heartbeat, OthersChanged
-
-ENOUGH = 256
-"""Pods that are worth a round of their own: it waits for no others, and begins while the one before it is committed."""
 
 
 class CycleCore:
@@ -77,7 +74,7 @@ class CycleCore:
         decider: Decider | None = None,
         hints: bool = False,
     ) -> None:
-        """`longest_pause`: seconds between two rounds that are not full, at most, where many pods come.
+        """`longest_pause`: seconds between two rounds of fewer than ENOUGH pods, at most, where many pods come.
 
         `incarnation` distinguishes this cycle from another one of the same epoch. `decider`: what recorders hear of it.
         `hints`: whether pods that fit nowhere get Events with what would help.

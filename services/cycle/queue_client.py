@@ -83,13 +83,14 @@ class QueueClient:
         bus: Bus,
         unanswered: Watchdog,
         epoch: int,
-        round_size: int,
         clock: Callable[[], float],
         held: Callable[[], int],
+        wanted: Callable[[], int],
         take: Callable[[Batch], None],
         refuse: Callable[[ProtocolError], None],
     ) -> None:
-        """`unanswered` runs while pods are asked for. `held`: the number of pods without an outcome.
+        """`unanswered` runs while pods are asked for. `held`: the number of pods without an outcome; `wanted`: how many
+        there should be.
 
         `take` handles a batch, `refuse` an older queue's answer.
         """
@@ -98,8 +99,8 @@ class QueueClient:
         unanswered.stop()
         self._epoch = epoch
         self._clock = clock
-        self._max_pods = max(2 * round_size, MIN_PODS)
         self._held = held
+        self._wanted = wanted
         self._take = take
         self._refuse = refuse
         self._queue = Newest(0)
@@ -142,7 +143,7 @@ class QueueClient:
         """While one round is decided, the next one is fetched."""
         number = 0
         while True:
-            while (room := self._max_pods - self._held()) < self._max_pods // 2:
+            while (room := self._room()) == 0:
                 self._has_room.clear()
                 await self._has_room.wait()
             number += 1
@@ -176,6 +177,12 @@ class QueueClient:
                 self._has_outcomes.set()
             self._note_reported()
             self._report_after = self._clock() + REPORT_INTERVAL
+
+    def _room(self) -> int:
+        """For how many pods there is room; 0 while that is for less than half of those that are wanted."""
+        wanted = max(self._wanted(), MIN_PODS)
+        room = wanted - self._held()
+        return room if room >= wanted // 2 else 0
 
     def _next_report(self) -> Outcomes:
         self._has_outcomes.clear()

@@ -60,7 +60,7 @@ from shared.runtime.stopping import CYCLE_PODS
 from shared.telemetry.logs import Repeated
 
 LONGEST_PAUSE = 0.03
-"""Seconds between two rounds that are not full where pods come fast: fewer and fuller rounds cost less per pod."""
+"""Seconds between two rounds of few pods where pods come fast: fewer and fuller rounds cost less per pod."""
 LOOK_INTERVAL = 0.25
 """Seconds between two checks for lost workers, and between two updates of metrics, while workers send heartbeats."""
 LONGEST_LOOK_INTERVAL = 0.5
@@ -129,9 +129,9 @@ class Shell:
             context.bus,
             unanswered,
             core.epoch,
-            settings.round_size,
             context.clock,
             lambda: core.pods_held,
+            lambda: 2 * core.rounds.limit,
             self._handle,
             core.refused.append,
         )

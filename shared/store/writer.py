@@ -41,8 +41,9 @@ from shared.store.scripts import APPLY, BEGIN, CONTINUE, FINISH, Script
 from shared.store.term import refuse
 
 CHUNK = 64 << 10
-"""Bytes of values that a rewrite sends per command: so few that the socket takes them at once, and Redis writes them while
-the next ones are encoded."""
+"""Bytes of values that a rewrite sends per command, so that Redis is busy for milliseconds."""
+PIECE = 16 << 10
+"""Bytes after which what the socket has room for by then is sent on: it takes fewer at once than a command has."""
 
 
 class WriteBatch:
@@ -185,12 +186,17 @@ class _InParts:
         self._new_batch = new_batch
         self._apply = apply
         self._writing: asyncio.Future[None] | None = None
+        self._go_on_at = PIECE
 
     async def go_on(self) -> None:
         """Something was added to the batch."""
         if self.batch.size >= CHUNK:
             await self._write()
             self.batch = self._new_batch()
+            self._go_on_at = PIECE
+        elif self.batch.size >= self._go_on_at:
+            await asyncio.sleep(0)
+            self._go_on_at = self.batch.size + PIECE
 
     async def _write(self) -> None:
         if self._writing is not None:

@@ -169,7 +169,7 @@ def test_several_runs_are_summarised_by_minimum_median_and_maximum() -> None:
         (["--modes", "neither"], "argument --modes: must be any of with, without, not 'neither'"),
         (["--rounds", "0"], "argument --rounds: must be at least 1, not 0"),
         (["--nodes", "10"], "flotilla: --pods: must be at most 400 for 1 classes on 10 nodes, not 10000"),
-        (["--pods", "1000"], "flotilla: --pods: must be at least 1024 for 1 classes in rounds of 256, not 1000"),
+        (["--pods", "1000"], "flotilla: --pods: must be at least 4096 for 1 classes in rounds of 1024, not 1000"),
         (["--strict-pods", "99"], "flotilla: --strict-pods: must be at least 100 for 50 classes in rounds of 1"),
         (["--workloads", "preemption"], "flotilla: --modes: preemption needs API calls (`with`)"),
         (

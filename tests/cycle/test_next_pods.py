@@ -1,6 +1,7 @@
 """Which waiting pods share the next round."""
 
 from collections import deque
+from dataclasses import replace
 
 import pytest
 
@@ -68,6 +69,19 @@ def test_without_packing_profiles_the_order_is_the_queue_s() -> None:
     assert names(queue) == "c-3"
 
 
+def plain_pods(count: int, *, classes: int = 1, gang: Gang | None = None) -> deque[PodInfo]:
+    infos = [pod_info(pod(f"p{number}").build(), str(number % classes), gang=gang) for number in range(count)]
+    for info in infos:
+        info.template = replace(info.template, is_plain=True)
+    return deque(infos)
+
+
+def cache_of(classes: int, topology: Topology | None) -> ClassCache:
+    cache = ClassCache()
+    cache.learn_topologies({str(number): topology for number in range(classes)})
+    return cache
+
+
 @pytest.mark.parametrize(
     ("classes", "topology", "taken"),
     [
@@ -78,13 +92,23 @@ def test_without_packing_profiles_the_order_is_the_queue_s() -> None:
     ],
 )
 def test_a_round_asks_a_bounded_number_of_questions(classes: int, topology: Topology | None, taken: int) -> None:
-    cache = ClassCache()
-    cache.learn_topologies({str(number): topology for number in range(classes)})
-    queue = deque(pod_info(pod(f"p{number}").build(), str(number % classes)) for number in range(600))
-    assert len(next_pods(queue, 1000, cache).pods) == taken
-    assert len(queue) == 600 - taken
+    queue = plain_pods(600, classes=classes)
+    found = next_pods(queue, 1000, cache_of(classes, topology))
+    assert (len(found.pods), len(queue), found.is_cut) == (taken, 600 - taken, taken < 600)
 
 
 def test_pods_of_unknown_classes_may_be_spread() -> None:
-    queue = deque(pod_info(pod(f"p{number}").build(), "new") for number in range(600))
-    assert len(next_pods(queue, 1000, ClassCache()).pods) == MAX_QUESTIONS
+    assert len(next_pods(plain_pods(600), 1000, ClassCache()).pods) == MAX_QUESTIONS
+
+
+def test_pods_whose_placements_say_more_than_a_node_are_as_many_questions() -> None:
+    """Their claims, for example, which make each placement as large as their drivers' parameters are."""
+    queue = plain_pods(600)
+    for info in queue:
+        info.template = replace(info.template, is_plain=False)
+    assert len(next_pods(queue, 1000, cache_of(1, None)).pods) == MAX_QUESTIONS
+
+
+def test_a_gang_is_decided_together_whatever_it_asks() -> None:
+    found = next_pods(plain_pods(600, gang=Gang("ns/g", 600)), 1000, cache_of(1, Topology()))
+    assert (len(found.pods), found.is_cut) == (600, False)

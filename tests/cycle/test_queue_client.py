@@ -19,7 +19,8 @@ pytestmark = pytest.mark.asyncio
 
 def client(bus: Bus, take: Callable[[Batch], None] = lambda batch: None) -> QueueClient:
     watchdog = Watchdog(Health(), lambda: 0.0, "queue", "")
-    return QueueClient(bus, watchdog, 1, 8, asyncio.get_running_loop().time, lambda: 0, take, lambda refused: None)
+    clock = asyncio.get_running_loop().time
+    return QueueClient(bus, watchdog, 1, clock, lambda: 0, lambda: 16, take, lambda refused: None)
 
 
 class PlayedQueue:

@@ -52,7 +52,14 @@ async def a_feed(queues: Queues) -> AsyncIterator[QueueClient]:
             queues.taken += [each.name for each in pods_in(batch)]
 
         feed = QueueClient(
-            bus, Watchdog(Health(), lambda: 0.0, "queue", ""), 1, 8, lambda: 0.0, lambda: 0, take, queues.refused.append
+            bus,
+            Watchdog(Health(), lambda: 0.0, "queue", ""),
+            1,
+            lambda: 0.0,
+            lambda: 0,
+            lambda: 16,
+            take,
+            queues.refused.append,
         )
         working = [asyncio.create_task(feed.pull()), asyncio.create_task(feed.report())]
         try:

@@ -3,8 +3,8 @@
 import pytest
 
 from flotilla.results import Code, Status, error, unresolvable, unschedulable
-from services.cycle.core import ENOUGH
 from services.cycle.events import Decided, Failed, SendCommit, Superseded, Unschedulable
+from services.cycle.round.next_pods import ENOUGH
 from shared.framework.profile import MAX_ASKS
 from shared.messages.evaluation import Rejections, Summary
 from shared.messages.rounds import ClassAnswer
@@ -161,8 +161,31 @@ def test_enough_pods_are_asked_about_while_a_round_is_committed() -> None:
     pods = [small_pod(f"p{i}") for i in range(ENOUGH + 1)]
     assert script.submit(*pods[: ENOUGH - 1]) == {}
     (ask,) = script.submit(*pods[ENOUGH - 1 :])["w0"].classes
-    assert ask.count == ENOUGH + 1
+    assert ask.count == ENOUGH
     assert script.committed(commit) == [Decided(P.uid, "a")]
+
+
+@pytest.mark.parametrize(
+    ("offered", "sizes"),
+    [
+        pytest.param(8, [2, 4, 8, 8, 8], id="as large as is allowed"),
+        pytest.param(3, [2, 4, 8, 2, 4, 8], id="small again after one of which most pods were put off"),
+    ],
+)
+def test_a_round_is_at_most_twice_as_large_as_the_last_one(
+    offered: int, sizes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("core.ENOUGH", "round.runner.ENOUGH", "round.next_pods.MAX_QUESTIONS", "round.next_pods.MIN_UNIFORM"):
+        monkeypatch.setattr(f"services.cycle.{name}", 2)
+    script = Script("w0", round_size=8)
+    asks, found = script.submit(*(small_pod(f"p{i}") for i in range(40))), list[int]()
+    while len(found) < len(sizes):
+        (ask,) = asks["w0"].classes
+        found.append(ask.count)
+        nodes = [(f"n{len(found)}-{i}", 9) for i in range(min(ask.count, offered))]
+        effects = script.answer(asks["w0"], "w0", offer(ask.class_id, *nodes, complete=False))
+        asks = asked(effects) | asked(script.committed(written(effects), seq=len(found) + 1))
+    assert found == sizes
 
 
 def test_a_lost_conflict_goes_to_the_head_of_the_line() -> None:

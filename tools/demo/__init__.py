@@ -4,6 +4,7 @@ import argparse
 import os
 import sys
 
+from shared.config.settings import Settings
 from shared.config.sources import settings_from
 from tools.cli.arguments import add_numbers
 
@@ -48,7 +49,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         ("--kinds", 50, 1, "kinds of pods: requests, selectors, affinity, tolerations, ports, priorities, images"),
         ("--workers", 2, 1, "worker processes"),
         ("--binders", 1, 1, "binder processes"),
-        ("--round-size", 256, 1, "maximum pods decided per round"),
+        ("--round-size", Settings().round_size, 1, "maximum pods decided per round"),
         ("--seed", 1, 0, "seed of the cluster and of ties"),
     )
     command.add_argument(

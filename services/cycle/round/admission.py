@@ -92,7 +92,7 @@ class Template:
 
     `asks`: the requests that must be free for the pod, if its status makes them differ from its load. `goes_along`: the
     binder reads the pod, so it is part of the commit; `claims_go_along`: its claims and its group are, at least.
-    `nominated_alike`: nominated pods are judged by the class, too.
+    `is_plain`: a placement decides nothing but the node, so nominated pods are judged by the class, too.
     """
 
     class_id: str
@@ -103,7 +103,7 @@ class Template:
     asks: dict[str, int] | None = None
     goes_along: bool = False
     claims_go_along: bool = False
-    nominated_alike: bool = False
+    is_plain: bool = False
 
 
 @dataclass(slots=True)
@@ -360,7 +360,7 @@ class Admission:
             template = self._read(pod, content)
         else:
             template = self._read(without_claims(pod), content, info.volumes.content)
-            template = replace(template, nominated_alike=False)
+            template = replace(template, is_plain=False)
         if info.volumes is not None or not is_personal(pod):
             self._templates[key] = template
         return template
@@ -370,7 +370,7 @@ class Admission:
         if self._reads_whole[profile]:
             info.class_id = self._frameworks[profile].class_of_pod(info.class_id, info.pod)
         is_judged = self._extenders and self._extenders.judge_pod(info.pod)
-        if is_judged or not info.template.nominated_alike:
+        if is_judged or not info.template.is_plain:
             info.judge_apart()
         if is_judged:
             info.class_id = self._extenders.class_of(info.class_id, info.pod)
@@ -391,7 +391,7 @@ class Admission:
             asks=None if asks == load.requests else asks,
             goes_along=framework.binding_reads_pod or self._extenders.binder_reads(pod),
             claims_go_along=may_have_claims_of_group(pod),
-            nominated_alike=framework.is_in_tree and not (is_personal(pod) or may_claim(pod) or claim_names(pod)),
+            is_plain=framework.is_in_tree and not (is_personal(pod) or may_claim(pod) or claim_names(pod)),
         )
 
 

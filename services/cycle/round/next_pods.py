@@ -9,10 +9,13 @@ from services.cycle.round.admission import PodInfo
 from services.cycle.round.class_cache import ClassCache
 from shared.messages.limits import HALF_A_MESSAGE
 
+ENOUGH = 256
+"""Pods that are worth a round of their own: it waits for no others, and begins while the one before it is committed."""
 MIN_UNIFORM = 256
 """Consecutive pods of one class that share a round of any size."""
 MAX_QUESTIONS = 256
-"""Of a round: one for each class, and one for each pod that matters to the next by more than what it takes."""
+"""Of a round: one for each class, and one for each pod that matters to others by more than what it takes, or whose
+placement says more than a node."""
 MAX_OF_GANG = 1 << 13
 """Members of one gang that share a step: each further step repeats what was decided before."""
 MAX_POD_BYTES = HALF_A_MESSAGE
@@ -20,10 +23,13 @@ MAX_POD_BYTES = HALF_A_MESSAGE
 
 
 class NextPods(NamedTuple):
-    """`passed_over`: how many pods were left for the rounds that follow, as they cannot share this one."""
+    """`passed_over`: how many pods were left for the rounds that follow, as they cannot share this one. `is_cut`: more
+    questions would have been asked.
+    """
 
     pods: list[PodInfo]
     passed_over: int
+    is_cut: bool
 
 
 def next_pods(
@@ -65,18 +71,17 @@ def next_pods(
         if first.gang is None and not (following.class_id in classes and _is_plain(following, cache)):
             classes.add(following.class_id)
             questions += 1
-        if questions > MAX_QUESTIONS:
-            break
-        if size > MAX_POD_BYTES or (len(pods) >= at_once and not uniform) or judged_pods > max_judged(cache.nodes):
+        is_full = size > MAX_POD_BYTES or judged_pods > max_judged(cache.nodes) or questions > MAX_QUESTIONS
+        if is_full or (len(pods) >= at_once and not uniform):
             break
         pods.append(waiting.popleft())
     waiting.extendleft(reversed(passed_over))
-    return NextPods(pods, len(passed_over))
+    return NextPods(pods, len(passed_over), questions > MAX_QUESTIONS)
 
 
 def _is_plain(info: PodInfo, cache: ClassCache) -> bool:
-    """Whether the pod matters to others of its class by nothing but the resources it takes."""
-    return cache.stands_alone(info.class_id) and info.volumes is None
+    """Whether a placement of the pod is but a name, and matters to others by nothing but the resources it takes."""
+    return cache.stands_alone(info.class_id) and info.template.is_plain
 
 
 def _may_share(first: PodInfo, other: PodInfo, packing: Collection[str]) -> bool:

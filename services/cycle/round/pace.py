@@ -1,4 +1,4 @@
-"""Pace: when a round that is not full may begin.
+"""Pace: when a round of few pods may begin.
 
 A round has a fixed cost, so pods that come soon after each other share one; but a pod that comes alone has nothing to
 wait for. So the pause after a round grows with the rate at which pods came lately, up to `longest`.
@@ -20,7 +20,7 @@ class Pace:
         """Pods of earlier rounds, each weighted by its age."""
         self._began = 0.0
         self.not_before = 0.0
-        """When the next round that is not full may begin."""
+        """When the next round of few pods may begin."""
 
     def began(self, pods: int, now: float) -> None:
         """A round of `pods` pods begins."""

@@ -19,7 +19,7 @@ from services.cycle.round.class_cache import ClassCache
 from services.cycle.round.gang_reasons import with_possible_limits
 from services.cycle.round.gangs import AnyGang
 from services.cycle.round.known_answers import MAX_AHEAD_OF, KnownAnswers
-from services.cycle.round.next_pods import next_pods
+from services.cycle.round.next_pods import ENOUGH, next_pods
 from services.cycle.round.round import Round
 from shared.framework.failures import Failures
 from shared.framework.profile import MAX_ASKS, Framework
@@ -73,6 +73,8 @@ class RoundRunner:
         """The sequence number of the last commit's answer."""
         self._newest_seq = 0
         """The newest sequence number that a worker has seen."""
+        self.limit = min(round_size, ENOUGH)
+        """Pods of the next round, at most."""
         self.passed_over = 0
         """Pods that the last round left for others, because their classes are decided apart."""
         self._packing = frozenset(name for name, framework in frameworks.items() if framework.packs)
@@ -83,6 +85,8 @@ class RoundRunner:
         self._checks = checks
         self._commits = commits
         self._round_size = round_size
+        self._is_cut = False
+        """Whether the current round would have had more pods, but for what must be asked about them."""
         self._record = record
         self._keeps = False
         """Whether answers of the current round are kept."""
@@ -96,7 +100,7 @@ class RoundRunner:
         pods, self.passed_over = ([] if gang is None else gang.asked()), 0
         if not pods:
             waiting = backlog if gang is None else gang.open
-            pods, self.passed_over = next_pods(waiting, self._round_size, self.cache, self._packing)
+            pods, self.passed_over, self._is_cut = next_pods(waiting, self.limit, self.cache, self._packing)
         round_ = self.current = Round(self.begun, pods, self.cache, gang)
         self.size = len(pods)
         round_.next_ask()
@@ -303,6 +307,8 @@ class RoundRunner:
         self._keep_answers(round_, result)
         if round_.gang is not None:
             round_.gang.take(result)
+        else:
+            self._set_limit(len(round_.pods), len(result.deferred))
         effects = [*self._record(round_, result, now)]
         for info in round_.nominated.apart:
             info.judge_apart()
@@ -314,6 +320,11 @@ class RoundRunner:
                 framework = self._frameworks[result.unfit[0][0].template.profile]
                 result = with_possible_limits(result, framework.registrations)
         return RoundProgress(effects, result, round_.number, round_.gang)
+
+    def _set_limit(self, pods: int, deferred: int) -> None:
+        """A round may have twice as many pods as the last one, unless most of those must be decided again."""
+        is_too_large = self._is_cut or 2 * deferred > pods
+        self.limit = min(self._round_size, ENOUGH if is_too_large else max(ENOUGH, 2 * pods))
 
     def _keep_answers(self, round_: Round, result: RoundResult) -> None:
         if not self._keeps:
