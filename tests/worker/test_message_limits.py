@@ -1,10 +1,12 @@
 """Worker: what it says fits into a message, and a search is not done twice."""
 
 import pytest
+from msgspec.structs import replace
 
 from services.worker.core import WorkerCore
 from services.worker.events import Answer
 from services.worker.message_limits import MIN_RUNGS, fitting_answers, fitting_candidates
+from shared.cluster.volumes import VolumeDecision
 from shared.messages.codec import encode
 from shared.messages.limits import MAX_BODY
 from shared.messages.preemption import Candidate, Candidates, Preempt, PreemptAsk, ShardFindings, Victim
@@ -32,6 +34,15 @@ def test_answers_that_find_no_room_are_to_be_asked_for_again() -> None:
 def test_the_first_answer_is_given_in_any_case(rungs: int) -> None:
     """Otherwise no pod would ever be decided."""
     assert not fitting_answers([answer(0, rungs), answer(1, 1)])[0].unknown
+
+
+def test_answers_with_few_placements_that_say_much_are_measured() -> None:
+    """Drivers' parameters come with each placement of a pod that gets devices."""
+    volumes = [VolumeDecision([("default/claim", "v" * 40_000)]) for _ in range(100)]
+    large = [
+        replace(answer(number, 100), ladder=replace(answer(0, 100).ladder, volumes=volumes)) for number in range(3)
+    ]
+    assert [each.unknown for each in fitting_answers(large)] == [False, True, True]
 
 
 def test_a_search_keeps_some_candidates_of_each_class() -> None:
