@@ -103,6 +103,16 @@ def test_no_run_breaks_an_invariant(scenario: Scenario) -> None:
         assert not any(isinstance(told, Superseded) for told in run.told)
 
 
+@settings(deadline=None, max_examples=40)
+@given(SCENARIOS.filter(lambda s: s.round_size > 3))
+def test_rounds_that_grow_break_no_invariant(scenario: Scenario) -> None:
+    """They begin with few pods while others are committed, and put pods off."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("core.ENOUGH", "round.runner.ENOUGH"):
+            patch.setattr(f"services.cycle.{name}", 3)
+        check(play(scenario))
+
+
 @settings(deadline=None, max_examples=25)
 @given(SCENARIOS.filter(lambda s: s.events > 0))
 def test_rounds_without_an_outcome_have_an_external_cause(scenario: Scenario) -> None:
