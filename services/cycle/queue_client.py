@@ -89,8 +89,8 @@ class QueueClient:
         take: Callable[[Batch], None],
         refuse: Callable[[ProtocolError], None],
     ) -> None:
-        """`unanswered` runs while pods are asked for. `held`: the number of pods without an outcome; `wanted`: how many
-        there should be.
+        """`unanswered` runs while pods are asked for. `held`: the number of pods without an outcome; `wanted`: its
+        upper limit at present.
 
         `take` handles a batch, `refuse` an older queue's answer.
         """
@@ -179,7 +179,7 @@ class QueueClient:
             self._report_after = self._clock() + REPORT_INTERVAL
 
     def _room(self) -> int:
-        """For how many pods there is room; 0 while that is for less than half of those that are wanted."""
+        """Returns how many pods to ask for: 0 until half of the wanted number is free."""
         wanted = max(self._wanted(), MIN_PODS)
         room = wanted - self._held()
         return room if room >= wanted // 2 else 0

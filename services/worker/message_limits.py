@@ -12,15 +12,15 @@ from shared.model.objects import encode_msgpack
 MAX_BYTES = HALF_A_MESSAGE
 """Of answers or candidates in one message: half of what a message may hold."""
 MIN_RUNGS = 1 << 12
-"""Of names only. Fewer are not measured: they fit however long the names are."""
+"""Fewer that are names and numbers only are not measured: they fit however long the names are."""
 MIN_VICTIMS = 1 << 12
-"""Fewer are not measured, likewise."""
+"""Fewer are not measured: they fit however long their names are."""
 
 
 def fitting_answers(answers: list[ClassAnswer]) -> list[ClassAnswer]:
     """Keeps the first answers that fit, at least one; the cycle must ask about the other classes again."""
-    says_more = any(answer.ladder.devices or answer.ladder.volumes for answer in answers)
-    if not says_more and sum(_length(answer) for answer in answers) < MIN_RUNGS:
+    names_only = not any(answer.ladder.devices or answer.ladder.volumes for answer in answers)
+    if names_only and sum(_length(answer) for answer in answers) < MIN_RUNGS:
         return answers
     room = MAX_BYTES
     fitting: list[ClassAnswer] = []

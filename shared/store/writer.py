@@ -43,7 +43,7 @@ from shared.store.term import refuse
 CHUNK = 64 << 10
 """Bytes of values that a rewrite sends per command, so that Redis is busy for milliseconds."""
 PIECE = 16 << 10
-"""Bytes after which what the socket has room for by then is sent on: it takes fewer at once than a command has."""
+"""Bytes encoded between two turns of the event loop, which sends what is left of a command: a socket takes a part."""
 
 
 class WriteBatch:

@@ -8,7 +8,7 @@ import pytest
 from flotilla.results import Topology
 from services.cycle.round.admission import PodInfo
 from services.cycle.round.class_cache import ClassCache
-from services.cycle.round.next_pods import MAX_QUESTIONS, next_pods
+from services.cycle.round.next_pods import MAX_QUESTIONS, MIN_UNIFORM, next_pods
 from shared.messages.queue import Gang
 from testing.builders import pod
 from testing.inprocess.batches import pod_info
@@ -101,12 +101,19 @@ def test_pods_of_unknown_classes_may_be_spread() -> None:
     assert len(next_pods(plain_pods(600), 1000, ClassCache()).pods) == MAX_QUESTIONS
 
 
-def test_pods_whose_placements_say_more_than_a_node_are_as_many_questions() -> None:
-    """Their claims, for example, which make each placement as large as their drivers' parameters are."""
+def test_each_pod_whose_placement_carries_more_than_a_node_is_a_question() -> None:
+    """With devices, each placement carries the parameters of their drivers."""
     queue = plain_pods(600)
     for info in queue:
         info.template = replace(info.template, is_plain=False)
     assert len(next_pods(queue, 1000, cache_of(1, None)).pods) == MAX_QUESTIONS
+
+
+def test_in_strict_mode_equal_pods_with_claims_still_share_a_round() -> None:
+    queue = plain_pods(300)
+    for info in queue:
+        info.template = replace(info.template, is_plain=False)
+    assert len(next_pods(queue, 1, cache_of(1, None)).pods) == MIN_UNIFORM
 
 
 def test_a_gang_is_decided_together_whatever_it_asks() -> None:

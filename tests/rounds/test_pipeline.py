@@ -106,7 +106,7 @@ def test_no_run_breaks_an_invariant(scenario: Scenario) -> None:
 @settings(deadline=None, max_examples=40)
 @given(SCENARIOS.filter(lambda s: s.round_size > 3))
 def test_rounds_that_grow_break_no_invariant(scenario: Scenario) -> None:
-    """They begin with few pods while others are committed, and put pods off."""
+    """Rounds begin while others are committed, double in size, and defer pods."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("core.ENOUGH", "round.runner.ENOUGH"):
             patch.setattr(f"services.cycle.{name}", 3)

@@ -36,8 +36,8 @@ def test_the_first_answer_is_given_in_any_case(rungs: int) -> None:
     assert not fitting_answers([answer(0, rungs), answer(1, 1)])[0].unknown
 
 
-def test_answers_with_few_placements_that_say_much_are_measured() -> None:
-    """Drivers' parameters come with each placement of a pod that gets devices."""
+def test_answers_with_few_but_large_placements_are_measured() -> None:
+    """Each placement carries its volumes, or its devices with the parameters of their drivers."""
     volumes = [VolumeDecision([("default/claim", "v" * 40_000)]) for _ in range(100)]
     large = [
         replace(answer(number, 100), ladder=replace(answer(0, 100).ladder, volumes=volumes)) for number in range(3)

@@ -10,12 +10,12 @@ from services.cycle.round.class_cache import ClassCache
 from shared.messages.limits import HALF_A_MESSAGE
 
 ENOUGH = 256
-"""Pods that are worth a round of their own: it waits for no others, and begins while the one before it is committed."""
+"""Pods that begin a round at once, without waiting for others, also while the round before it is committed."""
 MIN_UNIFORM = 256
 """Consecutive pods of one class that share a round of any size."""
 MAX_QUESTIONS = 256
-"""Of a round: one for each class, and one for each pod that matters to others by more than what it takes, or whose
-placement says more than a node."""
+"""Limit of a round. Each class is one question, and so is each pod that affects others by more than its requests, or
+whose placement carries more than a node."""
 MAX_OF_GANG = 1 << 13
 """Members of one gang that share a step: each further step repeats what was decided before."""
 MAX_POD_BYTES = HALF_A_MESSAGE
@@ -23,8 +23,8 @@ MAX_POD_BYTES = HALF_A_MESSAGE
 
 
 class NextPods(NamedTuple):
-    """`passed_over`: how many pods were left for the rounds that follow, as they cannot share this one. `is_cut`: more
-    questions would have been asked.
+    """`passed_over`: how many pods were left for the rounds that follow, as they cannot share this one. `is_cut`: the
+    limit of questions left pods out.
     """
 
     pods: list[PodInfo]
@@ -35,7 +35,7 @@ class NextPods(NamedTuple):
 def next_pods(
     waiting: deque[PodInfo], round_size: int, cache: ClassCache, packing: Collection[str] = frozenset()
 ) -> NextPods:
-    """Takes the next round's pods: up to the round size, and as many as fit in a commit and are soon evaluated.
+    """Takes the next round's pods: up to the round size, and as many as fit in a commit and in the limit of questions.
 
     Consecutive pods of one class are decided together as they would be one by one, also in strict mode; unless one
     matters to the next by more than the resources it takes.
@@ -47,7 +47,7 @@ def next_pods(
     first = waiting.popleft()
     pods, passed_over = [first], list[PodInfo]()
     floor: int | None = None
-    size, uniform = first.size, _is_plain(first, cache)
+    size, uniform = first.size, cache.stands_alone(first.class_id) and first.volumes is None
     classes, questions = {first.class_id}, 1
     judged_pods = int(is_judged(first.class_id))
     is_sorted_out = bool(packing) and round_size > 1 and first.gang is None
@@ -80,7 +80,7 @@ def next_pods(
 
 
 def _is_plain(info: PodInfo, cache: ClassCache) -> bool:
-    """Whether a placement of the pod is but a name, and matters to others by nothing but the resources it takes."""
+    """Whether a placement of the pod consists of a node only, and affects others only by its requests."""
     return cache.stands_alone(info.class_id) and info.template.is_plain
 
 

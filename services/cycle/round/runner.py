@@ -74,7 +74,7 @@ class RoundRunner:
         self._newest_seq = 0
         """The newest sequence number that a worker has seen."""
         self.limit = min(round_size, ENOUGH)
-        """Pods of the next round, at most."""
+        """Maximum pods of the next round."""
         self.passed_over = 0
         """Pods that the last round left for others, because their classes are decided apart."""
         self._packing = frozenset(name for name, framework in frameworks.items() if framework.packs)
@@ -86,7 +86,7 @@ class RoundRunner:
         self._commits = commits
         self._round_size = round_size
         self._is_cut = False
-        """Whether the current round would have had more pods, but for what must be asked about them."""
+        """Whether the limit of questions left pods out of the current round."""
         self._record = record
         self._keeps = False
         """Whether answers of the current round are kept."""
@@ -322,7 +322,7 @@ class RoundRunner:
         return RoundProgress(effects, result, round_.number, round_.gang)
 
     def _set_limit(self, pods: int, deferred: int) -> None:
-        """A round may have twice as many pods as the last one, unless most of those must be decided again."""
+        """Doubles the size of the last round; resets it if most pods were deferred, or questions left some out."""
         is_too_large = self._is_cut or 2 * deferred > pods
         self.limit = min(self._round_size, ENOUGH if is_too_large else max(ENOUGH, 2 * pods))
 
