@@ -45,7 +45,6 @@ from services.cycle.round.assign import RoundResult, Unfit
 from services.cycle.round.gang_memory import GangMemory
 from services.cycle.round.gangs import is_tree, take_gang, where_they_are
 from services.cycle.round.next_pods import ENOUGH, MAX_POD_BYTES
-from services.cycle.round.pace import Pace
 from services.cycle.round.round import Round
 from services.cycle.round.runner import UNMERGEABLE, RoundProgress, RoundRunner
 from services.cycle.round.views import NO_VIEW
@@ -58,6 +57,10 @@ from shared.messages.queue import Batch
 from shared.messages.recording import RecordDecisions
 from shared.messages.rounds import Proposals
 from shared.messages.state import EPOCH_SHIFT, Committed, Conflict, Heartbeat, OthersChanged
+from shared.pace import Pace
+
+PAUSE_PER_RATE = 0.00012
+"""Seconds of pause before a round of few pods for each pod in a second."""
 
 
 class CycleCore:
@@ -103,7 +106,7 @@ class CycleCore:
         self._gang_memory = GangMemory()
         self._searches = SearchQueue(*common, at_once=round_size, stands_alone=self.rounds.cache.stands_alone)
         self.explanations = Explanations(epoch, frameworks, self._extenders, hints=hints)
-        self._pace = Pace(longest_pause)
+        self._pace = Pace(longest_pause, PAUSE_PER_RATE)
         self._begin_at: float | None = None
 
     # Events

@@ -60,6 +60,7 @@ from shared.messages.watch import (
 )
 from shared.model.base import version_number
 from shared.model.kinds import DEVICE_KINDS, GROUP_KINDS
+from shared.pace import Pace
 from shared.runtime import Context, CoreRunner, every
 from shared.runtime.context import Watchdog
 from shared.runtime.joining import joined
@@ -67,8 +68,12 @@ from shared.runtime.leadership import LaterTerm, leadership
 from shared.telemetry.logs import Repeated
 from shared.watch_progress import size_of, size_of_all
 
-GATHER_SECONDS = 0.01
-"""Seconds between two messages about one kind: each message costs every follower, however small it is."""
+PAUSE_PER_RATE = 0.00005
+"""Seconds until a kind is read again, for each change in a second: 7 ms at 50 pods/s, which change three times each."""
+LONGEST_PAUSE = 0.03
+"""The same, at most: each message costs every follower, however small it is."""
+MANY = 128
+"""Changes that are worth a message of their own; more of them may have come already."""
 BEAT = 1.0
 """Seconds between two heartbeats."""
 MISSING_PAUSE = 60.0
@@ -155,7 +160,7 @@ class Shell:
         self._outgoing: list[Watched | WatchBeat] = []
         self._gathers = False
         """Whether messages are gathered to be sent together."""
-        self._heard_at: dict[Kind, float] = {}
+        self._paces = {kind: Pace(LONGEST_PAUSE, PAUSE_PER_RATE) for kind in RESOURCES}
         self._stale: dict[Kind, str] = {}
         self._flow = FlowControl(core.epoch)
         self._caught_up = asyncio.Event()
@@ -222,18 +227,22 @@ class Shell:
                 self._metrics.listings.labels(kind).inc()
         began = self._context.clock()
         self._gather(Received(kind, said, self._context.wall()))
-        if isinstance(said, ObjectEvents) and not (self._outgoing or kind in self._stale):
-            return  # they are sent with another change
-        await self._send(began)
-        self._metrics.lag.observe(self._context.clock() - began)
-        if kind in self._stale:
-            raise Gone(self._server, RESOURCES[kind].path, 0, f"{self._stale.pop(kind)}; {RESTORED}")
-        await self._wait_for_followers()
+        if not isinstance(said, ObjectEvents) or self._outgoing or kind in self._stale:
+            await self._send(began)
+            self._metrics.lag.observe(self._context.clock() - began)
+            if kind in self._stale:
+                raise Gone(self._server, RESOURCES[kind].path, 0, f"{self._stale.pop(kind)}; {RESTORED}")
+            await self._wait_for_followers()
         if isinstance(said, ObjectEvents):
-            if began - self._heard_at.get(kind, 0.0) < GATHER_SECONDS:
-                # what comes meanwhile waits in the connection and goes out together
-                await asyncio.sleep(GATHER_SECONDS)
-            self._heard_at[kind] = self._context.clock()
+            await self._let_more_come(kind, len(said.events), began)
+
+    async def _let_more_come(self, kind: Kind, changes: int, read_at: float) -> None:
+        """Changes that come meanwhile wait in the connection and are read together."""
+        pace = self._paces[kind]
+        pace.began(changes, read_at)
+        pause = pace.not_before - self._context.clock()
+        if changes < MANY and pause > 0:
+            await asyncio.sleep(pause)
 
     async def _on_trouble(self, resource: WatchedResource, trouble: Interruption) -> None:
         """Returns when the list or watch is to be tried again."""

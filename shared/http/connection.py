@@ -7,9 +7,6 @@ from typing import cast
 from shared.http.errors import BadAnswer, Closed, HttpFailure, Late, words_of
 from shared.http.response import Headers, Response, ResponseParser
 
-READ_AHEAD = 1 << 20
-"""Bytes of a streamed body that are kept unread; then reading from the server pauses."""
-
 
 class Connection(asyncio.Protocol):
     """Not for concurrent use. `generation`: of what it was opened with. `lost` is called once it is closed."""
@@ -99,6 +96,7 @@ class Connection(asyncio.Protocol):
     async def read(self, patience: float) -> bytes:
         """What has arrived of the body, waiting for at least one byte; empty at its end.
 
+        What comes while nobody reads stays with the kernel: it wakes no process, and comes together.
         HttpFailure if it breaks off, Late if nothing comes for `patience` seconds.
         """
         parser = self._parser
@@ -108,15 +106,17 @@ class Connection(asyncio.Protocol):
             if parser.complete:
                 return b""
             timer = self._loop.call_later(patience, self._expire)
+            self._resume()
             try:
                 await self._wait()
             finally:
                 timer.cancel()
-        data = parser.take_body()
+        return parser.take_body()
+
+    def _resume(self) -> None:
         if self._paused and self._transport is not None:
             self._paused = False
             self._transport.resume_reading()
-        return data
 
     def _begin(self, limit: int, *, streams: bool) -> None:
         self.uses += 1
@@ -165,7 +165,7 @@ class Connection(asyncio.Protocol):
             self._wake()
         elif self._streams and parser.status:
             self._wake()
-            if parser.held > READ_AHEAD and not self._paused and self._transport is not None:
+            if parser.held and not self._paused and self._transport is not None:
                 self._paused = True
                 self._transport.pause_reading()
 

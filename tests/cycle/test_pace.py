@@ -2,8 +2,9 @@
 
 import pytest
 
+from services.cycle.core import PAUSE_PER_RATE
 from services.cycle.events import Tick
-from services.cycle.round.pace import Pace
+from shared.pace import Pace
 from tests.rounds.script import Script, asked, written
 from tests.rounds.support import small_pod
 
@@ -26,17 +27,17 @@ def rounds(pace: Pace, rate: float, seconds: float) -> list[int]:
 
 
 def test_pods_that_come_20_ms_apart_are_decided_one_by_one() -> None:
-    assert set(rounds(Pace(LONGEST), 50, 4)) == {1}
+    assert set(rounds(Pace(LONGEST, PAUSE_PER_RATE), 50, 4)) == {1}
 
 
 @pytest.mark.parametrize(("rate", "per_second"), [(150, 60), (300, 35), (1000, 35)])
 def test_rounds_get_fuller_with_the_rate_and_not_more(rate: int, per_second: int) -> None:
-    sizes = rounds(Pace(LONGEST), rate, 4)[50:]
+    sizes = rounds(Pace(LONGEST, PAUSE_PER_RATE), rate, 4)[50:]
     assert sum(sizes) / len(sizes) >= rate / per_second
 
 
 def test_after_a_burst_a_lone_pod_is_decided_at_once() -> None:
-    pace = Pace(LONGEST)
+    pace = Pace(LONGEST, PAUSE_PER_RATE)
     pace.began(5_000, 10.0)
     assert pace.not_before == 10.0 + LONGEST
     pace.began(1, 13.0)
@@ -44,7 +45,7 @@ def test_after_a_burst_a_lone_pod_is_decided_at_once() -> None:
 
 
 def test_a_clock_that_does_not_move_does_no_harm() -> None:
-    pace = Pace(LONGEST)
+    pace = Pace(LONGEST, PAUSE_PER_RATE)
     for _ in range(3):
         pace.began(1, 1.0)
     assert 1.0 < pace.not_before < 1.0 + LONGEST

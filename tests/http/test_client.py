@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from shared.certificates import Authority
-from shared.http.connection import READ_AHEAD
 from shared.http.errors import BadAnswer, Closed, HttpFailure, Late, NotConnected
-from shared.http.response import MAX_HEAD_BYTES
+from shared.http.response import MAX_HEAD_BYTES, ResponseParser
 from tests.http.support import OK, PATIENCE, Client, Peer, client_of, serving
 from tests.kube.support import until
 
@@ -390,7 +389,7 @@ async def test_a_stream_that_nobody_reads_pauses() -> None:
             sent += 1 << 16
 
     async with serving(flood) as server, client_of(server) as client:
-        body = await client.stream(limit=READ_AHEAD * 2)
+        body = await client.stream(limit=1 << 20)
         before = -1
         while before != sent:
             before = sent
@@ -398,9 +397,39 @@ async def test_a_stream_that_nobody_reads_pauses() -> None:
         assert sent < 32 << 20, "it does not wait for a reader"
         read = 0
         while data := await body.read(PATIENCE):
-            assert len(data) <= READ_AHEAD * 2
             read += len(data)
         assert read == sent == 64 << 20
+
+
+async def test_what_comes_while_nobody_reads_wakes_nobody_and_comes_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    received, goes_on = list[bytes](), asyncio.Event()
+    feed = ResponseParser.feed
+
+    def count(parser: ResponseParser, data: bytes) -> None:
+        received.append(data)
+        feed(parser, data)
+
+    async def one_by_one(peer: Peer) -> None:
+        await peer.request()
+        await peer.answer(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\na")
+        await goes_on.wait()
+        for letter in (b"b", b"c", b"d"):
+            await peer.answer(letter)
+        goes_on.clear()
+        await peer.closed()
+
+    monkeypatch.setattr(ResponseParser, "feed", count)
+    async with serving(one_by_one) as server, client_of(server) as client:
+        body = await client.stream()
+        assert await body.read(PATIENCE) == b"a"
+        received.clear()
+        goes_on.set()
+        await until(lambda: not goes_on.is_set())
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert received == []
+        assert await body.read(PATIENCE) == b"bcd"
+        body.close()
 
 
 async def test_closing_a_stream_ends_its_reading() -> None:

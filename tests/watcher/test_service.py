@@ -295,6 +295,23 @@ async def test_many_changes_arrive_in_order_exactly_once(monkeypatch: pytest.Mon
         assert set(world.follower.told.values()) == {1}
 
 
+async def test_changes_that_follow_another_share_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.watcher.service.PAUSE_PER_RATE", 10.0)
+    monkeypatch.setattr("services.watcher.service.LONGEST_PAUSE", 0.3)
+    async with a_world() as world:
+        await listed_once(world, monkeypatch)
+        client = await KubeClient.open(ApiSettings(server=world.server.url))
+        other = await client.stream("/api/v1/pods?watch=1", PATIENCE)
+        world.follower.largest = 0
+        for name in "abcdef":
+            put(world, name)
+            while f'"name":"{name}"'.encode() not in await other.read():
+                pass  # until the server has sent it by itself
+        await agree(world)
+        assert world.follower.largest >= 4
+        await client.close()
+
+
 async def test_a_reused_term_is_left_for_a_later_one() -> None:
     """A Lease that was deleted begins its terms again, and those who follow would refuse the stream for good."""
     async with a_world() as world:
