@@ -56,39 +56,45 @@ async def _connect(route: Route, tls: ssl.SSLContext | None, make: Callable[[], 
     server, proxy = route.server, route.proxy
     inner = (tls or ssl.create_default_context()) if server.scheme == "https" else None
     name = route.server_name or server.host
-    if proxy is None:
-        return await _open(server, inner, name, make)
-    outer = (tls or ssl.create_default_context()) if proxy.scheme == "https" else None
-    if inner is None:
-        return await _open(proxy, outer, proxy.host, make)
-    tunnel = await _open(proxy, outer, proxy.host, _Tunnel)
+    transport = below_tls = await _open(proxy or server)
     try:
-        transport = await tunnel.to(server, proxy)
-        made = make()
-        upgraded = await asyncio.get_running_loop().start_tls(
-            transport, made, inner, server_hostname=name, ssl_shutdown_timeout=GOODBYE
-        )
+        if proxy is not None:
+            outer = (tls or ssl.create_default_context()) if proxy.scheme == "https" else None
+            if inner is None:
+                inner, name = outer, proxy.host
+            else:
+                tunnel = await _begin(transport, outer, proxy.host, _Tunnel())
+                transport = await tunnel.to(server, proxy)
+        made = await _begin(transport, inner, name, make())
     except BaseException:
-        tunnel.transport.abort()
+        below_tls.abort()
         raise
-    if upgraded is None:
-        raise NotConnected("the proxy closed the connection")
-    made.connection_made(upgraded)
+    made.below_tls = below_tls
     return made
 
 
-async def _open(address: Address, tls: ssl.SSLContext | None, name: str, make: Callable[[], P]) -> P:
+async def _open(address: Address) -> asyncio.Transport:
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
     reached = await aiohappyeyeballs.start_connection(
         found, happy_eyeballs_delay=NEXT_ADDRESS, interleave=1, socket_factory=_socket
     )
-    if tls is None:
-        _, made = await loop.create_connection(make, sock=reached)
-    else:
-        _, made = await loop.create_connection(
-            make, sock=reached, ssl=tls, server_hostname=name, ssl_shutdown_timeout=GOODBYE
+    transport, _ = await loop.create_connection(asyncio.Protocol, sock=reached)
+    return transport
+
+
+async def _begin(transport: asyncio.Transport, tls: ssl.SSLContext | None, name: str, made: P) -> P:
+    """`made` has the connection from here on, over TLS if it is given."""
+    if tls is not None:
+        upgraded = await asyncio.get_running_loop().start_tls(
+            transport, made, tls, server_hostname=name, ssl_shutdown_timeout=GOODBYE
         )
+        transport = upgraded or transport
+    if transport.is_closing():
+        raise NotConnected("the server closed the connection")
+    if tls is None:
+        transport.set_protocol(made)
+    made.connection_made(transport)
     return made
 
 
@@ -121,12 +127,13 @@ class _Tunnel(asyncio.Protocol):
     transport: asyncio.Transport
 
     def __init__(self) -> None:
-        self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._opened: asyncio.Future[None] | None = None
         self._parser = _ProxyAnswer()
         self._parser.begin(MAX_REFUSAL)
 
     async def to(self, server: Address, proxy: Address) -> asyncio.Transport:
         """Raises NotConnected if the proxy refuses."""
+        self._opened = asyncio.get_running_loop().create_future()
         self.transport.write(connect_request(server, proxy, AGENT))
         await self._opened
         return self.transport
@@ -135,7 +142,7 @@ class _Tunnel(asyncio.Protocol):
         self.transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        if self._opened.done():
+        if self._opened is None or self._opened.done():
             return
         try:
             self._parser.feed(data)
@@ -152,5 +159,5 @@ class _Tunnel(asyncio.Protocol):
         self._refused("the proxy closed the connection")
 
     def _refused(self, reason: str) -> None:
-        if not self._opened.done():
+        if self._opened is not None and not self._opened.done():
             self._opened.set_exception(NotConnected(reason))

@@ -18,6 +18,8 @@ class Connection(asyncio.Protocol):
         self._lost = lost
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
+        self.below_tls: asyncio.Transport | None = None
+        """What reads from the kernel. It is this that pauses: TLS itself would go on reading."""
         self._parser = ResponseParser()
         self._waiter: asyncio.Future[None] | None = None
         self._streams = False
@@ -114,9 +116,9 @@ class Connection(asyncio.Protocol):
         return parser.take_body()
 
     def _resume(self) -> None:
-        if self._paused and self._transport is not None:
+        if self._paused and self.below_tls is not None:
             self._paused = False
-            self._transport.resume_reading()
+            self.below_tls.resume_reading()
 
     def _begin(self, limit: int, *, streams: bool) -> None:
         self.uses += 1
@@ -165,9 +167,9 @@ class Connection(asyncio.Protocol):
             self._wake()
         elif self._streams and parser.status:
             self._wake()
-            if parser.held and not self._paused and self._transport is not None:
+            if parser.held and not self._paused and self.below_tls is not None:
                 self._paused = True
-                self._transport.pause_reading()
+                self.below_tls.pause_reading()
 
     def eof_received(self) -> None:
         """The transport closes itself after this."""

@@ -99,8 +99,10 @@ def _deadline(patience: float) -> float:
 
 
 @asynccontextmanager
-async def client_of(server: Server, *, most: int = 4, idle_seconds: float = 15.0) -> AsyncIterator[Client]:
-    client = Client(server.url, most=most, idle_seconds=idle_seconds)
+async def client_of(
+    server: Server, *, most: int = 4, tls: ssl.SSLContext | None = None, idle_seconds: float = 15.0
+) -> AsyncIterator[Client]:
+    client = Client(server.url, most=most, tls=tls, idle_seconds=idle_seconds)
     try:
         yield client
     finally:

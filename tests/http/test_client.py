@@ -16,6 +16,16 @@ from tests.kube.support import until
 pytestmark = pytest.mark.asyncio
 
 
+def tls_contexts(folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """The server's and the client's."""
+    authority = Authority.create("test", datetime.now(UTC), timedelta(days=1))
+    pair = authority.sign(("127.0.0.1",), datetime.now(UTC), timedelta(days=1))
+    (folder / "pair").write_text(pair.certificate + pair.key)
+    theirs = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    theirs.load_cert_chain(folder / "pair")
+    return theirs, ssl.create_default_context(cadata=authority.certificate)
+
+
 async def answer_all(peer: Peer) -> None:
     while await peer.request():
         await peer.answer(OK)
@@ -314,12 +324,7 @@ async def test_a_request_after_a_stream_that_was_not_read() -> None:
 
 @pytest.mark.parametrize("proxied", [False, True], ids=["directly", "through a proxy with TLS"])
 async def test_tls(tmp_path: Path, proxied: bool) -> None:
-    authority = Authority.create("test", datetime.now(UTC), timedelta(days=1))
-    pair = authority.sign(("127.0.0.1",), datetime.now(UTC), timedelta(days=1))
-    (tmp_path / "pair").write_text(pair.certificate + pair.key)
-    theirs = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    theirs.load_cert_chain(tmp_path / "pair")
-    ours = ssl.create_default_context(cadata=authority.certificate)
+    theirs, ours = tls_contexts(tmp_path)
 
     async def relay(peer: Peer) -> None:
         asked = await peer.request()
@@ -401,7 +406,11 @@ async def test_a_stream_that_nobody_reads_pauses() -> None:
         assert read == sent == 64 << 20
 
 
-async def test_what_comes_while_nobody_reads_wakes_nobody_and_comes_together(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("secured", [False, True], ids=["plain", "TLS"])
+async def test_what_comes_while_nobody_reads_wakes_nobody_and_comes_together(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, secured: bool
+) -> None:
+    theirs, ours = tls_contexts(tmp_path) if secured else (None, None)
     received, goes_on = list[bytes](), asyncio.Event()
     feed = ResponseParser.feed
 
@@ -419,7 +428,7 @@ async def test_what_comes_while_nobody_reads_wakes_nobody_and_comes_together(mon
         await peer.closed()
 
     monkeypatch.setattr(ResponseParser, "feed", count)
-    async with serving(one_by_one) as server, client_of(server) as client:
+    async with serving(one_by_one, theirs) as server, client_of(server, tls=ours) as client:
         body = await client.stream()
         assert await body.read(PATIENCE) == b"a"
         received.clear()
