@@ -59,7 +59,7 @@ from shared.runtime.names import name_conflict
 from shared.runtime.stopping import CYCLE_PODS
 from shared.telemetry.logs import Repeated
 
-LONGEST_PAUSE = 0.01
+LONGEST_PAUSE = 0.025
 """Seconds between two rounds of few pods where pods come fast: fewer and fuller rounds cost less per pod."""
 LOOK_INTERVAL = 0.25
 """Seconds between two checks for lost workers, and between two updates of metrics, while workers send heartbeats."""
