@@ -33,7 +33,7 @@ MAX_CONFLICTS = 16
 MAX_COUNTED = 1 << 12
 """Pods whose conflicts are counted; beyond it, those that the cycle no longer holds are forgotten."""
 MAX_COMMIT_BYTES = MAX_BODY - (1 << 20)
-"""Of nominations and victims in one commit; the rest is for pods that lose their nominations."""
+"""Of nominations and victims in one commit, or of a gang's decisions; the rest is for pods that lose nominations."""
 CONFLICTS = error(f"the decision was refused {MAX_CONFLICTS} times in a row")
 GONE = error(POD_GONE)
 """Of a pod that is decided; its gang is decided again without it."""
@@ -142,6 +142,22 @@ class Commits:
 
     def send_round(self, number: int, result: RoundResult, now: float, *, quiet: bool) -> SendCommit:
         """`quiet`: no worker waits for these decisions."""
+        decisions, loads = self._decisions(result)
+        self._has_quiet |= quiet
+        commit = self._commit(loads, decisions, [], quiet=quiet)
+        return self._send(commit, now, round=number, result=result)
+
+    def refuse_large(self, gang: str, result: RoundResult) -> RoundResult:
+        """The result, or all members of the gang as failed if what is decided of them fits in no commit."""
+        decisions, loads = self._decisions(result)
+        size = len(encode_msgpack((decisions, loads.items)))
+        if size <= MAX_COMMIT_BYTES:
+            return result
+        what = f"the decisions of {len(decisions):,} pods take {size:,} bytes in a message"
+        why = error(f'pod group "{gang}": {what}, and at most {MAX_COMMIT_BYTES:,} fit')
+        return RoundResult(result.order, failed=[(info, why) for info, _ in (*result.decided, *result.withheld)])
+
+    def _decisions(self, result: RoundResult) -> tuple[list[Decision], Loads]:
         loads = Loads()
         decisions = [
             Decision(
@@ -165,9 +181,7 @@ class Commits:
             )
             for info, placement in result.decided
         ]
-        self._has_quiet |= quiet
-        commit = self._commit(loads, decisions, [], quiet=quiet)
-        return self._send(commit, now, round=number, result=result)
+        return decisions, loads
 
     def send_planned(self, now: float) -> list[SendCommit]:
         """Sends nominations, lost nominations and the question about the term, unless a commit is under way."""

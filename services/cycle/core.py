@@ -310,6 +310,8 @@ class CycleCore:
             others_decided = self.is_committing or self._newest_needed > self._searches.asked[0]
             rehearsed = self._searches.on_rehearsed(gang, result, others_decided=others_decided)
             return effects + self._on_search(rehearsed, now)
+        if gang is not None and result.decided:
+            result = self._commits.refuse_large(gang.key, result)
         effects += self._end(result if gang is None else self._searches.take_gang(gang, result))
         self._admission.judge_by_name(info for info in result.deferred if info.class_id in result.by_name)
         self._backlog.extendleft(reversed(result.deferred))

@@ -170,7 +170,10 @@ def left_out(question: ExtenderQuestion, judgement: Judgement) -> bool:
 
 
 def judged(ladder: Ladder, judgement: Judgement) -> Ladder:
-    """One shard's ladder with the extenders' scores added and rejected nodes removed, best first again."""
+    """One shard's ladder with the extenders' scores added and rejected nodes removed, best first again.
+
+    Nodes that extenders were not asked about, as their placements did not fit in a message, do not count.
+    """
     offers = sorted(
         (-(ladder.scores[at] + judgement.added[node]), -ladder.ties[at], node, at)
         for at, node in enumerate(ladder.nodes)
@@ -182,6 +185,7 @@ def judged(ladder: Ladder, judgement: Judgement) -> Ladder:
         nodes=[node for _, _, node, _ in offers],
         scores=[-score for score, _, _, _ in offers],
         ties=[ladder.ties[at] for at in order],
+        complete=True,
         domains={key: [column[at] for at in order] for key, column in ladder.domains.items()},
         volumes=[ladder.volumes[at] for at in order] if ladder.volumes else [],
         choices=[ladder.choices[at] for at in order] if ladder.choices else [],

@@ -9,6 +9,10 @@ MAX_BODY = MAX_BYTES - HEADER_BYTES
 HALF_A_MESSAGE = MAX_BYTES // 2
 """Bytes for the part of a message that its sender counts; names and numbers around it need less than the other half."""
 
+MAX_PLACEMENT_BYTES = 6 << 20
+"""Of what one placement decides about volumes and devices: it must fit in a message with its pod, and all that is said
+of the pod's class."""
+
 MAX_GANG = 1 << 13
 """Pods decided together: one ask may have nearly all of them as given, and one commit decides them. As many evictions
 may be ordered for them at once."""

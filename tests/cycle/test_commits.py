@@ -3,11 +3,13 @@
 from services.cycle.answer_checks import AnswerChecks
 from services.cycle.commits import MAX_COMMIT_BYTES, Commits, PlannedNomination
 from services.cycle.preemption.candidate_search import Preemption
-from services.cycle.round.assign import Unfit
+from services.cycle.round.assign import RoundResult, Unfit
+from services.cycle.round.ladder_merge import Placement
 from shared.messages.codec import encode
 from shared.messages.limits import MAX_BODY
 from shared.messages.preemption import Victim
 from shared.messages.state import Commit, Committed
+from shared.model.load import load_of
 from testing.builders import pod
 from testing.inprocess.batches import pod_info
 
@@ -50,3 +52,24 @@ def test_nominations_that_fit_in_no_commit_together_go_one_after_the_other() -> 
     assert commits.take(Committed(1, send.message.number, 8, [])) is not None
     (send,) = commits.send_planned(0.0)
     assert nominated(send.message) == ["p3", "p4"]
+
+
+SMALL = load_of(pod("p").build())
+
+
+def test_a_gang_whose_decisions_fit_in_no_commit_fails_as_a_whole() -> None:
+    commits = Commits(1, "", AnswerChecks())
+    members = [
+        pod_info(pod(f"m{i}").label(large="x" * (MAX_COMMIT_BYTES // 4)).build(), "class", load=SMALL, size=1)
+        for i in range(4)
+    ]
+    withheld = pod_info(pod("w").build(), "class")
+    few = RoundResult([], decided=[(info, Placement("n", 1, 7)) for info in members[:3]])
+    assert commits.refuse_large("ns/g", few) is few
+    every = RoundResult(
+        [], decided=[(info, Placement("n", 1, 7)) for info in members], withheld=[(withheld, Unfit("no", ()))]
+    )
+    refused = commits.refuse_large("ns/g", every)
+    assert not refused.decided
+    assert [info.name for info, _ in refused.failed] == ["m0", "m1", "m2", "m3", "w"]
+    assert "the decisions of 4 pods take 7,3" in refused.failed[0][1].message

@@ -3,12 +3,13 @@
 from collections import deque
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from flotilla.results import Topology
 from services.cycle.round.admission import PodInfo
 from services.cycle.round.class_cache import ClassCache
-from services.cycle.round.next_pods import MAX_QUESTIONS, MIN_UNIFORM, next_pods
+from services.cycle.round.next_pods import MAX_POD_BYTES, MAX_QUESTIONS, MIN_UNIFORM, next_pods
 from shared.messages.queue import Gang
 from testing.builders import pod
 from testing.inprocess.batches import pod_info
@@ -119,3 +120,14 @@ def test_in_strict_mode_equal_pods_with_claims_still_share_a_round() -> None:
 def test_a_gang_is_decided_together_whatever_it_asks() -> None:
     found = next_pods(plain_pods(600, gang=Gang("ns/g", 600)), 1000, cache_of(1, Topology()))
     assert (len(found.pods), found.is_cut) == (600, False)
+
+
+@pytest.mark.parametrize(("classes", "shared"), [(1, 40), (40, 8)])
+def test_what_pods_mean_for_others_fits_in_a_commit_once_for_each_class(classes: int, shared: int) -> None:
+    cache, large = ClassCache(), MAX_POD_BYTES // 8
+    queue: deque[PodInfo] = deque()
+    for number in range(40):
+        info = pod_info(pod(f"p{number}").build(), f"c{number % classes}")
+        info.body = msgspec.Raw(bytes(large))
+        queue.append(info)
+    assert len(next_pods(queue, 256, cache).pods) == shared

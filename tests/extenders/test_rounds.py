@@ -2,6 +2,8 @@
 
 from typing import TypeVar
 
+from msgspec.structs import replace
+
 from flotilla.results import error, unschedulable
 from services.cycle.core import CycleCore
 from services.cycle.events import (
@@ -175,6 +177,24 @@ def test_where_no_node_is_left_it_is_said_why_and_who_could_make_way() -> None:
     assert isinstance(preempt, Preempt)
     (case,) = preempt.classes
     assert (case.refused, case.potential) == (refused, 2)
+
+
+def test_nodes_that_did_not_fit_in_a_message_are_no_verdict_if_extenders_leave_no_other_one() -> None:
+    """They are left out if there is another one."""
+    for judgement in (Judgement({}, {"a": unschedulable("no")}), Judgement({"a": 0}, {})):
+        script = script_with("w0")
+        asks = script.submit(P)
+        effects: list[Effect] = []
+        while asks:
+            (told,) = offers(asks["w0"], ("a", 9))
+            told = replace(told, summary=summary(2, nodes=3), ladder=replace(told.ladder, complete=False))
+            effects = script.answer(asks["w0"], "w0", told)
+            asks = asked(effects)
+        effects = answer(script, one(AskExtenders, effects), judgement)
+        if judgement.added:
+            assert [decision.node for decision in written(effects).decisions] == ["a"]
+        else:
+            assert "no message holds the others" in one(Failed, effects).status.message
 
 
 def test_a_nominated_node_is_taken_if_extenders_leave_it() -> None:

@@ -15,6 +15,7 @@ import pytest_asyncio
 
 from shared.config.settings import ApiSettings
 from shared.kube.client import KubeClient
+from shared.messages.limits import MAX_BYTES
 from testing.builders import NodeBuilder, node
 from testing.simulator.controllers import DEVICES, DRIVER
 from tests.pipeline.corner import Corner, a_corner
@@ -117,6 +118,10 @@ NO_USE = (
     "0/1 nodes are available: 1 resourceclaim not available on the node. still not schedulable, preemption: 0/1 nodes "
     "are available: 1 Preemption is not helpful for scheduling."
 )
+NO_CLASS = (
+    "0/2 nodes are available: request r: device class large does not exist. no new claims to deallocate, preemption: "
+    "0/2 nodes are available: 2 Preemption is not helpful for scheduling."
+)
 FROM_TEMPLATE = claiming("resourceClaimTemplateName", TEMPLATE)
 
 
@@ -199,6 +204,29 @@ async def test_a_pod_is_gated_until_its_claim_exists(pipeline: Pipeline) -> None
             return await claims.users("later") == ["p"]
 
         await until(is_reserved, "the claim is not reserved for the pod")
+
+
+async def test_placements_that_fit_in_no_message_together_are_decided_one_round_after_the_other(
+    pipeline: Pipeline,
+) -> None:
+    """The pods wait for their class of devices, so that all are asked about at once."""
+    async with a_place(pipeline, "large", a=20, b=20) as (corner, claims):
+        names = [f"p{i}" for i in range(36)]
+        requests = [{"name": "r", "exactly": {"deviceClassName": "large"}}]
+        template = {"metadata": {"name": "large"}, "spec": {"spec": {"devices": {"requests": requests}}}}
+        await claims.create(f"{API}/namespaces/large/resourceclaimtemplates", template)
+        for name in names:
+            await corner.cluster.create(corner.pod(name), **claiming("resourceClaimTemplateName", "large"))
+        for name in names:
+            await corner.is_said(name, "FailedScheduling", NO_CLASS)
+        config = [{"opaque": {"driver": DRIVER, "parameters": {"text": "x" * 100_000}}}] * 3
+        assert len(names) * 300_000 > MAX_BYTES
+        await claims.create(
+            f"{API}/deviceclasses", {**GPU_CLASS, "metadata": {"name": "large"}, "spec": {"config": config}}
+        )
+        nodes = [await corner.lands(name, patience=PATIENCE) for name in names]
+        assert set(nodes) == {"a", "b"}
+        assert set((await claims.in_use()).values()) == {1}
 
 
 GROUPS = "/apis/scheduling.k8s.io/v1alpha2/namespaces/{}/podgroups"

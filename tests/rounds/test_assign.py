@@ -5,9 +5,11 @@ import pytest
 
 from flotilla.results import error
 from services.cycle.round.admission import PodInfo
-from services.cycle.round.assign import ClassVerdict, Unfit, assign
+from services.cycle.round.assign import MAX_DECIDED_BYTES, ClassVerdict, Unfit, assign
 from services.cycle.round.ladder_merge import LadderMerge, NoPlacement, Placement, WriteSet
 from shared.cluster.devices import PlacedDevices
+from shared.cluster.volumes import VolumeDecision
+from shared.messages.limits import MAX_PLACEMENT_BYTES
 from shared.messages.queue import ClaimRef, QueuedClaims
 from shared.messages.rounds import Ladder
 from testing.builders import pod
@@ -193,3 +195,42 @@ def test_devices_for_another_number_of_claims_fail_the_pod_and_not_the_cycle() -
     why = "node a was proposed with devices for 0 resource claims, and the pod has 1"
     assert [(each.uid, status) for each, status in result.failed] == [("default/p", error(why))]
     assert result.decided == []
+
+
+# Sizes
+
+
+def sized(*sizes: int) -> LadderMerge:
+    """Placements that decide so many bytes about volumes each, on nodes n0, n1 and so on."""
+    made = ladder(" ".join(f"n{at}:{99 - at}" for at in range(len(sizes))))
+    volumes = [
+        VolumeDecision([(f"default/claim-{at}", f"{at}" * size)]) if size else None for at, size in enumerate(sizes)
+    ]
+    return race(msgspec.structs.replace(made, volumes=volumes))
+
+
+HALF_FULL = MAX_DECIDED_BYTES // 2
+
+
+@pytest.mark.parametrize(
+    ("sizes", "told"),
+    [
+        pytest.param([HALF_FULL, 1, 1], "n0 n1 n2", id="they fit"),
+        pytest.param([HALF_FULL, HALF_FULL, 1, 0], "n0 waits waits waits", id="none follows one that does not fit"),
+        pytest.param([HALF_FULL, 2 * HALF_FULL, 0], "n0 waits waits", id="a large one waits to be the first"),
+        pytest.param([3 * HALF_FULL, 0, 0], "n0 waits waits", id="a large first one is alone"),
+        pytest.param([0, HALF_FULL, HALF_FULL, 0], "n0 n1 waits waits", id="those without bytes count not"),
+    ],
+)
+def test_no_more_is_decided_than_fits_in_a_commit(sizes: list[int], told: str) -> None:
+    pods = [queued(f"p{at}", "x") for at in range(len(sizes))]
+    assert " ".join(outcome(pods, x=sized(*sizes)).values()) == told
+
+
+def test_a_placement_that_fits_in_no_commit_fails_its_pod_and_a_pod_of_another_class_is_decided() -> None:
+    pods = [queued("p0", "x"), queued("p1", "x"), queued("q", "y")]
+    result = assign(pods, {"x": sized(MAX_PLACEMENT_BYTES), "y": race("m:9", class_id="y")})
+    assert [(info.name, placement.node) for info, placement in result.decided] == [("q", "m")]
+    assert [info.name for info, _ in result.failed] == ["p0", "p1"]
+    (why,) = {status.message for _, status in result.failed}
+    assert "what is decided about its volumes and devices on node n0 takes 6,291," in why

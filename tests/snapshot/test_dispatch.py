@@ -8,11 +8,16 @@ from services.snapshot.dispatch.order_dispatcher import (
     REPORT_TIMEOUT,
     OrderDispatcher,
     Sends,
+    messages,
 )
 from services.snapshot.events import BindingReport
 from services.snapshot.state.ledger import AttemptKey, bounded
-from shared.messages.binding import LONGEST_WAIT, OVERDUE, BinderBeat, BindingOutcome
+from shared.cluster.devices import ClaimAllocation, DeviceDecision
+from shared.messages.binding import LONGEST_WAIT, OVERDUE, BinderBeat, BindingOrders, BindingOutcome
+from shared.messages.codec import encode
+from shared.messages.limits import MAX_BODY
 from shared.messages.state import EPOCH_SHIFT, Assignment, BindingOrder
+from shared.model.devices import AllocatedConfiguration, AllocationResult, DeviceAllocation, OpaqueConfiguration
 
 FIRST = 1 << EPOCH_SHIFT
 """The first attempt of the first term."""
@@ -370,3 +375,17 @@ def test_orders_that_wait_for_a_binder_with_room_are_not_missed() -> None:
     play = Play("one", room=0)
     play.give(1)
     assert play.dispatcher.no_binder(play.now) == ""
+
+
+def test_orders_with_large_parameters_for_drivers_go_in_messages_that_fit() -> None:
+    opaque = OpaqueConfiguration(driver="d", parameters={"text": "x" * 40_000})
+    allocation = AllocationResult(devices=DeviceAllocation(config=[AllocatedConfiguration(opaque=opaque)]))
+    devices = DeviceDecision([ClaimAllocation("default/c", "c", allocation)])
+    orders = [
+        BindingOrder(Assignment(f"uid-{number}", "default", "p", "p", "a", V, devices=devices), 1, FIRST, 30.0)
+        for number in range(300)
+    ]
+    parts = list(messages(orders))
+    assert [order for part in parts for order in part] == orders
+    assert len(parts) < 10
+    assert all(len(encode(BindingOrders(1, part))) <= MAX_BODY for part in parts)

@@ -33,7 +33,67 @@ def test_answers_that_find_no_room_are_to_be_asked_for_again() -> None:
 @pytest.mark.parametrize("rungs", [1, MIN_RUNGS - 1, 40_000])
 def test_the_first_answer_is_given_in_any_case(rungs: int) -> None:
     """Otherwise no pod would ever be decided."""
-    assert not fitting_answers([answer(0, rungs), answer(1, 1)])[0].unknown
+    answers = fitting_answers([answer(0, rungs), answer(1, 1)])
+    assert not answers[0].unknown
+    assert answers[0].failure is None
+    assert answers[0].ladder.nodes
+    assert len(encode(Proposals("w", 1, 1, 1, 1, [0], answers))) <= MAX_BODY
+
+
+def with_volumes(rungs: int, size: int, domains: int = 0) -> ClassAnswer:
+    """Placements of this size each; in so many domains, one after the other, with falling scores in each."""
+    nodes = [f"n{at}" for at in range(rungs)]
+    per_domain = -(-rungs // max(domains, 1))
+    scores = [1000 - at % per_domain * 10 + at // per_domain for at in range(rungs)]
+    made = Ladder(nodes, scores, [0] * rungs, False)
+    made = replace(made, volumes=[VolumeDecision([("default/claim", "v" * size)]) for _ in range(rungs)])
+    if domains:
+        zones: list[str | None] = [f"z{at // per_domain}" for at in range(rungs)]
+        made = replace(made, domains={"zone": zones}, strata=("zone",), cut=[["z0"]])
+    return ClassAnswer("x", ladder=made, lasts=True, beside={"y": [1] * rungs})
+
+
+def cut(of: ClassAnswer) -> ClassAnswer:
+    (found,) = fitting_answers([of])
+    assert len(encode(Proposals("w", 1, 1, 1, 1, [0], [found]))) <= MAX_BODY
+    return found
+
+
+@pytest.mark.parametrize("size", [20_000, 60_000, 3_000_000])
+def test_a_ladder_is_cut_to_its_first_placements(size: int) -> None:
+    """There may be further ones, and what remains does not last: what it would say of other classes is left out."""
+    whole = with_volumes(512, size)
+    found, most = cut(whole), MAX_BODY // size
+    rungs = len(found.ladder.nodes)
+    assert most // 2 <= rungs <= most
+    assert found.ladder.nodes == whole.ladder.nodes[:rungs]
+    assert found.ladder.volumes == whole.ladder.volumes[:rungs]
+    assert not found.ladder.complete
+    assert (found.lasts, found.beside) == (False, {})
+
+
+def test_a_ladder_by_domains_keeps_as_many_of_each() -> None:
+    found = cut(with_volumes(40, 300_000, domains=4)).ladder
+    assert found.nodes == [f"n{10 * zone + at}" for zone in range(4) for at in range(len(found.nodes) // 4)]
+    assert len(found.nodes) >= 16
+    assert sorted(map(str, found.cut)) == [f"['z{zone}']" for zone in range(4)]
+    assert found.strata == ("zone",)
+
+
+def test_a_ladder_by_domains_is_one_of_the_best_if_not_even_one_of_each_fits() -> None:
+    """The first one stays in any case; the others come in the order of their scores."""
+    found = cut(with_volumes(40, 1_000_000, domains=20)).ladder
+    assert (found.strata, found.cut, found.complete) == ((), [], False)
+    assert found.nodes[-1] == "n0"
+    assert found.nodes[:3] == ["n38", "n36", "n34"]
+    assert found.scores == sorted(found.scores, reverse=True)
+    assert len(found.nodes) >= 6
+
+
+def test_a_placement_that_fits_in_no_message_fails_its_class() -> None:
+    failure = cut(with_volumes(2, MAX_BODY)).failure
+    assert failure is not None
+    assert "what is decided about its volumes and devices on node n0 takes 8,3" in failure.message
 
 
 def test_answers_with_few_but_large_placements_are_measured() -> None:

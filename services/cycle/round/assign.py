@@ -14,6 +14,8 @@ from services.cycle.round.volumes import RoundVolumes
 from shared.cluster.devices import DeviceDecision, decision_of
 from shared.framework.profile import plugin_failed
 from shared.framework.signatures import PluginFailed
+from shared.messages.limits import MAX_PLACEMENT_BYTES
+from shared.model.codec import encode_msgpack
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,19 +135,19 @@ def _reserved(info: PodInfo, placement: Placement) -> Iterator[tuple[tuple[str, 
         yield ("claim", claim), f"provisioned for {placement.node}"
 
 
-def _mismatch(info: PodInfo, placement: Placement) -> str:
+def _mismatch(info: PodInfo, placement: Placement) -> Status | None:
     """How a worker's proposal contradicts what the queue says of the pod's claims."""
     claims = 0 if info.claims is None else len(info.claims.claims)
     proposed = 0 if placement.devices is None else len(placement.devices.allocations)
     if claims != proposed and placement.devices is not None:
         what = f"devices for {proposed} resource claims"
-        return f"node {placement.node} was proposed with {what}, and the pod has {claims}"
+        return error(f"node {placement.node} was proposed with {what}, and the pod has {claims}")
     if info.volumes is not None and placement.volumes is not None:
         numbers = {str(number) for number in range(len(info.volumes.claims))}
         proposed_claims = {*(claim for claim, _ in placement.volumes.bindings), *placement.volumes.provisions}
         if not proposed_claims <= numbers:
-            return f"node {placement.node} was proposed with volumes for other claims than the pod's"
-    return ""
+            return error(f"node {placement.node} was proposed with volumes for other claims than the pod's")
+    return None
 
 
 def device_decision(info: PodInfo, placement: Placement) -> DeviceDecision | None:
@@ -157,6 +159,40 @@ def device_decision(info: PodInfo, placement: Placement) -> DeviceDecision | Non
 
 
 NOTHING_OFFERED = error("a node is feasible, but no worker offers one")
+MAX_DECIDED_BYTES = 2 << 20
+"""What the decisions of one round, or of a step of a gang, say about volumes and devices: a commit has whole pods
+beside them, and deltas whole claims. A placement that says more is alone in its commit."""
+
+
+class _DecidedBytes:
+    """What is decided about volumes and devices, measured as it is sent."""
+
+    def __init__(self) -> None:
+        self._size = 0
+
+    @property
+    def is_full(self) -> bool:
+        return self._size > MAX_DECIDED_BYTES
+
+    def add(self, size: int, *, is_first: bool) -> bool:
+        """False if there is no room for it. From then on there is none for any other."""
+        self._size += size
+        return is_first or not self.is_full
+
+
+def bytes_of(placement: Placement) -> int:
+    """What it says about volumes and devices."""
+    if placement.volumes is None and placement.devices is None:
+        return 0
+    return len(encode_msgpack((placement.volumes, placement.devices)))
+
+
+def _too_large(placement: Placement, size: int) -> Status | None:
+    """Why the placement fits in no message."""
+    if size <= MAX_PLACEMENT_BYTES:
+        return None
+    what = f"what is decided about its volumes and devices on node {placement.node} takes {size:,} bytes"
+    return error(f"{what}, and at most {MAX_PLACEMENT_BYTES:,} are committed")
 
 
 def assign(
@@ -169,13 +205,15 @@ def assign(
     """Once a pod is deferred, no pod of lower priority is decided before it, as that might take its place.
 
     `trackers`: those of every class, if decisions of this round matter beyond the nodes that they fill. An unfit class
-    is deferred if a decision has changed that. `reservations`: volumes of a gang, whose decisions must be consistent.
-    `own`: by uid, the verdicts on nominated pods to which that on their class does not apply.
+    is deferred if a decision has changed that, and so is every pod from the first one that does not fit in the commit.
+    `reservations`: volumes of a gang, whose decisions must be consistent. `own`: by uid, the verdicts on nominated pods
+    to which that on their class does not apply.
     """
     followers = Followers(trackers or {})
     result = RoundResult([info.uid for info in pods])
-    written, volumes = WriteSet(), RoundVolumes()
+    written, volumes, decided_bytes = WriteSet(), RoundVolumes(), _DecidedBytes()
     deferred_priority: int | None = None
+    refused: dict[str, Status] = {}
     for info in pods:
         class_id, priority = info.class_id, info.template.priority
         verdict, writer = verdicts[class_id], class_id
@@ -190,9 +228,8 @@ def assign(
         if isinstance(verdict, Status):
             result.failed.append((info, verdict))
             continue
-        if isinstance(verdict, LadderMerge | DomainMerge) and (
-            deferred_priority is None or priority >= deferred_priority
-        ):
+        may_go = not decided_bytes.is_full and (deferred_priority is None or priority >= deferred_priority)
+        if isinstance(verdict, LadderMerge | DomainMerge) and may_go:
             try:
                 found = verdict.take(written)
             except PluginFailed as cause:
@@ -200,11 +237,17 @@ def assign(
                 result.failed.append((info, plugin_failed(cause)))
                 continue
             if isinstance(found, NoPlacement) and not written:
-                result.failed.append((info, NOTHING_OFFERED))  # the next round would be the same
+                # The next round would be the same.
+                result.failed.append((info, refused.get(class_id, NOTHING_OFFERED)))
                 continue
-            if isinstance(found, Placement) and (mismatch := _mismatch(info, found)):
-                result.failed.append((info, error(mismatch)))
-                continue
+            if isinstance(found, Placement):
+                size = bytes_of(found)
+                if why_not := _mismatch(info, found) or _too_large(found, size):
+                    refused[class_id] = why_not
+                    result.failed.append((info, why_not))
+                    continue
+                if not decided_bytes.add(size, is_first=not result.decided):
+                    found = NoPlacement.STALE
             if isinstance(found, Placement):
                 found = volumes.take(info, found) or NoPlacement.STALE
             if reservations is not None and isinstance(found, Placement) and not reservations.allow(info, found):

@@ -21,7 +21,7 @@ import msgspec
 from flotilla.results import Status, error
 from services.cycle.extenders import is_judged
 from services.cycle.round.admission import PodInfo
-from services.cycle.round.assign import GangShort, Reservations, RoundResult, Unfit
+from services.cycle.round.assign import GangShort, Reservations, RoundResult, Unfit, bytes_of
 from services.cycle.round.attempts import Attempts, in_order
 from services.cycle.round.domains import Domain, Level
 from services.cycle.round.gang_reasons import failed_members, unfit_members
@@ -33,12 +33,11 @@ from services.cycle.round.views import ClassView
 from shared.messages.limits import HALF_A_MESSAGE, MAX_GANG
 from shared.messages.queue import Gang
 from shared.messages.rounds import Given, Scope
-from shared.model.codec import encode_msgpack
 from shared.model.load import PodLoad
 
 PLUGIN = "GangScheduling"
 """Rejects the members of a gang that does not fit, beside the plugins that reject some of them."""
-MAX_DECISION_BYTES = HALF_A_MESSAGE
+MAX_DECISION_BYTES = HALF_A_MESSAGE - (1 << 20)
 """What is decided about volumes and devices of all members, which one ask or one commit has to hold."""
 MAX_IDLE_STEPS = 8
 """Consecutive steps without a verdict on any member."""
@@ -183,7 +182,7 @@ class GangRound:
             stuck = error(f"{self._name}: no member was decided in {MAX_IDLE_STEPS} steps")
             self._failed |= {info.uid: (info, stuck) for info in result.deferred}
         placements = with_shared_claims(self.assumed)
-        size = sum(_bytes_of(placement) for _, placement in placements)
+        size = sum(bytes_of(placement) for _, placement in placements)
         if size > MAX_DECISION_BYTES:
             large = error(f"{self._name}: what is decided about its volumes and devices takes {size} bytes")
             self._failed |= {info.uid: (info, large) for info in self.members}
@@ -382,9 +381,3 @@ def refusal(name: str, members: Sequence[PodInfo], max_bytes: int) -> Status | N
         names = f'got: "{profiles[0]}" and "{profiles[1]}"'
         return error(f"all pods in a single pod group should have the same .spec.schedulerName set, {names}")
     return None
-
-
-def _bytes_of(placement: Placement) -> int:
-    if placement.volumes is None and placement.devices is None:
-        return 0
-    return len(encode_msgpack((placement.volumes, placement.devices)))

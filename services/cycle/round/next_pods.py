@@ -19,7 +19,7 @@ whose placement carries more than a node."""
 MAX_OF_GANG = 1 << 13
 """Members of one gang that share a step: each further step repeats what was decided before."""
 MAX_POD_BYTES = HALF_A_MESSAGE
-"""Whole pods in one message: half of what a message may hold."""
+"""Whole pods in one message, and what they mean for others: half of what a message may hold."""
 
 
 class NextPods(NamedTuple):
@@ -47,7 +47,8 @@ def next_pods(
     first = waiting.popleft()
     pods, passed_over = [first], list[PodInfo]()
     floor: int | None = None
-    size, uniform = first.size, cache.stands_alone(first.class_id) and first.volumes is None
+    size = first.size + _bytes_of_load(first, ())
+    uniform = cache.stands_alone(first.class_id) and first.volumes is None
     classes, questions = {first.class_id}, 1
     judged_pods = int(is_judged(first.class_id))
     is_sorted_out = bool(packing) and round_size > 1 and first.gang is None
@@ -65,18 +66,24 @@ def next_pods(
             continue
         if floor is not None and following.template.priority < floor:
             break
-        size += following.size
+        size += following.size + _bytes_of_load(following, classes)
         uniform = uniform and following.class_id == first.class_id
         judged_pods += is_judged(following.class_id)
         if first.gang is None and not (following.class_id in classes and _is_plain(following, cache)):
-            classes.add(following.class_id)
             questions += 1
+        classes.add(following.class_id)
         is_full = size > MAX_POD_BYTES or judged_pods > max_judged(cache.nodes) or questions > MAX_QUESTIONS
         if is_full or (len(pods) >= at_once and not uniform):
             break
         pods.append(waiting.popleft())
     waiting.extendleft(reversed(passed_over))
     return NextPods(pods, len(passed_over), questions > MAX_QUESTIONS)
+
+
+def _bytes_of_load(info: PodInfo, classes: Collection[str]) -> int:
+    """What a commit says, at most, of what the pod means for others: once for each of these classes, if it can."""
+    is_said = info.class_id in classes and info.labels is None and info.volumes is None
+    return 0 if is_said else len(info.body)
 
 
 def _is_plain(info: PodInfo, cache: ClassCache) -> bool:

@@ -48,6 +48,8 @@ from shared.messages.evaluation import Rejections, Summary, Ties
 from shared.messages.rounds import ClassAnswer, ClassAsk, Ladder, Proposals, Propose
 from shared.model.objects import Pod
 
+NOT_OFFERED = error("extenders reject the feasible nodes that they were asked about; no message holds the others")
+
 
 class Round:
     def __init__(self, number: int, pods: list[PodInfo], cache: ClassCache, gang: AnyGang | None = None) -> None:
@@ -156,7 +158,7 @@ class Round:
 
     def _class_asks(self, worker: str, workers: int, lately: Collection[str]) -> list[ClassAsk]:
         """Includes a pod of each class that the worker does not know, while there is room; it asks for the others."""
-        room = MAX_POD_BYTES
+        room = MAX_POD_BYTES if self.gang is None else MAX_POD_BYTES // 2  # beside members that are decided
         asks: list[ClassAsk] = []
         for class_id, count in self.wanted(workers).items():
             info = self.classes[class_id]
@@ -409,6 +411,8 @@ class Round:
         if nominated := self._nominated_ladders(class_id, judgement):
             return self._merge(class_id, nominated)
         feasible = self._merged[class_id].feasible
+        if judgement is not None and not judgement.added and not all(answer.ladder.complete for answer in answers):
+            return NOT_OFFERED
         if judgement is not None:
             feasible = min(feasible, len(judgement.added))
         if answers[0].score_failure is not None and feasible > 1:

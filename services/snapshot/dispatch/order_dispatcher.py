@@ -32,7 +32,7 @@ MIN_WINDOW = 5.0
 MAX_BYTES = HALF_A_MESSAGE
 """Of orders in one message, half of what a message may hold."""
 ORDER_BYTES = 1 << 11
-"""The most that an order takes, without its pod."""
+"""The most that an order takes, without its pod and what is decided about volumes and devices."""
 
 Process = tuple[str, str]
 """A binder's name and incarnation."""
@@ -294,8 +294,8 @@ def messages(orders: Sequence[BindingOrder]) -> Iterator[list[BindingOrder]]:
     part: list[BindingOrder] = []
     size = 0
     for order in orders:
-        pod = order.assignment.pod
-        added = ORDER_BYTES if pod is None else ORDER_BYTES + len(encode_msgpack(pod))
+        of = order.assignment
+        added = ORDER_BYTES + sum(len(encode_msgpack(each)) for each in (of.pod, of.volumes, of.devices) if each)
         if part and size + added > MAX_BYTES:
             yield part
             part, size = [], 0
