@@ -194,7 +194,7 @@ def test_nodes_that_did_not_fit_in_a_message_are_no_verdict_if_extenders_leave_n
         if judgement.added:
             assert [decision.node for decision in written(effects).decisions] == ["a"]
         else:
-            assert "no message holds the others" in one(Failed, effects).status.message
+            assert "other nodes are feasible" in one(Failed, effects).status.message
 
 
 def test_a_nominated_node_is_taken_if_extenders_leave_it() -> None:

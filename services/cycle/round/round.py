@@ -48,7 +48,7 @@ from shared.messages.evaluation import Rejections, Summary, Ties
 from shared.messages.rounds import ClassAnswer, ClassAsk, Ladder, Proposals, Propose
 from shared.model.objects import Pod
 
-NOT_OFFERED = error("extenders reject the feasible nodes that they were asked about; no message holds the others")
+NOT_OFFERED = error("extenders left none of the nodes that fit in a message, and other nodes are feasible")
 
 
 class Round:
