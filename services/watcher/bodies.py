@@ -7,6 +7,8 @@ import msgspec
 from msgspec.structs import force_setattr, replace
 
 from shared.model.assigned_parts import READ_CONDITIONS
+from shared.model.clusterobjects import ClusterObject
+from shared.model.devices import ResourceClaim, ResourceClaimSpec
 from shared.model.load import is_read_by_others
 from shared.model.objects import (
     Affinity,
@@ -145,6 +147,25 @@ def node_body(node: Node) -> tuple[msgspec.Raw, str]:
         return body_of(replace(node, status=replace(node.status, images=_largest(node.status.images, room)))), ""
     bare = ObjectMeta(name=node.name, uid=node.metadata.uid, labels=node.metadata.labels)
     return body_of(Node(metadata=_with_few_labels(bare))), problem
+
+
+def object_body(obj: ClusterObject) -> msgspec.Raw:
+    """The body of any other object; raises TooLarge.
+
+    An allocated claim loses parameters for drivers, which are read only when it is allocated. Without it, its devices
+    would count as free.
+    """
+    try:
+        return body_of(obj)
+    except TooLarge:
+        if not isinstance(obj, ResourceClaim) or obj.status.allocation is None:
+            raise
+    allocation = replace(obj.status.allocation, devices=replace(obj.status.allocation.devices, config=[]))
+    spec, status = replace(obj.spec.devices, config=[]), replace(obj.status, allocation=allocation)
+    obj = replace(obj, spec=ResourceClaimSpec(devices=spec), status=status)
+    with suppress(TooLarge):
+        return body_of(obj)
+    return body_of(replace(obj, spec=ResourceClaimSpec()))
 
 
 def _with_few_labels(metadata: ObjectMeta) -> ObjectMeta:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from services.watcher.bodies import body_of, drop_unread, node_body, placed_body
+from services.watcher.bodies import body_of, drop_unread, node_body, object_body, placed_body
 from services.watcher.partial_objects import FINISHED_PHASES, Outline
 from shared.errors import InvalidObject
 from shared.kube.wire import version_of
@@ -141,7 +141,7 @@ def _object(kind: ObjectKind, path: str, *, older: tuple[str, ...] = ()) -> Watc
     def read(raw: msgspec.Raw, at: float) -> ObjectChange:
         obj = decode_object(kind, raw)
         version = version_of(raw) if kind is ObjectKind.RESOURCE_CLAIM else ""
-        return ObjectChange(kind, key_of(obj), body=body_of(obj), version=version)
+        return ObjectChange(kind, key_of(obj), body=object_body(obj), version=version)
 
     def gone(found: Outline, at: float) -> ObjectChange:
         name = found.metadata.name

@@ -10,10 +10,12 @@ import pytest
 
 from services.snapshot.core import SnapshotCore
 from services.snapshot.events import AcknowledgeBinder, DispatchOrders, Effect
-from services.snapshot.store.effect_writer import EffectWriter, _can_wait
+from services.snapshot.store.effect_writer import MAX_BATCH_BYTES, UNMEASURED, EffectWriter, _can_wait
 from services.snapshot.store.terms import Terms
+from shared.cluster.devices import ClaimAllocation, DeviceDecision
 from shared.messages.queue import ForgottenPod
 from shared.messages.state import Committed, Delta
+from shared.model.devices import AllocatedConfiguration, AllocationResult, DeviceAllocation, OpaqueConfiguration
 from shared.runtime import Health
 from shared.runtime.leadership import Leadership
 from shared.store.link import RedisLink
@@ -126,3 +128,19 @@ def test_only_ends_of_attempts_may_wait() -> None:
         ForgottenPod(P.uid, "no rights"),
     ):
         assert not _can_wait(effect)
+
+
+def test_no_more_is_written_together_than_redis_takes() -> None:
+    """1. Redis is away, and many decisions about large devices wait. 2. They are written in several commands."""
+    log = SnapshotLog(A)
+    log.handle(commit(1, (P, "a", log.core.seq)))
+    (assumed,) = log.core.ledger.values()
+    opaque = OpaqueConfiguration(driver="d", parameters={"text": "x" * (MAX_BATCH_BYTES // 10)})
+    allocation = AllocationResult(devices=DeviceAllocation(config=[AllocatedConfiguration(opaque=opaque)]))
+    devices = DeviceDecision([ClaimAllocation("default/c", "c", allocation)])
+    assignment = msgspec.structs.replace(assumed.assignment, devices=devices)
+    large = Persist(ledger=(msgspec.structs.replace(assumed, assignment=assignment),))
+    waiting = [*[large] * (UNMEASURED + 1), ACKNOWLEDGED]
+    together, carried_out = asyncio.run(written(waiting))
+    assert [len(each) for each in together] == [9, 8]
+    assert carried_out == [ACKNOWLEDGED]

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from services.watcher.bodies import MAX_BODY_BYTES
 from services.watcher.core import WatcherCore
 from services.watcher.events import Effect, KindMissing, KindUnavailable, ListAgain, Received, RelistRequested
 from services.watcher.kind_state import REFUSAL_TIMEOUT
@@ -19,6 +20,8 @@ from shared.messages.watch import (
     Unreadable,
     WatchChange,
 )
+from shared.model.clusterobjects import object_from_msgpack
+from shared.model.devices import ResourceClaim
 from shared.model.objects import ObjectKind, encode_msgpack, is_namespaced, key_of
 from tests.kube.support import raw_pod
 from tests.samples import Raw, an_object, raw_object
@@ -63,6 +66,36 @@ def test_an_unreadable_object_is_reported_once(kind: Kind, object_kind: ObjectKi
     assert "metadata.annotations" in complaints(effects)[0].change.problem
     assert complaints(core.handle(events(kind, ("MODIFIED", bad)), 2.0)) == []
     core.validate()
+
+
+@pytest.mark.parametrize("large", ["config", "requests"])
+def test_the_devices_of_a_claim_that_is_too_large_once_it_is_allocated_are_in_use(large: str) -> None:
+    """Its parameters for drivers are then in it twice. If it were unreadable, another claim might get its devices."""
+    raw = stored(ObjectKind.RESOURCE_CLAIM)
+    config = {"opaque": {"driver": "d", "parameters": {"text": "x" * (MAX_BODY_BYTES // 32)}}}
+    raw["spec"]["devices"]["config"] = [config] * 20
+    if large == "requests":
+        selector = {"cel": {"expression": "true" + " " * MAX_BODY_BYTES}}
+        raw["spec"]["devices"]["requests"][0]["exactly"]["selectors"] = [selector]
+    results = [{"request": "r", "driver": "d", "pool": "p", "device": "gpu-0"}]
+    configs = [{"source": "FromClaim", **config}] * 20
+    raw["status"] = {"allocation": {"devices": {"results": results, "config": configs}}}
+    core = WatcherCore(1)
+    effects = core.handle(events(Kind.RESOURCE_CLAIM, ("MODIFIED", raw)), 1.0)
+    (change,) = changes(effects)
+    assert isinstance(change, ObjectChange)
+    assert change.body is not None
+    assert len(change.body) <= MAX_BODY_BYTES
+    claim = object_from_msgpack(change.body)
+    assert isinstance(claim, ResourceClaim)
+    assert claim.status.allocation is not None
+    assert [each.device for each in claim.status.allocation.devices.results] == ["gpu-0"]
+    assert complaints(effects) == []
+
+    del raw["status"]
+    raw["spec"]["devices"]["config"] = [config] * 40
+    (change,) = changes(core.handle(events(Kind.RESOURCE_CLAIM, ("MODIFIED", raw)), 2.0))
+    assert isinstance(change, Unreadable), "nothing can be decided for it"
 
 
 def test_a_pod_change_has_the_nominated_node() -> None:

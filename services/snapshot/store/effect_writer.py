@@ -9,7 +9,7 @@ or too much waits for it, a new term begins with the whole state, which includes
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from msgspec.structs import replace
 
@@ -26,8 +26,8 @@ from services.snapshot.events import (
 from services.snapshot.state.published import Published
 from services.snapshot.store.terms import Terms
 from shared.messages.queue import ForgottenPod
-from shared.messages.state import Delta, Heartbeat, OthersChanged, Outdated
-from shared.store.schema import Persist
+from shared.messages.state import Delta, Heartbeat, ObjectUpserted, OthersChanged, Outdated
+from shared.store.schema import Persist, encode
 
 GATHER_SECONDS = 0.005
 """Seconds between two writes: each costs a round trip, however little it writes."""
@@ -38,6 +38,12 @@ MAX_WAITING = 1 << 14
 """Effects that may wait while Redis is away; beyond that, the whole state is written once it is back."""
 MAX_BATCH = 1 << 9
 """Effects that are carried out together: Redis serves no other client while it writes."""
+
+MAX_BATCH_BYTES = 32 << 20
+"""Of ledger entries and objects that are written together, unless one decision has more. Redis closes a connection that
+sends it a gigabyte."""
+UNMEASURED = 16
+"""Effects that are written together without being measured, as usual."""
 
 
 class EffectWriter:
@@ -131,7 +137,8 @@ class EffectWriter:
 
         If this is cancelled, it is unknown whether the batch is written, so it goes on waiting.
         """
-        effects, self._waiting = self._waiting[:MAX_BATCH], self._waiting[MAX_BATCH:]
+        number = _first_batch(self._waiting)
+        effects, self._waiting = self._waiting[:number], self._waiting[number:]
         if not self._waiting:
             self._wake.clear()
         if self._latest is not None:
@@ -158,6 +165,23 @@ class EffectWriter:
         self._core.restate(self._terms.epoch)
         self._waiting = _valid_in_any_term(self._waiting)
         self._restate = False
+
+
+def _first_batch(effects: Sequence[Effect]) -> int:
+    """How many of these are carried out together."""
+    room = MAX_BATCH_BYTES
+    for at, effect in enumerate(effects[:MAX_BATCH] if len(effects) > UNMEASURED else ()):
+        room -= _size_of(effect) if isinstance(effect, Persist) else 0
+        if room < 0 and at:
+            return at
+    return MAX_BATCH
+
+
+def _size_of(persist: Persist) -> int:
+    """The bytes of its ledger entries with volumes or devices, and of its objects; the rest is small."""
+    size = sum(len(encode(each)) for each in persist.ledger if each.assignment.devices or each.assignment.volumes)
+    changes = () if persist.delta is None else persist.delta.changes
+    return size + sum(len(encode(each.object)) for each in changes if isinstance(each, ObjectUpserted))
 
 
 def _goes_out_at_once(effect: Effect) -> bool:
