@@ -140,7 +140,7 @@ def test_no_more_is_written_together_than_redis_takes() -> None:
     devices = DeviceDecision([ClaimAllocation("default/c", "c", allocation)])
     assignment = msgspec.structs.replace(assumed.assignment, devices=devices)
     large = Persist(ledger=(msgspec.structs.replace(assumed, assignment=assignment),))
-    waiting = [*[large] * (UNMEASURED + 1), ACKNOWLEDGED]
+    waiting: list[Effect] = [*[large] * (UNMEASURED + 1), ACKNOWLEDGED]
     together, carried_out = asyncio.run(written(waiting))
     assert [len(each) for each in together] == [9, 8]
     assert carried_out == [ACKNOWLEDGED]
