@@ -64,9 +64,11 @@ LONGEST_PAUSE = 30.0
 LONGEST_RETRY_AFTER = 300.0
 """A longer Retry-After of the server is cut to this."""
 POLL = 0.1
-"""Seconds for which new Events wait for others, and until tokens are checked again. Their calls then go out together,
-which wakes this process and the API server less often.
+"""Seconds for which new Events wait for others. Their calls then go out together, which wakes this process and the API
+server less often.
 """
+REFILL_POLL = 0.5
+"""Seconds until tokens are checked again, for the same reason, unless a new Event comes."""
 
 UNANSWERED = frozenset({CallOutcome.UNREACHABLE, CallOutcome.UNKNOWN})
 BUSY = frozenset({429, 503, 504})
@@ -208,7 +210,7 @@ class EventSeries:
         if now < self._paused_until:
             return self._paused_until - now
         if self._ready(now):
-            return POLL
+            return REFILL_POLL
         return max(self._due[0][0] - now, POLL)
 
     def ended(self, write: Write, result: CallResult, now: float) -> WriteEnd:

@@ -12,6 +12,8 @@ from shared.kube.event_series import (
     FIRST_REWRITE,
     LAST_REWRITE,
     MAX_TRIES,
+    RATE,
+    REFILL_POLL,
     SERIES_ENDS,
     SPAM_BURST,
     SPAM_REFILL,
@@ -297,6 +299,20 @@ def test_the_queue_is_bounded_and_the_rate_limit_holds() -> None:
     assert len(desk.calls) == pytest.approx(600, abs=1)
     desk.pass_time(3.0, step=0.02)
     assert len(desk.counts) == 1000
+
+
+def test_events_beyond_the_rate_limit_go_out_together() -> None:
+    desk = Desk()
+    for i in range(BURST + 2 * int(RATE * REFILL_POLL)):
+        desk.core.occurred(event(f"p{i}", reason="Scheduled", at=float(i)), desk.now)
+    calls: list[int] = []
+    while (wait := desk.core.wait(desk.now)) is not None:
+        desk.now += wait
+        calls.append(0)
+        while (write := desk.take()) is not None:
+            desk.core.ended(write, CallResult(CallOutcome.OK, 201), desk.now)
+            calls[-1] += 1
+    assert calls == [BURST, int(RATE * REFILL_POLL), int(RATE * REFILL_POLL)]
 
 
 def test_while_pods_wait_to_be_bound_few_events_are_written() -> None:

@@ -21,6 +21,7 @@ import msgspec
 from services.binder.__main__ import WITHOUT_API_CALLS
 from shared.bus.subjects import QUEUE_OUTCOMES, QUEUE_TAKE, SNAPSHOT_BOUND, SNAPSHOT_DELTAS
 from shared.errors import ClusterError
+from shared.kube.event_series import REFILL_POLL
 from shared.messages.binding import BindingOutcomes
 from shared.messages.queue import Outcomes, Take, Verdict
 from shared.messages.state import Delta, Heartbeat, PodPlaced
@@ -48,6 +49,8 @@ POLL = 0.1
 STATUS_INTERVAL = 1.0
 STALL_TIMEOUT = 30.0
 """Seconds without progress that end a run."""
+EVENTS_DELAY = 3 * REFILL_POLL
+"""Seconds without a new Event after which all are written."""
 METRICS_DELAY = 0.3
 """Seconds until the queue's metrics are current."""
 STALL_SECONDS_A_NODE = 2e-4
@@ -110,7 +113,7 @@ class Measurement:
                 await self._until(lambda queues: not queues)
                 before, events = -1, await self._events()
                 while events > before:
-                    await asyncio.sleep(METRICS_DELAY)
+                    await asyncio.sleep(EVENTS_DELAY)
                     before, events = events, await self._events()
                 self._cpu = self._cpu_used()
             self._toggle()
