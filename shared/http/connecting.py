@@ -85,7 +85,7 @@ async def _open(address: Address) -> asyncio.Transport:
 
 async def _begin(transport: asyncio.Transport, tls: ssl.SSLContext | None, name: str, made: P) -> P:
     """`made` has the connection from here on, over TLS if it is given."""
-    if tls is not None:
+    if tls is not None and not transport.is_closing():
         upgraded = await asyncio.get_running_loop().start_tls(
             transport, made, tls, server_hostname=name, ssl_shutdown_timeout=GOODBYE
         )

@@ -123,6 +123,7 @@ class Connection(asyncio.Protocol):
     def _begin(self, limit: int, *, streams: bool) -> None:
         self.uses += 1
         self._streams = streams
+        self._resume()
         self._parser.begin(limit)
 
     def _write(self, request: bytes) -> None:
@@ -155,6 +156,8 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        if not self._parser.reusable:  # the server has sent something before this
+            self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
         parser = self._parser

@@ -1,7 +1,10 @@
 """Requests over real connections: slow, odd and vanished servers, deadlines, and which connections are used again."""
 
 import asyncio
+import socket
 import ssl
+import threading
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -439,6 +442,29 @@ async def test_what_comes_while_nobody_reads_wakes_nobody_and_comes_together(
         assert received == []
         assert await body.read(PATIENCE) == b"bcd"
         body.close()
+
+
+async def test_a_server_that_closes_before_tls_begins_is_not_connected(caplog: pytest.LogCaptureFixture) -> None:
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def close_all() -> None:
+        with suppress(OSError):  # once it listens no more
+            while True:
+                listening.accept()[0].close()
+
+    closing = threading.Thread(target=close_all)
+    closing.start()
+    client = Client(f"https://127.0.0.1:{listening.getsockname()[1]}")
+    try:
+        for _ in range(100):
+            with pytest.raises(NotConnected):
+                await client.get()
+    finally:
+        listening.shutdown(socket.SHUT_RDWR)
+        closing.join()
+        listening.close()
+        await client.http.close()
+    assert [record.message for record in caplog.records if record.name == "asyncio"] == []
 
 
 async def test_closing_a_stream_ends_its_reading() -> None:

@@ -312,6 +312,19 @@ async def test_changes_that_follow_another_share_a_message(monkeypatch: pytest.M
         await client.close()
 
 
+async def test_after_much_has_changed_reading_goes_on_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.watcher.service.PAUSE_PER_RATE", 1000.0)
+    monkeypatch.setattr("services.watcher.service.LONGEST_PAUSE", 1000.0)
+    async with a_world() as world:
+        await listed_once(world, monkeypatch)
+        large = raw_pod("large")
+        large["metadata"]["annotations"] = {"much": "x" * 70_000}
+        put(world, large)
+        await agree(world)
+        put(world, "b")
+        await agree(world)
+
+
 async def test_a_reused_term_is_left_for_a_later_one() -> None:
     """A Lease that was deleted begins its terms again, and those who follow would refuse the stream for good."""
     async with a_world() as world:
