@@ -12,7 +12,7 @@ MEMORY = 0.25
 
 class Pace:
     def __init__(self, longest: float, per_rate: float) -> None:
-        """`longest`: seconds of pause at most. `per_rate`: seconds of pause for each one that comes in a second."""
+        """`longest`: seconds of pause at most. `per_rate`: seconds of pause for each that comes in a second."""
         self._longest = longest
         self._per_rate = per_rate
         self._recent = 0.0
@@ -22,7 +22,7 @@ class Pace:
         """When the next one may begin."""
 
     def began(self, count: int, now: float) -> None:
-        """Something begins that `count` of what comes share."""
+        """A round or a message of `count` begins."""
         self._recent = self._recent * exp(min(self._began - now, 0.0) / MEMORY) + count
         self._began = now
         self.not_before = now + min(self._per_rate * self._recent / MEMORY, self._longest)

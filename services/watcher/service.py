@@ -73,9 +73,9 @@ from shared.watch_progress import size_of, size_of_all
 PAUSE_PER_RATE = 0.000045
 """Seconds until a kind is read again, for each change in a second: 20 ms at 150 pods/s that change three times each."""
 LONGEST_PAUSE = 0.03
-"""The same, at most: each message costs every follower, however small it is."""
+"""Seconds that a kind is left unread, at most: each message costs every follower, however small it is."""
 QUIET_PAUSE = 0.005
-"""The same after changes that nobody has to hear of yet."""
+"""Seconds that a kind is left unread after changes that nobody has to hear of yet."""
 MUCH = 1 << 16
 """Bytes of changes after which more is read at once: it may have come already."""
 BEAT = 1.0

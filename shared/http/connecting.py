@@ -84,14 +84,14 @@ async def _open(address: Address) -> asyncio.Transport:
 
 
 async def _begin(transport: asyncio.Transport, tls: ssl.SSLContext | None, name: str, made: P) -> P:
-    """`made` has the connection from here on, over TLS if it is given."""
+    """Hand the connection to `made`, over TLS if that is given."""
     if tls is not None and not transport.is_closing():
         upgraded = await asyncio.get_running_loop().start_tls(
             transport, made, tls, server_hostname=name, ssl_shutdown_timeout=GOODBYE
         )
         transport = upgraded or transport
     if transport.is_closing():
-        raise NotConnected("the server closed the connection")
+        raise NotConnected("the connection was closed while it was opened")
     if tls is None:
         transport.set_protocol(made)
     made.connection_made(transport)

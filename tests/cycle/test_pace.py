@@ -4,11 +4,12 @@ import pytest
 
 from services.cycle.core import PAUSE_PER_RATE
 from services.cycle.events import Tick
+from services.cycle.service import LONGEST_PAUSE
 from shared.pace import Pace
 from tests.rounds.script import Script, asked, written
 from tests.rounds.support import small_pod
 
-LONGEST = 0.03
+LONGEST = LONGEST_PAUSE
 
 
 def rounds(pace: Pace, rate: float, seconds: float) -> list[int]:
@@ -30,7 +31,7 @@ def test_pods_that_come_20_ms_apart_are_decided_one_by_one() -> None:
     assert set(rounds(Pace(LONGEST, PAUSE_PER_RATE), 50, 4)) == {1}
 
 
-@pytest.mark.parametrize(("rate", "per_second"), [(150, 60), (300, 35), (1000, 35)])
+@pytest.mark.parametrize(("rate", "per_second"), [(150, 60), (300, 41), (1000, 41)])
 def test_rounds_get_fuller_with_the_rate_and_not_more(rate: int, per_second: int) -> None:
     sizes = rounds(Pace(LONGEST, PAUSE_PER_RATE), rate, 4)[50:]
     assert sum(sizes) / len(sizes) >= rate / per_second
@@ -60,6 +61,6 @@ def test_pods_that_come_during_the_pause_share_the_next_round() -> None:
     script.now = LONGEST / 2
     assert script.submit(small_pod("third")) == {}
     script.now = script.core.next_deadline() or 0.0
-    assert script.now == LONGEST
+    assert script.now == pytest.approx(LONGEST)
     (ask,) = asked(script.handle(Tick()))["w"].classes
     assert ask.count == 2
