@@ -9,6 +9,7 @@ REPORT_BYTES = 1 << 20
 """Bytes of changes between two reports, an eighth of what the watcher sends ahead; heartbeats are answered as well."""
 CHANGE_BYTES = 200
 """Approximate size of a change without its body."""
+_WITH_BODY = (PodChange, NodeChange, ObjectChange)
 
 
 def size_of(message: Watched) -> int:
@@ -18,7 +19,7 @@ def size_of(message: Watched) -> int:
 
 def size_of_all(changes: Sequence[WatchChange]) -> int:
     """Approximate bytes of a message with these changes."""
-    bodies = (c.body for c in changes if isinstance(c, PodChange | NodeChange | ObjectChange))
+    bodies = [change.body for change in changes if isinstance(change, _WITH_BODY)]
     return CHANGE_BYTES * len(changes) + sum(map(len, bodies))
 
 

@@ -16,12 +16,15 @@ T = TypeVar("T")
 
 _LOCATED = re.compile(r"(?s)(?P<reason>.*?) - at (?:`key` in )?`\$?\.?(?P<path>.*)`")
 _MISSING = re.compile(r"Object missing required field `(.*)`")
+_WRITTEN_AS = (str, int, float)
+"""What a quantity may be in JSON; a boolean is an int as well."""
+_QUANTITIES = (Quantity, QuantityText)
 _SEGMENT = re.compile(r"([^.\[\]]+)|\[(\d+)\]|\[\.\.\.\]")
 
 
 def dec_hook(type_: type, obj: object) -> object:
     if type_ is Quantity or type_ is QuantityText:
-        if isinstance(obj, str | int | float) and not isinstance(obj, bool):
+        if isinstance(obj, _WRITTEN_AS) and not isinstance(obj, bool):
             quantity = parse_quantity(obj)
             return quantity if type_ is Quantity else QuantityText(obj)
         raise ValueError(f"a quantity must be a string or a number, not {_json_type(obj)}")
@@ -30,7 +33,7 @@ def dec_hook(type_: type, obj: object) -> object:
 
 def enc_hook(obj: object) -> object:
     """Encodes our own types for msgspec: a quantity as text that parses back to it."""
-    if isinstance(obj, Quantity | QuantityText):
+    if isinstance(obj, _QUANTITIES):
         return str(obj)
     raise NotImplementedError(f"no encoding for {type(obj)}")
 

@@ -55,11 +55,7 @@ class Quantity(int):
 
     def __str__(self) -> str:
         """The shortest exact decimal form, such as `2`, `100m` or `1500n`; parses back to the same quantity."""
-        amount = int(self)
-        for suffix in ("", "m", "u"):
-            if not amount % _SUFFIXES[suffix]:
-                return f"{amount // _SUFFIXES[suffix]}{suffix}"
-        return f"{amount}n"
+        return _shortest(int(self))
 
     def __repr__(self) -> str:
         return f"Quantity({str(self)!r})"
@@ -73,6 +69,14 @@ class QuantityText(str):
     @property
     def amount(self) -> Quantity:
         return parse_quantity(str(self))
+
+
+@lru_cache(maxsize=1 << 16)
+def _shortest(amount: int) -> str:
+    for suffix in ("", "m", "u"):
+        if not amount % _SUFFIXES[suffix]:
+            return f"{amount // _SUFFIXES[suffix]}{suffix}"
+    return f"{amount}n"
 
 
 @lru_cache(maxsize=1 << 16)
