@@ -125,10 +125,11 @@ class ClusterState:
         settled: tuple[str, ...] = (),
     ) -> list[Effect]:
         """`writes`: as for `delta`. `settled`: uids that have left the ledger."""
-        ended = self.held.take_ended()
-        settled = (*settled, *ended)
-        why = f"{POD_GONE} from its devices"
-        forgotten = [ForgottenPod(pod_uid_of(uid), why) for uid, frees in ended.items() if frees]
+        forgotten: list[ForgottenPod] = []
+        if ended := self.held.take_ended():
+            settled = (*settled, *ended)
+            why = f"{POD_GONE} from its devices"
+            forgotten = [ForgottenPod(pod_uid_of(uid), why) for uid, frees in ended.items() if frees]
         if self.building is not None:
             self.building.add(changes, loads, writes, settled)
             self.building.forgotten += forgotten
