@@ -6,6 +6,8 @@ from shared.model.objects import PodGroup
 
 def says_the_same(before: object, now: object) -> bool:
     """Whether both are versions of one group that say the same of its pods: only its status differs, if anything."""
+    if before is None or now is None:
+        return False
     match before, now:
         case PodGroup(), PodGroup():
             same = before.ref == now.ref and before.spec == now.spec

@@ -205,7 +205,7 @@ class PodGroups:
 
     def pods_that_stand_elsewhere(self, before: object, now: object) -> list[QueuedPodInfo]:
         """The members of groups whose priority may have changed with this change of a group."""
-        if before is not None and _standing(before) == _standing(now):
+        if isinstance(now, AssignedPod) or (before is not None and _standing(before) == _standing(now)):
             return []
         match now:
             case PodGroup() as found:
