@@ -76,8 +76,8 @@ LONGEST_PAUSE = 0.03
 """Seconds that a kind is left unread, at most: each message costs every follower, however small it is."""
 QUIET_PAUSE = 0.005
 """Seconds that a kind is left unread after changes that nobody has to hear of yet."""
-MUCH = 1 << 16
-"""Bytes of changes after which more is read at once: it may have come already."""
+FULL_READ = 1 << 16
+"""Bytes of changes; after as many, the kernel may hold more, so a kind is read again at once."""
 BEAT = 1.0
 """Seconds between two heartbeats."""
 MISSING_PAUSE = 60.0
@@ -247,7 +247,7 @@ class Shell:
         pace = self._paces[kind]
         pace.began(len(changes), read_at)
         pause = pace.not_before - self._context.clock()
-        if pause > 0 and sum(len(memoryview(change.object)) for change in changes) < MUCH:
+        if pause > 0 and sum(len(memoryview(change.object)) for change in changes) < FULL_READ:
             await asyncio.sleep(pause)
 
     async def _on_trouble(self, resource: WatchedResource, trouble: Interruption) -> None:

@@ -4,7 +4,10 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
+from shared.certificates import Authority
 from shared.http.client import HttpClient, HttpStream
 from shared.http.connecting import Route
 from shared.http.request import Address, RequestFormat
@@ -16,6 +19,16 @@ LIMIT = 1 << 20
 
 Serve = Callable[["Peer"], Awaitable[None]]
 """Of one connection; it is closed when this returns."""
+
+
+def tls_contexts(folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """The server's and the client's."""
+    authority = Authority.create("test", datetime.now(UTC), timedelta(days=1))
+    pair = authority.sign(("127.0.0.1",), datetime.now(UTC), timedelta(days=1))
+    (folder / "pair").write_text(pair.certificate + pair.key)
+    theirs = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    theirs.load_cert_chain(folder / "pair")
+    return theirs, ssl.create_default_context(cadata=authority.certificate)
 
 
 class Peer:
@@ -44,6 +57,12 @@ class Peer:
         """Wait until the client has closed."""
         while await self.reader.read(1 << 16):
             pass
+
+
+async def answer_byte_by_byte(peer: Peer) -> None:
+    for at in range(len(OK)):
+        await peer.answer(OK[at : at + 1])
+        await asyncio.sleep(0)
 
 
 class Server:

@@ -5,7 +5,7 @@ import pytest
 
 from flotilla.results import error
 from services.cycle.round.admission import PodInfo
-from services.cycle.round.assign import MAX_DECIDED_BYTES, ClassVerdict, Unfit, assign
+from services.cycle.round.assign import MAX_DECIDED_BYTES, ClassVerdict, Reservations, Unfit, assign
 from services.cycle.round.ladder_merge import LadderMerge, NoPlacement, Placement, WriteSet
 from shared.cluster.devices import PlacedDevices
 from shared.cluster.volumes import VolumeDecision
@@ -201,7 +201,7 @@ def test_devices_for_another_number_of_claims_fail_the_pod_and_not_the_cycle() -
 
 
 def sized(*sizes: int) -> LadderMerge:
-    """Placements that decide so many bytes about volumes each, on nodes n0, n1 and so on."""
+    """Placements on nodes n0, n1 and so on, each with a volume decision of the given size."""
     made = ladder(" ".join(f"n{at}:{99 - at}" for at in range(len(sizes))))
     volumes = [
         VolumeDecision([(f"default/claim-{at}", f"{at}" * size)]) if size else None for at, size in enumerate(sizes)
@@ -225,6 +225,15 @@ HALF_FULL = MAX_DECIDED_BYTES // 2
 def test_no_more_is_decided_than_fits_in_a_commit(sizes: list[int], told: str) -> None:
     pods = [queued(f"p{at}", "x") for at in range(len(sizes))]
     assert " ".join(outcome(pods, x=sized(*sizes)).values()) == told
+
+
+def test_a_large_placement_that_is_not_allowed_leaves_room_for_others() -> None:
+    earlier = Placement("n9", 1, 7, volumes=VolumeDecision([("default/claim-0", "another volume")]))
+    pods = [queued("p", "x"), queued("q", "y")]
+    verdicts = {"x": sized(3 * HALF_FULL), "y": race("m:9", class_id="y")}
+    result = assign(pods, verdicts, reservations=Reservations([(queued("e", "x"), earlier)]))
+    assert [info.name for info in result.deferred] == ["p"]
+    assert [(info.name, placement.node) for info, placement in result.decided] == [("q", "m")]
 
 
 def test_a_placement_that_fits_in_no_commit_fails_its_pod_and_a_pod_of_another_class_is_decided() -> None:

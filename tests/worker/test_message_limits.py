@@ -41,7 +41,7 @@ def test_the_first_answer_is_given_in_any_case(rungs: int) -> None:
 
 
 def with_volumes(rungs: int, size: int, domains: int = 0) -> ClassAnswer:
-    """Placements of this size each; in so many domains, one after the other, with falling scores in each."""
+    """Placements of this size: those in the first of `domains`, then those in the next, with falling scores in each."""
     nodes = [f"n{at}" for at in range(rungs)]
     per_domain = -(-rungs // max(domains, 1))
     scores = [1000 - at % per_domain * 10 + at // per_domain for at in range(rungs)]

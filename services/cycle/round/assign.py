@@ -168,16 +168,17 @@ class _DecidedBytes:
     """What is decided about volumes and devices, measured as it is sent."""
 
     def __init__(self) -> None:
+        self.is_full = False
         self._size = 0
 
-    @property
-    def is_full(self) -> bool:
-        return self._size > MAX_DECIDED_BYTES
+    def fits(self, size: int, *, is_first: bool) -> bool:
+        """If a placement of this size does not, none does from then on."""
+        self.is_full |= not is_first and self._size + size > MAX_DECIDED_BYTES
+        return not self.is_full
 
-    def add(self, size: int, *, is_first: bool) -> bool:
-        """False if there is no room for it. From then on there is none for any other."""
+    def add(self, size: int) -> None:
         self._size += size
-        return is_first or not self.is_full
+        self.is_full |= self._size > MAX_DECIDED_BYTES
 
 
 def bytes_of(placement: Placement) -> int:
@@ -220,6 +221,7 @@ def assign(
         if own is not None and info.uid in own:
             verdict, writer = own[info.uid], info.uid  # no other verdict knows of this placement
         found: Placement | NoPlacement = NoPlacement.STALE
+        size = 0
         if class_id in followers.broken:
             verdict = plugin_failed(followers.broken[class_id])
         if isinstance(verdict, Unfit) and not followers.is_touched(class_id):
@@ -237,8 +239,8 @@ def assign(
                 result.failed.append((info, plugin_failed(cause)))
                 continue
             if isinstance(found, NoPlacement) and not written:
-                # The next round would be the same.
-                result.failed.append((info, refused.get(class_id, NOTHING_OFFERED)))
+                why_not = refused.get(class_id, NOTHING_OFFERED)
+                result.failed.append((info, why_not))  # the next round would be the same
                 continue
             if isinstance(found, Placement):
                 size = bytes_of(found)
@@ -246,7 +248,7 @@ def assign(
                     refused[class_id] = why_not
                     result.failed.append((info, why_not))
                     continue
-                if not decided_bytes.add(size, is_first=not result.decided):
+                if not decided_bytes.fits(size, is_first=not result.decided):
                     found = NoPlacement.STALE
             if isinstance(found, Placement):
                 found = volumes.take(info, found) or NoPlacement.STALE
@@ -260,5 +262,6 @@ def assign(
         if found.place is not None:
             followers.placed(class_id, info.template.load, found.place)
         result.decided.append((info, found))
+        decided_bytes.add(size)
     result.broken = followers.broken
     return result
