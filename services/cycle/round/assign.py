@@ -239,8 +239,8 @@ def assign(
                 result.failed.append((info, plugin_failed(cause)))
                 continue
             if isinstance(found, NoPlacement) and not written:
-                why_not = refused.get(class_id, NOTHING_OFFERED)
-                result.failed.append((info, why_not))  # the next round would be the same
+                # The next round would be the same.
+                result.failed.append((info, refused.get(class_id, NOTHING_OFFERED)))
                 continue
             if isinstance(found, Placement):
                 size = bytes_of(found)
