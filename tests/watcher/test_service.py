@@ -368,9 +368,10 @@ def waiting(world: World, created: int) -> int:
     return created - sum((Kind.POD, f"p{number}") in world.follower.world for number in range(created))
 
 
-async def test_an_old_state_from_the_server_is_refused() -> None:
+async def test_an_old_state_from_the_server_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """A pod is bound, another one is created, and a cache from before serves the watch and the lists for a while."""
     async with a_world() as world:
+        await listed_once(world, monkeypatch)
         world.server.store_raw("nodes", raw_node("n"))
         put(world, raw_pod("p"))
         await agree(world)
