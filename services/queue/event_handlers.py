@@ -16,7 +16,8 @@ from services.queue.scheduling.queueing_hints import QueueingHints
 from services.queue.scheduling.scheduling_queue import SchedulingQueue
 from shared.errors import InvariantBroken
 from shared.framework.profile import Framework
-from shared.model.objects import Pod
+from shared.model.devices import ResourceClaim
+from shared.model.objects import Pod, key_of
 from shared.plugins.volumes.own_claims import ClaimsOnNodes, volume_claims
 
 FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
@@ -77,6 +78,7 @@ class EventHandlers:
         self._deferred.add(anything(), at)
 
     def on_absorbed(self, position: Position, now: float) -> None:
+        self._queue.claims_ahead.absorb(position)
         for change in self._deferred.absorb(position):
             self._queue.move_all(change, now)
 
@@ -132,6 +134,8 @@ class EventHandlers:
 
     def _note_claims(self, change: ClusterChange) -> None:
         match change.told_now:
+            case ResourceClaim() as claim if change.told_before is None and self._at is not None:
+                self._queue.claims_ahead.add(key_of(claim), self._at)
             case AssignedPod(uid=uid, parts=parts):
                 self.claims_on_nodes.put(uid, parts.claims)
             case Pod() as pod if pod.spec.node_name:

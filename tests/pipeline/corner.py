@@ -67,10 +67,17 @@ class Corner:
         assert await self.node_of(name) == ""
 
     async def is_said(self, name: str, reason: str, note: str) -> None:
-        async def said() -> bool:
-            return note in await self.cluster.events_of(self.namespace, name, reason)
+        notes: list[str] = []
 
-        await until(said, f"{name}: no event {reason}: {note}")
+        async def said() -> bool:
+            notes[:] = await self.cluster.events_of(self.namespace, name, reason)
+            return note in notes
+
+        try:
+            await until(said, f"{name}: no event {reason}: {note}")
+        except AssertionError as cause:
+            cause.add_note(f"its events: {notes}")
+            raise
 
     async def _is_bound(self, name: str) -> bool:
         return bool(await self.node_of(name))

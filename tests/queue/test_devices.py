@@ -8,16 +8,19 @@ import pytest
 
 from flotilla.events import Action, Resource
 from services.queue.core import QueueCore
-from services.queue.events import Tick
-from services.queue.scheduling.in_flight_events import MAX_HINTS
+from services.queue.events import Tick, WatchEvents
+from services.queue.scheduling.in_flight_events import MAX_HINTS, Position
 from services.queue.scheduling.queued_pod_info import PodState
 from services.queue.watch_decoder import WatchDecoder
+from shared.config.reading import load_config
 from shared.framework.clusterevents import ClusterEvent
+from shared.framework.profile import Framework
 from shared.messages.binding import ClaimRelease
-from shared.messages.queue import ClaimRef, QueuedClaims
+from shared.messages.queue import Absorbed, ClaimRef, QueuedClaims
 from shared.messages.watch import ObjectChange
 from shared.model.devices import EXTENDED_RESOURCE_CLAIM
 from shared.model.objects import ObjectKind, Pod, encode_msgpack, key_of, object_from, pod_from
+from shared.plugins.registry import in_tree
 from testing.builders import pod
 from testing.inprocess.batches import pods_in
 from tests.queue.support import FIT, FRAMEWORKS, Queue, notices
@@ -61,6 +64,10 @@ class Cluster:
         for change in changes:
             for seen in self._decoder.decode(change, self.queue.now):
                 self.queue.tell(seen)
+
+    def tell_at(self, position: Position, change: ObjectChange) -> None:
+        """In a message of the watcher at this position of its stream."""
+        self.queue.tell(WatchEvents(self._decoder.decode(change, self.queue.now), at=position))
 
     def rejects(self, waiting: Any, plugins: tuple[str, ...] = PLUGIN) -> None:
         self.queue.add(waiting)
@@ -161,6 +168,33 @@ def test_a_pod_is_gated_until_its_claim_exists() -> None:
     cluster.tell(a_claim("other"), a_slice(), a_class())
     assert cluster.queue.state("p") is PodState.GATED
     cluster.tell(a_claim())
+    assert cluster.queue.state("p") is PodState.ACTIVE
+
+
+def test_a_pod_is_gated_until_the_snapshot_knows_its_claim() -> None:
+    """The claim comes first, and then the pod's status that names it: workers may know neither."""
+    cluster = Cluster()
+    cluster.queue.add(templated("p", None))
+    cluster.tell_at((3, 5), made_for("p"))
+    cluster.queue.add(templated("p", "p-r"))
+    assert cluster.queue.state("p") is PodState.GATED
+    cluster.queue.tell(Absorbed(1, 70, 3, 4))
+    assert cluster.queue.state("p") is PodState.GATED
+    cluster.queue.tell(Absorbed(1, 71, 3, 5))
+    assert cluster.queue.state("p") is PodState.ACTIVE
+    cluster.tell_at((3, 6), made_for("q"))
+    cluster.queue.tell(Absorbed(1, 72, 3, 6))
+    cluster.queue.add(templated("q", "q-r"))
+    assert list(claims_handed_out(cluster)) == ["p", "q"]
+
+
+def test_a_profile_without_dynamic_resources_waits_for_no_claim() -> None:
+    (profile,) = load_config(None).profiles
+    framework = Framework(profile, in_tree())
+    framework.pre_enqueue = [plugin for plugin in framework.pre_enqueue if plugin.name not in PLUGIN]
+    cluster = Cluster(core=QueueCore({framework.name: framework}))
+    cluster.tell_at((3, 5), a_claim())
+    cluster.queue.add(WAITING)
     assert cluster.queue.state("p") is PodState.ACTIVE
 
 

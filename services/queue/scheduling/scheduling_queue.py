@@ -9,6 +9,7 @@ import msgspec
 
 from services.queue.group_conditions import GroupConditions
 from services.queue.pod_conditions import UnconfirmedConditions
+from services.queue.scheduling.claims_ahead import ClaimsAhead
 from services.queue.scheduling.cluster_event import ClusterChange, anything, freed_room, pod_events
 from services.queue.scheduling.counters import (
     ACTIVATED,
@@ -82,6 +83,7 @@ class SchedulingQueue:
         self._gang_attempts: list[tuple[QueuedGang, str]] = []
         """Gangs, with their profiles, of which something was reported in the present event."""
         self.claim_users = ClaimUsers()
+        self.claims_ahead = ClaimsAhead()
         self.events = InFlightEvents(hints)
         self.states = PodStates(self.groups, self.events, self.counters, timeouts.in_flight)
         self._hints = hints
@@ -438,6 +440,8 @@ class SchedulingQueue:
             info.gate_reason = ""
             return PREEMPTION
         plugin = self.plugins.gate(info)
+        if plugin is None:
+            plugin = self.claims_ahead.gate(info)
         if plugin is not None:
             return plugin
         status = self.groups.pre_enqueue(info)
