@@ -201,11 +201,10 @@ class CommitChecks:
         """The pod must be what the commit says. It may have just changed, or not be shown yet."""
         if self._pending is None:
             return
-        if self._pending.is_gone(wanted.uid):
-            raise Rejected(POD_GONE, gone=True)
-        if not self._pending.knows(wanted.uid):
-            raise Rejected("the watch has not shown this pod as pending")
         wrong = self._pending.difference(wanted, load)
+        if wrong is None:
+            gone = self._pending.is_gone(wanted.uid)
+            raise Rejected(POD_GONE if gone else "the watch has not shown this pod as pending", gone=gone)
         if wrong:
             raise self._misdescribed(wanted, wrong)
 
@@ -352,19 +351,25 @@ class CommitChecks:
         used = _changed(known, removed, added) if removed or added else known
         if len(self._pods.on_node(node)) - len(removed) + len(added) >= capacity.get(PODS, 0):
             return "Too many pods"
-        devices = wanted.assignment.devices
-        special = None if devices is None else devices.special
-        given = {mapping.resource for mapping in special.mappings} if special is not None else ()
-        # A claim that an earlier attempt left counts for all of them, as in kube-scheduler.
-        provided = self._objects.devices.allocator.by_resource
-        any_given = not filters.devices or bool(self._objects.devices.special_claims_of(wanted.uid))
         for resource, amount in self._requests(wanted, load).items():
-            by_devices = filters.serves_resources and not capacity.get(resource) and provided.get(resource) is not None
-            if by_devices and (any_given or resource in given):
+            there = capacity.get(resource, 0)
+            if amount <= there - used.get(resource, 0) or amount <= 0 or not filters.counts(resource):
                 continue
-            if amount > capacity.get(resource, 0) - used.get(resource, 0) and amount > 0 and filters.counts(resource):
+            if there or not (filters.serves_resources and self._is_given_by_devices(wanted, resource, filters)):
                 return f"Insufficient {resource}"
         return ""
+
+    def _is_given_by_devices(self, wanted: Decision | Nominate, resource: str, filters: ProfileFilters) -> bool:
+        """Whether the pod has devices for a resource that nodes do not have."""
+        known = self._objects.devices
+        if known.allocator.by_resource.get(resource) is None:
+            return False
+        # A claim that an earlier attempt left counts for all of them, as in kube-scheduler.
+        if not filters.devices or known.special_claims_of(wanted.uid):
+            return True
+        devices = wanted.assignment.devices
+        special = None if devices is None else devices.special
+        return special is not None and any(mapping.resource == resource for mapping in special.mappings)
 
     def _requests(self, wanted: Decision | Nominate, load: PodLoad) -> Mapping[str, int]:
         """What the watch shows counts, not the commit."""

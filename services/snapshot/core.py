@@ -24,7 +24,7 @@ dropped, and then begins: attempts continue with the binders that hold them.
 """
 
 from collections import deque
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -34,6 +34,7 @@ from services.snapshot.event_handlers import EventHandlers
 from services.snapshot.events import (
     Beat,
     BindingReport,
+    BindingReports,
     ClaimsFenced,
     DispatchOrders,
     Effect,
@@ -143,6 +144,8 @@ class SnapshotCore:
                 return self._handlers.handle_all(event, now)
             case BindingReport():
                 return self._on_report(event, now)
+            case BindingReports(reports=reports):
+                return self._on_reports(reports, now)
             case LookedUp():
                 return self._on_looked_up(event, now)
             case ClaimsFenced(uid=uid, versions=versions):
@@ -169,6 +172,19 @@ class SnapshotCore:
             self._quiet_deltas.next_deadline,
         )
         return min((at for at in deadlines if at is not None), default=None)
+
+    def _on_reports(self, reports: Sequence[BindingReport], now: float) -> list[Effect]:
+        """Of an attempt that is bound nothing else is heeded, so those go last, together if they are small."""
+        effects: list[Effect] = []
+        bound: list[LedgerEntry] = []
+        for report in reports:
+            outcome = report.outcome
+            entry = self._ledger.find_unbound(outcome.uid, outcome.attempt) if outcome.bound else None
+            if entry is None or entry.is_large:
+                effects += self._on_report(report, now)
+            else:
+                bound.append(self._ledger.bind(entry, now))
+        return [*effects, Persist(ledger=tuple(bound))] if bound else effects
 
     def _on_report(self, report: BindingReport, now: float) -> list[Effect]:
         outcome = report.outcome

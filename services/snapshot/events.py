@@ -130,6 +130,13 @@ class BindingReport:
 
 
 @dataclass(frozen=True, slots=True)
+class BindingReports:
+    """Event: the outcomes of one message of a binder; what they change in the ledger is written together."""
+
+    reports: Sequence[BindingReport]
+
+
+@dataclass(frozen=True, slots=True)
 class LookedUp:
     """Event: the node of a pod by the API server; None if it is not bound. `gone`: deleted or finished.
 
@@ -259,7 +266,8 @@ class CommitFault:
 
 
 FromCycle = Commit | NeedDeltas
-Event = WatchEvent | WatchEvents | BindingReport | LookedUp | ClaimsFenced | Evicted | FromCycle | Tick | Beat
+FromBinders = BindingReport | BindingReports | Evicted
+Event = WatchEvent | WatchEvents | FromBinders | LookedUp | ClaimsFenced | FromCycle | Tick | Beat
 ToBinders = DispatchOrders | RecallAttempts | Evict | Withdraw | AcknowledgeBinder
 ToLog = PodStale | Problem | NodeOpened | WorkerFault | CommitFault
 ToCycle = Reply | Outdated | OthersChanged

@@ -349,6 +349,12 @@ class LedgerEntry(Assigned, frozen=True, omit_defaults=True, gc=False):
     assumed_at: Seconds = 0.0
     held: bool = False
 
+    @property
+    def is_large(self) -> bool:
+        """Whether it has more than a few hundred bytes: a whole pod, or what is decided about volumes and devices."""
+        of = self.assignment
+        return of.pod is not None or of.volumes is not None or of.devices is not None
+
     def hold(self) -> "LedgerEntry":
         """The entry that keeps the devices of this attempt once the pod's own entry has ended."""
         assignment = msgspec.structs.replace(self.assignment, uid=held_uid(self.uid, self.attempt))

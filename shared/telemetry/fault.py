@@ -21,13 +21,10 @@ class Fault:
         self._count = metrics.counter(
             "flotilla_core_failures_total", "Unexpected exceptions; the first one ends the process."
         )
-        self._first: FlotillaError | None = None
-        self._found = asyncio.Event()
-
-    @property
-    def found(self) -> bool:
+        self.found = False
         """Whether the term is over: handle and send nothing more."""
-        return self._first is not None
+        self._first: FlotillaError | None = None
+        self._raised = asyncio.Event()
 
     def report(self, what: str, cause: BaseException) -> None:
         """Log the exception with its traceback and end the term. `what` failed, as text."""
@@ -41,8 +38,8 @@ class Fault:
     def end(self, why: FlotillaError) -> None:
         """End the term for a reason outside this process, such as a name conflict."""
         if self._first is None:
-            self._first = why
-            self._found.set()
+            self.found, self._first = True, why
+            self._raised.set()
 
     def watch(self, task: "asyncio.Task[object]") -> None:
         """Report an exception of the task."""
@@ -50,7 +47,7 @@ class Fault:
 
     async def raised(self) -> NoReturn:
         """Wait for the end of the term and raise its cause. Run it in the service's task group."""
-        await self._found.wait()
+        await self._raised.wait()
         assert self._first is not None
         raise self._first
 

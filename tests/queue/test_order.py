@@ -1,15 +1,19 @@
 """The order in which pods are handed out."""
 
+import random
 from collections import Counter
+from itertools import count
 
 import msgspec
+import pytest
 
 from services.queue.batch_contents import MAX_BATCH_BYTES
 from services.queue.events import PodPending, WatchEvents
-from services.queue.scheduling.queued_pod_info import PodState
+from services.queue.scheduling.pod_queues import PodHeap
+from services.queue.scheduling.queued_pod_info import PodState, QueuedPodInfo
 from shared.model.objects import encode_msgpack
 from testing.builders import pod
-from tests.queue.support import Queue, batch_in, built, names
+from tests.queue.support import FRAMEWORKS, Queue, batch_in, built, names
 
 
 def test_higher_priority_first_then_earlier_pods() -> None:
@@ -50,6 +54,29 @@ def test_an_event_that_moves_a_pod_does_not_renew_its_time() -> None:
     queue.at(105.0).add("c")
     queue.at(110.0).change()
     assert queue.take() == ["b", "a", "c"]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_whatever_comes_and_leaves_in_between_the_first_pod_is_always_the_smallest(seed: int) -> None:
+    rng, numbers = random.Random(seed), count(1)
+    heap, waiting = PodHeap(lambda info: info.sort_key, numbers), dict[str, QueuedPodInfo]()
+    framework = next(iter(FRAMEWORKS.values()))
+    for number in range(600):
+        come = pod(f"p{number}").build()
+        # Most come in order; some have a priority of their own, and stand before or behind most others.
+        priority = rng.choice((0, 0, 0, 0, -1, 1))
+        info = QueuedPodInfo(come.uid, come, framework, 0.0, sort_key=(-priority, number))
+        waiting[info.uid] = info
+        heap.add(info)
+        for _ in range(rng.choice((0, 0, 1, 3))):
+            if waiting:
+                first = min(waiting.values(), key=lambda info: info.sort_key)
+                assert heap.first() is first
+                leaving = rng.choice((first, first, rng.choice(list(waiting.values()))))
+                heap.discard(waiting.pop(leaving.uid))
+        heap.validate()
+        assert len(heap) == len(waiting)
+    assert [info.uid for info in heap] == sorted(waiting, key=lambda uid: waiting[uid].sort_key)
 
 
 def test_a_new_priority_counts_at_once() -> None:

@@ -3,11 +3,11 @@
 import pytest
 from msgspec.structs import replace
 
-from services.snapshot.events import DispatchOrders, Event, Fence, LookedUp, PodSeen, Tick
+from services.snapshot.events import BindingReports, DispatchOrders, Effect, Event, Fence, LookedUp, PodSeen, Tick
 from services.snapshot.state.ledger import BINDING_WINDOW, FENCE_GRACE
 from shared.messages.binding import LONGEST_WAIT
 from shared.messages.queue import ForgottenPod
-from shared.messages.state import Delta, PodGone, PodPlaced
+from shared.messages.state import Delta, LedgerEntry, PodGone, PodPlaced
 from shared.store.schema import Persist
 from testing.inprocess.pipeline import bound
 from tests.rounds.support import (
@@ -52,6 +52,43 @@ def test_a_finished_binding_stays_assumed_until_it_is_seen() -> None:
     assert log.core.ledger == {}
     assert log.pods() == {P.uid: "a"}
     assert log.handle(PodSeen(bound(P, "a"))) == []
+
+
+def test_what_a_message_says_of_bound_pods_is_written_together() -> None:
+    log = assumed()
+    log.handle(commit(2, (Q, "b", 3)))
+    second = log.attempt(Q)
+    effects = log.handle(BindingReports([finished(P.uid, FIRST), finished(Q.uid, second), finished(P.uid, FIRST)]))
+    assert [persist.ledger for persist in persists(effects)] == [tuple(log.core.ledger.values())]
+    assert [entry.bound for entry in log.core.ledger.values()] == [True, True]
+    assert log.handle(BindingReports([finished(P.uid, FIRST), finished(Q.uid, second)])) == []
+
+
+def test_a_message_with_outcomes_of_all_kinds_leaves_the_ledger_as_one_by_one() -> None:
+    """Written last, the bound entry stays whatever was reported of its attempt before, and of other pods."""
+    together, alone = assumed(), assumed()
+    for log in (together, alone):
+        log.handle(commit(2, (Q, "b", 3)))
+    second = alone.attempt(Q)
+    reports = [waits(P.uid, FIRST, 60.0), finished(P.uid, FIRST), failed(Q.uid, second, "no"), failed(P.uid, FIRST)]
+    effects = together.handle(BindingReports(reports))
+    singly = [effect for report in reports for effect in alone.handle(report)]
+    assert together.core.ledger == alone.core.ledger
+    assert [entry.bound for entry in together.core.ledger.values()] == [True]
+    assert stored(effects) == stored(singly) == {P.uid: together.core.ledger[P.uid], Q.uid: None}
+    assert ForgottenPod(Q.uid, "no") in effects and ForgottenPod(Q.uid, "no") in singly
+
+
+def persists(effects: list[Effect]) -> list[Persist]:
+    return [effect for effect in effects if isinstance(effect, Persist)]
+
+
+def stored(effects: list[Effect]) -> dict[str, LedgerEntry | None]:
+    """What these leave in Redis of each entry that they write; None for a removed one."""
+    ledger: dict[str, LedgerEntry | None] = {}
+    for persist in persists(effects):
+        ledger |= {entry.uid: entry for entry in persist.ledger} | dict.fromkeys(persist.settled)
+    return ledger
 
 
 def test_a_failed_binding_is_forgotten() -> None:

@@ -79,7 +79,8 @@ class Play:
         return told
 
     def tells(self, process: tuple[str, str], outcome: BindingOutcome) -> dict[str, list[int]]:
-        return sent(self.dispatcher.on_outcome(process, outcome, self.now))
+        self.dispatcher.on_outcome(process, outcome, self.now)
+        return sent(self.dispatcher.fill(self.now))
 
     def is_sole(self, process: tuple[str, str], version: str = V) -> bool:
         return self.dispatcher.is_sole(process, attempt(1), version)
@@ -105,6 +106,14 @@ def test_no_binder_gets_more_orders_than_it_has_room_for() -> None:
     play = Play("one", room=2)
     assert play.give(1, 2, 3) == {"one": [1, 2]}
     assert play.tells(ONE, told(1)) == {"one": [3]}
+
+
+def test_orders_that_wait_go_together_once_several_have_ended() -> None:
+    play = Play("one", room=3)
+    play.give(1, 2, 3, 4, 5, 6)
+    for number in (1, 2):
+        play.dispatcher.on_outcome(ONE, told(number), play.now)
+    assert play.tells(ONE, told(3)) == {"one": [4, 5, 6]}
 
 
 def test_orders_are_shared_among_binders() -> None:

@@ -185,24 +185,24 @@ def test_fields_that_concern_no_other_pod_do_not_matter_to_the_shape() -> None:
 
 def test_only_pods_of_ours_that_wait_and_can_be_read_are_known() -> None:
     owner = Owner(a_pod())
-    assert owner.pending.knows(a_pod().uid)
+    assert owner.pending.requests(a_pod().uid) is not None
     owner.see(shown(replace(a_pod(), spec=replace(a_pod().spec, node_name="n"))))
-    assert not owner.pending.knows(a_pod().uid)
+    assert owner.pending.requests(a_pod().uid) is None
     owner.see(shown(a_pod()))
     owner.see(Unreadable(Kind.POD, a_pod().uid, "default", "p", "an odd field", PROFILE))
-    assert not owner.pending.knows(a_pod().uid)
+    assert owner.pending.requests(a_pod().uid) is None
     owner.see(shown(a_pod()))
     owner.see(PodChange(a_pod().uid, "default", "p", gone=True))
-    assert not owner.pending.knows(a_pod().uid)
+    assert owner.pending.requests(a_pod().uid) is None
     owner.see(shown(replace(a_pod(), spec=replace(a_pod().spec, scheduler_name="another"))))
-    assert not owner.pending.knows(a_pod().uid)
+    assert owner.pending.requests(a_pod().uid) is None
 
 
 def test_a_body_that_is_none_makes_the_pod_unknown() -> None:
     pending = PendingPods()
     pending.upsert(shown(a_pod()))
     pending.upsert(replace(shown(a_pod()), body=msgspec.Raw(b"\xc1")))
-    assert not pending.knows(a_pod().uid)
+    assert pending.requests(a_pod().uid) is None
     pending.validate()
 
 

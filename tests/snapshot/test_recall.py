@@ -170,7 +170,8 @@ def test_claimed_orders_end_and_are_lost_like_others() -> None:
     asked = term.begin()
     term.tells(TWO, asked["two"], 1, 2, 3)
     term.tells(ONE, asked["one"])
-    assert term.dispatcher.on_outcome(TWO, BindingOutcome(*attempt(1), "no", version=V), term.now) == []
+    term.dispatcher.on_outcome(TWO, BindingOutcome(*attempt(1), "no", version=V), term.now)
+    assert term.dispatcher.fill(term.now) == []
     assert term.dispatcher.held == 2
     del term.living["two"]
     assert [numbers for _, numbers in term.pass_time(BINDER_TIMEOUT + 0.5)] == [{"one": [2, 3]}]

@@ -12,8 +12,10 @@ Pods of a Job or a StatefulSet differ in labels that say which of its pods each 
 until something selects pods by them: workers say with each answer what does, and pods that do come by here.
 """
 
+import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 import msgspec
 from msgspec.structs import replace as replace_fields
@@ -81,7 +83,7 @@ class _Identified(msgspec.Struct, gc=False):
 
 _BODY = msgspec.msgpack.Decoder(_Body)
 _LABELS = msgspec.msgpack.Decoder(dict[str, str])
-_MARKS = tuple(key.encode() for key in sorted(INDIVIDUAL_LABELS))
+_INDIVIDUAL = re.compile("|".join(map(re.escape, sorted(INDIVIDUAL_LABELS))).encode())
 _SELECTING = frozenset({"ReplicaSet", "ReplicationController"})
 """Controllers whose selectors count for default spreading; workers do not report these."""
 
@@ -268,7 +270,7 @@ class Admission:
             name=meta.name,
             version=meta.resource_version,
             body=queued.pod.copy(),  # one pod must not keep its whole batch in memory
-            template=Template("", PodLoad(namespace), ""),
+            template=_unknown(namespace),
             class_id="",
             gang=needed(queued.gang),
             claims=queued.claims,
@@ -313,7 +315,7 @@ class Admission:
     def _leave_out(self, info: PodInfo, meta: _Metadata) -> bytes:
         """Notes which labels the pod's class has none of, and returns the others, encoded."""
         info.left_out, info.labels, encoded = NONE, None, bytes(meta.labels)
-        if not (self._leaves_out and any(mark in encoded for mark in _MARKS)):
+        if not (self._leaves_out and _INDIVIDUAL.search(encoded)):
             return encoded
         if any(owner.controller and owner.kind in _SELECTING for owner in meta.owner_references):
             return encoded
@@ -393,6 +395,12 @@ class Admission:
             claims_go_along=may_have_claims_of_group(pod),
             is_plain=framework.is_in_tree and not (is_personal(pod) or may_claim(pod) or claim_names(pod)),
         )
+
+
+@lru_cache(maxsize=256)
+def _unknown(namespace: str) -> Template:
+    """Of a pod that cannot be read so far."""
+    return Template("", PodLoad(namespace), "")
 
 
 class UnknownClaims(FlotillaError):

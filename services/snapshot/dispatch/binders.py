@@ -8,7 +8,15 @@ from msgspec.structs import replace
 from services.snapshot.core import SnapshotCore
 from services.snapshot.dispatch.order_dispatcher import OrderDispatcher, Process, Sends, messages
 from services.snapshot.dispatch.recall import BinderRecall
-from services.snapshot.events import AcknowledgeBinder, BindingReport, DispatchOrders, RecallAttempts, ToBinders
+from services.snapshot.events import (
+    AcknowledgeBinder,
+    BindingReport,
+    BindingReports,
+    DispatchOrders,
+    FromBinders,
+    RecallAttempts,
+    ToBinders,
+)
 from shared.bus import Envelope
 from shared.bus.subjects import BINDER_EVICTIONS, BINDER_WITHDRAWALS, binder
 from shared.messages.binding import (
@@ -44,7 +52,7 @@ class Binders:
         context: Context,
         core: SnapshotCore,
         clocks: ClockOffsets,
-        feed: Callable[[BindingReport | Evicted], None],
+        feed: Callable[[FromBinders], None],
         acknowledge: Callable[[AcknowledgeBinder], None],
         listens_since: float | None = None,
     ) -> None:
@@ -104,8 +112,9 @@ class Binders:
     def on_outcomes(self, message: BindingOutcomes, envelope: Envelope) -> None:
         process, now = (message.binder, message.incarnation), self._context.clock()
         reports = [each for outcome in message.outcomes if (each := self._report_of(process, outcome, now)) is not None]
-        for report in reports:
-            self._feed(report)
+        self._send(self.dispatcher.fill(now))
+        if reports:
+            self._feed(BindingReports(reports))
         self._acknowledge(AcknowledgeBinder(message.epoch, message.number, envelope.respond))
 
     def _report_of(self, process: Process, outcome: BindingOutcome, now: float) -> BindingReport | None:
@@ -118,7 +127,7 @@ class Binders:
         if outcome.found and not self._core.is_assumed((outcome.uid, outcome.attempt)):
             self.withdraw(Withdraw(outcome.uid, outcome.attempt, "", NOT_ORDERED))
         report = self.dispatcher.report_of(process, outcome)
-        self._send(self.dispatcher.on_outcome(process, outcome, now))
+        self.dispatcher.on_outcome(process, outcome, now)
         return report
 
     def on_evicted(self, evicted: Evicted, envelope: Envelope) -> None:

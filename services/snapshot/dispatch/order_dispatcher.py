@@ -94,7 +94,7 @@ class OrderDispatcher:
                     renewed.append((name, [order]))
             elif attempt not in self._waiting and attempt not in self._unclaimed:
                 self._waiting[attempt] = None
-        return renewed + self._send(now)
+        return renewed + self.fill(now)
 
     # Orders of earlier terms
 
@@ -153,7 +153,7 @@ class OrderDispatcher:
             self._binders[beat.binder] = _Binder(beat.incarnation, beat.room, now)
         else:
             binder.room, binder.heard_at = beat.room, now
-        return self._send(now)
+        return self.fill(now)
 
     def takes_orders(self, since: float) -> bool:
         """Whether a binder with room has beaten since then; one that is leaving has none."""
@@ -182,19 +182,19 @@ class OrderDispatcher:
         sure = outcome.fenced or self.is_sole(process, key, outcome.version)
         return BindingReport(outcome, sure, sole=may_report)
 
-    def on_outcome(self, process: Process, outcome: BindingOutcome, now: float) -> Sends:
+    def on_outcome(self, process: Process, outcome: BindingOutcome, now: float) -> None:
+        """May make room for other orders: `fill` sends them."""
         attempt = (outcome.uid, outcome.attempt)
         name = self._holder.get(attempt)
         if name is None:
-            return []
+            return
         if outcome.bound or outcome.gone or (outcome.failed and self.holds(process, attempt)):
             self._drop(attempt)
-            return self._send(now) if self._waiting else []
+            return
         # A report about an earlier version says nothing of the renewed order, which may be lost.
         has_newest = outcome.version in ("", self._sent[attempt].version)
         if outcome.wait is not None and has_newest and self.holds(process, attempt):
             self._binders[name].held[attempt] = now + bounded(outcome.wait) + REPORT_TIMEOUT
-        return []
 
     def holds(self, process: Process, attempt: AttemptKey) -> bool:
         name, incarnation = process
@@ -221,14 +221,14 @@ class OrderDispatcher:
             return None
         del self._binders[process[0]].held[attempt], self._holder[attempt]
         self._wait_first(attempt)
-        return self._send(now)
+        return self.fill(now)
 
     def tick(self, now: float) -> Sends:
         """Drops lost binders, and sends again the orders without a report."""
         self._heard_at = now if self._heard_at is None else self._heard_at
         for name in [name for name, b in self._binders.items() if now - b.heard_at > BINDER_TIMEOUT]:
             self._lose(name)
-        sends = self._send(now)
+        sends = self.fill(now)
         for name, binder in self._binders.items():
             again: list[BindingOrder] = []
             for attempt in [attempt for attempt, due in binder.held.items() if due <= now]:
@@ -263,12 +263,11 @@ class OrderDispatcher:
         """The attempt has ended, or the snapshot fences it."""
         del self._binders[self._holder.pop(attempt)].held[attempt], self._sent[attempt]
 
-    def _send(self, now: float) -> Sends:
-        """To the binder with the most room; in equal parts if several have as much."""
+    def fill(self, now: float) -> Sends:
+        """Gives waiting orders to the binder with the most room; in equal parts if several have as much."""
         sends: dict[str, list[BindingOrder]] = {}
         room = {name: b.room - len(b.held) for name, b in self._binders.items()}
-        while self._waiting and room and (most := max(room.values())) > 0:
-            name = next(name for name in room if room[name] == most)
+        while self._waiting and room and room[name := max(room, key=room.__getitem__)] > 0:
             attempt, _ = self._waiting.popitem(last=False)
             order = self._order_of(attempt, now)
             if order is None:

@@ -144,9 +144,6 @@ class PendingPods:
     def begin_commit(self) -> None:
         self._differences.clear()
 
-    def knows(self, uid: str) -> bool:
-        return uid in self._pods
-
     def requests(self, uid: str) -> Mapping[str, int] | None:
         """What must be free for a known pod; None for others."""
         shape = self._pods.get(uid)
@@ -156,9 +153,11 @@ class PendingPods:
         """The resource claims of a known pod, in the order of its specification; None for others."""
         return self._claims.get(uid, ()) if uid in self._pods else None
 
-    def difference(self, wanted: Decision | Nominate, load: PodLoad) -> str:
-        """What a commit describes otherwise than the watch, of a known pod; empty if nothing."""
-        shape = self._pods[wanted.uid]
+    def difference(self, wanted: Decision | Nominate, load: PodLoad) -> str | None:
+        """What a commit describes otherwise than the watch; empty if nothing, None if it does not know the pod."""
+        shape = self._pods.get(wanted.uid)
+        if shape is None:
+            return None
         by = (id(load), id(shape))
         found = self._differences.get(by)
         if found is None:
