@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := -m pip --disable-pip-version-check
-PIP_TOOLS := pip-tools==7.6.2
+UV := uv==0.13.9
 ARGS ?=
 # One more than there are CPUs, because some tests mostly wait.
 TESTERS = $$(($$(nproc 2>/dev/null || echo 2) + 1))
@@ -64,23 +64,18 @@ simulation: $(STAMP)  ## all services on virtual time, seed by seed; ARGS="--fir
 conformance: $(STAMP)  ## replay kube-scheduler's recorded decisions (GROUPS="mixed": only these; ARGS="--shards 1,7")
 	$(BIN)/flotilla conformance $(ARGS) $(foreach group,$(GROUPS),tests/conformance/data/$(group).jsonl.gz)
 
-# Locked on the oldest supported Python, whose requirements include those of all later ones.
-COMPILE = CUSTOM_COMPILE_COMMAND="make lock" $(VENV)/lock/bin/python -m piptools compile pyproject.toml \
-	--quiet --generate-hashes --allow-unsafe --strip-extras --no-header \
-	--no-emit-index-url --no-emit-trusted-host --no-emit-find-links
+# For every supported Python, whatever the one that locks.
+COMPILE = $(VENV)/lock/bin/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 \
+	--generate-hashes --custom-compile-command "make lock" --no-emit-index-url --extra build
 
 dashboards: $(STAMP)  ## write Grafana's dashboards from tools/dashboards
 	$(BIN)/python -m tools.dashboards
 
 lock: $(BIN)/python  ## pin requirements again, from pyproject.toml (UPGRADE=1: to the newest)
-	@$(BIN)/python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11) and "make lock needs a .venv of Python 3.11: make clean, then make lock PYTHON=python3.11")'
 	$(BIN)/python -m venv $(VENV)/lock
-	$(VENV)/lock/bin/python $(PIP) install --quiet "$(PIP_TOOLS)"
+	$(VENV)/lock/bin/python $(PIP) install --quiet "$(UV)"
 	$(COMPILE) $(if $(UPGRADE),--upgrade) --output-file requirements.txt
 	$(COMPILE) $(if $(UPGRADE),--upgrade) --extra dev --constraint requirements.txt --output-file requirements-dev.txt
-	@for file in requirements.txt requirements-dev.txt; do \
-		{ echo "# Pinned from pyproject.toml by: make lock"; grep -v '^# Pinned from' $$file; } > $$file.new && mv $$file.new $$file; \
-	done
 
 clean:  ## remove .venv, caches and build output
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist *.egg-info

