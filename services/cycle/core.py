@@ -258,8 +258,8 @@ class CycleCore:
         if not self._backlog:
             return []
         self._admission.judge_by_labels(self._backlog)
-        if self.round_size == 1 and (self._searches.is_busy or self._commits.has_nominations):
-            return []  # strict mode: the next pod must see this one's nomination
+        if self._awaits_nomination:
+            return []
         if self.is_committing and self.rounds.is_better_alone(self._backlog):
             return []
         if len(self._backlog) < min(self.round_size, ENOUGH) and not self.rounds.passed_over:
@@ -281,6 +281,17 @@ class CycleCore:
                 return effects + self._on_round(progress, now)
             effects += self._end(refused)
         return effects
+
+    @property
+    def _awaits_nomination(self) -> bool:
+        """Whether, in strict mode, the next pod must see the nomination of one before it."""
+        return self.round_size == 1 and (self._searches.is_busy or self._commits.has_nominations)
+
+    def _may_share_commit(self, now: float) -> bool:
+        """Whether decisions that strict mode makes one by one share a commit. Not while they are recorded: a replay
+        finds each on a state that has all decisions before it.
+        """
+        return self.round_size == 1 and not self._awaits_nomination and not self._recording.is_on(now)
 
     def _on_proposals(self, proposals: Proposals, now: float) -> list[Effect]:
         if not self.rounds.awaits(proposals) or self._is_refused(proposals):
@@ -312,6 +323,9 @@ class CycleCore:
             return effects + self._on_search(rehearsed, now)
         if gang is not None and result.decided:
             result = self._commits.refuse_large(gang.key, result)
+        if gang is None and self._may_share_commit(now):
+            self._admission.judge_by_labels(self._backlog)
+            self.rounds.decide_following(result, self._backlog)
         effects += self._end(result if gang is None else self._searches.take_gang(gang, result))
         self._admission.judge_by_name(info for info in result.deferred if info.class_id in result.by_name)
         self._backlog.extendleft(reversed(result.deferred))

@@ -14,6 +14,7 @@ import msgspec
 
 from services.cycle import events as cycle
 from services.cycle.core import CycleCore
+from services.cycle.queue_client import MIN_PODS
 from services.snapshot import events as snapshot
 from services.snapshot.core import SnapshotCore
 from services.worker import events as worker
@@ -136,9 +137,9 @@ class Bench:
         self.cycle.handle(cycle.Workers({name: core.shards for name, core in self.workers.items()}, SHARDS), 0.0)
 
     def run(self, pods: list[Pod]) -> None:
-        """Decide all pods, in batches of one round."""
+        """Decide all pods, in batches of one round, or as many as the cycle pulls for a smaller one."""
         self._decided = 0
-        size = self.cycle.round_size
+        size = max(self.cycle.round_size, MIN_PODS)
         for start in range(0, len(pods), size):
             batch = batch_of(pods[start : start + size], objects=self.snapshot.cluster.objects.current)
             effects = self._timed("cycle", partial(self.cycle.handle, batch, 0.0))

@@ -1,23 +1,26 @@
 """A pipeline whose known answers are compared with those of the workers, and random clusters for it."""
 
 import random
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import msgspec
 
-from services.cycle.events import Ask, Decided, Effect, Workers
+from services.cycle.events import Ask, Decided, Effect, SendCommit, Workers
 from services.cycle.round.admission import PodInfo
 from services.cycle.round.known_answers import Known, KnownAnswers
+from services.cycle.round.ladder_merge import Placement
 from services.snapshot import events as snapshot
+from services.worker.core import WorkerCore
 from services.worker.proposer import Proposer
+from services.worker.what_if import pods_placed
 from shared.framework.loading import load_frameworks
 from shared.framework.profile import Framework
 from shared.messages.codec import copy
 from shared.messages.evaluation import Summary, Ties
 from shared.messages.queue import Gang
-from shared.messages.rounds import ClassAnswer, ClassAsk, Ladder
-from shared.messages.state import Delta, NeedDeltas
+from shared.messages.rounds import ClassAnswer, ClassAsk, Given, Ladder
+from shared.messages.state import Delta, Loads, NeedDeltas
 from shared.model.objects import DEFAULT_SCHEDULER, Node, ObjectMeta, Pod, ReplicaSet
 from shared.model.wellknown import HOSTNAME, ZONE
 from shared.model.workloads import LabelSelectorSpec
@@ -76,13 +79,34 @@ REPLICA_SETS = [
 
 
 class Checked(KnownAnswers):
-    """Compares each answer that it gives with that of the worker, unless that one has seen another state meanwhile."""
+    """Compares each answer that it gives with that of the worker, unless that one has seen another state meanwhile.
+
+    The worker is asked as if what was decided since the last commit were placed.
+    """
 
     def __init__(self, run: "Run") -> None:
         super().__init__(run.cycle.frameworks)
         self.given = 0
         self.is_off = False
         self._run = run
+        self._loads = Loads()
+        self._uncommitted: list[Given] = []
+        """What was decided since the last commit."""
+
+    def decided(
+        self,
+        classes: Iterable[str],
+        decided: Collection[tuple[PodInfo, Placement]],
+        workers: Collection[str],
+        worker_of: Callable[[str], str],
+    ) -> None:
+        number = self._loads.number
+        self._uncommitted += [Given(info.uid, placement.node, number(info.load)) for info, placement in decided]
+        super().decided(classes, decided, workers, worker_of)
+
+    def on_committed(self, seq: int, others: int | None, relabelled: int | None, *, is_whole: bool) -> None:
+        self._uncommitted.clear()
+        super().on_committed(seq, others, relabelled, is_whole=is_whole)
 
     def answers(
         self, workers: Collection[str], wanted: Mapping[str, int], classes: Mapping[str, PodInfo], keys: Sequence[str]
@@ -93,11 +117,12 @@ class Checked(KnownAnswers):
         self._run.send_quiet_deltas()
         alone = sum(wanted.values()) == 1
         for worker, answers in known.answers.items():
-            if self._run.workers[worker].seq == self.seq:
+            core = self._run.workers[worker]
+            if core.seq == self.seq:
                 self.given += len(answers)
-                told = [
-                    _told(answer, keys, alone=alone) for answer in self._run.asked(worker, wanted, known.merged, keys)
-                ]
+                with pods_placed(core.table, self._uncommitted, self._loads.items):
+                    asked = self._run.asked(core, wanted, known.merged, keys)
+                told = [_told(answer, keys, alone=alone) for answer in asked]
                 given = [_told(answer, keys, alone=alone) for answer in answers]
                 assert given == told, f"{given}\n{told}"
         return known
@@ -148,6 +173,8 @@ class Run(Audited):
         relabels: bool = True,
     ) -> None:
         self.asks = 0
+        self.commits: list[dict[str, str]] = []
+        """The decisions of each: by uid, the node."""
         self._relabels = relabels
         super().__init__(shards=shards, round_size=round_size, ties=ties, frameworks=frameworks)
         self.known = self.cycle.rounds.known = Checked(self)
@@ -161,6 +188,8 @@ class Run(Audited):
     def _carry_out_cycle(self, effects: Iterable[Effect]) -> None:
         effects = list(effects)
         self.asks += sum(isinstance(effect, Ask) for effect in effects)
+        sent = (effect.message for effect in effects if isinstance(effect, SendCommit))
+        self.commits += [{each.uid: each.node for each in commit.decisions} for commit in sent]
         super()._carry_out_cycle(effects)
 
     def observe(self, event: snapshot.Event) -> None:
@@ -180,9 +209,9 @@ class Run(Audited):
         self._to_cycle(Workers({name: core.shards for name, core in self.workers.items()}, len(self.workers)))
 
     def asked(
-        self, worker: str, wanted: Mapping[str, int], merged: Mapping[str, Summary], keys: Sequence[str]
+        self, core: WorkerCore, wanted: Mapping[str, int], merged: Mapping[str, Summary], keys: Sequence[str]
     ) -> list[ClassAnswer]:
-        core, cache = self.workers[worker], self.cycle.rounds.cache
+        cache = self.cycle.rounds.cache
         proposer = Proposer(core.table, core.frameworks, self.cycle.ties, len(core.shards) / core.shard_count)
         asks = [
             ClassAsk(each, DEFAULT_SCHEDULER, count, self._classes[each], merged.get(each, cache.guess(each)))

@@ -1,20 +1,24 @@
 """Answers that the cycle keeps are those that the workers would give if they were asked."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from itertools import chain
 
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.cycle.events import Ask, Effect
+from services.cycle.events import Ask, Decided, Effect
 from services.cycle.round.known_answers import AHEAD
 from services.snapshot import events as snapshot
 from shared.framework.lasting import Lasting
 from shared.framework.profile import Framework
 from shared.messages.evaluation import Ties
+from shared.messages.recording import RecordDecisions
 from shared.messages.rounds import Propose
+from shared.model.objects import Pod
 from shared.model.wellknown import HOSTNAME
 from testing.builders import PodBuilder, expr, node, pod
 from testing.inprocess.pipeline import Pipeline, bound
@@ -66,6 +70,21 @@ def wide(count: int = 40) -> Run:
     run.add_nodes([small_node(f"n{i:02}") for i in range(count)])
     run.settle()
     return run
+
+
+def strict(ties: Ties = BY_NAME, nodes: int = 200) -> Run:
+    run = Run(2, 1, ties)
+    run.add_nodes([small_node(f"n{i:03}") for i in range(nodes)])
+    run.settle()
+    return run
+
+
+def five_kinds(count: int) -> list[Pod]:
+    return [small_pod(f"p{i}", cpu=f"{100 + i % 5}m") for i in range(count)]
+
+
+def nodes_of(run: Run) -> dict[str, str]:
+    return {key: node for key, (node, _) in run.placed.items()}
 
 
 def test_a_class_that_comes_again_needs_no_ask_until_the_ladder_is_used_up() -> None:
@@ -149,17 +168,43 @@ def test_classes_in_turn_need_no_ask_either_once_each_came_twice(ties: Ties) -> 
 @pytest.mark.parametrize("ties", [BY_NAME, Ties(seed=7)], ids=["all want the same nodes", "each wants others"])
 def test_in_strict_mode_rounds_wait_for_commits_that_make_asks_needless(ties: Ties) -> None:
     """Pods wait, and are decided as if each came alone. The first round of each class overlaps."""
-    nodes = [small_node(f"n{i:03}") for i in range(200)]
-    pods = [small_pod(f"p{i}", cpu=f"{100 + i % 5}m") for i in range(60)]
-    alone, together = Run(2, 1, ties), Run(2, 1, ties)
-    for run in (alone, together):
-        run.add_nodes(nodes)
-        run.settle()
+    pods = five_kinds(60)
+    alone, together = strict(ties), strict(ties)
     costs = one_by_one(alone, pods)
     together.submit(pods)
     together.settle()
-    assert together.placed == alone.placed
+    assert nodes_of(together) == nodes_of(alone)
     assert together.asks <= sum(costs), "the second time with placements ahead"
+
+
+def test_in_strict_mode_decisions_that_need_no_ask_share_a_commit() -> None:
+    """In the order of the queue; and each has its own while they are recorded, as a replay needs the state of each."""
+    pods = five_kinds(60)
+    run, recorded = strict(), strict()
+    run.submit(pods)
+    run.settle()
+    recorded.cycle.handle(RecordDecisions("recording", 1e6), recorded.now)
+    recorded.submit(pods)
+    recorded.settle()
+    assert nodes_of(run) == nodes_of(recorded)
+    assert list(chain(*run.commits)) == list(chain(*recorded.commits)) == [each.uid for each in pods]
+    assert len(recorded.commits) == 60
+    assert len(run.commits) < 30
+
+
+def test_a_refused_decision_leaves_the_others_of_its_commit_in_place() -> None:
+    run = strict()
+    run.submit(five_kinds(60))
+    while not run.commits or len(run.commits[-1]) < 3:
+        run.step()
+    assert run.cycle.is_committing
+    refused, its_node = list(run.commits[-1].items())[1]
+    run.observe(snapshot.NodeSeen(node(its_node).capacity(cpu=4, memory="8Gi").label(new="yes").build()))
+    run.settle()
+    assert all(isinstance(outcome, Decided) for outcome in run.outcomes.values())
+    decided = Counter(chain(*run.commits))
+    assert decided.pop(refused) == 2
+    assert set(decided.values()) == {1}
 
 
 def test_in_strict_mode_rounds_overlap_with_commits_where_each_needs_an_ask() -> None:

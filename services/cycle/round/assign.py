@@ -83,6 +83,12 @@ class RoundResult:
     offered: dict[str, Offered] | None = None
     values: dict[str, tuple[str | None, ...]] = field(default_factory=dict)
 
+    def append(self, following: "RoundResult") -> None:
+        """Pods that were all decided after these. A class is remembered as it was before the first of its pods."""
+        self.order += following.order
+        self.decided += following.decided
+        self.views = following.views | self.views
+
 
 ClassVerdict = LadderMerge | DomainMerge | Unfit | Status | None
 """Where the pods of a class can go, why they can go nowhere, a plugin's failure, or None: it must be asked again."""

@@ -47,7 +47,7 @@ def next_pods(
     first = waiting.popleft()
     pods, passed_over = [first], list[PodInfo]()
     floor: int | None = None
-    size = first.size + _bytes_of_load(first, ())
+    size = bytes_in_commit(first)
     uniform = cache.stands_alone(first.class_id) and first.volumes is None
     classes, questions = {first.class_id}, 1
     judged_pods = int(is_judged(first.class_id))
@@ -78,6 +78,11 @@ def next_pods(
         pods.append(waiting.popleft())
     waiting.extendleft(reversed(passed_over))
     return NextPods(pods, len(passed_over), questions > MAX_QUESTIONS)
+
+
+def bytes_in_commit(info: PodInfo) -> int:
+    """At most, of a whole pod where binders need it, and of what it means for others."""
+    return info.size + _bytes_of_load(info, ())
 
 
 def _bytes_of_load(info: PodInfo, classes: Collection[str]) -> int:

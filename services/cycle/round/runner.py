@@ -19,7 +19,7 @@ from services.cycle.round.class_cache import ClassCache
 from services.cycle.round.gang_reasons import with_possible_limits
 from services.cycle.round.gangs import AnyGang
 from services.cycle.round.known_answers import MAX_AHEAD_OF, KnownAnswers
-from services.cycle.round.next_pods import ENOUGH, next_pods
+from services.cycle.round.next_pods import ENOUGH, MAX_POD_BYTES, bytes_in_commit, next_pods
 from services.cycle.round.round import Round
 from shared.framework.failures import Failures
 from shared.framework.profile import MAX_ASKS, Framework
@@ -106,13 +106,29 @@ class RoundRunner:
         round_.next_ask()
         is_plain = gang is None and not round_.nominated
         self._keeps = is_plain and len(pods) <= MAX_AHEAD_OF and self._commits.pending is None
-        if self._keeps:
-            self._answer_by_known(round_)
-            if len(round_.answered) == len(self._workers):
-                progress = self._try_to_decide(round_, now)
-                progress.unasked = progress.result is not None
-                return progress
+        if self._keeps and self._is_known(round_):
+            progress = self._try_to_decide(round_, now)
+            progress.unasked = progress.result is not None
+            return progress
         return RoundProgress(self._send(round_, now))
+
+    def decide_following(self, result: RoundResult, backlog: deque[PodInfo]) -> None:
+        """After the last round, for its commit: decides the pods that follow, as long as answers about them are known.
+
+        Each is decided in a round of its own, by the answers as they are after the decisions before it. None is if a
+        worker has seen a later state than those answers are known for.
+        """
+        if not self._keeps or self._newest_seq > self.known.seq:
+            return
+        room = MAX_POD_BYTES - sum(bytes_in_commit(info) for info, _ in result.decided)
+        while backlog and backlog[0].gang is None and len(result.decided) == len(result.order) < MAX_AHEAD_OF:
+            pods = next_pods(backlog, self.limit, self.cache, self._packing).pods
+            room -= sum(map(bytes_in_commit, pods))
+            following = None if room < 0 else self._decide_unasked(Round(self.begun, pods, self.cache))
+            if following is None:
+                backlog.extendleft(reversed(pods))
+                return
+            result.append(following)
 
     def is_better_alone(self, backlog: deque[PodInfo]) -> bool:
         """Whether the next round, in strict mode, is not to overlap with a commit: its answers are known once that is
@@ -237,10 +253,10 @@ class RoundRunner:
 
     # Inside
 
-    def _answer_by_known(self, round_: Round) -> None:
-        """In place of the workers whose answers are known."""
+    def _is_known(self, round_: Round) -> bool:
+        """Answers in place of the workers whose answers are known. Returns whether that is all of them."""
         if self._checks.claimed_seq > self.known.seq:
-            return
+            return False
         wanted, seq = round_.wanted(len(self._workers)), self.known.seq
         known = self.known.answers(self._workers, wanted, round_.classes, round_.keys)
         round_.expect(known.merged)
@@ -248,6 +264,24 @@ class RoundRunner:
             shards = sorted(self._workers[worker])
             proposals = Proposals(worker, self._epoch, round_.number, round_.ask, seq, shards, answers)
             round_.answered[worker] = proposals
+        return len(round_.answered) == len(self._workers)
+
+    def _decide_unasked(self, round_: Round) -> RoundResult | None:
+        """None unless all of its pods are placed by known answers."""
+        round_.next_ask()
+        if round_.nominated or len(round_.pods) > MAX_AHEAD_OF or not self._is_known(round_):
+            return None
+        try:
+            round_.settle(self._frameworks, len(self._workers))
+            result = None if round_.open else round_.decide(self._frameworks)
+        except Exception:
+            return None  # it is decided again, and then finds out which worker is wrong
+        if result is None or len(result.decided) < len(round_.pods):
+            for class_id in round_.classes:
+                self.known.forget(class_id)  # it was judged by another summary than that of now
+            return None
+        self._conclude(round_, result)
+        return result
 
     def _ask(self, round_: Round, now: float) -> list[Effect]:
         round_.next_ask()
@@ -300,11 +334,9 @@ class RoundRunner:
             result = round_.decide(self._frameworks)
         except Exception as cause:
             return self._blame(round_, cause, now)
-        for raised in round_.broken:
-            self.failures.note(raised)
         self.current = None
         self._asks.answered(round_.number)
-        self._keep_answers(round_, result)
+        self._conclude(round_, result)
         if round_.gang is not None:
             round_.gang.take(result)
         else:
@@ -326,7 +358,10 @@ class RoundRunner:
         is_too_large = self._is_cut or 2 * deferred > pods
         self.limit = min(self._round_size, ENOUGH if is_too_large else max(ENOUGH, 2 * pods))
 
-    def _keep_answers(self, round_: Round, result: RoundResult) -> None:
+    def _conclude(self, round_: Round, result: RoundResult) -> None:
+        """Keeps the answers that still hold after these decisions."""
+        for raised in round_.broken:
+            self.failures.note(raised)
         if not self._keeps:
             self.known.clear()
             for class_id in round_.classes:
