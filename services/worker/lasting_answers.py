@@ -45,26 +45,29 @@ def outlook(
 
 def beside(
     evaluator: ShardEvaluator,
-    pod_class: PodClass,
-    rows: Rows,
+    placements: Sequence[tuple[PodClass, Rows]],
     classes: Sequence[str],
     known: Mapping[str, tuple[ShardEvaluator, PodClass]],
     failures: Failures,
-) -> dict[str, list[int]]:
-    """Scores of other known classes on these rows after placements of this class.
+) -> dict[str, dict[str, list[int]]]:
+    """By class, scores of the other known classes on these rows after its placements there.
 
     Classes of another profile and unsteady ones are left out.
     """
-    asked = (known[each] for each in classes if each in known and each != pod_class.id)
+    asked = (known[each] for each in classes if each in known)
     others = [other for of, other in asked if of is evaluator and evaluator.lasting.is_steady(other)]
-    if not others or not rows.size:
+    placed = [(placing, rows) for placing, rows in placements if rows.size and others != [placing]]
+    if not others or not placed:
         return {}
     try:
-        totals = evaluator.lasting.totals_beside(pod_class, rows, others).tolist()
-    except Exception as cause:  # a plugin failed for another class than this
+        totals = {placing.id: of_rows.tolist() for placing, of_rows in evaluator.lasting.totals_beside(placed, others)}
+    except Exception as cause:  # a plugin failed for another class than these
         failures.note(cause)
         return {}
-    return {other.id: of_other for other, of_other in zip(others, totals, strict=True)}
+    return {
+        class_id: {other.id: of for other, of in zip(others, of_rows, strict=True) if other.id != class_id}
+        for class_id, of_rows in totals.items()
+    }
 
 
 def ranges(

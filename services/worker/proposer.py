@@ -313,6 +313,13 @@ class Proposer:
                 ready, among, evaluator.ladders.climb(classes, counts, among, strata, within), strict=True
             )
         ]
+        lasting = [
+            (pod_class, rungs.rows if coming.groups is None else coming.groups.rows)
+            for pod_class, rungs, coming in zip(classes, ladders, outlooks, strict=True)
+            if coming.lasts or coming.groups
+        ]
+        of_others = beside(evaluator, lasting, context.beside, self._classes, self._failures)
+        of_named = ranges(evaluator, context.beside, self._classes) if lasting else {}
         return [
             ClassAnswer(
                 ask.class_id,
@@ -340,15 +347,8 @@ class Proposer:
                 ),
                 **self._places(evaluator, pod_class, context)._asdict(),
                 own_volumes=bool(ask.own_volumes),
-                beside=beside(
-                    evaluator,
-                    pod_class,
-                    rungs.rows if coming.groups is None else coming.groups.rows,
-                    context.beside if coming.lasts or coming.groups else (),
-                    self._classes,
-                    self._failures,
-                ),
-                ranges=ranges(evaluator, (ask.class_id, *context.beside), self._classes)
+                beside=of_others.get(ask.class_id, {}),
+                ranges=of_named | ranges(evaluator, (ask.class_id,), self._classes)
                 if coming.lasts or coming.groups
                 else {},
                 followed=coming.followed,

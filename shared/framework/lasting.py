@@ -6,7 +6,7 @@ instead, with the scores of all other plugins: the cycle adds the one that it fo
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -28,6 +28,8 @@ from shared.plugins.grouping import Group, GroupedScore
 
 MAX_GROUPS = 128
 """Score groups of one class in an answer; a class with more cannot be followed."""
+MAX_PAIRS = 1 << 14
+"""Placements with classes beside them that are evaluated together: more would fit in no cache of a processor."""
 SPARE_NODES = 3
 """Listed of each group beyond twice its share."""
 
@@ -114,24 +116,35 @@ class Lasting:
             return ranges
         return {name: range_ for name, range_ in ranges.items() if name != self._answers.scores[s].name}
 
-    def totals_beside(self, pod_class: PodClass, rows: Rows, others: Sequence[PodClass]) -> Ints:
-        """Others x rows: what total score each has for these steady classes after pods of this class were placed there
-        one after the other, -1 if it is not feasible then, and 0 if the node's object rejects the other class.
+    def totals_beside(
+        self, placements: Sequence[tuple[PodClass, Rows]], others: Sequence[PodClass]
+    ) -> Iterator[tuple[PodClass, Ints]]:
+        """For each class and its rows, others x rows: what total score each has for these steady classes after pods of
+        that class were placed there one after the other, -1 if it is not feasible then, and 0 if the node's object
+        rejects the other class.
 
         Without the scores that are followed.
         """
+        each = max(1, max((len(rows) for _, rows in placements), default=1))
+        together = max(1, MAX_PAIRS // (each * max(1, len(others))))
+        for start in range(0, len(placements), together):
+            yield from self._totals_beside(placements[start : start + together], others)
+
+    def _totals_beside(
+        self, placements: Sequence[tuple[PodClass, Rows]], others: Sequence[PodClass]
+    ) -> Iterator[tuple[PodClass, Ints]]:
+        sizes = [len(rows) for _, rows in placements]
+        rows = np.concatenate([rows for _, rows in placements])
+        counts = np.concatenate([_times_so_far(rows) for _, rows in placements])
+        kinds = np.repeat(np.arange(len(placements), dtype=np.intp), sizes)
         each, index = np.arange(len(rows), dtype=np.intp), np.arange(len(rows) * len(others), dtype=np.intp)
-        earlier: Counter[int] = Counter()
-        counts = np.empty(len(rows), dtype=np.int64)
-        for i, row in enumerate(rows.tolist()):
-            earlier[row] += 1
-            counts[i] = earlier[row]
         which, at = np.repeat(np.arange(len(others), dtype=np.intp), len(rows)), np.tile(each, len(others))
-        placed = Changes(len(index), index, np.zeros_like(index), counts[at], [pod_class.kind])
+        placed = Changes(len(index), index, kinds[at], counts[at], [placing.kind for placing, _ in placements])
         keys = self._ranking.keys_of(others, which, TableView(self._table, rows[at], placed), rest=True)
         passes = np.array([self._class_rows.settled[other.slot, rows] for other in others]).ravel()
         totals: Ints = np.where(passes, np.where(keys < 0, -1, keys >> self._ranking.tie_bits), 0)
-        return totals.reshape(len(others), len(rows))
+        of_each = np.split(totals.reshape(len(others), len(rows)), np.cumsum(sizes)[:-1], axis=1)
+        return zip((placing for placing, _ in placements), of_each, strict=True)
 
     def groups(self, pod_class: PodClass, wanted: int) -> ListedGroups | None:
         """The groups of an evaluated class that is followed; None if there are too many.
@@ -157,3 +170,13 @@ class Lasting:
         alone, one = np.zeros(len(rows), dtype=np.intp), np.ones(len(rows), dtype=np.int64)
         after = self._ranking.keys_with_planned([pod_class], alone, rows, one, rest=True)
         return ListedGroups(grouped.groups, counts.tolist(), listed.tolist(), rows, keys, after)
+
+
+def _times_so_far(rows: Rows) -> Ints:
+    """How many times each row has come, the last time included."""
+    earlier: Counter[int] = Counter()
+    counts = np.empty(len(rows), dtype=np.int64)
+    for i, row in enumerate(rows.tolist()):
+        earlier[row] += 1
+        counts[i] = earlier[row]
+    return counts

@@ -275,6 +275,8 @@ def a_while(run: Run, cluster: Cluster, steps: int) -> None:
         pods = cluster.pods(kind, roll.choice([1, 1, 1, 2, 5]))
         if roll.random() < 0.1:
             pods += cluster.pods(roll.choice(kinds), 1)
+        if roll.random() < 0.1:
+            pods += [each for _ in range(8) for each in cluster.pods(roll.choice(kinds), 1)]
         run.submit(pods)
         if roll.random() < 0.9:
             run.settle()

@@ -192,6 +192,17 @@ def test_in_strict_mode_decisions_that_need_no_ask_share_a_commit() -> None:
     assert len(run.commits) < 30
 
 
+def test_in_strict_mode_an_ask_is_also_about_the_pods_that_follow() -> None:
+    """Each class is asked about once, the first one again as nothing was expected of it. With the second pod of that
+    come all classes, for placements ahead, and then all other pods are decided.
+    """
+    run = strict()
+    run.submit(five_kinds(60))
+    run.settle()
+    assert run.asks == (6 + 1) * 2
+    assert [len(each) for each in run.commits] == [1, 1, 1, 1, 1, 55]
+
+
 def test_a_refused_decision_leaves_the_others_of_its_commit_in_place() -> None:
     run = strict()
     run.submit(five_kinds(60))

@@ -87,7 +87,8 @@ class RoundResult:
         """Pods that were all decided after these. A class is remembered as it was before the first of its pods."""
         self.order += following.order
         self.decided += following.decided
-        self.views = following.views | self.views
+        for class_id, view in following.views.items():
+            self.views.setdefault(class_id, view)
 
 
 ClassVerdict = LadderMerge | DomainMerge | Unfit | Status | None

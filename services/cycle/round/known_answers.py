@@ -194,6 +194,11 @@ class KnownAnswers:
                 if kept is not None and kept.seq < (self._oldest if reads_labels else others):
                     del answers[class_id]
 
+    def offers(self, class_id: str, workers: Iterable[str]) -> bool:
+        """Whether all of these workers have a ladder of the class from which its next placement can be taken."""
+        kept = (self._right(worker, class_id) for worker in workers)
+        return all(isinstance(each, _Kept) and each.offers(2) for each in kept)
+
     def answers(
         self, workers: Collection[str], wanted: Mapping[str, int], classes: Mapping[str, PodInfo], keys: Sequence[str]
     ) -> Known:

@@ -69,7 +69,9 @@ class Round:
         self.nominated = NominatedPods(pods)
         for info in pods:
             self.classes.setdefault(info.class_id, info)
-        self.open = set(self.classes)
+        self.asked = dict(self.classes)
+        """Likewise, also of classes that workers are asked about in advance."""
+        self.open = set(self.asked)
         """Classes to ask about."""
         self.answered: dict[str, Proposals] = {}
         """Answers to the present ask, by worker."""
@@ -105,13 +107,13 @@ class Round:
     @property
     def keeps_answers(self) -> bool:
         """Whether answers about some classes are final, including while extenders are asked about their nodes."""
-        return len(self.open) < len(self.classes)
+        return len(self.open) < len(self.asked)
 
     # Asking
 
     def start_over(self) -> None:
         """The shards have moved: earlier answers are void."""
-        self.open = set(self.classes)
+        self.open = set(self.asked)
         self._among, self._judgements, self._questions = {}, {}, {}
 
     def next_ask(self) -> None:
@@ -119,11 +121,21 @@ class Round:
         self.answered = {}
         self.least_seq = None
         for class_id in self.open:
-            guess = self._cache.guess(self._guess_key(class_id))
-            if guess is None and self._within:
-                guess = self._cache.guess(plain_class(class_id))
-            borrowed = self._cache.borrowed(self.classes[class_id].template.profile)
-            self._guesses[class_id] = (borrowed, True) if guess is None else (guess, False)
+            self._guess(class_id)
+
+    def ask_in_advance(self, infos: Iterable[PodInfo]) -> None:
+        """The present ask is also about the classes of these pods, of which none is decided in this round."""
+        for info in infos:
+            if self.asked.setdefault(info.class_id, info) is info:
+                self.open.add(info.class_id)
+                self._guess(info.class_id)
+
+    def _guess(self, class_id: str) -> None:
+        guess = self._cache.guess(self._guess_key(class_id))
+        if guess is None and self._within:
+            guess = self._cache.guess(plain_class(class_id))
+        borrowed = self._cache.borrowed(self.asked[class_id].template.profile)
+        self._guesses[class_id] = (borrowed, True) if guess is None else (guess, False)
 
     def expect(self, merged: Mapping[str, Summary]) -> None:
         """These are the merged summaries, in place of guesses; and answers need no asks for the present labels."""
@@ -131,12 +143,12 @@ class Round:
         self.asked_keys = self.keys
 
     def wanted(self, workers: int) -> dict[str, int]:
-        """How many placements each of the workers is to offer each open class.
+        """How many placements each of the workers is to offer each open class, but for those in advance.
 
         Enough for all pods if the shards share them within a factor of two; else the rest waits a round.
         """
-        share = {class_id: 2 * -(-count // workers) + 8 for class_id, count in self._counts.items()}
-        return {each: min(self._counts[each], share[each]) for each in self.classes if each in self.open}
+        counts = {class_id: self._counts[class_id] for class_id in self.asked if class_id in self.open}
+        return {class_id: min(count, 2 * -(-count // workers) + 8) for class_id, count in counts.items()}
 
     def propose(
         self, epoch: int, ties: Ties, min_seq: int, worker: str, workers: int, lately: Collection[str] = ()
@@ -161,7 +173,7 @@ class Round:
         room = MAX_POD_BYTES if self.gang is None else MAX_POD_BYTES // 2  # beside members that are decided
         asks: list[ClassAsk] = []
         for class_id, count in self.wanted(workers).items():
-            info = self.classes[class_id]
+            info = self.asked[class_id]
             pod: Pod | None = None
             if room > 0 and (info.own_volumes or not self._cache.is_known(class_id, worker)):
                 pod = info.of_class
@@ -210,21 +222,21 @@ class Round:
         self._cache.learn_topologies(self._topologies)
         self.open = {class_id for class_id in self.open if not self._is_settled(class_id, frameworks, workers)}
         if not set(self.keys) <= set(self.asked_keys):
-            self.open = set(self.classes)  # every ladder needs the values of the new labels
+            self.open = set(self.asked)  # every ladder needs the values of the new labels
 
     def _is_settled(self, class_id: str, frameworks: Mapping[str, Framework], workers: int) -> bool:
         """Whether workers have judged the class by the merged summary. If not, it is the guess of the next ask."""
         answers = [answer for answer, _ in self._answers[class_id]]
         if any(answer.unknown for answer in answers):
             return False
-        if self.classes[class_id].volumes is not None and not all(answer.own_volumes for answer in answers):
+        if self.asked[class_id].volumes is not None and not all(answer.own_volumes for answer in answers):
             self._by_name.add(class_id)
             return True
         is_failed, is_rejected = any(answer.failure is not None for answer in answers), _is_rejected(answers)
         if is_failed or is_rejected is not False:
             self._cache.drop_guess(self._guess_key(class_id))  # a plugin may fail because of it
             return is_failed or is_rejected is True or self.ask >= MAX_ASKS
-        profile, is_first = self.classes[class_id].template.profile, class_id not in self._merged
+        profile, is_first = self.asked[class_id].template.profile, class_id not in self._merged
         try:
             merged = self._cache.merged(class_id, frameworks[profile], [answer.summary for answer in answers])
         except Exception as cause:
@@ -259,7 +271,7 @@ class Round:
         ]
 
     def _is_usable(self, answer: ClassAnswer, frameworks: Mapping[str, Framework]) -> bool:
-        info = self.classes[answer.class_id]
+        info = self.asked[answer.class_id]
         framework = frameworks[info.template.profile]
         try:
             merged = merge(framework, [answer.summary, answer.summary])
@@ -284,7 +296,7 @@ class Round:
 
     def _follow(self, frameworks: Mapping[str, Framework]) -> None:
         for class_id, merged in self._merged.items() if self._is_followed else ():
-            info = self.classes[class_id]
+            info = self.asked[class_id]
             if class_id in self.open:
                 continue
             framework = frameworks[info.template.profile]
@@ -373,7 +385,7 @@ class Round:
 
     def _predict(self, class_id: str, trackers: Trackers, frameworks: Mapping[str, Framework]) -> None:
         """What the class's merged summary will be. If a plugin cannot say that, workers are asked once more."""
-        profile, merged = self.classes[class_id].template.profile, self._merged[class_id]
+        profile, merged = self.asked[class_id].template.profile, self._merged[class_id]
         try:
             changed = trackers.summaries(frameworks[profile])
         except PluginFailed as cause:

@@ -110,6 +110,8 @@ class RoundRunner:
             progress = self._try_to_decide(round_, now)
             progress.unasked = progress.result is not None
             return progress
+        if self._keeps and self._round_size == 1:
+            self._ask_in_advance(round_, backlog)
         return RoundProgress(self._send(round_, now))
 
     def decide_following(self, result: RoundResult, backlog: deque[PodInfo]) -> None:
@@ -213,7 +215,7 @@ class RoundRunner:
             # Judged before the commit, but arrived after its answer.
             return RoundProgress([self._ask_worker(round_, worker)])
         if self._keeps:
-            proposals = self.known.heard(proposals, round_.classes, round_.wanted(len(self._workers)))
+            proposals = self.known.heard(proposals, round_.asked, round_.wanted(len(self._workers)))
         round_.answered[worker] = proposals
         return self._try_to_decide(round_, now)
 
@@ -258,13 +260,26 @@ class RoundRunner:
         if self._checks.claimed_seq > self.known.seq:
             return False
         wanted, seq = round_.wanted(len(self._workers)), self.known.seq
-        known = self.known.answers(self._workers, wanted, round_.classes, round_.keys)
+        known = self.known.answers(self._workers, wanted, round_.asked, round_.keys)
         round_.expect(known.merged)
         for worker, answers in known.answers.items():
             shards = sorted(self._workers[worker])
             proposals = Proposals(worker, self._epoch, round_.number, round_.ask, seq, shards, answers)
             round_.answered[worker] = proposals
         return len(round_.answered) == len(self._workers)
+
+    def _ask_in_advance(self, round_: Round, backlog: Iterable[PodInfo]) -> None:
+        """Also about classes of pods that follow, so that these can be decided for the same commit."""
+        alone, lately = self.cache.stands_alone, self.known.lately
+        if not all(map(alone, round_.classes)):
+            return
+        classes = {info.class_id: info for info in islice(backlog, MAX_AHEAD_OF)}
+        coming = [info for each, info in classes.items() if each in lately and alone(each)]
+        unknown = [info for info in coming if not self.known.offers(info.class_id, self._workers)]
+        if unknown:
+            round_.ask_in_advance(unknown)
+            round_.answered.clear()
+            self._is_known(round_)
 
     def _decide_unasked(self, round_: Round) -> RoundResult | None:
         """None unless all of its pods are placed by known answers."""
@@ -370,4 +385,4 @@ class RoundRunner:
             return
         for class_id in round_.unsettled | round_.open:
             self.known.forget(class_id)
-        self.known.decided(round_.classes, result.decided, self._workers, self._checks.worker_of)
+        self.known.decided(round_.asked, result.decided, self._workers, self._checks.worker_of)
