@@ -25,7 +25,7 @@ from tools.supervisor.pipeline import Pipeline
 Object = dict[str, Any]
 Condition = Callable[[], Awaitable[bool]]
 
-SOON = 10.0
+SOON = 30.0
 """Seconds for what takes a moment on an idle machine."""
 POLL = 0.03
 CACHE_SIZE = "scheduler_cache_size"

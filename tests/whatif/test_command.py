@@ -114,6 +114,7 @@ async def test_a_running_pipeline_is_asked(
     async with a_pipeline(core) as (nats, _):
         operator.reaches(nats)
         said = await operator.types("whatif", "-f", f"{dump}/pod.yaml")
+        assert said.lines, said.err
         assert (said.code, said.lines[0]) == (1, "none of 1 pod would be scheduled, 1 unschedulable")
         said = await operator.types("whatif")
         assert (said.code, said.lines) == (0, ["no pod is pending"])
