@@ -68,8 +68,7 @@ class CycleMetrics:
         if number <= self._committed:
             return
         self._committed, began = number, self._began.pop(number, now)
-        for _ in range(pods):
-            self._algorithm.observe(now - began)
+        self._algorithm.observe(now - began, pods)
 
     def attempt(self, info: PodInfo, outcome: Outcome, now: float) -> None:
         self._attempts.labels(RESULTS[outcome.verdict], info.template.profile).observe(now - info.taken_at)

@@ -24,7 +24,7 @@ dropped, and then begins: attempts continue with the binders that hold them.
 """
 
 from collections import deque
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -67,6 +67,9 @@ from shared.messages.state import (
     State,
 )
 from shared.store.schema import Persist, WholeState
+
+MAX_WRITTEN = 1 << 10
+"""Ledger entries that are written together when the term ends."""
 
 
 class SnapshotCore:
@@ -145,7 +148,7 @@ class SnapshotCore:
             case BindingReport():
                 return self._on_report(event, now)
             case BindingReports(reports=reports):
-                return self._on_reports(reports, now)
+                return [effect for report in reports for effect in self._on_report(report, now)]
             case LookedUp():
                 return self._on_looked_up(event, now)
             case ClaimsFenced(uid=uid, versions=versions):
@@ -173,19 +176,6 @@ class SnapshotCore:
         )
         return min((at for at in deadlines if at is not None), default=None)
 
-    def _on_reports(self, reports: Sequence[BindingReport], now: float) -> list[Effect]:
-        """Of an attempt that is bound nothing else is heeded, so those go last, together if they are small."""
-        effects: list[Effect] = []
-        bound: list[LedgerEntry] = []
-        for report in reports:
-            outcome = report.outcome
-            entry = self._ledger.find_unbound(outcome.uid, outcome.attempt) if outcome.bound else None
-            if entry is None or entry.is_large:
-                effects += self._on_report(report, now)
-            else:
-                bound.append(self._ledger.bind(entry, now))
-        return [*effects, Persist(ledger=tuple(bound))] if bound else effects
-
     def _on_report(self, report: BindingReport, now: float) -> list[Effect]:
         outcome = report.outcome
         entry = self._ledger.find_unbound(outcome.uid, outcome.attempt)
@@ -198,7 +188,8 @@ class SnapshotCore:
         if outcome.wait is not None:
             return [Persist(ledger=(self._ledger.extend(entry, outcome.wait, now),))]
         if outcome.bound:
-            return [Persist(ledger=(self._ledger.bind(entry, now),))]
+            self._ledger.bind(entry, now)
+            return []
         failure = ForgottenPod(outcome.uid, outcome.reason, outcome.plugin, outcome.rejected)
         if outcome.gone or (report.sure and outcome.version == entry.version):
             return self._forget(failure)
@@ -232,7 +223,9 @@ class SnapshotCore:
             is_fenced = found.version == entry.version
             return self._forget(self._ledger.failure(found.uid)) if is_fenced else [_fence_of(entry)]
         if found.node == entry.node:
-            return [] if entry.bound else [Persist(ledger=(self._ledger.bind(entry, now),))]
+            if not entry.bound:
+                self._ledger.bind(entry, now)
+            return []
         return self._on_bound_elsewhere(entry, found.node)
 
     def _on_bound_elsewhere(self, entry: LedgerEntry, node: str) -> list[Effect]:
@@ -261,6 +254,16 @@ class SnapshotCore:
             return []
         forgotten = ForgottenPod(found.uid, f"{POD_GONE} from node {nomination.node}: its nomination was lost")
         return [*self.cluster.publish(self.cluster.revoke((found.uid,))), forgotten]
+
+    def end(self) -> Iterator[Persist]:
+        """The term ends, and nothing that it ordered is under way: what Redis does not know of bound pods.
+
+        While a term lasts that is not written. If it breaks off, the listing of the next one shows that they are bound,
+        or the attempts are ordered again, and their binders say so.
+        """
+        bound = tuple(entry for entry in self._ledger if entry.bound)
+        for start in range(0, len(bound), MAX_WRITTEN):
+            yield Persist(ledger=bound[start : start + MAX_WRITTEN])
 
     # What the shell reads
 

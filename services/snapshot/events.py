@@ -131,7 +131,7 @@ class BindingReport:
 
 @dataclass(frozen=True, slots=True)
 class BindingReports:
-    """Event: the outcomes of one message of a binder; what they change in the ledger is written together."""
+    """Event: the outcomes of one message of a binder, in order."""
 
     reports: Sequence[BindingReport]
 

@@ -264,6 +264,8 @@ class Shell:
             return
         self._closed = True
         self._tell_forgotten()
+        for persist in self._core.end():
+            self._writer.add(persist)
         self._runner.feed(Beat())  # all that will be written is published
         self._runner.close()  # what would be published from here on would not be written
         with suppress(TimeoutError, ClusterError):

@@ -334,7 +334,8 @@ class LedgerEntry(Assigned, frozen=True, omit_defaults=True, gc=False):
 
     `attempt` is the sequence number of the commit, so no two attempts share one. All orders of the attempt name the
     assignment's version. `deadline` and `assumed_at` (Unix time) are for people only. `window`: seconds from the
-    writing of the entry to its deadline, by whichever clock.
+    writing of the entry to its deadline, by whichever clock. `bound`: written when a term ends; an entry of one that
+    broke off may be of a bound pod all the same.
 
     `held`: the attempt is over and counts on no node; its devices are not free yet. The uid names pod and attempt then.
     """
@@ -348,12 +349,6 @@ class LedgerEntry(Assigned, frozen=True, omit_defaults=True, gc=False):
     bound: bool = False
     assumed_at: Seconds = 0.0
     held: bool = False
-
-    @property
-    def is_large(self) -> bool:
-        """Whether it has more than a few hundred bytes: a whole pod, or what is decided about volumes and devices."""
-        of = self.assignment
-        return of.pod is not None or of.volumes is not None or of.devices is not None
 
     def hold(self) -> "LedgerEntry":
         """The entry that keeps the devices of this attempt once the pod's own entry has ended."""

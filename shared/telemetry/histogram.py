@@ -56,9 +56,9 @@ class Histogram(Collector):
             observed = self._observed.setdefault(tuple(map(str, values)), Observations(self._bounds))
         return observed
 
-    def observe(self, value: float) -> None:
+    def observe(self, value: float, times: int = 1) -> None:
         """Without labels."""
-        self._all.observe(value)
+        self._all.observe(value, times)
 
     def describe(self) -> Iterator[HistogramMetricFamily]:
         yield HistogramMetricFamily(self._name, self._help, labels=self._labels)

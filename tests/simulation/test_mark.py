@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from services.snapshot.dispatch.term_end import TermEnd
+from shared.store.schema import decode_entry
 from testing.simulation.drawing import draw
 from testing.simulation.processes import Injected, Process
 from testing.simulation.substitutes import run_on_virtual_time
@@ -46,6 +47,33 @@ def test_only_a_term_that_was_asked_to_end_leaves_the_mark(end: Callable[[Proces
         (lease,) = (each for each in world.server.leases.values() if each["metadata"]["name"] == LEASE)
         assert lease["spec"]["holderIdentity"] == "", "it is given back in any case"
         assert (MARK in lease["metadata"].get("annotations", {})) is marked
+        playing.cancel()
+        await asyncio.gather(playing, return_exceptions=True)
+
+    run_on_virtual_time(run)
+
+
+def test_a_term_that_is_settled_leaves_word_of_the_pods_that_are_bound_and_not_shown() -> None:
+    """Its successor takes over these entries and no others."""
+
+    async def run() -> None:
+        world = World(draw(1, scene="plain", mishaps=frozenset(), round_size=3, seconds=30.0))
+        playing = asyncio.create_task(world.run())
+        await asyncio.sleep(5.0)
+        snapshot = world.processes["snapshot"]
+        async with asyncio.timeout(20.0):
+            while not snapshot.core.ledger:
+                await asyncio.sleep(0.001)
+            world.processes["watcher"].pause()  # so that the watch shows none of them
+            while not any(entry.bound for entry in snapshot.core.ledger.values()):
+                await asyncio.sleep(0.001)
+        snapshot.stop()
+        async with asyncio.timeout(8.0):
+            while snapshot.running:
+                await asyncio.sleep(0.01)
+        left = [decode_entry(each) for each in world.redis.execute(("HVALS", "flotilla:ledger"))]
+        assert left
+        assert all(entry.bound for entry in left)
         playing.cancel()
         await asyncio.gather(playing, return_exceptions=True)
 

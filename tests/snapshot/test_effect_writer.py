@@ -116,13 +116,11 @@ def test_only_ends_of_attempts_may_wait() -> None:
     log = SnapshotLog(A)
     log.handle(commit(1, (P, "a", log.core.seq)))
     (assumed,) = log.core.ledger.values()
-    bound = msgspec.structs.replace(assumed, bound=True)
-    assert _can_wait(Persist(ledger=(bound,)))
+    assert _can_wait(Persist(settled=(P.uid,)))
     for effect in (
         Persist(),
         Persist(ledger=(assumed,)),
-        Persist(ledger=(bound, assumed)),
-        Persist(ledger=(bound.hold(),)),
+        Persist(ledger=(assumed.hold(),), settled=(P.uid,)),
         Persist(Delta(1, 1, []), settled=(P.uid,)),
         DispatchOrders(((P.uid, 1),)),
         ForgottenPod(P.uid, "no rights"),

@@ -105,6 +105,7 @@ class Compared:
         self.pending = []
         await self.check()
         if end == "term":
+            await self.writer.write(list(self.core.end()))
             await self.term()
             await self.check()
         elif end == "rewrite":

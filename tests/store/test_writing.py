@@ -101,6 +101,7 @@ async def test_ledger_and_answer_outlive_the_term() -> None:
         await writer.write(decided)
         (persist,) = decided
         await writer.write(persists(core, finished("a", core.ledger["a"].attempt), PodDeleted("b")))
+        await writer.write(list(core.end()))
         left = await open_term(link, PREFIX, 2)
         assert left.epoch == 1
         assert {entry.uid: entry for entry in left.ledger} == core.ledger

@@ -122,15 +122,14 @@ class Ledger:
         changed = self._attempts[entry.uid].entry = msgspec.structs.replace(entry, assignment=assignment)
         return changed
 
-    def bind(self, entry: LedgerEntry, now: float) -> LedgerEntry:
+    def bind(self, entry: LedgerEntry, now: float) -> None:
         """The pod is bound. If the watch does not show it, it is looked up soon, however long a binder may wait."""
         attempt = self._attempts[entry.uid]
         if attempt.state is not E.FENCING:
             attempt.move(E.BOUND)
-        bound = attempt.entry = msgspec.structs.replace(entry, bound=True)
+        attempt.entry = msgspec.structs.replace(entry, bound=True)
         if attempt.deadline is None or attempt.deadline > now + BINDING_WINDOW:
             self._set_deadline(attempt, now + BINDING_WINDOW)
-        return bound
 
     def extend(self, entry: LedgerEntry, wait: float, now: float) -> LedgerEntry:
         """A binder waits for `wait` seconds, at most LONGEST_WAIT, and has a whole window after that."""

@@ -178,8 +178,8 @@ def _first_batch(effects: Sequence[Effect]) -> int:
 
 
 def _size_of(persist: Persist) -> int:
-    """The bytes of its large ledger entries and of its objects; the rest is small."""
-    size = sum(len(encode(each)) for each in persist.ledger if each.is_large)
+    """The bytes of its ledger entries with volumes or devices, and of its objects; the rest is small."""
+    size = sum(len(encode(each)) for each in persist.ledger if each.assignment.devices or each.assignment.volumes)
     changes = () if persist.delta is None else persist.delta.changes
     return size + sum(len(encode(each.object)) for each in changes if isinstance(each, ObjectUpserted))
 
@@ -195,8 +195,8 @@ def _can_wait(effect: Effect) -> bool:
     match effect:
         case AcknowledgeBinder():
             return True
-        case Persist(delta=None, answer=None):
-            return bool(effect.settled or effect.ledger) and all(each.bound and not each.held for each in effect.ledger)
+        case Persist(delta=None, ledger=(), answer=None):
+            return bool(effect.settled)
     return False
 
 
