@@ -7,13 +7,15 @@ its shards.
 from collections.abc import Callable, Iterator, Sequence
 
 from shared.cluster.load_kind import LoadKind
-from shared.cluster.nodetable import NodeTable
+from shared.cluster.nodetable import NewPod, NodeTable
 from shared.errors import ProtocolError
 from shared.messages.state import NodeState, State
 from shared.model.load import PodLoad
 
 AT_ONCE = 1 << 10
-"""Nodes of one step: with their pods, milliseconds."""
+"""Nodes of one step: milliseconds."""
+PODS_AT_ONCE = 1 << 12
+"""Pods of one step, and of one kind: likewise."""
 
 
 class Kinds:
@@ -43,11 +45,20 @@ class TableBuilder:
 
     def steps(self) -> Iterator[None]:
         """Yields between the steps; after the last one the table is complete. Raises FlotillaError."""
-        nodes = self.state.nodes
+        nodes, pods = self.state.nodes, dict[int, list[NewPod]]()
         for start in range(0, len(nodes), AT_ONCE):
             for each in nodes[start : start + AT_ONCE]:
-                self._add_node(each)
+                self._add_node(each, pods)
             yield
+        added = 0
+        while pods:
+            number, of_kind = pods.popitem()
+            for start in range(0, len(of_kind), PODS_AT_ONCE):
+                some = of_kind[start : start + PODS_AT_ONCE]
+                self.table.add_pods(self._kinds.kind(number), some)
+                if (added := added + len(some)) >= PODS_AT_ONCE:
+                    added = 0
+                    yield
         self._add_others()
 
     def build(self) -> NodeTable:
@@ -56,12 +67,16 @@ class TableBuilder:
             pass
         return self.table
 
-    def _add_node(self, node_state: NodeState) -> None:
+    def _add_node(self, node_state: NodeState, pods: dict[int, list[NewPod]]) -> None:
+        """Without its pods: these go to those of their kinds."""
         name = node_state.node.name
         if self._is_ours(name):
             self.table.add_node(node_state.node)
             for uid, pod in node_state.pods.items():
-                self.table.add_pod(uid, name, self._kinds.kind(pod.load), pod.key, pod.started)
+                of_kind = pods.get(pod.load)
+                if of_kind is None:
+                    of_kind = pods[pod.load] = []
+                of_kind.append((uid, name, pod.key, pod.started))
 
     def _add_others(self) -> None:
         table, state = self.table, self.state

@@ -162,15 +162,15 @@ class Columns:
             for column in self._by_load.values():
                 column[row] = 0
 
-    def load_changed(self, row: int, kind: LoadKind, sign: int) -> None:
-        """A pod of this kind was added to a row, or removed. All pods of a kind concern the same columns."""
+    def load_changed(self, row: int, kind: LoadKind, pods: int) -> None:
+        """So many pods of this kind were added to a row; negative if removed. They all concern the same columns."""
         generation, concerned = kind.columns
         if generation != self._generation:
             amounts = ((column, spec.amount(kind.load)) for spec, column in self._by_load.items())
             concerned = [(column, amount) for column, amount in amounts if amount]
             kind.columns = self._generation, concerned
         for column, amount in concerned:
-            column[row] += sign * amount
+            column[row] += pods * amount
 
     def _value(self, spec: NodeColumn | TextColumn, node: Node) -> int:
         if isinstance(spec, NodeColumn):

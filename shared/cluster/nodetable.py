@@ -11,7 +11,7 @@ Rows of removed nodes are used again. A row that is not `valid` belongs to no no
 import hashlib
 import re
 from abc import abstractmethod
-from collections.abc import ItemsView, Iterable, Iterator
+from collections.abc import ItemsView, Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -33,6 +33,10 @@ from shared.model.resources import allocatable
 FEWEST_VALUES = 1024
 """Values that are kept before values without nodes are collected."""
 BASIC_RESOURCES = ("cpu", "memory", "ephemeral-storage", "pods")
+FEW_PODS = 4
+"""Pods of a kind that are added faster one by one."""
+NewPod = tuple[str, str, str, float | None]
+"""Its uid, its node's name, `namespace/name`, and when it started to run."""
 
 
 class Placed(msgspec.Struct, gc=False):
@@ -220,9 +224,7 @@ class NodeTable:
         self, uid: str, node: str, load: PodLoad | LoadKind, key: str = "", started: float | None = None
     ) -> None:
         """Add a pod to a node, or move it there."""
-        row = self._rows.get(node)
-        if row is None:
-            raise ClusterError(f"Pod {uid}: spec.nodeName: no node {node!r} is known")
+        row = self._row_for(uid, node)
         kind = load if isinstance(load, LoadKind) else self.kind(load)
         placed = self._placed.get(uid)
         if placed is not None:
@@ -231,6 +233,20 @@ class NodeTable:
                 return
             self._unplace(uid)
         self._place(uid, Placed(row, kind, key, started))
+
+    def add_pods(self, kind: LoadKind, pods: Sequence[NewPod]) -> None:
+        """Add these pods of one kind, as `add_pod` does, but for all of them together what they use."""
+        uids = {uid for uid, *_ in pods}
+        if len(uids) < max(FEW_PODS, len(pods)) or not self._placed.keys().isdisjoint(uids):
+            for uid, node, key, started in pods:
+                self.add_pod(uid, node, kind, key, started)
+            return
+        rows = [self._row_for(uid, node) for uid, node, _, _ in pods]
+        for (uid, _, key, started), row in zip(pods, rows, strict=True):
+            self._placed[uid] = self._on_row[row][uid] = Placed(row, kind, key, started)
+        kind.number(self._resource)
+        kind.users += len(rows)
+        self._count_all(kind, rows)
 
     def remove_pod(self, uid: str) -> None:
         if uid not in self._placed:
@@ -295,6 +311,13 @@ class NodeTable:
 
     # Internals
 
+    def _row_for(self, uid: str, node: str) -> int:
+        """The row of a pod's node; raises ClusterError if there is none."""
+        row = self._rows.get(node)
+        if row is None:
+            raise ClusterError(f"Pod {uid}: spec.nodeName: no node {node!r} is known")
+        return row
+
     def _place(self, uid: str, placed: Placed) -> None:
         placed.kind.number(self._resource)
         self._placed[uid] = self._on_row[placed.row][uid] = placed
@@ -321,6 +344,17 @@ class NodeTable:
         self.columns.load_changed(row, kind, sign)
         self._log_load(row)
 
+    def _count_all(self, kind: LoadKind, rows: Sequence[int]) -> None:
+        """One pod of the kind more on each of these rows, which may repeat."""
+        distinct, counts = np.unique(rows, return_counts=True)
+        self.used[:, distinct] += np.outer(kind.dense(len(self.used)), counts)
+        self.non_zero[:, distinct] += np.outer(kind.non_zero, counts)
+        for row, count in zip(distinct.tolist(), counts.tolist(), strict=True):
+            self.label_classes.add(kind.label_class, row, count)
+            self.terms.add(kind.terms, row, count)
+            self.columns.load_changed(row, kind, count)
+            self._log_load(row)
+
     def _take_row(self, name: str) -> int:
         if self._free:
             row = self._free.pop()
@@ -339,10 +373,10 @@ class NodeTable:
         return row
 
     def _write_node(self, row: int, node: Node) -> None:
-        amounts = allocatable(node)
-        numbers = [self._resource(name) for name in amounts]
         self.allocatable[:, row] = 0
-        self.allocatable[numbers, row] = list(amounts.values())
+        for name, amount in allocatable(node).items():
+            number = self._resource(name)  # the matrix may grow
+            self.allocatable[number, row] = amount
         self.unschedulable[row] = node.spec.unschedulable
         self.taint_set[row] = self.taint_sets.id(tuple(node.spec.taints))
         self.valid[row] = True

@@ -40,7 +40,7 @@ class LabelClasses:
     def class_of(self, load: PodLoad) -> LabelClass:
         return LabelClass(load.namespace, tuple(sorted(load.labels.items())), load.terminating)
 
-    def add(self, label_class: LabelClass, row: int) -> None:
+    def add(self, label_class: LabelClass, row: int, pods: int = 1) -> None:
         number = self._ids.get(label_class)
         if number is None:
             if self._free:
@@ -50,7 +50,7 @@ class LabelClasses:
                 self._counts.append({})
             self._ids[label_class] = number
         counts = self._counts[number]
-        counts[row] = counts.get(row, 0) + 1
+        counts[row] = counts.get(row, 0) + pods
 
     def remove(self, label_class: LabelClass, row: int) -> None:
         number = self._ids[label_class]
@@ -110,8 +110,8 @@ class TermCounts:
         """The terms that appeared (or, if False, went) since then, in order; None if that is too long ago."""
         return None if generation < self._forgotten else self._changes[generation - self._forgotten :]
 
-    def add(self, terms: Sequence[bytes], row: int) -> None:
-        """A pod with these terms, encoded by `encode_terms`, is placed on a row."""
+    def add(self, terms: Sequence[bytes], row: int, pods: int = 1) -> None:
+        """So many pods with these terms, encoded by `encode_terms`, are placed on a row."""
         for key in terms:
             counted = self._counted.get(key)
             if counted is None:
@@ -121,7 +121,7 @@ class TermCounts:
                 if counted[0].namespace_selector is not None:
                     self._selecting[key] = None
                 self._note(counted[0], True)
-            counted[1][row] = counted[1].get(row, 0) + 1
+            counted[1][row] = counted[1].get(row, 0) + pods
 
     def remove(self, terms: Sequence[bytes], row: int) -> None:
         for key in terms:

@@ -36,8 +36,8 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
 """Seconds between two attempts to connect, doubled each time."""
 SAY_EVERY = 10.0
 """Seconds between two log lines about an unreachable server."""
-_NOT_IN_A_SCRIPT = re.compile("user executing the script can't|ACL failure in script")
-"""How Redis 6 and 7 report that a script exceeds its user's rights."""
+_EXCEEDS_RIGHTS = re.compile("user executing the script can't|ACL failure in script|discarded because of: NOPERM")
+"""How Redis 6 and 7 report that a script exceeds its user's rights, and both that a transaction does."""
 
 _WHY_NO_WRITES = (
     (re.compile(r"\bOOM\b|used memory > 'maxmemory'"), "it is full (maxmemory): give it more memory"),
@@ -97,7 +97,7 @@ class RedisLink:
 
     def _told(self, error: RedisError | OSError) -> UserError | StoreUnreachable:
         cause = _root(error)
-        if isinstance(cause, Refused) or _NOT_IN_A_SCRIPT.search(str(cause)):
+        if isinstance(cause, Refused) or _EXCEEDS_RIGHTS.search(str(cause)):
             return UserError(f"Redis at {self.where} refuses access: {_line(cause)}")
         if isinstance(cause, OfCluster):
             return UserError(f"Redis at {self.where} is part of a Redis Cluster, which cannot be used: {_line(cause)}")

@@ -42,6 +42,11 @@ class Keys:
     def nodes(self, shard: int) -> str:
         return f"{self.prefix}:nodes:{shard}"
 
+    @property
+    def filled(self) -> str:
+        """Of a shard, while it is filled; it exists within a transaction only."""
+        return f"{self.prefix}:pods:next"
+
     def pods(self, shard: int) -> str:
         return f"{self.prefix}:pods:{shard}"
 

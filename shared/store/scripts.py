@@ -156,6 +156,26 @@ return {'done'}
 """
 )
 
+NAME = Script(
+    """
+-- The last step of a transaction that has filled a new key: it gets its name, or goes.
+-- KEYS: meta, answer, ledger, the new key, its name. ARGV: as the first seven of APPLY.
+local function refusal()
+"""
+    + _GUARD_RUN
+    + """
+end
+local refused = refusal()
+if refused then
+  redis.call('UNLINK', KEYS[4])
+  return refused
+end
+redis.call('RENAME', KEYS[4], KEYS[5])
+redis.call('HSET', KEYS[1], 'write', ARGV[4])
+return {'done'}
+"""
+)
+
 FINISH = Script(
     """
 -- KEYS: meta, answer, ledger, next ledger. ARGV: as the first seven of APPLY, how many entries there are.

@@ -2,163 +2,32 @@
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Self
 
 from shared.cluster.nodetable import shard_of
 from shared.errors import InvariantBroken
-from shared.messages.state import (
-    Change,
-    Committed,
-    Delta,
-    LedgerEntry,
-    NodeRemoved,
-    NodeUpserted,
-    NominationGone,
-    ObjectRemoved,
-    ObjectUpserted,
-    PodGone,
-    PodNominated,
-    PodPlaced,
-    SharedHostnames,
-)
+from shared.messages.state import Committed, Delta, LedgerEntry
 from shared.model.load import PodLoad
-from shared.model.objects import ObjectKind, key_of, kind_of
+from shared.model.objects import Node, ObjectKind
 from shared.store.errors import Deposed, StateLost
 from shared.store.link import Argument, RedisLink
-from shared.store.schema import (
-    SHARED_HOSTNAMES,
-    Keys,
-    Persist,
-    PlacedPod,
-    ReadPosition,
-    WholeState,
-    check_schema,
-    encode,
-    encode_pod,
-)
-from shared.store.scripts import APPLY, BEGIN, CONTINUE, FINISH, Script
+from shared.store.pod_shards import PodShards
+from shared.store.schema import Keys, Persist, PlacedPod, ReadPosition, WholeState, check_schema, encode, encode_pod
+from shared.store.scripts import APPLY, BEGIN, CONTINUE, FINISH, NAME, Script
 from shared.store.term import refuse
+from shared.store.whole_keys import fill, may_fill
+from shared.store.write_batch import EncodedLoads, WriteBatch
 
 CHUNK = 64 << 10
-"""Bytes of values that a rewrite sends per command, so that Redis is busy for milliseconds."""
+"""Bytes of values that a script gets, so that Redis is busy for milliseconds."""
+MAX_FILL = 16 << 20
+"""Bytes of values of a shard that are written at once: Redis is busy with them for tens of milliseconds."""
+AT_ONCE = 1 << 12
+"""Nodes or pods that are looked at between two turns of the event loop."""
 PIECE = 16 << 10
 """Bytes encoded between two turns of the event loop, which sends what is left of a command: a socket takes a part."""
-
-
-class WriteBatch:
-    """What one write does to Redis, collected before anything is sent.
-
-    Of several changes to one field the last one counts, so order does not matter within one write. `moved`: the shards
-    of pods after this write; None for nowhere.
-    """
-
-    def __init__(self, keys: Keys, shard_count: int, shards: Mapping[str, int], *, others: bool = False) -> None:
-        """`shards`: of pods before this write. `others`: further pods may be in any shard."""
-        self.hashes: dict[str, dict[str, bytes | None]] = {}
-        """By key: the fields with their values; None removes the field."""
-        self.moved: dict[str, int | None] = {}
-        self.seq: int | None = None
-        self.answer: Committed | None = None
-        self.size = 0
-        self._keys = keys
-        self._shard_count = shard_count
-        self._shards = shards
-        self._others = others
-
-    def add(self, persist: Persist) -> None:
-        if persist.delta is not None:
-            loads = EncodedLoads(persist.delta.loads)
-            for change in persist.delta.changes:
-                self.add_change(change, loads)
-            self.seq = persist.delta.seq
-        for entry in persist.ledger:
-            self.put(self._keys.ledger, entry.uid, encode(entry))
-        for uid in persist.settled:
-            self.put(self._keys.ledger, uid, None)
-        if persist.answer is not None:
-            self.answer = persist.answer
-
-    def add_change(self, change: Change, loads: "EncodedLoads") -> None:
-        keys = self._keys
-        match change:
-            case PodPlaced(uid=uid, node=name, load=load, key=key, started=started):
-                self._put_pod(uid, name, loads[load], key, started)
-            case PodGone(uid=uid):
-                self._move(uid, None)
-            case NodeUpserted(node=node):
-                self.put(keys.nodes(shard_of(node.name, self._shard_count)), node.name, encode(node))
-            case NodeRemoved(name=name):
-                self.put(keys.nodes(shard_of(name, self._shard_count)), name, None)
-            case ObjectUpserted(object=obj):
-                self.put(keys.objects(kind_of(obj)), key_of(obj), encode(obj))
-            case ObjectRemoved(kind=kind, key=key):
-                self.put(keys.objects(kind), key, None)
-            case PodNominated(uid=uid, node=name, load=load, key=key):
-                self.put(keys.nominations, uid, encode_pod(name, loads[load], key))
-            case NominationGone(uid=uid):
-                self.put(keys.nominations, uid, None)
-            case SharedHostnames(values=values):
-                self.put(keys.cluster, SHARED_HOSTNAMES, encode(values))
-
-    def put(self, key: str, field: str, value: bytes | None) -> None:
-        fields = self.hashes.get(key)
-        if fields is None:
-            fields = self.hashes[key] = {}
-        fields[field] = value
-        if value is not None:
-            self.size += len(value)
-
-    def add_new(self, uid: str, pod: PlacedPod, load: bytes, shard: int) -> None:
-        """A pod that was nowhere before this write."""
-        self.put(self._keys.pods(shard), uid, encode_pod(pod.node, load, pod.key, pod.started))
-        self.moved[uid] = shard
-
-    def _put_pod(self, uid: str, node: str, load: bytes, key: str, started: float | None) -> None:
-        shard = shard_of(node, self._shard_count)
-        self._move(uid, shard)
-        self.put(self._keys.pods(shard), uid, encode_pod(node, load, key, started))
-
-    def _move(self, uid: str, shard: int | None) -> None:
-        """Removes the pod from another shard than this."""
-        before = self.moved[uid] if uid in self.moved else self._shards.get(uid)
-        if before is not None and before != shard:
-            self.put(self._keys.pods(before), uid, None)
-        elif before is None and self._others:
-            for other in range(self._shard_count):
-                if other != shard:
-                    self.put(self._keys.pods(other), uid, None)
-        self.moved[uid] = shard
-
-    def arguments(self) -> list[Argument]:
-        """The script's arguments for each of the hashes in turn."""
-        arguments: list[Argument] = []
-        for fields in self.hashes.values():
-            sets: list[Argument] = []
-            removes: list[Argument] = []
-            for field, value in fields.items():
-                if value is None:
-                    removes.append(field)
-                else:
-                    sets += (field, value)
-            arguments += (len(sets), len(removes))
-            arguments += sets
-            arguments += removes
-        return arguments
-
-
-class EncodedLoads:
-    """The loads of one message, each encoded once, and only if a pod has it."""
-
-    def __init__(self, loads: Sequence[PodLoad]) -> None:
-        self._loads = loads
-        self._encoded: dict[int, bytes] = {}
-
-    def __getitem__(self, number: int) -> bytes:
-        encoded = self._encoded.get(number)
-        if encoded is None:
-            encoded = self._encoded[number] = encode(self._loads[number])
-        return encoded
 
 
 class _EncodedOnce:
@@ -179,29 +48,58 @@ def _not_known() -> None:
 
 
 class _InParts:
-    """Writes batches one after the other. While Redis writes one, the next one is made."""
+    """Writes batches and whole keys one after the other. While Redis writes one, the next one is made."""
 
-    def __init__(self, new_batch: Callable[[], WriteBatch], apply: Callable[[WriteBatch], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        new_batch: Callable[[], WriteBatch],
+        apply: Callable[[WriteBatch], Coroutine[None, None, None]],
+        fill: Callable[[str, list[Argument]], Coroutine[None, None, None]],
+        most: int,
+    ) -> None:
+        """`most`: bytes that `fill` may get."""
         self.batch = new_batch()
         self._new_batch = new_batch
         self._apply = apply
+        self._fill = fill
+        self._most = most
         self._writing: asyncio.Future[None] | None = None
         self._go_on_at = PIECE
 
     async def go_on(self) -> None:
         """Something was added to the batch."""
         if self.batch.size >= CHUNK:
-            await self._write()
+            await self._write(partial(self._apply, self.batch))
             self.batch = self._new_batch()
             self._go_on_at = PIECE
         elif self.batch.size >= self._go_on_at:
             await asyncio.sleep(0)
             self._go_on_at = self.batch.size + PIECE
 
-    async def _write(self) -> None:
+    async def put_all(self, key: str, fields: Iterable[tuple[str, bytes]]) -> None:
+        """All fields of a key that does not exist yet: at once as far as that may be, and the rest as changes."""
+        arguments: list[Argument] = []
+        size, go_on_at = 0, PIECE
+        for field, value in fields:
+            if size < self._most:
+                arguments += (field, value)
+                size += len(value)
+                if size >= go_on_at:
+                    await asyncio.sleep(0)
+                    go_on_at = size + PIECE
+                continue
+            if arguments:
+                await self._write(partial(self._fill, key, arguments))
+                arguments = []
+            self.batch.put(key, field, value)
+            await self.go_on()
+        if arguments:
+            await self._write(partial(self._fill, key, arguments))
+
+    async def _write(self, write: Callable[[], Coroutine[None, None, None]]) -> None:
         if self._writing is not None:
             await self._writing
-        self._writing = asyncio.ensure_future(self._apply(self.batch))
+        self._writing = asyncio.ensure_future(write())
         await asyncio.sleep(0)  # it is sent
 
     async def __aenter__(self) -> Self:
@@ -209,7 +107,7 @@ class _InParts:
 
     async def __aexit__(self, failed: type[BaseException] | None, *_: object) -> None:
         if failed is None:
-            await self._write()
+            await self._write(partial(self._apply, self.batch))
             assert self._writing is not None
             await self._writing
         elif self._writing is not None:
@@ -235,11 +133,13 @@ class Writer:
         self._link = link
         self._prefix = prefix
         self._keys = Keys(prefix)
-        self._shards: dict[str, int] = {}
+        self._shards = PodShards({}, shard_count)
         self._run = ""
         self._done = 0
         self._last = 0
         self._whole = False
+        self._most_filled = 0
+        """Bytes of a key that may be written at once."""
 
     @classmethod
     async def open(
@@ -267,11 +167,12 @@ class Writer:
         if state.epoch != self.epoch:
             raise InvariantBroken(f"the writer of epoch {self.epoch} is given a state of epoch {state.epoch}")
         self._run, self._done, self._last, self._whole = secrets.token_hex(8), 0, 0, False
-        self._shards = {}
+        self._shards = PodShards(state.pods, self.shard_count)
         keys = self._keys
         begin: list[Argument] = [self.epoch, self._run, self.shard_count, self._prefix]
         emptied = [keys.next_ledger, keys.nominations, keys.cluster, *map(keys.objects, ObjectKind)]
         self._check(await self._link.run(BEGIN, [keys.meta, keys.ledger, *emptied], begin))
+        self._most_filled = MAX_FILL if await may_fill(self._link, keys.ledger) else 0
         await self._write_state(state)
         await self._finish(state.seq, ledger, answer)
 
@@ -279,24 +180,25 @@ class Writer:
         self,
         deltas: Iterable[Delta],
         seq: int,
-        shards: dict[str, int],
+        pods: Mapping[str, PlacedPod],
         ledger: Iterable[LedgerEntry],
         answer: Committed | None,
         before: Mapping[str, int],
     ) -> None:
         """Continues the complete state of the term before: writes what differs, and the ledger. Instead of `rewrite`.
 
-        `deltas` lead from that state to the one of `seq`, which the caller knows; `shards`: of all pods in the latter;
-        `before`: of pods in the former, as far as they are known. Others are removed from all other shards.
+        `deltas` lead from that state to the one of `seq`, which the caller knows and which has these `pods`; no two of
+        them change the same one. `before`: the shards of pods in the former, as far as they are known. Others are
+        removed from all other shards.
         After StoreUnreachable, start again.
         """
         self._run, self._done, self._last, self._whole = secrets.token_hex(8), 0, 0, False
-        self._shards = shards
+        self._shards = PodShards(pods, self.shard_count)
         keys = self._keys
         begin: list[Argument] = [self.epoch, self._run, self.shard_count]
         self._check(await self._link.run(CONTINUE, [keys.meta, keys.ledger, keys.next_ledger], begin))
         for delta in deltas:
-            batch = WriteBatch(keys, self.shard_count, before, others=True)
+            batch = WriteBatch(keys, self.shard_count, before.get, others=True)
             loads = EncodedLoads(delta.loads)
             for change in delta.changes:
                 batch.add_change(change, loads)
@@ -320,7 +222,10 @@ class Writer:
     # Internals
 
     def _batch(self) -> WriteBatch:
-        return WriteBatch(self._keys, self.shard_count, self._shards)
+        return WriteBatch(self._keys, self.shard_count, self._shards.get)
+
+    def _in_parts(self) -> _InParts:
+        return _InParts(self._batch, self._apply, self._fill, self._most_filled)
 
     async def _finish(self, seq: int, ledger: Iterable[LedgerEntry], answer: Committed | None) -> None:
         entries, keys = await self._write_ledger(ledger), self._keys
@@ -329,25 +234,43 @@ class Writer:
         self._whole = True
 
     async def _write_state(self, state: WholeState) -> None:
-        shards: dict[str, int] = {}
+        nodes, uids = await self._by_shard(state)
         encoded, loads = _EncodedOnce(), EncodedLoads(state.loads)
-        async with _InParts(self._batch, self._apply) as parts:
-            for node in state.nodes:
-                shards[node.name] = shard = shard_of(node.name, self.shard_count)
-                parts.batch.put(self._keys.nodes(shard), node.name, encode(node))
-                await parts.go_on()
-            for uid, pod in state.pods.items():
-                if (of_pod := shards.get(pod.node)) is not None:
-                    parts.batch.add_new(uid, pod, encoded[pod.load], of_pod)
-                    await parts.go_on()
+
+        def pods(shard: int) -> Iterator[tuple[str, bytes]]:
+            for uid in uids[shard]:
+                pod = state.pods[uid]
+                yield uid, encode_pod(pod.node, encoded[pod.load], pod.key, pod.started)
+
+        async with self._in_parts() as parts:
+            for shard in range(self.shard_count):
+                await parts.put_all(self._keys.nodes(shard), ((node.name, encode(node)) for node in nodes[shard]))
+                await parts.put_all(self._keys.pods(shard), pods(shard))
             for change in state.others:
                 parts.batch.add_change(change, loads)
                 await parts.go_on()
 
+    async def _by_shard(self, state: WholeState) -> tuple[list[list[Node]], list[list[str]]]:
+        """The nodes, and the uids of the pods on them."""
+        nodes: list[list[Node]] = [[] for _ in range(self.shard_count)]
+        uids: list[list[str]] = [[] for _ in range(self.shard_count)]
+        shards: dict[str, int] = {}
+        for number, node in enumerate(state.nodes):
+            shards[node.name] = shard = shard_of(node.name, self.shard_count)
+            nodes[shard].append(node)
+            if not number % AT_ONCE:
+                await asyncio.sleep(0)
+        for number, (uid, pod) in enumerate(state.pods.items()):
+            if (of_pod := shards.get(pod.node)) is not None:
+                uids[of_pod].append(uid)
+            if not number % AT_ONCE:
+                await asyncio.sleep(0)
+        return nodes, uids
+
     async def _write_ledger(self, ledger: Iterable[LedgerEntry]) -> int:
         """The number of entries."""
         uids = set[str]()
-        async with _InParts(self._batch, self._apply) as parts:
+        async with self._in_parts() as parts:
             for entry in ledger:
                 uids.add(entry.uid)
                 parts.batch.put(self._keys.next_ledger, entry.uid, encode(entry))
@@ -357,11 +280,13 @@ class Writer:
     async def _apply(self, batch: WriteBatch) -> None:
         keys = [self._keys.meta, self._keys.answer, self._keys.ledger, *batch.hashes]
         await self._numbered(APPLY, keys, batch.seq, batch.answer, batch.arguments())
-        for uid, shard in batch.moved.items():
-            if shard is None:
-                self._shards.pop(uid, None)
-            else:
-                self._shards[uid] = shard
+        self._shards.move(batch.moved)
+
+    async def _fill(self, key: str, fields: list[Argument]) -> None:
+        """Writes a whole key, which does not exist yet."""
+        keys = [self._keys.meta, self._keys.answer, self._keys.ledger, self._keys.filled, key]
+        self._check(await fill(self._link, NAME, keys, self._next_number(None, None), fields))
+        self._done = self._last
 
     async def _numbered(
         self,
@@ -371,14 +296,17 @@ class Writer:
         answer: Committed | None,
         arguments: Sequence[Argument],
     ) -> None:
-        """The next number. Any number from the last confirmed one up to it may be the last one in Redis."""
+        self._check(await self._link.run(script, keys, [*self._next_number(seq, answer), *arguments]))
+        self._done = self._last
+
+    def _next_number(self, seq: int | None, answer: Committed | None) -> list[Argument]:
+        """The first arguments of a script. Any number from the last confirmed one up to this may be that in Redis."""
         self._last += 1
         numbers: list[Argument] = [self.epoch, self._run, self._done, self._last, "" if seq is None else seq]
         encoded = b"" if answer is None else encode(answer)
         read = self._read()
         where = b"" if read is None else encode(read)
-        self._check(await self._link.run(script, keys, [*numbers, encoded, where, *arguments]))
-        self._done = self._last
+        return [*numbers, encoded, where]
 
     def _check(self, answer: list[object]) -> None:
         try:

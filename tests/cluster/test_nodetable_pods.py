@@ -1,13 +1,15 @@
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 from shared.cluster.nodetable import NodeTable
 from shared.errors import ClusterError
-from shared.model.load import load_of
+from shared.model.load import PodLoad, load_of
+from shared.model.objects import LabelSelector
 from shared.model.resources import NON_ZERO_CPU, NON_ZERO_MEMORY
 from testing.builders import node, pod
-from tests.cluster.dump import by_name, dump
+from tests.cluster.dump import PORT, by_name, dump
 
 SMALL = load_of(pod("p").label(app="web").request(cpu="500m").host_port(80).build())
 LARGE = load_of(pod("q").request(cpu="2", memory="1Gi").request({"example.com/r": 1}).build())
@@ -17,6 +19,10 @@ DEAR = {"cpu": 2000, "memory": 1 << 30, "example.com/r": 1, "pods": 1}
 
 @pytest.fixture
 def table() -> NodeTable:
+    return two_nodes()
+
+
+def two_nodes() -> NodeTable:
     table = NodeTable()
     for name in ("a", "b"):
         table.add_node(node(name).capacity(cpu="4", memory="8Gi").build())
@@ -81,6 +87,61 @@ def test_a_pod_occupies_what_it_was_added_with_last(table: NodeTable) -> None:
     rows = table.load_log.since(position)
     assert rows is not None
     assert rows.tolist() == [table.row_of("a")]
+
+
+def placed(table: NodeTable) -> dict[str, tuple[int, PodLoad, str, float | None]]:
+    pods = (pod for row in range(table.size) for pod in table.placed_at(row))
+    return {uid: (pod.row, pod.kind.load, pod.key, pod.started) for uid, pod in pods}
+
+
+ALIKE = [(f"u{number}", "ab"[number % 3 == 0], f"default/u{number}", float(number)) for number in range(9)]
+"""New pods: three on b, the others on a."""
+WEB = LabelSelector(match_labels={"app": "web"})
+AFFINE = load_of(pod("r").label(app="db").request(cpu="1").require_no_pods("zone", WEB).build())
+
+
+@pytest.mark.parametrize("load", [SMALL, LARGE, AFFINE])
+@pytest.mark.parametrize("count", [0, 1, 3, 4, 9])
+def test_pods_added_together_count_as_those_added_one_by_one(table: NodeTable, load: PodLoad, count: int) -> None:
+    other = two_nodes()
+    port = table.columns.of_pods(PORT)
+    for each in (table, other):
+        each.add_pod("before", "a", SMALL)
+    generations, position = table.generation.copy(), table.load_log.position
+    table.add_pods(table.kind(load), ALIKE[:count])
+    for uid, name, key, started in ALIKE[:count]:
+        other.add_pod(uid, name, load, key, started)
+    assert by_name(table) == by_name(other)
+    assert placed(table) == placed(other)
+    assert list(table.terms) == list(other.terms)
+    assert table.columns.of_pods(PORT) is port  # it was kept current
+    changed = {table.row_of(name) for _, name, _, _ in ALIKE[:count]}
+    assert set(np.flatnonzero(table.generation != generations).tolist()) == changed
+    logged = table.load_log.since(position)
+    assert logged is not None
+    assert set(logged.tolist()) == changed
+    table.validate()
+    for uid, *_ in ALIKE[:count]:
+        table.remove_pod(uid)
+        other.remove_pod(uid)
+    assert by_name(table) == by_name(other)
+    table.validate()
+
+
+def test_of_pods_added_together_some_may_move_or_be_named_twice(table: NodeTable) -> None:
+    kind = table.kind(SMALL)
+    table.add_pod("u1", "b", LARGE)
+    table.add_pods(kind, [*ALIKE, ("u2", "b", "default/u2", None)])
+    assert {uid: table.node_of(uid) for uid, *_ in ALIKE} == {uid: name for uid, name, *_ in ALIKE} | {"u2": "b"}
+    assert used(table) == {"a": {"cpu": 2500, "pods": 5}, "b": {"cpu": 2000, "pods": 4}}
+    table.validate()
+
+
+def test_pods_of_an_unknown_node_are_refused_together(table: NodeTable) -> None:
+    before = dump(table)
+    with pytest.raises(ClusterError, match=r"Pod u9: spec.nodeName: no node 'c' is known"):
+        table.add_pods(table.kind(SMALL), [*ALIKE, ("u9", "c", "default/u9", None)])
+    assert dump(table) == before
 
 
 def test_a_load_may_come_in_its_shared_form(table: NodeTable) -> None:

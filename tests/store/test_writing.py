@@ -8,10 +8,11 @@ from services.snapshot.core import SnapshotCore
 from services.snapshot.events import Event, NodeGone, NodeSeen, PodDeleted, PodSeen
 from shared.cluster.nodetable import shard_of
 from shared.errors import InvariantBroken, UserError
-from shared.messages.state import LedgerEntry
+from shared.messages.state import Delta, LedgerEntry
 from shared.model.objects import Pod
 from shared.store import writer as writer_module
 from shared.store.errors import StateLost, StoreUnreachable
+from shared.store.link import RedisLink
 from shared.store.reader import StoreReader
 from shared.store.schema import Persist
 from shared.store.term import open_term
@@ -351,13 +352,48 @@ async def test_a_term_continues_the_state_of_the_one_before(known: bool) -> None
         ]
         deltas = [persist.delta for persist in persists(core, *changes) if persist.delta is not None]
         writer = await Writer.open(link, PREFIX, 2, SHARDS)
-        shards = {uid: shard_of(placed.node, SHARDS) for uid, placed in core.cluster.pods.items()}
-        await writer.go_on(deltas, core.seq, shards, [], None, before)
+        await writer.go_on(deltas, core.seq, core.cluster.pods.copied(), [], None, before)
         state = await loaded(link)
         assert (state.epoch, state.seq) == (2, core.seq)
         assert plain(state) == plain(core.state())
         await writer.write(persists(core, PodDeleted(pod("p1").build().uid), NodeGone("new")))
         assert plain(await loaded(link)) == plain(core.state())
+        for target in ("n3", "n4", "n5"):  # out of its first shard, and out of those since
+            await writer.write(persists(core, PodSeen(bound_to("p2", target))))
+            assert plain(await loaded(link)) == plain(core.state())
+        await writer.write(persists(core, PodDeleted(pod("p2").build().uid), PodDeleted(pod("p6").build().uid)))
+        assert plain(await loaded(link)) == plain(core.state())
+        assert await stored_pods(link) == len(core.cluster.pods)
+
+
+async def stored_pods(link: RedisLink) -> int:
+    return sum([await link.call("HLEN", f"{PREFIX}:pods:{shard}") for shard in range(SHARDS)])
+
+
+async def test_a_continuation_that_failed_begins_again_with_the_same_pods() -> None:
+    """Redis does not answer after the first differences are written: what moved then has moved from where it was."""
+    core = peopled()
+    before = {uid: shard_of(placed.node, SHARDS) for uid, placed in core.cluster.pods.items()}
+    async with behind_a_relay() as (direct, between, link):
+        await begin(direct, core)
+        await open_term(direct, PREFIX, 2)
+        core.restate(2)
+        seen = persists(core, *(PodSeen(bound_to(f"p{number}", f"n{number + 1}")) for number in range(6)))
+        deltas = [persist.delta for persist in seen if persist.delta is not None]
+        pods, writer = core.cluster.pods.copied(), await Writer.open(link, PREFIX, 2, SHARDS)
+
+        def interrupted() -> Iterator[Delta]:
+            yield from deltas
+            between.loses_answers = True
+
+        with pytest.raises(StoreUnreachable):
+            await writer.go_on(interrupted(), core.seq, pods, [], None, before)
+        again = await Writer.open(direct, PREFIX, 2, SHARDS)
+        await again.go_on(deltas, core.seq, pods, [], None, before)
+        for number in range(6):
+            await again.write(persists(core, PodSeen(bound_to(f"p{number}", f"n{number + 2}"))))
+            assert plain(await loaded(direct)) == plain(core.state())
+        assert await stored_pods(direct) == len(core.cluster.pods)
 
 
 def bound_to(name: str, node: str) -> Pod:

@@ -1,7 +1,7 @@
 """Which pod is on which node, assumed or bound, and what the pods of each node use together."""
 
 from collections import Counter
-from collections.abc import Collection, ItemsView, Iterable
+from collections.abc import Collection, ItemsView
 
 import msgspec
 
@@ -111,10 +111,6 @@ class Placements:
 
     def on_node(self, node: str) -> Collection[str]:
         return self._on_nodes.get(node, NO_PODS)
-
-    def by_node(self) -> Iterable[tuple[str, Collection[str]]]:
-        """All nodes with pods, known or not, and the uids of these."""
-        return self._on_nodes.items()
 
     def users_of(self, claim: str) -> Collection[str]:
         """The placed pods that use the claim of this key."""

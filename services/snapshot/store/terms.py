@@ -96,14 +96,12 @@ class Terms:
         `nodes_before`: where that state has the pods of the deltas, as far as it is known.
         """
         before = {uid: shard_of(node, shard_count) for uid, node in nodes_before.items()}
-        seq, ledger, answer, shards = core.seq, core.stored_ledger, core.answer, dict[str, int]()
-        for node, uids in core.cluster.pods.by_node():
-            shards.update(dict.fromkeys(uids, shard_of(node, shard_count)))
+        seq, ledger, answer, pods = core.seq, core.stored_ledger, core.answer, core.cluster.pods.copied()
 
         async def write() -> None:
             self._writer = None
             writer = await Writer.open(self._link, self._prefix, self.epoch, shard_count, self._read_position)
-            await writer.go_on(deltas, seq, shards, ledger, answer, before)
+            await writer.go_on(deltas, seq, pods, ledger, answer, before)
             self._writer = writer
 
         return await self._repeat(write)
