@@ -36,9 +36,9 @@ def make_authority(folder: Path) -> None:
     _write(folder, AUTHORITY, unsigned, None)
 
 
-def make_certificate(folder: Path, name: str, *hosts: str, ends: timedelta = 2 * DAY) -> None:
-    """Signed by the authority of the folder."""
-    _write(folder, name, _unsigned(name, hosts, ends), folder / f"{AUTHORITY}.pem")
+def make_certificate(folder: Path, name: str, *hosts: str, ends: timedelta = 2 * DAY, names_keys: bool = True) -> None:
+    """Signed by the authority of the folder. Older authorities do not name the keys in what they sign."""
+    _write(folder, name, _unsigned(name, hosts, ends), folder / f"{AUTHORITY}.pem", names_keys=names_keys)
 
 
 def files(folder: Path, ca: str = AUTHORITY, own: str = "") -> TlsFiles:
@@ -61,7 +61,9 @@ def _host(host: str) -> x509.GeneralName:
     return x509.IPAddress(ip_address(host)) if host[0].isdigit() else x509.DNSName(host)
 
 
-def _write(folder: Path, name: str, unsigned: x509.CertificateBuilder, authority: Path | None) -> None:
+def _write(
+    folder: Path, name: str, unsigned: x509.CertificateBuilder, authority: Path | None, *, names_keys: bool = True
+) -> None:
     """Without an authority it is signed by itself."""
     key = ec.generate_private_key(ec.SECP256R1())
     issuer, signer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]), key
@@ -75,7 +77,8 @@ def _write(folder: Path, name: str, unsigned: x509.CertificateBuilder, authority
     identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
     subject = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
     unsigned = unsigned.issuer_name(issuer).public_key(key.public_key())
-    unsigned = unsigned.add_extension(subject, critical=False).add_extension(identifier, critical=False)
+    if names_keys:
+        unsigned = unsigned.add_extension(subject, critical=False).add_extension(identifier, critical=False)
     certificate = unsigned.sign(signer, hashes.SHA256())
     (folder / f"{name}.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
     pem = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())

@@ -198,6 +198,7 @@ class Bus:
 
     async def _ask(self, subject: str, message: Message, trace: TraceContext | None, deadline: float) -> Msg:
         if not self.connected:
+            self._online.clear()  # `lost` may be called only later, and would fail the request
             try:
                 async with asyncio.timeout(deadline - time.monotonic()):
                     await self._online.wait()

@@ -198,7 +198,7 @@ def server_context(folder: Path, *, ask_for_certificate: bool = False) -> ssl.SS
 
 def certificates(folder: Path) -> None:
     make_authority(folder)
-    make_certificate(folder, "server", "extender.test")
+    make_certificate(folder, "server", "extender.test", names_keys=False)
     make_certificate(folder, "client", "scheduler.test")
 
 
