@@ -52,7 +52,7 @@ class Hosted:
 @asynccontextmanager
 async def hosted(mains: str, server: NatsServer | None = None, **settings: object) -> AsyncIterator[Hosted]:
     url = "nats://u:secret@127.0.0.1:1" if server is None else server.url
-    wanted = Settings(**{"prefix": "test", "nats_url": url} | settings)  # type: ignore[arg-type]
+    wanted = Settings(**{"prefix": "test", "nats_url": url, "log_format": "json"} | settings)  # type: ignore[arg-type]
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
