@@ -258,9 +258,7 @@ class CycleCore:
         if not self._backlog:
             return []
         self._admission.judge_by_labels(self._backlog)
-        if self._awaits_nomination:
-            return []
-        if self.is_committing and self.rounds.is_better_alone(self._backlog):
+        if self._awaits_nomination or (self.is_committing and self.rounds.is_better_alone(self._backlog)):
             return []
         if len(self._backlog) < min(self.round_size, ENOUGH) and not self.rounds.passed_over:
             if self.is_committing:
@@ -288,9 +286,7 @@ class CycleCore:
         return self.round_size == 1 and (self._searches.is_busy or self._commits.has_nominations)
 
     def _may_share_commit(self, now: float) -> bool:
-        """Whether decisions that strict mode makes one by one share a commit. Not while they are recorded: a replay
-        finds each on a state that has all decisions before it.
-        """
+        """Decisions of strict mode do, but for recorded ones: a replay needs a state with all decisions before it."""
         return self.round_size == 1 and not self._awaits_nomination and not self._recording.is_on(now)
 
     def _on_proposals(self, proposals: Proposals, now: float) -> list[Effect]:
