@@ -106,6 +106,11 @@ class Commits:
         """Whether a nomination is planned, or sent and not answered."""
         return bool(self._planned) or (self.pending is not None and bool(self.pending.nominations))
 
+    @property
+    def ends_nominations(self) -> bool:
+        """Whether the next commit ends some, whose room is then free."""
+        return bool(self._denominated)
+
     def held(self) -> Iterator[PodInfo]:
         """The pods that wait for the answer to a commit."""
         for unit, _ in self._planned:

@@ -287,7 +287,8 @@ class CycleCore:
 
     def _may_share_commit(self, now: float) -> bool:
         """Decisions of strict mode do, but for recorded ones: a replay needs a state with all decisions before it."""
-        return self.round_size == 1 and not self._awaits_nomination and not self._recording.is_on(now)
+        sees_nominations = not (self._awaits_nomination or self._commits.ends_nominations)
+        return self.round_size == 1 and sees_nominations and not self._recording.is_on(now)
 
     def _on_proposals(self, proposals: Proposals, now: float) -> list[Effect]:
         if not self.rounds.awaits(proposals) or self._is_refused(proposals):

@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping
 
+from flotilla.events import Action, Resource
 from services.queue import events
 from services.queue.pod_conditions import unreadable_notice
 from services.queue.scheduling.assigned_pod import AssignedPod
-from services.queue.scheduling.cluster_event import ClusterChange, anything, freed_room
+from services.queue.scheduling.cluster_event import ClusterChange, anything, freed_room, label
 from services.queue.scheduling.group_changes import says_the_same
 from services.queue.scheduling.in_flight_events import DeferredEvents, Position
 from services.queue.scheduling.pod_groups import RELEASED
@@ -15,11 +16,13 @@ from services.queue.scheduling.queued_pod_info import PodState
 from services.queue.scheduling.queueing_hints import QueueingHints
 from services.queue.scheduling.scheduling_queue import SchedulingQueue
 from shared.errors import InvariantBroken
+from shared.framework.clusterevents import ClusterEvent
 from shared.framework.profile import Framework
 from shared.model.devices import ResourceClaim
 from shared.model.objects import Pod, key_of
 from shared.plugins.volumes.own_claims import ClaimsOnNodes, volume_claims
 
+CLAIM_ADDED = label(ClusterEvent(Resource.RESOURCE_CLAIM, Action.ADD))
 FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
 
 
@@ -78,9 +81,13 @@ class EventHandlers:
         self._deferred.add(anything(), at)
 
     def on_absorbed(self, position: Position, now: float) -> None:
-        self._queue.claims_ahead.absorb(position)
+        gated = self._queue.claims_ahead.absorb(position)
         for change in self._deferred.absorb(position):
             self._queue.move_all(change, now)
+        for uid in gated:  # those that no hint has let go: they wait for no other event
+            info = self._queue.pods.get(uid)
+            if info is not None and info.state is PodState.GATED:
+                self._queue.retry(info, now, CLAIM_ADDED)
 
     def _on_pending(self, event: events.PodPending, now: float) -> list[events.Effect]:
         pod = event.pod
@@ -136,6 +143,8 @@ class EventHandlers:
         match change.told_now:
             case ResourceClaim() as claim if change.told_before is None and self._at is not None:
                 self._queue.claims_ahead.add(key_of(claim), self._at)
+            case None if isinstance(change.told_before, ResourceClaim):
+                self._queue.claims_ahead.remove(key_of(change.told_before))
             case AssignedPod(uid=uid, parts=parts):
                 self.claims_on_nodes.put(uid, parts.claims)
             case Pod() as pod if pod.spec.node_name:

@@ -111,6 +111,15 @@ def test_deferred_events_are_bounded_and_none_is_lost() -> None:
     assert [happening.event for happening in deferred.absorb((1, 3 * MAX_DEFERRED))] == [EVERYTHING]
 
 
+def test_if_a_watcher_of_an_earlier_term_leads_again_anything_may_have_changed(queue: Queue) -> None:
+    """Its Lease was deleted, so terms begin again: nobody applies what the later watcher told last."""
+    queue.tell(absorbed(4, watch_epoch=102))
+    queue.tell(WatchEvents(SEEN, at=(102, 5)))
+    assert queue.state("p") is PodState.UNSCHEDULABLE
+    queue.tell(absorbed(50, watch_epoch=100))
+    assert queue.state("p") is PodState.ACTIVE
+
+
 def test_events_that_no_plugin_awaits_are_not_deferred(queue: Queue) -> None:
     queue.tell(WatchEvents([ClusterChange(ClusterEvent(Resource.NODE, Action.UPDATE_NODE_ANNOTATION))], at=(3, 5)))
     assert list(queue.core._handlers._deferred.absorb((3, 5))) == []

@@ -9,6 +9,7 @@ import pytest
 from flotilla.events import Action, Resource
 from services.queue.core import QueueCore
 from services.queue.events import Tick, WatchEvents
+from services.queue.scheduling.claims_ahead import MAX_CLAIMS
 from services.queue.scheduling.in_flight_events import MAX_HINTS, Position
 from services.queue.scheduling.queued_pod_info import PodState
 from services.queue.watch_decoder import WatchDecoder
@@ -186,6 +187,43 @@ def test_a_pod_is_gated_until_the_snapshot_knows_its_claim() -> None:
     cluster.queue.tell(Absorbed(1, 72, 3, 6))
     cluster.queue.add(templated("q", "q-r"))
     assert list(claims_handed_out(cluster)) == ["p", "q"]
+
+
+def test_a_pod_does_not_wait_for_a_claim_that_a_watcher_told_which_was_deposed_by_an_earlier_one() -> None:
+    """Its Lease was deleted, so terms begin again: the snapshot, which was away, never applies what it told last."""
+    cluster = Cluster()
+    cluster.tell_at((102, 4), a_claim("known"))
+    cluster.queue.tell(Absorbed(1, 60, 102, 4))
+    cluster.tell_at((102, 5), a_claim("last"))
+    cluster.queue.add(pod("q").resource_claim("r", "last"))
+    assert cluster.queue.state("q") is PodState.GATED
+    cluster.queue.tell(Absorbed(1, 70, 100, 50))
+    cluster.tell_at((100, 60), a_claim())
+    cluster.queue.add(WAITING)
+    cluster.queue.tell(Absorbed(1, 71, 100, 60))
+    assert (cluster.queue.state("p"), cluster.queue.state("q")) == (PodState.ACTIVE, PodState.ACTIVE)
+
+
+def test_a_pod_whose_new_claim_is_replaced_before_the_snapshot_knows_it_is_let_go() -> None:
+    """Its deletion was missed, so no hint takes the other one for an event that helps."""
+    cluster = Cluster()
+    cluster.tell_at((3, 5), a_claim())
+    cluster.queue.add(WAITING)
+    cluster.tell_at((3, 6), a_claim(uid="another"))
+    cluster.queue.tell(Absorbed(1, 70, 3, 6))
+    assert cluster.queue.state("p") is PodState.ACTIVE
+
+
+def test_claims_that_the_snapshot_does_not_know_yet_are_remembered_in_limited_numbers() -> None:
+    cluster = Cluster()
+    ahead = cluster.queue.core._queue.claims_ahead
+    for i in range(100):
+        cluster.tell_at((3, 1 + 2 * i), a_claim(f"c{i}"))
+        cluster.tell_at((3, 2 + 2 * i), ObjectChange(ObjectKind.RESOURCE_CLAIM, f"default/c{i}", True))
+    assert not ahead._created_at, "those that are gone are forgotten"
+    for i in range(MAX_CLAIMS + 1):
+        ahead.add(f"default/c{i}", (4, i + 1))
+    assert len(ahead._created_at) == MAX_CLAIMS
 
 
 def test_a_profile_without_dynamic_resources_waits_for_no_claim() -> None:

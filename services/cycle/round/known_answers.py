@@ -158,6 +158,7 @@ class KnownAnswers:
         self._followed: BoundedDict[str, FollowedClass] = BoundedDict(MAX_CLASSES)
         """As they were when a round last began."""
         self._lately: BoundedDict[str, None] = BoundedDict(MAX_CLASSES)
+        self._published = 0
         self._oldest = 0
         """No kept answer was evaluated before."""
 
@@ -171,8 +172,14 @@ class KnownAnswers:
 
     def on_published(self, seq: int) -> None:
         """The snapshot has published up to this number. What came after the last commit may be anything."""
-        if seq > self.seq:
+        self._published = seq
+        if self.is_outdated:
             self.clear()
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether the snapshot has published something that came after the last commit."""
+        return self._published > self.seq
 
     def on_committed(self, seq: int, others: int | None, relabelled: int | None, *, is_whole: bool) -> None:
         """`others`: the last change that was no decision, labels of placed pods left out; `relabelled`: the last change
@@ -253,6 +260,8 @@ class KnownAnswers:
         """Keeps the answers that last. Returns what the round is decided by: ladders as long as it wants them."""
         known = self._kept.setdefault(proposals.worker, BoundedDict(MAX_CLASSES))
         self._oldest = min(self._oldest, proposals.seq)
+        if proposals.ask > 1:
+            self._forget_beside(known, {answer.class_id for answer in proposals.answers})
         answers: list[ClassAnswer] = []
         for answer in proposals.answers:
             class_id = answer.class_id
@@ -264,6 +273,14 @@ class KnownAnswers:
                 known[class_id] = self._shard(classes[class_id], answer, proposals.seq) if answer.groups else None
             answers.append(answer)
         return replace(proposals, answers=answers)
+
+    @staticmethod
+    def _forget_beside(known: Mapping[str, _Kept | FollowedShard | None], classes: Collection[str]) -> None:
+        """The summaries of these classes have changed: what other answers said of them was by the earlier ones."""
+        for kept in known.values():
+            if kept is not None:
+                for class_id in classes:
+                    kept.answer.beside.pop(class_id, None)
 
     def _shard(self, info: PodInfo, answer: ClassAnswer, seq: int) -> FollowedShard | None:
         """None if the groups do not suit the plugin: the worker may know of other rules."""

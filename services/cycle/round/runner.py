@@ -117,10 +117,10 @@ class RoundRunner:
     def decide_following(self, result: RoundResult, backlog: deque[PodInfo]) -> None:
         """After the last round, for its commit: decides the pods that follow, as long as answers about them are known.
 
-        Each is decided in a round of its own, by the answers as they are after the decisions before it. None is if a
-        worker has seen a later state than those answers are known for.
+        Each is decided in a round of its own, by the answers as they are after the decisions before it. None is if the
+        snapshot or a worker has told of a later state than those answers are known for.
         """
-        if not self._keeps or self._newest_seq > self.known.seq:
+        if not self._keeps or self.known.is_outdated or self._newest_seq > self.known.seq:
             return
         room = MAX_POD_BYTES - sum(bytes_in_commit(info) for info, _ in result.decided)
         while backlog and backlog[0].gang is None and len(result.decided) == len(result.order) < MAX_AHEAD_OF:

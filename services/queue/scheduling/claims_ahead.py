@@ -9,30 +9,43 @@ from services.queue.scheduling.queued_pod_info import QueuedPodInfo
 from shared.devices.pod_claims import claim_names
 from shared.plugins.dynamicresources import DynamicResources
 
+MAX_CLAIMS = 1 << 14
+"""Claims that are remembered; pods do not wait for further ones."""
+
 
 class ClaimsAhead:
     def __init__(self) -> None:
         self._created_at: dict[str, Position] = {}
-        """By `namespace/name`, in order of positions."""
+        """By `namespace/name`."""
         self._absorbed: Position = (0, 0)
+        self._gated: dict[str, None] = {}
+        """By uid, the pods that have been gated since the last ones were let go."""
 
     def add(self, claim: str, at: Position) -> None:
         """The watch has shown a new claim at this position."""
-        self._created_at.pop(claim, None)
-        if at > self._absorbed:
+        if at > self._absorbed and len(self._created_at) < MAX_CLAIMS:
             self._created_at[claim] = at
 
-    def absorb(self, position: Position) -> None:
-        """The snapshot has applied all changes up to there."""
-        self._absorbed = position
-        while self._created_at:
-            claim, at = next(iter(self._created_at.items()))
-            if at > position:
-                return
-            del self._created_at[claim]
+    def remove(self, claim: str) -> None:
+        """It has been deleted."""
+        self._created_at.pop(claim, None)
+
+    def absorb(self, position: Position) -> list[str]:
+        """The snapshot has applied all changes up to there. Returns the pods to be queued again, by uid.
+
+        If a watcher of an earlier term leads again, what later ones told is never applied.
+        """
+        falls_back, self._absorbed = position[0] < self._absorbed[0], position
+        before = len(self._created_at)
+        ahead = {} if falls_back else {claim: at for claim, at in self._created_at.items() if at > position}
+        self._created_at = ahead
+        if ahead and len(ahead) == before:
+            return []
+        gated, self._gated = list(self._gated), {}
+        return gated
 
     def gate(self, info: QueuedPodInfo) -> str | None:
-        """The plugin that gates a pod which names one of them. Its event, deferred until then, opens the gate."""
+        """The plugin that gates a pod which names one of them."""
         if not self._created_at or not info.pod.spec.resource_claims:
             return None
         if all(plugin.name != DynamicResources.name for plugin in info.framework.pre_enqueue):
@@ -42,5 +55,6 @@ class ClaimsAhead:
         for name in names:
             if name.key in self._created_at:
                 info.gate_reason = f'ResourceClaim "{name.key}" is new'
+                self._gated[info.uid] = None
                 return DynamicResources.name
         return None

@@ -158,7 +158,14 @@ class DeferredEvents:
         return True
 
     def absorb(self, position: Position) -> Iterator[ClusterChange]:
-        """Yields what waited for this position, in order."""
-        self._absorbed = position
+        """Yields what waited for this position, in order.
+
+        If a watcher of an earlier term leads again, what later ones told is never applied: then anything may have
+        changed.
+        """
+        falls_back, self._absorbed = position[0] < self._absorbed[0], position
+        if falls_back and self._waiting:
+            self._waiting.clear()
+            yield anything()
         while self._waiting and self._waiting[0][0] <= position:
             yield self._waiting.popleft()[1]
