@@ -421,7 +421,7 @@ BROKEN: Mapping[str, Broken] = {
         (ClaimReleases, "_is_needed", _never_async),
         (claim_release, "put", _put_at_any_version),
         often={"create": 10.0, "create_gang": 0.0, "delete": 8.0},
-        first=21,
+        first=420,
     ),
     # Devices of an attempt that is over are free once its claims were looked at, without a touch.
     "claims-unfenced": Broken(
