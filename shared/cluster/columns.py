@@ -163,7 +163,7 @@ class Columns:
                 column[row] = 0
 
     def load_changed(self, row: int, kind: LoadKind, pods: int) -> None:
-        """So many pods of this kind were added to a row; negative if removed. They all concern the same columns."""
+        """Count pods of this kind that were added to a row; negative if removed. They all concern the same columns."""
         generation, concerned = kind.columns
         if generation != self._generation:
             amounts = ((column, spec.amount(kind.load)) for spec, column in self._by_load.items())

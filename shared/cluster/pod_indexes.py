@@ -111,7 +111,7 @@ class TermCounts:
         return None if generation < self._forgotten else self._changes[generation - self._forgotten :]
 
     def add(self, terms: Sequence[bytes], row: int, pods: int = 1) -> None:
-        """So many pods with these terms, encoded by `encode_terms`, are placed on a row."""
+        """Count pods with these terms, encoded by `encode_terms`, that are placed on a row."""
         for key in terms:
             counted = self._counted.get(key)
             if counted is None:

@@ -54,7 +54,7 @@ class ClaimsAhead:
         names = claim_names(pod.namespace, pod.spec.resource_claims, pod.status.resource_claim_statuses)
         for name in names:
             if name.key in self._created_at:
-                info.gate_reason = f'ResourceClaim "{name.key}" is new'
+                info.gate_reason = f'the snapshot has not applied ResourceClaim "{name.key}" yet'
                 self._gated[info.uid] = None
                 return DynamicResources.name
         return None
