@@ -11,13 +11,14 @@ object in a message of a later version than the page's.
 
 import math
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from shared.errors import MAX_REMEMBERED, InvariantBroken, ProtocolError
 from shared.messages.watch import (
     OBJECT_KINDS,
+    AlikePods,
     Kind,
     KindListed,
     ListingBegins,
@@ -56,7 +57,9 @@ TRANSITIONS = (
 )
 """From, to, and why; there are no others."""
 
-Seen = PodChange | NodeChange | ObjectChange | Unreadable
+SeenOne = PodChange | NodeChange | ObjectChange | Unreadable
+"""A change of one object."""
+Seen = SeenOne | AlikePods
 Effect = Seen | Relist
 """Apply changes in order; send a Relist to the watcher."""
 
@@ -107,11 +110,13 @@ class _Objects:
 class WatchReader:
     """Pure: messages and the time in, effects out. Remembers keys, never objects."""
 
-    def __init__(self, asker: str) -> None:
+    def __init__(self, asker: str, *, alike: bool = False) -> None:
+        """`alike`: the consumer takes AlikePods."""
         self.refused: deque[ProtocolError] = deque(maxlen=MAX_REMEMBERED)
         self.listings: Counter[Kind] = Counter()
         """Complete listings, by kind."""
         self._asker = asker
+        self._alike = alike
         self._newest = Newest((0, 0))
         """The watcher's epoch, and the number of its last message."""
         self._objects = {kind: _Objects() for kind in Kind}
@@ -173,7 +178,7 @@ class WatchReader:
         if self._ask_at is not None or now < self._doubt_at:
             return []
         self._doubt_at = now + DOUBT_PAUSE
-        return [Relist(self._asker, self.versions)]
+        return [self._relist()]
 
     def tick(self, now: float) -> list[Effect]:
         return [self._ask(now)] if self._ask_at is not None and now >= self._ask_at else []
@@ -248,8 +253,12 @@ class WatchReader:
             objects.show_again(key)
         effects: list[Effect] = []
         for change in page.changes:
-            if isinstance(change, Seen) and _key_of(change) not in objects.touched:
+            if isinstance(change, AlikePods) and not objects.touched:
                 self._apply(change, effects)
+            elif isinstance(change, Seen):
+                for key, one in _each(change):
+                    if key not in objects.touched:
+                        self._apply(one, effects)
         if not page.following:
             objects.touched = None
             effects += self._sweep(kind, str(page.version))
@@ -275,8 +284,9 @@ class WatchReader:
         for change in message.changes:
             if not isinstance(change, Seen):
                 return message.changes
-            last.pop(_key_of(change), None)
-            last[_key_of(change)] = change
+            for key, one in _each(change):
+                last.pop(key, None)
+                last[key] = one
         return list(last.values())
 
     # Inside
@@ -344,7 +354,10 @@ class WatchReader:
     def _ask(self, now: float) -> Relist:
         self._ask_at = now + self._patience
         self._patience = min(2 * self._patience, LONGEST_PATIENCE)
-        return Relist(self._asker, self.versions)
+        return self._relist()
+
+    def _relist(self) -> Relist:
+        return Relist(self._asker, self.versions, alike=self._alike)
 
     def _apply(self, change: WatchChange, effects: list[Effect], version: int | None = None) -> None:
         """`version`: of the message of the stream; None for a page."""
@@ -355,6 +368,12 @@ class WatchReader:
                 objects.touched, objects.fetched = None, 0
             case ListingEnds(kind=kind, version=listed):
                 effects += self._sweep(kind, listed)
+            case AlikePods(pods=pods):
+                objects, uids = self._objects[Kind.POD], [pod.uid for pod in pods]
+                if objects.touched is not None and version is not None:
+                    objects.touched.update(dict.fromkeys(uids, version))
+                objects.known.update(dict.fromkeys(uids, objects.listing))
+                effects.append(change)
             case _:
                 kind, key, is_there = _known_as(change)
                 objects = self._objects[kind]
@@ -388,7 +407,7 @@ def _kind_of(message: Watched) -> Kind | None:
     """A message has changes of one kind; None if it has none that is known here."""
     for change in message.changes:
         match change:
-            case PodChange():
+            case PodChange() | AlikePods():
                 return Kind.POD
             case NodeChange():
                 return Kind.NODE
@@ -399,7 +418,7 @@ def _kind_of(message: Watched) -> Kind | None:
     return None
 
 
-def _known_as(change: Seen) -> tuple[Kind, str, bool]:
+def _known_as(change: SeenOne) -> tuple[Kind, str, bool]:
     """The object's kind and key, and whether it is there."""
     match change:
         case PodChange(uid=uid):
@@ -412,8 +431,13 @@ def _known_as(change: Seen) -> tuple[Kind, str, bool]:
             return change.kind, change.key, True
 
 
-def _key_of(change: Seen) -> str:
-    return _known_as(change)[1]
+def _each(change: Seen) -> Iterator[tuple[str, Seen]]:
+    """What it says of each object, by key."""
+    if isinstance(change, AlikePods):
+        for pod in change.pods:
+            yield pod.uid, AlikePods(change.namespace, change.body, [pod])
+    else:
+        yield _known_as(change)[1], change
 
 
 def _gone(kind: Kind, key: str) -> Seen:

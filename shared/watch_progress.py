@@ -2,14 +2,25 @@
 
 from collections.abc import Sequence
 
-from shared.messages.watch import NodeChange, ObjectChange, PodChange, WatchBeat, WatchChange, Watched, WatchSeen
+from shared.messages.watch import (
+    AlikePods,
+    NodeChange,
+    ObjectChange,
+    PodChange,
+    WatchBeat,
+    WatchChange,
+    Watched,
+    WatchSeen,
+)
 from shared.watch import WatchReader
 
 REPORT_BYTES = 1 << 20
 """Bytes of changes between two reports, an eighth of what the watcher sends ahead; heartbeats are answered as well."""
 CHANGE_BYTES = 200
 """Approximate size of a change without its body."""
-_WITH_BODY = (PodChange, NodeChange, ObjectChange)
+POD_BYTES = 100
+"""Approximate size of one of pods that are alike."""
+_WITH_BODY = (PodChange, NodeChange, ObjectChange, AlikePods)
 
 
 def size_of(message: Watched) -> int:
@@ -20,12 +31,15 @@ def size_of(message: Watched) -> int:
 def size_of_all(changes: Sequence[WatchChange]) -> int:
     """Approximate bytes of a message with these changes."""
     bodies = [change.body for change in changes if isinstance(change, _WITH_BODY)]
-    return CHANGE_BYTES * len(changes) + sum(map(len, bodies))
+    alike = sum(len(change.pods) for change in changes if isinstance(change, AlikePods))
+    return CHANGE_BYTES * len(changes) + POD_BYTES * alike + sum(map(len, bodies))
 
 
 class Progress:
-    def __init__(self, asker: str) -> None:
+    def __init__(self, asker: str, *, alike: bool = False) -> None:
+        """`alike`: the follower reads AlikePods."""
         self._asker = asker
+        self._alike = alike
         self._epoch = 0
         """The watcher's, of the last report."""
         self._unreported = 0
@@ -40,4 +54,4 @@ class Progress:
             if not is_first and self._unreported < REPORT_BYTES:
                 return None
         self._epoch, self._unreported = epoch, 0
-        return WatchSeen(self._asker, epoch, seq, reader.versions if is_first else {})
+        return WatchSeen(self._asker, epoch, seq, reader.versions if is_first else {}, self._alike)

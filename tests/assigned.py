@@ -2,7 +2,8 @@
 
 import msgspec
 
-from shared.messages.watch import PodChange
+from services.watcher.alike_pods import AlikePodReader
+from shared.messages.watch import AlikePods, PodChange
 from shared.model.objects import (
     GROUP_LABEL,
     ContainerStatus,
@@ -13,6 +14,7 @@ from shared.model.objects import (
     PodStatus,
     ResourceRequirements,
     Volume,
+    encode_json,
     encode_msgpack,
 )
 from testing.builders import PodBuilder, expr, pod, resource_list, selector
@@ -79,3 +81,16 @@ def variants(name: str, node: str) -> list[Pod]:
 def change_of(of: Pod) -> PodChange:
     body = msgspec.Raw(encode_msgpack(of))
     return PodChange(of.uid, of.namespace, of.name, of.spec.scheduler_name, of.spec.node_name, body=body)
+
+
+def alike_of(of: Pod, reader: AlikePodReader | None = None) -> AlikePods | None:
+    """As the watcher publishes it for followers that read AlikePods; None if it is to be read in full."""
+    return (reader or AlikePodReader()).read(msgspec.Raw(encode_json(of)))
+
+
+def alike(*pods: Pod) -> AlikePods:
+    """Pods that share a body."""
+    read = AlikePodReader()
+    each = [found for pod in pods if (found := alike_of(pod, read)) is not None]
+    assert len(each) == len(pods) and len({id(one.body) for one in each}) == 1
+    return AlikePods(each[0].namespace, each[0].body, [one.pods[0] for one in each])

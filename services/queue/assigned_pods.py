@@ -5,10 +5,11 @@ that are alike in all of them one is decoded. Annotations, owners, times and the
 do not get them, and changes of them are no event.
 """
 
+from collections.abc import Iterator
 from sys import intern
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from services.queue.scheduling.assigned_pod import (
     NO_LABELS,
@@ -19,7 +20,7 @@ from services.queue.scheduling.assigned_pod import (
     DecodedParts,
 )
 from shared.bounded import BoundedDict
-from shared.messages.watch import PodChange, Unreadable
+from shared.messages.watch import AlikePods, PodChange, Unreadable
 from shared.model.assigned_parts import AlikeKey, AssignedBody, decode_assigned
 from shared.model.objects import ContainerStatus, PodSpec, PodStatus, dec_hook, group_of, pod_from_msgpack
 from shared.plugins.volumes.own_claims import volume_claims
@@ -36,8 +37,8 @@ _SPEC = msgspec.msgpack.Decoder(PodSpec, dec_hook=dec_hook)
 class AssignedPods:
     def __init__(self) -> None:
         self._pods: dict[str, AssignedPod] = {}
-        self._decoded: BoundedDict[AlikeKey, DecodedParts] = BoundedDict(MAX_PARTS)
-        """Without pods that have volumes, as the claims of most are their own."""
+        self._decoded: BoundedDict[AlikeKey | bytes, DecodedParts] = BoundedDict(MAX_PARTS)
+        """Without pods that have volumes, as the claims of most are their own. By body where that is shared."""
         self._labels: BoundedDict[bytes, dict[str, str]] = BoundedDict(MAX_PARTS)
         self._specs: BoundedDict[bytes, PodSpec] = BoundedDict(MAX_PARTS)
         self._statuses: BoundedDict[tuple[bytes, ...], PodStatus] = BoundedDict(MAX_PARTS)
@@ -65,6 +66,23 @@ class AssignedPods:
         self._pods[change.uid] = now
         return before, now
 
+    def update_alike(self, alike: AlikePods) -> Iterator[tuple[AssignedPod | None, AssignedPod]]:
+        """As `update`, of those that are new or changed."""
+        pods, body = self._pods, bytes(alike.body)
+        try:
+            parts = self._decoded.obtain(body, lambda: self._decode_parts(alike.body, intern(alike.namespace)))
+        except msgspec.DecodeError:
+            parts = None
+        for uid, name, node, _ in map(astuple, alike.pods):
+            before = pods.get(uid)
+            if parts is not None:
+                now = AssignedPod(uid, name, intern(node), parts)
+            else:
+                now = before or AssignedPod(uid, name, intern(node), DecodedParts(intern(alike.namespace)))
+            if before is None or not now.is_same(before):
+                pods[uid] = now
+                yield before, now
+
     def delete(self, uid: str) -> AssignedPod | None:
         """The pod, if it was known."""
         return self._pods.pop(uid, None)
@@ -75,20 +93,25 @@ class AssignedPods:
         key = body.key(namespace, node)
         parts = self._decoded.get(key)
         if parts is None:
-            parts = self._decode_parts(body, change, namespace)
+            parts = self._parts_of(body, change.body, namespace, change.uid, change.name)
             if not parts.volumes:
                 self._decoded[key] = parts
         return AssignedPod(change.uid, change.name, node, parts)
 
-    def _decode_parts(self, body: AssignedBody, change: PodChange, namespace: str) -> DecodedParts:
+    def _decode_parts(self, raw: msgspec.Raw, namespace: str) -> DecodedParts:
+        return self._parts_of(decode_assigned(raw), raw, namespace)
+
+    def _parts_of(
+        self, body: AssignedBody, raw: msgspec.Raw, namespace: str, uid: str = "", name: str = ""
+    ) -> DecodedParts:
         raw_labels, (raw_spec, volumes) = bytes(body.metadata.labels), body.split_spec()
         labels = self._labels.obtain(raw_labels, lambda: _LABELS.decode(raw_labels)) if raw_labels else NO_LABELS
         spec = self._specs.obtain(raw_spec, lambda: _SPEC.decode(raw_spec)) if raw_spec else NO_SPEC
         status = NO_STATUS
         if raw_status := body.status.parts():
-            status = self._statuses.obtain(raw_status, lambda: _relevant(pod_from_msgpack(change.body).status))
+            status = self._statuses.obtain(raw_status, lambda: _relevant(pod_from_msgpack(raw).status))
         parts = DecodedParts(namespace, labels, spec, volumes or NO_VOLUMES, status)
-        pod = AssignedPod(change.uid, change.name, "", parts).pod()
+        pod = AssignedPod(uid, name, "", parts).pod()
         return replace(parts, group=group_of(pod), claims=volume_claims(pod))
 
 

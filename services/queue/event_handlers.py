@@ -1,12 +1,13 @@
 """Handles what the watch shows: pods to schedule, and events that may help rejected pods."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import chain
 
 from flotilla.events import Action, Resource
 from services.queue import events
 from services.queue.pod_conditions import unreadable_notice
 from services.queue.scheduling.assigned_pod import AssignedPod
-from services.queue.scheduling.cluster_event import ClusterChange, anything, freed_room, label
+from services.queue.scheduling.cluster_event import ASSIGNED_POD_ADDED, ClusterChange, anything, freed_room, label
 from services.queue.scheduling.group_changes import says_the_same
 from services.queue.scheduling.in_flight_events import DeferredEvents, Position
 from services.queue.scheduling.pod_groups import RELEASED
@@ -41,7 +42,7 @@ class EventHandlers:
         effects: list[events.Effect] = []
         self._at = watched.at
         try:
-            for event in watched.events:
+            for event in chain.from_iterable(map(self._singly, watched.events)):
                 try:
                     effects += self.handle(event, now)
                 except InvariantBroken:
@@ -62,6 +63,13 @@ class EventHandlers:
                     self._move_all(event, now)
             case events.PodBound(uid=uid):
                 return self._on_left(uid, now, bound=True)
+            case events.PodsBound(pods=pods) if self._is_awaited_by_none():
+                for pod in pods:
+                    self._queue.groups.assigned(pod.uid, pod.parts.group, pod.name, pod.node)
+                    self._forget(pod.uid)
+                    self._queue.retries.delete(pod.uid)
+            case events.PodsBound():
+                return [effect for each in self._singly(event) for effect in self.handle(each, now)]
             case events.PodPending():
                 return self._on_pending(event, now)
             case events.PodGone(uid=uid, finished=finished):
@@ -75,6 +83,19 @@ class EventHandlers:
             case events.PodUnreadable():
                 return self._on_unreadable(event, now)
         return []
+
+    def _is_awaited_by_none(self) -> bool:
+        """Whether no pod waits for an event, nor may one come that is judged by the state before."""
+        return self._at is None and not self._queue.pods
+
+    def _singly(self, event: events.WatchEvent) -> Iterator[events.WatchEvent]:
+        """The event; of pods on nodes, as events that may help others, unless there are none."""
+        if not isinstance(event, events.PodsBound) or self._is_awaited_by_none():
+            yield event
+            return
+        for pod in event.pods:
+            yield ClusterChange(ASSIGNED_POD_ADDED, None, pod)
+            yield events.PodBound(pod.uid)
 
     def on_listing_complete(self, at: Position) -> None:
         """Requeues every pod once the snapshot has absorbed the listing: until then pods are judged by older state."""
@@ -109,8 +130,7 @@ class EventHandlers:
         return []
 
     def _on_left(self, uid: str, now: float, *, bound: bool) -> list[events.Effect]:
-        self.unreadable.pop(uid, None)
-        self._queue.groups.others.forget(uid)
+        self._forget(uid)
         info = self._queue.pods.get(uid)
         if info is None:
             self._queue.retries.delete(uid)
@@ -127,6 +147,11 @@ class EventHandlers:
         elif not bound and pod.status.nominated_node_name:
             self._move_all(freed_room(pod, max_priority=self._queue.groups.priority_of(pod)), now)
         return [events.PodEnded(uid, pod.key, profile, bound, info.attempts, info.seen_at, info.active_at, now)]
+
+    def _forget(self, uid: str) -> None:
+        """A pod that may not be queued does not wait any more."""
+        self.unreadable.pop(uid, None)
+        self._queue.groups.others.forget(uid)
 
     def _on_unreadable(self, event: events.PodUnreadable, now: float) -> list[events.Effect]:
         """Notifies the owner once of each problem."""

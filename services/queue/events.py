@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from services.queue.scheduling.assigned_pod import AssignedPod
 from services.queue.scheduling.cluster_event import ClusterChange
 from services.queue.scheduling.in_flight_events import Position
 from services.queue.scheduling.queued_pod_info import RetryRecord
@@ -25,6 +26,12 @@ class PodBound(msgspec.Struct, frozen=True):
     """Event: the watch shows the pod on a node."""
 
     uid: str
+
+
+class PodsBound(msgspec.Struct, frozen=True):
+    """Event: the watch shows these pods on nodes for the first time. They are alike, and use no volumes."""
+
+    pods: Sequence[AssignedPod]
 
 
 class PodGone(msgspec.Struct, frozen=True):
@@ -57,7 +64,7 @@ class GroupUnreadable(msgspec.Struct, frozen=True):
     problem: str
 
 
-WatchEvent = PodPending | PodBound | PodGone | PodStale | PodUnreadable | GroupUnreadable | ClusterChange
+WatchEvent = PodPending | PodBound | PodsBound | PodGone | PodStale | PodUnreadable | GroupUnreadable | ClusterChange
 
 
 class WatchEvents(msgspec.Struct, frozen=True):

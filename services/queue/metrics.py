@@ -4,8 +4,8 @@ from collections import Counter as Counts
 from collections.abc import Iterable, Sequence
 
 from services.queue.core import QueueCore
-from services.queue.events import PodEnded, PodGone, PodPending, WatchEvent
-from services.queue.scheduling.cluster_event import ClusterChange
+from services.queue.events import PodEnded, PodGone, PodPending, PodsBound, WatchEvent
+from services.queue.scheduling.cluster_event import ASSIGNED_POD_ADDED, ClusterChange, label
 from services.queue.scheduling.counters import ADDED, UPDATED
 from services.queue.scheduling.pod_states import IN_FLIGHT
 from services.queue.scheduling.queued_pod_info import PodState
@@ -125,6 +125,8 @@ class QueueMetrics:
             match event:
                 case ClusterChange():
                     found.append(event.label)
+                case PodsBound(pods=pods):
+                    found += [label(ASSIGNED_POD_ADDED)] * len(pods)
                 case PodPending(pod=pod):
                     found.append(ADDED if core.pod(pod.uid) is None else UPDATED)
                 case PodGone(uid=uid) if core.pod(uid) is not None:
@@ -133,8 +135,8 @@ class QueueMetrics:
 
     def handled(self, labels: Sequence[str], seconds: float) -> None:
         """`seconds`: for all of them together."""
-        for label, count in Counts(labels).items():
-            self._handling.labels(label).observe(seconds / len(labels), count)
+        for each, count in Counts(labels).items():
+            self._handling.labels(each).observe(seconds / len(labels), count)
 
     def ended(self, ended: PodEnded) -> None:
         """Ignores pods that were bound without an attempt of ours."""

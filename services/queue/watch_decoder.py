@@ -12,13 +12,30 @@ from collections.abc import Iterable
 import msgspec
 from msgspec.structs import replace
 
-from flotilla.events import Action, Resource
 from services.queue.assigned_pods import AssignedPods
-from services.queue.events import GroupUnreadable, PodBound, PodGone, PodPending, PodStale, PodUnreadable, WatchEvent
-from services.queue.scheduling.cluster_event import ClusterChange, freed_devices, node_events, object_events, pod_events
+from services.queue.events import (
+    GroupUnreadable,
+    PodBound,
+    PodGone,
+    PodPending,
+    PodsBound,
+    PodStale,
+    PodUnreadable,
+    WatchEvent,
+)
+from services.queue.scheduling.assigned_pod import AssignedPod
+from services.queue.scheduling.cluster_event import (
+    ASSIGNED_POD_ADDED,
+    ASSIGNED_POD_DELETED,
+    ClusterChange,
+    freed_devices,
+    node_events,
+    object_events,
+    pod_events,
+)
 from shared.cluster.objects import ClusterObjects
 from shared.framework.clusterevents import ClusterEvent
-from shared.messages.watch import OBJECT_KINDS, Kind, NodeChange, ObjectChange, PodChange, Unreadable
+from shared.messages.watch import OBJECT_KINDS, AlikePods, Kind, NodeChange, ObjectChange, PodChange, Unreadable
 from shared.model.devices import ResourceClaim, ResourceClaimStatus
 from shared.model.kinds import STILL_COUNTED
 from shared.model.objects import (
@@ -32,6 +49,7 @@ from shared.model.objects import (
     object_from_msgpack,
 )
 from shared.model.shared_parts import PodDecoder
+from shared.watch import Seen
 
 IGNORED_KINDS = frozenset({ObjectKind.POD_DISRUPTION_BUDGET})
 """No hint reads them."""
@@ -41,7 +59,6 @@ GROUP_APIS = {
 }
 
 _NONE = msgspec.Raw(b"")
-_ADDED, _DELETED = (ClusterEvent(Resource.ASSIGNED_POD, action) for action in (Action.ADD, Action.DELETE))
 
 
 class _NodeMetadata(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -107,10 +124,12 @@ class WatchDecoder:
         self._pods = PodDecoder()
         self._nodes = NodeCache(annotations=annotations)
 
-    def decode(self, change: PodChange | NodeChange | ObjectChange | Unreadable, now: float) -> list[WatchEvent]:
+    def decode(self, change: Seen, now: float) -> list[WatchEvent]:
         match change:
             case PodChange():
                 return self._pod(change, now)
+            case AlikePods():
+                return self._alike_pods(change)
             case NodeChange(name=name, gone=False, body=body):
                 return self._node(name, body)
             case NodeChange(name=name):
@@ -134,7 +153,7 @@ class WatchDecoder:
     def _pod(self, change: PodChange, now: float) -> list[WatchEvent]:
         if change.gone or change.finished:
             before = self._assigned.delete(change.uid)
-            gone = [] if before is None else [ClusterChange(_DELETED, before, None)]
+            gone = [] if before is None else [ClusterChange(ASSIGNED_POD_DELETED, before, None)]
             return [PodGone(change.uid, change.finished), *gone]
         if change.node:
             return self._assigned_pod(change)
@@ -158,8 +177,18 @@ class WatchDecoder:
             return []
         before, now = versions
         if before is None:
-            return [ClusterChange(_ADDED, None, now), PodBound(change.uid)]
+            return [ClusterChange(ASSIGNED_POD_ADDED, None, now), PodBound(change.uid)]
         return [ClusterChange(event, before, now) for event in pod_events(before.pod(), now.pod())]
+
+    def _alike_pods(self, alike: AlikePods) -> list[WatchEvent]:
+        new: list[AssignedPod] = []
+        events: list[WatchEvent] = [PodsBound(new)]
+        for before, now in self._assigned.update_alike(alike):
+            if before is None:
+                new.append(now)
+            else:
+                events += [ClusterChange(event, before, now) for event in pod_events(before.pod(), now.pod())]
+        return events if new else events[1:]
 
     def _node(self, name: str, body: bytes | msgspec.Raw) -> list[WatchEvent]:
         try:

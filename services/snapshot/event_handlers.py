@@ -6,6 +6,7 @@ from contextlib import suppress
 import msgspec
 
 from services.snapshot.events import (
+    AlikePodsSeen,
     AssignedPodSeen,
     Effect,
     NodeGone,
@@ -68,9 +69,13 @@ class EventHandlers:
     def handle(self, event: WatchEvent, now: float) -> list[Effect]:
         cluster = self._cluster
         match event:
+            case AssignedPodSeen(uid=uid) if self._is_new(uid):
+                return self._on_new_pod(event)
             case AssignedPodSeen(uid=uid):
                 self._bound += not self.is_bound(uid)
                 return [*self._on_assigned_pod(event, now), *self._open_for(uid)]
+            case AlikePodsSeen():
+                return [effect for each in event.singly() for effect in self.handle(each, now)]
             case PodSeen(pod=pod):
                 return self._on_pod(pod, now)
             case PodDeleted(uid=uid):
@@ -156,6 +161,22 @@ class EventHandlers:
             effects.append(Problem(UnreadableObject(why)))
         return [*effects, *self._refresh(seen.node)]
 
+    def _is_new(self, uid: str) -> bool:
+        """Whether nothing is known of the pod."""
+        return not (uid in self._pods or self._nominator.knows(uid) or self._nodes.closed.is_closed_by(uid))
+
+    def _on_new_pod(self, seen: AssignedPodSeen) -> list[Effect]:
+        """Most pods of a listing."""
+        uid, node, load, key, started = seen.uid, seen.node, seen.load, seen.key, seen.started
+        self._bound += 1
+        self._pods.put(uid, node, load, key, started, assumed=False, shown=True)
+        if node not in self._nodes:
+            return [_unknown_node(seen)]
+        if (building := self._cluster.building) is not None:
+            building.place(uid, node, load, key, started)
+            return []
+        return self._cluster.publish([PodPlaced(uid, node, 0, key, started)], [load], writes=(node,))
+
     def _on_assigned_pod(self, seen: AssignedPodSeen, now: float) -> list[Effect]:
         cluster, uid, node, key, started = self._cluster, seen.uid, seen.node, seen.key, seen.started
         before, load = self._pods.get(uid), cluster.victims.observe(uid, seen.load)
@@ -181,9 +202,8 @@ class EventHandlers:
             return [*held, *cluster.publish(changes, settled=settled)]
         self._pods.put(uid, node, load, key, started, assumed=False, shown=True)
         if node not in self._nodes:
-            unknown = Problem(ClusterError(f"Pod {key}: spec.nodeName: no node {node!r} is known"))
             changes += [PodGone(uid)] if before is not None else []
-            return [unknown, *held, *cluster.publish(changes, settled=settled)]
+            return [_unknown_node(seen), *held, *cluster.publish(changes, settled=settled)]
         changes.append(PodPlaced(uid, node, 0, key, started))
         writes = () if stays else (node,)
         if takes_as_much and len(changes) == 1:
@@ -247,6 +267,10 @@ class EventHandlers:
 def _assigned(pod: Pod) -> AssignedPodSeen:
     """Raises FlotillaError or ValueError if it cannot be read what the pod uses."""
     return AssignedPodSeen(pod.uid, pod.key, pod.spec.node_name, load_of(pod), pod.started)
+
+
+def _unknown_node(seen: AssignedPodSeen) -> Problem:
+    return Problem(ClusterError(f"Pod {seen.key}: spec.nodeName: no node {seen.node!r} is known"))
 
 
 def _takes_as_much(load: PodLoad, before: PodLoad) -> bool:

@@ -1,7 +1,8 @@
 """The events that the snapshot's core handles, and the effects that its shell carries out in order."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from sys import intern
 
 import msgspec
 
@@ -19,8 +20,10 @@ from shared.messages.state import (
     OthersChanged,
     Outdated,
 )
+from shared.messages.watch import PodOnNode
 from shared.model.load import PodLoad
 from shared.model.objects import ClusterObject, Node, ObjectKind, Pod
+from shared.model.pod import unix_time
 from shared.store.schema import Persist
 
 # Events of the watch
@@ -64,6 +67,20 @@ class AssignedPodSeen(msgspec.Struct, frozen=True, gc=False):
     started: float | None = None
 
 
+class AlikePodsSeen(msgspec.Struct, frozen=True, gc=False):
+    """Event: pods on nodes of one namespace, new or changed, which have the same load."""
+
+    namespace: str
+    load: PodLoad
+    pods: Sequence[PodOnNode]
+
+    def singly(self) -> Iterator[AssignedPodSeen]:
+        """The same, as one event for each pod."""
+        for pod in self.pods:
+            key, started = f"{self.namespace}/{pod.name}", unix_time(pod.started)
+            yield AssignedPodSeen(pod.uid, key, intern(pod.node), self.load, started)
+
+
 @dataclass(frozen=True, slots=True)
 class PodUnreadable:
     """Event: a pod on a node, of which it is unknown what it uses there. `pod`: what could be read of it, if any."""
@@ -95,7 +112,8 @@ class ObjectGone:
 
 
 WatchEvent = (
-    AssignedPodSeen
+    AlikePodsSeen
+    | AssignedPodSeen
     | NodeSeen
     | NodeUnreadable
     | NodeGone

@@ -324,12 +324,9 @@ class Shell:
             if self._start is not None:
                 self._start.barrier.on_watch(change)
             try:
-                event = self._decoder.decode(change)
+                events += self._decoder.decode_all(change)
             except ProtocolError as cause:
                 self._repeated.error("watch", "%s", cause)
-                continue
-            if event is not None:
-                events.append(event)
         if events:
             seq = self._core.seq
             self._runner.feed(WatchEvents(events))

@@ -107,8 +107,7 @@ class Standby:
         events: list[WatchEvent] = []
         for change in changes:
             with suppress(ProtocolError):  # the leader reports it
-                if (event := self.decoder.decode(change)) is not None:
-                    events.append(event)
+                events += self.decoder.decode_all(change)
         if events:
             self._runner.feed(WatchEvents(events))
 

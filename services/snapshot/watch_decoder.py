@@ -1,11 +1,12 @@
 """Decodes the watcher's stream into events, as far as the snapshot needs it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from sys import intern
 
 import msgspec
 
 from services.snapshot.events import (
+    AlikePodsSeen,
     AssignedPodSeen,
     NodeGone,
     NodeSeen,
@@ -20,7 +21,7 @@ from services.snapshot.events import (
 from services.snapshot.state.pending_pods import PendingPods
 from shared.bounded import BoundedDict
 from shared.errors import FlotillaError, ProtocolError
-from shared.messages.watch import OBJECT_KINDS, Kind, NodeChange, ObjectChange, PodChange, Unreadable
+from shared.messages.watch import OBJECT_KINDS, AlikePods, Kind, NodeChange, ObjectChange, PodChange, Unreadable
 from shared.model.assigned_parts import AlikeKey, decode_assigned
 from shared.model.composite_groups import CompositePodGroup
 from shared.model.kinds import STILL_COUNTED, UNPUBLISHED_KINDS, ObjectKind
@@ -28,6 +29,7 @@ from shared.model.load import PodLoad, load_of
 from shared.model.objects import ClusterObject, PodGroup, object_from_msgpack
 from shared.model.pod import unix_time
 from shared.model.shared_parts import MAX_PARTS, NodeDecoder, PodDecoder
+from shared.watch import Seen, SeenOne
 
 
 class WatchDecoder:
@@ -46,12 +48,19 @@ class WatchDecoder:
         self._pending = PendingPods() if pending is None else pending
         self._decode_pod = PodDecoder().decode
         self._decode_node = NodeDecoder().decode
-        self._loads: BoundedDict[AlikeKey, PodLoad] = BoundedDict(MAX_PARTS)
-        """Of pods on nodes that are alike; without pods that have volumes."""
+        self._loads: BoundedDict[AlikeKey | bytes, PodLoad] = BoundedDict(MAX_PARTS)
+        """Of pods on nodes that are alike; without pods that have volumes. By body where that is shared."""
         self._nodes: set[str] = set()
         self._nominated: set[str] = set()
 
-    def decode(self, change: PodChange | NodeChange | ObjectChange | Unreadable) -> WatchEvent | None:
+    def decode_all(self, change: Seen) -> Sequence[WatchEvent]:
+        """Raises ProtocolError if the body of another object cannot be decoded."""
+        if isinstance(change, AlikePods):
+            return self._alike_pods(change)
+        event = self.decode(change)
+        return () if event is None else (event,)
+
+    def decode(self, change: SeenOne) -> WatchEvent | None:
         """Raises ProtocolError if the body of another object cannot be decoded."""
         try:
             return self._decode(change)
@@ -59,7 +68,7 @@ class WatchDecoder:
             name = change.key if isinstance(change, ObjectChange) else change.name
             raise ProtocolError(f"watch: {name}: {cause}") from cause
 
-    def _decode(self, change: PodChange | NodeChange | ObjectChange | Unreadable) -> WatchEvent | None:
+    def _decode(self, change: SeenOne) -> WatchEvent | None:
         match change:
             case PodChange():
                 return self._pod(change)
@@ -113,6 +122,18 @@ class WatchDecoder:
         if not change.node:
             return None
         return PodUnreadable(change.uid, f"{change.namespace}/{change.name}", change.node, change.problem)
+
+    def _alike_pods(self, alike: AlikePods) -> Sequence[WatchEvent]:
+        for pod in alike.pods:
+            self._pending.remove(pod.uid)
+        if self._nominated:
+            self._nominated.difference_update(pod.uid for pod in alike.pods)
+        try:
+            load = self._loads.obtain(bytes(alike.body), lambda: load_of(self._decode_pod(alike.body)))
+        except (msgspec.DecodeError, FlotillaError, ValueError) as cause:
+            namespace, problem = alike.namespace, str(cause)
+            return [PodUnreadable(pod.uid, f"{namespace}/{pod.name}", pod.node, problem) for pod in alike.pods]
+        return (AlikePodsSeen(alike.namespace, load, alike.pods),)
 
     def _assigned(self, change: PodChange) -> AssignedPodSeen | PodUnreadable:
         name = f"{change.namespace}/{change.name}"

@@ -48,6 +48,11 @@ def body_of(obj: object) -> msgspec.Raw:
     return msgspec.Raw(raw)
 
 
+def has_source(volume: Volume) -> bool:
+    """Whether it has a source that scheduling does not ignore."""
+    return volume != Volume(name=volume.name)
+
+
 def drop_unread(pod: Pod) -> None:
     """Takes from a pod on a node, in place, what no follower reads: most of these pods differ in nothing else."""
     metadata, spec, status = pod.metadata, pod.spec, pod.status
@@ -55,8 +60,7 @@ def drop_unread(pod: Pod) -> None:
     force_setattr(metadata, "owner_references", _NOTHING)
     force_setattr(metadata, "creation_timestamp", None)
     if spec.volumes:
-        volumes = [volume for volume in spec.volumes if volume != Volume(name=volume.name)]
-        force_setattr(spec, "volumes", volumes)
+        force_setattr(spec, "volumes", [volume for volume in spec.volumes if has_source(volume)])
     if status.conditions:
         conditions = [condition for condition in status.conditions if condition.type in READ_CONDITIONS]
         force_setattr(status, "conditions", conditions)

@@ -15,11 +15,13 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from services.watcher.alike_pods import AlikePodReader
 from services.watcher.bodies import MAX_BODY_BYTES
 from services.watcher.events import (
     Beat,
     Effect,
     Event,
+    FollowersRead,
     KindMissing,
     KindUnavailable,
     ListAgain,
@@ -39,6 +41,7 @@ from shared.errors import InvariantBroken
 from shared.kube.listwatch import ListDone, ListPage, ListStarted, ObjectEvents, WatchStarted
 from shared.kube.wire import WatchEvent, version_of
 from shared.messages.watch import (
+    AlikePods,
     Kind,
     ListingBegins,
     ListingEnds,
@@ -83,6 +86,9 @@ class WatcherCore:
         self._last = last
         self._schedulers = schedulers
         self._seq = 0
+        self._alike = AlikePodReader()
+        self._tells_alike = False
+        """Whether pods are published as AlikePods."""
         self._updates: dict[str, _Unread] = {}
         """Of placed pods by uid, not published yet."""
         self._updates_due: float | None = None
@@ -107,6 +113,9 @@ class WatcherCore:
             case NewestShown(versions=shown):
                 for kind in RESOURCES.keys() & shown.keys():
                     self._kinds[kind].versions.claim(shown[kind])
+                return []
+            case FollowersRead(alike=alike):
+                self._tells_alike = alike
                 return []
             case RelistRequested(kinds=kinds):
                 return self._on_asked(kinds or frozenset(RESOURCES), now)
@@ -151,16 +160,21 @@ class WatcherCore:
             return f"{kind}: the server lists version {version}, and had shown {shown} before"
         return ""
 
-    def read_page(self, kind: Kind, objects: Sequence[msgspec.Raw], at: float) -> list[WatchChange]:
-        """The objects of a page for one follower: nothing is remembered of them, and no problem reported."""
+    def read_page(self, kind: Kind, objects: Sequence[msgspec.Raw], at: float, *, alike: bool) -> list[WatchChange]:
+        """The objects of a page for one follower: nothing is remembered of them, and no problem reported.
+
+        `alike`: it reads AlikePods.
+        """
         changes: list[WatchChange] = []
         for raw in objects:
             try:
-                change: WatchChange | None = RESOURCES[kind].read(raw, at)
+                change: WatchChange | None = self._decode(kind, raw, at, alike=alike)
             except Exception as cause:  # one bad object must not hide the others
                 found = outline(raw)
                 change = None if found is None else _readable_part(kind, found, raw, unreadable(kind, found, cause), at)
-            if change is not None and not (isinstance(change, PodChange) and change.finished):
+            if change is None or (isinstance(change, PodChange) and change.finished):
+                continue
+            if not (changes and _joins(changes[-1], change)):
                 changes.append(change)
         return changes
 
@@ -267,14 +281,18 @@ class WatcherCore:
 
     def _read(self, kind: Kind, raw: msgspec.Raw, at: float, effects: list[Effect]) -> WatchChange | None:
         try:
-            change = RESOURCES[kind].read(raw, at)
+            change = self._decode(kind, raw, at, alike=self._tells_alike)
         except Exception as cause:  # one bad object must not hide the others that came with it
             return self._refuse(kind, raw, cause, at, effects)
-        if not isinstance(change, ObjectChange) and change.problem:
+        if isinstance(change, PodChange | NodeChange) and change.problem:
             self._report(kind, raw, ValueError(change.problem), effects)
-        elif self._kinds[kind].problems:
-            self._kinds[kind].problems.settle(_key(change))
+        elif len(problems := self._kinds[kind].problems):
+            problems.settle(_key(change))
         return change
+
+    def _decode(self, kind: Kind, raw: msgspec.Raw, at: float, *, alike: bool) -> Change:
+        found = self._alike.read(raw) if alike and kind is Kind.POD else None
+        return RESOURCES[kind].read(raw, at) if found is None else found
 
     def _gone(self, kind: Kind, raw: msgspec.Raw, at: float, effects: list[Effect]) -> WatchChange | None:
         found = outline(raw)
@@ -355,14 +373,16 @@ class WatcherCore:
         it shows.
         """
         part: list[WatchChange] = []
-        size = shown = 0
+        count = size = shown = 0
         for change, version in changes:
             more = len(change.body) if isinstance(change, Change) else 0
-            if part and (len(part) == MAX_CHANGES or size + more > MAX_MESSAGE_BYTES):
+            if part and (count == MAX_CHANGES or size + more > MAX_MESSAGE_BYTES):
                 yield self._publish(kind, part, shown)
-                part, size = [], 0
-            part.append(change)
-            size, shown = size + more, version
+                part, count, size = [], 0, 0
+            count, shown = count + 1, version
+            if not (part and _joins(part[-1], change)):
+                part.append(change)
+                size += more
         if part:
             yield self._publish(kind, part, shown)
 
@@ -396,8 +416,18 @@ def _readable_part(
     return rescued or unreadable_change
 
 
+def _joins(last: WatchChange, change: WatchChange) -> bool:
+    """Adds alike pods to those before. Returns whether they are alike."""
+    if not (isinstance(change, AlikePods) and isinstance(last, AlikePods) and last.body is change.body):
+        return False
+    last.pods.extend(change.pods)
+    return True
+
+
 def _key(change: Change) -> str:
     match change:
+        case AlikePods(pods=pods):
+            return pods[0].uid
         case PodChange(uid=uid):
             return uid
         case NodeChange(name=name):

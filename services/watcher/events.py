@@ -31,6 +31,13 @@ class NewestShown:
 
 
 @dataclass(frozen=True, slots=True)
+class FollowersRead:
+    """Event: whether all followers read AlikePods."""
+
+    alike: bool
+
+
+@dataclass(frozen=True, slots=True)
 class RelistRequested:
     """Event: a follower requests a listing, of these kinds only if any are named."""
 
@@ -97,5 +104,5 @@ class KindMissing:
     problem: str
 
 
-Event = Received | KindUnavailable | NewestShown | RelistRequested | Tick | Beat
+Event = Received | KindUnavailable | NewestShown | FollowersRead | RelistRequested | Tick | Beat
 Effect = Publish | ListAgain | ReportProblem | ObjectSkipped | StaleState | KindMissing

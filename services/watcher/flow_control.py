@@ -6,6 +6,7 @@ something.
 """
 
 from collections import deque
+from typing import NamedTuple
 
 from shared.messages.watch import WatchSeen
 
@@ -15,14 +16,21 @@ SILENCE = 10.0
 """Seconds after which a silent follower no longer counts."""
 
 
+class _Follower(NamedTuple):
+    """`seq`: of the last message seen. `at`: when it reported that. `alike`: it reads AlikePods."""
+
+    seq: int
+    at: float
+    alike: bool
+
+
 class FlowControl:
     def __init__(self, epoch: int) -> None:
         self._epoch = epoch
         self._unseen: deque[tuple[int, int]] = deque()
         """Number and size of each message that some follower has not seen yet."""
         self._unseen_bytes = 0
-        self._followers: dict[str, tuple[int, float]] = {}
-        """By name: the last message seen, and when the follower reported it."""
+        self._followers: dict[str, _Follower] = {}
 
     def sent(self, seq: int, size: int) -> None:
         if self._followers:
@@ -30,13 +38,20 @@ class FlowControl:
             self._unseen_bytes += size
 
     def seen(self, seen: WatchSeen, now: float) -> None:
-        before = self._followers.get(seen.asker, (0, 0.0))[0]
-        self._followers[seen.asker] = (max(before, seen.seq) if seen.epoch == self._epoch else 0, now)
+        known = self._followers.get(seen.asker)
+        before = 0 if known is None else known.seq
+        seq = max(before, seen.seq) if seen.epoch == self._epoch else 0
+        self._followers[seen.asker] = _Follower(seq, now, seen.alike)
         self._drop_seen()
+
+    @property
+    def all_read_alike(self) -> bool:
+        """Whether there are followers, and all of them read AlikePods."""
+        return bool(self._followers) and all(follower.alike for follower in self._followers.values())
 
     def must_wait(self, now: float) -> bool:
         """Whether too much is unseen to read on."""
-        silent = [name for name, (_, at) in self._followers.items() if now - at > SILENCE]
+        silent = [name for name, follower in self._followers.items() if now - follower.at > SILENCE]
         for name in silent:
             del self._followers[name]
         if silent:
@@ -44,6 +59,6 @@ class FlowControl:
         return self._unseen_bytes > MAX_UNSEEN_BYTES
 
     def _drop_seen(self) -> None:
-        slowest = min((seq for seq, _ in self._followers.values()), default=None)
+        slowest = min((follower.seq for follower in self._followers.values()), default=None)
         while self._unseen and (slowest is None or self._unseen[0][0] <= slowest):
             self._unseen_bytes -= self._unseen.popleft()[1]

@@ -9,7 +9,7 @@ from services.watcher.bodies import body_of, drop_unread, node_body, object_body
 from services.watcher.partial_objects import FINISHED_PHASES, Outline
 from shared.errors import InvalidObject
 from shared.kube.wire import version_of
-from shared.messages.watch import OBJECT_KINDS, Kind, NodeChange, ObjectChange, PodChange, Unreadable
+from shared.messages.watch import OBJECT_KINDS, AlikePods, Kind, NodeChange, ObjectChange, PodChange, Unreadable
 from shared.model.objects import (
     ObjectKind,
     decode_node,
@@ -29,7 +29,7 @@ UNFINISHED_PODS = "fieldSelector=status.phase%21%3DSucceeded%2Cstatus.phase%21%3
 BETAS = ("v1beta2", "v1beta1")
 """Versions of resource.k8s.io before Kubernetes 1.34."""
 
-Change = PodChange | NodeChange | ObjectChange
+Change = PodChange | AlikePods | NodeChange | ObjectChange
 
 
 @dataclass(frozen=True, slots=True)

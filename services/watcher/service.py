@@ -14,6 +14,7 @@ from services.watcher.events import (
     Beat,
     Effect,
     Event,
+    FollowersRead,
     KindMissing,
     KindUnavailable,
     ListAgain,
@@ -267,7 +268,8 @@ class Shell:
         self._metrics.asked.inc()
         self._context.log.info("%s requests a listing of %s", message.asker, ", ".join(message.kinds) or "all kinds")
         self._runner.feed(NewestShown(message.versions))
-        self._follows(WatchSeen(message.asker, self._core.epoch, self._core.seq))  # it hears everything from here on
+        heard = WatchSeen(message.asker, self._core.epoch, self._core.seq, alike=message.alike)
+        self._follows(heard)  # it hears everything from here on
         self._runner.feed(RelistRequested(frozenset(kind for kind in Kind if kind.value in message.kinds)))
 
     async def _on_list(self, request: ListKind, envelope: Envelope) -> None:
@@ -276,13 +278,14 @@ class Shell:
             envelope.respond(KindListed(request.kind, problem="this watcher does not know the kind"))
             return
         try:
-            listed = await self._page(Kind(request.kind), request.following)
+            listed = await self._page(request)
         except ClusterError as cause:
             listed = KindListed(request.kind, problem=str(cause))
         envelope.respond(listed)
 
-    async def _page(self, kind: Kind, following: str) -> KindListed:
+    async def _page(self, request: ListKind) -> KindListed:
         """A page that fits in a message."""
+        kind, following = Kind(request.kind), request.following
         if problem := self._core.refusal(kind):
             return KindListed(kind, problem=problem)
         if self._core.is_missing(kind):
@@ -294,7 +297,7 @@ class Shell:
             problem = self._core.refusal(kind, None if following else version, shown)
             if problem:
                 return KindListed(kind, problem=problem)
-            changes = self._core.read_page(kind, page.items or (), self._context.wall())
+            changes = self._core.read_page(kind, page.items or (), self._context.wall(), alike=request.alike)
             if size_of_all(changes) <= HALF_A_MESSAGE or limit == 1:
                 return KindListed(kind, version, changes, page.metadata.following)
             limit = max(1, limit // 8)
@@ -318,6 +321,7 @@ class Shell:
             if len(self._known) >= FOLLOWERS:
                 self._all_follow.set()
         self._flow.seen(seen, asyncio.get_running_loop().time())
+        self._runner.feed(FollowersRead(self._flow.all_read_alike))
         self._caught_up.set()
 
     async def _beat(self) -> None:

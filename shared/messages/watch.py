@@ -67,6 +67,27 @@ class PodChange(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag="
     closes: bool = False
 
 
+class PodOnNode(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What a pod on a node does not share with others. `started`: its status's startTime."""
+
+    uid: str
+    name: str
+    node: str
+    started: str | None = None
+
+
+class AlikePods(msgspec.Struct, frozen=True, gc=False, tag="alike"):
+    """Pods on nodes that were added or changed, and that differ in nothing that readers know but their PodOnNode.
+
+    `body`: what they share, as a Pod in msgpack, without name, uid, node, version and start time; it has no volumes, no
+    problem, and is not being deleted. Only sent to readers that say that they read it (`alike`).
+    """
+
+    namespace: str
+    body: msgspec.Raw
+    pods: list[PodOnNode]
+
+
 class NodeChange(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag="node"):
     """A node was added or changed, or is gone. `body`: the Node as msgpack.
 
@@ -126,7 +147,7 @@ class Unreadable(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag=
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
-WatchChange = PodChange | NodeChange | ObjectChange | ListingBegins | ListingEnds | Unreadable
+WatchChange = PodChange | AlikePods | NodeChange | ObjectChange | ListingBegins | ListingEnds | Unreadable
 
 
 class Watched(msgspec.Struct, frozen=True, omit_defaults=True, tag="watched"):
@@ -194,31 +215,38 @@ class WatchSeen(msgspec.Struct, frozen=True, omit_defaults=True, tag="watch-seen
     """To the watcher: how far a follower has read. `epoch` is the watcher's, 0 if unknown yet.
 
     `versions`: the highest resourceVersions that it was shown, by kind; only in the first report of an epoch.
+    `alike`: it reads AlikePods.
     """
 
     asker: str
     epoch: Count
     seq: Count
     versions: dict[str, Count] = {}
+    alike: bool = False
 
 
 class Relist(msgspec.Struct, frozen=True, omit_defaults=True, tag="relist"):
     """To the watcher: list everything again, because a follower has missed a message or has just started.
 
     `versions`: the highest resourceVersions that it was shown, by kind. `kinds`: only these need to be listed; empty:
-    all.
+    all. `alike`: the asker reads AlikePods.
     """
 
     asker: str
     versions: dict[str, Count] = {}
     kinds: list[str] = []
+    alike: bool = False
 
 
 class ListKind(msgspec.Struct, frozen=True, omit_defaults=True, tag="list-kind"):
-    """To the watcher: a page of all objects of a kind, for the asker alone. `following`: of the page before."""
+    """To the watcher: a page of all objects of a kind, for the asker alone. `following`: of the page before.
+
+    `alike`: the asker reads AlikePods.
+    """
 
     kind: str
     following: str = ""
+    alike: bool = False
 
 
 class KindListed(msgspec.Struct, frozen=True, omit_defaults=True, tag="kind-listed"):

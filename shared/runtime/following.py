@@ -29,14 +29,14 @@ FETCH_PATIENCE = 60.0
 class WatchFollower:
     def __init__(self, context: Context, apply: Callable[[Sequence[Seen]], None]) -> None:
         """`apply` gets what the stream shows; a leader sets its own."""
-        self.reader = WatchReader(context.name)
+        self.reader = WatchReader(context.name, alike=True)
         self.clocks = ClockOffsets(context)
         self.apply = apply
         self.heard: Callable[[Watched | WatchBeat], None] = _ignore
         """Called after each message, when all of it is applied."""
         self._context = context
         self._bus = context.bus
-        self._progress = Progress(context.name)
+        self._progress = Progress(context.name, alike=True)
         self._beginning: asyncio.Task[None] | None = None
         self.stood_by = False
         """Whether it has followed before its process led."""
@@ -80,7 +80,9 @@ class WatchFollower:
 
     def relist(self, kinds: Iterable[str] = ()) -> None:
         """Request a listing of these kinds; of all, if none is named."""
-        self._bus.post(subjects.WATCHER_RELIST, Relist(self._context.name, self.reader.versions, sorted(kinds)))
+        self._bus.post(
+            subjects.WATCHER_RELIST, Relist(self._context.name, self.reader.versions, sorted(kinds), alike=True)
+        )
 
     def carry_out(self, effects: Iterable[Effect]) -> None:
         seen: list[Seen] = []
@@ -124,7 +126,7 @@ class WatchFollower:
     async def _fetch_kind(self, kind: Kind) -> None:
         following, version = "", None
         while self.reader.fetches(kind):
-            request = ListKind(kind.value, following)
+            request = ListKind(kind.value, following, alike=True)
             page = await self._bus.request(subjects.WATCHER_LIST, request, KindListed, timeout=PAGE_PATIENCE)
             if page.problem:
                 raise ClusterError(page.problem)

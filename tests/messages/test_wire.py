@@ -25,6 +25,7 @@ ONLY_READ: frozenset[str] = frozenset(
         "TopologySpreadConstraint.whenUnsatisfiable",
         "TopologySpreadConstraint.nodeAffinityPolicy",
         "TopologySpreadConstraint.nodeTaintsPolicy",
+        "Watched.changes.AlikePods",
         "ObjectUpserted.object.CompositePodGroup",
         "State.objects.CompositePodGroup",
         "Kind.compositepodgroup",
@@ -35,7 +36,7 @@ ONLY_READ: frozenset[str] = frozenset(
 
 Named without a value: a field that takes any text, as the API server has it. A text that the last release refuses comes
 only from a cluster of whose objects it refused the same. It skips kinds of objects that it does not know in the
-watcher's stream; no state has composite groups.
+watcher's stream; no state has composite groups. AlikePods go to followers only that say that they read them.
 """
 RESHAPED: frozenset[str] = frozenset({"ResourceClaim", "ResourceClaimStatus", "ResourceSlice", "CountedMeta"})
 """Structs that the last release sends without their content, to the queue only, and that this one refuses then: until

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -13,7 +14,7 @@ from services.snapshot.store.fencing_barrier import FencingBarrier
 from shared.errors import Unexpected
 from shared.kube.events_and_conditions import BINDING_FENCED
 from shared.kube.outcome import ApiResponse
-from shared.messages.watch import Kind, PodChange, Unreadable
+from shared.messages.watch import AlikePods, Kind, PodChange, PodOnNode, Unreadable
 from shared.model.objects import ObjectMeta, Pod, PodSpec
 from testing.simulation.apiserver import ApiServer, Refusal
 from testing.simulation.client import SimClient, Transport
@@ -129,6 +130,19 @@ def test_a_pending_pod_gets_another_version_and_the_watch_need_not_show_it(world
         assert not world.is_fenced("theirs")
         with pytest.raises(Refusal):
             world.server.bind("a", "uid-a", "n1", before)
+
+    played(story())
+
+
+def test_pods_that_are_shown_on_nodes_are_not_fenced(world: World) -> None:
+    async def story() -> None:
+        for name in "abc":
+            world.pod(name)
+        world.show("a", node="n1")
+        others = [PodOnNode("uid-b", "b", "n1"), PodOnNode("uid-theirs", "theirs", "n1")]
+        world.barrier.on_watch(AlikePods("default", msgspec.Raw(b""), others))
+        await world.run()
+        assert [world.is_fenced(name) for name in "abc"] == [False, False, True]
 
     played(story())
 

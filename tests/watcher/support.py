@@ -10,7 +10,17 @@ import msgspec
 from services.watcher.service import main
 from shared.bus import Bus, Envelope
 from shared.config.settings import ApiSettings, Settings
-from shared.messages.watch import Kind, NodeChange, ObjectChange, PodChange, Relist, Unreadable, WatchBeat, Watched
+from shared.messages.watch import (
+    AlikePods,
+    Kind,
+    NodeChange,
+    ObjectChange,
+    PodChange,
+    Relist,
+    Unreadable,
+    WatchBeat,
+    Watched,
+)
 from shared.model.objects import ClusterObject, Node, ObjectKind, Pod, dec_hook, object_from_msgpack
 from shared.runtime import Context, Health
 from shared.watch import Effect, WatchReader
@@ -41,6 +51,8 @@ class Follower:
         self.deaf = False
         self.silent = False
         """It hears all, and does not say so."""
+        self.by_name: dict[str, str] = {}
+        """The nodes of pods that were told as AlikePods."""
         self._progress = Progress("follower")
         self.missed = 0
         self.largest = 0
@@ -65,6 +77,10 @@ class Follower:
             self.reader.validate()
             self.say_how_far(message)
 
+    def read_alike(self) -> None:
+        """From now on it says that it reads AlikePods, as this release's followers do."""
+        self._progress = Progress("follower", alike=True)
+
     def say_how_far(self, message: Watched | WatchBeat) -> None:
         seen = None if self.silent else self._progress.due(self.reader, message)
         if seen is not None:
@@ -79,6 +95,8 @@ class Follower:
                 case Unreadable(kind=kind, name=name):
                     self.unreadable.append(effect)
                     self.world.pop((kind, name), None)
+                case AlikePods(pods=pods):
+                    self.by_name |= {pod.name: pod.node for pod in pods}
                 case PodChange(uid=uid, name=name):
                     name = self._names.setdefault(uid, name)  # a listing says of pods that are gone only the uid
                     self.put(Kind.POD, name, None if effect.gone or effect.finished else _POD.decode(effect.body))

@@ -3,9 +3,11 @@
 import msgspec
 
 from services.watcher.flow_control import MAX_UNSEEN_BYTES, SILENCE, FlowControl
-from shared.messages.watch import PodChange, WatchBeat, Watched, WatchSeen
+from shared.messages.codec import encode
+from shared.messages.watch import AlikePods, PodChange, PodOnNode, WatchBeat, Watched, WatchSeen
+from shared.model.objects import encode_msgpack
 from shared.watch import WatchReader
-from shared.watch_progress import REPORT_BYTES, Progress
+from shared.watch_progress import REPORT_BYTES, Progress, size_of
 
 EPOCH = 7
 HALF = MAX_UNSEEN_BYTES // 2 + 1
@@ -68,3 +70,25 @@ def test_progress_is_reported_every_few_bytes_and_at_heartbeats() -> None:
     assert [seq for seq in range(2, 12) if seen(Watched(EPOCH, seq, [large]))] == [5, 9]
     assert seen(WatchBeat(EPOCH, 11)) == WatchSeen("queue", EPOCH, 11)
     assert [seq for seq in range(12, 20) if seen(Watched(EPOCH, seq, [large]))] == [15, 19]
+
+
+def test_alike_pods_are_sent_once_all_followers_read_them() -> None:
+    """Until one that does not falls silent; one that says so later, as after its upgrade, counts by its last word."""
+    flow = FlowControl(EPOCH)
+    assert not flow.all_read_alike
+    flow.seen(WatchSeen("queue", EPOCH, 0, alike=True), 0.0)
+    assert flow.all_read_alike
+    flow.seen(WatchSeen("snapshot", EPOCH, 0), 0.0)
+    assert not flow.all_read_alike
+    flow.seen(WatchSeen("snapshot", EPOCH, 1, alike=True), 1.0)
+    assert flow.all_read_alike
+    flow.seen(WatchSeen("old", EPOCH, 1), 2.0)
+    flow.seen(WatchSeen("queue", EPOCH, 2, alike=True), SILENCE + 2.5)
+    assert not flow.must_wait(SILENCE + 2.5)
+    assert flow.all_read_alike
+
+
+def test_pods_that_are_alike_count_by_what_they_take_in_a_message() -> None:
+    pods = [PodOnNode(f"{number:036}", f"web-{number:012}", f"node-{number:06}") for number in range(200)]
+    message = Watched(EPOCH, 1, [AlikePods("default", msgspec.Raw(encode_msgpack("x" * 600)), pods)])
+    assert 0.7 < size_of(message) / len(encode(message)) < 1.5

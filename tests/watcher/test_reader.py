@@ -1,15 +1,19 @@
 """WatchReader: what a consumer of the stream gets, and when it asks for a listing."""
 
+import msgspec
 import pytest
 
 from shared.messages.watch import (
     OBJECT_KINDS,
+    AlikePods,
     Kind,
+    KindListed,
     ListingBegins,
     ListingEnds,
     NodeChange,
     ObjectChange,
     PodChange,
+    PodOnNode,
     Relist,
     Unreadable,
     WatchBeat,
@@ -329,3 +333,41 @@ def test_one_that_had_missed_something_before_does_too() -> None:
     reader.take(Watched(1, last + 2, []), 0.5)
     reader.take(WatchBeat(2, 0, after_epoch=1, after_seq=last + 2), 1.0)
     assert not reader.synced
+
+
+# Pods that are alike
+
+
+def alike(*uids: str) -> AlikePods:
+    return AlikePods("ns", msgspec.Raw(b"\x80"), [PodOnNode(uid, f"pod-{uid}", "n") for uid in uids])
+
+
+def test_pods_that_are_alike_are_passed_on_together_and_known_each() -> None:
+    reader = WatchReader("queue", alike=True)
+    assert reader.start(0.0) == [Relist("queue", alike=True)]
+    assert reader.take(whole(1, alike("a", "b"), A), 0.1) == [alike("a", "b"), A]
+    assert (reader.synced, reader.count(Kind.POD)) == (True, 2)
+    again = reader.take(watched(2, *listing(Kind.POD, alike("b", "c"))), 0.2)
+    assert again == [alike("b", "c"), gone("a")]
+    reader.validate()
+
+
+def test_of_a_message_that_pages_have_shown_in_part_the_last_state_of_each_counts() -> None:
+    reader = synced_reader()
+    reader.fetch()
+    for kind in Kind:
+        while reader.fetches(kind):
+            reader.take_page(KindListed(kind.value, 10, [alike("a", "b")] if kind is Kind.POD else []))
+    last = [alike("a"), B, alike("c")]
+    assert reader.take(Watched(1, 2, [alike("a", "b"), B, alike("c", "c")], 12), 0.2) == last
+    assert reader.take(Watched(1, 3, [alike("a", "b")], 9), 0.3) == []
+
+
+def test_a_page_does_not_take_back_what_the_stream_has_shown_since() -> None:
+    reader = synced_reader()
+    reader.fetch()
+    shown = Watched(1, 2, [alike("a")], 20)
+    assert reader.take(shown, 0.2) == [alike("a")]
+    page = KindListed(Kind.POD.value, 10, [alike("a", "b", "c")])
+    assert reader.take_page(page) == [alike("b"), alike("c")]
+    assert reader.count(Kind.POD) == 3

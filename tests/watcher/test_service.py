@@ -14,7 +14,7 @@ from shared.errors import ClusterError, Unexpected
 from shared.kube.client import KubeClient
 from shared.kube.listwatch import ListWatch, ObjectEvents
 from shared.kube.wire import Page
-from shared.messages.watch import Kind, KindListed, ListKind, PodChange, WatchBeat, WatchSeen
+from shared.messages.watch import AlikePods, Kind, KindListed, ListKind, PodChange, Relist, WatchBeat, WatchSeen
 from shared.model.kinds import ObjectKind
 from shared.watch import WatchReader
 from testing.simulator.service import SimulatorOptions
@@ -466,3 +466,33 @@ async def test_a_page_of_large_objects_is_smaller(monkeypatch: pytest.MonkeyPatc
         await agree(world)
         page = await page_of(world, "pod")
         assert 1 <= len(page.changes) < 10 and page.following
+
+
+async def test_alike_pods_are_told_so_while_every_follower_reads_that() -> None:
+    async with a_world() as world:
+        put(world, "before")
+        await agree(world)
+        world.follower.read_alike()
+        world.follower.carry_out([Relist("follower", alike=True)])
+        pods = [raw_pod(name, node="n") for name in "ab"]
+        put(world, *pods)
+        await until(lambda: world.follower.by_name == {"a": "n", "b": "n"})
+        world.follower.bus.post("watcher.seen", WatchSeen("of the last release", *world.follower.reader.position))
+        await a_page(world, alike=False)  # by now the watcher has heard it
+        put(world, raw_pod("c", node="n"))
+        await until(lambda: (Kind.POD, "c") in world.follower.world)
+        assert "c" not in world.follower.by_name
+
+
+async def test_a_page_has_alike_pods_for_who_reads_them() -> None:
+    async with a_world() as world:
+        put(world, *(raw_pod(name, node="n") for name in "ab"))
+        await agree(world)
+        for alike, types in ((True, [AlikePods]), (False, [PodChange, PodChange])):
+            page = await a_page(world, alike=alike)
+            assert [type(change) for change in page.changes] == types
+
+
+async def a_page(world: World, *, alike: bool) -> KindListed:
+    request = ListKind(Kind.POD.value, alike=alike)
+    return await world.follower.bus.request("watcher.list", request, KindListed, timeout=PATIENCE)

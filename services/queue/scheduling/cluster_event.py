@@ -21,6 +21,7 @@ from shared.model.resources import pod_requests
 
 T = TypeVar("T")
 
+ASSIGNED_POD_ADDED = ClusterEvent(Resource.ASSIGNED_POD, Action.ADD)
 ASSIGNED_POD_DELETED = ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE)
 CLAIM_UPDATED = ClusterEvent(Resource.RESOURCE_CLAIM, Action.UPDATE)
 _RESOURCES: Mapping[ObjectKind, Resource] = {

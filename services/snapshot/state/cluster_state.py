@@ -65,6 +65,11 @@ class DeltaBuilder:
         self.writes.extend(writes)
         self.settled.extend(settled)
 
+    def place(self, uid: str, node: str, load: PodLoad, key: str, started: float | None) -> None:
+        """A pod is new on this node."""
+        self.changes.append(PodPlaced(uid, node, self.loads.number(load), key, started))
+        self.writes.append(node)
+
 
 class ClusterState:
     def __init__(self, epoch: int, ledger: Iterable[LedgerEntry]) -> None:

@@ -30,7 +30,7 @@ from shared.errors import FlotillaError
 from shared.kube.client import KubeClient
 from shared.kube.errors import Forbidden, Refused
 from shared.kube.events_and_conditions import BindingFenced, ObservedPod, PodRef
-from shared.messages.watch import Kind, ObjectChange, PodChange, Unreadable
+from shared.messages.watch import AlikePods, Kind, ObjectChange, PodChange, Unreadable
 from shared.model.kinds import ObjectKind
 from shared.telemetry.fault import Fault
 from shared.telemetry.logs import Repeated
@@ -76,6 +76,10 @@ class FencingBarrier:
         match change:
             case ObjectChange(kind=ObjectKind.RESOURCE_CLAIM):
                 self._claims.on_watch(change)
+                return
+            case AlikePods(pods=pods):
+                for pod in pods:
+                    self._drop(pod.uid)
                 return
             case PodChange():
                 placed = change.gone or change.finished or bool(change.node)
