@@ -25,7 +25,7 @@ class VolumeChoices:
         evaluator: ShardEvaluator,
         pod_class: PodClass,
         rows: Rows,
-        decided: Sequence[VolumeDecision | None],
+        decided: Sequence[VolumeDecision],
         share: float,
     ) -> list[list[list[str]]]:
         """For a ladder of these rows with these decisions. Where none are listed, pods may have to wait for a round.
@@ -34,7 +34,7 @@ class VolumeChoices:
         placed in each of the other shards, too.
         """
         taken = self._taken
-        of_pod = max((len(each.bindings) for each in decided if each is not None), default=0)
+        of_pod = max((len(each.bindings) for each in decided), default=0)
         if not of_pod:
             return []
         each_takes = of_pod * math.ceil(1 / share) if has_own_volumes(pod_class) else 0
@@ -45,6 +45,6 @@ class VolumeChoices:
         for row, decision in zip(rows.tolist(), decided, strict=True):
             of_row = evaluator.volume_choices(pod_class, row, taken) if self._room > 0 else []
             self._room -= sum(map(len, of_row))
-            choices.append(of_row or [[] for _ in (decision.bindings if decision is not None else ())])
+            choices.append(of_row or [[] for _ in decision.bindings])
             taken += each_takes
         return choices

@@ -230,18 +230,15 @@ class ShardEvaluator:
                 raise
         return found
 
-    def volumes(self, pod_class: PodClass, rows: Rows) -> list[VolumeDecision | None]:
+    def volumes(self, pod_class: PodClass, rows: Rows) -> list[VolumeDecision]:
         """What going to each of these rows means for the pod's volumes; empty if nothing anywhere."""
-        decided: list[VolumeDecision | None] = []
+        state = pod_class.state
+        decided: list[VolumeDecision] = []
         for plugin in self.framework.volumes:
-            views = (TableView(self.table, rows[i : i + 1]) for i in range(len(rows)))
-            with named(plugin, "volumes_for"):
-                decided = [plugin.volumes_for(pod_class.state, view) for view in views]
-        if all(each is None for each in decided):
-            return []
-        if has_own_volumes(pod_class):
-            return [None if each is None else numbered(each, pod_class.state.pod) for each in decided]
-        return decided
+            if plugin.decides(state):
+                with named(plugin, "volumes_for"):
+                    decided = [plugin.volumes_for(state, TableView(self.table, row)) for row in rows[:, None]]
+        return [numbered(each, state.pod) for each in decided] if has_own_volumes(pod_class) else decided
 
     def volume_choices(self, pod_class: PodClass, row: int, taken: int) -> list[list[str]]:
         """For each of the bindings in this row, the free volumes that the claim would get there, one after the other.

@@ -174,30 +174,30 @@ class ClassRows:
             self._lay_out(self.keys.shape[0], capacity)
 
     def write(self, slots: list[int], rows: Rows | None, keys: Keys) -> None:
-        """New keys for some rows (all when None) of some lines."""
+        """New keys for some rows, ascending (all when None), of some lines."""
         if rows is None:
             for slot, line in zip(slots, keys, strict=True):
                 self.keys[slot, : self._table.size] = line
-                self._highest[slot] = self._in_blocks(slot).max(axis=1)
+                self._highest[slot] = self._blocks[slot].max(axis=1)
             return
         blocks = rows // BLOCK
         if len(slots) == 1:
             slot = slots[0]
             self.keys[slot, rows] = keys[0]
             touched = blocks if len(blocks) == 1 else self._distinct(blocks)
-            self._highest[slot, touched] = self._in_blocks(slot)[touched].max(axis=1)
+            self._highest[slot, touched] = self._blocks[slot][touched].max(axis=1)
             return
         lines = np.array(slots, dtype=np.intp)[:, None]
         before = self.keys[lines, rows]
         self.keys[lines, rows] = keys
-        highest = self._highest[lines, blocks]
-        np.maximum.at(self._highest, (lines, blocks[None, :]), keys)
-        fallen = (before == highest) & (keys < before)
-        if fallen.any():
-            which, at = np.nonzero(fallen)
-            touched = np.unique(lines[which, 0] * self._highest.shape[1] + blocks[at])
-            for slot, block in zip(*divmod(touched, self._highest.shape[1]), strict=True):
-                self._highest[slot, block] = self.keys[slot, block * BLOCK : (block + 1) * BLOCK].max()
+        first = np.flatnonzero(np.append(True, blocks[1:] != blocks[:-1]))
+        touched = blocks[first]
+        was, now = (np.maximum.reduceat(each, first, axis=1) for each in (before, keys))
+        highest = self._highest[lines, touched]
+        self._highest[lines, touched] = np.maximum(highest, now)
+        fallen = np.nonzero((was == highest) & (now < highest))  # another row may be the highest of its block now
+        slot_of, block_of = lines[fallen[0], 0], touched[fallen[1]]
+        self._highest[slot_of, block_of] = self._blocks[slot_of, block_of].max(axis=1)
 
     def best(self, slot: int, wanted: int, among: Mask | None = None) -> tuple[Rows, Keys]:
         """The `wanted` rows of a line with the highest keys, in no order; fewer where fewer are feasible."""
@@ -247,7 +247,7 @@ class ClassRows:
             return np.arange(self._table.size, dtype=np.intp), self.keys[slot, : self._table.size]
         blocks = np.argpartition(highest, len(highest) - wanted)[-wanted:]
         rows = (blocks[:, None] * BLOCK + _WITHIN_BLOCK).ravel()
-        return rows, self._in_blocks(slot)[blocks].ravel()
+        return rows, self._blocks[slot][blocks].ravel()
 
     def _distinct(self, blocks: Rows) -> Rows:
         """Faster than np.unique, as there are few blocks."""
@@ -255,8 +255,9 @@ class ClassRows:
         touched[blocks] = True
         return np.flatnonzero(touched)
 
-    def _in_blocks(self, slot: int) -> Keys:
-        blocks: Keys = self.keys[slot].reshape(-1, BLOCK)
+    @property
+    def _blocks(self) -> Keys:
+        blocks: Keys = self.keys.reshape(len(self.keys), -1, BLOCK)
         return blocks
 
     def _lay_out(self, slots: int, capacity: int) -> None:

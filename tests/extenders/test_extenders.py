@@ -14,6 +14,7 @@ from services.cycle.extenders import (
     question_of,
 )
 from services.cycle.round.unfit import unfit_of
+from shared.cluster.volumes import VolumeDecision
 from shared.config.structs import ExtenderConfig, ManagedResource
 from shared.extenders.talk import Judgement
 from shared.messages.evaluation import Rejections, Summary
@@ -101,8 +102,9 @@ def test_offers_are_filtered_and_put_in_their_new_order() -> None:
 
 
 def test_volumes_go_with_their_nodes() -> None:
-    ladder = Ladder(nodes=["a", "b"], scores=[2, 1], ties=[0, 0], volumes=[None, None])
-    assert len(judged(ladder, Judgement({"b": 0})).volumes) == 1
+    of_a, of_b = VolumeDecision(bindings=[("default/data", "a")]), VolumeDecision(bindings=[("default/data", "b")])
+    ladder = Ladder(nodes=["a", "b"], scores=[2, 1], ties=[0, 0], volumes=[of_a, of_b])
+    assert judged(ladder, Judgement({"b": 0})).volumes == [of_b]
 
 
 def test_why_no_node_is_left_is_said_by_plugins_and_extenders() -> None:

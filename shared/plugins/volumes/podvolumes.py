@@ -27,8 +27,12 @@ class VolumePlugin(Plugin):
     """A plugin that decides which volumes a pod gets along with its node."""
 
     @abstractmethod
-    def volumes_for(self, state: ClassState, node: NodeView) -> VolumeDecision | None:
-        """For a node that the filter admitted, as a view of one; None if nothing is left to decide."""
+    def decides(self, state: ClassState) -> bool:
+        """Whether anything is left to decide about the pod's volumes."""
+
+    @abstractmethod
+    def volumes_for(self, state: ClassState, node: NodeView) -> VolumeDecision:
+        """For a pod with something to decide, and a node that the filter admitted, as a view of one."""
 
     @abstractmethod
     def choices_for(self, state: ClassState, node: NodeView, taken: int) -> list[list[str]]:

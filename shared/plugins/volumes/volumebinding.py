@@ -310,11 +310,12 @@ class VolumeBinding(
                 reasons = (reason for fault, reason in REASONS.items() if found & fault)
                 nodes.reject(faults == found, unresolvable(*reasons))
 
-    def volumes_for(self, state: ClassState, node: NodeView) -> VolumeDecision | None:
+    def decides(self, state: ClassState) -> bool:
         prepared = state.get(PREPARED)
-        if prepared is None or not (prepared.claims.selected or prepared.claims.unbound):
-            return None
-        claims, matching = prepared
+        return prepared is not None and bool(prepared.claims.selected or prepared.claims.unbound)
+
+    def volumes_for(self, state: ClassState, node: NodeView) -> VolumeDecision:
+        claims, matching = state[PREPARED]
         chosen: list[int] = [NOTHING] * len(claims.unbound)
         if not matching.is_empty:
             chosen = matching.choose(node)[:, 0].tolist()

@@ -97,7 +97,7 @@ def test_pods_without_claims_are_skipped() -> None:
     assert not isinstance(state, Status)
     assert is_skipped(PLUGIN, state)
     assert PLUGIN.reads_objects(state) == ()
-    assert PLUGIN.volumes_for(state, TableView(cluster(A), np.array([0]))) is None
+    assert not PLUGIN.decides(state)
     assert PLUGIN.pre_score(state) == SKIP
 
 
@@ -107,7 +107,7 @@ def test_a_bound_volume_keeps_the_pod_to_the_nodes_that_reach_it() -> None:
     assert judged(PLUGIN, pod("p").claim("data"), table) == {"b": unresolvable(OUT_OF_REACH)}
     state = state_of(PLUGIN, pod("p").claim("data"), table)
     assert not isinstance(state, Status)
-    assert PLUGIN.volumes_for(state, TableView(table, np.array([0]))) is None
+    assert not PLUGIN.decides(state)
 
 
 def test_a_bound_volume_that_is_gone_closes_every_node_not_closed_before() -> None:
@@ -134,13 +134,14 @@ def test_room_is_needed_only_where_the_driver_tells_of_it() -> None:
     assert judged(PLUGIN, pod("p").claim("data"), table) == {}
 
 
-def decided(table_objects: list[ClusterObject], *claims: str, row: int = 0) -> VolumeDecision | None:
+def decided(table_objects: list[ClusterObject], *claims: str, row: int = 0) -> VolumeDecision:
     table = cluster(A, B, objects=[storage_class(), *table_objects])
     arriving = pod("p")
     for name in claims:
         arriving = arriving.claim(name)
     state = state_of(PLUGIN, arriving, table)
     assert not isinstance(state, Status), state
+    assert PLUGIN.decides(state)
     return PLUGIN.volumes_for(state, TableView(table, np.array([row])))
 
 
