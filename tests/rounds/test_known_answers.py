@@ -7,7 +7,7 @@ from itertools import chain
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from services.cycle.events import Ask, Decided, Effect
@@ -47,6 +47,7 @@ from tests.rounds.support import BY_NAME, FRAMEWORKS, small_node, small_pod
     st.booleans(),
     st.booleans(),
 )
+@example(212, 7, 2, 1, BY_NAME, FRAMEWORKS, False, True)  # a class that is followed is asked about in advance
 def test_known_answers_are_those_of_the_workers(
     seed: int,
     nodes: int,

@@ -187,11 +187,11 @@ class FollowedClass:
     def answers(self, count: int, keys: Sequence[str], *, alone: bool) -> dict[str, ClassAnswer] | None:
         """What each worker would answer about `count` pods, with the nodes' values of these labels; None if not known.
 
-        `alone`: the round has one pod only, for which the best placement of each worker is enough.
+        `alone`: the round has one pod only. If it is of this class, the best placement of each worker is enough.
         """
         if not set(keys) <= set(self._follower.labels):
             return None
-        answer = self._best if alone else partial(self._ladder, count)
+        answer = self._best if alone and count else partial(self._ladder, count)
         try:
             return {worker: answer(worker, shard, keys) for worker, shard in self.shards.items()}
         except _Unknown:
