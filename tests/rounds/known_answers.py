@@ -131,12 +131,12 @@ class Checked(KnownAnswers):
 def _told(answer: ClassAnswer, keys: Sequence[str], *, alone: bool) -> ClassAnswer:
     """Without what only matters to later answers, and values of labels that were not asked for.
 
-    `alone`: of the ladder of a class that has a topology, only the best placement is compared.
+    `alone`: of the ladder of a class that has a topology or is followed, only the best placement is compared.
     """
     domains = {key: answer.ladder.domains[key] for key in keys}
     ladder = msgspec.structs.replace(answer.ladder, fills=[], domains=domains)
     told = msgspec.structs.replace(answer, lasts=False, followed=False, ranges={})
-    if not alone or answer.topology is None:
+    if not alone or not ladder.nodes or (answer.topology is None and not answer.followed):
         return msgspec.structs.replace(told, ladder=_by_stratum(ladder))
     best = min(range(len(ladder.nodes)), key=lambda i: (-ladder.scores[i], -ladder.ties[i], ladder.nodes[i]))
     ladder = msgspec.structs.replace(_chosen(ladder, [best]), complete=False, strata=(), cut=[])
