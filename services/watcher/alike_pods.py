@@ -106,8 +106,9 @@ def _is_special(pod: Any) -> bool:
     status, volumes = pod.status, pod.spec.volumes
     if pod.metadata.deletion_timestamp is not None or status.phase in FINISHED_PHASES:
         return True
-    conditions = bytes(status.conditions)
-    return any(map(conditions.__contains__, _READ_CONDITIONS)) or any(map(has_source, volumes))
+    if (conditions := bytes(status.conditions)) and any(map(conditions.__contains__, _READ_CONDITIONS)):
+        return True
+    return bool(volumes) and any(map(has_source, volumes))
 
 
 def _shared_texts(pod: Any) -> bytes:
@@ -115,8 +116,10 @@ def _shared_texts(pod: Any) -> bytes:
     metadata, spec, status = pod.metadata, pod.spec, pod.status
     metadata.name = metadata.uid = spec.node_name = status.phase = status.nominated_node_name = ""
     status.start_time, status.conditions, spec.volumes = None, _ABSENT, _NONE
-    status.container_statuses = [each for each in status.container_statuses if _is_granted(each)]
-    status.init_container_statuses = [each for each in status.init_container_statuses if _is_granted(each)]
+    if status.container_statuses:
+        status.container_statuses = list(filter(_is_granted, status.container_statuses))
+    if status.init_container_statuses:
+        status.init_container_statuses = list(filter(_is_granted, status.init_container_statuses))
     return _ENCODER.encode(pod)
 
 

@@ -165,18 +165,16 @@ class WatcherCore:
 
         `alike`: it reads AlikePods.
         """
-        changes: list[WatchChange] = []
+        changes: list[Shown] = []
         for raw in objects:
             try:
                 change: WatchChange | None = self._decode(kind, raw, at, alike=alike)
             except Exception as cause:  # one bad object must not hide the others
                 found = outline(raw)
                 change = None if found is None else _readable_part(kind, found, raw, unreadable(kind, found, cause), at)
-            if change is None or (isinstance(change, PodChange) and change.finished):
-                continue
-            if not (changes and _joins(changes[-1], change)):
-                changes.append(change)
-        return changes
+            if change is not None and not (isinstance(change, PodChange) and change.finished):
+                _append(changes, change, 0)
+        return [change for change, _ in changes]
 
     def is_resumed(self) -> bool:
         """Whether followers know a state of the cluster that no list may go back behind."""
@@ -231,7 +229,7 @@ class WatcherCore:
         for raw in objects:
             change = self._read(kind, raw, at, effects)
             if change is not None and not (isinstance(change, PodChange) and change.finished):
-                changes.append((change, version))
+                _append(changes, change, version)
         return [*self._publish_all(kind, changes), *effects]
 
     def _on_events(self, kind: Kind, events: Iterable[WatchEvent], at: float, now: float) -> list[Effect]:
@@ -276,7 +274,7 @@ class WatcherCore:
             read = self._gone if event.type == "DELETED" else self._read
             change = read(kind, event.object, at, problems)
             if change is not None:
-                changes.append((change, version))
+                _append(changes, change, version)
         return [*self._publish_all(kind, changes), *problems]
 
     def _read(self, kind: Kind, raw: msgspec.Raw, at: float, effects: list[Effect]) -> WatchChange | None:
@@ -376,13 +374,12 @@ class WatcherCore:
         count = size = shown = 0
         for change, version in changes:
             more = len(change.body) if isinstance(change, Change) else 0
-            if part and (count == MAX_CHANGES or size + more > MAX_MESSAGE_BYTES):
+            objects = len(change.pods) if isinstance(change, AlikePods) else 1
+            if part and (count + objects > MAX_CHANGES or size + more > MAX_MESSAGE_BYTES):
                 yield self._publish(kind, part, shown)
                 part, count, size = [], 0, 0
-            count, shown = count + 1, version
-            if not (part and _joins(part[-1], change)):
-                part.append(change)
-                size += more
+            part.append(change)
+            count, size, shown = count + objects, size + more, version
         if part:
             yield self._publish(kind, part, shown)
 
@@ -416,12 +413,15 @@ def _readable_part(
     return rescued or unreadable_change
 
 
-def _joins(last: WatchChange, change: WatchChange) -> bool:
-    """Adds alike pods to those before. Returns whether they are alike."""
-    if not (isinstance(change, AlikePods) and isinstance(last, AlikePods) and last.body is change.body):
-        return False
-    last.pods.extend(change.pods)
-    return True
+def _append(changes: list[Shown], change: WatchChange, version: int) -> None:
+    """Pods that are alike and follow each other are one change."""
+    if changes and isinstance(change, AlikePods):
+        last, _ = changes[-1]
+        if isinstance(last, AlikePods) and last.body is change.body and len(last.pods) < MAX_CHANGES:
+            last.pods.extend(change.pods)
+            changes[-1] = last, version
+            return
+    changes.append((change, version))
 
 
 def _key(change: Change) -> str:
