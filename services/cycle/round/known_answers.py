@@ -337,12 +337,12 @@ def _take(kept: BoundedDict[str, _Kept | FollowedShard | None], info: PodInfo, n
         return
     if not of_class.holds:
         del kept[info.class_id]
-    told, dropped = of_class.answer, list[str]()
+    beside, ranges, dropped = of_class.answer.beside, of_class.answer.ranges, list[str]()
     for other, answer in kept.items():
-        if other == info.class_id or answer is None:
+        if answer is of_class or answer is None:
             continue
-        scores = told.beside.get(other)
-        if scores is None or told.ranges.get(other) != answer.ranges:
+        scores = beside.get(other)
+        if scores is None or ranges.get(other) != answer.ranges:
             dropped.append(other)
             continue
         score = scores[at]
