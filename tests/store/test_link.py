@@ -10,7 +10,7 @@ import pytest
 
 from shared.errors import UserError
 from shared.store.errors import StoreUnreachable
-from shared.store.link import connect
+from shared.store.link import RedisLink, connect
 from shared.store.scripts import Script
 from shared.store.term import open_term
 from tests.servers import configured_redis, redis_server
@@ -50,6 +50,40 @@ async def test_databases_are_separate() -> None:
             await link.call("SET", "key", "value")
         async with linked(server) as link:
             assert await link.call("GET", "key") is None
+
+
+async def test_a_connection_that_the_server_has_closed_is_opened_again() -> None:
+    async with redis_server() as server, linked(server) as link:
+        assert await link.call("CLIENT", "ID") == await link.call("CLIENT", "ID")
+        await server.kill()
+        await server.start()
+        assert await link.call("ECHO", "here") == b"here"
+
+
+async def test_the_answer_to_a_call_that_was_given_up_is_not_taken_for_another_one() -> None:
+    async with redis_server() as server, linked(server) as link, linked(server) as other:
+        waiting = asyncio.create_task(link.call("BLPOP", "list", 0))
+        async with asyncio.timeout(5.0):
+            while not await blocked(other):
+                await asyncio.sleep(0.001)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        assert await link.call("ECHO", "here") == b"here"
+
+
+async def test_a_slow_call_delays_no_other_one() -> None:
+    async with redis_server() as server, linked(server) as link:
+        waiting = asyncio.create_task(link.call("BLPOP", "list", 0))
+        async with asyncio.timeout(5.0):
+            while not await blocked(link):
+                await asyncio.sleep(0.001)
+            await link.call("RPUSH", "list", "here")
+            assert await waiting == (b"list", b"here")
+        assert await link.call("ECHO", "here") == b"here"
+
+
+async def blocked(link: RedisLink) -> bool:
+    return int((await link.info())["blocked_clients"]) > 0
 
 
 async def test_unreachable_is_reported_with_the_server_and_without_the_password(
