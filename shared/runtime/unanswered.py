@@ -30,9 +30,11 @@ class Unanswered(Generic[K, R]):
         self._waits = waits
         self._waiting: list[OrderedDict[K, tuple[R, float]]] = [OrderedDict() for _ in waits]
         """For each wait: by key, the request and when it is due, the first due first."""
+        self._steps: dict[K, int] = {}
+        """Which wait each request is in."""
 
     def __len__(self) -> int:
-        return sum(map(len, self._waiting))
+        return len(self._steps)
 
     def __iter__(self) -> Iterator[K]:
         for waiting in self._waiting:
@@ -45,22 +47,22 @@ class Unanswered(Generic[K, R]):
 
     def sent(self, key: K, request: R, now: float) -> None:
         """A request was sent. If the last one with this key is unanswered, this replaces it and waits longer."""
-        step = 0
-        for i, waiting in enumerate(self._waiting):
-            if waiting.pop(key, None) is not None:
-                step = min(i + 1, len(self._waits) - 1)
+        before, step = self._steps.get(key), 0
+        if before is not None:
+            del self._waiting[before][key]
+            step = min(before + 1, len(self._waits) - 1)
+        self._steps[key] = step
         self._waiting[step][key] = request, now + self._waits[step]
 
     def answered(self, key: K) -> R | None:
         """Returns the request, which is not repeated any more; None if there was none."""
-        for waiting in self._waiting:
-            found = waiting.pop(key, None)
-            if found is not None:
-                return found[0]
-        return None
+        step = self._steps.pop(key, None)
+        return None if step is None else self._waiting[step].pop(key)[0]
 
     def due(self, now: float) -> list[R]:
         """The requests that the caller is to send again now, those with the longest wait first."""
+        if not self._steps:
+            return []
         due = [self._due(waiting, now) for waiting in self._waiting]
         requests: list[R] = []
         for of_wait in reversed(due):
@@ -79,13 +81,15 @@ class Unanswered(Generic[K, R]):
 
     def next_deadline(self) -> float | None:
         """When the next request is due; None without requests."""
-        return min((next(iter(waiting.values()))[1] for waiting in self._waiting if waiting), default=None)
+        if not self._steps:
+            return None
+        return min(next(iter(waiting.values()))[1] for waiting in self._waiting if waiting)
 
     def validate(self) -> None:
-        """Raises InvariantBroken if a request waits twice, or behind one that is due later."""
-        keys = list(self)
-        if len(keys) != len(set(keys)):
-            raise InvariantBroken("an unanswered request waits twice")
+        """Raises InvariantBroken if a request waits twice or not at all, or behind one that is due later."""
+        steps = [(key, step) for step, waiting in enumerate(self._waiting) for key in waiting]
+        if len(steps) != len(self._steps) or dict(steps) != self._steps:
+            raise InvariantBroken("an unanswered request waits twice, or not at all")
         for waiting in self._waiting:
             due = [at for _, at in waiting.values()]
             if due != sorted(due):
